@@ -1,88 +1,106 @@
 """What must hold after each fault, seen from outside: servers and GPUs against the pool's words."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from miglab_bench.faults.students import WORK, FaultClass
+from miglab_bench.faults.servers import SeenServer
+from miglab_bench.faults.students import FaultClass
 
 USING = frozenset({"attached", "running", "warned"})
 
 
-def is_settled(lesson: FaultClass) -> bool:
-    """Whether the pool is well again, and knows of every server that has ended."""
+def unsettled(lesson: FaultClass) -> str:
+    """What the lab has still to do until it is well again, in words; empty if it is.
+
+    A server must be reached, unless the hub has given its start up or lost its database since.
+    """
     health, leases = lesson.lab.get("/health"), lesson.lab.get("/leases")
-    if health is None or leases is None or not health["ok"]:
-        return False
-    return all(
-        lesson.servers.is_alive(lease["holder"])
-        for lease in leases
-        if lease["state"] in USING and lease["holder"] in known_holders(lesson, leases)
-    ) and not any(lease["state"] == "releasing" for lease in leases)
+    if health is None or leases is None or not lesson.lab.answers():
+        return "to answer"
+    if not health["ok"]:
+        return f"health: {health}"
+    there = lesson.servers.all()
+    for lease in leases:
+        if lease["state"] == "releasing":
+            return f"to release lease {lease['id']}"
+        if lease["state"] in USING and lease["holder"] not in there:
+            return f"to notice the end of {lease['user']}'s server"
+    lesson.look()
+    for student in lesson.students:
+        server = student.server
+        if server is not None and _runs(there, server) and not student.is_reached():
+            return f"to reach {student.name}'s server"
+    return ""
 
 
-def known_holders(lesson: FaultClass, leases: list[dict[str, Any]]) -> set[str]:
-    """The holders in the ledger, but for one that its student has made and not yet started."""
-    unstarted = {one.holder for one in lesson.students if not one.has_started}
-    return {lease["holder"] for lease in leases} - unstarted
-
-
-def breaches(lesson: FaultClass, *, is_restored: bool) -> list[str]:
+def breaches(lesson: FaultClass, *, is_ledger_older: bool) -> list[str]:
     """What does not hold, in words.
 
     Args:
         lesson: the class.
-        is_restored: whether the ledger is a copy from before some servers were started: it may not
+        is_ledger_older: whether the ledger is from before some servers were started: it may not
             know them, but must not touch them, nor give away what they hold.
-
-    Raises:
-        CheckFailed: the pool does not say what must hold.
     """
+    before = lesson.servers.all()
+    leases = {lease["holder"]: lease for lease in lesson.lab.must_get("/leases")}
+    view = lesson.lab.machine.view()
+    broken = lesson.lab.must_get("/invariants")
+    after = lesson.servers.all()
+    # What ran before the ledger was read and runs after it ran when it was read.
+    running = {
+        holder: server
+        for holder, server in after.items()
+        if server.is_running and holder in before and before[holder].is_running
+    }
+    slices = {item["uuid"] for gpu in view["gpus"] for item in gpu["slices"]}
     return [
-        *_two_on_one_slice(lesson),
-        *_servers_and_leases(lesson, is_restored=is_restored),
-        *_slices_are_there(lesson),
-        *lesson.lab.told("/invariants"),
-        *_files(lesson),
-        *lesson.words,
+        *_two_on_one_slice(running),
+        *_servers_and_leases(running, leases, is_ledger_older=is_ledger_older),
+        *_slices_are_there(running, slices),
+        *broken,
+        *(f"{user}'s server was ended by nobody" for user in lesson.ends_unannounced()),
+        *_notes(lesson),
+        *lesson.without_words,
     ]
 
 
-def _two_on_one_slice(lesson: FaultClass) -> Iterator[str]:
+def _runs(there: Mapping[str, SeenServer], server: SeenServer) -> bool:
+    return server.holder in there and there[server.holder].is_running
+
+
+def _two_on_one_slice(running: Mapping[str, SeenServer]) -> Iterator[str]:
     """1 and 2, whatever the ledger says."""
-    held = Counter(
-        uuid for one in lesson.running().values() for uuid in (one.lease or {}).get("uuids", ())
-    )
+    held = Counter(uuid for server in running.values() for uuid in server.uuids)
     for uuid, count in held.items():
         if count > 1:
             yield f"{count} servers run on slice {uuid}"
 
 
-def _servers_and_leases(lesson: FaultClass, *, is_restored: bool) -> Iterator[str]:
-    leases = {lease["holder"]: lease for lease in lesson.lab.told("/leases") if lease["holder"]}
-    for holder, student in lesson.running().items():
+def _servers_and_leases(
+    running: Mapping[str, SeenServer],
+    leases: Mapping[str, dict[str, Any]],
+    *,
+    is_ledger_older: bool,
+) -> Iterator[str]:
+    for holder, server in running.items():
         lease = leases.get(holder)
-        if lease is None and not is_restored:
-            yield f"{student.name}'s server runs, and no lease is its"
-        elif lease is not None and lease["uuids"] != (student.lease or {})["uuids"]:
-            yield f"{student.name}'s server has other slices than its lease"
+        if lease is None and server.uuids and not is_ledger_older:
+            yield f"{server.user}'s server runs, and no lease is its"
+        elif lease is not None and tuple(lease["uuids"]) != server.uuids:
+            yield f"{server.user}'s server has other slices than its lease"
+
+
+def _slices_are_there(running: Mapping[str, SeenServer], slices: set[str]) -> Iterator[str]:
+    """3 and 4: nothing was destroyed under a server."""
+    for server in running.values():
+        for uuid in server.uuids:
+            if uuid not in slices:
+                yield f"slice {uuid} is gone under {server.user}'s server"
+
+
+def _notes(lesson: FaultClass) -> Iterator[str]:
     for student in lesson.students:
-        if student.has_started and not lesson.servers.is_alive(student.holder):
-            yield f"{student.name}'s server was ended by nobody"
-
-
-def _slices_are_there(lesson: FaultClass) -> Iterator[str]:
-    """3: nothing was destroyed under a server."""
-    view = lesson.lab.machine.view()
-    there = {item["uuid"] for gpu in view["gpus"] for item in gpu["slices"]}
-    for student in lesson.running().values():
-        for uuid in (student.lease or {})["uuids"]:
-            if uuid not in there:
-                yield f"slice {uuid} is gone under {student.name}'s server"
-
-
-def _files(lesson: FaultClass) -> Iterator[str]:
-    for student in lesson.students:
-        file = student.home / "work.txt"
-        if not file.exists() or file.read_text() != f"{WORK} of {student.name}":
-            yield f"{student.name}'s file is lost"
+        lost = set(student.written) - set(lesson.servers.notes(student.name))
+        if lost:
+            yield f"of {student.name}'s notes {len(lost)} are lost"

@@ -1,18 +1,21 @@
-"""`./lab bench faults`: the pool under seeded faults, and whether its invariants hold after each.
+"""`./lab bench faults`: the lab under seeded faults, and whether its invariants hold after each.
 
-A real pool service over two simulated A100s, with real containers as students' servers where an
-engine has the student's image (processes elsewhere).  The hub has no part in it: students speak to
-the pool as the spawner does.  How long each kind takes to be well again is measured from the end of
-the fault until health is good and every server that ended is released.
+Proxy, hub and pool over two simulated A100s, with containers of an engine of the harness's own as
+students' servers where one can be had (processes elsewhere).  How long each kind takes to be well
+again is measured from the end of the fault until health is good, every server that ended is
+released, and every other answers through the proxy.
 """
 
 import json
+import signal
+import sys
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from miglab_bench.faults.kinds import KINDS
 from miglab_bench.faults.run import FaultRun, KindResult
 
 
@@ -23,10 +26,17 @@ def bench_faults(
         bool | None,
         typer.Option(help="Run servers in containers; by default wherever Docker works."),
     ] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(help="Only faults of this kind; may be repeated.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """The pool under seeded faults: kills, clocks, disk, NVML, a restored ledger."""
-    run = FaultRun(seed, docker=docker, tell=lambda line: typer.echo(line, err=True))
+    """The lab under seeded faults: kills, clocks, disk, NVML, engine, lost and restored data."""
+    if unknown := set(kind or ()) - set(KINDS):
+        raise typer.BadParameter(f"no kind {min(unknown)!r}; there are: {', '.join(KINDS)}")
+    kinds = tuple(kind or ())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the lab as well
+    run = FaultRun(seed, docker=docker, kinds=kinds, tell=lambda line: typer.echo(line, err=True))
     try:
         results = run.run(count)
     finally:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from miglab_bench.faults.lab import FaultLab
+from miglab_bench.faults.lab import PARTS, FaultLab
 from miglab_pool.gpu.simulated.machine import Break, error_code
 
 Step = Callable[[FaultLab, Random], None]
@@ -20,6 +20,7 @@ CALLS = (
     "nvmlDeviceGetHandleByUUID",
 )
 ERRORS = ("UNKNOWN", "IN_USE", "INSUFFICIENT_RESOURCES", "NOT_FOUND", "TIMEOUT")
+STATEMENTS = ("INSERT INTO leases", "UPDATE leases", "UPDATE tickets", "UPDATE slices")
 
 
 @dataclass(frozen=True)
@@ -29,20 +30,42 @@ class FaultKind:
     Attributes:
         begin: the fault.
         end: what ends it, or repairs what an operator would have to.
-        acts: how many more actions of students it takes for the fault to matter.
-        needs_labels: whether it is only for servers that say on labels what they hold.
+        is_ledger_older: whether the ledger then does not know of everything that came about.
+        needs_engine: whether it is only for servers in containers.
         needs_disk: whether it needs a state folder on a disk of its own.
+        needs_clock: whether it needs a clock that is not the machine's.
     """
 
     begin: Step
     end: Step
-    acts: int = 0
-    needs_labels: bool = False
+    is_ledger_older: bool = False
+    needs_engine: bool = False
     needs_disk: bool = False
+    needs_clock: bool = False
+
+    def is_possible(self, lab: FaultLab) -> bool:
+        """Whether this lab can have it."""
+        return (
+            (lab.engine is not None or not self.needs_engine)
+            and (lab.has_own_disk or not self.needs_disk)
+            and (lab.has_own_clock or not self.needs_clock)
+        )
+
+
+def _kill(*names: str) -> Step:
+    return lambda lab, _rng: lab.end(signal.SIGKILL, *names)
 
 
 def _start_again(lab: FaultLab, _rng: Random) -> None:
     lab.keep_running()
+
+
+def _stop(lab: FaultLab, rng: Random) -> None:
+    lab.send(signal.SIGSTOP, rng.choice(PARTS))
+
+
+def _resume(lab: FaultLab, _rng: Random) -> None:
+    lab.send(signal.SIGCONT, *PARTS)
 
 
 def _set_clock(by_s: int) -> Step:
@@ -70,14 +93,25 @@ def _repair(lab: FaultLab, _rng: Random) -> None:
 
 
 def _age(lab: FaultLab, rng: Random) -> None:
+    """The copy is from now, and an hour passes."""
     lab.back_up()
     _set_clock(HOUR_S)(lab, rng)
 
 
 def _restore(lab: FaultLab, _rng: Random) -> None:
-    lab.end(signal.SIGKILL)
+    lab.end(signal.SIGKILL, "pool")
     lab.restore()
     lab.keep_running()
+
+
+def _upgrade(lab: FaultLab, _rng: Random) -> None:
+    lab.end(signal.SIGTERM, *PARTS)
+    lab.age_ledger()
+
+
+def _lose_hub_database(lab: FaultLab, _rng: Random) -> None:
+    lab.end(signal.SIGKILL, "hub")
+    lab.lose_hub_database()
 
 
 def _limit_lifted(lab: FaultLab, _rng: Random) -> None:
@@ -86,26 +120,48 @@ def _limit_lifted(lab: FaultLab, _rng: Random) -> None:
 
 
 def _room_again(lab: FaultLab, _rng: Random) -> None:
+    """The hub is restarted, too.
+
+    JupyterHub 6 keeps a server "pending stop" for good if its database could not be written then.
+    """
     lab.free_disk()
+    lab.end(signal.SIGTERM, "hub")
     lab.keep_running()
 
 
+def _disk_well(lab: FaultLab, _rng: Random) -> None:
+    lab.mend_disk()
+    lab.keep_running()
+
+
+def _stop_engine(lab: FaultLab, _rng: Random) -> None:
+    assert lab.engine is not None
+    lab.engine.stop()
+
+
+def _start_engine(lab: FaultLab, _rng: Random) -> None:
+    assert lab.engine is not None
+    lab.engine.start()
+
+
 KINDS: dict[str, FaultKind] = {
-    "kill": FaultKind(lambda lab, _: lab.end(signal.SIGKILL), _start_again),
-    "stop and resume": FaultKind(
-        lambda lab, _: lab.send(signal.SIGSTOP), lambda lab, _: lab.send(signal.SIGCONT)
-    ),
-    "clock forward": FaultKind(_set_clock(HOUR_S), _start_again),
-    "clock back": FaultKind(_set_clock(-HOUR_S), _start_again),
+    "pool killed": FaultKind(_kill("pool"), _start_again),
+    "hub and proxy killed": FaultKind(_kill("hub", "proxy"), _start_again),
+    "stop and resume": FaultKind(_stop, _resume),
+    "clock forward": FaultKind(_set_clock(HOUR_S), _start_again, needs_clock=True),
+    "clock back": FaultKind(_set_clock(-HOUR_S), _start_again, needs_clock=True),
     "full disk": FaultKind(lambda lab, _: lab.fill_disk(), _room_again, needs_disk=True),
-    "torn and failing writes": FaultKind(
+    "torn writes": FaultKind(
         lambda lab, rng: lab.limit_files(rng.randint(0, 20_000)), _limit_lifted
     ),
+    "failing disk": FaultKind(lambda lab, rng: lab.fail_commit(rng.choice(STATEMENTS)), _disk_well),
     "NVML error": FaultKind(_fail_call, _repair),
     "NVML hang": FaultKind(_hang, _repair),
     "lost GPU": FaultKind(
         lambda lab, rng: lab.machine.break_gpu(Break.LOST, rng.choice(lab.gpus)), _repair
     ),
-    "ledger restored": FaultKind(_age, _restore, acts=24, needs_labels=True),
-    "upgrade": FaultKind(lambda lab, _: lab.end(signal.SIGTERM), _start_again),
+    "engine restart": FaultKind(_stop_engine, _start_engine, needs_engine=True),
+    "hub database lost": FaultKind(_lose_hub_database, _start_again),
+    "ledger restored": FaultKind(_age, _restore, is_ledger_older=True, needs_engine=True),
+    "upgrade": FaultKind(_upgrade, _start_again),
 }

@@ -1,22 +1,23 @@
 """Runs faults, each with what comes before and after it, and counts what does not hold."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 
-from miglab_bench.faults.checks import breaches, is_settled
-from miglab_bench.faults.kinds import KINDS
-from miglab_bench.faults.lab import FaultLab
+from miglab_bench.faults.checks import breaches, unsettled
+from miglab_bench.faults.engine import OwnEngine
+from miglab_bench.faults.kinds import KINDS, FaultKind
+from miglab_bench.faults.lab import BOUND_S, FaultLab
+from miglab_bench.faults.plan import Act, FaultPlan, order_of, plan_of
 from miglab_bench.faults.servers import Containers, Processes, StudentServers
 from miglab_bench.faults.students import FaultClass
 from miglab_bench.harness.student import CheckFailed
 from miglab_bench.measures.ratio import p95
 
 STUDENTS = 8
-BEFORE, DURING, AFTER = 6, 6, 12
-LASTS_S = (0.0, 3.0)
-BOUND_S = 240.0  # as lab.START_S; what it took is measured
+LAST_SHAPE = "3g.20gb"
 
 
 @dataclass
@@ -25,7 +26,7 @@ class KindResult:
 
     Attributes:
         breaches: what did not hold, in words, each with the fault's number.
-        recoveries_s: how long the pool took to be well again after each.
+        recoveries_s: how long the lab took to be well again after each.
     """
 
     faults: int = 0
@@ -38,15 +39,6 @@ class KindResult:
         return p95(self.recoveries_s)
 
 
-def order_of(seed: int, kinds: tuple[str, ...], count: int) -> list[str]:
-    """So many kinds: each once before any comes again, in an order that the seed draws.  Pure."""
-    order: list[str] = []
-    shuffle = Random(seed)  # noqa: S311 -- no secret
-    while len(order) < count:
-        order += shuffle.sample(kinds, len(kinds))
-    return order[:count]
-
-
 class FaultRun:
     """A lab, its class, and one fault after another.
 
@@ -54,8 +46,8 @@ class FaultRun:
         seed: of everything that is drawn; the same seed draws the same.
         docker: servers are containers, else processes; None: as the machine allows.
         kinds: only these; empty: all that the machine allows.
-        without_mends: see service.py.
-        tell: is told of each fault: its number, its kind, how long the pool took, what was wrong.
+        without: see `FaultLab`.
+        tell: is told of each fault: its number, its kind, how long the lab took, what was wrong.
     """
 
     def __init__(
@@ -64,80 +56,108 @@ class FaultRun:
         *,
         docker: bool | None = None,
         kinds: tuple[str, ...] = (),
-        without_mends: bool = False,
+        without: str = "",
         tell: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._seed = seed
-        self._say = tell
-        docker = Containers.are_possible() if docker is None else docker
-        self.lab = FaultLab(docker=docker, without_mends=without_mends)
+        self._tell = tell
+        docker = OwnEngine.is_possible() if docker is None else docker
+        self.lab = FaultLab(docker=docker, without=without)
+        settings, engine = self.lab.settings, self.lab.engine
         self.servers: StudentServers = (
-            Containers(self.lab.settings.lab_id) if docker else Processes()
+            Containers(engine, settings) if engine is not None else Processes(settings)
         )
         self.lesson = FaultClass(self.lab, self.servers, STUDENTS)
-        self.results = {kind: KindResult() for kind in kinds or self._possible()}
+        self._has_still = ""
+        self._is_lost = False
+        self._acting = ThreadPoolExecutor(STUDENTS)
+        possible = (name for name, kind in KINDS.items() if kind.is_possible(self.lab))
+        self.results = {name: KindResult() for name in kinds or possible}
 
     def run(self, count: int) -> dict[str, KindResult]:
-        """So many faults, evenly of all kinds, in an order that the seed draws."""
+        """So many faults, evenly of all kinds; then one more student must be served.
+
+        A lab that does not become well again ends the run: what comes after would say nothing.
+        """
         for number, kind in enumerate(order_of(self._seed, tuple(self.results), count)):
-            rng = Random(f"{self._seed}:{number}")  # noqa: S311 -- no secret
-            found = self._one(rng, kind)
-            self._tell(number, kind, found)
-            self.results[kind].faults += 1
-            self.results[kind].breaches += [f"fault {number}, {kind}: {one}" for one in found]
+            found = self.one(plan_of(self._seed, number, kind, STUDENTS))
+            self._count(number, kind, found)
+            if self._is_lost:
+                break
+        else:
+            self.results[kind].breaches += self._serve_one_more()
+        if any(result.breaches for result in self.results.values()):
+            self._tell(f"the logs are kept in {self.lab.keep_logs()}; they end:")
+            self._tell(self.lab.log_ends())
         return self.results
+
+    def _count(self, number: int, kind: str, found: list[str]) -> None:
+        result = self.results[kind]
+        result.faults += 1
+        result.breaches += [f"seed {self._seed}, fault {number}, {kind}: {one}" for one in found]
+        told = "; ".join(found) or f"well again after {result.recoveries_s[-1]:.1f} s"
+        self._tell(f"fault {number}, {kind}: {told}")
 
     def close(self) -> None:
         """End everything."""
-        self.servers.close()
+        self._acting.shutdown()
+        self.lesson.close()
         self.lab.close()
+        if isinstance(self.servers, Processes):  # containers have ended with their engine
+            for holder in self.servers.all():
+                self.servers.end(holder)
 
-    def _tell(self, number: int, kind: str, found: list[str]) -> None:
-        took = self.results[kind].recoveries_s
-        words = "; ".join(found) or (f"well again after {took[-1]:.1f} s" if took else "")
-        self._say(f"fault {number}, {kind}: {words}")
-
-    def _possible(self) -> tuple[str, ...]:
-        return tuple(
-            name
-            for name, kind in KINDS.items()
-            if (self.servers.has_labels or not kind.needs_labels)
-            and (self.lab.has_own_disk or not kind.needs_disk)
-        )
-
-    def _one(self, rng: Random, name: str) -> list[str]:
-        kind, lesson = KINDS[name], self.lesson
-        lesson.words.clear()
-        lesson.step(rng, BEFORE)
-        kind.begin(self.lab, rng)
-        until = time.monotonic() + rng.uniform(*LASTS_S)
-        does_steer = rng.random() < 0.3
-        for _ in range(DURING):
-            lesson.step(rng, 1)
-            if time.monotonic() > until:
-                break
-        lesson.step(rng, kind.acts)
-        if does_steer:
-            lesson.steer(rng)
-        time.sleep(max(0.0, until - time.monotonic()))
-        kind.end(self.lab, rng)
-        found = self._wait_until_well(name)
-        lesson.step(rng, AFTER)
+    def one(self, plan: FaultPlan) -> list[str]:
+        """One fault; what does not hold after it."""
+        kind, lesson = KINDS[plan.kind], self.lesson
+        lesson.without_words.clear()
         try:
-            found += breaches(lesson, is_restored=kind.needs_labels)
+            self._strike(plan, kind)
+            lesson.look()
+            found = breaches(lesson, is_ledger_older=kind.is_ledger_older)
             lesson.tidy()
         except CheckFailed as error:
-            found.append(str(error))
+            self._is_lost = True
+            return [f"{error}; the lab has still {self._has_still or 'nothing to do'}"]
         return found
 
-    def _wait_until_well(self, name: str) -> list[str]:
-        try:
-            took_s = self.lab.wait(self._is_well, BOUND_S, "the pool to be well again")
-        except CheckFailed as error:
-            return [f"{error}: {self.lab.get('/health')}"]
-        self.results[name].recoveries_s.append(took_s)
-        return []
+    def _strike(self, plan: FaultPlan, kind: FaultKind) -> None:
+        """Begin and end the fault while students and staff go on; wait until the lab is well.
+
+        Raises:
+            CheckFailed: that takes too long.
+        """
+        rng = Random(plan.seed)  # noqa: S311 -- no secret
+        acting = self._let(plan.before)
+        time.sleep(plan.at_s)  # the point at which it strikes
+        kind.begin(self.lab, rng)
+        ends_at = time.monotonic() + plan.lasts_s
+        acting += self._let(plan.during)
+        if plan.steering:
+            self.lesson.steer(plan.steering, plan.seed)
+        time.sleep(max(0.0, ends_at - time.monotonic()))
+        kind.end(self.lab, rng)
+        ended_at = time.monotonic()
+        for act in acting:
+            act.result()
+        self.lab.wait(self._is_well, BOUND_S, "the lab to be well again")
+        self.results[plan.kind].recoveries_s.append(time.monotonic() - ended_at)
+
+    def _let(self, acts: Sequence[Act]) -> list[Future[None]]:
+        return [self._acting.submit(self.lesson.students[act.student].act, act) for act in acts]
 
     def _is_well(self) -> bool:
-        self.lab.keep_running()
-        return is_settled(self.lesson)
+        self._has_still = unsettled(self.lesson)
+        return not self._has_still
+
+    def _serve_one_more(self) -> list[str]:
+        """Nothing is lost for good: when all have left, the largest shape is to be had."""
+        for holder in self.servers.all():
+            self.servers.end(holder)
+        for student in self.lesson.students:
+            student.lose()
+        try:
+            self.lesson.come(self.lesson.students[0], LAST_SHAPE, BOUND_S)
+        except CheckFailed as error:
+            return [f"seed {self._seed}, after all faults: {error}"]
+        return []

@@ -1,145 +1,141 @@
-"""Students' servers that hold slices: containers where there is an engine, processes elsewhere.
+"""Students' servers as the machine shows them: containers where there is an engine, else processes.
 
-Each is made and not started, as a spawner does; what it was given is on its labels, and its
-student's file lies in a home of its own.
+What a server holds is what it was given, not what anybody has written down.
 """
 
-import subprocess
-import sys
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from docker.errors import APIError, DockerException, NotFound  # noqa: TID251 -- real containers
+import psutil
+from docker.errors import DockerException, NotFound  # noqa: TID251 -- real containers
 
-import docker  # noqa: TID251 -- real containers
-from miglab_api.holders import Liveness, probe_process, process_holder
-from miglab_hub.settings.tables import Students
-from miglab_spawner.containers.labels import to_labels
-from miglab_spawner.lease_session import SavedLease
+from miglab_api.holders import process_holder
+from miglab_bench.faults.engine import OwnEngine
+from miglab_hub.settings.lab_toml import Settings
+from miglab_spawner.containers.labels import LAB
+from miglab_spawner.local import home_name
+from miglab_spawner.processes import gate
 
-IMAGE = Students().image
-FOREVER = "86400"
+NOTES = "work.txt"
+
+
+@dataclass(frozen=True)
+class SeenServer:
+    """One that is there.
+
+    Attributes:
+        holder: its name in the ledger.
+        uuids: the slices it was given.
+        lease: the number of its lease; 0 for a server without one.
+        token: its own, for the pool's student listener.
+        is_running: whether it was started and has not ended.
+    """
+
+    holder: str
+    user: str
+    uuids: tuple[str, ...]
+    lease: int
+    token: str
+    is_running: bool
 
 
 class StudentServers(Protocol):
-    """Makes and ends servers."""
+    """Looks at servers, and ends one as an accident would."""
 
-    has_labels: bool
-
-    def make(self, lease: dict[str, Any], home: Path) -> str:
-        """A server that is not started; returns its holder's name."""
-
-    def start(self, holder: str) -> None:
-        """Let it run."""
+    def all(self) -> dict[str, SeenServer]:
+        """Those that are there, by holder; also one that is not yet started."""
 
     def end(self, holder: str) -> None:
-        """It is gone afterwards."""
+        """It is gone afterwards, and nobody was told."""
 
-    def is_alive(self, holder: str) -> bool:
-        """Whether it runs."""
-
-    def close(self) -> None:
-        """End all of them."""
+    def notes(self, user: str) -> list[str]:
+        """The lines in the student's file."""
 
 
 class Containers:
-    """Real containers of the student's image, which do nothing."""
+    """Containers of the harness's own engine."""
 
-    has_labels = True
+    def __init__(self, engine: OwnEngine, settings: Settings) -> None:
+        self._engine = engine
+        self._lab = settings.lab_id
+        self._known: dict[str, SeenServer] = {}
 
-    def __init__(self, lab: str) -> None:
-        self._lab = lab
-        self._engine = docker.APIClient(base_url=Students().docker_url, version="auto")
-
-    @classmethod
-    def are_possible(cls) -> bool:
-        """Whether an engine answers and has the image."""
-        try:
-            engine = docker.APIClient(base_url=Students().docker_url, version="auto", timeout=5)
-            return bool(engine.images(name=IMAGE))
-        except DockerException:
-            return False
-
-    def make(self, lease: dict[str, Any], home: Path) -> str:
+    def all(self) -> dict[str, SeenServer]:
         """See `StudentServers`."""
-        grant = SavedLease(
-            lease["id"],
-            lease["generation"],
-            lease["user"],
-            lease["server"],
-            tuple(lease["uuids"]),
-            lease["ledger"],
-        )
-        host = self._engine.create_host_config(
-            network_mode="none", binds=[f"{home}:/home/student"], init=True
-        )
-        labels = to_labels(self._lab, grant)
-        made = self._engine.create_container(
-            IMAGE, entrypoint=["sleep", FOREVER], labels=labels, host_config=host
-        )
-        return f"container:{made['Id']}"
-
-    def start(self, holder: str) -> None:
-        """See `StudentServers`."""
-        self._engine.start(holder.partition(":")[2])
+        with closing(self._engine.client()) as api:
+            listed = api.containers(all=True, filters={"label": [f"{LAB}={self._lab}"]})
+            found = [self._seen(api, item["Id"], item["State"] == "running") for item in listed]
+        return {server.holder: server for server in found if server is not None}
 
     def end(self, holder: str) -> None:
         """See `StudentServers`."""
-        try:
-            self._engine.remove_container(holder.partition(":")[2], force=True)
-        except (NotFound, APIError):
-            return
+        with suppress(DockerException), closing(self._engine.client()) as api:  # it may be away
+            api.remove_container(holder.partition(":")[2], force=True)
 
-    def is_alive(self, holder: str) -> bool:
+    def notes(self, user: str) -> list[str]:
         """See `StudentServers`."""
-        try:
-            found = self._engine.inspect_container(holder.partition(":")[2])
-        except NotFound:
-            return False
-        return bool(found["State"]["Running"])
+        volume = self._engine.folder / "data" / "volumes" / f"{self._lab}-home-{user}"
+        return _lines(volume / "_data" / NOTES)
 
-    def close(self) -> None:
-        """See `StudentServers`."""
-        mine = {"label": [f"miglab.lab={self._lab}"]}
-        for item in self._engine.containers(all=True, filters=mine):
-            self.end(f"container:{item['Id']}")
-        self._engine.close()
+    def _seen(self, api: Any, number: str, is_running: bool) -> SeenServer | None:
+        key = f"{number} {is_running}"
+        if key not in self._known:
+            try:
+                details = api.inspect_container(number)
+            except NotFound:
+                return None
+            self._known[key] = _of_details(details, is_running)
+        return self._known[key]
+
+
+def _of_details(details: dict[str, Any], is_running: bool) -> SeenServer:
+    env = dict(line.partition("=")[::2] for line in details["Config"]["Env"])
+    given = details["HostConfig"]["DeviceRequests"] or ()
+    uuids = tuple(uuid for request in given for uuid in request["DeviceIDs"] or ())
+    return _server(f"container:{details['Id']}", env, uuids, is_running)
+
+
+def _server(
+    holder: str, env: Mapping[str, str], uuids: tuple[str, ...], is_running: bool
+) -> SeenServer:
+    user, token = env["JUPYTERHUB_USER"], env["JUPYTERHUB_API_TOKEN"]
+    return SeenServer(holder, user, uuids, int(env.get("MIGLAB_LEASE", 0)), token, is_running)
 
 
 class Processes:
-    """Processes that wait for a line, then do nothing."""
+    """Local processes."""
 
-    has_labels = False
+    def __init__(self, settings: Settings) -> None:
+        self._homes = settings.homes
+        self._lab = settings.lab_id
 
-    def __init__(self) -> None:
-        self._made: dict[str, subprocess.Popen[bytes]] = {}
-
-    def make(self, lease: dict[str, Any], home: Path) -> str:
+    def all(self) -> dict[str, SeenServer]:
         """See `StudentServers`."""
-        code = f"import time; input(); time.sleep({FOREVER})"
-        command = [sys.executable, "-I", "-S", "-c", code]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=home)
-        holder = process_holder(process.pid)
-        self._made[holder] = process
-        return holder
-
-    def start(self, holder: str) -> None:
-        """See `StudentServers`."""
-        gate = self._made[holder].stdin
-        assert gate is not None
-        gate.write(b"go\n")
-        gate.close()
+        found = {}
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                env = process.environ()
+                if env.get("MIGLAB_FAULTS_LAB") == self._lab:
+                    holder = process_holder(process.pid)
+                    uuids = tuple(uuid for uuid in env.get("MIGLAB_SLICES", "").split(",") if uuid)
+                    is_running = gate.__file__ not in process.cmdline()  # not yet let through
+                    found[holder] = _server(holder, env, uuids, is_running)
+        return found
 
     def end(self, holder: str) -> None:
         """See `StudentServers`."""
-        self._made[holder].kill()
-        self._made[holder].wait()
+        with suppress(ProcessLookupError):
+            os.kill(int(holder.partition(":")[2].partition(",")[0]), signal.SIGKILL)
 
-    def is_alive(self, holder: str) -> bool:
+    def notes(self, user: str) -> list[str]:
         """See `StudentServers`."""
-        return probe_process(holder) is Liveness.ALIVE
+        return _lines(self._homes / home_name(user) / NOTES)
 
-    def close(self) -> None:
-        """See `StudentServers`."""
-        for holder in self._made:
-            self.end(holder)
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []

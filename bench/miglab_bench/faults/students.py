@@ -1,202 +1,261 @@
-"""Students who come, work, leave and extend, and staff who steer; and what they know themselves.
+"""Students who come, work, extend and leave through hub and proxy, each at an own pace.
 
-Each speaks to the pool as a spawner does.  What no answer came to is tried again at the next step;
-what a student knows, not what the pool says, is what `checks` compares the pool with.
+What no answer came to is tried again at the next act.  What a student knows, not what the lab says,
+is what `checks` compares the lab with.
 """
 
-from dataclasses import dataclass
-from pathlib import Path
-from random import Random
+import time
 from typing import Any
 
+import httpx
+
+from miglab_bench.faults.hub_log import AnsweredStart
 from miglab_bench.faults.lab import FaultLab
-from miglab_bench.faults.servers import StudentServers
+from miglab_bench.faults.plan import Act
+from miglab_bench.faults.servers import SeenServer, StudentServers
+from miglab_bench.harness.student import CheckFailed, Student
+from miglab_hub import lab_secrets
+from miglab_pool.reclaimer.closing_times import KEPT
 
-SHAPES = ("1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb")
-WORK = "my work"
-COME_S = 90.0  # on a busy machine; it is no measurement
+AGAIN_S = 1.0
+TIMEOUT_S = 5.0  # of one request: an act that finds nobody is over then
+COURSE = "everyone"
+STARTS_ANEW = "the same server starts anew"
+LEAVES, DIES, EXTENDS, GIVES_UP = 0.3, 0.4, 0.55, 0.25
+NO_ANSWER = (httpx.HTTPError, CheckFailed, KeyError, OSError)
 
 
-@dataclass
-class FaultStudent:
-    """One student.
+class FaultStudent(Student):
+    """One student in a browser.
 
     Attributes:
-        home: the folder with the student's file.
+        server: what the student works on; None from when it is to end.
+        ended: the server that is to end, though perhaps nobody was there to hear it.
+        may_end: every server that student, staff or operator asked to end: a request that nobody
+            heard, or that is late, may still end it.
         ticket: the number of the ticket in the queue, if there is one.
-        lease: what was taken, if anything was.
-        holder: of the server, from when it was made.
-        has_started: whether that server was started.
-        lost: places that ended, each with the pool's words.
+        written: the notes that the server has acknowledged.
     """
 
-    name: str
-    home: Path
-    ticket: int | None = None
-    lease: dict[str, Any] | None = None
-    holder: str = ""
-    has_started: bool = False
+    def __init__(self, lab: FaultLab, servers: StudentServers, name: str) -> None:
+        url, password = lab.settings.public_url, lab_secrets.read_passwords(lab.settings).student
+        super().__init__(url, name, password)
+        self._http.timeout = httpx.Timeout(TIMEOUT_S)
+        self._lab = lab
+        self._servers = servers
+        self.server: SeenServer | None = None
+        self.ended = ""
+        self.may_end: set[str] = set()
+        self.ticket: int | None = None
+        self.written: list[str] = []
 
-    @property
-    def fence(self) -> dict[str, Any]:
-        """What names this very lease."""
-        assert self.lease is not None
-        return {"generation": self.lease["generation"], "ledger": self.lease["ledger"]}
+    def act(self, act: Act) -> None:
+        """Do what comes next, as the number says; an answer may not come."""
+        try:
+            if self.server is not None:
+                self._work(act.number, self.server)
+            elif self.ticket is not None and act.number < GIVES_UP:
+                self.give_up()
+            else:
+                self.come(act.shape)
+        except NO_ANSWER:
+            return
+
+    def come(self, shape: str) -> None:
+        """Ask for a server; it is made meanwhile."""
+        body = {"shape": shape, "course": COURSE}
+        answer = self._ask_hub("POST", f"/hub/api/users/{self.name}/server", body)
+        if "already running" in answer.text:  # whoever was to end it did not hear it, or not yet
+            self.ended = ""
+
+    def lose(self) -> None:
+        """From now on the server may end at any time."""
+        self.ended = self.server.holder if self.server else ""
+        self.may_end.add(self.ended)
+        self.server = None
+
+    def leave(self) -> None:
+        """End the server; that happens meanwhile."""
+        self.lose()
+        self._ask_hub("DELETE", f"/hub/api/users/{self.name}/server")
+
+    def give_up(self) -> None:
+        """Leave the queue."""
+        self._ask_hub("POST", f"/hub/api/miglab/waiting/{self.name}/", {"shape": ""})
+        self.ticket = None
+
+    def is_reached(self) -> bool:
+        """Whether the server answers through the proxy, or the hub need not know of it."""
+        self._lab.hub_log.read()
+        if self.server is None or not self._lab.hub_log.must_know(self.server.holder):
+            return True
+        try:
+            is_ready = self.is_ready() and self.server.holder in self._lab.hub_log.ready
+            return is_ready and self._lab.reaches(self.name)
+        except NO_ANSWER:
+            return False
+
+    def _work(self, number: float, server: SeenServer) -> None:
+        if number < LEAVES:
+            self.leave()
+        elif number < DIES:
+            self.lose()
+            self._servers.end(server.holder)
+        elif number < EXTENDS:
+            self._extend(server)
+        else:
+            self._write()
+
+    def _write(self) -> None:
+        line = f"{self.name} {len(self.written)}"
+        answer = self._http.post(f"{self._url}/user/{self.name}/notes", content=line)
+        if answer.status_code == 200:
+            self.written.append(line)
+
+    def _extend(self, server: SeenServer) -> None:
+        url = f"{self._lab.settings.student_api_url}/lease/extend"
+        headers = {"Authorization": f"Bearer {server.token}"}
+        self._http.post(url, headers=headers, json={"by_s": 60})
+
+    def _ask_hub(self, method: str, path: str, body: object = None) -> httpx.Response:
+        answer = self._api(method, path, body)
+        if answer.status_code not in (401, 403):
+            return answer
+        self._http.cookies.clear()  # the hub does not know them (any more)
+        self.sign_in()
+        return self._api(method, path, body)
 
 
 class FaultClass:
-    """A class of students, and one instructor.
+    """A class of students, and the staff.
 
     Attributes:
-        words: places in the queue that ended without a word.
+        without_words: places in the queue that ended without a word.
+        seen: the servers that were seen running, by holder.
     """
 
     def __init__(self, lab: FaultLab, servers: StudentServers, count: int) -> None:
         self.lab = lab
         self.servers = servers
-        self.words: list[str] = []
-        self.students = [self._enrol(f"student{number}") for number in range(count)]
+        self.without_words: list[str] = []
+        self.seen: dict[str, AnsweredStart] = {}
+        self._over: set[str] = set()
+        self.students = [FaultStudent(lab, servers, f"student{number}") for number in range(count)]
 
-    def step(self, rng: Random, times: int) -> None:
-        """Let so many students, one after another, do what comes next for them."""
-        for _ in range(times):
-            self._act(rng, rng.choice(self.students))
+    def close(self) -> None:
+        """Close the browsers."""
+        for student in self.students:
+            student.close()
 
-    def running(self) -> dict[str, FaultStudent]:
-        """The students whose servers run now, by holder."""
-        found = {one.holder: one for one in self.students if one.has_started}
-        return {holder: one for holder, one in found.items() if self.servers.is_alive(holder)}
+    def look(self) -> None:
+        """What students see: that a server runs, that they wait, that a place ended."""
+        there = self.servers.all()
+        running = {one.user: one for one in there.values() if one.is_running}
+        self.seen |= {one.holder: AnsweredStart(one.user, one.lease) for one in running.values()}
+        waiting = {one["user"]: one["id"] for one in self.lab.must_get("/pool")["waiting"]}
+        for student in self.students:
+            seen = running.get(student.name)
+            if student.server is None and seen is not None and seen.holder != student.ended:
+                student.server = seen
+            if student.ticket is not None and student.ticket != waiting.get(student.name):
+                self._see_end(student, student.ticket)
+            student.ticket = waiting.get(student.name, student.ticket)
 
-    def come(self, student: FaultStudent, shape: str) -> None:
-        """Ask for a shape, wait for it and start the server.
+    def _see_end(self, student: FaultStudent, ticket: int) -> None:
+        answer = self.lab.ask("GET", f"/tickets/{ticket}")
+        if answer is None:
+            return
+        said = answer.json()
+        is_over = answer.is_error or said["state"] not in ("waiting", "offered", "taken")
+        if is_over and not (said.get("message") or said.get("reason")):
+            self.without_words.append(f"{student.name}'s place in the queue ended without a word")
+        student.ticket = None
+
+    def come(self, student: FaultStudent, shape: str, bound_s: float) -> None:
+        """Let a student come, and wait until the server runs.
 
         Raises:
             CheckFailed: that takes too long.
         """
-        self._ask(student, shape)
 
         def has_come() -> bool:
-            if student.ticket is not None:
-                self._wait(student)
-            if student.lease is not None and not student.has_started:
-                self._begin(student)
-            return student.has_started
+            self.look()
+            if student.server is None:
+                student.act(Act(0, 1.0, shape))
+                time.sleep(AGAIN_S)
+            return student.server is not None
 
-        self.lab.wait(has_come, COME_S, f"a server for {student.name}")
+        self.lab.wait(has_come, bound_s, f"a server for {student.name}")
 
-    def leave(self, student: FaultStudent) -> None:
-        """End the server, and say so."""
-        self._end_server(student)
-        if student.lease is not None:
-            path = f"/leases/{student.lease['id']}/release"
-            self.lab.ask("POST", path, reason="stopped", **student.fence)
-        student.lease = None
+    def ends_unannounced(self) -> list[str]:
+        """Whose servers ran and are gone, though nobody announced it; each is said once.
 
-    # -- one step ------------------------------------------------------------------------------
+        The hub announces it by giving a start up; the pool, by the reason in its ledger; everybody
+        else, before they ask.  All that ran is looked for: also what ended between two looks.
+        """
+        self.lab.hub_log.read()
+        ran = {**self.seen, **self.lab.hub_log.started}
+        there = self.servers.all()
+        self.lab.hub_log.read()  # a start is given up before its server is ended
+        gone = {
+            holder: server
+            for holder, server in ran.items()
+            if holder not in self._over and not (holder in there and there[holder].is_running)
+        }
+        self._over |= gone.keys()
+        found = [one.user for holder, one in gone.items() if not self._is_announced(holder, one)]
+        for holder, server in gone.items():
+            self._announce(server.user, holder)
+        return found
 
-    def _enrol(self, name: str) -> FaultStudent:
-        home = self.lab.folder / "homes" / name
-        home.mkdir(parents=True)
-        (home / "work.txt").write_text(f"{WORK} of {name}")
-        return FaultStudent(name, home)
+    def _is_announced(self, holder: str, server: AnsweredStart) -> bool:
+        student = self._student(server.user)
+        if holder in student.may_end or holder in self.lab.hub_log.given_up:
+            return True
+        answer = self.lab.must_ask(f"/leases/{server.lease}")
+        lease = {} if answer.is_error else answer.json()  # an older ledger may not know it
+        reason = lease.get("reason", "") if lease.get("holder") == holder else ""
+        return bool(reason.endswith(KEPT)) or reason == STARTS_ANEW
 
-    def _act(self, rng: Random, student: FaultStudent) -> None:
-        if student.has_started:
-            self._work(rng, student)
-        elif student.lease is not None:
-            self._begin(student)
-        elif student.ticket is not None:
-            self._wait(student)
-        else:
-            self._ask(student, rng.choice(SHAPES))
-
-    def _ask(self, student: FaultStudent, shape: str) -> None:
-        asked = {"user": student.name, "server": "", "course": "everyone"}
-        answer = self.lab.ask("POST", "/tickets", **asked, shape=shape)
-        if answer is not None and answer.is_success:
-            student.ticket = answer.json()["id"]
-
-    def _wait(self, student: FaultStudent) -> None:
-        answer = self.lab.ask("GET", f"/tickets/{student.ticket}")
-        if answer is None:
-            return
-        ticket = answer.json()
-        if answer.is_error:  # a restored ledger may not know it; then the answer says so
-            self._lose_position(student, str(ticket.get("message", "")))
-        elif ticket["state"] in ("offered", "taken"):
-            self._take(student)
-        elif ticket["state"] != "waiting":
-            self._lose_position(student, str(ticket["message"] or ticket["reason"]))
-
-    def _lose_position(self, student: FaultStudent, words: str) -> None:
-        if not words:
-            self.words.append(f"{student.name}'s place in the queue ended without a word")
-        student.ticket = None
-
-    def _take(self, student: FaultStudent) -> None:
-        answer = self.lab.ask("POST", f"/tickets/{student.ticket}/take")
-        if answer is not None:
-            student.ticket = None
-            student.lease = answer.json() if answer.is_success else None
-
-    def _begin(self, student: FaultStudent) -> None:
-        """Make the server, attach it, and start it only if that is accepted."""
-        assert student.lease is not None
-        if not student.holder:
-            student.holder = self.servers.make(student.lease, student.home)
-        path = f"/leases/{student.lease['id']}"
-        answer = self.lab.ask("POST", f"{path}/attach", holder=student.holder, **student.fence)
-        if answer is None:
-            return
-        if answer.is_error:
-            self._end_server(student)
-            student.lease = None
-            return
-        self.servers.start(student.holder)
-        student.has_started = True
-        self.lab.ask("POST", f"{path}/running", **student.fence)
-
-    def _work(self, rng: Random, student: FaultStudent) -> None:
-        assert student.lease is not None
-        if not self.servers.is_alive(student.holder):
-            self._end_server(student)
-            student.lease = None
-            return
-        number, path = rng.random(), f"/leases/{student.lease['id']}"
-        if number < 0.15:
-            self.leave(student)
-        elif number < 0.25:  # the server dies, and nobody says so
-            self._end_server(student)
-            student.lease = None
-        elif number < 0.4:
-            self.lab.ask("POST", f"{path}/extend", by_s=60)
-
-    def _end_server(self, student: FaultStudent) -> None:
-        if student.holder:
-            self.servers.end(student.holder)
-        student.holder, student.has_started = "", False
+    def _student(self, name: str) -> FaultStudent:
+        return next(one for one in self.students if one.name == name)
 
     # -- staff ---------------------------------------------------------------------------------
 
-    def steer(self, rng: Random) -> None:
-        """The instructor drains a GPU and ends that, or pauses and resumes."""
-        gpu = rng.choice(self.lab.gpus)
-        if rng.random() < 0.5:
+    def steer(self, what: str, which: float) -> None:
+        """What an instructor does."""
+        gpu = self.lab.gpus[int(which * len(self.lab.gpus))]
+        if what == "drain":
             self.lab.ask("POST", f"/gpus/{gpu}/drain", reason="A look at it.")
-            self.lab.ask("POST", f"/gpus/{gpu}/undrain")
-        else:
+        elif what == "pause":
             self.lab.ask("POST", "/pool/pause", reason="A word to all.")
-            self.lab.ask("POST", "/pool/resume")
+        elif what == "reserve":
+            self.lab.ask("POST", "/reservations", **RESERVATION)
+        else:
+            self._steer_lease(what, which)
+
+    def _steer_lease(self, what: str, which: float) -> None:
+        leases = [one for one in self.lab.get("/leases") or () if one["state"] == "running"]
+        if not leases:
+            return
+        lease = leases[int(which * len(leases))]
+        if what == "extend":
+            self.lab.ask("POST", f"/leases/{lease['id']}/extend", by_s=600)
+            return
+        self._announce(lease["user"], lease["holder"])
+        said = {"reason": "Another class needs it.", "warning_s": 0}
+        self.lab.ask("POST", f"/leases/{lease['id']}/reclaim", **said)
 
     def tidy(self) -> None:
         """What doctor tells the operator: end servers of no lease, clear and adopt slices."""
-        known = {lease["holder"] for lease in self.lab.told("/leases")}
-        for holder, student in self.running().items():
-            if holder not in known:
-                self._end_server(student)
-                student.lease = None
-        used = {uuid for one in self.running().values() for uuid in (one.lease or {})["uuids"]}
-        pool = self.lab.told("/pool")
+        known = {lease["holder"] for lease in self.lab.must_get("/leases")}
+        there = self.servers.all()
+        for holder, server in there.items():
+            if server.uuids and holder not in known:
+                self._announce(server.user, holder)
+                self.servers.end(holder)
+        used = {uuid for holder, one in there.items() if holder in known for uuid in one.uuids}
+        pool: dict[str, Any] = self.lab.must_get("/pool")
         for gpu in pool["gpus"]:
             if gpu["draining"]:
                 self.lab.ask("POST", f"/gpus/{gpu['uuid']}/undrain")
@@ -204,5 +263,27 @@ class FaultClass:
                 action = {"quarantined": "clear", "foreign": "adopt"}.get(item["state"])
                 if action is not None and item["uuid"] not in used:
                     self.lab.ask("POST", f"/slices/{item['slice_id']}/{action}")
-        if pool["paused"]:
+        if pool.get("paused"):
             self.lab.ask("POST", "/pool/resume")
+        for reservation in self.lab.must_get("/reservations"):
+            if reservation["state"] in ("planned", "reserved", "open"):
+                self.lab.ask("DELETE", f"/reservations/{reservation['id']}")
+
+    def _announce(self, user: str, holder: str) -> None:
+        """That server is to end."""
+        student = self._student(user)
+        student.may_end.add(holder)
+        if student.server is not None and student.server.holder == holder:
+            student.lose()
+
+
+RESERVATION = {
+    "course": COURSE,
+    "shape": "1g.5gb",
+    "count": 1,
+    "weekdays": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"],
+    "from_time": "00:05",
+    "to_time": "23:55",
+    "tz": "UTC",
+    "reason": "The class of every day.",
+}

@@ -1,8 +1,20 @@
 """What the fault harness draws and says, without running a lab."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
 from miglab_bench.faults.command import summary
+from miglab_bench.faults.hub_log import STARTED, STARTING, AnsweredStart, HubLog
 from miglab_bench.faults.kinds import KINDS
-from miglab_bench.faults.run import KindResult, order_of
+from miglab_bench.faults.plan import BEFORE, DURING, order_of, plan_of
+from miglab_bench.faults.run import KindResult
+from miglab_bench.faults.students import STARTS_ANEW, FaultClass
+from miglab_hub import lab_secrets
+from miglab_hub.settings.lab_toml import load
+from miglab_pool.reclaimer.closing_times import KEPT
 
 
 def test_kinds_are_drawn_evenly_and_by_the_seed() -> None:
@@ -13,15 +25,140 @@ def test_kinds_are_drawn_evenly_and_by_the_seed() -> None:
     assert len(order_of(7, tuple(KINDS), 5)) == 5
 
 
+def test_a_plan_is_its_seeds_alone() -> None:
+    """What is drawn for a fault depends on nothing that happened: a seed replays."""
+    plan = plan_of(7, 3, "upgrade", 8)
+    assert plan == plan_of(7, 3, "upgrade", 8)
+    assert plan != plan_of(7, 4, "upgrade", 8)
+    assert len({act.student for act in (*plan.before, *plan.during)}) == BEFORE + DURING
+
+
 def test_the_summary_counts_and_says_what_did_not_hold() -> None:
     """Per kind the faults, the breaches and the recoveries; the breaches in words beside."""
     results = {
-        "kill": KindResult(2, ["fault 1, kill: two on one slice"], [1.0, 3.0]),
+        "pool killed": KindResult(2, ["fault 1, pool killed: two on one slice"], [1.0, 3.0]),
         "upgrade": KindResult(),
     }
     found = summary(results)
     assert (found["faults"], found["breaches"]) == (2, 1)
-    assert found["said"] == ["fault 1, kill: two on one slice"]
+    assert found["said"] == ["fault 1, pool killed: two on one slice"]
     rows = found["rows"]
     assert isinstance(rows, list)
+    assert rows[0]["recovery_p95_s"] == 2.9  # no longer than the longest
     assert rows[1] == {"kind": "upgrade", "faults": 0, "breaches": 0, "recovery_p95_s": 0}
+
+
+HOLDER = f"container:{'a' * 64}"
+MAKES = "[I JupyterHub recorded_spawners:20] " + STARTING
+STARTS = "[I JupyterHub recorded_spawners:25] " + STARTED
+READY = "[I JupyterHub base:1192] User zoe took 0.8 seconds to start"
+FAILED = "[E JupyterHub user:1100] Unhandled error starting zoe's server: x"
+SILENT = "[W JupyterHub user:1160] zoe's server never showed up at http://x/ "
+STOPPED = "[W JupyterHub app:3125] zoe appears to have stopped while the Hub was down"
+
+
+def said(file: Path, *lines: str) -> HubLog:
+    """What a hub said whose log has these lines."""
+    file.write_text("".join(f"{line}\n" for line in lines))
+    log = HubLog(file)
+    log.read()
+    return log
+
+
+@pytest.mark.parametrize(
+    ("words", "is_ready", "is_given_up"),
+    [
+        ((), False, False),
+        ((READY,), True, False),
+        ((READY.replace("0.8", "-3599.2"),), True, False),  # the clock was set back meanwhile
+        ((FAILED,), False, True),
+        ((SILENT,), False, True),
+        ((STOPPED,), False, True),
+        ((READY, FAILED), True, False),  # another start, that of its successor
+        ((READY, STOPPED), True, False),  # the hub notices an end, it announces none
+        ((READY, SILENT), True, True),  # a hub that came back gave it up
+    ],
+)
+def test_the_hubs_log_says_which_servers_ran(
+    tmp_path: Path, words: tuple[str, ...], is_ready: bool, is_given_up: bool
+) -> None:
+    """Each start that was answered counts; only the hub's own words give one up."""
+    began = (MAKES % ("zoe", HOLDER), STARTS % ("zoe", HOLDER, 7))
+    log = said(tmp_path / "hub.log", *began, *words)
+    assert log.started == {HOLDER: AnsweredStart("zoe", 7)}
+    assert (HOLDER in log.ready, HOLDER in log.given_up) == (is_ready, is_given_up)
+    assert log.must_know(HOLDER) != is_given_up
+    log.forget()
+    assert not log.must_know(HOLDER)
+
+
+def test_a_start_that_a_killed_hub_gives_up_is_the_newest(tmp_path: Path) -> None:
+    """It came back before the engine had answered it; the server before that one is not meant."""
+    newer = f"container:{'b' * 64}"
+    words = (MAKES % ("zoe", HOLDER), STARTS % ("zoe", HOLDER, 7), MAKES % ("zoe", newer), SILENT)
+    log = said(tmp_path / "hub.log", *words)
+    assert (log.given_up, list(log.started)) == ({newer}, [HOLDER])
+
+
+def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
+    """What the hub is still writing is read with the next look."""
+    file = tmp_path / "hub.log"
+    log = said(file, "The hub starts.")
+    line = STARTS % ("zoe", HOLDER, 7)
+    for part in (line[:-20], line[-20:] + "\n"):
+        assert not log.started
+        with file.open("a") as more:
+            more.write(part)
+        log.read()
+    assert list(log.started) == [HOLDER]
+
+
+class LabThatRemembers:
+    """A lab of which only the hub's log and the ledger's last words are left."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        file = folder / "lab.toml"
+        file.write_text('[courses.everyone]\nshapes = ["1g.5gb"]\n')
+        self.settings = load(file, {})
+        lab_secrets.make_all(self.settings)
+        self.hub_log = said(folder / "hub.log", STARTS % ("student0", HOLDER, 7))
+        self._lease = {"holder": HOLDER, "reason": reason}
+
+    def must_ask(self, path: str) -> Any:
+        """The lease as the ledger has it."""
+        assert path == "/leases/7"
+        return SimpleNamespace(is_error=False, json=lambda: self._lease)
+
+
+class NoServers:
+    """All servers have ended."""
+
+    def all(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("reason", "announces", "is_breach"),
+    [
+        ("its server is gone", "", True),
+        ("the server ended", "", True),
+        (STARTS_ANEW, "", False),
+        (f"The class ends at 12:00. {KEPT}", "", False),
+        ("the server ended", "student", False),
+        ("the server ended", "hub", False),
+    ],
+)
+def test_a_server_that_ended_between_two_looks_counts(
+    tmp_path: Path, reason: str, announces: str, is_breach: bool
+) -> None:
+    """Nobody saw it run; its end is a breach unless hub, pool, staff or student announced it."""
+    lab: Any = LabThatRemembers(tmp_path, reason)
+    lesson = FaultClass(lab, NoServers(), 1)  # type: ignore[arg-type]
+    if announces == "student":
+        lesson.students[0].may_end.add(HOLDER)
+    elif announces == "hub":
+        lab.hub_log.given_up.add(HOLDER)
+    assert lesson.ends_unannounced() == ["student0"] * is_breach
+    assert lesson.ends_unannounced() == []
+    lesson.close()

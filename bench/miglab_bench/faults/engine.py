@@ -1,0 +1,98 @@
+"""A Docker engine of the harness's own, beside the machine's: it may be ended at any time.
+
+Its socket and its data lie in a folder of its own.  It is given the small base image alone.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import closing, suppress
+from pathlib import Path
+
+from docker.errors import APIError, DockerException  # noqa: TID251 -- real containers
+
+import docker  # noqa: TID251 -- real containers
+from miglab_bench.harness.student import CheckFailed
+from miglab_hub.checkout import checkout
+from miglab_hub.settings.tables import Students
+
+IMAGE = "miglab-base"
+SCRIPT = "tests/docker/engine"
+MACHINES = Students().docker_url
+TIMEOUT_S = 60
+
+
+class OwnEngine:
+    """See the module; needs root, and `OwnNetwork` around it.
+
+    Args:
+        folder: empty; for socket and data.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"unix://{folder}/docker.sock"
+
+    def start_with_image(self) -> None:
+        """Start it for the first time, and give it the base image."""
+        self.start()
+        self._copy_image()
+
+    @staticmethod
+    def is_possible() -> bool:
+        """Whether the machine's engine has the base image, and a second one can be started."""
+        if os.geteuid() != 0 or not (checkout() / SCRIPT).exists():
+            return False
+        try:
+            with closing(docker.APIClient(base_url=MACHINES, version="auto", timeout=5)) as api:
+                return bool(api.images(name=IMAGE))
+        except DockerException:
+            return False
+
+    def client(self) -> docker.APIClient:
+        """A client of it, to be closed."""
+        return docker.APIClient(base_url=self.url, version="auto", timeout=TIMEOUT_S)
+
+    def stop(self) -> None:
+        """End the engine; its containers run on."""
+        self._do("stop")
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        self._do("start")
+
+    def hands_over(self, simulated: Path) -> None:
+        """Let the stand-in for NVIDIA's hook hand over the slices of these simulated GPUs."""
+        self._do("simulate", str(simulated))
+
+    def close(self) -> None:
+        """End the engine and every container of it; its folder can be removed afterwards."""
+        self.start()
+        with closing(self.client()) as api:
+            while left := api.containers(all=True):  # one may still have been in the making
+                for found in left:
+                    with suppress(APIError):
+                        api.remove_container(found["Id"], force=True)
+        self.stop()
+        mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+        for mount in reversed([one for one in mounts if one.startswith(f"{self.folder}/")]):
+            subprocess.run(["umount", "--lazy", mount], check=True)
+
+    def _copy_image(self) -> None:
+        with (
+            closing(docker.APIClient(base_url=MACHINES, version="auto")) as source,
+            closing(self.client()) as target,
+            tempfile.TemporaryFile(dir=self.folder) as archive,
+        ):
+            for part in source.get_image(IMAGE):
+                archive.write(part)
+            archive.seek(0)
+            list(target.load_image(archive))  # type: ignore[no-untyped-call]  # its stubs lack it
+
+    def _do(self, *words: str) -> None:
+        command = [sys.executable, str(checkout() / SCRIPT), "--home", str(self.folder), "--here"]
+        env = {**os.environ, "MIGLAB_PYTHON": sys.executable}
+        done = subprocess.run([*command, *words], env=env, capture_output=True, text=True)
+        if done.returncode:
+            raise CheckFailed(f"{SCRIPT} {' '.join(words)}: {done.stderr}")

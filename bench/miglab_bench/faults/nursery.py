@@ -1,0 +1,130 @@
+"""Imports what proxy, hub and pool need once, and forks one of them on request.
+
+A hub or a pool that is killed is then there again in a fraction of a second: importing them takes
+most of the 3 s of CPU that a start costs, and the harness starts them a thousand times.  Run as
+``python -m miglab_bench.faults.nursery``; a request is a line of JSON, the answer a process id.
+"""
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from miglab_bench.faults import service
+from miglab_hub.launch.process_group import PR_SET_PDEATHSIG, adopt_orphans, libc
+
+
+class ForkedPart:
+    """One process that the nursery forked: proxy, hub or pool."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        try:
+            self._watched = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._watched = -1
+
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self.send(0)
+
+    def send(self, number: int) -> bool:
+        """Signal it; False if it has ended."""
+        if self._watched < 0:
+            return False
+        try:
+            signal.pidfd_send_signal(self._watched, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Watch it no longer."""
+        if self._watched >= 0:
+            os.close(self._watched)
+            self._watched = -1
+
+
+class Nursery:
+    """The harness's side.
+
+    Args:
+        env: what every process is to have in its environment.
+    """
+
+    def __init__(self, env: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __spec__.name],
+            env={**os.environ, **env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def fork(self, log: Path, **what: Any) -> ForkedPart:
+        """Start one: ``hub`` or ``pool`` with its arguments, or a ``command`` with its ``env``."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"log": str(log), **what}) + "\n")
+        self._process.stdin.flush()
+        return ForkedPart(int(self._process.stdout.readline()))
+
+    def close(self) -> None:
+        """End it, and with it everything it forked."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+def main() -> None:
+    """Fork on request until nobody asks any more."""
+    from jupyterhub.app import JupyterHub
+
+    from miglab_spawner import docker, local  # noqa: F401 -- imported for the forks
+
+    adopt_orphans()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries what has ended
+    gc.freeze()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            _become(asked, JupyterHub)
+        print(pid, flush=True)
+
+
+def _become(asked: dict[str, Any], hub: Any) -> None:
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    nothing, log = (
+        os.open(os.devnull, os.O_RDONLY),
+        os.open(asked["log"], os.O_CREAT | os.O_APPEND | os.O_WRONLY),
+    )
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    status = 1
+    try:
+        if "command" in asked:
+            env = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
+            os.execvpe(asked["command"][0], asked["command"], {**env, **asked["env"]})  # noqa: S606
+        elif "hub" in asked:
+            hub.launch_instance(asked["hub"])
+            status = 0
+        else:
+            status = service.main(asked["pool"])
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else 1
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
