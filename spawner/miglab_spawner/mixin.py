@@ -14,7 +14,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from traitlets import default
+from traitlets import Instance, default
 
 from miglab_api.leases import LeaseView
 from miglab_api.offers import CPU
@@ -43,6 +43,7 @@ class MIGSpawnerMixin(WaitMixin):
     start_timeout: int
 
     _is_starting = False
+    _noticing = Instance(asyncio.Lock, args=())
 
     # What a backend's own mixin, or the spawner beside it, overrides.
 
@@ -145,6 +146,16 @@ class MIGSpawnerMixin(WaitMixin):
         if self._is_starting:
             return None
         return await super().poll()
+
+    async def poll_and_notify(self) -> Any:
+        """As the base; but nobody goes on while the hub is not yet done with a server that ended.
+
+        JupyterHub 6 gives its callbacks to whoever notices the end first.  While the proxy was slow
+        to forget the dead server, a second caller, the student's next start, did not wait for them,
+        and was then stopped half-way in the dead server's place.
+        """
+        async with self._noticing:
+            return await super().poll_and_notify()
 
     async def run_post_stop_hook(self) -> None:
         """Give back what the server held; then the site's hook.

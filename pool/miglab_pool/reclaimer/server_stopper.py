@@ -4,11 +4,14 @@ Only asks: the pool frees a slice after its own confirmation that the holder is 
 does not answer ends nothing.  A server that was started after the lease was attached is another one
 and never stopped; when that was is in the ledger, so a restart changes nothing.  How long the
 server has run is told by the hub's clock alone, and how long the lease is attached by the pool's.
+A start is never interrupted: JupyterHub 6 waits a second for its end, and then stops whatever
+server of that name there is.  Once it is over, or a server, it is judged like any other.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -73,13 +76,17 @@ class ServerEnder:
 
     async def _stop(self, lease: LeaseView) -> None:
         try:
-            ran_s = await self._ran_s(lease)
-            if ran_s is None or lease.attached_at is None:
+            server = await self._server(lease)
+            if server is None or lease.attached_at is None:
                 first, _ = self._unknown.get(lease.id, (self._now(), 0.0))
                 self._unknown[lease.id] = first, self._now()
                 return
             self._unknown.pop(lease.id, None)
-            if ran_s + DATE_S < self._now() - lease.attached_at:
+            if server.is_starting:
+                log.info("lease %s of %s ends, and server %r only starts: asked again later",
+                         lease.id, lease.user, lease.server)  # fmt: skip
+                return
+            if server.ran_s + DATE_S < self._now() - lease.attached_at:
                 log.warning(
                     "lease %s of %s ends (%s), but server %r was started after it was attached: "
                     "left alone", lease.id, lease.user, lease.reason, lease.server,
@@ -97,8 +104,8 @@ class ServerEnder:
             lease.id, lease.user, lease.reason, lease.server, answer.status_code,
         )  # fmt: skip
 
-    async def _ran_s(self, lease: LeaseView) -> float | None:
-        """For how long the server of that name has run, seconds; None if the hub has none.
+    async def _server(self, lease: LeaseView) -> "_HubServer | None":
+        """The server of that name; None if the hub has none.
 
         Raises:
             ValueError: it is not the hub that answers.
@@ -110,7 +117,16 @@ class ServerEnder:
         if server is None or server.get("stopped") or not server.get("started"):
             return None
         now = parsedate_to_datetime(answer.headers["Date"])
-        return (now - datetime.fromisoformat(server["started"])).total_seconds()
+        ran_s = (now - datetime.fromisoformat(server["started"])).total_seconds()
+        return _HubServer(ran_s, is_starting=server.get("pending") == "spawn")
+
+
+@dataclass(frozen=True)
+class _HubServer:
+    """What the hub says of a server; ``ran_s`` counts from when its start began."""
+
+    ran_s: float
+    is_starting: bool
 
 
 class _End:

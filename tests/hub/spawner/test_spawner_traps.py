@@ -46,6 +46,37 @@ async def test_trap_1_a_dead_server_gives_its_slice_back(hub: Hub, lab: PoolLab)
     assert len([call for call in lab.way.calls if call[1].endswith("/release")]) == released + 1
 
 
+async def test_a_start_waits_until_the_hub_is_done_with_the_dead_server(
+    hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
+):
+    """The proxy is slow when a server has died: the next start is not ended with the dead one."""
+    hub.user("ada")
+    environment = await hub.start("ada", shape="1g.5gb")
+    os.kill(int(environment["PID"]), signal.SIGKILL)
+    dead = hub.spawner("ada")
+    await asyncio.to_thread(dead.proc.wait)
+    asked, answers, delete_user = asyncio.Event(), asyncio.Event(), hub.app.proxy.delete_user
+
+    async def slow(*names: Any) -> None:
+        asked.set()
+        await answers.wait()
+        await delete_user(*names)
+
+    monkeypatch.setattr(hub.app.proxy, "delete_user", slow)
+    noticed = asyncio.create_task(dead.poll_and_notify())
+    await asked.wait()
+    begun = asyncio.create_task(hub.begin("ada", shape="1g.5gb"))
+    await lab.until(lambda: dead.pending, "the student starts again")
+    answers.set()
+    assert (await begun).is_success
+    await noticed
+    await hub.settled("ada")
+    assert hub.spawner("ada").ready
+    assert (await hub.environment("ada"))["PID"] != environment["PID"]
+    lease = lab.lease_of("ada")
+    assert lease is not None and lease.state is LeaseState.RUNNING
+
+
 async def test_trap_1_the_start_of_a_spawn_releases_nothing(hub: Hub, lab: PoolLab):
     """``clear_state`` runs at the begin of every start: it asks the pool for nothing."""
     hub.user("ada")

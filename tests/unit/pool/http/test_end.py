@@ -23,6 +23,7 @@ class FakeHub:
         self.stopped: list[str] = []
         self.silent = False
         self.server = ""
+        self.pending: str | None = None
         self.at = [SEEN_AT]
         self.ahead_s = 0.0
 
@@ -33,7 +34,8 @@ class FakeHub:
             self.stopped.append(request.url.raw_path.decode())
             return httpx.Response(self.status)
         started = self.started_at and self._clock(self.started_at).isoformat()
-        servers = {} if started is None else {self.server: {"started": started, "stopped": False}}
+        server = {"started": started, "stopped": False, "pending": self.pending}
+        servers = {} if started is None else {self.server: server}
         now = format_datetime(self._clock(self.at[0]).replace(microsecond=0), usegmt=True)
         said = {"name": "alice", "servers": servers}
         return httpx.Response(200, json=said, headers={"Date": now})
@@ -102,6 +104,20 @@ async def test_a_server_is_known_by_when_it_was_attached(started_s: float, stopp
     late = SEEN_AT + 3600
     await ender(hub, [late]).ask([releasing(attached_at=SEEN_AT, release_requested_at=late - 1800)])
     assert len(hub.stopped) == stopped
+
+
+@pytest.mark.parametrize("attached_at", [SEEN_AT, SEEN_AT + 3600], ids=["", "clock set back"])
+async def test_a_start_is_never_interrupted(attached_at: float) -> None:
+    """It may be the next server's, whatever the clocks say; once that runs it can be told."""
+    hub, at = FakeHub(started_at=SEEN_AT - 1), [SEEN_AT]
+    hub.pending = "spawn"
+    one = ender(hub, at)
+    await one.ask([releasing(attached_at=attached_at)])
+    assert (hub.stopped, one.unknown) == ([], frozenset())
+    hub.pending = None
+    at[0] += 6
+    await one.ask([releasing()])
+    assert len(hub.stopped) == 1
 
 
 async def test_a_lease_without_a_holder_stops_nothing() -> None:
