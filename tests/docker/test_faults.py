@@ -8,7 +8,8 @@ import pytest
 from miglab_bench.faults.checks import breaches, unsettled
 from miglab_bench.faults.command import summary
 from miglab_bench.faults.engine import OwnEngine
-from miglab_bench.faults.lab import BOUND_S, FaultLab
+from miglab_bench.faults.lab import FaultLab
+from miglab_bench.faults.operator import BOUND_S
 from miglab_bench.faults.run import FaultRun
 from miglab_bench.faults.service import IDENTITY, READING
 from miglab_bench.faults.students import FaultStudent
@@ -32,22 +33,22 @@ def test_forty_faults() -> None:
 
 def states(lab: FaultLab) -> set[str]:
     """The states of all slices."""
-    return {item["state"] for gpu in lab.must_get("/pool")["gpus"] for item in gpu["slices"]}
+    return {item["state"] for gpu in lab.pool.must_get("/pool")["gpus"] for item in gpu["slices"]}
 
 
 def commit_fails(lab: FaultLab, come: Callable[[], None]) -> None:
     """The grant to somebody does not get to the disk, and what the pool then reads fails too."""
-    lab.fail_commit("INSERT INTO leases")
+    lab.databases.fail_commit("INSERT INTO leases")
     come()
     lab.end(signal.SIGKILL, "pool")
 
 
 def ledger_is_restored(lab: FaultLab, come: Callable[[], None]) -> None:
     """Somebody comes after the copy was made that then takes the ledger's place."""
-    lab.back_up()
+    lab.databases.back_up()
     come()
     lab.end(signal.SIGKILL, "pool")
-    lab.restore()
+    lab.databases.restore()
 
 
 def after(hurt: Callable[..., None], faults: FaultRun, people: list[FaultStudent]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
@@ -10,6 +11,7 @@ from miglab_pool.gpu.simulated.machine import Break, error_code
 
 Step = Callable[[FaultLab, Random], None]
 HOUR_S = 3600
+LONGEST_LOG_BYTES = 20_000
 CALLS = (
     "nvmlDeviceCreateGpuInstance",
     "nvmlGpuInstanceCreateComputeInstance",
@@ -47,8 +49,8 @@ class FaultKind:
         """Whether this lab can have it."""
         return (
             (lab.engine is not None or not self.needs_engine)
-            and (lab.has_own_disk or not self.needs_disk)
-            and (lab.has_own_clock or not self.needs_clock)
+            and (lab.disk.is_there or not self.needs_disk)
+            and (lab.clock.is_there or not self.needs_clock)
         )
 
 
@@ -69,11 +71,7 @@ def _resume(lab: FaultLab, _rng: Random) -> None:
 
 
 def _set_clock(by_s: int) -> Step:
-    def step(lab: FaultLab, _rng: Random) -> None:
-        lab.offset_s += by_s
-        lab.set_clock(lab.offset_s)
-
-    return step
+    return lambda lab, _rng: lab.clock.step(by_s)
 
 
 def _fail_call(lab: FaultLab, rng: Random) -> None:
@@ -92,31 +90,41 @@ def _repair(lab: FaultLab, _rng: Random) -> None:
     lab.keep_running()
 
 
-def _age(lab: FaultLab, rng: Random) -> None:
+def _age(lab: FaultLab, _rng: Random) -> None:
     """The copy is from now, and an hour passes."""
-    lab.back_up()
-    _set_clock(HOUR_S)(lab, rng)
+    lab.databases.back_up()
+    lab.clock.step(HOUR_S)
 
 
 def _restore(lab: FaultLab, _rng: Random) -> None:
     lab.end(signal.SIGKILL, "pool")
-    lab.restore()
+    lab.databases.restore()
     lab.keep_running()
 
 
 def _upgrade(lab: FaultLab, _rng: Random) -> None:
     lab.end(signal.SIGTERM, *PARTS)
-    lab.age_ledger()
+    lab.databases.age_ledger()
 
 
 def _lose_hub_database(lab: FaultLab, _rng: Random) -> None:
     lab.end(signal.SIGKILL, "hub")
-    lab.lose_hub_database()
+    lab.hub_log.forget()
+    lab.databases.lose_hubs()
+
+
+def _tear_writes(lab: FaultLab, rng: Random) -> None:
+    _limit_growth(lab, rng.randint(0, LONGEST_LOG_BYTES))
 
 
 def _limit_lifted(lab: FaultLab, _rng: Random) -> None:
-    lab.limit_files(None)
+    _limit_growth(lab, None)
     lab.keep_running()
+
+
+def _limit_growth(lab: FaultLab, more: int | None) -> None:
+    with suppress(ProcessLookupError):  # it ended by itself, and is started again without a limit
+        lab.databases.limit_growth(lab.parts["pool"].pid, more)
 
 
 def _room_again(lab: FaultLab, _rng: Random) -> None:
@@ -125,13 +133,13 @@ def _room_again(lab: FaultLab, _rng: Random) -> None:
     JupyterHub 6 keeps a server "pending stop" for good if its database could not be written then,
     and may not end by SIGTERM: its own cleanup fails at the same database session.
     """
-    lab.free_disk()
+    lab.disk.free()
     lab.end(signal.SIGKILL, "hub")
     lab.keep_running()
 
 
 def _disk_well(lab: FaultLab, _rng: Random) -> None:
-    lab.mend_disk()
+    lab.databases.mend()
     lab.keep_running()
 
 
@@ -151,11 +159,11 @@ KINDS: dict[str, FaultKind] = {
     "stop and resume": FaultKind(_stop, _resume),
     "clock forward": FaultKind(_set_clock(HOUR_S), _start_again, needs_clock=True),
     "clock back": FaultKind(_set_clock(-HOUR_S), _start_again, needs_clock=True),
-    "full disk": FaultKind(lambda lab, _: lab.fill_disk(), _room_again, needs_disk=True),
-    "torn writes": FaultKind(
-        lambda lab, rng: lab.limit_files(rng.randint(0, 20_000)), _limit_lifted
+    "full disk": FaultKind(lambda lab, _: lab.disk.fill(), _room_again, needs_disk=True),
+    "torn writes": FaultKind(_tear_writes, _limit_lifted),
+    "failing disk": FaultKind(
+        lambda lab, rng: lab.databases.fail_commit(rng.choice(STATEMENTS)), _disk_well
     ),
-    "failing disk": FaultKind(lambda lab, rng: lab.fail_commit(rng.choice(STATEMENTS)), _disk_well),
     "NVML error": FaultKind(_fail_call, _repair),
     "NVML hang": FaultKind(_hang, _repair),
     "lost GPU": FaultKind(

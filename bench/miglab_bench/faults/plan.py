@@ -54,15 +54,6 @@ class FaultPlan:
     seed: float
 
 
-def order_of(seed: int, kinds: tuple[str, ...], count: int) -> list[str]:
-    """So many kinds: each once before any comes again, in an order that the seed draws."""
-    order: list[str] = []
-    shuffle = Random(seed)  # noqa: S311 -- no secret
-    while len(order) < count:
-        order += shuffle.sample(kinds, len(kinds))
-    return order[:count]
-
-
 def plan_of(seed: int, number: int, kind: str, students: int) -> FaultPlan:
     """The fault of that number in the run of that seed."""
     rng = Random(f"{seed}:{number}")  # noqa: S311 -- no secret

@@ -9,10 +9,12 @@ from random import Random
 from miglab_bench.faults.checks import breaches, unsettled
 from miglab_bench.faults.engine import OwnEngine
 from miglab_bench.faults.kinds import KINDS, FaultKind
-from miglab_bench.faults.lab import BOUND_S, FaultLab
-from miglab_bench.faults.plan import Act, FaultPlan, order_of, plan_of
+from miglab_bench.faults.lab import FaultLab
+from miglab_bench.faults.operator import BOUND_S
+from miglab_bench.faults.plan import Act, FaultPlan, plan_of
 from miglab_bench.faults.servers import Containers, Processes, StudentServers
 from miglab_bench.faults.students import FaultClass
+from miglab_bench.harness.fault_order import order_of
 from miglab_bench.harness.student import CheckFailed
 from miglab_bench.measures.ratio import p95
 

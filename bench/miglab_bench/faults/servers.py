@@ -5,7 +5,7 @@ What a server holds is what it was given, not what anybody has written down.
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import psutil
 from docker.errors import DockerException, NotFound  # noqa: TID251 -- real containers
 
-from miglab_api.holders import process_holder
+from miglab_api.holders import Liveness, probe_process, process_holder
 from miglab_bench.faults.engine import OwnEngine
 from miglab_hub.settings.lab_toml import Settings
 from miglab_spawner.containers.labels import LAB
@@ -50,6 +50,9 @@ class StudentServers(Protocol):
     def all(self) -> dict[str, SeenServer]:
         """Those that are there, by holder; also one that is not yet started."""
 
+    def ended(self, holders: Iterable[str]) -> set[str]:
+        """Those of these servers, all of which were started, that run no more."""
+
     def end(self, holder: str) -> None:
         """It is gone afterwards, and nobody was told."""
 
@@ -71,6 +74,10 @@ class Containers:
             listed = api.containers(all=True, filters={"label": [f"{LAB}={self._lab}"]})
             found = [self._seen(api, item["Id"], item["State"] == "running") for item in listed]
         return {server.holder: server for server in found if server is not None}
+
+    def ended(self, holders: Iterable[str]) -> set[str]:
+        """See `StudentServers`."""
+        return set(holders) - {one.holder for one in self.all().values() if one.is_running}
 
     def end(self, holder: str) -> None:
         """See `StudentServers`."""
@@ -126,6 +133,10 @@ class Processes:
                     is_running = gate.__file__ not in process.cmdline()  # not yet let through
                     found[holder] = _server(holder, env, uuids, is_running)
         return found
+
+    def ended(self, holders: Iterable[str]) -> set[str]:
+        """See `StudentServers`; while one executes what it is to be, it has no environment."""
+        return {holder for holder in holders if probe_process(holder) is Liveness.GONE}
 
     def end(self, holder: str) -> None:
         """See `StudentServers`."""

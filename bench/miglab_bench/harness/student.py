@@ -223,7 +223,9 @@ class Student:
         return str(request.headers.get("Cookie", ""))
 
 
-def wait_for(look: Callable[[], bool], what: str, patience_s: float = STEP_S) -> None:
+def wait_for(
+    look: Callable[[], bool], what: str, patience_s: float = STEP_S, pause_s: float = PAUSE_S
+) -> None:
     """Look again and again until it is so.
 
     Raises:
@@ -238,7 +240,7 @@ def wait_for(look: Callable[[], bool], what: str, patience_s: float = STEP_S) ->
             log.debug("while waiting for %s: %s", what, error)
         if time.monotonic() > deadline:
             raise CheckFailed(f"waited {patience_s:g} s in vain for {what}")
-        time.sleep(PAUSE_S)
+        time.sleep(pause_s)
 
 
 def _send(channel: websocket.WebSocket, code: str) -> str:

@@ -13,6 +13,7 @@ from random import Random
 import httpx
 
 from miglab_bench.harness import job_server
+from miglab_bench.harness.fault_order import order_of
 from miglab_bench.harness.slurm_lab import SlurmLab, slurm_lab
 from miglab_bench.slurm_faults.kinds import KINDS, FaultScene
 from miglab_bench.slurm_faults.lesson import SlurmLesson
@@ -43,15 +44,6 @@ class SlurmFaultResult:
     settled_s: list[float] = field(default_factory=list)
 
 
-def order_of(seed: int, count: int) -> list[str]:
-    """So many kinds: each once before any comes again, in an order that the seed draws.  Pure."""
-    order: list[str] = []
-    shuffle = Random(seed)  # noqa: S311 -- no secret
-    while len(order) < count:
-        order += shuffle.sample(sorted(KINDS), len(KINDS))
-    return order[:count]
-
-
 class SlurmFaultRun:
     """A lab on Slurm, its class, and one fault after another.
 
@@ -80,7 +72,7 @@ class SlurmFaultRun:
 
     def run(self, count: int) -> dict[str, SlurmFaultResult]:
         """So many faults, evenly of all kinds."""
-        for number, kind in enumerate(order_of(self._seed, count)):
+        for number, kind in enumerate(order_of(self._seed, sorted(KINDS), count)):
             rng = Random(f"{self._seed}:{number}")  # noqa: S311 -- no secret
             result = self.results[kind]
             result.faults += 1

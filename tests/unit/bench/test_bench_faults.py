@@ -1,17 +1,22 @@
 """What the fault harness draws and says, without running a lab."""
 
+import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from miglab_api.holders import process_holder
 from miglab_bench.faults.command import summary
 from miglab_bench.faults.hub_log import STARTED, STARTING, AnsweredStart, HubLog
 from miglab_bench.faults.kinds import KINDS
-from miglab_bench.faults.plan import BEFORE, DURING, order_of, plan_of
+from miglab_bench.faults.plan import BEFORE, DURING, plan_of
 from miglab_bench.faults.run import KindResult
+from miglab_bench.faults.servers import Processes
 from miglab_bench.faults.students import STARTS_ANEW, FaultClass
+from miglab_bench.harness.fault_order import order_of
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.reclaimer.closing_times import KEPT
@@ -113,15 +118,31 @@ def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
     assert list(log.started) == [HOLDER]
 
 
+def test_a_process_has_ended_only_when_it_is_gone(tmp_path: Path) -> None:
+    """One that just becomes the server has none of its environment for a moment, and lives."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        holder = process_holder(process.pid)
+        servers = Processes(load(lab_toml(tmp_path), {}))
+        assert holder not in servers.all()
+        assert servers.ended([holder]) == set()
+    assert servers.ended([holder]) == {holder}
+
+
+def lab_toml(folder: Path) -> Path:
+    """The settings of a lab."""
+    file = folder / "lab.toml"
+    file.write_text('[courses.everyone]\nshapes = ["1g.5gb"]\n')
+    return file
+
+
 class LabThatRemembers:
     """A lab of which only the hub's log and the ledger's last words are left."""
 
     def __init__(self, folder: Path, reason: str) -> None:
-        file = folder / "lab.toml"
-        file.write_text('[courses.everyone]\nshapes = ["1g.5gb"]\n')
-        self.settings = load(file, {})
+        self.settings = load(lab_toml(folder), {})
         lab_secrets.make_all(self.settings)
         self.hub_log = said(folder / "hub.log", STARTS % ("student0", HOLDER, 7))
+        self.pool = self
         self._lease = {"holder": HOLDER, "reason": reason}
 
     def must_ask(self, path: str) -> Any:
@@ -133,9 +154,9 @@ class LabThatRemembers:
 class NoServers:
     """All servers have ended."""
 
-    def all(self) -> dict[str, Any]:
-        """None."""
-        return {}
+    def ended(self, holders: Iterable[str]) -> set[str]:
+        """Every one."""
+        return set(holders)
 
 
 @pytest.mark.parametrize(

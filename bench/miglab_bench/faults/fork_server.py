@@ -1,25 +1,27 @@
-"""Imports what proxy, hub and pool need once, and forks one of them on request.
+"""Imports what hub and pool need once, and forks proxy, hub or pool on request.
 
 A hub or a pool that is killed is then there again in a fraction of a second: importing them takes
 most of the 3 s of CPU that a start costs, and the harness starts them a thousand times.  Run as
-``python -m miglab_bench.faults.nursery``; a request is a line of JSON, the answer a process id.
+``python -m miglab_bench.faults.fork_server``; a request is a line of JSON, the answer a process id.
 """
 
 import gc
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat, SupportsIndex
 
 from miglab_bench.faults import service
 from miglab_hub.launch.process_group import PR_SET_PDEATHSIG, adopt_orphans, libc
 
 
 class ForkedPart:
-    """One process that the nursery forked: proxy, hub or pool."""
+    """One process that the fork server made: proxy, hub or pool."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -49,7 +51,7 @@ class ForkedPart:
             self._watched = -1
 
 
-class Nursery:
+class LabForkServer:
     """The harness's side.
 
     Args:
@@ -65,11 +67,11 @@ class Nursery:
             text=True,
         )
 
-    def fork(self, log: Path, **what: Any) -> ForkedPart:
-        """Start one: ``hub`` or ``pool`` with its arguments, or a ``command`` with its ``env``."""
+    def fork(self, log: Path, env: dict[str, str], **what: list[str]) -> ForkedPart:
+        """Start one: ``hub`` or ``pool`` with its arguments, or a whole ``command``."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"log": str(log), **what}) + "\n")
+        self._process.stdin.write(json.dumps({"log": str(log), "env": env, **what}) + "\n")
         self._process.stdin.flush()
         return ForkedPart(int(self._process.stdout.readline()))
 
@@ -89,7 +91,10 @@ def main() -> None:
     from miglab_spawner import docker, local  # noqa: F401 -- imported for the forks
 
     adopt_orphans()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries what has ended
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps what has ended
+    # Python's own asks for an absolute time of the monotonic clock, at which libfaketime 0.9.10
+    # without a fake monotonic clock answers EINVAL.
+    time.sleep = _sleep
     gc.freeze()
     for line in sys.stdin:
         asked = json.loads(line)
@@ -99,31 +104,41 @@ def main() -> None:
         print(pid, flush=True)
 
 
+def _sleep(seconds: SupportsFloat | SupportsIndex, /) -> None:
+    select.select((), (), (), float(seconds))
+
+
 def _become(asked: dict[str, Any], hub: Any) -> None:
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
-    nothing, log = (
-        os.open(os.devnull, os.O_RDONLY),
-        os.open(asked["log"], os.O_CREAT | os.O_APPEND | os.O_WRONLY),
-    )
-    for source, target in ((nothing, 0), (log, 1), (log, 2)):
-        os.dup2(source, target)
+    os.environ.update(asked["env"])
+    _write_to(asked["log"])
     status = 1
     try:
-        if "command" in asked:
-            env = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
-            os.execvpe(asked["command"][0], asked["command"], {**env, **asked["env"]})  # noqa: S606
-        elif "hub" in asked:
-            hub.launch_instance(asked["hub"])
-            status = 0
-        else:
-            status = service.main(asked["pool"])
+        status = _run(asked, hub)
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else 1
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+def _write_to(log: str) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    end = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    for source, target in ((nothing, 0), (end, 1), (end, 2)):
+        os.dup2(source, target)
+
+
+def _run(asked: dict[str, Any], hub: Any) -> int:
+    if "pool" in asked:
+        return service.main(asked["pool"])
+    if "hub" in asked:
+        hub.launch_instance(asked["hub"])
+        return 0
+    os.environ.pop("LD_PRELOAD", None)
+    os.execvp(asked["command"][0], asked["command"])  # noqa: S606 -- its own words
 
 
 if __name__ == "__main__":
