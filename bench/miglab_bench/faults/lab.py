@@ -50,7 +50,9 @@ reconcile_s = 2
 holders_s = 1
 attend_grace_s = 300
 attach_s = 60
+lease_s = 86400
 [students]
+create_timeout_s = 60
 {students}
 [courses.everyone]
 shapes = ["1g.5gb", "2g.10gb", "3g.20gb"]

@@ -113,7 +113,7 @@ class FaultStudent(Student):
             self.written.append(line)
 
     def _extend(self, server: SeenServer) -> None:
-        url = f"{self._lab.settings.student_api_url}/lease/extend"
+        url = f"{self._lab.settings.student_api_url}/api/lease/extend"
         headers = {"Authorization": f"Bearer {server.token}"}
         self._http.post(url, headers=headers, json={"by_s": 60})
 
