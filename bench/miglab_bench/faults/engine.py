@@ -10,6 +10,7 @@ import tempfile
 from contextlib import closing, suppress
 from pathlib import Path
 
+import psutil
 from docker.errors import APIError, DockerException  # noqa: TID251 -- real containers
 
 import docker  # noqa: TID251 -- real containers
@@ -75,9 +76,19 @@ class OwnEngine:
                     with suppress(APIError):
                         api.remove_container(found["Id"], force=True)
         self.stop()
+        self._end_shims()
         mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
         for mount in reversed([one for one in mounts if one.startswith(f"{self.folder}/")]):
             subprocess.run(["umount", "--lazy", mount], check=True)
+
+    def _end_shims(self) -> None:
+        """Of a container that an ending engine was just about to start, its shim may be left."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                command = " ".join(process.cmdline())
+                if "containerd-shim" in command and f"{self.folder}/" in command:
+                    for left in (*process.children(recursive=True), process):
+                        left.kill()
 
     def _copy_image(self) -> None:
         with (
