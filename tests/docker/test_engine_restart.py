@@ -44,7 +44,7 @@ class SecondEngine:
         self.url = f"unix://{home}/docker.sock"
 
     def do(self, *words: str) -> None:
-        """Start or stop it."""
+        """Start or stop it, or let it hand over simulated GPUs."""
         environment = {**os.environ, "MIGLAB_PYTHON": sys.executable}
         command = [sys.executable, str(ENGINE), "--home", str(self.home), *words]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -83,6 +83,7 @@ def second(engine: docker.DockerClient, base_image: str) -> Iterator[SecondEngin
 @pytest.fixture
 def pool(machine: SimulatedMachine, second: SecondEngine, tmp_path: Path) -> Iterator[Pool]:
     """A pool that asks the second engine after its holders."""
+    second.do("simulate", str(machine.folder))
     settings = PoolSettings(courses={"everyone": Course(title="Everyone", shapes=("1g.5gb",))})
     driver = open_gpus(simulated_state=machine.folder)
     ledger = Ledger(tmp_path / "ledger.sqlite")

@@ -7,7 +7,7 @@ in the simulated GPUs, refuses what is not there, and puts in an ``nvidia-smi -L
 container's own slices and no others.
 
 The simulated GPUs are those in the state folders listed, one a line, in the file that
-MIGLAB_SIM_STATES names; ``tests/docker/engine simulate FOLDER`` adds one.
+MIGLAB_SIM_STATES names, one for each engine; ``tests/docker/engine simulate FOLDER`` adds one.
 """
 
 import json
