@@ -8,6 +8,7 @@ leases per second, and the 95th percentile of the time from asking to having and
 
 import asyncio
 import json
+import os
 import secrets
 import ssl
 import subprocess
@@ -29,7 +30,7 @@ from miglab_bench.harness.ports import free_ports
 from miglab_bench.measures.ratio import p95
 from miglab_hub.errors import StartError
 from miglab_hub.lab_secrets import read
-from miglab_hub.settings.lab_toml import Settings, load
+from miglab_hub.settings.lab_toml import ENV_BRIDGE, Settings, load
 
 CLIENTS = (1, 8, 32)
 STUDENTS = 200
@@ -115,7 +116,8 @@ def running_pool(settings: Settings) -> Iterator[None]:
     log_file = settings.folder / "log"
     with log_file.open("w+b") as log:
         command = [sys.executable, "-m", "miglab_hub.service", "--config", str(settings.file)]
-        service = subprocess.Popen(command, stdout=log, stderr=log)
+        env = {**os.environ, ENV_BRIDGE: settings.bridge}
+        service = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         try:
             wait_until_ready(settings, service, log_file)
             yield

@@ -41,10 +41,9 @@ def prepare(file: Path, port: int | None = None) -> Settings:
     Raises:
         StartError: something is not as it must be.
     """
+    given = os.environ if port is None else {**os.environ, ENV_PORT: str(port)}
     try:
-        if port is not None:
-            os.environ[ENV_PORT] = str(port)
-        settings = load(file, running=False)
+        settings = load(file, given, running=False)
     except SettingsError as error:
         raise StartError(str(error)) from error
     check_ports(settings)
@@ -57,8 +56,7 @@ def prepare(file: Path, port: int | None = None) -> Settings:
     else:
         check_shapes(settings, geometries(settings))
     if settings.students.spawner == "docker":
-        os.environ[ENV_BRIDGE] = students_bridge(settings)
-        settings = load(file, running=False)
+        settings = load(file, {**given, ENV_BRIDGE: students_bridge(settings)}, running=False)
     lab_secrets.make_all(settings)
     lab_secrets.read_passwords(settings)
     settings.logs.mkdir(exist_ok=True)

@@ -22,7 +22,7 @@ from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import prepare
 from miglab_hub.launch.process_group import Sibling, Siblings
 from miglab_hub.settings.domains import host_of
-from miglab_hub.settings.lab_toml import ENV_CONFIG, ENV_PORT, Settings
+from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD, is_loopback
 
 READY_TIMEOUT_S = 120.0
@@ -65,6 +65,7 @@ def up(config: Path, port: int | None = None, *, demo: bool = False) -> int:
     os.environ[ENV_CONFIG] = str(config.absolute())
     settings = prepare(config, port)
     os.environ[ENV_PORT] = str(settings.lab.port)
+    os.environ[ENV_BRIDGE] = settings.bridge
     stop = Stop()
     siblings = Siblings(
         _demo_siblings(settings) if demo else siblings_of(settings), settings.logs, say

@@ -1,16 +1,20 @@
 """What stops `./lab up` before anything is started: each is one message that says what to do."""
 
+import os
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from miglab_bench.harness.ports import free_ports
 from miglab_hub.errors import StartError
-from miglab_hub.launch.preflight import check_authenticator, check_ledger
+from miglab_hub.launch import preflight
+from miglab_hub.launch.preflight import check_authenticator, check_ledger, prepare
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.ledger.ledger import Ledger
 
 DOMAINS = 'lab.subdomain_host = "https://lab.test"\n'
+DOCKER = 'lab.students_can_act_as_staff = true\nstudents.spawner = "docker"\n'
 LAB = '[courses.everyone]\nshapes = ["1g.5gb"]\n'
 
 
@@ -25,6 +29,16 @@ def settings(tmp_path: Path) -> Settings:
     settings = settings_with(tmp_path)
     settings.ledger.parent.mkdir(parents=True)
     return settings
+
+
+def test_two_labs_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one lab is told, port and network, is not the next one's: nothing is left behind."""
+    monkeypatch.setattr(preflight, "students_bridge", lambda _settings: "127.0.0.2")
+    (tmp_path / "lab.toml").write_text(DOCKER + LAB)
+    before, port = dict(os.environ), free_ports()
+    settings = prepare(tmp_path / "lab.toml", port)
+    assert (settings.lab.port, settings.bridge) == (port, "127.0.0.2")
+    assert dict(os.environ) == before
 
 
 def test_a_sound_ledger_and_none_at_all_are_fine(settings: Settings) -> None:
