@@ -140,7 +140,7 @@ class TemporaryLab:
             CheckFailed: a process is left over.
         """
         self._pool.close()
-        family = self._processes()
+        family = self._processes() if self.process.poll() is None else []
         self.process.terminate()
         try:
             self.process.wait(END_S)
