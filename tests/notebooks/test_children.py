@@ -13,8 +13,10 @@ import labkit
 from labkit import errors
 from labkit.machine.readings import Readings
 from labkit.measuring.measure import measure_async
+from labkit.measuring.sharing import Copies, Way, run_copies
 from labkit.records import Tier, Verdict
 from labkit.run.forked import SERVER
+from labkit.run.jobs import make_job
 
 needs("torch", "children measure with torch")
 
@@ -341,6 +343,32 @@ def released_lease(monkeypatch):
 
 
 @pytest.mark.usefixtures("released_lease")
+def device_name():
+    import os
+
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [("1", "0"), ("1,0", "0"), ("GPU-4f0a", "GPU-4f0a"), (None, None)]
+)
+async def test_under_mps_copies_name_the_gpu_as_its_daemon_counts_it(
+    ours, theirs, monkeypatch, tmp_path
+):
+    """The daemon counts the GPUs it was given from 0: under its own number, GPU 1 was not found."""
+    daemon = tmp_path / "nvidia-cuda-mps-control"
+    daemon.write_text("#!/bin/sh\ncat >/dev/null\n")
+    daemon.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    if ours is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ours)
+    job = make_job("call", [device_name], {}, group=False)
+    found = await run_copies(job, Copies(Way.MPS, 2), 60.0)
+    assert [rank.facts["value"] for rank in found.ranks] == [theirs, theirs]
+
+
 def test_a_reclaimed_slice_is_named_as_the_reason():
     """The child's error after a reclaim is the reclaim, and earlier samples are kept."""
     with pytest.raises(errors.LeaseGone, match=r"took back 1g\.5gb") as caught:

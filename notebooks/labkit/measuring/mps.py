@@ -31,11 +31,20 @@ async def daemon() -> AsyncIterator[Mapping[str, str]]:
         if status != 0:
             raise errors.LabError(f"MPS does not start here: {said.strip()[:200]}")
         try:
-            yield added
+            yield added | _renumbered(os.environ)
         finally:
             await _control([], "quit -t 5\n", added)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _renumbered(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """How a copy names the first GPU: the daemon counts those it was given from 0, but keeps UUIDs.
+
+    Source: NVIDIA, Multi-Process Service, "CUDA_VISIBLE_DEVICES", https://docs.nvidia.com/deploy/mps/
+    """
+    first = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    return {"CUDA_VISIBLE_DEVICES": "0"} if first.isdecimal() else {}
 
 
 async def _control(options: Sequence[str], text: str, added: Mapping[str, str]) -> tuple[int, str]:

@@ -240,7 +240,7 @@ async def crew_of(job: Mapping[str, Any], copies: Copies, timeout_s: float) -> A
     """The workers of a job's copies on the devices of this process, with what they need around."""
     async with _surroundings(copies) as common:
         own = _partition(copies.way, copies.sms)
-        added = [{**common, **part, **own} for part in _devices_for(copies.way, copies.count)]
+        added = [{**part, **common, **own} for part in _devices_for(copies.way, copies.count)]
         async with Crew(job, added, timeout_s) as crew:
             yield crew
 
