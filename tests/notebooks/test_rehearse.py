@@ -144,3 +144,9 @@ def test_the_page_survives_any_text(tmp_path):
     text = page("h200-1gpu", place(GPU), [measured(GPU)], [run])
     assert "one two \\| three" in text
     assert "here \\| there" in text
+
+
+def test_the_page_names_an_emulated_slice_as_its_records_do():
+    """The process that records sees the whole GPU; only its children are confined."""
+    small = replace(GPU, is_slice=True, sms=16, emulated="sms=16")
+    assert f"on 1 × {small.label}." in page("h200-1gpu", place(GPU), [measured(small)], [])

@@ -113,7 +113,7 @@ def _is_replayable(item: Evidence, only: Sequence[str]) -> bool:
 
 def page(name: str, place: Place, kept: Sequence[Evidence], runs: Sequence[Rehearsal]) -> str:
     """The gallery's page of one machine, in Markdown."""
-    devices = ", ".join(sorted({device.label for device in place.devices}))
+    devices = ", ".join(sorted(_on_gpus(kept) or {device.label for device in place.devices}))
     versions = ", ".join(f"{what} {number}" for what, number in place.versions.items())
     lines = [
         f"# {name}",
@@ -138,6 +138,13 @@ def page(name: str, place: Place, kept: Sequence[Evidence], runs: Sequence[Rehea
         said = escape(f"{item.experiment}: {item.title}")
         lines += [f"![{said}]({item.experiment}.svg)", ""]
     return "\n".join(lines)
+
+
+def _on_gpus(kept: Sequence[Evidence]) -> set[str]:
+    """The GPUs as the records name them: an emulated slice is known to its children alone."""
+    records = [record for item in kept for point in item.points for record in point.records]
+    devices = [device for record in records for device in record.devices]
+    return {device.label for device in devices if device.backend == "cuda"}
 
 
 def row(item: Evidence) -> str:
