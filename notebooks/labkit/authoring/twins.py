@@ -224,10 +224,17 @@ def _one_call_beside_others(count: Function) -> Function:
 
 
 def _one_by_one(answer: Function) -> Function:
-    """A batch is no batch: its sequences are answered one after another, and twice."""
+    """A batch is no batch: its sequences are answered one after another, some of them twice.
+
+    A quarter of them on a GPU, where 64 take a fifth of a second; all of them on a CPU, where
+    other work makes the time of one vary.
+    """
 
     def answered(batch: int, **named: Any) -> Function:
-        return _repeat(answer(1, **named), 2 * batch if batch > 1 else 1)
+        import torch
+
+        again = batch // 4 if torch.cuda.is_available() else batch
+        return _repeat(answer(1, **named), batch + again if batch > 1 else 1)
 
     return answered
 
@@ -502,7 +509,7 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             Twin("MIG-12", "MIG takes no SMs", "sms_of", _like_a_slice, is_computed=True),
             Twin(
                 "MIG-14",
-                "sequences of a batch are answered one by one, twice",
+                "sequences of a batch are answered one by one, some twice",
                 "answer",
                 _one_by_one,
             ),
