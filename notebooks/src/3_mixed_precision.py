@@ -661,9 +661,9 @@ await training_curves.report(needs=both_written)
 # %% [markdown]
 # ## MX-8: when AMP does not help
 #
-# Autocast adds a cast to every layer. A small layer pays more for it than it gains.
-# Habr's author wrote "AMP does not work for us". On a GPU the casts are also launched one by one, so each step is
-# timed as a CUDA graph, which is the GPU's own time, and as Python launches it.
+# Autocast adds a cast to every layer, and on a GPU every cast is one more kernel to launch.
+# Habr's author wrote "AMP does not work for us". On a GPU each step is timed as a CUDA graph, which is the GPU's own
+# time, and as Python launches it.
 # **Predict** for the graph whether AMP over fp32 rises or falls with width.
 
 # %%

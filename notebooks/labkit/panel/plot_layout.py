@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 TICK_CHARACTER, TICK_GAP = 8.2, 8.0  # pixels at 15 px
 WIDE_CHARACTER = 9.4  # the same in a wide font, such as DejaVu Sans
-LINE_CHARACTERS, HALF_CHARACTERS = 80, 40  # of a legend at 14 px
+LINE_CHARACTERS, HALF_CHARACTERS = 80, 38  # of a legend at 14 px
 TITLE_CHARACTERS = 60  # at 17 px; a longer title is set smaller
 CAPTION_CHARACTERS = 100  # at 12 px
 Y_LABEL_CHARACTERS = 36  # as high as the plot is
