@@ -8,6 +8,7 @@ except that its Docker calls have more than one thread, and the container no GPU
 import asyncio
 import inspect
 import math
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,7 @@ from miglab_spawner.containers.labels import (
     to_labels,
 )
 from miglab_spawner.containers.limits import ContainerLimits, limits_of
+from miglab_spawner.containers.turns import Turns
 from miglab_spawner.lease_session import SavedLease
 from miglab_spawner.pool_mixin import PoolSpawnerMixin
 from miglab_spawner.refusals import NotStarted
@@ -47,6 +49,7 @@ from miglab_spawner.runs.runner import SliceRunner
 _GONE = 404
 _BUSY = 409
 _PAUSE_S = 0.2
+_STARTS = Turns(at_once=max(1, (os.cpu_count() or 1) // 2), longest_s=3.0)
 _REMOVAL_TRIES = 100
 _SWEEP_S = 600.0
 
@@ -62,7 +65,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         help="""How many calls to the Docker engine may run at once, for all users together.
 
         DockerSpawner has only one thread, so a ten-second `docker stop` would delay everybody.
-        This also limits how many containers start at once; the others wait for a thread.
+        Starts of containers also take turns, as many at once as half of the hub's cores.
         """,
     ).tag(config=True)
 
@@ -196,7 +199,8 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """The fence, then the start."""
         await self.attach(container_holder(self.container_id))
         try:
-            await super().start_object()
+            async with _STARTS.turn():
+                await super().start_object()
         except APIError as error:
             message = (
                 "Docker could not start your server. Try again; if it stays so, tell your "

@@ -68,15 +68,20 @@ def bench_spawn(
     """
     from miglab_bench.measures.turns import measure  # takes seconds: JupyterHub, and all it needs
 
-    with temporary_settings(at_once) as settings, running_pool(settings):
-        measured = asyncio.run(measure(settings, rounds, at_once))
+    with temporary_settings(at_once) as settings:
+        with running_pool(settings):
+            measured = asyncio.run(measure(settings, rounds, at_once))
+        _show(measured, settings.students.image, at_once, as_json=as_json)  # whatever cleaning says
+
+
+def _show(measured: Sequence[Round], image: str, at_once: int, *, as_json: bool) -> None:
     ratio = ratio_of([each.ours_s for each in measured], [each.plain_s for each in measured])
     stop = ratio_of(
         [each.ours_stop_s for each in measured], [each.plain_stop_s for each in measured]
     )
     how = (
         f"{len(measured)} rounds after one that does not count, {at_once} of each at once, "
-        f"{settings.students.image}, who "
+        f"{image}, who "
         f"goes first changes each round; median of the rounds' ratios, 95 % bootstrap interval; "
         f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the end"
     )
