@@ -39,7 +39,7 @@ from miglab_spawner.containers.labels import (
     to_labels,
 )
 from miglab_spawner.containers.limits import ContainerLimits, limits_of
-from miglab_spawner.containers.turns import Turns
+from miglab_spawner.containers.turns import StartTurns
 from miglab_spawner.lease_session import SavedLease
 from miglab_spawner.pool_mixin import PoolSpawnerMixin
 from miglab_spawner.refusals import NotStarted
@@ -49,7 +49,7 @@ from miglab_spawner.runs.runner import SliceRunner
 _GONE = 404
 _BUSY = 409
 _PAUSE_S = 0.2
-_STARTS = Turns(at_once=max(1, (os.cpu_count() or 1) // 2), longest_s=3.0)
+_STARTS = StartTurns(at_once=max(1, (os.cpu_count() or 1) // 2), longest_s=3.0)
 _REMOVAL_TRIES = 100
 _SWEEP_S = 600.0
 

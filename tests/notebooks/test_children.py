@@ -342,7 +342,6 @@ def released_lease(monkeypatch):
     server.server_close()
 
 
-@pytest.mark.usefixtures("released_lease")
 def device_name():
     import os
 
@@ -369,6 +368,7 @@ async def test_under_mps_copies_name_the_gpu_as_its_daemon_counts_it(
     assert [rank.facts["value"] for rank in found.ranks] == [theirs, theirs]
 
 
+@pytest.mark.usefixtures("released_lease")
 def test_a_reclaimed_slice_is_named_as_the_reason():
     """The child's error after a reclaim is the reclaim, and earlier samples are kept."""
     with pytest.raises(errors.LeaseGone, match=r"took back 1g\.5gb") as caught:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
+class StartTurns:
     """So many at once, first come first served.
 
     A turn ends with its work, or before if that takes long: one that hangs delays the next by

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from miglab_spawner.containers.turns import Turns
+from miglab_spawner.containers.turns import StartTurns
 
 
 class Starts:
@@ -28,7 +28,7 @@ async def settle():
 @pytest.mark.parametrize(("at_once", "first"), [(1, ["a"]), (2, ["a", "b"])])
 async def test_so_many_begin_and_the_others_follow_in_order(at_once, first):
     """Who comes next begins when somebody has ended."""
-    starts = Starts(Turns(at_once, longest_s=60.0))
+    starts = Starts(StartTurns(at_once, longest_s=60.0))
     async with asyncio.TaskGroup() as tasks:
         for name in "abc":
             tasks.create_task(starts.start(name))
@@ -43,7 +43,7 @@ async def test_so_many_begin_and_the_others_follow_in_order(at_once, first):
 
 async def test_one_that_hangs_keeps_its_turn_for_a_while_only():
     """The next begins beside it; its end later gives no second turn back."""
-    starts = Starts(Turns(1, longest_s=0.01))
+    starts = Starts(StartTurns(1, longest_s=0.01))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(starts.start("hangs"))
         await settle()
@@ -61,7 +61,7 @@ async def test_one_that_hangs_keeps_its_turn_for_a_while_only():
 
 async def test_one_that_fails_or_is_cancelled_gives_its_turn_back():
     """So does one that is cancelled while it waits."""
-    turns = Turns(1, longest_s=60.0)
+    turns = StartTurns(1, longest_s=60.0)
     starts = Starts(turns)
     with pytest.raises(ValueError, match="refused"):
         async with turns.turn():
@@ -78,7 +78,7 @@ async def test_one_that_fails_or_is_cancelled_gives_its_turn_back():
 
 def test_it_belongs_to_no_loop():
     """Another event loop finds every turn free."""
-    turns = Turns(1, longest_s=60.0)
+    turns = StartTurns(1, longest_s=60.0)
     starts = Starts(turns)
 
     async def two():
