@@ -19,6 +19,7 @@ from miglab_jupyterlab.readings import process_cpu_s, read
 from miglab_jupyterlab.signals import Ages, signals
 from miglab_jupyterlab.state import KnownStatus, pause_s, shown
 from miglab_jupyterlab.tabs import OpenTabs
+from miglab_jupyterlab.unheard import ask_unheard
 
 MOVE_S = 60.0  # a server that is to end has ended by then
 SAVE_S = 15.0  # other tabs save their documents in this time, or are asked about
@@ -211,6 +212,7 @@ class Keeper:
     async def round(self) -> None:
         """Look, tell the pool, and keep what it answers."""
         pool, ticket = self._asked(), self._known.ticket
+        ask_unheard(self._settings)
         cpu_s = await asyncio.to_thread(process_cpu_s)
         now = self._clock()
         reading = read(self._settings, cpu_s)
