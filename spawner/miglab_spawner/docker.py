@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 
 from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk to Docker
 from dockerspawner import DockerSpawner
-from requests import RequestException
 from traitlets import Bool, Float, Int, List, Unicode, default
 
 from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
 from miglab_spawner.containers import networks
 from miglab_spawner.containers.endings import why_container_ended
+from miglab_spawner.containers.engine_errors import ENGINE_ERRORS
 from miglab_spawner.containers.home_volume import volume_sizes
 from miglab_spawner.containers.host_config import (
     gpu_environment,
@@ -32,7 +32,6 @@ from miglab_spawner.containers.host_config import (
     soft_host_config,
 )
 from miglab_spawner.containers.labels import (
-    LAB,
     container_holder,
     container_of,
     from_labels,
@@ -49,7 +48,8 @@ from miglab_spawner.runs.runner import SliceRunner
 _GONE = 404
 _BUSY = 409
 _PAUSE_S = 0.2
-_STARTS = StartTurns(at_once=max(1, (os.cpu_count() or 1) // 2), longest_s=3.0)
+_STARTS = StartTurns(max(1, (os.cpu_count() or 1) // 2), longest_s=3.0, longest_wait_s=15.0)
+_MEASURES = 4
 _REMOVAL_TRIES = 100
 _SWEEP_S = 600.0
 
@@ -65,7 +65,9 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         help="""How many calls to the Docker engine may run at once, for all users together.
 
         DockerSpawner has only one thread, so a ten-second `docker stop` would delay everybody.
-        Starts of containers also take turns, as many at once as half of the hub's cores.
+        Starts of containers also take turns: at most half as many at once as the hub's machine has
+        cores, and at least one.  A start that takes longer than 3 s lets the next one begin, and
+        none waits for longer than 15 s.
         """,
     ).tag(config=True)
 
@@ -131,6 +133,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     ).tag(config=True)
 
     _executor: ThreadPoolExecutor | None = None
+    _measuring: ThreadPoolExecutor | None = None
     _has_said_remove = False
     _networks_swept_at = -math.inf
     _checked_networks: set[str] = set()  # noqa: RUF012 - one for the process, as the client is
@@ -143,6 +146,14 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         if cls._executor is None:
             cls._executor = ThreadPoolExecutor(self.docker_workers, "docker")
         return cls._executor
+
+    @property
+    def measuring(self) -> ThreadPoolExecutor:
+        """Threads in which homes are measured: that may take long, and delays nothing else."""
+        cls = MIGDockerSpawner
+        if cls._measuring is None:
+            cls._measuring = ThreadPoolExecutor(_MEASURES, "homes")
+        return cls._measuring
 
     @default("client_kwargs")
     def _connections_for_all_workers(self) -> dict[str, Any]:
@@ -164,14 +175,27 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         if not self.home_volume or self.volumes or self.mounts:
             return {}
         volume = self.format_volume_name(self.home_volume, self)
-        label = {LAB: self.lab_id}
+        asked = (self.image, volume, self.lab_id)
         try:
-            return await self._in_thread(volume_sizes, self.client, self.image, volume, label)
-        except (APIError, RequestException) as error:
+            return await self._with_engine(volume_sizes, *asked, executor=self.measuring)
+        except ENGINE_ERRORS as error:
             self.log.warning("The home %s was not measured: %s", volume, error)
             return {}
 
     # Attach, then start.
+
+    async def start(self) -> Any:
+        """As the mixin; what the engine raises is told in words."""
+        try:
+            return await super().start()
+        except ENGINE_ERRORS as error:
+            said = getattr(error, "explanation", None) or error
+            message = (
+                "Docker could not start your server. Try again; if it stays so, tell your "
+                f"instructor: {said}"
+            )
+            error.jupyterhub_message = message  # type: ignore[union-attr]  # JupyterHub shows it
+            raise
 
     async def prepare(self) -> None:
         """Clear a leftover that has, or must not have, a slice; make the network ready."""
@@ -198,16 +222,8 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     async def start_object(self) -> None:
         """The fence, then the start."""
         await self.attach(container_holder(self.container_id))
-        try:
-            async with _STARTS.turn():
-                await super().start_object()
-        except APIError as error:
-            message = (
-                "Docker could not start your server. Try again; if it stays so, tell your "
-                f"instructor: {error.explanation}"
-            )
-            error.jupyterhub_message = message  # type: ignore[attr-defined]  # JupyterHub shows it
-            raise
+        async with _STARTS.turn():
+            await super().start_object()
         await self.announce_running()
 
     def get_env(self) -> dict[str, str]:
@@ -233,7 +249,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """As DockerSpawner; with a lease, an engine that does not answer properly means: alive."""
         try:
             return await super().poll()
-        except (APIError, RequestException) as error:
+        except ENGINE_ERRORS as error:
             if self.grant is None:
                 raise
             self.log.warning("Is %s there? Docker: %s", self.object_name, error)
@@ -278,7 +294,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
                 await self.docker("stop", container)
                 await self._remove(container)
             await self._drop_network()
-        except (APIError, RequestException) as error:
+        except ENGINE_ERRORS as error:
             self.log.warning("Could not end %s; the pool will look: %s", holder, error)
 
     async def run_post_stop_hook(self) -> None:
@@ -331,15 +347,15 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
 
     async def _remove(self, container: str) -> None:
         """Remove a container, running or not, and wait until it is gone."""
-        for _ in range(_REMOVAL_TRIES):
+        for left in reversed(range(_REMOVAL_TRIES)):
             try:
                 await self.docker("remove_container", container, v=True, force=True)
             except APIError as error:
                 if error.status_code == _GONE:
                     return
-                if error.status_code != _BUSY:  # someone else is removing it
+                if error.status_code != _BUSY or not left:
                     raise
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(_PAUSE_S)  # someone else is removing it
             else:
                 return
 
@@ -400,8 +416,18 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             for name, value in before.items():
                 setattr(self, name, value)
 
-    async def _in_thread(self, call: Callable[..., Answer], *args: Any) -> Answer:
-        future: Awaitable[Answer] = asyncio.wrap_future(self.executor.submit(call, *args))
+    async def _with_engine(
+        self,
+        call: Callable[..., Answer],
+        *args: Any,
+        executor: ThreadPoolExecutor | None = None,
+    ) -> Answer:
+        """Call with a client of the engine, in a thread: to make one asks the engine as well."""
+
+        def called() -> Answer:
+            return call(self.client, *args)
+
+        future: Awaitable[Answer] = asyncio.wrap_future((executor or self.executor).submit(called))
         return await future
 
     @property
@@ -411,12 +437,8 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     async def _ready_network(self) -> None:
         if self.network_per_server:
             self.network_name, self.use_internal_ip = self._own_network, True
-            await self._in_thread(
-                networks.ensure_own,
-                self.client,
-                self._own_network,
-                self.lab_id,
-                self.joined_containers,
+            await self._with_engine(
+                networks.ensure_own, self._own_network, self.lab_id, self.joined_containers
             )
             await self._remove_unused_networks()
         elif networks.is_ours_to_make(self.network_name):
@@ -425,9 +447,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     async def _ready_shared_network(self) -> None:
         if self.network_name in self._checked_networks:
             return
-        found = await self._in_thread(
-            networks.ensure_shared, self.client, self.network_name, self.lab_id
-        )
+        found = await self._with_engine(networks.ensure_shared, self.network_name, self.lab_id)
         if self.harden and not networks.keeps_apart(found):
             self.log.error(
                 "On the Docker network %s servers reach one another: it was made without %s. "
@@ -449,8 +469,8 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             return
         cls._networks_swept_at = time.monotonic()
         try:
-            removed = await self._in_thread(networks.remove_unused, self.client, self.lab_id)
-        except (APIError, RequestException) as error:
+            removed = await self._with_engine(networks.remove_unused, self.lab_id)
+        except ENGINE_ERRORS as error:
             self.log.warning("Networks without a server may be left: %s", error)
         else:
             if removed:
@@ -458,4 +478,4 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
 
     async def _drop_network(self) -> None:
         if self.network_per_server:
-            await self._in_thread(networks.remove_own, self.client, self._own_network, self.lab_id)
+            await self._with_engine(networks.remove_own, self._own_network, self.lab_id)

@@ -235,9 +235,19 @@ class MIGSpawnerMixin(WaitMixin):
         if self.needs_grant(wanted.shape):
             await self._get_slices()
         self._report(progress.CREATING, "Making your server.")
-        async with asyncio.timeout(self.create_timeout_s), self._position_kept():
-            await self.prepare()
-            where = await super().start()
+        limit = asyncio.timeout(self.create_timeout_s)
+        try:
+            async with limit, self._position_kept():
+                await self.prepare()
+                where = await super().start()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            said = (
+                f"Your server could not be made within {self.create_timeout_s:g} s. Try again; if "
+                "it stays so, tell your instructor."
+            )
+            raise self._not_started(said, "create-timeout", 503) from None
         self._news = ""
         self._report(progress.ANSWERING, "Your server is starting; waiting for its first answer.")
         return where

@@ -24,6 +24,7 @@ REASONS = {
     "never-runs": "Slurm accepted the job, and says that it can never run.",
     "job-ended": "The job ended before its server answered.",
     "open-network": "On the Docker network that the site names servers reach one another.",
+    "create-timeout": "The server could not be made within `create_timeout_s`.",
     "old-server-remains": "An earlier server of the same name still holds its slices.",
 }
 

@@ -104,3 +104,24 @@ def test_a_hub_in_a_container_reaches_all_and_they_not_one_another(engine, base_
         for net in own:
             networks.remove_own(engine.api, net, lab)
     assert engine.networks.list(names=own) == []
+
+
+def test_a_network_that_was_left_is_not_taken_from_the_next_server(engine, base_image, monkeypatch):
+    """It is as old as its first server: a sweep between network and container would remove it."""
+    lab = f"miglab-test-{uuid.uuid4().hex[:8]}"
+    server = f"{lab}-ada"
+    networks.ensure_own(engine.api, f"{server}{networks.OWN}", lab, [])
+    (left,) = engine.networks.list(names=[server])
+    monkeypatch.setattr(networks, "_age_s", lambda found: 1e6 if found["Id"] == left.id else 0.0)
+    networks.ensure_own(engine.api, f"{server}{networks.OWN}", lab, [])
+    try:
+        assert networks.remove_unused(engine.api, lab) == []
+        container = engine.containers.create(
+            base_image, ["true"], name=server, network=f"{server}{networks.OWN}"
+        )
+        (made,) = engine.networks.list(names=[server])
+        networks.ensure_own(engine.api, f"{server}{networks.OWN}", lab, [])
+        assert engine.networks.list(names=[server]) == [made]
+        container.remove()
+    finally:
+        networks.remove_own(engine.api, f"{server}{networks.OWN}", lab)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docker.errors import APIError, NotFound
+from docker.errors import APIError, DockerException, NotFound
 from jupyterhub.spawner import SpawnException
 from tests.hub.spawner.conftest import hub
 from tests.hub.spawner.lab import URL, PoolLab
@@ -30,6 +30,7 @@ from .conftest import SOCKET, engine_script
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
+NOBODY = "tcp://127.0.0.1:1"  # no engine listens there
 LAB = f"t{uuid.uuid4().hex[:6]}"
 
 
@@ -252,6 +253,33 @@ async def test_trap_6_an_engine_that_errs_is_not_the_end(hub, lab, container_of,
         assert await spawner.poll() is None
         assert spawner.object_id == known
     assert await spawner.poll() is None
+
+
+async def test_trap_6_an_engine_that_is_away_when_the_hub_comes_back_is_not_the_end(
+    hub, lab, monkeypatch
+):
+    """The hub's first word to it fails in another way than every later one."""
+    user = hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    after = user._new_spawner("")
+    after.load_state(hub.spawner("ada").get_state())
+    with monkeypatch.context() as away:
+        away.setattr(MIGDockerSpawner, "_client", None)
+        away.setattr(after, "client_kwargs", {"base_url": NOBODY})
+        assert await after.poll() is None
+    assert after.grant == hub.spawner("ada").grant
+    assert await after.poll() is None
+
+
+async def test_what_an_engine_that_is_away_says_reaches_the_student(hub, lab):
+    """In words, whichever call it was that failed."""
+    hub.user("ada")
+    spawner = hub.user("ada").spawner
+    spawner.client_kwargs = {"base_url": NOBODY}
+    await hub.begin("ada", shape="1g.5gb")
+    with pytest.raises(DockerException) as refused:
+        await hub.settled("ada")
+    assert "Docker could not start your server" in refused.value.jupyterhub_message
 
 
 async def test_trap_9_out_of_memory_is_said(hub, lab, container_of):

@@ -45,7 +45,13 @@ def ensure_shared(api: Any, name: str, lab: str) -> dict[str, Any]:
 
 
 def ensure_own(api: Any, name: str, lab: str, joined: Sequence[str]) -> None:
-    """A network for one server, with the containers of the lab joined."""
+    """A network for one server, with the containers of the lab joined.
+
+    One that an earlier server left behind is made anew: it is old, and until the container is there
+    `remove_unused` would take it for unused.
+    """
+    if not _is_there(api, name.removesuffix(OWN)):
+        remove_own(api, name, lab)
     try:
         api.inspect_network(name)
     except NotFound:

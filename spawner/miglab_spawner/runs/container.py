@@ -18,12 +18,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from docker.errors import (  # noqa: TID251 - one of the rooms that talk to Docker
-    APIError,
-    DockerException,
-)
-from requests import RequestException
+from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk to Docker
 
+from miglab_spawner.containers.engine_errors import ENGINE_ERRORS
 from miglab_spawner.containers.labels import container_holder
 from miglab_spawner.runs.runner import RESULT_LIMIT, RunnerFailed, TooMuchSaid
 
@@ -234,7 +231,7 @@ class ContainerRunner:
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(_threads, partial(call))
-        except (DockerException, RequestException, OSError) as error:
+        except ENGINE_ERRORS as error:
             raise RunnerFailed(str(error)) from error
 
 

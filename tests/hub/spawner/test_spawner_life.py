@@ -1,5 +1,6 @@
 """A server's life with a slice: asked for, waited for, attached, started, given back."""
 
+import asyncio
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -67,6 +68,20 @@ async def test_stop_gives_the_slice_back(hub: Hub, lab: PoolLab):
     await hub.stop("ada")
     await lab.until_empty()
     assert lab.pool.check_invariants() == []
+
+
+async def test_a_server_that_is_not_made_in_time_gives_its_slice_back(hub: Hub, lab: PoolLab):
+    """The student reads how long it may take, not how long the whole start may."""
+    hub.user("ada")
+    spawner = hub.user("ada").spawner
+    spawner.create_timeout_s = 1
+    spawner.prepare = asyncio.Event().wait
+    await hub.begin("ada", shape="1g.5gb")
+    with pytest.raises(SpawnException) as refused:
+        await hub.settled("ada")
+    assert (refused.value.reason, refused.value.status_code) == ("create-timeout", 503)
+    assert "within 1 s" in refused.value.jupyterhub_message
+    await lab.until_empty()
 
 
 async def test_a_reclaimed_slice_says_why_to_its_student(hub: Hub, lab: PoolLab):

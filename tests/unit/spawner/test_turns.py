@@ -28,7 +28,7 @@ async def settle():
 @pytest.mark.parametrize(("at_once", "first"), [(1, ["a"]), (2, ["a", "b"])])
 async def test_so_many_begin_and_the_others_follow_in_order(at_once, first):
     """Who comes next begins when somebody has ended."""
-    starts = Starts(StartTurns(at_once, longest_s=60.0))
+    starts = Starts(StartTurns(at_once, longest_s=60.0, longest_wait_s=60.0))
     async with asyncio.TaskGroup() as tasks:
         for name in "abc":
             tasks.create_task(starts.start(name))
@@ -43,7 +43,7 @@ async def test_so_many_begin_and_the_others_follow_in_order(at_once, first):
 
 async def test_one_that_hangs_keeps_its_turn_for_a_while_only():
     """The next begins beside it; its end later gives no second turn back."""
-    starts = Starts(StartTurns(1, longest_s=0.01))
+    starts = Starts(StartTurns(1, longest_s=0.01, longest_wait_s=60.0))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(starts.start("hangs"))
         await settle()
@@ -59,9 +59,24 @@ async def test_one_that_hangs_keeps_its_turn_for_a_while_only():
             end.set()
 
 
+async def test_nobody_waits_for_ever():
+    """However many hang; who began without a turn gives none back."""
+    turns = StartTurns(1, longest_s=60.0, longest_wait_s=0.01)
+    starts = Starts(turns)
+    async with asyncio.TaskGroup() as tasks:
+        for name in "abc":
+            tasks.create_task(starts.start(name))
+        while starts.begun != list("abc"):
+            await asyncio.sleep(0.001)
+        for end in starts.ends.values():
+            end.set()
+    assert turns._free is not None
+    assert turns._free._value == 1
+
+
 async def test_one_that_fails_or_is_cancelled_gives_its_turn_back():
     """So does one that is cancelled while it waits."""
-    turns = StartTurns(1, longest_s=60.0)
+    turns = StartTurns(1, longest_s=60.0, longest_wait_s=60.0)
     starts = Starts(turns)
     with pytest.raises(ValueError, match="refused"):
         async with turns.turn():
@@ -78,7 +93,7 @@ async def test_one_that_fails_or_is_cancelled_gives_its_turn_back():
 
 def test_it_belongs_to_no_loop():
     """Another event loop finds every turn free."""
-    turns = StartTurns(1, longest_s=60.0)
+    turns = StartTurns(1, longest_s=60.0, longest_wait_s=60.0)
     starts = Starts(turns)
 
     async def two():
