@@ -138,8 +138,7 @@ def update_groups(c: Any, settings: Settings) -> None:
     Who teaches a course is in its group too, to try what the students get.  The role does not come
     of that: see `miglab_pool.model.course_roles`.
     """
-    authenticators = settings.authentication.config.values()
-    if any(traits.get("manage_groups") for traits in authenticators):
+    if settings.authentication.manages_groups:
         return
     c.JupyterHub.load_groups = {
         name: {"users": list(course.people)} for name, course in settings.courses.items()

@@ -26,6 +26,7 @@ from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import archive, people
 from miglab_pool.ledger.file import LedgerError, inspect, newest_version
+from miglab_spawner.containers.home_volume import remove_left
 from miglab_spawner.local import home_name
 
 DOCKER_TIMEOUT_S = 30
@@ -214,9 +215,12 @@ def _home(settings: Settings, user: str) -> Home:
     if settings.students.spawner == "local":
         folder = settings.homes / home_name(user)
         return Home(str(folder), lambda: _told_folder(folder), lambda: _remove_folder(folder))
+    if settings.students.spawner == "slurm":
+        where = "on the cluster: the site's"
+        return Home(where, lambda: {"where": where}, lambda: "")
     name = home_volume(settings, user)
     url = settings.students.docker_url
-    return Home(name, lambda: {"volume": name}, lambda: _remove_volume(url, name))
+    return Home(name, lambda: {"volume": name}, lambda: _remove_volume(url, name, settings.lab_id))
 
 
 def home_volume(settings: Settings, user: str) -> str:
@@ -239,9 +243,10 @@ def _remove_folder(folder: Path) -> str:
     return str(folder)
 
 
-def _remove_volume(url: str, name: str) -> str:
+def _remove_volume(url: str, name: str, lab: str) -> str:
     try:
         with closing(docker.APIClient(base_url=url, timeout=DOCKER_TIMEOUT_S)) as api:
+            remove_left(api, lab)
             api.remove_volume(name)
     except NotFound:
         return ""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 
 from miglab_hub import lab_secrets
-from miglab_hub.errors import RefusedError, SilentError
+from miglab_hub.errors import RefusedError, SilentError, StartError
 from miglab_hub.settings.lab_toml import Settings
 
 TIMEOUT_S = 60.0
@@ -38,7 +38,15 @@ def changes(settings: Settings, members: Mapping[str, tuple[str, ...]]) -> list[
     Args:
         settings: lab.toml with its rosters.
         members: who is in each of the hub's groups now.
+
+    Raises:
+        StartError: the authenticator fills the groups; a roster may then name the staff alone.
     """
+    if settings.authentication.manages_groups:
+        raise StartError(
+            "the authenticator says who is in a course (manage_groups in lab.toml): add and remove "
+            "people where it has them from; nothing was changed"
+        )
     return [
         GroupChange(
             name,

@@ -236,6 +236,11 @@ class Authentication(Section):
             )
         return self
 
+    @property
+    def manages_groups(self) -> bool:
+        """Whether the authenticator says who is in a course; then a roster does not."""
+        return any(traits.get("manage_groups") for traits in self.config.values())
+
 
 class Limits(Section):
     """[limits."SHAPE"]: what a container with this shape may use; ``default`` is for all others."""

@@ -129,6 +129,15 @@ def test_then_it_is_nobodys(lab: Settings) -> None:
     Ledger(lab.ledger).close()
 
 
+def test_on_slurm_the_home_is_the_sites(lab: Settings) -> None:
+    """No engine is asked; everything else is erased."""
+    students = lab.students.model_copy(update={"spawner": "slurm"})
+    on_slurm = lab.model_copy(update={"students": students})
+    done = forget(on_slurm, "ada")
+    assert (done.home, done.changed["hub account"]) == ("", 1)
+    assert "site" in tell(on_slurm, "ada")["home"]["where"]
+
+
 def test_once_more_does_the_rest(lab: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted before the ledger was written, the second call does that."""
     with monkeypatch.context() as broken:

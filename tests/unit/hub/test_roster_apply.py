@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from miglab_hub.errors import StartError
 from miglab_hub.roster_apply import GroupChange, changes
 from miglab_hub.settings.lab_toml import Settings, load
 
@@ -38,3 +41,12 @@ def test_a_group_that_is_missing_has_nobody(tmp_path: Path) -> None:
     """All of the roster join it."""
     settings = settings_with(tmp_path, "user\nada\n")
     assert changes(settings, {}) == [GroupChange("vision", ("ada", "ina"), ())]
+
+
+def test_where_the_authenticator_fills_the_groups_a_roster_removes_nobody(tmp_path: Path) -> None:
+    """It may name the staff alone; all students would leave."""
+    settings = settings_with(tmp_path, "user\nada\n")
+    file = settings.file
+    file.write_text(f"{LAB}[authentication.config.Authenticator]\nmanage_groups = true\n")
+    with pytest.raises(StartError, match="manage_groups"):
+        changes(load(file, {}), {"vision": ("ada", "bob")})
