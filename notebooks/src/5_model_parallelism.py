@@ -21,7 +21,8 @@ labkit.card(place)
 
 # %% [markdown]
 # With several GPUs or slices each rank has its own.
-# With one slice, or none, the ranks are processes on **this container's CPU**, and every plot says so.
+# With one GPU or slice, the ranks are processes on **this container's CPU**; only in MP-3 do they share the GPU or slice.
+# Without a GPU, they are always on the CPU. Every plot says which.
 # Slices of one GPU have no direct connection: every byte goes through the host's memory.
 
 # %%
@@ -79,7 +80,7 @@ print("rows:   ", rows_verdict)
 print("columns:", columns_verdict)
 
 # %% [markdown]
-# In 64 bits it is exact. And in fp32, forward and backward, with the article's shapes?
+# In 64 bits no difference matters. And in fp32, forward and backward, with the article's shapes?
 # Autograd finds its way back through your split by itself.
 # **Predict:** what will be the relative error of the input's gradient with the row split?
 
@@ -114,10 +115,9 @@ exact = labkit.experiment("MP-1", [split_step(x, *one) for x, one in enumerate(S
 await exact.report(needs=both_right)
 
 # %% [markdown]
-# **Explain:** which of the four differ from the whole product at all? Adding partial sums changes the order of
-# additions, and so the last digits; stacking adds nothing. But the library may divide the whole product into other
-# blocks than the parts, and then the stacked results differ as well, as they do on some machines.
-# In the backward pass the two splits exchange their roles: look at the shapes of delta · weightsᵀ.
+# **Explain:** which of the four differ from the whole product at all, and why? (The library may divide the whole
+# product into other blocks than the parts, and then more of them differ, as they do on some machines.)
+# What changes in the backward pass? Look at the shapes of delta · weightsᵀ.
 
 # %%
 labkit.picture("split")
@@ -172,6 +172,7 @@ print(pair_verdict)
 # "If the GPUs are not saturated, model parallelism will be slow", says the article.
 #
 # One rank with the whole pair of layers and two ranks with half of it each take turns, forward and backward.
+# If you hold one slice (or one GPU), both ranks compute on it, and what they exchange goes through the host's memory.
 
 # %%
 def reducer(log):
@@ -222,12 +223,13 @@ def pair_times(width, tokens, times):
 
 # %%
 TOKENS = (16, 256) if labkit.is_quick() else (16, 64, 256, 1024)
-PAIR_WIDTH = WIDTH if SEVERAL else 256
+PAIR_WIDTH = 2048 if ON_GPU else 256
+are_sharing = ON_GPU and not SEVERAL and place.slices < 2
+halves_on = "two ranks on one device" if are_sharing else "two ranks"
 spots = {f"{count} tokens{how}": count for how in ("", ", split") for count in TOKENS}
-kinds = {label: "split over two ranks" if "split" in label else "whole on one" for label in spots}
-pair_steps = labkit.together(
-    pair_times, spots, series=kinds, n=2, width=PAIR_WIDTH, tokens=TOKENS, times=min(10, labkit.rounds())
-)
+kinds = {label: f"split over {halves_on}" if "split" in label else "whole on one" for label in spots}
+sizes = {"width": PAIR_WIDTH, "tokens": TOKENS, "times": min(10, labkit.rounds())}
+pair_steps = labkit.together(pair_times, spots, series=kinds, n=2, share_device=True, **sizes)
 paying = labkit.experiment("MP-3", pair_steps)
 
 # %%
@@ -240,9 +242,10 @@ def by_tokens(points):
 
 
 await paying.report(by_tokens, needs=pair_verdict)
+print("measured between devices" if SEVERAL else labkit.recorded_note("MP-3", "MP-10", "MP-6"))
 
 # %% [markdown]
-# **Explain** where the two curves meet, and which of the two costs of an all-reduce decides there.
+# **Explain** where the two curves meet, and which cost of an all-reduce decides there. If they do not meet, why?
 # Why do eight ranks need no more exchanges than two, and why do people in practice stop at eight?
 
 # %% [markdown]
@@ -539,8 +542,8 @@ labkit.pipeline(schedule(3, 5), 3)
 # %% [markdown]
 # ## MP-6: how many micro-batches?
 #
-# Two ranks run *your* schedule, forward and then backward. With m micro-batches and p stages, the ideal time falls as
-# (m + p - 1) / m.
+# Two ranks run *your* schedule, forward and then backward. With m micro-batches and p stages, the ideal is
+# (m + p - 1) / (m · p) of the time with one micro-batch.
 # But each micro-batch has costs of its own, and small matrices are slow.
 
 # %%

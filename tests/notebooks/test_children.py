@@ -12,9 +12,10 @@ from tests.needs import needs
 import labkit
 from labkit import errors
 from labkit.machine.readings import Readings
+from labkit.measuring import place as placing
 from labkit.measuring.measure import measure_async
 from labkit.measuring.sharing import Copies, Way, run_copies
-from labkit.records import Tier, Verdict
+from labkit.records import CpuBudget, Device, Lease, Place, Tier, Verdict
 from labkit.run.forked import SERVER
 from labkit.run.jobs import make_job
 
@@ -348,6 +349,17 @@ def device_name():
     return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
+def name_and_sum():
+    import os
+
+    import torch
+    import torch.distributed as dist
+
+    tensor = torch.full((1,), 1.0 + dist.get_rank())
+    dist.all_reduce(tensor)
+    return os.environ.get("CUDA_VISIBLE_DEVICES"), tensor.item()
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"), [("1", "0"), ("1,0", "0"), ("GPU-4f0a", "GPU-4f0a"), (None, None)]
 )
@@ -366,6 +378,17 @@ async def test_under_mps_copies_name_the_gpu_as_its_daemon_counts_it(
     job = make_job("call", [device_name], {}, group=False)
     found = await run_copies(job, Copies(Way.MPS, 2), 60.0)
     assert [rank.facts["value"] for rank in found.ranks] == [theirs, theirs]
+
+
+@pytest.mark.parametrize(("share_device", "name"), [(True, "GPU-4f0a"), (False, "")])
+def test_ranks_share_the_one_gpu_only_where_that_is_asked(share_device, name, monkeypatch):
+    """Both see it and can all-reduce; unasked they see none."""
+    gpu = Device("cuda", "A100", 40_000)
+    here = Place(Tier.WHOLE_GPU, (gpu,), "", CpuBudget(2.0, 2), Lease())
+    monkeypatch.setitem(placing._PLACE, "here", here)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-4f0a")
+    found = labkit.ranks(name_and_sum, n=2, share_device=share_device)
+    assert (found.values, found.backend) == (([name, 3.0], [name, 3.0]), "gloo")
 
 
 @pytest.mark.usefixtures("released_lease")

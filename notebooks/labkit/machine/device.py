@@ -107,7 +107,7 @@ def child_environment(
     """What a child's environment gets on top of its parent's: its device and its threads.
 
     With fewer devices than ranks the ranks are CPU processes, and say so: several ranks on one
-    device is an experiment about sharing (`labkit.measuring.sharing`), never a silent substitute.
+    device must be asked for, by naming it several times, and are never a silent substitute.
     """
     threads = str(threads_for(budget, ranks))
     added = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "LABKIT_THREADS": threads}

@@ -96,7 +96,8 @@ async def _crew_for(order: Mapping[str, Any]) -> AsyncIterator[Crew]:
         async with sharing.crew_of(job, copies, timeout_s) as crew:
             yield crew
         return
-    added, backend = await spread(int(order["ranks"]))
+    share_device = bool(job.get("share_device"))
+    added, backend = await spread(int(order["ranks"]), share_device=share_device)
     async with Crew({**job, "backend": backend}, added, timeout_s) as crew:
         yield crew
 

@@ -45,8 +45,8 @@ from labkit.run.jobs import (
 COMMON = frozenset({"budget_s", "timeout_s", "on", "on_update", "readings"})
 COMPARE_OPTIONS = COMMON | {"ranks", "cold", "dtype"}
 MEASURE_OPTIONS = COMPARE_OPTIONS | {"samples", "flops", "moved_bytes"}
-RANKS_OPTIONS = COMMON | {"samples"}
-OPTIONS = MEASURE_OPTIONS
+RANKS_OPTIONS = COMMON | {"samples", "share_device"}
+OPTIONS = MEASURE_OPTIONS | RANKS_OPTIONS
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
@@ -101,7 +101,8 @@ class _Children:
         """As `run`, for a job without samples: an error keeps nothing."""
         shape = borrowed.chosen(self.on, os.environ, len(self.readings.ranks))
         if shape is None:
-            added, backend = await spread(len(self.readings.ranks))
+            share_device = bool(options.get("share_device"))
+            added, backend = await spread(len(self.readings.ranks), share_device=share_device)
             job = make_job(kind, functions, arguments, backend=backend, **options)
             await run_job(job, added, self.timeout_s, self.on_update, self.readings)
             return backend
@@ -269,6 +270,7 @@ async def ranks_async(
     timeout_s: float = TIMEOUT_S,
     samples: int | None = None,
     budget_s: float = BUDGET_S,
+    share_device: bool = False,
     on: str | None = None,
     on_update: OnUpdate = nobody_watches,
     readings: Readings | None = None,
@@ -282,6 +284,7 @@ async def ranks_async(
         timeout_s: end them after this long.
         samples: how many, if the function returns a function to be timed.
         budget_s: unused with several ranks, which must all make the same calls.
+        share_device: with fewer GPUs or slices than ranks, share them instead of going to the CPU.
         on: as in `measure_async`.
         on_update: called while readings come in.
         readings: where to collect them.
@@ -293,7 +296,8 @@ async def ranks_async(
     def record(stopped: str | None = None) -> Measurement:
         return taken.measurement(name_of(function), stopped, setting=_readable(given))
 
-    options = {"looks": [samples or usual_samples()], "budget_s": budget_s}
+    looks = [samples or usual_samples()]
+    options = {"looks": looks, "budget_s": budget_s, "share_device": share_device}
     children = _Children(taken, timeout_s, on_update, on)
     backend = await children.run("call", [function], given, options, record)
     printed = [(index, line) for index, rank in enumerate(taken.ranks) for line in rank.printed]
@@ -319,7 +323,8 @@ def ranks(
     """Run a function in `n` processes and return what each returned, in order of rank.
 
     Several GPUs use NCCL, several slices gloo with tensors on their slice; with fewer devices than
-    ranks they are gloo processes on the container's CPU, and the result says so.
+    ranks they are gloo processes on the container's CPU, or with `share_device=True` gloo processes
+    that share what there is; the result says so.
     """
     known, arguments = _split(options, function, ranks_async, RANKS_OPTIONS)
     _refuse_both("ranks", function, {"n"} if n != 2 else set())

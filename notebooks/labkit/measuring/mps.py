@@ -38,7 +38,7 @@ async def daemon() -> AsyncIterator[Mapping[str, str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _renumbered(environ: Mapping[str, str]) -> Mapping[str, str]:
+def _renumbered(environ: Mapping[str, str]) -> dict[str, str]:
     """How a copy names the first GPU: the daemon counts those it was given from 0, but keeps UUIDs.
 
     Source: NVIDIA, Multi-Process Service, "CUDA_VISIBLE_DEVICES", https://docs.nvidia.com/deploy/mps/

@@ -110,12 +110,20 @@ def count_visible(choices: Sequence[str]) -> int:
     return len(readings.ranks[0].facts.get("devices", []))
 
 
-async def spread(count: int) -> tuple[list[dict[str, str]], str]:
-    """Per rank, what its environment gets; and the backend that suits."""
+async def spread(count: int, *, share_device: bool = False) -> tuple[list[dict[str, str]], str]:
+    """Per rank, what its environment gets; and the backend that suits.
+
+    Args:
+        count: how many ranks.
+        share_device: with fewer devices than ranks, these share them instead of going to the CPU.
+    """
     choices, tier = await _choices(count)
+    backend = device.backend_for(tier) if 1 < count <= len(choices) else "gloo"
+    if share_device and choices:
+        choices = tuple(choices[rank % len(choices)] for rank in range(count))
     budget = device.cpu_budget()
     added = [device.child_environment(choices, rank, count, budget) for rank in range(count)]
-    return added, device.backend_for(tier) if 1 < count <= len(choices) else "gloo"
+    return added, backend
 
 
 @public

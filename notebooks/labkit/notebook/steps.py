@@ -7,7 +7,8 @@ children (`together`, with `in_turns` inside the child). Counts need no child (`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from labkit.arguments import name_of, public, refuse_arguments, refuse_beside
@@ -96,24 +97,16 @@ class _Once:
     """One run of a function whose results several steps read; the first step runs it anew."""
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        n: int,
-        link: str | None,
-        on: str | None,
-        arguments: Mapping[str, Any],
+        self, name: str, run: Callable[[], Awaitable[RankResults]], link: str | None
     ) -> None:
-        self._function, self._n, self._link, self._on = function, n, link, on
-        self._arguments = arguments
+        self._name, self._run, self._link = name, run, link
         self._found: RankResults | None = None
 
     async def record(self, label: str, *, again: bool) -> Measurement:
         """What the run says about one label, as a record."""
         if again or self._found is None:
-            self._found = await ranks_async(
-                self._function, n=self._n, on=self._on, arguments=self._arguments
-            )
-        found, name = self._found, name_of(self._function)
+            self._found = await self._run()
+        found, name = self._found, self._name
         said = [value.get(label) if isinstance(value, dict) else None for value in found.values]
         if any(value is None for value in said):
             raise NotMeasured(f"`{name}` returned nothing for {label}: is your part of it written?")
@@ -126,7 +119,7 @@ class _Once:
             warmup_s=tuple(how.get("warmup", {}).get(label, ())),
             launch_s=tuple(how.get("launch", {}).get(label, ())),
             side_by_side=how.get("side_by_side", {}),
-            ranks=self._n,
+            ranks=len(found.values),
             link=self._link or found.link,
             setting=dict(said[0])
             if isinstance(said[0], dict)
@@ -155,6 +148,7 @@ def together(
     relative: bool = False,
     series: Mapping[str, str] | None = None,
     on: str | None = None,
+    share_device: bool = False,
     **arguments: Any,
 ) -> tuple[MeasuringStep, ...]:
     """One step per spot, all out of one run of a function in a child (or in `n` ranks).
@@ -170,12 +164,14 @@ def together(
         relative: draw every value over the first spot's.
         series: label and the series it belongs to, where there are several.
         on: the shape to borrow, on a server that borrows; the course's usual one by default.
+        share_device: with fewer GPUs or slices than ranks, share them instead of going to the CPU.
         arguments: passed to the function.
     """
     spots = _numbered(spots)
     refuse_arguments("together", function, arguments)
     drawn = reader(value)
-    once, first = _Once(function, n, link, on, arguments), next(iter(spots), "")
+    run = partial(ranks_async, function, n=n, on=on, share_device=share_device, arguments=arguments)
+    once, first = _Once(name_of(function), run, link), next(iter(spots), "")
 
     def step(label: str, x: float) -> MeasuringStep:
         async def run(_: Report) -> Point:

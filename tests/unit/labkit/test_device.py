@@ -99,6 +99,28 @@ def test_more_ranks_than_devices_are_cpu_ranks_and_say_so():
     assert added["LABKIT_CPU_RANKS"] == "1"
 
 
+@pytest.mark.parametrize(
+    ("slices", "ranks", "given", "backend"),
+    [
+        ("MIG-a", 2, ["MIG-a", "MIG-a"], "gloo"),
+        ("MIG-a,MIG-b", 3, ["MIG-a", "MIG-b", "MIG-a"], "gloo"),
+        ("MIG-a,MIG-b", 2, ["MIG-a", "MIG-b"], "gloo"),
+        ("", 2, ["", ""], "gloo"),
+    ],
+)
+async def test_ranks_that_may_share_go_around_the_devices(
+    slices, ranks, given, backend, monkeypatch
+):
+    """Only where there are too few; without a GPU they stay on the CPU."""
+    monkeypatch.setenv("MIGLAB_SLICES", slices)
+    held = (CPU,) if not slices else ()
+    here = Place(Tier.CPU, held, "", CpuBudget(2.0, 2), Lease())
+    monkeypatch.setitem(place._PLACE, "here", here)
+    added, found = await place.spread(ranks, share_device=True)
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in added] == given
+    assert found == backend
+
+
 @pytest.mark.parametrize(("sms", "half", "share"), [(14, 6, 14 / 6), (42, 20, 2.1), (132, 66, 2.0)])
 def test_half_of_a_slice_is_what_the_driver_gives(sms, half, share):
     """Six of fourteen SMs are no half: what is expected of a part follows from its real size."""

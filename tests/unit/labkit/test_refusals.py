@@ -60,7 +60,7 @@ RIGHT = {
     "picture": {"name": "ring"},
     "pipeline": {"schedule": [[(0, "F", 0)]], "stages": 1},
     "profile_of": {"work": work},
-    "ranks": {"function": work, "n": 2, "samples": 20, **CHILD},
+    "ranks": {"function": work, "n": 2, "samples": 20, "share_device": False, **CHILD},
     "recorded_note": {"keys": "T-1"},
     "recorded_run": {"key": "T-1"},
     "spans_of": {"work": work, "warm": 2, "inner": False},
@@ -70,6 +70,7 @@ RIGHT = {
     "together": {
         "function": work, "spots": {"a": 1}, "value": "mib", "n": 2, "seconds": 9.0,
         "link": "none", "relative": False, "series": {"a": "b"}, "on": "1g.5gb",
+        "share_device": False,
     },
 }  # fmt: skip
 TAKE_NOTHING = {"is_quick", "peak_rss_mib", "rounds", "where"}

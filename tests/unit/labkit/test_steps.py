@@ -22,7 +22,7 @@ class Ranks:
     values: tuple
     runs: int = 0
 
-    async def __call__(self, function, *, n, on, arguments):
+    async def __call__(self, function, *, n, on, share_device, arguments):
         self.runs += 1
         return RankResults(self.values, (CPU,) * n, Tier.CPU, "loopback", "gloo")
 
