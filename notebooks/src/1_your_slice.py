@@ -105,10 +105,10 @@ print(record)
 print(f"{record.tflops * 1e3:.0f} GFLOP/s")
 
 # %% [markdown]
-# ## T-2: a timer that lies
+# ## T-2: two timers
 #
-# A call on a GPU returns long before the GPU is done: it only puts work into a queue.
-# The naive timer reads the clock before and after the call; the honest one waits for the device first.
+# The naive timer reads the clock before and after the call; the honest one waits for the device before it reads the
+# clock again.
 
 # %%
 def naive_and_honest(size=SIZE, rounds=20):
@@ -570,7 +570,6 @@ labkit.summary("T-1", "T-2", "T-3", "T-4", "T-6")
 # %% [markdown]
 # ## Optional: small work on a big device
 #
-# Small matrices reach few operations per second: there is too little work to keep every SM busy.
 # **Predict** whether the rate rises, stays flat or falls with the size.
 
 # %%
@@ -595,7 +594,7 @@ await small.report()
 #
 # This is the smallest part of what you hold: some of its SMs, in a green context (on a CPU: some of its threads).
 # It is not a slice: it has SMs of its own but shares the memory. A slice's slant is lower along with its roof, and
-# so in CERN's figures the ridge stays where it is; their bandwidth is that of the data sheet, not a measured one (E15).
+# so in CERN's figures the ridge stays near 10 FLOP/byte; their bandwidth is that of the data sheet, not a measured one (E15).
 # **Predict:** at how many FLOP/byte is the part's ridge in fp32?
 
 # %%
@@ -635,8 +634,9 @@ for part in ("7g", "3g", "2g", "1g"):
 if not labkit.is_measured_here():
     print("optional: LAB_OPTIONAL=1 measures it as well")
 else:
+    elements = int((place.devices[0].l2_mib or 16) * 2**16)  # two vectors then take half of the L2 cache
     for cold in (True, False):
-        found = labkit.measure(axpy, elements=1 << 20, cold=cold, moved_bytes=12 << 20)
+        found = labkit.measure(axpy, elements=elements, cold=cold, moved_bytes=12 * elements)
         print(f"{'cold' if found.cold else 'warm'} cache: {found.gbytes_per_s:.0f} GB/s")
 
 # %% [markdown]

@@ -115,7 +115,7 @@ labkit.cite("cern5", "habr")
 # of up to 3g fits into one of them (NVIDIA's A100 white paper). The clock under load is the other suspect.
 # You can look for yourself in the optional section MIG-2.
 #
-# ## MIG-3 and MIG-13: does the bandwidth follow the SMs?
+# ## MIG-3: does the bandwidth follow the SMs?
 #
 # The second work only moves memory. A part of a GPU has its own SMs and shares L2 and memory;
 # a *slice* has its own share of all three. So this is where you see what MIG adds.

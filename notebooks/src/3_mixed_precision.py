@@ -5,8 +5,7 @@
 # whether 16 bits make it faster, how much memory they save,
 # whether its gradients need a loss scale, and which of fp16 and bf16 to take.
 #
-# You write the loss scaler yourself, and you find out
-# why a sentence in a widely read article has it backwards: Tim Dettmers,
+# You write the loss scaler yourself, and test a sentence about it from a widely read article: Tim Dettmers,
 # [Which GPU(s) to Get for Deep Learning](https://timdettmers.com/2023/01/30/which-gpu-for-deep-learning/).
 #
 # About 70 minutes for the core; the sections after the summary are optional.
@@ -141,7 +140,7 @@ await speed.report()
 print("measured on a GPU" if ON_GPU else labkit.recorded_note("MX-2", "MX-9"))
 
 # %% [markdown]
-# CERN measured the same two rates on A100 slices. (On a CPU with AMX, bf16 is several times faster; without AMX,
+# CERN measured fp32, and fp16 on tensor cores, on A100 slices. (On a CPU with AMX, bf16 is several times faster; without AMX,
 # it may be slower. That is why nothing was promised.)
 # Compare only the *ratio* with yours: four sources give four "peaks" of the same GPU (E8),
 # from 81.5 to 312 TFLOP/s, because tool, matrix size and type differ.
@@ -154,9 +153,8 @@ for part in ("full", "7g", "3g", "2g", "1g"):
 labkit.cite("cern5")
 
 # %% [markdown]
-# **Explain:** the small slices have the *bigger* ratio: 14.1 against 9.8.
-# Divide by the SMs, and you find that the whole GPU's tensor rate is low, not that the slice's is high (E6).
-# CERN does not explain that; notebook 2 lets you look.
+# **Explain:** the small slices have the *bigger* ratio: 14.1 against 9.8. Is their tensor rate high, or the whole
+# GPU's low, and which division tells you (E6)? CERN does not explain it; notebook 2 lets you look.
 
 # %% [markdown]
 # ## MX-5: gradients that vanish
@@ -258,9 +256,8 @@ def losses_in_words(points):
 await scales.report(losses_in_words)
 
 # %% [markdown]
-# **Explain:** there is a safe window between two cliffs. What happens at each?
-# The article's sentence (E9) names the right technique with the wrong direction:
-# the loss is multiplied by a *large* number, against *underflow*; too large a number brings the explosion.
+# **Explain:** there is a safe window between two cliffs. What happens at each? Which of them is the article's
+# sentence (E9) about, and does it scale in the right direction?
 
 # %% [markdown]
 # ## Exercise 1: a loss scaler
@@ -426,7 +423,7 @@ await trace.report(beside_torch, needs=both_written)
 # %% [markdown]
 # ## MX-9: how much memory is saved
 #
-# Activations wait in memory for the backward pass; 16 bits halve them.
+# Activations wait in memory for the backward pass, and AMP keeps them in 16 bits.
 # Weights do not shrink under autocast: an fp32 master copy stays.
 # What is kept for the backward pass is *counted* on every device, and the check is about that.
 # On a GPU the peak of a whole step is measured and drawn as well.
@@ -478,7 +475,7 @@ def training(width, kind):
 
 
 def peak_mib(step, rows):
-    """What the allocator holds at most in a step, with the context that every process needs."""
+    """MiB of tensors at the fullest moment of a step, without the context."""
     import torch
 
     step(rows)  # Adam makes its moments in the first step
@@ -595,9 +592,9 @@ labkit.summary("MX-1", "MX-2", "MX-5", "MX-7", "MX-9")
 #
 # There are no exercises here; run what interests you.
 #
-# ## MX-6: bf16 needs no scale
+# ## MX-6: the same in bf16
 #
-# bf16 has fp32's range. **Predict** its share of zeros at scale 1; then look at its relative error, too.
+# **Predict** bf16's share of zeros at scale 1; then look at its relative error, too.
 
 # %%
 SOME = (-10, 0, 10, 40)
@@ -829,7 +826,7 @@ elif tf32.evidence.points:
 # %% [markdown]
 # ## MX-3: the ordinary cores
 #
-# fp16, fp32 and fp64 without tensor cores: the data sheet says 4 : 1 : 0.5, CERN measured 1.95 : 1 : 0.485.
+# fp16, fp32 and fp64 without tensor cores.
 # It needs a kernel of its own, because a 16-bit product in PyTorch uses tensor cores; a CPU has none.
 # **Predict:** from 16 to 64 bits, does the rate rise, stay flat or fall?
 
@@ -882,6 +879,8 @@ if ON_GPU:
     await cores.report()
 
 # %% [markdown]
+# An A100's data sheet says 4 : 1 : 0.5 for fp16, fp32 and fp64; CERN measured 1.95 : 1 : 0.485.
+#
 # ## Hand in
 #
 # Save the notebook (Ctrl+S) and run the cell: it makes one zip of your notebooks and evidence,

@@ -201,7 +201,7 @@ def reduce_times(sizes, times):
 
 
 # %% [markdown]
-# On a slow link, the start-up hardly matters from 1 MB on; on NVLink, it still dominates at 16 MB.
+# On a slow link, the start-up hardly matters from 4 MB on; on NVLink, it still dominates at 16 MB.
 # So the check compares the two biggest sizes: 64 and 256 MB between GPUs or slices, 4 and 16 MB on a CPU.
 #
 # **Predict** the time of 16 MB. The article's network card (40 Gbit/s) is drawn at 4 MB.
@@ -212,7 +212,7 @@ spots = {f"{size:g} MB": size for size in MEGABYTES}
 cost = labkit.experiment("DP-2", labkit.together(reduce_times, spots, n=DEVICES, sizes=MEGABYTES, times=20))
 
 # %% [markdown]
-# These are α and β from your points above 0.5 MB. The *bus bandwidth* is S/t · 2(n-1)/n, which does not depend on n.
+# These are α and β from your points from 0.5 MB on. The *bus bandwidth* is S/t · 2(n-1)/n, which does not depend on n.
 
 # %%
 def alpha_and_beta(points):
@@ -372,7 +372,8 @@ await clocked.report(needs=both_right)
 # %% [markdown]
 # ## Exercise 3: data parallelism by hand
 #
-# You write what PyTorch's DistributedDataParallel (DDP) does in three versions, each better than the one before.
+# In three versions you write what PyTorch's DistributedDataParallel (DDP) does. Each removes one cost of the version
+# before; DP-6 shows whether that pays here.
 # `all_reduce(tensor)` starts at once and returns a function; *calling that function* waits and returns the ranks' sum.
 #
 # 1. `per_tensor`: each gradient by itself, one after another. Every message pays the start-up time α of DP-2.
@@ -564,7 +565,8 @@ def ladder(width, depth, batch, most, times, gloo):
 
 # %% [markdown]
 # **Predict** how many ms the step with your buckets takes.
-# On a CPU, gloo's threads need the core that computes, so overlapping may gain nothing, or even lose.
+# On a CPU, gloo's threads need the core that computes, so overlapping may gain nothing, or even lose. Between fast
+# GPUs, there may be too little sending to hide.
 
 # %%
 GLOO_TOO = place.tier is labkit.Tier.SEVERAL_GPUS  # beside NCCL
@@ -849,7 +851,7 @@ await straggler.report()
 # %% [markdown]
 # ## DP-9: two ranks on one device
 #
-# Habr's author got an exception from NCCL when two ranks shared a GPU, and gained 5-10 % from two trainings side by side.
+# Habr's author got an exception from NCCL when two ranks shared a GPU.
 # The error below comes from this machine's NCCL; versions from 2.30 on can be told to allow it.
 
 # %%
@@ -875,6 +877,7 @@ else:
 
 # %% [markdown]
 # Two trainings that know nothing of each other take turns on a device (or, here, share the CPU's cores).
+# **Predict:** from one training to two, does the total rise, stay flat, or fall?
 
 # %%
 def copies_of(count):
@@ -888,6 +891,8 @@ side_by_side = labkit.experiment("DP-9", *map(copies_of, (1, 2)))
 await side_by_side.report()
 
 # %% [markdown]
+# Habr's author gained 5-10 % by two trainings side by side.
+#
 # ## DP-10: does DDP's memory grow with the ranks?
 #
 # CERN suspected that 96 ranks ran out of memory "most likely" by gradient aggregation (E5).

@@ -147,7 +147,7 @@ await times.report(the_law, needs=split_verdict)
 # Each batch is tried in a process of its own, because a process that has held more before keeps some of it.
 # On a GPU, the least memory in which a step runs lies between the tensors' peak and what PyTorch's allocator took,
 # which differs from run to run. The middle is drawn (on an H200 it was within 7 % of the least found by bisection).
-# **Predict** the peak at the largest batch, in MiB. (On a CPU it is the process's memory, torch included.)
+# **Predict** how many MiB the largest batch needs. (On a CPU it is the process's memory, torch included.)
 
 # %%
 def memory(batch):
@@ -500,7 +500,7 @@ labkit.cite("cern5")
 # %% [markdown]
 # In slice-hours, which row is cheaper in each pair? And is "always ask for 1g.5gb" the right rule?
 # Think of memory, of the deadline, of the students in the queue behind you, and of a job that fills every SM:
-# its slice-hours are the same everywhere, and the big slice is simply done sooner.
+# it costs the same slice-hours on 1g, 2g, 4g and 7g (a sixth more on a 3g.20gb), and the big slice is done sooner.
 
 # %% [markdown]
 # ## Summary: your choice and its defence
