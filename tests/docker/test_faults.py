@@ -1,7 +1,10 @@
 """The fault harness: the lab stands its faults, and the harness notices when it does not."""
 
+import json
+import shutil
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +69,22 @@ def after(hurt: Callable[..., None], faults: FaultRun, people: list[FaultStudent
 
 
 STORIES = {READING: commit_fails, IDENTITY: ledger_is_restored}
+
+
+def test_what_a_run_keeps_says_what_every_server_listens_on(tmp_path: Path) -> None:
+    """So that one that runs and is not reached can be understood afterwards."""
+    if not OwnEngine.is_possible():
+        lacking("no Docker engine with the base image, or no root")
+    faults = FaultRun(1, docker=True)
+    try:
+        faults.lesson.come(faults.lesson.students[0], SHAPE, BOUND_S)
+        faults.lab.wait(lambda: not unsettled(faults.lesson), BOUND_S, "the server to be reached")
+        shutil.move(faults.lab.keep_logs(), tmp_path / "kept")
+    finally:
+        faults.close()
+    (found,) = json.loads((tmp_path / "kept" / "containers.json").read_text())
+    assert found["state"]["Running"]
+    assert f":{8888:X} " in found["sockets"]
 
 
 @pytest.mark.parametrize("without", ["", *STORIES])

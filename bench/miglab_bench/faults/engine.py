@@ -3,15 +3,17 @@
 Its socket and its data lie in a folder of its own.  It is given the small base image alone.
 """
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
-from docker.errors import APIError, DockerException  # noqa: TID251 -- real containers
+from docker.errors import APIError, DockerException, NotFound  # noqa: TID251 -- real containers
 
 import docker  # noqa: TID251 -- real containers
 from miglab_bench.harness.student import CheckFailed
@@ -66,6 +68,31 @@ class OwnEngine:
     def hands_over(self, simulated: Path) -> None:
         """Let the stand-in for NVIDIA's hook hand over the slices of these simulated GPUs."""
         self._do("simulate", str(simulated))
+
+    def describe(self) -> str:
+        """What it says of each container, and what the container's main process listens on.
+
+        Raises:
+            OSError, DockerException, RequestException: it is away.
+        """
+        with closing(self.client()) as api:
+            found = []
+            for one in api.containers(all=True):
+                with suppress(NotFound):  # it was removed just now
+                    found.append(self._described(api.inspect_container(one["Id"])))
+        return json.dumps(found, indent=1)
+
+    @staticmethod
+    def _described(details: dict[str, Any]) -> dict[str, Any]:
+        sockets = ""
+        with suppress(OSError):  # its process ended just now
+            sockets = Path("/proc", str(details["State"]["Pid"]), "net", "tcp").read_text()
+        return {
+            "name": details["Name"],
+            "state": details["State"],
+            "networks": details["NetworkSettings"]["Networks"],
+            "sockets": sockets,
+        }
 
     def close(self) -> None:
         """End the engine and every container of it; its folder can be removed afterwards."""

@@ -10,10 +10,12 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
+from docker.errors import DockerException  # noqa: TID251 -- real containers
+from requests import RequestException
 
 from miglab_bench.faults import hub_config
 from miglab_bench.faults.clock import OwnClock
@@ -213,8 +215,11 @@ class FaultLab:
         return "\n".join("\n".join(log.splitlines()[-LOG_LINES:]) for log in logs)
 
     def keep_logs(self) -> Path:
-        """Copy the logs to where they outlive the lab."""
+        """Copy the logs to where they outlive the lab, and what the engine says of containers."""
         kept = Path(tempfile.mkdtemp(prefix="miglab-faults-logs-"))
         for log in (*self.folder.glob("*.log"), *self.folder.glob("engine/*.log")):
             shutil.copy(log, kept)
+        if self.engine is not None:
+            with suppress(DockerException, RequestException, OSError):  # it may be away
+                (kept / "containers.json").write_text(self.engine.describe())
         return kept
