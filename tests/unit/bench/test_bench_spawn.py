@@ -9,6 +9,7 @@ from traitlets.config import Config
 from typer.testing import CliRunner
 
 from miglab_bench.commands import app
+from miglab_bench.harness.ports import free_ports
 from miglab_bench.measures import spawn, turns
 from miglab_bench.measures.rounds import Round
 from miglab_hub import lab_secrets
@@ -72,6 +73,7 @@ def test_one_round_is_refused():
 
 def test_without_an_engine_it_says_so(monkeypatch, tmp_path, capsys):
     """Exit status 2 and one message that names the engine and what to look at; nothing is left."""
+    free_ports()  # the file in which ports are reserved is one for all processes, and stays
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["miglab", "bench", "spawn"])
     monkeypatch.delenv("DOCKER_HOST", raising=False)

@@ -1,11 +1,11 @@
 """What the service reads from lab.toml, and what it says when it cannot start."""
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
 
+from miglab_bench.harness.ports import free_ports
 from miglab_hub.service.__main__ import main
 from miglab_hub.service.assembly import private
 from miglab_hub.settings.lab_toml import Settings, load
@@ -17,11 +17,8 @@ LAB = '[lab]\nport = {port}\n[gpus]\ncount = 1\n[courses.everyone]\nshapes = ["1
 
 @pytest.fixture
 def port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        free: int = probe.getsockname()[1]
-    return min(free, 60000)
+    """The first of the lab's ports, which are free and stay so."""
+    return free_ports()
 
 
 @pytest.fixture
