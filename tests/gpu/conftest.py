@@ -3,7 +3,7 @@
 Imports nothing but pytest, pynvml and the GPU layer, so that the suite can be run on a GPU machine
 that has no more than these:
 
-    PYTHONPATH=spawner python3 -m pytest -c /dev/null --rootdir=. -p no:cacheprovider \
+    PYTHONPATH=pool python3 -m pytest -c /dev/null --rootdir=. -p no:cacheprovider \
         --import-mode=importlib -m gpu -rA tests/gpu
 """
 
