@@ -125,7 +125,8 @@ class Pool:
     def archive_old(self) -> int:
         """Move some of what is old out of the ledger; how many rows."""
         keep, store = self.settings.pool, self.store
-        return move_old(store.ledger, store.now(), keep.keep_days, keep.keep_staff_days)
+        with store.lock:  # GPU threads write to the same connection
+            return move_old(store.ledger, store.now(), keep.keep_days, keep.keep_staff_days)
 
     def close_for_maintenance(self, reason: str, by: str) -> None:
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""

@@ -76,7 +76,7 @@ def _known_versions() -> frozenset[str]:
 
 
 def inspect(path: Path) -> str | None:
-    """The revision of the file there; None if there is none.  Changes nothing.
+    """The revision of the file there; None if there is none, or nothing in it.  Changes nothing.
 
     Raises:
         LedgerError: it cannot be used: damaged, too new, or locked by another program.
@@ -85,6 +85,8 @@ def inspect(path: Path) -> str | None:
         return None
     try:
         version = _read_version(path)
+        if version is None:
+            return None
         if version in _known_versions():
             _check_free(path)
     except sqlite3.DatabaseError as error:
@@ -103,12 +105,14 @@ def inspect(path: Path) -> str | None:
     return version
 
 
-def _read_version(path: Path) -> str:
+def _read_version(path: Path) -> str | None:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)
     try:
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
+        if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
+            return None  # its first start ended before it had made the tables
         row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         if row is None:
             raise sqlite3.DatabaseError("it has no version")

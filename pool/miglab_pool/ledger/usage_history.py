@@ -22,7 +22,10 @@ from miglab_pool.rules.fair_share import (
     Use,
     add,
     decayed,
+    over_by,
 )
+
+CLOCK_S = 60.0  # by which a moment may be before the one at which the ledger was read
 
 
 class Uses:
@@ -62,7 +65,8 @@ class Uses:
     def _is_outdated(self, now: float) -> bool:
         state = self._ledger.state
         is_undone = any(number in self._over for number in chain(state.leases, state.ended))
-        return self._at is None or is_undone or now - self._at > self._horizon_s / 2
+        at = self._at
+        return at is None or is_undone or not -CLOCK_S <= now - at <= self._horizon_s / 2
 
     def _follow(self) -> bool:
         """Take in what began and ended; returns whether anything did."""
@@ -85,7 +89,8 @@ class Uses:
         self._live.clear()
         self._sums.clear()
         self._over = {
-            use.lease: use for use in read_over(self._ledger, since=now - self._horizon_s)
+            use.lease: over_by(use, now)
+            for use in read_over(self._ledger, since=now - self._horizon_s)
         }
         for use in self._over.values():
             add(self._sums, use, decayed(use, now, self._half_life_s))

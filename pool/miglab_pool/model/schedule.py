@@ -26,7 +26,7 @@ from miglab_api.reservations import WEEKDAYS
 DAY = timedelta(days=1)
 DAY_S = 86400.0
 MINUTE = timedelta(minutes=1)
-LOOK_AHEAD_DAYS = 15  # a weekly schedule takes place within them, or never
+LOOK_AHEAD_DAYS = 23  # a weekly schedule takes place within them, or never: DST skips one week
 PLAN_AHEAD = timedelta(days=366)  # how far ahead a first day may lie
 LONG_AGO = date(1970, 1, 1)
 _DAY_NAMES = "|".join(WEEKDAYS)

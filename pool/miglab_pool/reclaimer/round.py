@@ -113,8 +113,8 @@ class Reclaimer:
         for gone in self._watches.keys() - cases.keys():
             del self._watches[gone]
         self._see_samples(pool)
-        if self.is_acting:
-            pool.close_for_maintenance(closed_now(self.rules.closings, pool.now), BY)
+        closed = closed_now(self.rules.closings, pool.now) if self.is_acting else ""
+        pool.close_for_maintenance(closed, BY)  # also ends what an acting one began
         for case in cases.values():
             try:
                 self._look(pool, case)

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from miglab_api.tickets import is_borrower
 from miglab_pool.model.queue import FairShareUsage
@@ -48,6 +48,14 @@ class Use:
         return self.size * max(0.0, ended - max(self.began, since)) / HOUR_S
 
 
+def over_by(use: Use, now: float) -> Use:
+    """As if it had ended by now, if it ended later: the clock was ahead then."""
+    later_s = 0.0 if use.ended is None else max(0.0, use.ended - now)
+    if not later_s or use.began is None or use.ended is None:
+        return use
+    return replace(use, began=use.began - later_s, ended=use.ended - later_s)
+
+
 def decayed(use: Use, now: float, half_life_s: float) -> float:
     """The slice-hours of a lease as they count now.
 
@@ -65,7 +73,8 @@ def decayed(use: Use, now: float, half_life_s: float) -> float:
 
 
 def _integral(begin_s: float, end_s: float, half_life_s: float) -> float:
-    """Of ``2^(t / half_life)`` from begin to end."""
+    """Of ``2^(t / half_life)`` from begin to end; 0 if it begins later than it ends."""
+    begin_s = min(begin_s, end_s)
     grown = math.exp2(end_s / half_life_s) - math.exp2(begin_s / half_life_s)
     return max(0.0, grown) * half_life_s / math.log(2)
 
@@ -97,7 +106,7 @@ class UsageTotals:
         self, now: float, weights: Mapping[str, float], ageing_s: float
     ) -> FairShareUsage:
         """What courses and users have used lately, for the order of the queue."""
-        faded = math.exp2((self.summed_at - now) / self.half_life_s)
+        faded = math.exp2(min(0.0, self.summed_at - now) / self.half_life_s)
         sums = defaultdict(float, {key: value * faded for key, value in self.sums.items()})
         for use in self.live:
             add(sums, use, max(use.size * CHARGE_H, decayed(use, now, self.half_life_s)))

@@ -27,6 +27,7 @@ class FileLock:
     """
 
     mode: ClassVar[int] = 0o600
+    holder: ClassVar[str] = "A pool service"
     advice: ClassVar[str] = ""
 
     def __init__(self, path: Path) -> None:
@@ -35,10 +36,10 @@ class FileLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(self._fd, 32).decode("ascii", "replace").strip() or "unknown"
+            number = os.read(self._fd, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(self._fd)
             raise AlreadyRunning(
-                f"A pool service (process {holder}) already holds {path}. {self.advice}"
+                f"{self.holder} (process {number}) already holds {path}. {self.advice}"
             ) from None
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
@@ -73,6 +74,13 @@ class FileLock:
 class PoolLock(FileLock):
     """Keeps a second pool service off a state folder."""
 
+    advice = "Stop that one first, or give this lab a state_dir of its own."
+
+
+class LabLock(FileLock):
+    """Keeps a second `./lab up`, and what needs the lab to stand still, off a state folder."""
+
+    holder = "./lab up"
     advice = "Stop that one first, or give this lab a state_dir of its own."
 
 

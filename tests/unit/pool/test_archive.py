@@ -12,6 +12,8 @@ from miglab_pool.ledger.archive import DAY_S, archive_of, move_old
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.rows import LeaseRow, TicketRow
 
+from .conftest import World
+
 NOW = 1000 * DAY_S
 LONG_AGO, LATELY = NOW - 500 * DAY_S, NOW - 5 * DAY_S
 TICKET = TicketRow(
@@ -130,3 +132,17 @@ def test_a_round_is_bounded(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> 
     """However much is old, a round moves so many rows of a table."""
     monkeypatch.setattr(archive, "MOST", 2)
     assert [move_old(ledger, NOW, 400, 1200) for _ in range(3)] == [3, 2, 0]
+
+
+def test_the_pool_moves_it_under_its_lock(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads write to the same connection: their transactions would be ended in between."""
+    store, owned = world.pool.store, []
+    read = store.ledger.read
+
+    def watched(query: object) -> object:
+        owned.append(store.lock._is_owned())  # type: ignore[attr-defined]
+        return read(query)
+
+    monkeypatch.setattr(store.ledger, "read", watched)
+    world.pool.archive_old()
+    assert owned and all(owned)

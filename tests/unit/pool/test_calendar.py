@@ -80,6 +80,7 @@ def test_class_in_the_missing_hour() -> None:
     assert occurrence(rule, SPRING) is None
     following = next_occurrence(rule, utc("2026-03-28T12:00"))
     assert following == (utc("2026-04-05T00:10"), utc("2026-04-05T00:50"))
+    assert next_occurrence(rule, utc("2026-03-22T01:50") + 1) == following
 
 
 def test_once() -> None:

@@ -13,7 +13,7 @@ from miglab_pool.gpu.geometry import Placed
 from miglab_pool.ledger.usage_history import Uses
 from miglab_pool.model.gpu import GpuOccupancy
 from miglab_pool.model.queue import FairShareUsage, Waiting
-from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use, decayed
+from miglab_pool.rules.fair_share import DAY_S, HOUR_S, UsageTotals, Use, decayed, over_by
 from miglab_pool.rules.queue_order import GRAIN_H, in_order
 from miglab_pool.settings import Course
 
@@ -222,6 +222,26 @@ def use(number: int, began: float | None, ended: float | None, size: int = 1) ->
     return Use(number, "ada", "everyone", "", size, began, ended)
 
 
+@pytest.mark.parametrize("ahead_s", [60 * DAY_S, 2100 * DAY_S])
+def test_use_from_a_clock_that_was_ahead_never_grows(ahead_s: float) -> None:
+    """It was corrected since: what ended then counts as if it had ended now."""
+    now = 10_000 * DAY_S
+    assert over_by(use(1, now + ahead_s - HOUR_S, now + ahead_s), now) == use(1, now - HOUR_S, now)
+    assert over_by(use(1, now - HOUR_S, now - 1), now) == use(1, now - HOUR_S, now - 1)
+    assert decayed(use(1, now + ahead_s, None), now, HALF_LIFE_S) == 0.0
+    totals = UsageTotals(HALF_LIFE_S, now + ahead_s, {("", "ada"): 2.0})
+    assert totals.fair_share(now, {}, 0.0).users == {"ada": 2.0}
+
+
+def test_sums_are_read_anew_when_the_clock_was_set_back(world: World) -> None:
+    """They stand for a moment that has not come."""
+    ledger = world.ledger
+    uses = Uses(ledger, HALF_LIFE_S)
+    assert uses.totals(100 * DAY_S).summed_at == 100 * DAY_S
+    assert uses.totals(100 * DAY_S - 1).summed_at == 100 * DAY_S
+    assert uses.totals(90 * DAY_S).summed_at == 90 * DAY_S
+
+
 def test_use_decays_by_half() -> None:
     """One slice-hour of one half-life ago counts half, of two a quarter."""
     now = 10 * DAY_S
@@ -299,7 +319,7 @@ def test_an_end_after_one_rolled_back_counts(world: World) -> None:
     for ended_at in (world.at, world.at + HOUR_S):
         with pytest.raises(Crash), world.ledger.write(world.at, durable=False) as tx:
             tx.put(replace(row, state=LeaseState.RELEASED, ended_at=ended_at))
-            assert [one.ended for one in uses.totals(world.at).all] == [ended_at]
+            assert [one.ended for one in uses.totals(ended_at).all] == [ended_at]
             raise Crash
 
 

@@ -109,6 +109,20 @@ def test_roll_back(path: Path) -> None:
     ledger.close()
 
 
+def test_a_first_start_that_was_interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is there and has no tables yet: the next start makes them."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(command, "upgrade", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Ledger(path)
+    assert path.stat().st_size > 0
+    Ledger(path).close()
+
+
 @pytest.mark.parametrize("content", [b"this is no database, " * 50, b"\x00" * 4096])
 def test_damaged(path: Path, content: bytes) -> None:
     """A file that is no ledger is left as it is, with words on what to do."""

@@ -501,6 +501,17 @@ def test_maintenance(make_lab: MakeLab) -> None:
     assert lab.ask("bob").state == "waiting"
 
 
+def test_maintenance_ends_with_the_reclaimer_that_began_it(make_lab: MakeLab) -> None:
+    """One that only reports takes over: what it does not act on is not left closed."""
+    lab = make_lab(closings=Closings(maintenance=(window("mon-sun 14:00-14:05", "UTC"),)))
+    lab.live(810)
+    assert lab.pool.view.paused
+    lab.rules = replace(lab.rules, limits=DRY_RUN)
+    lab.crash()
+    lab.live(15)
+    assert not lab.pool.view.paused
+
+
 def test_what_a_person_paused_stays_paused(make_lab: MakeLab) -> None:
     """The end of maintenance resumes only what maintenance paused."""
     lab = make_lab(closings=Closings(maintenance=(window("mon-sun 14:00-14:05", "UTC"),)))
