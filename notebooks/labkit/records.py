@@ -201,8 +201,11 @@ class Measurement:
 
     @property
     def is_cpu_bound(self) -> bool:
-        """Whether copies on a GPU used up the container's CPU: no GPU result then."""
-        if self.cpu_per_copy is None or self.tier is Tier.CPU or self.ranks < 2:
+        """Whether copies on a GPU used up the container's CPU: no GPU result then.
+
+        Of ranks it cannot be told: whoever waits for the others keeps a core busy as well.
+        """
+        if self.cpu_per_copy is None or self.tier is Tier.CPU or "copies" not in self.setting:
             return False
         return self.cpu_per_copy * self.ranks >= 0.9 * self.devices[0].cpu_cores
 

@@ -42,6 +42,7 @@ class HostClock:
         self.empty_cache: Work = flush.zero_ if flush is not None else _nothing
         self.meet: Work = barrier or _nothing
         self.is_cold = flush is not None
+        self.flush_bytes = 0 if flush is None else flush.numel() * flush.element_size()
         self.repeats = barrier is None and not torch.cuda.is_available()
         self.name = "host"
 

@@ -16,6 +16,7 @@ from labkit.measuring import place as placing
 from labkit.measuring.measure import measure_async
 from labkit.measuring.sharing import Copies, Way, run_copies
 from labkit.records import CpuBudget, Device, Lease, Place, Tier, Verdict
+from labkit.run import tasks
 from labkit.run.forked import SERVER
 from labkit.run.jobs import make_job
 
@@ -378,6 +379,22 @@ async def test_under_mps_copies_name_the_gpu_as_its_daemon_counts_it(
     job = make_job("call", [device_name], {}, group=False)
     found = await run_copies(job, Copies(Way.MPS, 2), 60.0)
     assert [rank.facts["value"] for rank in found.ranks] == [theirs, theirs]
+
+
+def giving(value):
+    def work():
+        return value
+
+    return work
+
+
+def test_two_functions_of_one_job_keep_what_each_closes_over():
+    """One name, two values: the second was timed twice."""
+    import torch
+
+    job = json.loads(json.dumps(make_job("time", [giving(1), giving(2)], {})))
+    works = [tasks._prepare(torch, packed, job)[0] for packed in job["functions"].values()]
+    assert [work() for work in works] == [1, 2]
 
 
 @pytest.mark.parametrize(("share_device", "name"), [(True, "GPU-4f0a"), (False, "")])

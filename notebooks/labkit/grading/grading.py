@@ -73,7 +73,9 @@ def experiment_rows(one: Submission, item: Evidence, twins: Sequence[str]) -> li
     read = item.verdict_read == judged.verdict if judged and item.verdict_read else False
     look_at = [*faults, *([f"stopped: {item.stopped}"] if item.stopped else [])]
     look_at += [f"the same samples as {', '.join(twins)}"] if twins else []
-    good = item.is_students and predicted and not faults and not twins and (read or not has_claim)
+    is_whole = item.stopped is None and (judged is not None or item.experiment not in CHECKS)
+    is_own = item.is_students and predicted and not faults and not twins
+    good = is_own and is_whole and (read or not has_claim)
     return [
         MarkRow(
             one.file,

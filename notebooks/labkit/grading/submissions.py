@@ -7,6 +7,7 @@ cannot be read costs that zip or that part of it, never the class.
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ from labkit.evidence.evidence import Evidence
 
 MEMBER_LIMIT = 16 << 20
 TOTAL_LIMIT = 128 << 20
+PART = re.compile(
+    r"(?:[^/]+/)?(?P<part>manifest\.json|evidence/[^/]+\.json|notebooks/[^/]+\.ipynb)"
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ def read_zip(file: Path) -> Submission:
     found = Submission(_student(texts.get("manifest.json", ""), file.stem), file.name)
     for name, text in texts.items():
         _add(found, PurePosixPath(name), text)
+    if not found.evidence and not found.notebooks and not found.problems:
+        found.problems["zip"] = "it holds neither evidence nor a notebook"
     return found
 
 
@@ -79,14 +85,28 @@ def _add(found: Submission, path: PurePosixPath, text: str) -> None:
 
 
 def _texts(file: Path) -> Iterator[tuple[str, str]]:
+    """What a hand-in consists of, by name.
+
+    A zip that was unpacked and packed again has it in a folder, beside what the packer adds.
+    """
     with zipfile.ZipFile(file) as archive:
-        members = [one for one in archive.infolist() if not one.is_dir()]
-        if sum(one.file_size for one in members) > TOTAL_LIMIT:
+        members = {
+            name: one
+            for one in archive.infolist()
+            if not one.is_dir() and (name := _own_name(one.filename))
+        }
+        if sum(one.file_size for one in members.values()) > TOTAL_LIMIT:
             raise LabError(f"it unpacks to more than {TOTAL_LIMIT >> 20} MiB")
-        for one in members:
+        for name, one in members.items():
             if one.file_size > MEMBER_LIMIT:
                 raise LabError(f"{one.filename} is bigger than {MEMBER_LIMIT >> 20} MiB")
-            yield one.filename, archive.read(one).decode("utf-8")
+            yield name, archive.read(one).decode("utf-8")
+
+
+def _own_name(name: str) -> str:
+    """The name of a part of a hand-in, without a folder around all; empty for anything else."""
+    found = PART.fullmatch(name)
+    return found["part"] if found else ""
 
 
 def _student(manifest: str, otherwise: str) -> str:

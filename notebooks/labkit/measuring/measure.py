@@ -339,7 +339,7 @@ async def peak_async(
     """Run a function once in a fresh process and report its peak memory; see `peak`."""
     taken = Readings(1)
     children = _Children(taken, timeout_s, nobody_watches)
-    await children.run_unkept("call", [function], arguments, {"looks": [1]})
+    await children.run_unkept("call", [function], arguments, {"looks": [1], "cold": False})
     facts, (where_run,) = taken.ranks[0].facts, taken.devices
     kind = (
         "tensors on the device"

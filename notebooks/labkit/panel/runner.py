@@ -65,6 +65,7 @@ class Runner:
         self._live: Point | None = None
         self._step, self._began = 0, 0.0
         self._is_waiting = False
+        self._explanation = ""
         self._recall()
 
     def _empty(self, prediction: Prediction | None, *, headless: bool) -> Evidence:
@@ -89,6 +90,7 @@ class Runner:
         except EvidenceDamaged as error:
             self.message = str(error)
             return
+        self._explanation = self.evidence.explanation
         where, when = self.evidence.place, self.evidence.ended[:16]
         asks = self.verdict_or_question() if self.evidence.is_open_to_claims else ""
         self.message = f"Saved {when} on {where}. Predict to repeat it. {asks}".rstrip()
@@ -137,6 +139,7 @@ class Runner:
             headless or os.environ.get("LAB_HEADLESS") == "1" or os.environ.get("LAB_QUICK") == "1"
         )
         self.evidence = self._empty(prediction, headless=marked)
+        self.evidence = replace(self.evidence, explanation=self._explanation)
         self.state, self._step = RunnerState.RUNNING, 0
         self._task = asyncio.ensure_future(self._steps())
         try:
@@ -304,6 +307,7 @@ class Runner:
             self.evidence = replace(self.evidence, verdict_read=first)
         else:
             self.evidence = store.explain(self.evidence, text, self._folder, first)
+            self._explanation = self.evidence.explanation
         own = f"You say: {first}." if first and self.evidence.judgement else ""
         self._say(" ".join(words for words in (kept, own, self.verdict_or_question()) if words))
 

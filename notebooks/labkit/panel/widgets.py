@@ -116,6 +116,7 @@ class Widgets:
         self.run.on_click(lambda _: panel.start())
         self.stop.on_click(lambda _: panel.stop())
         self.recorded.on_click(lambda _: panel.replay())
+        self.explanation.value = panel.runner.evidence.explanation
         self.keep.on_click(lambda _: panel.explain(self.explanation.value, self.verdict.value))
         self.show_table.observe(lambda _: self._fill_table(panel), "value")
 

@@ -41,7 +41,8 @@ def _prepare(torch: Any, packed: Mapping[str, Any], job: Mapping[str, Any]) -> t
         returns a function has prepared something outside the timing; any other is itself what is
         timed.
     """
-    function = source.unpack(packed)
+    # Names of its own: two functions of one job may close over different values of one name.
+    function = source.unpack(packed, {"__name__": source.MODULE})
     arguments = {name: source.unpack_value(text) for name, text in job["arguments"].items()}
     result = function(**arguments)
     if callable(result) and not isinstance(result, torch.nn.Module):
@@ -83,7 +84,7 @@ def _time_works(
             "inner": inner,
             "clock": clock.name,
             "cold": clock.is_cold,
-            **_peak(torch),
+            **_peak(torch, clock.flush_bytes),
         }
     )
     emit({"type": "stage", "stage": "measuring"})
@@ -277,13 +278,18 @@ def _start_peak(torch: Any) -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def _peak(torch: Any) -> dict[str, float]:
-    """Peak memory so far: tensors, cache and device on a GPU; the whole process on a CPU."""
+def _peak(torch: Any, own_bytes: int = 0) -> dict[str, float]:
+    """Peak memory so far: tensors, cache and device on a GPU; the whole process on a CPU.
+
+    Args:
+        torch: the module.
+        own_bytes: of the tensors, what is labkit's own all the time.
+    """
     if not torch.cuda.is_available():
         return {"peak_mib": peak_rss_mib()}
     free, total = torch.cuda.mem_get_info()
     return {
-        "peak_mib": torch.cuda.max_memory_allocated() / 2**20,
+        "peak_mib": (torch.cuda.max_memory_allocated() - own_bytes) / 2**20,
         "reserved_mib": torch.cuda.max_memory_reserved() / 2**20,
         "device_used_mib": (total - free) / 2**20,
     }

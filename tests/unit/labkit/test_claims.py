@@ -19,6 +19,7 @@ from labkit.panel.panel import Panel
 from labkit.panel.picture import plot_of
 from labkit.panel.plot_svg import render
 from labkit.panel.runner import Runner
+from labkit.panel.widgets import Widgets
 from labkit.records import Verdict
 
 LINE = Experiment("X-1", "t", "q", (), "x", "ms", unit="ms")
@@ -111,6 +112,21 @@ def test_an_explanation_without_a_claim_shows_no_verdict(tmp_path):
     runner.explain("because", None)
     assert "What do the data say of it?" in runner.message
     assert "supported" not in runner.message
+
+
+def test_a_second_run_and_another_day_keep_the_words(tmp_path):
+    """They are the student's until the student writes others."""
+    first = packing_runner(tmp_path)
+    run_by_hand(first)
+    first.explain("one slice is left over", None)
+    another_day = packing_runner(tmp_path)
+    field = Widgets(Panel(another_day.experiment, tmp_path)).explanation
+    assert field.value == "one slice is left over"
+    run_by_hand(another_day)
+    assert store.load(tmp_path / "MIG-12.json").explanation == "one slice is left over"
+    another_day.show_recorded(another_day.evidence, predict("84", "I counted", "SMs"))
+    run_by_hand(another_day)
+    assert store.load(tmp_path / "MIG-12.json").explanation == "one slice is left over"
 
 
 def test_nobody_at_the_panel_gets_the_verdict_at_once(tmp_path):

@@ -13,7 +13,7 @@ from labkit.evidence import consistency
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.evidence.prediction import Prediction
-from labkit.grading import grade_code, grading
+from labkit.grading import grade_code, grading, submissions
 from labkit.grading.submissions import Submission
 from labkit.records import Comparison, Device, Measurement, Tier, Verdict, to_data
 
@@ -143,6 +143,42 @@ def test_a_claim_is_held_against_the_data_and_not_against_the_verdict_in_the_fil
     (row,) = grading.experiment_rows(Submission("ann", "ann.zip"), one, ())
     assert row.verdict == "supported"
     assert row.machine_mark == (claim is Verdict.SUPPORTED)
+
+
+def test_a_run_that_was_stopped_gets_no_mark():
+    """It has no verdict that could be read wrongly."""
+    stopped = replace(honest(), judgement=None, verdict_read=None, stopped="stopped by hand")
+    (row,) = grading.experiment_rows(Submission("ann", "ann.zip"), stopped, ())
+    assert (row.machine_mark, row.look_at) == (0, "stopped: stopped by hand")
+
+
+def packed_again(folder, names):
+    """A zip of the same parts under other names, beside what a packer adds."""
+    zipped(folder, "ann", honest(0))
+    with zipfile.ZipFile(folder / "ann.zip") as source:
+        parts = {name: source.read(name) for name in source.namelist()}
+    with zipfile.ZipFile(folder / "ann.zip", "w") as archive:
+        for name, data in parts.items():
+            archive.writestr(names(name), data)
+        archive.writestr("__MACOSX/._x", b"\x00\xff")
+    return submissions.read_zip(folder / "ann.zip")
+
+
+@pytest.mark.parametrize("names", [str, "hand-in/{}".format], ids=["as made", "in a folder"])
+def test_a_zip_that_was_packed_again_is_the_same(names, tmp_path):
+    """With a folder around all and a packer's own files in it."""
+    found = packed_again(tmp_path, names)
+    assert (found.student, list(found.evidence), list(found.notebooks)) == (
+        "ann", ["MX-2"], ["geometry"],
+    )  # fmt: skip
+    assert found.problems == {}
+
+
+def test_a_zip_with_nothing_of_a_hand_in_has_a_row(tmp_path):
+    """Nobody disappears from the table."""
+    found = packed_again(tmp_path, "other/{}.bak".format)
+    (row,) = grading.rows_of(found, {}, {}, None)
+    assert (row.file, row.item, row.readable) == ("ann.zip", "zip", "no")
 
 
 def graded(folder, sources, tmp_path, *more):

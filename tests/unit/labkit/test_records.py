@@ -1,6 +1,7 @@
 """Records survive JSON unchanged and refuse what they do not know."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -74,10 +75,11 @@ def test_captions_name_device_tier_ranks_and_samples():
 
 
 def test_copies_that_eat_the_cpu_budget_are_called_cpu_bound():
-    """Seven copies at a third of a core fill two cores; one at a third does not."""
-    seven = Measurement(
+    """Seven at a third of a core fill two cores; of ranks, which wait busily, nobody can tell."""
+    ranks = Measurement(
         "f", (1.0,), Tier.SLICE, (DEVICE,), "host", False, ranks=7, cpu_per_copy=0.3
     )
-    one = Measurement("f", (1.0,), Tier.SLICE, (DEVICE,), "host", False, ranks=1, cpu_per_copy=0.3)
+    seven = replace(ranks, setting={"copies": 7})
     assert seven.is_cpu_bound
-    assert not one.is_cpu_bound
+    assert not replace(seven, ranks=1).is_cpu_bound
+    assert not ranks.is_cpu_bound
