@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import sqlite3
 import tarfile
 import tempfile
@@ -61,6 +62,11 @@ def secret_files(settings: Settings) -> list[Path]:
     ]
 
 
+def plain_files(settings: Settings) -> list[Path]:
+    """What is copied as it is: secrets, and on Slurm the record of usage."""
+    return [*secret_files(settings), settings.slurm_usage]
+
+
 def make_backup(settings: Settings, target: Path) -> Manifest:
     """Write a backup; the file appears whole or not at all, and only its owner may read it.
 
@@ -78,8 +84,10 @@ def make_backup(settings: Settings, target: Path) -> Manifest:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".miglab-backup-") as folder:
             made_at = _copy_databases(there, Path(folder))
             copies = {file.name: Path(folder, file.name) for file in there}
-            secrets = [file for file in secret_files(settings) if file.exists()]
-            copies |= {str(file.relative_to(settings.state)): file for file in secrets}
+            for file in filter(Path.exists, plain_files(settings)):
+                name = str(file.relative_to(settings.state))
+                copies[name] = Path(folder, f"plain-{len(copies)}")
+                shutil.copy(file, copies[name])
             manifest = Manifest(
                 FORMAT, settings.lab_id, made_at, inspect(settings.ledger) or "", _sums(copies)
             )

@@ -160,6 +160,8 @@ def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
             yield disk_limit(client.info())
         if not settings.gpus.simulated:
             yield _toolkit(client)
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        yield wrong("Docker", f"unknown: {error}", "see the engine's log")
     finally:
         client.close()
 

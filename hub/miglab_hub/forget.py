@@ -24,6 +24,7 @@ from jupyterhub import orm
 import docker  # noqa: TID251
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
+from miglab_hub.usage_log import UsageLog
 from miglab_pool.ledger import archive, people
 from miglab_pool.ledger.file import LedgerError, inspect, newest_version
 from miglab_spawner.containers.home_volume import remove_left
@@ -65,6 +66,7 @@ def tell(settings: Settings, user: str) -> dict[str, Any]:
             "told_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "hub": _account(found) if found else None,
             **{file.stem: people.kept_of(one, user) for file, one in files.items()},
+            "usage": UsageLog(settings.slurm_usage).kept_of(user),
             "home": _home(settings, user).told(),
         }
 
@@ -95,6 +97,8 @@ def forget(settings: Settings, user: str, *, keep_home: bool = False) -> Forgott
         for file, connection in files.items():
             for table, count in people.forget(connection, user, pseudonym).items():
                 changed[f"{file.stem} {table}"] = count
+    if count := UsageLog(settings.slurm_usage).rename(user, pseudonym):
+        changed[settings.slurm_usage.stem] = count
     for file in (*files, settings.hub_database):
         if file.exists():
             _rewrite(file)

@@ -11,16 +11,16 @@ import socket
 import sqlite3
 import tarfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from miglab_hub.backup import FORMAT, MANIFEST, Manifest, databases, secret_files, sha256
+from miglab_hub.backup import FORMAT, MANIFEST, Manifest, databases, plain_files, sha256
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger.file import LedgerError, inspect
-from miglab_pool.state.lock import AlreadyRunning, PoolLock
+from miglab_pool.state.lock import AlreadyRunning, LabLock, PoolLock
 
 HUB_ANSWERS_S = 2.0
 BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a database
@@ -73,17 +73,18 @@ def restore_backup(settings: Settings, archive: Path, *, new_host: bool = False)
 
 @contextmanager
 def standing_still(settings: Settings) -> Iterator[None]:
-    """Hold the pool's lock, and see that no hub answers; students' servers may run on.
+    """Hold the lab's and the pool's lock, and see that no hub answers; servers may run on.
 
     Raises:
         StartError: pool or hub runs.
     """
     settings.state.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = PoolLock(settings.pool_lock)
-    except AlreadyRunning as error:
-        raise StartError(f"the lab runs: stop it first. {error}") from error
-    with lock:
+    with ExitStack() as locks:
+        try:
+            for lock in (LabLock(settings.lab_lock), PoolLock(settings.pool_lock)):
+                locks.enter_context(lock)
+        except AlreadyRunning as error:
+            raise StartError(f"the lab runs: stop it first. {error}") from error
         _check_no_hub(settings)
         yield
 
@@ -136,7 +137,7 @@ def _check(settings: Settings, manifest: Manifest, folder: Path, archive: Path) 
         raise StartError(
             f'{archive} is of the lab "{manifest.lab}", and lab.name here is "{settings.lab_id}"'
         )
-    files = (*databases(settings), *secret_files(settings))
+    files = (*databases(settings), *plain_files(settings))
     if unknown := manifest.files.keys() - {str(f.relative_to(settings.state)) for f in files}:
         raise StartError(f"{archive} has what is no part of a backup: {', '.join(unknown)}")
     try:
@@ -170,8 +171,13 @@ def _sync(folder: Path) -> None:
 
 
 def _forget_engine(ledger: Path) -> None:
+    """In a ledger that knows one: not in one from before that, nor where there is none (Slurm)."""
+    if not ledger.exists():
+        return
     with closing(sqlite3.connect(ledger)) as connection, connection:
-        connection.execute("UPDATE identity SET engine = ''")
+        known = "SELECT 1 FROM sqlite_master WHERE name = 'identity'"
+        if connection.execute(known).fetchone():
+            connection.execute("UPDATE identity SET engine = ''")
 
 
 def _live_leases(ledger: Path) -> int:

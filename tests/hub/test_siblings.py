@@ -30,6 +30,29 @@ while child.status() != psutil.STATUS_ZOMBIE:
 started.end()
 print("left" if child.is_running() else "gone")
 """
+FOREIGN = """
+import os, signal, sys
+from pathlib import Path
+import psutil
+from miglab_hub.launch import process_group as siblings
+siblings.END_S, siblings.KILLS = 0.2, 4
+sleeps = [sys.executable, "-c", "import signal, time; time.sleep(600)"]
+names = ("of another user", "ours")
+told = []
+both = [siblings.Sibling(name, sleeps) for name in names]
+started = siblings.Siblings(both, Path(sys.argv[1]), told.append)
+started.start()
+foreign, ours = (psutil.Process(one.process.pid) for one in started.siblings)
+send = psutil.Process.send_signal
+def sent(process, number):
+    if process.pid == foreign.pid:
+        raise psutil.AccessDenied(process.pid)
+    send(process, number)
+psutil.Process.send_signal = sent
+started.end()
+print(f"still there: process {foreign.pid}" in told, foreign.is_running(), ours.is_running())
+os.kill(foreign.pid, signal.SIGKILL)
+"""
 TELLER = """
 import sys
 from pathlib import Path
@@ -47,6 +70,13 @@ def test_a_zombie_whose_threads_run_on_is_ended(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LAUNCHER, str(tmp_path), HALF_DEAD]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["gone"]
+
+
+def test_what_may_not_be_ended_is_named_and_keeps_no_other(tmp_path: Path) -> None:
+    """A command that `sudo` runs: the lab's user may send it no signal."""
+    command = [sys.executable, "-c", FOREIGN, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["True", "True", "False"]
 
 
 def test_the_end_of_a_log_is_of_the_last_start(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from tests.hubs import STUDENT, Hub
 from traitlets.config import Config
 
 from miglab_api.slurm_site import site_of
+from miglab_api.tickets import TicketRequest, TicketState
 from miglab_bench.harness.slurm_accounts import AccountedCluster, missing
 from miglab_bench.harness.slurm_cluster import SlurmCluster
 from miglab_hub.slurm_service.records import MOVED_S, JobRecord
 from miglab_hub.slurm_service.reservations import SACCT, usage
+from miglab_spawner.backends.base import RefusedByBackend
 from miglab_spawner.refusals import NotStarted
 
 from .conftest import SITE
@@ -74,6 +76,19 @@ async def refused(hub: Hub, name: str, shape: str) -> NotStarted:
     return said.value
 
 
+async def keeps_the_position(hub: Hub, server: str) -> None:
+    """Another shape instead, which Slurm refuses: the job that waits is still there."""
+    spawner = hub.spawner(ADA, server)
+    before = (await spawner.backend.server_status(ADA, server)).ticket
+    other = TicketRequest(user=ADA, server=server, course="everyone", shape="3g.20gb")
+    with pytest.raises(RefusedByBackend, match="may not use this partition"):
+        await spawner.backend.request(other)
+    await fresh(spawner)
+    after = (await spawner.backend.server_status(ADA, server)).ticket
+    assert after.id == before.id
+    assert after.state is TicketState.WAITING
+
+
 async def test_a_limit_an_account_and_more_than_one_may_use(hub: Hub, slurm: SlurmCluster):
     """A second server waits and says for what; what can never be had is refused, with a reason."""
     hub.user(ADA)
@@ -85,6 +100,7 @@ async def test_a_limit_an_account_and_more_than_one_may_use(hub: Hub, slurm: Slu
         ):
             await fresh(hub.spawner(ADA, "second"))
     assert "when you stop another server" in shown
+    await keeps_the_position(hub, "second")
     await hub.stop(ADA)
     await hub.settled(ADA, "second")
     await hub.stop(ADA, "second")

@@ -24,6 +24,7 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 STEADY_S = 60.0  # one that ran this long begins again with the first pause
 END_S = 10.0  # from SIGTERM to SIGKILL
+KILLS = 200  # what so many SIGKILLs, every 50 ms, have not ended is not ours to end
 TAIL_BYTES = 4000
 LOG_BYTES = 10_000_000  # then it is put aside
 OLD_LOGS = 3
@@ -97,17 +98,24 @@ class Siblings:
         bury({s.process.pid for s in self.siblings if s.process is not None})
 
     def end(self) -> None:
-        """End them and every process that descends from them; none is left when it returns."""
+        """End them and every process that descends from them.
+
+        None is left when it returns, but what the lab's user may not end, which it says.
+        """
         family = psutil.Process().children(recursive=True)
         for process in family:
             _signal(process, signal.SIGTERM)
         deadline = self._now() + END_S
         while self._now() < deadline and self._remaining():
             time.sleep(0.05)
-        while remaining := self._remaining():
+        for _ in range(KILLS):
+            remaining = self._remaining()
+            if not remaining:
+                return
             for process in remaining:
                 _signal(process, signal.SIGKILL)
             time.sleep(0.05)
+        self._say(f"still there: process {', '.join(str(one.pid) for one in remaining)}")
 
     def tail(self, sibling: Sibling) -> str:
         """The end of a sibling's log since its last start."""
@@ -214,7 +222,7 @@ def bury(ours: set[int]) -> None:
 def _signal(process: psutil.Process, number: int) -> None:
     try:
         process.send_signal(number)
-    except psutil.NoSuchProcess:
+    except (psutil.NoSuchProcess, psutil.AccessDenied):  # of another user: a command of sudo's
         return
 
 

@@ -24,6 +24,7 @@ from miglab_hub.launch.process_group import Sibling, Siblings
 from miglab_hub.settings.domains import host_of
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD, is_loopback
+from miglab_pool.state.lock import AlreadyRunning, LabLock
 
 READY_TIMEOUT_S = 120.0
 TICK_S = 0.5
@@ -64,6 +65,10 @@ def up(config: Path, port: int | None = None, *, demo: bool = False) -> int:
         config = simulated_class.make_folder(config)
     os.environ[ENV_CONFIG] = str(config.absolute())
     settings = prepare(config, port)
+    try:
+        lock = LabLock(settings.lab_lock)
+    except AlreadyRunning as error:
+        raise StartError(str(error)) from error
     os.environ[ENV_PORT] = str(settings.lab.port)
     os.environ[ENV_BRIDGE] = settings.bridge
     stop = Stop()
@@ -74,7 +79,8 @@ def up(config: Path, port: int | None = None, *, demo: bool = False) -> int:
         siblings.start()
         wait_until_ready(settings, siblings, lambda: stop.is_set)
         if not stop.is_set:
-            settings.port_file.write_text(f"{settings.lab.port}\n", encoding="utf-8")
+            left = f"{settings.lab.port} {settings.bridge}\n"
+            settings.port_file.write_text(left, encoding="utf-8")
             _say_ready(settings)
         while not stop.is_set:
             siblings.watch()
@@ -82,6 +88,7 @@ def up(config: Path, port: int | None = None, *, demo: bool = False) -> int:
         settings.port_file.unlink(missing_ok=True)
     finally:
         siblings.end()
+        lock.release()
     return 0
 
 

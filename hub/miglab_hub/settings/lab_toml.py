@@ -150,6 +150,11 @@ class Settings(PoolSettings):
         return self.state / "backups"
 
     @property
+    def lab_lock(self) -> Path:
+        """What `./lab up` holds for as long as it runs."""
+        return self.state / "lab.lock"
+
+    @property
     def pool_lock(self) -> Path:
         """What makes a second pool service stop."""
         return self.state / "pool.lock"
@@ -342,7 +347,7 @@ def load(
         path: the file; None for the one ``MIGLAB_CONFIG`` names, else ``lab.toml`` here.
         environ: what ``./lab up`` tells the parts: ``MIGLAB_PORT`` takes over from ``lab.port``,
             ``MIGLAB_BRIDGE`` is the host's address on the students' Docker network.  Without
-            them, a running lab's port is the one that ``./lab up --port`` left in the state folder.
+            them, a running lab's are those that ``./lab up`` left in the state folder.
         running: False to leave the port of a running lab aside: for one that is to start.
 
     Raises:
@@ -354,9 +359,18 @@ def load(
     if port := environ.get(ENV_PORT):
         return _build(_at_port(table, port), file, bridge)
     settings = _build(table, file, bridge)
-    if running and settings.port_file.exists():
-        return _build(_at_port(table, settings.port_file.read_text().strip()), file, bridge)
-    return settings
+    left = _left_by_up(settings.port_file) if running else []
+    if not left:
+        return settings
+    return _build(_at_port(table, left[0]), file, left[1] if left[1:] else bridge)
+
+
+def _left_by_up(file: Path) -> list[str]:
+    """Port and bridge of a running lab; nothing if none runs, or another account's does."""
+    try:
+        return file.read_text(encoding="utf-8").split()
+    except (FileNotFoundError, PermissionError):
+        return []
 
 
 def _at_port(table: dict[str, Any], port: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.slurm_service.cluster_page import PLACES, page_router
 from miglab_hub.slurm_service.management import management_app
 from miglab_hub.slurm_service.runner import SlurmRunner
-from miglab_hub.slurm_service.usage_log import UsageLog
+from miglab_hub.usage_log import UsageLog
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.token_guesses import ServerTokens
 from miglab_pool.http.student_app import student_app

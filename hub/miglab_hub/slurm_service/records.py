@@ -58,6 +58,17 @@ class JobRecord:
             return LeaseState.RELEASING
         return LeaseState.RUNNING if self.warning is None else LeaseState.WARNED
 
+    def stay(self, until: float) -> dict[str, object]:
+        """What is kept of it when its server is over; nothing of a job that is nobody's."""
+        job, tag = self.job, self.job.tag
+        if tag is None:
+            return {}
+        return {
+            "job": job.id, "user": tag.user, "server": tag.server, "course": tag.course,
+            "shape": tag.shape, "gres": dict(job.gres), "from": job.started_at, "to": until,
+            "active_s": round(self.active_s), "idle_s": round(self.idle_s),
+        }  # fmt: skip
+
     def seen(self, job: SlurmJob) -> "JobRecord":
         """The same with Slurm's latest word; an end that came nearer has another reason."""
         before, now = self.job.ends_at, job.ends_at

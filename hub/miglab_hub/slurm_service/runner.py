@@ -14,7 +14,7 @@ from typing import TypeVar
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.slurm_service.leases import SlurmCommand, SlurmLeases
 from miglab_hub.slurm_service.tickets import SlurmMessages, SlurmTickets
-from miglab_hub.slurm_service.usage_log import UsageLog
+from miglab_hub.usage_log import UsageLog
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.model.refused import Refused
 from miglab_pool.reclaimer.round import Reclaimer
@@ -121,7 +121,8 @@ class SlurmRunner:
         picture = await self.reader.picture()
         self.trouble = ""
         for record in self.door.leases.update(picture):
-            self.usage.add(record, picture.at)
+            if stay := record.stay(picture.at):
+                self.usage.add(stay)
         self.reclaimer.round(self.door)
         await self._ender.ask(self.door.leases.to_stop())
 

@@ -23,7 +23,7 @@ from miglab_hub.service.assembly import _keep_backup
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.ledger import file as ledger_file
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.state.lock import PoolLock
+from miglab_pool.state.lock import LabLock, PoolLock
 
 LAB = '[lab]\nport = 21990\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
 
@@ -128,8 +128,9 @@ def test_nothing_is_restored_while_the_lab_runs(lab: Settings, tmp_path: Path) -
     """Neither beside a pool nor beside a hub."""
     archive = tmp_path / "copy.tar"
     make_backup(lab, archive)
-    with PoolLock(lab.pool_lock), pytest.raises(StartError, match="the lab runs"):
-        restore_backup(lab, archive)
+    for lock in (PoolLock(lab.pool_lock), LabLock(lab.lab_lock)):
+        with lock, pytest.raises(StartError, match="the lab runs"):
+            restore_backup(lab, archive)
     with (
         socket.create_server(("127.0.0.1", lab.hub_port)),
         pytest.raises(StartError, match="the hub runs"),
@@ -210,6 +211,18 @@ def test_the_commands_say_what_they_did(lab: Settings, tmp_path: Path) -> None:
     assert isinstance(again.exception, StartError) and "exists" in str(again.exception)
     done = CliRunner().invoke(root.app, ["restore", archive, *config])
     assert done.exit_code == 0 and "left alone" in done.output and "live leases" in done.output
+
+
+def test_on_slurm_the_record_of_usage_is_kept_and_there_is_no_engine(
+    lab: Settings, tmp_path: Path
+) -> None:
+    """A Slurm lab has no ledger that could forget one."""
+    lab.ledger.unlink()
+    lab.slurm_usage.write_text('{"job": 1}\n')
+    make_backup(lab, tmp_path / "copy.tar")
+    lab.slurm_usage.unlink()
+    restore_backup(lab, tmp_path / "copy.tar", new_host=True)
+    assert lab.slurm_usage.read_text() == '{"job": 1}\n'
 
 
 def test_on_a_new_host_the_engine_is_forgotten(lab: Settings, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+import requests
 from docker.errors import DockerException
 from tests.unit.pool.http.fakes import FakePool, lease_view, reservation_view, slice_view
 from typer.testing import CliRunner
@@ -366,7 +367,7 @@ def test_missing_gpus_are_found(settings: Settings) -> None:
 
 
 def test_a_missing_engine_is_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Docker is chosen and does not answer: a finding; not chosen: fine."""
+    """Docker is chosen and does not answer, or not in time: a finding; not chosen: fine."""
 
     def no_engine(**_: object) -> None:
         raise DockerException("connection refused")
@@ -375,6 +376,17 @@ def test_a_missing_engine_is_found(settings: Settings, monkeypatch: pytest.Monke
     students = settings.students.model_copy(update={"spawner": "docker"})
     (finding,) = examine_docker(settings.model_copy(update={"students": students}))
     assert finding.is_wrong and "does not answer" in finding.found
+
+    class Slow:
+        def version(self) -> dict[str, str]:
+            raise requests.ReadTimeout("timed out")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(diagnosis.docker, "APIClient", lambda **_: Slow())
+    (finding,) = examine_docker(settings.model_copy(update={"students": students}))
+    assert finding.is_wrong and "timed out" in finding.found
     (unused,) = examine_docker(settings)
     assert not unused.is_wrong
 

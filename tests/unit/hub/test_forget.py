@@ -17,6 +17,7 @@ from miglab_hub.cli import root
 from miglab_hub.errors import StartError
 from miglab_hub.forget import forget, home_volume, tell
 from miglab_hub.settings.lab_toml import Settings, load
+from miglab_hub.usage_log import UsageLog
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.rows import MessageRow, TicketRow
@@ -133,8 +134,13 @@ def test_on_slurm_the_home_is_the_sites(lab: Settings) -> None:
     """No engine is asked; everything else is erased."""
     students = lab.students.model_copy(update={"spawner": "slurm"})
     on_slurm = lab.model_copy(update={"students": students})
+    stays = [{"job": 1, "user": "ada"}, {"job": 2, "user": "bob"}]
+    lab.slurm_usage.write_text("".join(f"{json.dumps(stay)}\n" for stay in stays))
+    assert tell(on_slurm, "ada")["usage"] == stays[:1]
     done = forget(on_slurm, "ada")
     assert (done.home, done.changed["hub account"]) == ("", 1)
+    assert done.changed["slurm-usage"] == 1
+    assert [stay["user"] for stay in UsageLog(lab.slurm_usage).stays()] == [done.pseudonym, "bob"]
     assert "site" in tell(on_slurm, "ada")["home"]["where"]
 
 

@@ -242,6 +242,21 @@ def test_a_running_lab_says_its_port(tmp_path: Path) -> None:
     assert load(settings.file, {}).lab.port == 18000
     assert load(settings.file, {ENV_PORT: "19000"}).lab.port == 19000
     assert load(settings.file, {}, running=False).lab.port == 8000
+    settings.port_file.write_text("18000 172.18.0.1\n")
+    assert load(settings.file, {}).hub_api_url == "http://172.18.0.1:18002/hub/api"
+
+
+def test_another_accounts_state_folder_is_none_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instructor's command on the host goes by lab.toml: the folder lets nobody else in."""
+    file = write(tmp_path, COURSE)
+
+    def closed(path: Path, *_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", closed)
+    assert load(file, {}).lab.port == 8000
 
 
 def test_a_bad_port_in_the_environment_is_explained(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from miglab_hub.slurm_service.records import AT_LIMIT, SOONER
 from miglab_hub.slurm_service.reservations import by_course, reservations_in
 from miglab_hub.slurm_service.runner import SlurmDoor
 from miglab_hub.slurm_service.servers import jobs_of_server
-from miglab_hub.slurm_service.usage_log import UsageLog
+from miglab_hub.usage_log import UsageLog
 from miglab_pool.model.refused import Refused
 from miglab_pool.reclaimer.round import Reclaimer
 from miglab_pool.reclaimer.signals import SignalBoard
@@ -277,7 +277,7 @@ def test_usage_is_kept_where_slurm_keeps_none(tmp_path: Path, lab: ReclaimerLab)
     lab.look(job(1))
     (over,) = lab.door.leases.update(lab.picture())
     log = UsageLog(tmp_path / "usage.jsonl")
-    log.add(over, NOW + 3000)
+    log.add(over.stay(NOW + 3000))
     with (tmp_path / "usage.jsonl").open("a") as file:
         file.write('{"torn')
     (stay,) = log.stays()

@@ -27,6 +27,8 @@ from miglab_spawner.backends.slurm.views import (
 )
 from miglab_spawner.backends.slurm.words import refusal_of
 
+EXHAUSTED = ("over-quota", "over-limit")  # it may be the very job that is given up
+
 
 class SlurmBackend:
     """A `Backend` for one student.
@@ -80,6 +82,8 @@ class SlurmBackend:
                 return self._view(picture, job)
             if job.id != self._kept:
                 others.append(job)
+        if others:
+            await self._check(request, shape)
         for job in others:
             await self._cancel(job.id)
         job_id = await self._submit(request, shape)
@@ -180,7 +184,25 @@ class SlurmBackend:
             and not self._reader.is_disowned(job.id)
         ]
 
+    async def _check(self, request: TicketRequest, shape: SlurmShape) -> None:
+        """See that Slurm would take a job, before another one gives its position up for it.
+
+        Raises:
+            RefusedByBackend: it would not, whatever else waits.
+        """
+        try:
+            await self._sbatch(request, shape, "--test-only")
+        except RefusedByBackend as refused:
+            if refused.reason not in EXHAUSTED:
+                raise
+
     async def _submit(self, request: TicketRequest, shape: SlurmShape) -> int:
+        said = await self._sbatch(request, shape)
+        job = int(said.strip().splitlines()[-1].partition(";")[0])
+        self._reader.claim(job)
+        return job
+
+    async def _sbatch(self, request: TicketRequest, shape: SlurmShape, *more: str) -> str:
         tag = Tag(
             self._reader.lab,
             request.user,
@@ -189,15 +211,12 @@ class SlurmBackend:
             request.shape,
             uuid.uuid4().hex,
         )
-        words = [*as_account(self.site, self._account), "sbatch", *self._options(tag, shape)]
+        words = [*as_account(self.site, self._account), "sbatch", *self._options(tag, shape), *more]
         script = self._script(tag, shape)
         try:
-            said = await run(words, self.site.command_timeout_s, script)
+            return await run(words, self.site.command_timeout_s, script)
         except CommandFailed as failed:
             raise refusal_of(failed) from failed
-        job = int(said.strip().splitlines()[-1].partition(";")[0])
-        self._reader.claim(job)
-        return job
 
     def _options(self, tag: Tag, shape: SlurmShape) -> list[str]:
         """The options of `sbatch`; empty ones are left to Slurm."""

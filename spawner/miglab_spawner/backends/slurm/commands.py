@@ -6,6 +6,7 @@ The one module that starts processes: a site whose hub is on no submit host woul
 import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import Mapping, Sequence
 
 from miglab_spawner.backends.base import BackendUnreachable
@@ -17,6 +18,7 @@ _SILENT = (
     "resource temporarily unavailable", "transport endpoint is not connected",
     "invalid authentication credential",
 )  # fmt: skip
+GONE_S = 1.0  # a command that was killed has ended by then, or cannot be killed
 _PASSED_ON = ("SLURM_CONF", "LANG", "SUDO_ASKPASS")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -46,6 +48,7 @@ async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )
     except OSError as error:
         raise BackendUnreachable(f"{words[0]} cannot be run: {error.strerror}") from error
@@ -56,12 +59,19 @@ async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:
         raise BackendUnreachable(f"{words[0]} has not ended within {timeout_s:g} s") from None
     finally:
         if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await _end(process)
     if process.returncode:
         raise _judged(wrong.decode(errors="replace").strip() or f"exit {process.returncode}")
     return out.decode(errors="replace")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a command and what it has started; what is another user's is left to end by itself."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GONE_S):
+            await process.wait()
 
 
 def _judged(message: str) -> Exception:
