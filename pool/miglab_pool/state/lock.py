@@ -28,7 +28,7 @@ class FileLock:
 
     mode: ClassVar[int] = 0o600
     holder: ClassVar[str] = "A pool service"
-    advice: ClassVar[str] = ""
+    advice: ClassVar[str] = "Stop that one first, or give this lab a state_dir of its own."
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,14 +74,11 @@ class FileLock:
 class PoolLock(FileLock):
     """Keeps a second pool service off a state folder."""
 
-    advice = "Stop that one first, or give this lab a state_dir of its own."
-
 
 class LabLock(FileLock):
     """Keeps a second `./lab up`, and what needs the lab to stand still, off a state folder."""
 
     holder = "./lab up"
-    advice = "Stop that one first, or give this lab a state_dir of its own."
 
 
 class GpuLock(FileLock):
