@@ -25,10 +25,15 @@ def check_holder(holder: str) -> None:
     if holder.startswith(f"{PROCESS}:"):
         parse_process(holder)
     else:
-        _container_id(holder)
+        parse_container(holder)
 
 
-def _container_id(holder: str) -> str:
+def parse_container(holder: str) -> str:
+    """The container's full id.
+
+    Raises:
+        BadHolder: it is not a container's name.
+    """
     kind, _, number = holder.partition(":")
     if kind == CONTAINER and len(number) == 64 and set(number) <= set("0123456789abcdef"):
         return number
@@ -43,9 +48,11 @@ class Liveness(StrEnum):
     """What is known about a holder.
 
     A container that exists is alive, running or not: it may be started again with its old slice.
+    It is forgotten if its engine does not have it, and its processes run on.
     """
 
     ALIVE = "alive"
+    FORGOTTEN = "forgotten"
     GONE = "gone"
     UNKNOWN = "unknown"
 

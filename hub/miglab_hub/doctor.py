@@ -15,6 +15,7 @@ import docker.errors  # noqa: TID251 - doctor may ask the Docker engine
 import requests
 
 import docker  # noqa: TID251
+from miglab_api.container_processes import processes_of
 from miglab_api.gpus import PoolSnapshot
 from miglab_hub.errors import StartError
 from miglab_hub.pool_api import PoolApi
@@ -156,6 +157,7 @@ def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
     try:
         yield _engine(str(client.version()["Version"]))
         yield _image(client, settings.students.image)
+        yield from _processes(client)
         if settings.students.disk_gib:
             yield disk_limit(client.info())
         if not settings.gpus.simulated:
@@ -185,6 +187,15 @@ def _image(client: Any, image: str) -> HealthFinding:
     except (docker.errors.DockerException, requests.RequestException) as error:
         return wrong("image", f"unknown: {error}", "see the engine's log")
     return fine("image", image)
+
+
+def _processes(client: Any) -> Iterator[HealthFinding]:
+    """Whether a container's processes can be seen; where none runs nothing is said."""
+    for running in client.containers(filters={"status": "running"}, limit=1):
+        if not processes_of(f"container:{running['Id']}"):
+            found = "the processes of containers cannot be seen: what an engine forgets runs on"
+            do = "run the pool on the engine's host, in a container with `pid: host`"
+            yield wrong("processes", found, do)
 
 
 def disk_limit(info: dict[str, Any]) -> HealthFinding:

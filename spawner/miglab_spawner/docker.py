@@ -19,6 +19,7 @@ from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk 
 from dockerspawner import DockerSpawner
 from traitlets import Bool, Float, Int, List, Unicode, default
 
+from miglab_api.container_processes import kill_processes_of
 from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
 from miglab_spawner.containers import networks
@@ -198,13 +199,15 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             raise
 
     async def prepare(self) -> None:
-        """Clear a leftover that has, or must not have, a slice; make the network ready."""
+        """Clear a leftover that has, or must not have, a slice, or never ran; ready the network."""
         leftover = await self._inspect(self.object_name)
         if leftover is not None:
             had = from_labels(self.lab_id, leftover["Config"]["Labels"])
-            if had is not None or self.grant is not None:
+            has_run = leftover["State"]["Status"] != "created"
+            if had is not None or self.grant is not None or not has_run:
                 self.log.warning("Removing %s, left over", self.object_name)
                 await self._remove(leftover["Id"])
+                await self._end_forgotten(leftover["Id"])
                 self.object_id = ""
         if self.grant is not None:
             self._remove_always()
@@ -279,6 +282,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """As DockerSpawner; with a lease, also one that still runs, and not before it is gone."""
         if self.grant is None:
             await super().remove_object()
+            await self._end_forgotten(self.object_id)
         else:
             await self._remove(self.object_id)
 
@@ -358,6 +362,11 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
                 await asyncio.sleep(_PAUSE_S)  # someone else is removing it
             else:
                 return
+
+    async def _end_forgotten(self, container: str) -> None:
+        """End what the engine may have forgotten of it; with a lease the pool sees to that."""
+        holder = container_holder(container)
+        await asyncio.wrap_future(self.executor.submit(kill_processes_of, holder))
 
     def _remove_always(self) -> None:
         """A stopped container would start again with its old slice."""

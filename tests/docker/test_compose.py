@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -198,6 +199,7 @@ def test_a_student_gets_a_slice_over_https(lab: ComposeLab, engine: docker.Docke
     finally:
         student.http.close()
     check_server(lab, engine)
+    check_that_the_pool_ends_what_runs(lab, engine)
 
 
 def has_server(student: HeadlessStudent) -> bool:
@@ -227,6 +229,18 @@ def check_server(lab: ComposeLab, engine: docker.DockerClient) -> None:
     ):
         words = f"import socket; socket.create_connection(({host!r}, {port}), 3)"
         assert (container.exec_run(["python", "-c", words]).exit_code == 0) is is_open, (host, port)
+
+
+def check_that_the_pool_ends_what_runs(lab: ComposeLab, engine: docker.DockerClient) -> None:
+    """Should the engine forget a container, its processes are in reach from within the pool's."""
+    other = engine.containers.run("miglab-base", ["sleep", "infinity"], detach=True)
+    try:
+        words = "from miglab_api.container_processes import kill_processes_of as kill; "
+        words += f"print(kill('container:{other.id}'))"
+        assert lab.inside("python", "-c", words) == "True\n"
+        assert other.wait(timeout=60)["StatusCode"] == 128 + signal.SIGKILL
+    finally:
+        other.remove(force=True)
 
 
 def test_plain_http_off_loopback_is_refused(hub_image: str, tmp_path: Path):

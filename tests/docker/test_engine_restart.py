@@ -1,22 +1,28 @@
 """The Docker engine goes away and comes back while a student holds a slice."""
 
+import contextlib
 import gc
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+import requests
 
 import docker
+from miglab_api.container_processes import processes_of
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import TicketRequest
+from miglab_bench.harness.student import wait_for
 from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.ledger.ledger import Ledger
@@ -101,10 +107,12 @@ def settle(pool: Pool) -> None:
             pool.perform(act)
 
 
-def start_server(pool: Pool, second: SecondEngine) -> tuple[LeaseView, str]:
-    """A lease with a running container behind it, as the spawner makes it."""
+def create_server(
+    pool: Pool, second: SecondEngine, user: str = "ada", network: str = "none"
+) -> tuple[LeaseView, str]:
+    """A lease with a container behind it that is to be started, as the spawner makes it."""
     pool.reconcile()
-    ticket = pool.tickets.request(TicketRequest(user="ada", course="everyone", shape="1g.5gb"))
+    ticket = pool.tickets.request(TicketRequest(user=user, course="everyone", shape="1g.5gb"))
     settle(pool)
     lease = pool.tickets.take(ticket.id)
     labels = {"miglab.lab": LAB, "miglab.lease": str(lease.id)}
@@ -115,14 +123,62 @@ def start_server(pool: Pool, second: SecondEngine) -> tuple[LeaseView, str]:
         container = client.containers.create(
             "miglab-base",
             ["sleep", "infinity"],
-            name=f"ada-{uuid.uuid4().hex[:8]}",
+            name=f"{user}-{uuid.uuid4().hex[:8]}",
             labels=labels,
-            network_mode="none",
+            network_mode=network,
             device_requests=[wanted],
         )
-        pool.leases.attach(lease.id, lease.generation, f"container:{container.id}")
-        container.start()
-    return pool.leases.running(lease.id), str(container.id)
+    pool.leases.attach(lease.id, lease.generation, f"container:{container.id}")
+    return lease, str(container.id)
+
+
+def start_server(pool: Pool, second: SecondEngine, user: str = "ada") -> tuple[LeaseView, str]:
+    """A lease with a running container behind it."""
+    lease, number = create_server(pool, second, user)
+    with closing(docker.DockerClient(base_url=second.url)) as client:
+        client.containers.get(number).start()
+    return pool.leases.running(lease.id), number
+
+
+def die_while_starting(second: SecondEngine, number: str) -> None:
+    """Kill the engine when the container's first process is there, and before it knows that.
+
+    Halted at the first sign of the start, it cannot learn of the rest.  On the host's network the
+    start needs nothing more of the engine.
+    """
+    engine = int((second.home / "dockerd.pid").read_text())
+    with closing(docker.APIClient(base_url=second.url)) as client:
+        asking = threading.Thread(target=ask_for_start, args=(client, number))
+        asking.start()
+        wait_for(lambda: has_shim(number), "the start", pause_s=0.001)
+        os.kill(engine, signal.SIGSTOP)
+        wait_for(lambda: is_made(number), "the first process")
+        os.kill(engine, signal.SIGKILL)
+        asking.join()
+    wait_for(lambda: not Path(f"/proc/{engine}").exists(), "the engine's end")
+
+
+def commands_of(number: str) -> list[str]:
+    """The command lines that name the container."""
+    listed = subprocess.run(["ps", "-ewwo", "args"], capture_output=True, text=True, check=True)
+    return [line for line in listed.stdout.splitlines() if number in line]
+
+
+def has_shim(number: str) -> bool:
+    """Whether the engine has begun to start the container."""
+    return any("containerd-shim" in command for command in commands_of(number))
+
+
+def is_made(number: str) -> bool:
+    """Whether its first process is there, and who made it has ended: that one would undo it."""
+    is_making = any(command.startswith("runc") for command in commands_of(number))
+    return bool(processes_of(f"container:{number}")) and not is_making
+
+
+def ask_for_start(client: docker.APIClient, number: str) -> None:
+    """Nobody answers."""
+    with contextlib.suppress(docker.errors.DockerException, requests.RequestException):
+        client.start(number)
 
 
 def test_a_lease_outlives_a_restart_of_the_engine(pool: Pool, second: SecondEngine):
@@ -159,6 +215,23 @@ def test_a_release_waits_for_the_engine(pool: Pool, second: SecondEngine):
     pool.reconcile()
     settle(pool)
     assert pool.leases.find(lease.id).state is LeaseState.RELEASED
+    assert pool.check_invariants() == []
+
+
+def test_a_start_that_its_engine_has_forgotten(pool: Pool, second: SecondEngine):
+    """It removes the container and leaves its processes: they end before the slice is free."""
+    start_server(pool, second, "bob")  # with nothing running an engine forgets nothing
+    lease, number = create_server(pool, second, network="host")
+    die_while_starting(second, number)
+    second.do("start")
+    with closing(docker.APIClient(base_url=second.url)) as client:
+        assert client.inspect_container(number)["State"]["Status"] == "created"
+        client.remove_container(number, force=True)
+    assert processes_of(f"container:{number}")
+    pool.leases.release(lease.id, by="ada", reason="done")
+    settle(pool)
+    assert pool.leases.find(lease.id).state is LeaseState.RELEASED
+    assert processes_of(f"container:{number}") == []
     assert pool.check_invariants() == []
 
 

@@ -16,7 +16,7 @@ def test_it_is_there(file: str, test: str, marked: str) -> None:
     text = (ROOT / file).read_text(encoding="utf-8")
     before, found, _ = text.partition(f"def {test}(")
     assert found
-    marks = re.search(r"^pytestmark = .*$", text, re.MULTILINE)
+    marks = re.search(r"^pytestmark = (\[\n(.*\n)*?\]|.*$)", text, re.MULTILINE)
     is_long = "mark.long" in before.rsplit("\n\n\n", 1)[-1] + (marks[0] if marks else "")
     assert bool(marked) is is_long
 

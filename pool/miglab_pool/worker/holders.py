@@ -15,6 +15,7 @@ import docker.errors  # noqa: TID251
 import requests
 
 import docker  # noqa: TID251 - this is the pool's one room that talks to the Docker engine
+from miglab_api.container_processes import kill_processes_of, processes_of
 from miglab_api.holders import (
     CONTAINER,
     GENERATION_LABEL,
@@ -23,7 +24,7 @@ from miglab_api.holders import (
     LEDGER_LABEL,
     SLICES_LABEL,
     Liveness,
-    _container_id,
+    parse_container,
     parse_process,
     probe_process,
 )
@@ -93,12 +94,13 @@ class DockerHolders:
         self._expected = ""
 
     def probe(self, holder: str) -> Liveness:
-        """Gone: the engine that it is at answers 404 for that very id, and nothing else."""
+        """Gone: the engine that it is at answers 404 for that very id, and nothing of it runs."""
         try:
-            self._api().inspect_container(_container_id(holder))
+            self._api().inspect_container(parse_container(holder))
         except docker.errors.NotFound:
-            is_there = not self._expected or self.engine() == self._expected
-            return Liveness.GONE if is_there else Liveness.UNKNOWN
+            if self._expected and self.engine() != self._expected:
+                return Liveness.UNKNOWN
+            return Liveness.FORGOTTEN if processes_of(holder) else Liveness.GONE
         except ENGINE_ERRORS:
             return Liveness.UNKNOWN
         return Liveness.ALIVE
@@ -120,7 +122,7 @@ class DockerHolders:
         if listed is None:
             return set()
         there = {item["Id"] for item in listed}
-        return {holder for holder in holders if _container_id(holder) not in there}
+        return {holder for holder in holders if parse_container(holder) not in there}
 
     def labelled(self) -> list[Stray] | None:
         """The containers of this lab with a lease in their labels."""
@@ -137,22 +139,29 @@ class DockerHolders:
     def remove(self, holder: str, *, force: bool) -> bool:
         """Remove the container; without force the engine refuses one that runs."""
         try:
-            self._api().remove_container(_container_id(holder), force=force)
+            self._api().remove_container(parse_container(holder), force=force)
         except docker.errors.NotFound:
-            return self.probe(holder) is Liveness.GONE
+            return self._is_gone(holder)
         except ENGINE_ERRORS:
             return False
-        return self.probe(holder) is Liveness.GONE
+        return self._is_gone(holder)
 
     def end(self, holder: str) -> bool:
         """Stop that very container as ``docker stop`` does, then remove it."""
         try:
-            self._api().stop(_container_id(holder), timeout=STOP_S)
+            self._api().stop(parse_container(holder), timeout=STOP_S)
         except docker.errors.NotFound:
-            return self.probe(holder) is Liveness.GONE
+            return self._is_gone(holder)
         except ENGINE_ERRORS:
             return False
         return self.remove(holder, force=True)
+
+    def _is_gone(self, holder: str) -> bool:
+        """Whether it is, once what the engine has forgotten is ended."""
+        answer = self.probe(holder)
+        if answer is Liveness.FORGOTTEN:
+            return kill_processes_of(holder)
+        return answer is Liveness.GONE
 
     def _api(self) -> Any:
         """The client, made on first use: an engine that is down now may be up later."""

@@ -429,8 +429,8 @@ def probe(worker: Worker, number: int) -> None:
         worker.probing.add(number)
     try:
         answer = worker.holders.probe(lease.holder)
-        if answer is Liveness.ALIVE and _is_abandoned(worker, lease):
-            answer = _end_abandoned(worker, lease)
+        if reason := _why_ended_here(worker, lease, answer):
+            answer = _end_holder(worker, lease, reason)
         elif answer is Liveness.ALIVE and _is_overstaying(worker, lease):
             is_gone = worker.holders.remove(lease.holder, force=False)
             answer = Liveness.GONE if is_gone else answer
@@ -441,15 +441,18 @@ def probe(worker: Worker, number: int) -> None:
         _record_probe(worker, tx, lease, answer)
 
 
-def _is_abandoned(worker: Worker, lease: LeaseRow) -> bool:
-    """Whether nobody but the pool ends its holder: a runner is no server that the hub stops."""
-    is_ours = lease.is_borrow or lease.id in worker.abandoned
-    return lease.state == LeaseState.RELEASING and is_ours
+def _why_ended_here(worker: Worker, lease: LeaseRow, answer: Liveness) -> str:
+    """Why nobody but the pool ends the lease's holder; empty if the hub does, or it is gone."""
+    if answer is Liveness.FORGOTTEN:
+        return "its engine has forgotten it, and its processes run on"
+    if answer is not Liveness.ALIVE or lease.state != LeaseState.RELEASING:
+        return ""
+    if lease.is_borrow:
+        return "it is borrowed"
+    return "the hub has no such server" if lease.id in worker.abandoned else ""
 
 
-def _end_abandoned(worker: Worker, lease: LeaseRow) -> Liveness:
-    """End the lease's own holder, which the hub has said for a while that it does not have."""
-    reason = "it is borrowed" if lease.is_borrow else "the hub has no such server"
+def _end_holder(worker: Worker, lease: LeaseRow, reason: str) -> Liveness:
     with worker.store.write(durable=True) as tx:
         tx.record(lease, "pool", f"{reason}: the pool ends {lease.holder} itself")
     return Liveness.GONE if worker.holders.end(lease.holder) else Liveness.ALIVE

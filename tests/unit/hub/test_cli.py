@@ -391,6 +391,33 @@ def test_a_missing_engine_is_found(settings: Settings, monkeypatch: pytest.Monke
     assert not unused.is_wrong
 
 
+@pytest.mark.parametrize("number", ["ab" * 32, ""])
+def test_a_lab_that_cannot_see_what_containers_run_is_told(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    """It is shown by a container that runs, as the engine says; without one nothing is known."""
+
+    class EngineWithOne:
+        def version(self) -> dict[str, str]:
+            return {"Version": "28.0.1"}
+
+        def inspect_image(self, image: str) -> None:
+            pass
+
+        def containers(self, filters: dict[str, str], limit: int) -> list[dict[str, str]]:
+            assert filters == {"status": "running"}
+            return [{"Id": number}] if number else []
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(diagnosis.docker, "APIClient", lambda **_: EngineWithOne())
+    students = settings.students.model_copy(update={"spawner": "docker"})
+    found = examine_docker(settings.model_copy(update={"students": students}))
+    wrong = [finding.subject for finding in found if finding.is_wrong]
+    assert wrong == (["processes"] if number else [])
+
+
 @pytest.mark.parametrize(
     ("driver", "backing", "can"),
     [

@@ -106,10 +106,11 @@ class CrashingNvml:
 
 
 class FakeHolders:
-    """Holders by hand: those in ``there`` exist, ``answers`` says unknown when the test wants."""
+    """Holders by hand: those in ``there`` exist, those in ``forgotten`` only run on."""
 
     def __init__(self) -> None:
         self.there: set[str] = set()
+        self.forgotten: set[str] = set()
         self.stopped: set[str] = set()
         self.labels: dict[str, Stray] = {}
         self.is_silent = False
@@ -120,6 +121,8 @@ class FakeHolders:
     def probe(self, holder: str) -> Liveness:
         if self.is_silent:
             return Liveness.UNKNOWN
+        if holder in self.forgotten:
+            return Liveness.FORGOTTEN
         return Liveness.ALIVE if holder in self.there else Liveness.GONE
 
     def missing(self, holders: Any) -> set[str]:
@@ -145,6 +148,7 @@ class FakeHolders:
             return False
         self.removed.append(holder)
         self.there.discard(holder)
+        self.forgotten.discard(holder)
         return True
 
 

@@ -29,6 +29,33 @@ def test_an_abandoned_holder_is_ended(world: World) -> None:
     assert any("the pool ends" in words for words in said)
 
 
+def test_what_an_engine_has_forgotten_is_ended_before_its_slice_is_free(world: World) -> None:
+    """At once, whatever the lease's state: of it nobody but the kernel knows."""
+    lease = world.run("ada")
+    world.holders.there.remove(lease.holder)
+    world.holders.forgotten.add(lease.holder)
+    states = []
+    world.holders.before_remove = lambda: states.append(world.pool.leases.find(lease.id).state)
+    world.pool.reconcile()
+    world.work()
+    assert (world.holders.removed, states) == ([lease.holder], [LeaseState.RUNNING])
+    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
+    said = [row["reason"] for row in world.ledger.history("lease", str(lease.id))]
+    assert any("its engine has forgotten it" in words for words in said)
+
+
+def test_what_cannot_be_ended_keeps_its_slice(world: World) -> None:
+    """It may not be killed: then nobody else is given what it uses."""
+    lease = world.run("ada")
+    world.holders.there.remove(lease.holder)
+    world.holders.forgotten.add(lease.holder)
+    world.holders.end = lambda _holder: False  # type: ignore[method-assign]
+    world.pool.reconcile()
+    world.pass_time(600)
+    world.work()
+    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
+
+
 def test_a_silent_engine_ends_nothing(world: World) -> None:
     """Unknown frees nothing."""
     lease = world.run("ada")
