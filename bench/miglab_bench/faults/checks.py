@@ -26,7 +26,14 @@ def unsettled(lesson: FaultClass) -> str:
             return f"to release lease {lease['id']}"
         if lease["state"] in USING and lease["holder"] not in there:
             return f"to notice the end of {lease['user']}'s server"
+    return _unsettled_servers(lesson, there)
+
+
+def _unsettled_servers(lesson: FaultClass, there: Mapping[str, SeenServer]) -> str:
     lesson.look()
+    lesson.lab.hub_log.read()
+    for holder in sorted(lesson.servers.forgotten(lesson.lab.hub_log.starting)):
+        return f"to end {holder}, which the engine has forgotten"
     for student in lesson.students:
         server = student.server
         if server is not None and _runs(there, server) and not student.is_reached():

@@ -5,7 +5,7 @@ What a server holds is what it was given, not what anybody has written down.
 
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import psutil
 from docker.errors import DockerException, NotFound  # noqa: TID251 -- real containers
 
-from miglab_api.holders import Liveness, probe_process, process_holder
+from miglab_api.holders import Liveness, parse_container, probe_process, process_holder
 from miglab_bench.faults.engine import OwnEngine
 from miglab_hub.settings.lab_toml import Settings
 from miglab_spawner.containers.labels import LAB
@@ -53,6 +53,9 @@ class StudentServers(Protocol):
     def ended(self, holders: Iterable[str]) -> set[str]:
         """Those of these servers, all of which were started, that run no more."""
 
+    def forgotten(self, holders: Iterable[str]) -> set[str]:
+        """Those of these servers of which something runs, though the machine does not say so."""
+
     def end(self, holder: str) -> None:
         """It is gone afterwards, and nobody was told."""
 
@@ -77,7 +80,13 @@ class Containers:
 
     def ended(self, holders: Iterable[str]) -> set[str]:
         """See `StudentServers`."""
-        return set(holders) - {one.holder for one in self.all().values() if one.is_running}
+        return set(holders) - self._running()
+
+    def forgotten(self, holders: Iterable[str]) -> set[str]:
+        """See `StudentServers`: the engine ended while it started them."""
+        listed = self._running()
+        cgroups = "".join(_cgroups())
+        return {one for one in set(holders) - listed if parse_container(one) in cgroups}
 
     def end(self, holder: str) -> None:
         """See `StudentServers`."""
@@ -88,6 +97,9 @@ class Containers:
         """See `StudentServers`."""
         volume = self._engine.folder / "data" / "volumes" / f"{self._lab}-home-{user}"
         return _lines(volume / "_data" / NOTES)
+
+    def _running(self) -> set[str]:
+        return {one.holder for one in self.all().values() if one.is_running}
 
     def _seen(self, api: Any, number: str, is_running: bool) -> SeenServer | None:
         key = f"{number} {is_running}"
@@ -138,6 +150,10 @@ class Processes:
         """See `StudentServers`; while one executes what it is to be, it has no environment."""
         return {holder for holder in holders if probe_process(holder) is Liveness.GONE}
 
+    def forgotten(self, holders: Iterable[str]) -> set[str]:
+        """See `StudentServers`: nobody keeps a list of processes but the kernel."""
+        return set()
+
     def end(self, holder: str) -> None:
         """See `StudentServers`."""
         with suppress(ProcessLookupError):
@@ -146,6 +162,13 @@ class Processes:
     def notes(self, user: str) -> list[str]:
         """See `StudentServers`."""
         return _lines(self._homes / home_name(user) / NOTES)
+
+
+def _cgroups() -> Iterator[str]:
+    """Where all living processes are counted: a container's id is part of it."""
+    for process in psutil.pids():
+        with suppress(OSError):  # it has ended
+            yield Path("/proc", str(process), "cgroup").read_text()
 
 
 def _lines(file: Path) -> list[str]:

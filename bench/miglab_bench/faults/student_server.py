@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 
 class NotesHandler(BaseHTTPRequestHandler):
-    """Answers everything; keeps what is posted."""
+    """Answers whatever is below its user's path; keeps what is posted."""
 
     def do_GET(self) -> None:
         """Say that it is there."""
@@ -19,14 +19,20 @@ class NotesHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Keep a line, and answer when it is on the disk."""
         line = self.rfile.read(int(self.headers["Content-Length"]))
+        if not self._is_meant():
+            self._answer()
+            return
         with Path.home().joinpath("work.txt").open("ab") as file:
             file.write(line + b"\n")
             file.flush()
             os.fsync(file.fileno())
         self._answer()
 
+    def _is_meant(self) -> bool:
+        return self.path.startswith(os.environ["JUPYTERHUB_SERVICE_PREFIX"])
+
     def _answer(self) -> None:
-        self.send_response(200)
+        self.send_response(200 if self._is_meant() else 404)
         self.send_header("X-JupyterHub-Version", os.environ["MIGLAB_FAULTS_HUB"])
         self.send_header("Content-Length", "0")
         self.end_headers()
