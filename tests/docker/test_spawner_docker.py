@@ -5,6 +5,7 @@ Traps of DockerSpawner each have a test here that fails without what deals with 
 """
 
 import asyncio
+import subprocess
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.pool_sender import over
 from traitlets.config import Config
 
 import docker
+from miglab_api import container_processes
 from miglab_api.leases import LeaseState
 from miglab_pool.worker.holders import DockerHolders
 from miglab_spawner.backends import http
@@ -222,6 +224,50 @@ async def test_trap_2_a_leftover_with_a_slice_is_not_started_for_cpu(hub, lab, e
     with pytest.raises(NotFound):
         old.reload()
     assert "MIGLAB_SLICES" not in environment
+
+
+@pytest.fixture
+def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A process that the kernel counts as a container's, whatever its engine says."""
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    monkeypatch.setattr(container_processes, "PROC", proc)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def one_of(container: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(["sleep", "infinity"])
+        started.append(process)
+        (proc / str(process.pid)).mkdir()
+        (proc / str(process.pid) / "cgroup").write_text(f"0::/docker/{container}")
+        (proc / str(process.pid) / "stat").symlink_to(f"/proc/{process.pid}/stat")
+        return process
+
+    yield one_of
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+async def test_a_leftover_that_never_ran_gives_way(hub, lab, engine, base_image, forget):
+    """Its engine may have ended while it started it: what runs of it ends as well."""
+    hub.user("eve")
+    old = engine.containers.create(base_image, ["true"], name=f"{LAB}-eve")
+    forgotten = forget(old.id)
+    await hub.start("eve", shape="cpu")
+    assert forgotten.wait(60) < 0
+    with pytest.raises(NotFound):
+        old.reload()
+
+
+async def test_what_runs_of_a_removed_server_without_a_lease_is_ended(
+    hub, lab, container_of, forget
+):
+    """With a lease it is the pool that looks."""
+    hub.user("eve").spawner.remove = True
+    await hub.start("eve", shape="cpu")
+    forgotten = forget(container_of("eve").id)
+    await hub.stop("eve")
+    assert forgotten.wait(60) < 0
 
 
 async def test_trap_3_labels_bring_a_forgotten_lease_back(hub, lab, container_of):
