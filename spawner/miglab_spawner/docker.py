@@ -49,7 +49,7 @@ from miglab_spawner.runs.runner import SliceRunner
 _GONE = 404
 _BUSY = 409
 _PAUSE_S = 0.2
-_STARTS = StartTurns(max(1, (os.cpu_count() or 1) // 2), longest_s=3.0, longest_wait_s=15.0)
+_STARTS = StartTurns(max(1, (os.cpu_count() or 1) // 2), longest_s=3.0, longest_wait_s=45.0)
 _MEASURES = 4
 _REMOVAL_TRIES = 100
 _SWEEP_S = 600.0
@@ -68,7 +68,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         DockerSpawner has only one thread, so a ten-second `docker stop` would delay everybody.
         Starts of containers also take turns: at most half as many at once as the hub's machine has
         cores, and at least one.  A start that takes longer than 3 s lets the next one begin, and
-        none waits for longer than 15 s.
+        none waits for longer than 45 s.
         """,
     ).tag(config=True)
 
