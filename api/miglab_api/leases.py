@@ -10,6 +10,8 @@ from miglab_api.gpus import SliceView
 from miglab_api.staff import StaffMessage
 from miglab_api.tickets import Purpose, TicketView
 
+TIME_OF_HUB = r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z)?$"
+
 
 class LeaseState(StrEnum):
     """granted → attached → running → (warned) → releasing → released; granted → expired."""
@@ -73,6 +75,7 @@ class LeaseView(WireModel):
         warning: that it is about to be reclaimed, and when; None unless ``state`` is ``warned``.
         others_wait: how many of the others in the queue could use what this lease would free.
         purpose: what it is for; one that is borrowed ends with its measurements.
+        server_started: as for `AttachRequest`.
     """
 
     id: int
@@ -97,6 +100,7 @@ class LeaseView(WireModel):
     warning: LeaseWarning | None = None
     others_wait: int = 0
     purpose: Purpose = Purpose.SERVER
+    server_started: str = ""
 
 
 class Fence(WireModel):
@@ -111,9 +115,15 @@ class Fence(WireModel):
 
 
 class AttachRequest(Fence):
-    """The fence: the server's container or process exists, is not started, and holds this lease."""
+    """The fence: the server's container or process exists, is not started, and holds this lease.
+
+    Attributes:
+        server_started: when this start of the server began, as the hub's API says it; empty where
+            nobody knows.
+    """
 
     holder: Annotated[str, Field(min_length=3, max_length=200)]
+    server_started: Annotated[str, Field(max_length=40, pattern=TIME_OF_HUB)] = ""
 
 
 class ReleaseRequest(WireModel):

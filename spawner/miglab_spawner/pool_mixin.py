@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from jupyterhub.utils import isoformat
+
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.offers import CPU
 from miglab_spawner.backends.base import BackendError, LeaseBackend, RefusedByBackend
@@ -159,10 +161,14 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         self._report(progress.ATTACHING, "Handing the slice over to your server.")
         self._holder = holder
         own = self._grant
-        await self._patiently(
-            lambda: self.backend.attach(own.lease, own.generation, holder, own.ledger)
-        )
+        fence = (own.lease, own.generation, holder, own.ledger, self._began())
+        await self._patiently(lambda: self.backend.attach(*fence))
         self._report(progress.STARTING, "The slice is yours. Starting your server.")
+
+    def _began(self) -> str:
+        """When this start began, as the hub's API says it: so it is known, whatever clocks do."""
+        began = self.orm_spawner.started if self.orm_spawner else None
+        return isoformat(began) if began else ""
 
     async def announce_running(self) -> None:
         """Tell the pool that the holder was started; it finds out by itself if this fails."""

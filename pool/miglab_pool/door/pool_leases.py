@@ -75,14 +75,18 @@ class PoolLeases:
 
     # -- by the holder's side -----------------------------------------------------------------
 
-    def attach(self, number: int, generation: int, holder: str, ledger: str = "") -> LeaseView:
+    def attach(
+        self, number: int, generation: int, holder: str, ledger: str = "", server_started: str = ""
+    ) -> LeaseView:
         """The fence: only the holder that the pool accepts here may be started.
 
         Raises:
             Refused: ``stale-lease`` or ``bad-holder``; the holder must not be started.
         """
         with self._store.lock:
-            return self._answer(leases.attach(self._store, number, generation, holder, ledger))
+            return self._answer(
+                leases.attach(self._store, number, generation, holder, ledger, server_started)
+            )
 
     def running(self, number: int, fence: Fence | None = None) -> LeaseView:
         """The attached holder was started.

@@ -110,6 +110,7 @@ leases = Table(
     Column("keepalive_until", Float),
     Column("warn_by", String, nullable=False, server_default=""),
     Column("purpose", String, nullable=False, server_default="server"),
+    Column("server_started", String, nullable=False, server_default=""),
     Index("leases_state", "state"),
     Index("leases_user", "user"),
 )

@@ -203,6 +203,7 @@ class LeaseRow(_Numbered):
         keepalive_until: until when the last of these counts.
         warn_by: the person who asked for it back; empty where the policy did.
         purpose: a `Purpose`.
+        server_started: which start of the server was attached: the hub's own time of it.
     """
 
     kind: ClassVar[str] = "lease"
@@ -231,6 +232,7 @@ class LeaseRow(_Numbered):
     keepalive_until: float | None = None
     warn_by: str = ""
     purpose: str = Purpose.SERVER
+    server_started: str = ""
     slices: tuple[int, ...] = ()
 
     @property

@@ -2,8 +2,10 @@
 
 Only asks: the pool frees a slice after its own confirmation that the holder is gone, so a hub that
 does not answer ends nothing.  A server that was started after the lease was attached is another one
-and never stopped; when that was is in the ledger, so a restart changes nothing.  How long the
-server has run is told by the hub's clock alone, and how long the lease is attached by the pool's.
+and never stopped.  Which start was attached is in the ledger, in the hub's own words, so that
+neither a restart nor a clock that is set changes it.  Where it is not, because an older spawner
+attached the lease, two times decide: how long the server has run by the hub's clock, and how long
+the lease is attached by the pool's.
 A start is never interrupted: JupyterHub 6 waits a second for its end, and then stops whatever
 server of that name there is.  Once it is over, or a server, it is judged like any other.
 """
@@ -86,7 +88,7 @@ class ServerEnder:
                 log.info("lease %s of %s ends, and server %r only starts: asked again later",
                          lease.id, lease.user, lease.server)  # fmt: skip
                 return
-            if server.ran_s + DATE_S < self._now() - lease.attached_at:
+            if not self._is_holder(server, lease, lease.attached_at):
                 log.warning(
                     "lease %s of %s ends (%s), but server %r was started after it was attached: "
                     "left alone", lease.id, lease.user, lease.reason, lease.server,
@@ -104,6 +106,12 @@ class ServerEnder:
             lease.id, lease.user, lease.reason, lease.server, answer.status_code,
         )  # fmt: skip
 
+    def _is_holder(self, server: "_HubServer", lease: LeaseView, attached_at: float) -> bool:
+        if lease.server_started:
+            apart = server.started - datetime.fromisoformat(lease.server_started)
+            return abs(apart.total_seconds()) < DATE_S  # a database may leave fractions out
+        return server.ran_s + DATE_S >= self._now() - attached_at
+
     async def _server(self, lease: LeaseView) -> "_HubServer | None":
         """The server of that name; None if the hub has none.
 
@@ -117,14 +125,16 @@ class ServerEnder:
         if server is None or server.get("stopped") or not server.get("started"):
             return None
         now = parsedate_to_datetime(answer.headers["Date"])
-        ran_s = (now - datetime.fromisoformat(server["started"])).total_seconds()
-        return _HubServer(ran_s, is_starting=server.get("pending") == "spawn")
+        started = datetime.fromisoformat(server["started"])
+        ran_s = (now - started).total_seconds()
+        return _HubServer(started, ran_s, is_starting=server.get("pending") == "spawn")
 
 
 @dataclass(frozen=True)
 class _HubServer:
-    """What the hub says of a server; ``ran_s`` counts from when its start began."""
+    """What the hub says of a server; ``ran_s`` counts from ``started``, when its start began."""
 
+    started: datetime
     ran_s: float
     is_starting: bool
 

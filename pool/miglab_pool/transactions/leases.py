@@ -31,7 +31,14 @@ def find(store: Store, number: int) -> LeaseRow:
 # -- the holder's side --------------------------------------------------------------------------
 
 
-def attach(store: Store, number: int, generation: int, holder: str, ledger: str = "") -> LeaseRow:
+def attach(
+    store: Store,
+    number: int,
+    generation: int,
+    holder: str,
+    ledger: str = "",
+    server_started: str = "",
+) -> LeaseRow:
     """The fence: bind the lease to the one holder that may use its slices."""
     with store.write(durable=True) as tx:
         lease = find(store, number)
@@ -39,7 +46,7 @@ def attach(store: Store, number: int, generation: int, holder: str, ledger: str 
         if refusal is None and lease.holder == holder:
             return lease
         if refusal is None:
-            lease = _attached(store, tx, lease, holder)
+            lease = _attached(store, tx, replace(lease, server_started=server_started), holder)
         else:
             tx.record(lease, "spawner", f"attach of {holder} refused: {refusal}")
     if refusal is not None:

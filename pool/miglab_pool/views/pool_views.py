@@ -181,6 +181,7 @@ def lease_view(
         warning=_warning(view, row),
         others_wait=others_wait,
         purpose=Purpose(row.purpose),
+        server_started=row.server_started,
     )
 
 

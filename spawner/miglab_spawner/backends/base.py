@@ -73,7 +73,9 @@ class LeaseBackend(Backend, Protocol):
     async def leases(self, user: str) -> list[LeaseView]:
         """The leases of a user."""
 
-    async def attach(self, lease: int, generation: int, holder: str, ledger: str = "") -> LeaseView:
+    async def attach(
+        self, lease: int, generation: int, holder: str, ledger: str = "", server_started: str = ""
+    ) -> LeaseView:
         """The fence: only after this answer may the holder be started."""
 
     async def running(self, lease: int, generation: int, ledger: str = "") -> LeaseView:

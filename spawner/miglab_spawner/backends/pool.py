@@ -96,9 +96,13 @@ class PoolClient:
         """What who waits could have at once, by leaving the queue."""
         return await self._call(_SHAPES, "GET", f"/api/tickets/{ticket}/alternatives")
 
-    async def attach(self, lease: int, generation: int, holder: str, ledger: str = "") -> LeaseView:
+    async def attach(
+        self, lease: int, generation: int, holder: str, ledger: str = "", server_started: str = ""
+    ) -> LeaseView:
         """The fence: only after this answer may the holder be started."""
-        body = AttachRequest(generation=generation, ledger=ledger, holder=holder)
+        body = AttachRequest(
+            generation=generation, ledger=ledger, holder=holder, server_started=server_started
+        )
         return await self._call(_LEASE, "POST", f"/api/leases/{lease}/attach", body=body)
 
     async def running(self, lease: int, generation: int, ledger: str = "") -> LeaseView:

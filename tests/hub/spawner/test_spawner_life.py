@@ -49,6 +49,7 @@ async def test_a_start_begins_before_it_holds(hub: Hub, lab: PoolLab):
     lease = lab.lease_of("ada")
     assert lease is not None and lease.attached_at is not None
     assert datetime.fromisoformat(server["started"]).timestamp() <= lease.attached_at
+    assert server["started"] == lease.server_started
 
 
 async def test_several_slices_come_as_a_list(hub: Hub, lab: PoolLab):

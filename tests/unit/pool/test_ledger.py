@@ -3,6 +3,7 @@
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -209,17 +210,27 @@ def make_older(path: Path, version: str) -> dict[str, list[dict[str, Any]]]:
         command.upgrade(config, version)
         there = MetaData()
         there.reflect(connection)
+        is_renamed = version >= "0011"
+        rows = dict(_rows_in_new_words()) if is_renamed else ROWS
+        desk = there.tables.get("pool_state" if is_renamed else "desk")
         for name, table in there.tables.items():
-            if name in ROWS:
-                known = {key: ROWS[name][key] for key in table.c.keys() & ROWS[name].keys()}
+            if name in rows:
+                known = {key: rows[name][key] for key in table.c.keys() & rows[name].keys()}
                 connection.execute(table.insert(), known)
         if version >= "0002":
-            connection.exec_driver_sql("UPDATE desk SET paused = 'Repairs.'")
+            connection.execute(desk.update().values(paused="Repairs."))
         if version >= "0008":
-            connection.exec_driver_sql("UPDATE desk SET pause_kind = 'staff'")
+            connection.execute(desk.update().values(pause_kind="staff"))
         written = _contents(connection, there)
     engine.dispose()
     return written
+
+
+def _rows_in_new_words() -> Iterator[tuple[str, dict[str, Any]]]:
+    for table, row in ROWS.items():
+        names = glossary.COLUMNS.get(table, {})
+        renamed = {names.get(column, column): value for column, value in row.items()}
+        yield glossary.TABLES.get(table, table), renamed
 
 
 def _contents(connection: Connection, tables: MetaData) -> dict[str, list[dict[str, Any]]]:

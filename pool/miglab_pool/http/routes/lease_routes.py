@@ -46,7 +46,7 @@ async def attach(lease_id: int, request: AttachRequest, _: Spawner, runner: Runn
     """The fence: the holder exists and is not started; it may start only if this is accepted."""
     return await runner.decide(
         lambda pool: pool.leases.attach(
-            lease_id, request.generation, request.holder, request.ledger
+            lease_id, request.generation, request.holder, request.ledger, request.server_started
         )
     )
 

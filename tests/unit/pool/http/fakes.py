@@ -285,7 +285,9 @@ class FakePool(FakeLayouts):
         self._changed("requeue", user, server, number, tuple(sorted(courses)))
         return before
 
-    def attach(self, number: int, generation: int, holder: str, ledger: str = "") -> LeaseView:
+    def attach(
+        self, number: int, generation: int, holder: str, ledger: str = "", server_started: str = ""
+    ) -> LeaseView:
         if generation != self.lease(number).generation:
             raise Refused("stale-lease", "The lease is over.")
         self._changed("attach", number, generation, holder)

@@ -96,6 +96,16 @@ async def test_clocks_that_differ_change_nothing(ahead_s: float) -> None:
         assert len(hub.stopped) == stopped
 
 
+@pytest.mark.parametrize(("later_s", "stopped"), [(0, 1), (0.4, 1), (60, 0), (-60, 0)])
+async def test_a_start_is_known_by_the_hubs_own_time_of_it(later_s: float, stopped: int) -> None:
+    """Whatever clocks say: they were set back by an hour between its beginning and the attach."""
+    began = SEEN_AT + 3600
+    hub = FakeHub(started_at=began + later_s)
+    said = datetime.fromtimestamp(began, UTC).isoformat().replace("+00:00", "Z")
+    await ender(hub, [SEEN_AT + 90]).ask([releasing(server_started=said)])
+    assert len(hub.stopped) == stopped
+
+
 @pytest.mark.parametrize(("started_s", "stopped"), [(-1, 1), (2, 0), (3000, 0)])
 async def test_a_server_is_known_by_when_it_was_attached(started_s: float, stopped: int) -> None:
     """A server that was started since is another one, whether before the lease was asked back (as
