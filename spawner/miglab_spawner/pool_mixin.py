@@ -160,9 +160,10 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             return
         self._report(progress.ATTACHING, "Handing the slice over to your server.")
         self._holder = holder
-        own = self._grant
-        fence = (own.lease, own.generation, holder, own.ledger, self._began())
-        await self._patiently(lambda: self.backend.attach(*fence))
+        own, began = self._grant, self._began()
+        await self._patiently(
+            lambda: self.backend.attach(own.lease, own.generation, holder, own.ledger, began)
+        )
         self._report(progress.STARTING, "The slice is yours. Starting your server.")
 
     def _began(self) -> str:

@@ -32,8 +32,8 @@ def unsettled(lesson: FaultClass) -> str:
 def _unsettled_servers(lesson: FaultClass, there: Mapping[str, SeenServer]) -> str:
     lesson.look()
     lesson.lab.hub_log.read()
-    for holder in sorted(lesson.servers.forgotten(lesson.lab.hub_log.starting)):
-        return f"to end {holder}, which the engine has forgotten"
+    if forgotten := lesson.servers.forgotten(lesson.lab.hub_log.to_start):
+        return f"to end {min(forgotten)}, which the engine has forgotten"
     for student in lesson.students:
         server = student.server
         if server is not None and _runs(there, server) and not student.is_reached():

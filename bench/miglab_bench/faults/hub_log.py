@@ -43,14 +43,14 @@ class HubLog:
         file: the hub's log; it need not exist yet.
 
     Attributes:
-        starting: the holders of all servers that were to start.
+        to_start: the holders of all servers that were to start.
         started: the servers whose start was answered, by holder.
         ready: the holders that the hub called ready.
         given_up: the holders whose start failed, or that did not answer a hub that came back.
     """
 
     def __init__(self, file: Path) -> None:
-        self.starting: set[str] = set()
+        self.to_start: set[str] = set()
         self.started: dict[str, AnsweredStart] = {}
         self.ready: set[str] = set()
         self.given_up: set[str] = set()
@@ -95,7 +95,7 @@ class HubLog:
 
     def _starting(self, user: str, holder: str) -> None:
         self._latest[user] = holder
-        self.starting.add(holder)
+        self.to_start.add(holder)
 
     def _started(self, user: str, holder: str, lease: str) -> None:
         self.started[holder] = AnsweredStart(user, int(lease))

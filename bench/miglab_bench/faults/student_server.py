@@ -19,14 +19,15 @@ class NotesHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Keep a line, and answer when it is on the disk."""
         line = self.rfile.read(int(self.headers["Content-Length"]))
-        if not self._is_meant():
-            self._answer()
-            return
+        if self._is_meant():
+            self._keep(line)
+        self._answer()
+
+    def _keep(self, line: bytes) -> None:
         with Path.home().joinpath("work.txt").open("ab") as file:
             file.write(line + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        self._answer()
 
     def _is_meant(self) -> bool:
         return self.path.startswith(os.environ["JUPYTERHUB_SERVICE_PREFIX"])

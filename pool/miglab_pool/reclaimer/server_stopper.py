@@ -126,17 +126,20 @@ class ServerEnder:
             return None
         now = parsedate_to_datetime(answer.headers["Date"])
         started = datetime.fromisoformat(server["started"])
-        ran_s = (now - started).total_seconds()
-        return _HubServer(started, ran_s, is_starting=server.get("pending") == "spawn")
+        return _HubServer(started, now, is_starting=server.get("pending") == "spawn")
 
 
 @dataclass(frozen=True)
 class _HubServer:
-    """What the hub says of a server; ``ran_s`` counts from ``started``, when its start began."""
+    """What the hub says of a server, both times by its clock: when its start began, and now."""
 
     started: datetime
-    ran_s: float
+    now: datetime
     is_starting: bool
+
+    @property
+    def ran_s(self) -> float:
+        return (self.now - self.started).total_seconds()
 
 
 class _End:

@@ -139,9 +139,8 @@ class DockerHolders:
     def remove(self, holder: str, *, force: bool) -> bool:
         """Remove the container; without force the engine refuses one that runs."""
         try:
-            self._api().remove_container(parse_container(holder), force=force)
-        except docker.errors.NotFound:
-            return self._is_gone(holder)
+            with contextlib.suppress(docker.errors.NotFound):
+                self._api().remove_container(parse_container(holder), force=force)
         except ENGINE_ERRORS:
             return False
         return self._is_gone(holder)
@@ -149,9 +148,8 @@ class DockerHolders:
     def end(self, holder: str) -> bool:
         """Stop that very container as ``docker stop`` does, then remove it."""
         try:
-            self._api().stop(parse_container(holder), timeout=STOP_S)
-        except docker.errors.NotFound:
-            return self._is_gone(holder)
+            with contextlib.suppress(docker.errors.NotFound):
+                self._api().stop(parse_container(holder), timeout=STOP_S)
         except ENGINE_ERRORS:
             return False
         return self.remove(holder, force=True)

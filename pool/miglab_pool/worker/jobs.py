@@ -430,7 +430,7 @@ def probe(worker: Worker, number: int) -> None:
     try:
         answer = worker.holders.probe(lease.holder)
         if reason := _why_ended_here(worker, lease, answer):
-            answer = _end_holder(worker, lease, reason)
+            answer = Liveness.GONE if _end_holder(worker, lease, reason) else answer
         elif answer is Liveness.ALIVE and _is_overstaying(worker, lease):
             is_gone = worker.holders.remove(lease.holder, force=False)
             answer = Liveness.GONE if is_gone else answer
@@ -452,10 +452,10 @@ def _why_ended_here(worker: Worker, lease: LeaseRow, answer: Liveness) -> str:
     return "the hub has no such server" if lease.id in worker.abandoned else ""
 
 
-def _end_holder(worker: Worker, lease: LeaseRow, reason: str) -> Liveness:
+def _end_holder(worker: Worker, lease: LeaseRow, reason: str) -> bool:
     with worker.store.write(durable=True) as tx:
         tx.record(lease, "pool", f"{reason}: the pool ends {lease.holder} itself")
-    return Liveness.GONE if worker.holders.end(lease.holder) else Liveness.ALIVE
+    return worker.holders.end(lease.holder)
 
 
 def _is_overstaying(worker: Worker, lease: LeaseRow) -> bool:
@@ -475,7 +475,7 @@ def _record_probe(worker: Worker, tx: Transaction, asked: LeaseRow, answer: Live
             worker.probe_backoff.clear((lease.id, is_asked_back))
         leases.holder_gone(worker.store, tx, lease, "its server is gone")
         grants.grant_all(worker.store, tx)
-    elif answer is Liveness.UNKNOWN:
+    elif answer in (Liveness.UNKNOWN, Liveness.FORGOTTEN):  # or it could not be ended
         worker.probe_backoff.fail(probe_key(lease), tx.at)
     else:
         worker.probe_backoff.pause(probe_key(lease), tx.at + worker.store.settings.tuning.probe_s)

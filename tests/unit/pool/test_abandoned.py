@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from miglab_api.holders import Liveness, process_holder
-from miglab_api.leases import LeaseState
+from miglab_api.leases import LeaseState, LeaseView
 from miglab_pool.worker.holders import DockerHolders, ProcessHolders
 
 from .conftest import World
@@ -29,11 +29,17 @@ def test_an_abandoned_holder_is_ended(world: World) -> None:
     assert any("the pool ends" in words for words in said)
 
 
-def test_what_an_engine_has_forgotten_is_ended_before_its_slice_is_free(world: World) -> None:
-    """At once, whatever the lease's state: of it nobody but the kernel knows."""
+def run_forgotten(world: World) -> LeaseView:
+    """A lease whose server's engine has forgotten it."""
     lease = world.run("ada")
     world.holders.there.remove(lease.holder)
     world.holders.forgotten.add(lease.holder)
+    return lease
+
+
+def test_what_an_engine_has_forgotten_is_ended_before_its_slice_is_free(world: World) -> None:
+    """At once, whatever the lease's state: of it nobody but the kernel knows."""
+    lease = run_forgotten(world)
     states = []
     world.holders.before_remove = lambda: states.append(world.pool.leases.find(lease.id).state)
     world.pool.reconcile()
@@ -46,9 +52,7 @@ def test_what_an_engine_has_forgotten_is_ended_before_its_slice_is_free(world: W
 
 def test_what_cannot_be_ended_keeps_its_slice(world: World) -> None:
     """It may not be killed: then nobody else is given what it uses."""
-    lease = world.run("ada")
-    world.holders.there.remove(lease.holder)
-    world.holders.forgotten.add(lease.holder)
+    lease = run_forgotten(world)
     world.holders.end = lambda _holder: False  # type: ignore[method-assign]
     world.pool.reconcile()
     world.pass_time(600)
