@@ -46,11 +46,16 @@ def migrate(connection: Connection, path: Path, version: str | None) -> None:
     """
     if version is not None:
         _keep_copy(path, version)
+    upgrade(connection, newest_version())
+    connection.commit()
+
+
+def upgrade(connection: Connection, version: str) -> None:
+    """Run the migrations up to a version within the connection's transaction."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
-    connection.commit()
+    command.upgrade(config, version)
 
 
 def _keep_copy(path: Path, version: str) -> None:

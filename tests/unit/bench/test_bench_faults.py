@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from miglab_api.holders import process_holder
+from miglab_api.tickets import TicketState
 from miglab_bench.faults.command import summary
+from miglab_bench.faults.databases import OLDER, LabDatabases
 from miglab_bench.faults.hub_log import STARTED, STARTING, AnsweredStart, HubLog
 from miglab_bench.faults.kinds import KINDS
 from miglab_bench.faults.plan import BEFORE, DURING, plan_of
@@ -19,7 +21,12 @@ from miglab_bench.faults.students import STARTS_ANEW, FaultClass
 from miglab_bench.harness.fault_order import order_of
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import load
+from miglab_pool.ledger.file import inspect
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.model.rows import TicketRow
 from miglab_pool.reclaimer.closing_times import KEPT
+
+WAITING = TicketRow(1, "ada", "", "vision", "1g.5gb", "1g.5gb", TicketState.WAITING, 1.0, 1.0)
 
 
 def test_kinds_are_drawn_evenly_and_by_the_seed() -> None:
@@ -133,6 +140,22 @@ def lab_toml(folder: Path) -> Path:
     file = folder / "lab.toml"
     file.write_text('[courses.everyone]\nshapes = ["1g.5gb"]\n')
     return file
+
+
+def test_an_aged_ledger_is_upgraded_with_all_that_it_held(tmp_path: Path) -> None:
+    """It is what an older version wrote, whatever migrations have come since."""
+    settings = load(lab_toml(tmp_path), {})
+    ledger = Ledger(settings.ledger)
+    with ledger.write(1.0, durable=True) as tx:
+        tx.put(WAITING, by="ada", reason="asked")
+    identity, history = ledger.identity, ledger.history()
+    ledger.close()
+    LabDatabases(settings, tmp_path).age_ledger()
+    assert inspect(settings.ledger) == OLDER
+    ledger = Ledger(settings.ledger)
+    assert ledger.state.tickets == {1: WAITING}
+    assert (ledger.identity, ledger.history()) == (identity, history)
+    ledger.close()
 
 
 class LabThatRemembers:

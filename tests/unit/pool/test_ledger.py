@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, MetaData, create_engine
@@ -24,6 +23,7 @@ from miglab_pool.ledger.file import (
     LedgerDamaged,
     LedgerTooNew,
     newest_version,
+    upgrade,
 )
 from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger
 from miglab_pool.ledger.tables import metadata
@@ -203,11 +203,8 @@ OLDER = sorted(r.revision for r in ScriptDirectory(str(MIGRATIONS)).walk_revisio
 def make_older(path: Path, version: str) -> dict[str, list[dict[str, Any]]]:
     """A ledger as that version wrote it, a row in every table; returns what is in it."""
     engine = create_engine(f"sqlite:///{path}")
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
     with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, version)
+        upgrade(connection, version)
         there = MetaData()
         there.reflect(connection)
         is_renamed = version >= "0011"
