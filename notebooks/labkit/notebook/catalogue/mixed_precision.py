@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import Curves, Experiment, Points, PublishedRow
@@ -43,14 +40,6 @@ def every_step(points: Points) -> Curves:
     own, torchs = traces(points)
     both = {"your scale, every step": own, "PyTorch's GradScaler": torchs}
     return {name: list(enumerate(scales)) for name, scales in both.items()}
-
-
-def amp_share(points: Points) -> Point | None:
-    """AMP's memory in percent of fp32's."""
-    found = {point.label: point for point in points}
-    if not {"fp32", "AMP"} <= found.keys():
-        return None
-    return replace(found["AMP"], value=100 * found["AMP"].value / found["fp32"].value)
 
 
 def kept_and_weights(points: Points) -> Data:
@@ -126,7 +115,7 @@ EXPERIMENTS = (
         gpu_y_label="peak of a step (MiB)",
         points_unit="MiB",
         unit="%",
-        asked=amp_share,
+        asked=reading.over("AMP", "fp32", 100),
         height=lambda points, percent: points[0].value * percent / 100,
         check="MX-9",
         data=kept_and_weights,

@@ -70,14 +70,6 @@ def exact_and_sent(points: Points) -> Data:
     }
 
 
-def times_as_much(points: Points) -> Point | None:
-    """What GPipe keeps over what 1F1B keeps."""
-    found = {point.label: point for point in points}
-    if not {"GPipe", "1F1B"} <= found.keys():
-        return None
-    return replace(found["GPipe"], value=found["GPipe"].value / found["1F1B"].value)
-
-
 def u_curve(points: Points) -> Data:
     """The ends, the best between by the warm-up, and the lowest between by the rounds."""
 
@@ -191,7 +183,7 @@ EXPERIMENTS = (
         y_label="activations (MiB, counted)",
         points_unit="MiB",
         unit="x",
-        asked=times_as_much,
+        asked=reading.over("GPipe", "1F1B"),
         height=lambda points, times: points[0].value * times,
         points_are="stage 0",
         also={"stage 1": kind("stage 1")},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from labkit.evidence.check import ALL_WORK_ALONE, ALL_WORK_TOGETHER, CORE_SHARE
 from labkit.evidence.evidence import Point
@@ -15,6 +16,18 @@ def at(label: str) -> Callable[[Points], Point | None]:
 
     def find(points: Points) -> Point | None:
         return next((point for point in points if point.label == label), None)
+
+    return find
+
+
+def over(label: str, base: str, factor: float = 1.0) -> Callable[[Points], Point | None]:
+    """The value of one point over that of another, times a factor: 100 for percent."""
+
+    def find(points: Points) -> Point | None:
+        found = {point.label: point for point in points}
+        if not {label, base} <= found.keys():
+            return None
+        return replace(found[label], value=factor * found[label].value / found[base].value)
 
     return find
 
