@@ -23,8 +23,8 @@ PAGE = "Aria snapshot:"
 ONE_BY_ONE = ("tests/docker/", "tests/browser/")
 """Never side by side: the first share an engine, whose containers' interfaces come and go, and
 whenever one does, Chromium gives up what it was about to load (net::ERR_NETWORK_CHANGED)."""
-FIRST = ("docker", "slurm", "browser", "hub", "notebooks")
-"""The folders of tests that wait for labs and kernels; the short ones then fill what is left."""
+FIRST = ("docker", "slurm", "browser", "hub", "notebooks", "long")
+"""Tests that wait for labs and kernels, then what else is long; short ones fill what is left."""
 
 # The machine may be busy with other tests: the clock says nothing.
 WHOLE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
