@@ -182,7 +182,7 @@ print(timer_verdict)
 # %% [markdown]
 # Now your timer and labkit's take turns on the real device, with the same work.
 # The claim has two sides: a timer that is too fast is as wrong as one that is too slow.
-# **Predict** how many times as much as labkit's your timer shows: which costs do both have, and which only one?
+# **Predict** the ratio of your timer's time to labkit's: which costs do both have, and which only one?
 
 # %%
 def both_timers(size=SIZE, rounds=80):

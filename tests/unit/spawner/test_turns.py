@@ -50,8 +50,9 @@ async def test_one_that_hangs_keeps_its_turn_for_a_while_only():
         starts.turns._longest_s = 60.0
         for name in "abc":
             tasks.create_task(starts.start(name))
-        while "a" not in starts.begun:
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(60):
+            while "a" not in starts.begun:
+                await asyncio.sleep(0.001)
         starts.ends["hangs"].set()
         await settle()
         assert starts.begun == ["hangs", "a"]
@@ -66,8 +67,9 @@ async def test_nobody_waits_for_ever():
     async with asyncio.TaskGroup() as tasks:
         for name in "abc":
             tasks.create_task(starts.start(name))
-        while starts.begun != list("abc"):
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(60):
+            while starts.begun != list("abc"):
+                await asyncio.sleep(0.001)
         for end in starts.ends.values():
             end.set()
     assert turns._free is not None

@@ -42,6 +42,9 @@ def every_step(points: Points) -> Curves:
     return {name: list(enumerate(scales)) for name, scales in both.items()}
 
 
+AMP_OVER_FP32 = reading.Ratio("AMP", "fp32", factor=100)
+
+
 def kept_and_weights(points: Points) -> Data:
     """What AMP keeps for the backward pass, and its weights, over fp32's."""
     fp32, amp = (reading.facts(point) for point in points[:2])
@@ -115,8 +118,8 @@ EXPERIMENTS = (
         gpu_y_label="peak of a step (MiB)",
         points_unit="MiB",
         unit="%",
-        asked=reading.over("AMP", "fp32", 100),
-        height=lambda points, percent: points[0].value * percent / 100,
+        asked=AMP_OVER_FP32.asked,
+        height=AMP_OVER_FP32.height,
         check="MX-9",
         data=kept_and_weights,
         is_categorical=True,

@@ -70,6 +70,9 @@ def exact_and_sent(points: Points) -> Data:
     }
 
 
+GPIPE_OVER_1F1B = reading.Ratio("GPipe", "1F1B")
+
+
 def u_curve(points: Points) -> Data:
     """The ends, the best between by the warm-up, and the lowest between by the rounds."""
 
@@ -183,8 +186,8 @@ EXPERIMENTS = (
         y_label="activations (MiB, counted)",
         points_unit="MiB",
         unit="x",
-        asked=reading.over("GPipe", "1F1B"),
-        height=lambda points, times: points[0].value * times,
+        asked=GPIPE_OVER_1F1B.asked,
+        height=GPIPE_OVER_1F1B.height,
         points_are="stage 0",
         also={"stage 1": kind("stage 1")},
         is_categorical=True,

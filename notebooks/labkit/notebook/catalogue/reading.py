@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from labkit.evidence.check import ALL_WORK_ALONE, ALL_WORK_TOGETHER, CORE_SHARE
 from labkit.evidence.evidence import Point
@@ -20,16 +20,32 @@ def at(label: str) -> Callable[[Points], Point | None]:
     return find
 
 
-def over(label: str, base: str, factor: float = 1.0) -> Callable[[Points], Point | None]:
-    """The value of one point over that of another, times a factor: 100 for percent."""
+@dataclass(frozen=True)
+class Ratio:
+    """What a question asks for where it is the value of one point over that of another.
 
-    def find(points: Points) -> Point | None:
-        found = {point.label: point for point in points}
-        if not {label, base} <= found.keys():
+    Attributes:
+        label: of the point.
+        base: the label of the other.
+        factor: 100 for percent.
+    """
+
+    label: str
+    base: str
+    factor: float = 1.0
+
+    def asked(self, points: Points) -> Point | None:
+        """The point, with the ratio as its value, once both are measured."""
+        found, base = at(self.label)(points), at(self.base)(points)
+        if found is None or base is None:
             return None
-        return replace(found[label], value=factor * found[label].value / found[base].value)
+        return replace(found, value=self.factor * found.value / base.value)
 
-    return find
+    def height(self, points: Points, ratio: float) -> float:
+        """How high the point is drawn if the ratio is this; both must be measured."""
+        base = at(self.base)(points)
+        assert base is not None
+        return base.value * ratio / self.factor
 
 
 def first(points: Points) -> Point | None:

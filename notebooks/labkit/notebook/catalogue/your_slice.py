@@ -123,6 +123,8 @@ def part(name: str) -> Callable[[Measurement], float]:
     return lambda record: float(record.setting[name])
 
 
+OWN_OVER_LABKIT = reading.Ratio("own", "labkit")
+
 EXPERIMENTS = (
     Experiment(
         key="T-1",
@@ -153,14 +155,14 @@ EXPERIMENTS = (
     Experiment(
         key="T-3",
         title="Your timer and labkit's",
-        question="How many times as much as labkit's timer does yours show?",
+        question="What is the ratio of your timer's time to labkit's?",
         steps=(),
         x_label="timer",
         y_label="ms",
         points_unit="ms",
         unit="x",
-        asked=reading.over("own", "labkit"),
-        height=lambda points, times: times * points[1].value,
+        asked=OWN_OVER_LABKIT.asked,
+        height=OWN_OVER_LABKIT.height,
         check="T-3",
         data=reading.by_label,
         is_categorical=True,

@@ -92,8 +92,9 @@ async def test_a_peer_has_its_share(student: ConnectedStudent) -> None:
     assert await ended(third) == b""
     writer.close()
     held[0][1].close()
-    while student.limits.now_open.total() == 2:
-        await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        while student.limits.now_open.total() == 2:
+            await asyncio.sleep(0)
     fourth, writer = await student.connect(WHOLE)
     assert b"200 OK" in await fourth.readuntil(b"\r\n\r\n")
     for _, one in (*held, (fourth, writer)):
