@@ -42,7 +42,7 @@ def every_step(points: Points) -> Curves:
     return {name: list(enumerate(scales)) for name, scales in both.items()}
 
 
-AMP_OVER_FP32 = reading.Ratio("AMP", "fp32", factor=100)
+AMP_OVER_FP32 = reading.AskedRatio("AMP", "fp32", factor=100)
 
 
 def kept_and_weights(points: Points) -> Data:

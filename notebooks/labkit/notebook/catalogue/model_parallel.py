@@ -70,7 +70,7 @@ def exact_and_sent(points: Points) -> Data:
     }
 
 
-GPIPE_OVER_1F1B = reading.Ratio("GPipe", "1F1B")
+GPIPE_OVER_1F1B = reading.AskedRatio("GPipe", "1F1B")
 
 
 def u_curve(points: Points) -> Data:

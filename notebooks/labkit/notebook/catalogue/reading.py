@@ -21,7 +21,7 @@ def at(label: str) -> Callable[[Points], Point | None]:
 
 
 @dataclass(frozen=True)
-class Ratio:
+class AskedRatio:
     """What a question asks for where it is the value of one point over that of another.
 
     Attributes:

@@ -123,7 +123,7 @@ def part(name: str) -> Callable[[Measurement], float]:
     return lambda record: float(record.setting[name])
 
 
-OWN_OVER_LABKIT = reading.Ratio("own", "labkit")
+OWN_OVER_LABKIT = reading.AskedRatio("own", "labkit")
 
 EXPERIMENTS = (
     Experiment(
