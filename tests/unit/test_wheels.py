@@ -67,12 +67,12 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel of each distribution."""
+    """A folder with the wheel of each distribution, and of all that any of them depends on."""
     folder = tmp_path_factory.mktemp("wheels")
-    options = ["--no-deps", "--no-index", "--no-build-isolation", "--quiet"]
-    sources = [str(ROOT / source) for source in SHIPPED.values()]
-    command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", str(folder), *sources]
-    subprocess.run(command, check=True)
+    options = ["--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(folder)]
+    _pip("wheel", *options, *(str(ROOT / source) for source in SHIPPED.values()))
+    pins = ["--constraint", str(versions(folder)), "--find-links", str(folder)]
+    _pip("download", *pins, "--dest", str(folder), *(map(str, folder.glob("*.whl"))))
     return folder
 
 
@@ -101,12 +101,11 @@ def test_the_wheel_is_whole(wheels: Path, package: str) -> None:
 @pytest.mark.parametrize("package", SHIPPED)
 def test_what_it_depends_on_is_all_it_needs(wheels: Path, tmp_path: Path, package: str) -> None:
     """In an environment with the declared dependencies alone every module can be imported."""
-    python = tmp_path / "env" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
-    wheel = wheel_of(wheels, package)
-    pins = ["--constraint", str(versions(tmp_path)), "--find-links", str(wheels)]
-    install = [python, "-m", "pip", "install", "--quiet", "--no-compile", *pins, wheel]
-    subprocess.run(install, check=True)
+    environment = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    python, wheel = environment / "bin" / "python", wheel_of(wheels, package)
+    alone = ["--no-compile", "--no-index", "--find-links", str(wheels), str(wheel)]
+    _pip("--python", str(python), "install", *alone)
     missing, points = json.loads(_said(tmp_path, python, LOOK, package))
     distributions = {NAMED_OTHERWISE.get(name, name) for name in missing.values()}
     assert distributions <= _extras(wheel), missing
@@ -121,6 +120,10 @@ def versions(folder: Path) -> Path:
     pins = re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?(==[^\s;]+)", text, re.MULTILINE)
     file.write_text("\n".join("".join(pin) for pin in pins))
     return file
+
+
+def _pip(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "pip", "--quiet", *arguments], check=True)
 
 
 def _said(folder: Path, python: Path, code: str, *arguments: str) -> str:
