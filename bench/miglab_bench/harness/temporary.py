@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.leases import LeaseView
 from miglab_api.reservations import ReservationRequest, ReservationView
+from miglab_api.staff import ReclaimRequest
 from miglab_api.tickets import TicketView
 from miglab_bench.harness.containers import prepare_engine, remove_all
 from miglab_bench.harness.logs import logs_below
@@ -105,6 +106,11 @@ class TemporaryLab:
     def reservations(self) -> list[ReservationView]:
         """What is reserved."""
         return _RESERVATIONS.validate_json(self._ask("/api/reservations"))
+
+    def reclaim(self, user: str, reason: str, warning_s: float) -> None:
+        """Take the user's lease back after so long a warning, as the operator."""
+        request = ReclaimRequest(reason=reason, warning_s=warning_s)
+        self._ask(f"/api/leases/{self.leases()[user].id}/reclaim", request.model_dump(mode="json"))
 
     def broken_invariants(self) -> list[str]:
         """What contradicts the pool's invariants, in words."""
