@@ -48,7 +48,11 @@ class RunningClass:
         for name in ("ada", "bo"):
             self.come(name).wait_until_ready()
         self.come("cy")
-        wait_for(lambda: self.lab.positions() == {"cy": 1}, "cy in the line")
+        self.wait_for_ticket("cy")
+
+    def wait_for_ticket(self, name: str) -> None:
+        """Wait until this one is alone in the queue."""
+        wait_for(lambda: self.lab.positions() == {name: 1}, f"{name} in the queue")
 
     def held(self) -> Held:
         """Lease, generation and slices of each who holds some."""
@@ -114,25 +118,30 @@ def power_on(lab: TemporaryLab) -> None:
     lab.wait_until_up()
 
 
-@pytest.mark.parametrize("parts", [("hub",), ("pool",), ("hub", "pool")], ids="+".join)
-def test_a_killed_part_disturbs_nobody(lesson: RunningClass, parts: tuple[str, ...]) -> None:
-    """Leases, slices, servers and the ticket stay; who waits is served when one leaves."""
-    lab = lesson.lab
-    held, slices, servers = lesson.held(), lesson.slices(), lab.servers()
-    lab.kill(*parts)
-    assert lesson.held() == held
-    assert lab.positions() == {"cy": 1}
-    assert lesson.slices() == slices
-    assert lab.servers() == servers
-    for name in held:
-        wait_for(lesson.students[name].is_ready, f"the hub to know the server of {name}")
-    cy = lesson.students["cy"]
-    if "hub" in parts:  # a hub forgets who was starting; the ticket is the pool's
-        cy.ask(SHAPE)
-    lesson.students["ada"].leave()
-    cy.wait_until_ready()
-    assert set(lesson.held()) == {"bo", "cy"}
-    assert lesson.contradictions() == []
+def test_a_killed_part_disturbs_nobody(lesson: RunningClass) -> None:
+    """Leases, slices, servers and the ticket stay; who waits is served when one leaves.
+
+    Hub, pool and both die in turn; whoever has left comes back and waits.
+    """
+    lab, leaves, waits = lesson.lab, "ada", "cy"
+    for parts in (("hub",), ("pool",), ("hub", "pool")):
+        held, slices, servers = lesson.held(), lesson.slices(), lab.servers()
+        lab.kill(*parts)
+        assert lesson.held() == held, parts
+        assert lab.positions() == {waits: 1}, parts
+        assert lesson.slices() == slices, parts
+        assert lab.servers() == servers, parts
+        for name in held:
+            wait_for(lesson.students[name].is_ready, f"the hub to know the server of {name}")
+        if "hub" in parts:  # a hub forgets who was starting; the ticket is the pool's
+            lesson.students[waits].ask(SHAPE)
+        lesson.students[leaves].leave()
+        lesson.students[waits].wait_until_ready()
+        assert set(lesson.held()) == {"bo", waits}, parts
+        assert lesson.contradictions() == [], parts
+        leaves, waits = waits, leaves
+        lesson.students[waits].ask(SHAPE)
+        lesson.wait_for_ticket(waits)
 
 
 def test_the_machine_reboots(lesson: RunningClass) -> None:
@@ -157,5 +166,5 @@ def test_the_machine_reboots(lesson: RunningClass) -> None:
     assert len(new) == 2
     assert new <= lesson.slices()
     lesson.students["ada"].ask(SHAPE)
-    wait_for(lambda: lab.positions() == {"ada": 1}, "ada in the line")
+    lesson.wait_for_ticket("ada")
     assert lesson.contradictions() == []
