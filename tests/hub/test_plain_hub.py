@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.unit.test_wheels import versions
+from tests.wheels import bare_environment, build_wheels, pins
 
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import STEP_S, Student, wait_for
@@ -74,15 +74,8 @@ pytestmark = pytest.mark.long
 def hub_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a bare environment in which pip has installed the spawner's wheel."""
     folder = tmp_path_factory.mktemp("hub")
-    pip = [sys.executable, "-m", "pip"]
-    quiet = ["--no-deps", "--no-index", "--no-build-isolation", "--quiet", "--wheel-dir"]
-    subprocess.run([*pip, "wheel", *quiet, folder, ROOT / "api", ROOT / "spawner"], check=True)
-    subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
-    python = folder / "env" / "bin" / "python"
-    pins = ["--constraint", versions(folder), "--find-links", folder]
-    install = [python, "-m", "pip", "install", "--quiet", "--no-compile", *pins, "miglab-spawner"]
-    subprocess.run(install, check=True)
-    return python
+    build_wheels(folder, ["api", "spawner"])
+    return bare_environment(folder / "env", *pins(folder), "miglab-spawner")
 
 
 @pytest.fixture

@@ -48,9 +48,9 @@ class RunningClass:
         for name in ("ada", "bo"):
             self.come(name).wait_until_ready()
         self.come("cy")
-        self.wait_for_ticket("cy")
+        self.wait_until_queued("cy")
 
-    def wait_for_ticket(self, name: str) -> None:
+    def wait_until_queued(self, name: str) -> None:
         """Wait until this one is alone in the queue."""
         wait_for(lambda: self.lab.positions() == {name: 1}, f"{name} in the queue")
 
@@ -141,7 +141,7 @@ def test_a_killed_part_disturbs_nobody(lesson: RunningClass) -> None:
         assert lesson.contradictions() == [], parts
         leaves, waits = waits, leaves
         lesson.students[waits].ask(SHAPE)
-        lesson.wait_for_ticket(waits)
+        lesson.wait_until_queued(waits)
 
 
 def test_the_machine_reboots(lesson: RunningClass) -> None:
@@ -166,5 +166,5 @@ def test_the_machine_reboots(lesson: RunningClass) -> None:
     assert len(new) == 2
     assert new <= lesson.slices()
     lesson.students["ada"].ask(SHAPE)
-    lesson.wait_for_ticket("ada")
+    lesson.wait_until_queued("ada")
     assert lesson.contradictions() == []

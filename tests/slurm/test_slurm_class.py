@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 from tests.hubs import Hub
+from tests.polling import until
 
 from miglab_bench.harness.slurm_cluster import SlurmCluster
 
-from .test_slurm_spawner import jobs, until
+from .test_slurm_spawner import jobs
 
 pytestmark = pytest.mark.long
 STUDENTS = [f"student{number:02}" for number in range(30)]

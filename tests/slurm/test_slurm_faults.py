@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.hubs import Hub
+from tests.polling import until
 from traitlets.config import Config
 
 from miglab_bench.harness.slurm_cluster import SlurmCluster
@@ -13,7 +14,7 @@ from miglab_spawner.backends.base import BackendUnreachable
 from miglab_spawner.backends.slurm.records import Tag
 from miglab_spawner.refusals import NotStarted
 
-from .test_slurm_spawner import fresh, hold, jobs, until, until_waiting
+from .test_slurm_spawner import fresh, hold, jobs, until_waiting
 
 pytestmark = pytest.mark.long
 

@@ -13,13 +13,14 @@ from typing import Any
 import httpx
 import pytest
 from tests.hubs import STUDENT
+from tests.polling import until
 
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.slurm_cluster import SlurmCluster
 from miglab_bench.harness.student import STEP_S
 
 from .conftest import SITE
-from .test_slurm_spawner import hold, jobs, until
+from .test_slurm_spawner import hold, jobs
 
 pytestmark = pytest.mark.long
 TOKEN = secrets.token_hex(16)

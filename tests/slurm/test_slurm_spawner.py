@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.hubs import Hub
+from tests.polling import until
 
 from miglab_bench.harness.slurm_cluster import SlurmCluster
 from miglab_bench.harness.student import STEP_S
@@ -22,14 +23,6 @@ def hold(slurm: SlurmCluster, count: int, gres: str = "gpu:1g.5gb:1") -> list[in
     held = [slurm.submit("sleep 600", f"--gres={gres}", "--time=60") for _ in range(count)]
     slurm.until(lambda: set(held) <= set(jobs(slurm, "RUNNING")), "somebody else's jobs run")
     return held
-
-
-async def until(true: Any, what: str, within_s: float = STEP_S) -> None:
-    """Wait until something becomes true."""
-    async with asyncio.timeout(within_s):
-        while not true():
-            await asyncio.sleep(0.05)
-    assert true(), what
 
 
 async def until_waiting(hub: Hub, name: str) -> dict[str, Any]:

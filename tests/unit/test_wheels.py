@@ -6,14 +6,13 @@ Its wheel has every file of the package, and what it says it depends on is all t
 import json
 import re
 import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.wheels import ROOT, bare_environment, build_wheels, pins, pip
 
-ROOT = Path(__file__).parents[2]
 SHIPPED = {
     "miglab_api": "api",
     "miglab_spawner": "spawner",
@@ -69,10 +68,8 @@ pytestmark = pytest.mark.long
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel of each distribution, and of all that any of them depends on."""
     folder = tmp_path_factory.mktemp("wheels")
-    options = ["--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(folder)]
-    _pip("wheel", *options, *(str(ROOT / source) for source in SHIPPED.values()))
-    pins = ["--constraint", str(versions(folder)), "--find-links", str(folder)]
-    _pip("download", *pins, "--dest", str(folder), *(map(str, folder.glob("*.whl"))))
+    build_wheels(folder, SHIPPED.values())
+    pip("download", *pins(folder), "--dest", folder, *folder.glob("*.whl"))
     return folder
 
 
@@ -101,29 +98,13 @@ def test_the_wheel_is_whole(wheels: Path, package: str) -> None:
 @pytest.mark.parametrize("package", SHIPPED)
 def test_what_it_depends_on_is_all_it_needs(wheels: Path, tmp_path: Path, package: str) -> None:
     """In an environment with the declared dependencies alone every module can be imported."""
-    environment = tmp_path / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-    python, wheel = environment / "bin" / "python", wheel_of(wheels, package)
-    alone = ["--no-compile", "--no-index", "--find-links", str(wheels), str(wheel)]
-    _pip("--python", str(python), "install", *alone)
+    wheel = wheel_of(wheels, package)
+    python = bare_environment(tmp_path / "env", "--no-index", "--find-links", wheels, wheel)
     missing, points = json.loads(_said(tmp_path, python, LOOK, package))
     distributions = {NAMED_OTHERWISE.get(name, name) for name in missing.values()}
     assert distributions <= _extras(wheel), missing
     assert points == POINTS.get(package, [])
     _said(tmp_path, python, USES.get(package, ""))
-
-
-def versions(folder: Path) -> Path:
-    """The pins without hashes, or pip would ask for those of our own wheels too."""
-    text = (ROOT / "requirements" / "lab.txt").read_text()
-    file = folder / "versions.txt"
-    pins = re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?(==[^\s;]+)", text, re.MULTILINE)
-    file.write_text("\n".join("".join(pin) for pin in pins))
-    return file
-
-
-def _pip(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "pip", "--quiet", *arguments], check=True)
 
 
 def _said(folder: Path, python: Path, code: str, *arguments: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.polling import until
 
 from miglab_api.slurm_site import SlurmSite
 from miglab_spawner.backends.base import BackendUnreachable
@@ -41,8 +42,6 @@ async def test_a_reader_that_is_closed_has_ended_its_commands(commands: Path):
     put(commands / "squeue", HANGS)
     reader = SlurmReader("lab", SlurmSite(command_timeout_s=60))
     reader.refresh()
-    async with asyncio.timeout(60):
-        while len(list(commands.glob("*.began"))) < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(list(commands.glob("*.began"))) >= 2, "two commands to begin")
     await reader.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.polling import until
 
 from miglab_spawner.containers.turns import StartTurns
 
@@ -50,9 +51,7 @@ async def test_one_that_hangs_keeps_its_turn_for_a_while_only():
         starts.turns._longest_s = 60.0
         for name in "abc":
             tasks.create_task(starts.start(name))
-        async with asyncio.timeout(60):
-            while "a" not in starts.begun:
-                await asyncio.sleep(0.001)
+        await until(lambda: "a" in starts.begun, "the next to begin")
         starts.ends["hangs"].set()
         await settle()
         assert starts.begun == ["hangs", "a"]
@@ -67,9 +66,7 @@ async def test_nobody_waits_for_ever():
     async with asyncio.TaskGroup() as tasks:
         for name in "abc":
             tasks.create_task(starts.start(name))
-        async with asyncio.timeout(60):
-            while starts.begun != list("abc"):
-                await asyncio.sleep(0.001)
+        await until(lambda: starts.begun == list("abc"), "all to begin")
         for end in starts.ends.values():
             end.set()
     assert turns._free is not None

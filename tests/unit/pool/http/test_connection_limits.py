@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
+from tests.polling import until
 
 from miglab_pool.http.connection_limits import ConnectionLimits, students_limits
 from miglab_pool.http.listeners import bind, listener, serve
@@ -50,8 +51,7 @@ async def student() -> AsyncIterator[ConnectedStudent]:
         server = listener(app, limits)
         serving = asyncio.create_task(serve([(server, taken)], stop))
         async with asyncio.timeout(60):
-            while not server.started:
-                await asyncio.sleep(0)
+            await until(lambda: server.started, "the listener to listen")
             yield ConnectedStudent(limits, taken, server.server_state.connections)
             stop.set()
             await serving
@@ -92,9 +92,7 @@ async def test_a_peer_has_its_share(student: ConnectedStudent) -> None:
     assert await ended(third) == b""
     writer.close()
     held[0][1].close()
-    async with asyncio.timeout(60):
-        while student.limits.now_open.total() == 2:
-            await asyncio.sleep(0)
+    await until(lambda: student.limits.now_open.total() < 2, "one to be closed")
     fourth, writer = await student.connect(WHOLE)
     assert b"200 OK" in await fourth.readuntil(b"\r\n\r\n")
     for _, one in (*held, (fourth, writer)):
@@ -146,9 +144,10 @@ async def test_nothing_is_read_from_a_peer_ahead_of_its_rate(student: ConnectedS
     writer.write(WHOLE)
     await reader.readuntil(b'"ok"')
     _, late = await student.connect(WHOLE)
-    async with asyncio.timeout(60):
-        while any(one.transport.is_reading() for one in student.connections):
-            await asyncio.sleep(0)
+    await until(
+        lambda: not any(one.transport.is_reading() for one in student.connections),
+        "nothing to be read any more",
+    )
     assert len(student.connections) == 2
     writer.close()
     late.close()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.polling import until
 
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
@@ -143,12 +144,9 @@ async def test_a_loop_that_fails_is_known_until_it_succeeds() -> None:
     assert not runner.is_reconciled
     await runner.start()
     assert runner.is_reconciled
-    async with asyncio.timeout(60):
-        while runner.failing != ("turn",):
-            await asyncio.sleep(0)
-        pool.is_mended = True
-        while runner.failing:
-            await asyncio.sleep(0)
+    await until(lambda: runner.failing == ("turn",), "the loop's failure to be known")
+    pool.is_mended = True
+    await until(lambda: not runner.failing, "the next good round")
     await runner.stop()
 
 
@@ -188,9 +186,7 @@ async def test_a_gpu_that_hangs_at_the_start_is_not_waited_for() -> None:
     assert not runner.is_reconciled
     assert (await runner.snapshot()).simulated
     pool.go_on.set()
-    async with asyncio.timeout(60):
-        while not runner.is_reconciled:
-            await asyncio.sleep(0)
+    await until(lambda: runner.is_reconciled, "the ledger to be reconciled")
     assert await runner.stop()
 
 

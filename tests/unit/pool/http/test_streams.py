@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.polling import until
 from tests.refusals import because
 
 from miglab_pool.http.access.auth import SignIn, principal_from
@@ -31,15 +32,11 @@ async def test_a_person_has_so_many_streams(runner: PoolRunner, sign_in: SignIn,
         streams = [
             asyncio.create_task(client.get(path, headers=ask["alice"])) for _ in range(A_PERSON)
         ]
-        async with asyncio.timeout(60):
-            while runner.notifier.waiting < A_PERSON:
-                await asyncio.sleep(0.01)
+        await until(lambda: runner.notifier.waiting >= A_PERSON, "all her streams")
         refused = await client.get(path, headers=ask["alice"])
         assert (refused.status_code, refused.json()["reason"]) == (429, "too-many-streams")
         streams.append(asyncio.create_task(client.get(path, headers=ask["bob"])))
-        async with asyncio.timeout(60):
-            while runner.notifier.waiting <= A_PERSON:
-                await asyncio.sleep(0.01)
+        await until(lambda: runner.notifier.waiting > A_PERSON, "bob's stream beside them")
         runner.notifier.close()
         assert {answer.status_code for answer in await asyncio.gather(*streams)} == {200}
         assert (await client.get(path, headers=ask["alice"])).status_code == 200
