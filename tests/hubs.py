@@ -1,6 +1,7 @@
 """A real JupyterHub in this process, for tests: its configuration, and what they do with it."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,6 +33,7 @@ def hub_config_for(spawner: str) -> Config:
     c.JupyterHub.proxy_class = NoProxy
     c.JupyterHub.bind_url = "http://127.0.0.1:0/"
     c.JupyterHub.allow_named_servers = True
+    c.JupyterHub.cookie_secret = secrets.token_bytes(32)  # else a file in whatever folder this is
     c.JupyterHub.log_level = "DEBUG"
     c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 0}
     return c

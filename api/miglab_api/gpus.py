@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from miglab_api.base import WireModel
-from miglab_api.tickets import TicketView
+from miglab_api.tickets import Headcount, TicketView
 
 
 class SliceState(StrEnum):
@@ -117,6 +117,7 @@ class PoolSnapshot(WireModel):
 
     Attributes:
         reserved_slots: what is reserved now by reservations of slices; whole GPUs are not among it.
+        people: how full the lab is.
     """
 
     at: float
@@ -125,3 +126,4 @@ class PoolSnapshot(WireModel):
     waiting: tuple[TicketView, ...]
     reserved_slots: tuple[ReservedSlot, ...] = ()
     paused: str = ""
+    people: Headcount = Headcount()

@@ -117,12 +117,14 @@ class LayoutDiff(WireModel):
     Attributes:
         starts_at: when it begins or began; None for one without times.
         ends_at: when that time ends.
+        replaces: the names of the layouts that applying it ends.
     """
 
     layout: str
     course: str = ""
     starts_at: float | None = None
     ends_at: float | None = None
+    replaces: tuple[str, ...] = ()
     gpus: tuple[GpuLayout, ...]
 
     @property

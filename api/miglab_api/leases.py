@@ -70,6 +70,7 @@ class LeaseView(WireModel):
         attached_at: when its server was attached; None before.
         release_requested_at: when somebody asked for its release; None if nobody did, as when its
             server ended by itself.
+        is_given_back: whether it was its holder who asked.
         extensions_left: how often the holder may still extend it; 0 where its slot is reserved.
         extension_s: the most one extension adds; less where its slot is reserved from then on.
         warning: that it is about to be reclaimed, and when; None unless ``state`` is ``warned``.
@@ -94,6 +95,7 @@ class LeaseView(WireModel):
     attached_at: float | None = None
     ends_at: float | None = None
     release_requested_at: float | None = None
+    is_given_back: bool = False
     extensions_left: int = 0
     extension_s: float = 0
     reason: str = ""
@@ -198,6 +200,7 @@ class ServerStatus(WireModel):
         messages: what staff tell this server, its student or its course.
         borrowed: the live lease of its measurements.
         borrowing: the ticket of its measurements.
+        people: how full the lab is, in words; empty where that is not counted.
     """
 
     lease: LeaseView | None = None
@@ -205,3 +208,4 @@ class ServerStatus(WireModel):
     messages: tuple[StaffMessage, ...] = ()
     borrowed: LeaseView | None = None
     borrowing: TicketView | None = None
+    people: str = ""

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from miglab_api.base import WireModel
-from miglab_api.tickets import WaitEstimate
+from miglab_api.tickets import Headcount, WaitEstimate
 
 
 class ShapeOffer(WireModel):
@@ -26,6 +26,7 @@ class ShapeOffer(WireModel):
         total: how many such leases there could be at a time; None where it depends on what else is
             granted.
         never: why it cannot be granted at all, in words; empty if it can.
+        held_up: why nothing of it starts now, whatever is free, in words; empty if it could.
     """
 
     shape: str
@@ -41,6 +42,7 @@ class ShapeOffer(WireModel):
     wait: WaitEstimate | None = None
     total: int | None = None
     never: str = ""
+    held_up: str = ""
 
 
 class QuotaLeft(WireModel):
@@ -77,11 +79,12 @@ class CourseOffers(WireModel):
 
 
 class Offers(WireModel):
-    """The spawn page's data."""
+    """The spawn page's data; ``people``: how full the lab is."""
 
     simulated: bool
     courses: tuple[CourseOffers, ...]
     paused: str = ""
+    people: Headcount | None = None
 
 
 CPU = "cpu"

@@ -106,6 +106,21 @@ class SlurmTables(SlurmTable):
         "`runuser -u {username} --` if the hub runs as root. If it is empty, all jobs belong to "
         "the hub's account, and only Slurm's cgroups keep students apart.",
     )
+    unix_group: Word = Field(
+        "",
+        description="Unix group whose members may run servers under the account that is called "
+        "like their sign-in name. If it is empty, only those in `unix_accounts` may. Not used if "
+        "`run_as` is empty.",
+    )
+    unix_accounts: dict[str, str] = Field(
+        default_factory=dict,
+        description='Unix account of a sign-in name: `{"ada@example.edu" = "ada"}`.',
+    )
+    least_uid: Annotated[int, Field(ge=1)] = Field(
+        1000,
+        description="Smallest uid of an account that may run servers. Those below, and root, are "
+        "refused.",
+    )
     home: str = Field(
         "",
         description="Folder on the nodes in which servers start; `{username}` stands for the "
@@ -125,8 +140,8 @@ class SlurmTables(SlurmTable):
     )
     every_s: Annotated[float, Field(ge=0.5, le=60)] = Field(
         3.0,
-        description="Seconds between two looks at Slurm: one `squeue` and one `sinfo` for all "
-        "students together.",
+        description="Seconds between two looks at Slurm: one `squeue`, `sinfo` and `scontrol` for "
+        "all students together.",
     )
     command_timeout_s: Annotated[float, Field(ge=1, le=120)] = Field(
         15.0,

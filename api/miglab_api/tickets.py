@@ -31,10 +31,15 @@ def is_borrower(server: str) -> bool:
 
 
 class TicketState(StrEnum):
-    """waiting → offered → (taken | cancelled | refused | expired)."""
+    """waiting → offered → (taken | cancelled | refused | expired).
+
+    One that is *aside*, because nobody answered whether they still wait or took what was offered,
+    keeps its age and is offered nothing; asking for the same again makes it wait on.
+    """
 
     WAITING = "waiting"
     OFFERED = "offered"
+    ASIDE = "aside"
     TAKEN = "taken"
     CANCELLED = "cancelled"
     REFUSED = "refused"
@@ -68,12 +73,14 @@ class WaitEstimate(WireModel):
         likely_s: as often shorter as longer.
         high_s: it hardly lasts longer; in simulation four of five waits end between the two.
         basis: what the figures were made from, in words.
+        is_late: whether the wait has outlasted the range that was told first.
     """
 
     low_s: float
     likely_s: float
     high_s: float
     basis: str
+    is_late: bool = False
 
 
 class TicketView(WireModel):
@@ -87,7 +94,8 @@ class TicketView(WireModel):
         reason: a short machine-readable word for a refusal (``queue-full``, ``waited-too-long``,
             ``impossible-shape``, ``not-in-course``, ``cancelled`` …), else empty.
         message: the same in words the student can act on.
-        expires_at: when an unattended ticket, or an offer not taken, ends.
+        expires_at: when an unattended ticket, an offer not taken, or one that is aside ends.
+        answer_by: until when its student is asked whether they still wait; None unless asked.
         estimate: how long it is likely to wait; None unless waiting, and where it is not known.
         is_next: whether staff put it in front: the next slices that fit are its.
         purpose: what the slices are for.
@@ -104,6 +112,7 @@ class TicketView(WireModel):
     estimate: WaitEstimate | None = None
     created_at: float
     expires_at: float | None = None
+    answer_by: float | None = None
     lease: int | None = None
     reason: str = ""
     message: str = ""
@@ -115,3 +124,21 @@ class RequeueRequest(WireModel):
     """Ask once more for what a ticket that is over had asked for."""
 
     ticket: Annotated[int, Field(ge=0, le=2**53)]
+
+
+class Headcount(WireModel):
+    """How full the lab is, counted in people: the same wherever it is said.
+
+    Attributes:
+        shape: the smallest that is offered; empty where there is none.
+        free: how many people who ask now could have it.
+        total: how many could, were nothing leased.
+        holding: how many people hold slices.
+        waiting: how many wait for one.
+    """
+
+    shape: str = ""
+    free: int = 0
+    total: int = 0
+    holding: int = 0
+    waiting: int = 0

@@ -22,7 +22,8 @@ class UsageRow(WireModel):
         key: which one; empty for all together.
         slice_hours: memory slices times hours, held by servers.
         leases: leases whose server began in the period.
-        wait_p50_s: half of the waits for a lease granted in it were no longer; None without any.
+        wait_p50_s: half of the waits for a lease granted in it, and of those that go on, were no
+            longer; None without any.
         wait_p95_s: nineteen of twenty were no longer.
         idle_share: of the slice time that could be told, the part in which nothing was done; None
             if none could be told.

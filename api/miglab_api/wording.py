@@ -3,8 +3,10 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
-from miglab_api.tickets import BORROWER, TicketView, WaitEstimate
+from miglab_api.tickets import BORROWER, Headcount, TicketView, WaitEstimate
 
 
 def ordinal(number: int) -> str:
@@ -42,6 +44,33 @@ def duration(duration_s: float) -> str:
     parts = [(days, "day"), (hours, "hour"), (minutes, "minute")]
     said = [f"{n} {word}{'s' if n != 1 else ''}" for n, word in parts if n]
     return " ".join(said[:2])
+
+
+def free_in_words(free: int, total: int | None, shape: str) -> str:
+    """What people who ask now could have: "14 of 14 free (1g.5gb)"."""
+    return f"{free}{'' if total is None else f' of {total}'} free ({shape})"
+
+
+def people_in_words(people: Headcount) -> str:
+    """Who is served, and who is not yet: "9 hold, 13 wait"."""
+    holding, waiting = people.holding, people.waiting
+    return f"{holding} hold{'s' * (holding == 1)}, {waiting} wait{'s' * (waiting == 1)}"
+
+
+def lab_in_words(people: Headcount) -> str:
+    """Both."""
+    free = [free_in_words(people.free, people.total, people.shape)] if people.shape else []
+    return "; ".join([*free, people_in_words(people)])
+
+
+def clock_time(at: float, zone: str) -> str:
+    """A time of day as a clock of that time zone shows it: "10:00 CET"."""
+    return f"{datetime.fromtimestamp(at, ZoneInfo(zone)):%H:%M %Z}"
+
+
+def day_and_time(at: float, zone: str) -> str:
+    """The same with its day: "2026-06-02 at 10:00 CEST"."""
+    return f"{datetime.fromtimestamp(at, ZoneInfo(zone)):%Y-%m-%d at %H:%M %Z}"
 
 
 def queue_position(ticket: TicketView) -> str:

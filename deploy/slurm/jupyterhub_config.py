@@ -11,6 +11,7 @@ c.MIGSlurmSpawner.lab_id = "teaching"  # noqa: F821
 c.MIGSlurmSpawner.slurm = {  # noqa: F821
     "partition": "lab",
     "run_as": "sudo -u {username}",
+    "unix_group": "students",
     "prologue": "module load jupyter",
     "shapes": {
         "1g.5gb": {"gres": "gpu:1g.5gb:1", "gpu_memory_gib": 4.75, "sm_count": 14},

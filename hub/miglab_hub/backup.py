@@ -48,7 +48,12 @@ class Manifest:
 
 def databases(settings: Settings) -> list[Path]:
     """The databases that belong together."""
-    return [settings.ledger, settings.ledger_archive, settings.hub_database]
+    return [
+        settings.ledger,
+        settings.ledger_archive,
+        settings.hub_database,
+        settings.slurm_jobs,
+    ]
 
 
 def secret_files(settings: Settings) -> list[Path]:

@@ -1,18 +1,21 @@
 """From lab.toml to JupyterHub's configuration: small functions that only set.
 
 `jupyterhub_config.py` calls `configure`.  Nothing here starts, opens or asks anything; what the
-spawner does with its traits is the spawner's affair.
+spawner does with its traits is the spawner's affair.  One thing is no trait of JupyterHub's: what
+its web server reads of strangers (`body_limits`).
 """
 
+import logging
 import math
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from miglab_hub import hub_database, lab_secrets
+from miglab_hub import body_limits, hub_database, lab_secrets
 from miglab_hub.landing import landing_page
 from miglab_hub.settings.lab_toml import SERVICE_NAME, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD
+from miglab_hub.sign_in import check_identity, open_to_all
 from miglab_spawner import hub_pages
 from miglab_spawner.scopes import LEASE_SCOPE, custom_scopes
 
@@ -21,10 +24,10 @@ STAFF_SCOPE = "custom:miglab:staff"
 ROSTER = "roster"  # the name at the hub under which `miglab roster` changes groups
 SERVICE_SCOPE = f"access:services!service={SERVICE_NAME}"
 NOTEBOOKS_URL = "/lab/tree/notebooks"  # where both spawners put the notebooks
-IMAGE_HOME = "/home/jovyan"  # of the student image
 # JupyterLab's settings of local servers; the student image has the same file.
 JUPYTER_CONFIG = Path(__file__).parent / "jupyter"
 TEMPLATES = Path(__file__).with_name("hub_templates")
+log = logging.getLogger(__name__)
 SPAWNERS = {"local": "mig-local", "docker": "mig-docker", "slurm": "mig-slurm"}
 
 
@@ -51,6 +54,7 @@ def configure(c: Any, settings: Settings) -> None:
         update_slurm,
     ):
         update(c, settings)
+    body_limits.install()
 
 
 def update_addresses(c: Any, settings: Settings) -> None:
@@ -110,6 +114,9 @@ def update_lifetime(c: Any, settings: Settings) -> None:
 
 def update_authenticator(c: Any, settings: Settings) -> None:
     """Who may sign in: the lab's own passwords, or any JupyterHub authenticator."""
+    check_identity(settings)
+    if said := open_to_all(settings):
+        log.warning(said)
     wanted = settings.authentication
     c.Authenticator.admin_users = set(wanted.admins)
     members = {name for course in settings.courses.values() for name in course.members}
@@ -204,7 +211,6 @@ def update_spawner(c: Any, settings: Settings) -> None:
         spawner.default_shape = settings.students.default_shape
         spawner.default_course = settings.students.default_course
         spawner.course_titles = {n: course.title for n, course in settings.courses.items()}
-        spawner.longest_wait_s = settings.pool.longest_wait_s
         spawner.create_timeout_s = settings.students.create_timeout_s
         spawner.simulated = settings.has_simulated_gpus
         # A class that starts at once on few cores needs longer than JupyterHub's 30 s.
@@ -214,7 +220,10 @@ def update_spawner(c: Any, settings: Settings) -> None:
 
 def _students_environment(settings: Settings) -> dict[str, str]:
     """What every student's server is told, beside what it holds."""
-    return {"MIGLAB_REPORT_S": f"{settings.reclaim.report_s:g}"}
+    return {
+        "MIGLAB_REPORT_S": f"{settings.reclaim.report_s:g}",
+        "MIGLAB_GIT_LINKS": " ".join(settings.students.git_links),
+    }
 
 
 def update_docker(c: Any, settings: Settings) -> None:
@@ -226,7 +235,6 @@ def update_docker(c: Any, settings: Settings) -> None:
     c.MIGDockerSpawner.remove = True
     c.MIGDockerSpawner.image = settings.students.image
     c.MIGDockerSpawner.home_volume = f"{settings.lab_id}-home-{{username}}"
-    c.MIGDockerSpawner.home_dir = IMAGE_HOME
     c.MIGDockerSpawner.prefix = settings.lab_id
     c.MIGDockerSpawner.network_name = settings.students.network
     c.MIGDockerSpawner.use_internal_ip = True
@@ -260,6 +268,7 @@ def update_slurm(c: Any, settings: Settings) -> None:
         return
     spawner = c.MIGSlurmSpawner
     spawner.slurm = settings.slurm_site.model_dump()
+    spawner.slurm_jobs_file = str(settings.slurm_jobs)
     spawner.reclaimer_url = settings.pool_url
     spawner.reclaimer_secret_file = str(settings.pool_secret)
     spawner.default_url = NOTEBOOKS_URL if settings.slurm.notebooks else "/lab"

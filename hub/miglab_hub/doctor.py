@@ -20,6 +20,7 @@ from miglab_api.gpus import PoolSnapshot
 from miglab_hub.errors import StartError
 from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings.lab_toml import Settings
+from miglab_hub.sign_in import open_to_all
 from miglab_pool.gpu.errors import DriverMissing, GpuError, GpuHung, GpuLost
 from miglab_pool.gpu.open import open_watched
 from miglab_pool.gpu.watched import WatchedDriver
@@ -46,9 +47,16 @@ Examination = Callable[[Settings], Iterator[HealthFinding]]
 def examine(settings: Settings) -> list[HealthFinding]:
     """Look at everything that lab.toml names; of a lab on Slurm, see `slurm_examination`."""
     looks: tuple[Examination, ...] = (
-        (examine_files, examine_disk)
+        (examine_files, examine_disk, examine_sign_in)
         if settings.is_on_slurm
-        else (examine_files, examine_disk, examine_gpus, examine_docker, examine_pool)
+        else (
+            examine_files,
+            examine_disk,
+            examine_sign_in,
+            examine_gpus,
+            examine_docker,
+            examine_pool,
+        )
     )
     return [finding for look in looks for finding in look(settings)]
 
@@ -57,6 +65,18 @@ def examine_host(settings: Settings) -> list[HealthFinding]:
     """What the running service cannot know by itself: files, disk, Docker.  May take seconds."""
     looks: tuple[Examination, ...] = (examine_files, examine_disk, examine_docker)
     return [finding for look in looks for finding in look(settings)]
+
+
+def of_lab_toml(file: Path, at_start: bytes) -> HealthFinding:
+    """Whether the lab runs by what lab.toml says now."""
+    try:
+        now = file.read_bytes()
+    except OSError as error:
+        return wrong("lab.toml", f"{file}: {error.strerror}", "the lab cannot restart without it")
+    if now == at_start:
+        return fine("lab.toml", str(file))
+    do = "restart the lab, which takes it over; leases and positions in the queue stay"
+    return wrong("lab.toml", f"{file} has changed since the lab started", do)
 
 
 def examine_files(settings: Settings) -> Iterator[HealthFinding]:
@@ -94,6 +114,12 @@ def examine_disk(settings: Settings) -> Iterator[HealthFinding]:
         )
     else:
         yield fine("disk", found)
+
+
+def examine_sign_in(settings: Settings) -> Iterator[HealthFinding]:
+    """Who may take slices, where that is everybody who can sign in."""
+    if said := open_to_all(settings):
+        yield fine("sign-in", said)
 
 
 def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:

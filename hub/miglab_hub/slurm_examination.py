@@ -1,20 +1,35 @@
 """What doctor looks at on a Slurm site: what the lab asks of it, read from the real daemons.
 
-Reads alone: `sbatch --test-only` submits nothing.  What does not answer is told as unknown.
+Reads alone, unless jobs are asked for: `sbatch --test-only` submits nothing.  What does not answer
+is told as unknown.
 """
 
 import re
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import jupyterhub
 
 from miglab_api.offers import CPU
 from miglab_api.slurm_site import SlurmShape
+from miglab_hub import node_probe
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.settings.tables import is_loopback
 from miglab_pool.views.health_findings import HealthFinding, fine, wrong
 from miglab_spawner.backends.slurm.commands import clean_environment
 from miglab_spawner.backends.slurm.picture import ClusterPicture
-from miglab_spawner.backends.slurm.records import NODE_FIELDS, columns, nodes_of
+from miglab_spawner.backends.slurm.reader import as_account
+from miglab_spawner.backends.slurm.records import (
+    JOB_FIELDS,
+    NODE_FIELDS,
+    Listing,
+    jobs_of,
+    nodes_of,
+)
+from miglab_spawner.backends.slurm.submissions import Submissions, told_of
+from miglab_spawner.backends.slurm.unix_accounts import NoAccountError, account_of
 
 OLDEST = (22, 5)
 TRIED = ((22, 5), (24, 11))
@@ -22,6 +37,16 @@ KILL_WAIT_S = 10
 BF_INTERVAL_S = 10
 BF_DEFAULT_S = 30
 LIMIT_MIN = 480
+JOB_S = 180
+SHELL_SAYS = (126, 127)
+LACKS = {
+    node_probe.HUB: "JupyterHub of the hub's version",
+    node_probe.LAB: "JupyterLab",
+    node_probe.EXTENSION: "miglab-jupyterlab",
+    node_probe.PSUTIL: "psutil",
+    node_probe.NO_HUB: "a way to the hub (addresses.hub_bind)",
+    node_probe.NO_LISTENER: "a way to the reclaimer (addresses.student_bind)",
+}
 
 Config = Mapping[str, str]
 Check = Callable[[Config], HealthFinding]
@@ -55,27 +80,47 @@ def answer(words: Sequence[str], timeout_s: float) -> str:
     return done.stdout + done.stderr
 
 
-def examine_slurm(settings: Settings) -> Iterator[HealthFinding]:
-    """Versions, daemons' settings, partitions, nodes, limits, and whether jobs are accepted."""
+def examine_slurm(settings: Settings, *, has_jobs: bool = False) -> Iterator[HealthFinding]:
+    """Versions, daemons' settings, partitions, nodes, limits, and whether jobs are accepted.
+
+    Args:
+        settings: lab.toml.
+        has_jobs: whether a job of a minute in each partition tells what its node lacks.
+    """
     if not settings.is_on_slurm:
         return
     limit_s = settings.slurm.command_timeout_s
     try:
         config = settings_in(answer(["scontrol", "show", "config"], limit_s))
         partitions = partitions_in(answer(["scontrol", "-o", "show", "partition"], limit_s))
-        where = ",".join(settings.slurm_site.partitions)
-        nodes = answer(["sinfo", "-h", "-N", "-p", where, "-O", columns(NODE_FIELDS)], limit_s)
+        picture = picture_of(settings)
     except SlurmSilent as silent:
         do = "start slurmctld and munged, or see SLURM_CONF; nothing else of Slurm was looked at"
         yield wrong("Slurm", f"unknown: {silent}", do)
         return
     yield from (check(config) for check in CHECKS)
-    picture = ClusterPicture(0.0, 0.0, settings.slurm_site, nodes=nodes_of(nodes))
     yield from of_partitions(settings, partitions)
     yield from of_shapes(picture)
     yield from of_cpu(picture)
+    yield from of_nodes(picture)
     yield of_address(settings, picture)
-    yield from _submissions(settings)
+    yield of_name(settings, picture)
+    yield from _submissions(settings, has_jobs)
+
+
+def picture_of(settings: Settings) -> ClusterPicture:
+    """The lab's jobs and nodes.
+
+    Raises:
+        SlurmSilent: Slurm does not answer.
+    """
+    site, jobs, nodes = settings.slurm_site, Listing(JOB_FIELDS), Listing(NODE_FIELDS)
+    where, limit_s = ("-h", "-p", ",".join(site.partitions)), site.command_timeout_s
+    found = jobs_of(jobs, answer(["squeue", "-a", *where, "-O", jobs.option], limit_s))
+    if settings.slurm_jobs.exists():
+        found = Submissions(settings.slurm_jobs, settings.lab_id).recognised(found)
+    said = answer(["sinfo", "-N", *where, "-O", nodes.option], limit_s)
+    return ClusterPicture(0.0, 0.0, site, found, nodes_of(nodes, said))
 
 
 # -- the daemons' settings -----------------------------------------------------------------------
@@ -237,6 +282,15 @@ def of_cpu(picture: ClusterPicture) -> Iterator[HealthFinding]:
         yield wrong(f"shape {CPU}", f"shares nodes with slices, {cpu.time_limit_min} minutes", do)
 
 
+def of_nodes(picture: ClusterPicture) -> Iterator[HealthFinding]:
+    """Each node that takes no jobs."""
+    for node in picture.nodes.values():
+        if not node.will_take_jobs:
+            found = ", ".join(sorted(node.state)) + (f": {node.reason}" if node.reason else "")
+            do = "see that its slurmd runs and is reached, then scontrol update "
+            yield wrong(f"node {node.name}", found, f"{do}nodename={node.name} state=resume")
+
+
 def of_address(settings: Settings, picture: ClusterPicture) -> HealthFinding:
     """Whether jobs can reach the hub."""
     nodes = {node.address for node in picture.nodes.values()}
@@ -247,17 +301,32 @@ def of_address(settings: Settings, picture: ClusterPicture) -> HealthFinding:
     return fine("hub", f"jobs ask it at {settings.hub_name}")
 
 
+def of_name(settings: Settings, picture: ClusterPicture) -> HealthFinding:
+    """Whether another lab of this name uses the cluster, or this one has lost its identity."""
+    if told := told_of(settings.lab_id, picture.jobs.values()):
+        do = "give each lab a lab.name of its own, or `miglab restore` a backup; cancel by hand "
+        do += "(scancel) what nobody needs"
+        return wrong("lab.name", told, do)
+    return fine("lab.name", f"no other lab's job bears the name {settings.lab_id}")
+
+
 # -- submitting ----------------------------------------------------------------------------------
 
 
-def _submissions(settings: Settings) -> Iterator[HealthFinding]:
+def _submissions(settings: Settings, has_jobs: bool) -> Iterator[HealthFinding]:
     """Whether `sbatch` would take a job of each shape, as the first student that is named."""
     who = _somebody(settings)
     if settings.slurm.run_as and not who:
         yield fine("sbatch", "not tried: lab.toml names no member of a course to try it as")
         return
     site = settings.slurm_site
-    prefix = [word.replace("{username}", who) for word in site.run_as.split()]
+    try:
+        account = account_of(site, who).pw_name
+    except NoAccountError as error:
+        do = "see slurm.unix_group, unix_accounts and least_uid"
+        yield wrong("accounts", f"{who} may run no server: {error.why}", do)
+        return
+    prefix = as_account(site, account)
     for name, shape in site.shapes.items():
         words = [*prefix, "sbatch", "--test-only", *_options(settings, shape), "--wrap=true"]
         as_whom = f" as {who}" if prefix else ""
@@ -270,6 +339,42 @@ def _submissions(settings: Settings) -> Iterator[HealthFinding]:
             yield wrong(f"sbatch for {name}", f"refused{as_whom}: {last}", do)
         else:
             yield fine(f"sbatch for {name}", f"accepted{as_whom}")
+    for name in site.partitions if has_jobs else ():
+        shape = next(one for one in site.shapes.values() if site.partition_of(one) == name)
+        yield _of_a_node(settings, name, shape, prefix)
+
+
+def _of_a_node(
+    settings: Settings, name: str, shape: SlurmShape, prefix: Sequence[str]
+) -> HealthFinding:
+    """What a node of a partition says in a job of a minute; `sbatch` ends as the job does."""
+    site = settings.slurm_site
+    bare = shape.model_copy(update={"gres": "", "reservation": "", "time_limit_min": 1})
+    words = [
+        *prefix, "sbatch", "--wait", f"--deadline=now+{JOB_S}", "--nodes=1", "--ntasks=1",
+        "--job-name=miglab-doctor", "--chdir=/", "--output=/dev/null", *_options(settings, bare),
+    ]  # fmt: skip
+    program = shlex.quote(Path(node_probe.__file__).read_text(encoding="utf-8"))
+    urls = f"{settings.hub_api_url} {settings.student_api_url}/api/health"
+    version = ".".join(jupyterhub.__version__.split(".")[:2])
+    command = f"{shape.launch or site.launch} {site.python} -c {program} {version} {urls}"
+    script = f"#!/bin/bash\n{site.prologue}\nexec {command}\n"
+    try:
+        done = subprocess.run(words, env=clean_environment(), input=script, capture_output=True,
+                              text=True, timeout=JOB_S + site.command_timeout_s)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        do = "see squeue, and scancel the job called miglab-doctor"
+        return wrong(f"nodes of {name}", f"no job has ended within {JOB_S} s", do)
+    if not done.returncode:
+        return fine(f"nodes of {name}", "have what a server needs, and reach hub and reclaimer")
+    if done.returncode in SHELL_SAYS:
+        found, do = f"cannot run {site.python}", "see slurm.python, prologue and launch"
+    elif lacks := [what for bit, what in LACKS.items() if done.returncode & bit]:
+        found, do = f"lack {', '.join(lacks)}", "see “Nodes” in docs/howto/slurm.md"
+    else:
+        last = (done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1]
+        found, do = f"the job of a minute failed: {last}", "see the account, its home and the node"
+    return wrong(f"nodes of {name}", found, do)
 
 
 def _options(settings: Settings, shape: SlurmShape) -> list[str]:

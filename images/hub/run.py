@@ -1,19 +1,23 @@
 """Becomes one part of the lab in a container: ``run.py pool``, ``hub`` or ``proxy``.
 
+``run.py check`` only checks what lab.toml says, so that nothing is restarted to fail then.
+
 The parts are those of `./lab up`, each in a container.  The pool comes first: it checks the
 settings against the GPUs and makes the secrets, which the others find in the shared state volume.
 """
 
 import os
+import ssl
 import sys
 
 import docker  # noqa: TID251 - the hub's container joins itself to the servers' networks
 from miglab_hub import lab_secrets
 from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import check_shapes, check_state
-from miglab_hub.launch.up import siblings_of
+from miglab_hub.launch.up import PRIVATE, siblings_of
 from miglab_hub.service.gpus import geometries
 from miglab_hub.settings.lab_toml import Settings, SettingsError, load
+from miglab_hub.sign_in import check_identity, check_installed
 from miglab_spawner.containers.labels import LAB
 from miglab_spawner.containers.networks import ensure_own, remove_unused
 
@@ -30,11 +34,13 @@ def prepare_pool(settings: Settings) -> None:
 
 
 def prepare_hub(settings: Settings) -> None:
-    """Remove networks without a server, and join the lab's containers to those of the others.
+    """Check the sign-in, remove networks without a server, and join the containers to the others'.
 
     A container that was made anew, as by an upgrade, is on none of them, and the servers that
     outlived it could not be reached.
     """
+    check_installed(settings)
+    check_identity(settings)
     api = docker.APIClient(base_url=settings.students.docker_url)
     remove_unused(api, settings.lab_id)
     for network in api.networks(filters={"label": f"{LAB}={settings.lab_id}"}):
@@ -42,18 +48,50 @@ def prepare_hub(settings: Settings) -> None:
     api.close()
 
 
+def check(settings: Settings) -> None:
+    """Check what can be checked without the lab's data and GPUs: real ones, only the pool sees."""
+    check_installed(settings)
+    check_identity(settings)
+    if settings.gpus.simulated:
+        check_shapes(settings, geometries(settings))
+    if settings.lab.tls_key:
+        check_certificate(settings)
+
+
+def check_certificate(settings: Settings) -> None:
+    """Check that the proxy, which has no capability, can read the certificate, and that they fit.
+
+    Raises:
+        StartError: it cannot, or the key is another certificate's.
+    """
+    files = (settings.lab.tls_certificate, settings.lab.tls_key)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*files)
+    except OSError as error:
+        raise StartError(
+            f"the certificate cannot be used ({error}): put files that belong together into tls, "
+            f"owned by root: {' and '.join(files)}"
+        ) from error
+
+
+PREPARE = {"pool": prepare_pool, "hub": prepare_hub, "proxy": lambda _: None, "check": check}
+
+
 def main() -> int:
     """Prepare, then become the part; 2 and one line if the settings are wrong."""
     part = sys.argv[1] if len(sys.argv) == 2 else ""
-    if part not in PARTS:
-        print(f"miglab: which part? {', '.join(PARTS)}", file=sys.stderr)
+    if part not in PREPARE:
+        print(f"miglab: which part? {', '.join(PREPARE)}", file=sys.stderr)
         return BAD_SETTINGS
+    os.umask(PRIVATE)
     try:
         settings = load(None)
-        {"pool": prepare_pool, "hub": prepare_hub, "proxy": lambda _: None}[part](settings)
+        PREPARE[part](settings)
     except (SettingsError, StartError, docker.errors.DockerException) as error:
         print(f"miglab {part}: {error}", file=sys.stderr)
         return BAD_SETTINGS
+    if part == "check":
+        return 0
     sibling = next(one for one in siblings_of(settings) if one.name == part)
     program, *_ = sibling.command
     os.execvpe(program, list(sibling.command), {**os.environ, **sibling.env})  # noqa: S606

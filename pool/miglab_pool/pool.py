@@ -263,9 +263,10 @@ class Pool:
         """
         scene, newcomers = gather.look(self.view)
         said = estimate.simulate(scene, random.Random(0))  # noqa: S311 -- no secret
-        now = gather.shown(scene, newcomers, said)
+        before = self.store.estimates
+        now = gather.shown(scene, newcomers, said, before)
         with self.store.lock:
-            before, self.store.estimates = self.store.estimates, now
+            self.store.estimates = now
             if gather.is_news(before, now):
                 self.store.changed()
 

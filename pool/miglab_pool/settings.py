@@ -81,8 +81,9 @@ class Pool(Section):
     )
     longest_wait_s: Seconds = Field(
         1800,
-        description="Longest wait in the queue, in seconds; then the ticket is refused, and the "
-        "student is told why.",
+        description="After so many seconds of waiting, students are asked whether they still "
+        "wait. Unanswered for ten minutes, they step aside: they keep their age for 12 hours and "
+        "return with one click. Measurements that wait for a borrowed slice are refused then.",
     )
     attend_grace_s: Seconds = Field(
         120,

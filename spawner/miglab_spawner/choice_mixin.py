@@ -11,7 +11,7 @@ from miglab_api.leases import ServerStatus
 from miglab_api.offers import BORROW, CPU, Offers
 from miglab_spawner.backends.base import Backend, BackendError, RefusedByBackend
 from miglab_spawner.pages import choice, spawn_page
-from miglab_spawner.pages.choice import SpawnChoice, is_borrow, is_cpu
+from miglab_spawner.pages.choice import SpawnChoice, is_borrow, is_cpu, needs_slice
 from miglab_spawner.refusals import HOPELESS, NotStarted
 from miglab_spawner.traits import SpawnerTraits
 
@@ -54,6 +54,10 @@ class ChoiceMixin(SpawnerTraits):
         self._news = news
         self.log.warning("%s's server: %s", self.user.name, news)
 
+    def needs_grant(self, shape: str) -> bool:
+        """Whether the backend must be asked before a server of this shape may start."""
+        return needs_slice(shape)
+
     # The page and its form.
 
     @default("options_form")
@@ -84,7 +88,8 @@ class ChoiceMixin(SpawnerTraits):
             page = spawn_page.page_without_pool(refused.message, self._news)
         except BackendError as error:
             self.log.error("Spawn page without the %s: %s", self.backend_name, error)
-            page = spawn_page.page_without_pool(self.silence, self._news)
+            held_up = self.silence if self.needs_grant(CPU) else ""
+            page = spawn_page.page_without_pool(self.silence, self._news, held_up)
         else:
             page = spawn_page.page_of(offers, self._last_choice(), self._news, status.ticket)
             page = replace(page, simulated=page.simulated and self.says_simulated)

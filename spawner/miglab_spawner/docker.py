@@ -25,7 +25,7 @@ from miglab_spawner import home_size
 from miglab_spawner.containers import networks
 from miglab_spawner.containers.endings import why_container_ended
 from miglab_spawner.containers.engine_errors import ENGINE_ERRORS
-from miglab_spawner.containers.home_volume import volume_sizes
+from miglab_spawner.containers.home_volume import home_of, volume_use
 from miglab_spawner.containers.host_config import (
     gpu_environment,
     hard_host_config,
@@ -104,8 +104,14 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     ).tag(config=True)
 
     home_dir = Unicode(
-        "/home/student",
-        help="Where `home_volume` is mounted: the home directory of the image's user.",
+        "",
+        help="""Where `home_volume` is mounted in the container.
+
+        If it is empty, the image says where its home is: by `HOME` in its environment, or else by
+        its working directory if that lies under `/home`.  If the image says neither, the start is
+        refused with the reason `no-home`.  Set it for an image that chooses the home only when it
+        starts, such as Jupyter's with `NB_USER`.
+        """,
     ).tag(config=True)
 
     network_per_server = Bool(
@@ -171,17 +177,22 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """DockerSpawner's image form, where there is more than one image."""
         return str(DockerSpawner._default_options_form(self))
 
-    async def home_sizes(self) -> home_size.Sizes:
-        """Of the home volume; what the engine cannot tell is no reason to refuse a start."""
-        if not self.home_volume or self.volumes or self.mounts:
-            return {}
+    async def home_use(self) -> home_size.HomeUse | None:
+        """Of the home volume; an engine that starts no container is no reason to refuse a start."""
+        if not self._keeps_home:
+            return home_size.HomeUse()
         volume = self.format_volume_name(self.home_volume, self)
-        asked = (self.image, volume, self.lab_id)
+        asked = (self.image, volume, self.lab_id, self.home_gib)
         try:
-            return await self._with_engine(volume_sizes, *asked, executor=self.measuring)
+            return await self._with_engine(volume_use, *asked, executor=self.measuring)
         except ENGINE_ERRORS as error:
             self.log.warning("The home %s was not measured: %s", volume, error)
-            return {}
+            return home_size.HomeUse()
+
+    @property
+    def _keeps_home(self) -> bool:
+        """Whether the home is our volume: the site names no storage, and switched it not off."""
+        return bool(self.home_volume) and not self.volumes and not self.mounts
 
     # Attach, then start.
 
@@ -219,7 +230,8 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         site_host = await self._resolved(self.extra_host_config)
         create = {**site_create, "labels": {**site_create.get("labels", {}), **self._labels()}}
         host = {**self._soft(site_host), **site_host, **literal(hard_host_config(self.grant))}
-        with self._traits_set(extra_create_kwargs=create, extra_host_config=host):
+        home = await self._find_home()
+        with self._traits_set(extra_create_kwargs=create, extra_host_config=host, home_dir=home):
             return await super().create_object()
 
     async def start_object(self) -> None:
@@ -241,10 +253,29 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     def volume_binds(self) -> dict[str, dict[str, str]]:
         """DockerSpawner's, or the home volume where the site names no storage."""
         binds: dict[str, dict[str, str]] = super().volume_binds
-        if self.home_volume and not self.volumes and not self.mounts:
+        if self._keeps_home:
             volume = self.format_volume_name(self.home_volume, self)
             binds[volume] = {"bind": self.home_dir, "mode": "rw"}
         return binds
+
+    async def _find_home(self) -> str:
+        """Where the home volume belongs in a container of this image.
+
+        Raises:
+            NotStarted: nobody knows, and what students write elsewhere ends with the container.
+        """
+        if self.home_dir or not self._keeps_home:
+            return str(self.home_dir)
+        image = await self.docker("inspect_image", self.image)
+        home = home_of(image["Config"], self.get_env())
+        if not home:
+            raise NotStarted(
+                "Your server was not started, because your files would be lost at its end: the "
+                f"image {self.image} does not say where its home directory is. Tell your "
+                "instructor: whoever runs the hub must set c.MIGDockerSpawner.home_dir to it.",
+                reason="no-home",
+            )
+        return home
 
     # Its end.
 

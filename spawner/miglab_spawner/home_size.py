@@ -4,72 +4,102 @@ Must not import JupyterHub or Docker.
 """
 
 import os
-from collections.abc import Iterable
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
 
 GIB = 1024**3
 KIB = 1024
 SHOWN = 3  # of the largest things in a home: enough to know where to begin
+FILES_PER_GIB = 65_536  # the inodes that ext4 has for a GiB: a disk runs out of both together
+DO = (
+    "Start a server without a GPU, delete what you no longer need, and then choose this shape "
+    "again."
+)
+NOT_MEASURED = (
+    "Your files could not be measured in time, so you get no GPU yet. Try again; if it stays so, "
+    f"there may be too many of them. {DO}"
+)
 
-Sizes = dict[str, int]
-"""Bytes on the disk, by the names in the home."""
+
+@dataclass(frozen=True)
+class HomeUse:
+    """What lies in a home.
+
+    Attributes:
+        size: bytes on the disk.
+        files: files, folders and links; not counted beyond the first that is too many.
+        largest: what takes most in the home itself, with its bytes; known where it is too large.
+    """
+
+    size: int = 0
+    files: int = 0
+    largest: tuple[tuple[str, int], ...] = ()
 
 
-def too_large(sizes: Sizes, limit_gib: float) -> str:
+def most_files(limit_gib: float) -> int:
+    """How many files a home of this limit may hold."""
+    return int(limit_gib * FILES_PER_GIB)
+
+
+def too_large(use: HomeUse, limit_gib: float) -> str:
     """What the owner is told; empty where the home is within the limit.
 
     Args:
-        sizes: what lies in the home.
+        use: what lies in the home.
         limit_gib: what it may take.
     """
-    total = sum(sizes.values())
-    if total <= limit_gib * GIB:
+    most = most_files(limit_gib)
+    if use.files > most:
+        return (
+            f"You have more than {most:,} files and folders, and this lab allows no more for each "
+            f"student. {DO} In a terminal, `du --inodes -d1 ~` counts them by folder."
+        )
+    if use.size <= limit_gib * GIB:
         return ""
-    largest = sorted(sizes.items(), key=lambda item: -item[1])[:SHOWN]
-    named = ", ".join(f"{name} ({size / GIB:.1f} GiB)" for name, size in largest)
+    named = ", ".join(f"{name} ({size / GIB:.1f} GiB)" for name, size in use.largest)
     return (
-        f"Your files take {total / GIB:.1f} GiB, and this lab allows {limit_gib:g} GiB for each "
-        f"student. Start a server without a GPU, delete what you no longer need, and then choose "
-        f"this shape again. The largest: {named}."
+        f"Your files take {use.size / GIB:.1f} GiB, and this lab allows {limit_gib:g} GiB for each "
+        f"student. {DO}" + (f" The largest: {named}." if named else "")
     )
 
 
-def sizes_of(printed: str) -> Sizes:
-    """What ``du --null`` printed: KiB and a path for each thing in the home.
+def use_of(printed: str) -> HomeUse | None:
+    """What the container that measures a volume printed; None where it did not come to an end.
 
-    Lines that are none are passed over, since file names may be anything.
+    A line with the number of files and the KiB; after it, where that is too much, a line for each
+    of the largest, KiB and path, whose names may be anything but a line's end.
     """
-    found: Sizes = {}
-    for entry in printed.split("\0"):
-        kib, _, path = entry.strip("\n").partition("\t")
-        if kib.isdecimal() and path:
-            name = path.rstrip("/").rpartition("/")[2]
-            found[name] = found.get(name, 0) + int(kib) * KIB
-    return found
+    first, *rest = printed.split("\n")
+    files, _, kib = first.partition(" ")
+    if not (files.isdecimal() and kib.isdecimal()):
+        return None
+    cut = [line.partition("\t./") for line in rest]
+    found = [(name, int(size) * KIB) for size, _, name in cut if name and size.isdecimal()]
+    return HomeUse(int(kib) * KIB, int(files), tuple(found[:SHOWN]))
 
 
-def measured(home: Path) -> Sizes:
-    """The sizes in a home that this process can read; follows no link."""
-    return {entry.name: _size(entry) for entry in _entries(home)}
+def measured(home: str | os.PathLike[str], limit_gib: float) -> HomeUse:
+    """What lies in a home that this process can read; follows no link.
+
+    What vanishes meanwhile or cannot be read counts nothing.
+    """
+    most, files = most_files(limit_gib), 0
+    sizes = Counter[str]()
+    waiting = [(os.fspath(home), "")]
+    while waiting and files <= most:
+        folder, top = waiting.pop()
+        for entry in islice(_entries(folder), most + 1 - files):
+            files += 1
+            with suppress(OSError):
+                sizes[top or entry.name] += entry.stat(follow_symlinks=False).st_blocks * 512
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append((entry.path, top or entry.name))
+    return HomeUse(sizes.total(), files, tuple(sizes.most_common(SHOWN)))
 
 
-def _size(entry: os.DirEntry[str]) -> int:
-    """With everything below it; what vanishes meanwhile or cannot be read counts nothing."""
-    total, waiting = 0, [entry]
-    while waiting:
-        one = waiting.pop()
-        try:
-            total += one.stat(follow_symlinks=False).st_blocks * 512
-        except OSError:
-            continue
-        if one.is_dir(follow_symlinks=False):
-            waiting += _entries(Path(one.path))
-    return total
-
-
-def _entries(folder: Path) -> Iterable[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except OSError:
-        return ()
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    with suppress(OSError), os.scandir(folder) as found:
+        yield from found

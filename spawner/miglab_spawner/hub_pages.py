@@ -1,10 +1,10 @@
-"""What the spawner adds to the hub's pages and API: to act on a wait, and to move to a slice.
+"""What the spawner adds to the hub's pages and API: to act on a wait, to move to a slice and back.
 
 | route below ``/hub`` | does | for |
 |---|---|---|
 | ``GET api/miglab/waiting/:user/:server`` | how the server waits, and what is free | its user |
 | ``POST api/miglab/waiting/:user/:server`` | ``{"shape": …}`` instead; empty: give up | its user |
-| ``POST api/miglab/move/:user/:server`` | restarts the server with what is offered | itself |
+| ``POST api/miglab/move/:user/:server`` | restarts it with what is offered, or on CPU | itself |
 | ``GET miglab/moving/:user/:server`` | a page that says so, until the start begins | its user |
 | ``POST api/miglab/runs/:user/:server`` | measures on a borrowed slice: run_handler.py | itself |
 | ``POST api/miglab/slurm/handover`` | what a job is to become: handover.py | jobs |
@@ -24,6 +24,7 @@ from jupyterhub.utils import url_escape_path, url_path_join
 from tornado import web
 
 from miglab_api.base import SHAPE_MAX
+from miglab_api.offers import CPU
 from miglab_spawner import handover, run_handler
 from miglab_spawner.backends.base import BackendError
 from miglab_spawner.scopes import LEASE_SCOPE
@@ -39,7 +40,7 @@ _Server = tuple[str, str]
 
 @dataclass
 class _Move:
-    """A server on the way to its slice; the task is kept here, as the loop keeps no hold of it."""
+    """A server on the way to its slice or from it; its task, of which the loop keeps no hold."""
 
     shape: str = ""
     task: asyncio.Task[None] | None = None
@@ -57,7 +58,7 @@ class WaitingHandler(ServerHandler):
         try:
             self.answer(await spawner.waiting())
         except BackendError as error:
-            self.refuse(error)
+            self.refuse(error, spawner)
 
     async def post(self, user_name: str, server_name: str) -> None:
         """Go on with another shape, or give up."""
@@ -66,7 +67,7 @@ class WaitingHandler(ServerHandler):
             shape = _shape(self.get_json_body())
             await spawner.switch_to(shape)
         except BackendError as error:
-            self.refuse(error)
+            self.refuse(error, spawner)
         else:
             if not shape:
                 await _ended(spawner)
@@ -74,10 +75,13 @@ class WaitingHandler(ServerHandler):
 
 
 class MoveHandler(ServerHandler):
-    """``miglab/move/:user/:server``: from a server without a GPU to the slice that is offered."""
+    """``miglab/move/:user/:server``: to the slice offered; with ``{"shape": "cpu"}`` from it."""
 
     async def post(self, user_name: str, server_name: str) -> None:
-        """Take the offer, which is the last moment to refuse; then end the server and begin it."""
+        """Take the offer, which is the last moment to refuse; then end the server and begin it.
+
+        What the server held is given back when it has ended, as after every end.
+        """
         spawner = self.spawner_of(user_name, server_name, LEASE_SCOPE)
         key = (user_name, server_name)
         if key not in _moves:
@@ -85,12 +89,13 @@ class MoveHandler(ServerHandler):
                 raise web.HTTPError(409, "The server is starting or stopping already.")
             _moves[key] = move = _Move()
             try:
-                options = await spawner.take_offer()
+                is_back = self.get_json_body() == {"shape": CPU}
+                options = spawner.without_gpu() if is_back else await spawner.take_offer()
             except BaseException as error:
                 del _moves[key]
                 if not isinstance(error, BackendError):
                     raise
-                self.refuse(error)
+                self.refuse(error, spawner)
                 return
             move.shape = str(options["shape"])
             move.task = asyncio.create_task(self._move(key, spawner, options))
@@ -104,7 +109,7 @@ class MoveHandler(ServerHandler):
             await (await self.stop_single_user(spawner.user, spawner.name))
             await self.spawn_single_user(spawner.user, spawner.name, options=options)
         except Exception:  # a task's outer frame
-            log.exception("%s's server did not get to its slice", spawner.user.name)
+            log.exception("%s's server did not get to %s", spawner.user.name, options["shape"])
         finally:
             del _moves[key]
 

@@ -51,10 +51,6 @@ class GatedProcessSpawner(LocalProcessSpawner):
     popen_kwargs: dict[str, Any]
     pid: int
 
-    async def home_sizes(self) -> home_size.Sizes:
-        """Of the home's folder."""
-        return await asyncio.to_thread(home_size.measured, self.home)
-
     async def at_gate(self, pid: int) -> None:
         """The process exists and has run nothing; raise, and it never will."""
 
@@ -131,11 +127,12 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
         """Make the home and copy the notebooks."""
         self._is_stopping = False
         await asyncio.to_thread(self._make_home)
-        self.popen_kwargs = {**self.popen_kwargs, "cwd": str(self.home)}
+        # The hub's own umask is stricter than what students expect of theirs.
+        self.popen_kwargs = {**self.popen_kwargs, "cwd": str(self.home), "umask": 0o022}
 
-    async def home_sizes(self) -> home_size.Sizes:
+    async def home_use(self) -> home_size.HomeUse:
         """Of the home's folder."""
-        return await asyncio.to_thread(home_size.measured, self.home)
+        return await asyncio.to_thread(home_size.measured, self.home, self.home_gib)
 
     async def at_gate(self, pid: int) -> None:
         """The fence."""

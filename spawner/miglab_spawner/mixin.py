@@ -47,10 +47,6 @@ class MIGSpawnerMixin(WaitMixin):
 
     # What a backend's own mixin, or the spawner beside it, overrides.
 
-    def needs_grant(self, shape: str) -> bool:
-        """Whether the backend must be asked before a server of this shape may start."""
-        return needs_slice(shape)
-
     async def settle_old(self) -> None:
         """End what an earlier start of this very server still holds."""
         raise NotImplementedError
@@ -89,7 +85,17 @@ class MIGSpawnerMixin(WaitMixin):
     def _lease_scope_too(self) -> Callable[[object], list[str]]:
         return scopes.server_token_scopes
 
-    # What a student does while the server waits, or runs without a GPU.
+    # What a student does while the server waits, or runs.
+
+    def without_gpu(self) -> dict[str, Any]:
+        """The options with which a server that holds a slice is started again without one.
+
+        Raises:
+            RefusedByBackend: it holds none.
+        """
+        if not needs_slice(self._shape or CPU):
+            raise RefusedByBackend("unknown-lease", "This server holds no GPU slice.", 409)
+        return {**self.user_options, "shape": CPU, "course": self._course}
 
     async def take_offer(self) -> dict[str, Any]:
         """Take what is offered to this server, so that it cannot lapse while the server restarts.
@@ -252,19 +258,25 @@ class MIGSpawnerMixin(WaitMixin):
         self._report(progress.ANSWERING, "Your server is starting; waiting for its first answer.")
         return where
 
-    async def home_sizes(self) -> home_size.Sizes:
-        """Bytes by what lies in the home, where a class can tell; only asked with `home_gib`."""
-        return {}
+    async def home_use(self) -> home_size.HomeUse | None:
+        """What lies in the home, where a class can tell; None where measuring it took too long.
+
+        Only asked with `home_gib`.
+        """
+        return home_size.HomeUse()
 
     async def _check_home(self) -> None:
         """A full home is told before the wait for a slice, not after it.
 
         Raises:
-            NotStarted: the home is too large.
+            NotStarted: the home is too large, or too slow to be measured.
         """
         if not self.home_gib:
             return
-        if said := home_size.too_large(await self.home_sizes(), self.home_gib):
+        use = await self.home_use()
+        if use is None:
+            raise self._not_started(home_size.NOT_MEASURED, "home-not-measured")
+        if said := home_size.too_large(use, self.home_gib):
             raise self._not_started(said, "home-too-large")
 
     async def _get_slices(self) -> None:

@@ -21,6 +21,7 @@ from miglab_spawner.lease_session import SavedLease
 from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.pages import progress
 from miglab_spawner.pages.choice import needs_slice
+from miglab_spawner.refusals import why_stopped
 from miglab_spawner.runs.borrower import Borrower
 from miglab_spawner.runs.runner import SliceRunner
 from miglab_spawner.traits import PoolTraits
@@ -234,10 +235,8 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         except RefusedByBackend as refused:
             self.log.info("Lease %d is not known any more: %s", grant.lease, refused)
             return
-        if _is_grant(lease, grant) and lease.release_requested_at is not None and lease.reason:
-            self.tell_next_time(
-                f"Your server was stopped, because its slice was reclaimed: {lease.reason}"
-            )
+        if _is_grant(lease, grant) and (why := why_stopped(lease)):
+            self.tell_next_time(why)
 
     async def _own_leases(self, also: SavedLease | None = None) -> list[LeaseView]:
         """This server's leases that have or had a holder; ``also`` one that never had.

@@ -1,8 +1,10 @@
-"""How a start is refused: politely, with a word for the metric and a sentence for the person."""
+"""How a start is refused and an end explained: in a sentence, and a word for the metric."""
 
 from typing import Any
 
 from jupyterhub.spawner import SpawnException
+
+from miglab_api.leases import LeaseView
 
 #: The reasons the spawner itself gives; the pool's own are passed on unchanged.
 REASONS = {
@@ -10,8 +12,9 @@ REASONS = {
     "not-in-course": "The course asked for is not one of the user's.",
     "pool-unreachable": "The pool service did not answer for as long as `pool_patience_s`.",
     "pool-misunderstood": "The pool service answered something that is no answer.",
-    "home-too-large": "The home takes more than `home_gib`. A server without a GPU still starts, "
-    "so that files can be deleted.",
+    "home-too-large": "The home takes more than `home_gib`, or holds more files than go with it. A "
+    "server without a GPU still starts, so that files can be deleted.",
+    "home-not-measured": "Measuring the home took too long. A server without a GPU still starts.",
     "slurm-unreachable": "Slurm did not answer, or a command of it did not end in time.",
     "slurm-misunderstood": "Slurm answered something that is no answer.",
     "slurm-refused": "`sbatch` refused the job for a reason that none of the others names.",
@@ -24,6 +27,7 @@ REASONS = {
     "never-runs": "Slurm accepted the job, and says that it can never run.",
     "job-ended": "The job ended before its server answered.",
     "open-network": "On the Docker network that the site names servers reach one another.",
+    "no-home": "Neither `home_dir` nor the image says where the home is, so no file would be kept.",
     "create-timeout": "The server could not be made within `create_timeout_s`.",
     "old-server-remains": "An earlier server of the same name still holds its slices.",
 }
@@ -44,3 +48,12 @@ class NotStarted(SpawnException):
     def __init__(self, message: str, *, reason: str, status_code: int = 400, **kwargs: Any) -> None:
         super().__init__(message, reason=reason, status_code=status_code, **kwargs)
         self.jupyterhub_message = message
+
+
+def why_stopped(lease: LeaseView) -> str:
+    """Why a server was stopped, for its student's next spawn page; empty if nobody asked for it."""
+    if lease.is_given_back:
+        return "You released your GPU slice, so your server was stopped. Your files are kept."
+    if lease.release_requested_at is None or not lease.reason:
+        return ""
+    return f"Your server was stopped, because its slice was reclaimed: {lease.reason}"

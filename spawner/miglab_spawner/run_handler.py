@@ -8,6 +8,7 @@ by the spawner's own settings.
 
 import asyncio
 import contextlib
+from typing import Any
 
 from tornado import web
 from tornado.iostream import StreamClosedError
@@ -19,21 +20,37 @@ from miglab_spawner.scopes import LEASE_SCOPE
 from miglab_spawner.server_handler import ServerHandler
 
 
+@web.stream_request_body
 class RunHandler(ServerHandler):
     """See the module."""
 
     _run: asyncio.Task[None] | None = None
 
-    async def post(self, user_name: str, server_name: str) -> None:
-        """Run one job to its end."""
+    async def prepare(self) -> None:
+        """Refuse before the first byte of the job is read."""
+        await super().prepare()
+        self._job = bytearray()
+        user_name, server_name = self.path_args
         spawner = self.spawner_of(user_name, server_name, LEASE_SCOPE)
         if not isinstance(spawner, PoolSpawnerMixin) or not spawner.borrows:
             raise web.HTTPError(409, "This server does not borrow: it measures on what it holds.")
-        if len(self.request.body) > RESULT_LIMIT:
+        if int(self.request.headers.get("Content-Length", 0)) > RESULT_LIMIT:
             raise web.HTTPError(413, "This job cannot be sent: it is larger than 16 MiB.")
+        self._spawner = spawner
+        connection: Any = self.request.connection
+        connection.set_max_body_size(RESULT_LIMIT)
+
+    def data_received(self, chunk: bytes) -> None:
+        """A part of the job."""
+        self._job += chunk
+
+    async def post(self, _user_name: str, _server_name: str) -> None:
+        """Run one job to its end."""
         shape = self.get_query_argument("shape")[:SHAPE_MAX]
         self.set_header("Content-Type", "application/x-ndjson")
-        self._run = asyncio.create_task(spawner.borrower.run(shape, self.request.body, self._say))
+        self._run = asyncio.create_task(
+            self._spawner.borrower.run(shape, bytes(self._job), self._say)
+        )
         with contextlib.suppress(asyncio.CancelledError, StreamClosedError):
             await self._run
         self.finish()

@@ -10,8 +10,6 @@ from tornado import web
 from miglab_spawner.backends.base import BackendError, RefusedByBackend
 from miglab_spawner.mixin import MIGSpawnerMixin
 
-_POOL_SILENT = "The GPU pool does not answer. Try again in a moment; nothing was changed."
-
 log = logging.getLogger(__name__)
 
 
@@ -40,10 +38,12 @@ class ServerHandler(APIHandler):
         self.set_status(status)
         self.finish(json.dumps(body))
 
-    def refuse(self, error: BackendError) -> None:
-        """Finish with the pool's no, or with its silence."""
+    def refuse(self, error: BackendError, spawner: MIGSpawnerMixin) -> None:
+        """Finish with the backend's no, or with its silence."""
         if isinstance(error, RefusedByBackend):
             self.answer({"reason": error.reason, "message": error.message}, error.status)
         else:
-            log.warning("the pool did not help: %s", error)
-            self.answer({"reason": "pool-unreachable", "message": _POOL_SILENT}, 503)
+            log.warning("the %s did not help: %s", spawner.backend_name, error)
+            who = spawner.silence.partition(".")[0]
+            said = f"{who}. Try again in a moment; nothing was changed."
+            self.answer({"reason": f"{spawner.backend_name}-unreachable", "message": said}, 503)

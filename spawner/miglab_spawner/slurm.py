@@ -11,10 +11,10 @@ Order of an end: stop → `scancel` → gone only when Slurm says so.
 
 import asyncio
 import json
-import pwd
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from pwd import struct_passwd
 from types import ModuleType
 from typing import Any
 
@@ -29,15 +29,19 @@ from miglab_spawner.backends.base import BackendError
 from miglab_spawner.backends.pool import PoolClient
 from miglab_spawner.backends.slurm.backend import SlurmBackend
 from miglab_spawner.backends.slurm.records import SlurmJob, Tag
-from miglab_spawner.backends.slurm.words import why_it_ended
+from miglab_spawner.backends.slurm.words import AT_LIMIT, SOONER, why_it_ended
 from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.pages.choice import is_cpu
 from miglab_spawner.processes import notebooks_copy, slurm_handover
-from miglab_spawner.refusals import NotStarted
+from miglab_spawner.refusals import NotStarted, why_stopped
 from miglab_spawner.slurm_job import JobSpawner
 
 TAKING_S = 60.0
 """Who takes an offer in its last second has this long until the new start asks for the job."""
+KEPT = (
+    "Your server was waiting in the queue. Your position is kept for a while; start again to go on "
+    "waiting."
+)
 LOG_FILE = "jupyter-%j.log"
 _SCRIPT = """#!/bin/bash
 trap 'echo miglab: SIGTERM' TERM
@@ -71,12 +75,14 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
 
     _ticket = 0
     _kept = 0
+    _stop_future: asyncio.Future[None] | None = None
+    """JupyterHub's own: there while somebody stops the server, also one that only starts."""
 
     @property
     def backend(self) -> SlurmBackend:
         """Slurm, as this student."""
         return SlurmBackend(
-            self.reader, self.account, self._script, self._home, LOG_FILE, self._kept
+            self.reader, self.account, self._script, self._home_of, LOG_FILE, self._kept
         )
 
     @property
@@ -121,7 +127,11 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             await asyncio.gather(attending, reported, return_exceptions=True)
 
     async def give_back(self) -> None:
-        """Cancel this server's job; one that only waits keeps its position for a while."""
+        """Cancel this server's job; one that only waits keeps its position for a while.
+
+        But who stops a start gives its position up.  `stop` hears nothing of that: `poll` has told
+        JupyterHub that there is no server.
+        """
         job, self._job = self._job, 0
         kept, self._kept = self._kept, 0
         self._reports.clear()
@@ -132,7 +142,11 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         if job:
             self.reader.disown(job)
             await self._hear_why(job)
-            await self.reader.cancel(job, self.account)
+            if job != self._cancelled:
+                await self.reader.cancel(job)
+        elif self._stop_future is not None:
+            self.reader.disown(self._ticket)
+            self.reader.refresh()
 
     def held(self) -> dict[str, Any]:
         """The job, and the one that waits meanwhile."""
@@ -156,24 +170,25 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
 
     async def _hear_why(self, job: int) -> None:
         """Tell the student, on the next spawn page, why the server was stopped."""
-        if not self._news and (reason := await self._asked_back(job)):
-            self.tell_next_time(
-                f"Your server was stopped, because its slice was reclaimed: {reason}"
-            )
+        lease = None if self._news else await self._asked_back(job)
+        if lease is None:
+            return
+        if why := lease.reason if lease.reason in (AT_LIMIT, SOONER) else why_stopped(lease):
+            self.tell_next_time(why)
 
-    async def _asked_back(self, job: int) -> str:
-        """Why staff or the reclaimer asked for a job back; empty if neither did."""
+    async def _asked_back(self, job: int) -> LeaseView | None:
+        """A job as somebody asked for it back; None if nobody did."""
         if not self.reclaimer_url:
-            return ""
+            return None
         try:
             lease = await PoolClient(self.reclaimer_url, self.reclaimer_secret_file).lease(job)
         except BackendError as error:
             self.log.info("Why did job %d end? The reclaimer: %s", job, error)
-            return ""
-        return lease.reason if lease.release_requested_at is not None else ""
+            return None
+        return lease if lease.release_requested_at is not None else None
 
     def ended(self, job: SlurmJob | None) -> None:
-        """Tell the student why, where it was not their own doing."""
+        """Tell the student why, where it was not their own doing; the lab itself says its own."""
         shape = self.site.shapes.get(self._shape or CPU)
         if job is not None and shape is not None:
             said = why_it_ended(job.state, shape.time_limit_min)
@@ -190,16 +205,23 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
     async def _lease_for(self, asked: TicketView) -> LeaseView | None:
         """As the mixin; a job that can never run is cancelled, one that Slurm lost comes again."""
         self._ticket = asked.id
+        self._news = KEPT
+        if self.orm_spawner is not None:  # saved now: it is what a hub that dies meanwhile says
+            self.orm_spawner.state = self.get_state()
+            self.user.db.commit()
         try:
             return await super()._lease_for(asked)
         except NotStarted as refused:
             if refused.reason == "never-runs":
                 await self.backend.cancel(self._ticket)
-            if refused.reason == "cancelled" and (reason := await self._asked_back(self._ticket)):
-                said = f"You were taken out of the queue: {reason}"
+            lease = await self._asked_back(self._ticket) if refused.reason == "cancelled" else None
+            if lease is not None and lease.reason:
+                said = f"You were taken out of the queue: {lease.reason}"
                 raise self._not_started(said, "cancelled", 503) from None
             if refused.reason != "job-gone":
                 raise
+        finally:
+            self._news = ""
         self.log.warning("Slurm has lost job %d, which waited: it is submitted anew", self._ticket)
         request = TicketRequest(
             user=self.user.name, server=self.name, course=self._course, shape=self._shape
@@ -208,7 +230,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
 
     async def _get_slices(self) -> None:
         if self.site.home and not self.site.run_as:
-            await asyncio.to_thread(Path(self._home).mkdir, mode=0o700, parents=True, exist_ok=True)
+            home = Path(self._home_of(self.account()))
+            await asyncio.to_thread(home.mkdir, mode=0o700, parents=True, exist_ok=True)
         self._is_given_back = False
         await super()._get_slices()
         if not self._job:  # the student goes on without a GPU: that is a job as well
@@ -225,13 +248,12 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         if self._kept:
             self.reader.hold(self._kept, self)
 
-    @property
-    def _home(self) -> str:
+    def _home_of(self, account: struct_passwd) -> str:
         """The folder in which the server starts."""
         name = str(self.user.escaped_name)
         if name.startswith("."):  # no name leads to another folder
             name = f"%2E{name[1:]}"
-        return self.site.home.replace("{username}", name) or _home_of(self.account)
+        return self.site.home.replace("{username}", name) or account.pw_dir
 
     def _script(self, tag: Tag, shape: SlurmShape) -> str:
         """The job's script.  All that is a student's in it is names, and these are quoted."""
@@ -260,10 +282,3 @@ def _text_of(program: ModuleType) -> str:
     """A program of the standard library alone, as a word of a shell script."""
     assert program.__file__ is not None
     return shlex.quote(Path(program.__file__).read_text(encoding="utf-8"))
-
-
-def _home_of(account: str) -> str:
-    try:
-        return pwd.getpwnam(account).pw_dir
-    except KeyError:
-        return "/"

@@ -5,17 +5,19 @@ Knows nothing of shapes, pages and waits.  The job exists before the start: slur
 
 import asyncio
 import os
-import pwd
+from pathlib import Path
+from pwd import struct_passwd
 from typing import Any
 
 from jupyterhub.spawner import Spawner
-from traitlets import Dict, TraitError, default, validate
+from traitlets import Dict, TraitError, Unicode, default, validate
 
 from miglab_api.slurm_site import SlurmSite, site_of
 from miglab_spawner.backends.base import BackendError, BackendUnreachable
 from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.reader import SlurmReader, reader_of
 from miglab_spawner.backends.slurm.records import SlurmJob
+from miglab_spawner.backends.slurm.unix_accounts import NoAccountError, account_of
 from miglab_spawner.handover import JobReport
 from miglab_spawner.refusals import NotStarted
 
@@ -38,7 +40,17 @@ class JobSpawner(Spawner):
         """,
     ).tag(config=True)
 
+    slurm_jobs_file = Unicode(
+        "slurm-jobs.sqlite",
+        help="""File (mode 0600) with the lab's identity, its key, and the jobs that it submitted.
+
+        It is made at the first start, from the hub's working directory if the path is relative.  A
+        lab that lost it does nothing to the jobs of before.
+        """,
+    ).tag(config=True)
+
     _job = 0
+    _cancelled = 0
     _is_given_back = False
 
     def __init__(self, **kwargs: Any) -> None:
@@ -81,12 +93,19 @@ class JobSpawner(Spawner):
     @property
     def reader(self) -> SlurmReader:
         """The pictures, one reader for all students."""
-        return reader_of(self.lab_id, self.site)
+        return reader_of(Path(self.slurm_jobs_file), self.lab_id, self.site)
 
-    @property
-    def account(self) -> str:
-        """The Unix account of this student's jobs."""
-        return self.user.name if self.site.run_as else pwd.getpwuid(os.geteuid()).pw_name
+    def account(self) -> struct_passwd:
+        """The Unix account of this student's jobs.
+
+        Raises:
+            NoAccountError: there is none, or it may run no jobs.
+        """
+        try:
+            return account_of(self.site, self.user.name)
+        except NoAccountError as error:
+            self.log.warning("%r may run no server: %s", self.user.name, error.why)
+            raise
 
     # A start: the job runs, and asks.
 
@@ -162,11 +181,12 @@ class JobSpawner(Spawner):
     async def _cancel(self) -> None:
         while True:
             try:
-                await self.reader.cancel(self._job, self.account)
+                await self.reader.cancel(self._job)
             except BackendUnreachable as error:
                 self.log.warning("Job %d is not cancelled yet: %s", self._job, error)
                 await asyncio.sleep(PAUSE_S)
             else:
+                self._cancelled = self._job
                 return
 
     async def _new_picture(self) -> ClusterPicture:
@@ -180,8 +200,11 @@ class JobSpawner(Spawner):
                 await asyncio.sleep(PAUSE_S)
 
     def _is_over(self, picture: ClusterPicture) -> bool:
+        """Whether Slurm has said so; a job that is not known to be the lab's own may run on."""
         job = picture.jobs.get(self._job)
-        return job is None or job.has_ended
+        if job is None or job.has_ended:
+            return True
+        return job.tag is None and bool(self.reader.submissions.account_of(self._job))
 
     async def _report_of(self, job: int) -> JobReport:
         while job not in self._reports:
@@ -189,13 +212,18 @@ class JobSpawner(Spawner):
         return self._reports[job]
 
     async def _address(self, report: JobReport) -> str:
-        """The address of the job's node, by Slurm's word and not by the job's."""
+        """The address of the job's node, by Slurm's word and not by the job's.
+
+        The latest picture will do where it shows the job running: no job of ours is requeued.
+        """
+        picture = self.reader.latest or await self._new_picture()
         while True:
+            job = picture.jobs.get(report.job)
+            node = picture.nodes.get(job.nodes) if job is not None else None
+            if job is not None and job.tag is not None and job.is_running and node is not None:
+                return node.address
             picture = await self._new_picture()
             self._raise_if_over(picture)
-            node = picture.nodes.get(picture.jobs[report.job].nodes)
-            if node is not None:
-                return node.address
 
     async def _until_listening(self, address: str, port: int) -> None:
         while True:

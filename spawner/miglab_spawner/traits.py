@@ -33,13 +33,13 @@ class SpawnerTraits(LoggingConfigurable):
     ).tag(config=True)
 
     longest_wait_s = Float(
-        1800.0,
+        86400.0,
         min=0,
-        help="""Longest wait in the queue in seconds: the pool's own limit of that name.
+        help="""How long a start may wait in the queue at most, in seconds.
 
-        At that limit the pool refuses the ticket.  `start_timeout` is derived from it: for every
-        start with a slice it is raised to at least `longest_wait_s` + `create_timeout_s` +
-        `pool_patience_s`.
+        The pool asks students now and then whether they still wait; at this limit the start fails.
+        `start_timeout` is derived from it: for every start with a slice it is raised to at least
+        `longest_wait_s` + `create_timeout_s` + `pool_patience_s`.
         """,
     ).tag(config=True)
 
@@ -65,9 +65,11 @@ class SpawnerTraits(LoggingConfigurable):
         min=0,
         help="""How large a home may be, in GiB; 0 for no limit, and then nothing is measured.
 
-        With a larger home, a start with a slice is refused with the reason `home-too-large`, and
-        the student is told what to delete.  A server without a GPU still starts.  With containers,
-        a container of its own measures the home volume, which takes about a second per start.
+        With a larger home, or with more than 65,536 files for each GiB, a start with a slice is
+        refused with the reason `home-too-large`, and the student is told what to delete.  A server
+        without a GPU still starts.  With containers, a container of its own measures the home
+        volume, which takes a few seconds per start; after 30 s the start is refused with the
+        reason `home-not-measured`.
         """,
     ).tag(config=True)
 

@@ -90,6 +90,13 @@ class WaitMixin(ChoiceMixin):
         self._choose({**self.user_options, "shape": shape, "course": self._course})
         return ticket
 
+    async def still_waiting(self, ticket: TicketView) -> TicketView:
+        """For the wait: asking for the same again says that the student still waits."""
+        request = TicketRequest(
+            user=self.user.name, server=self.name, course=ticket.course, shape=ticket.shape
+        )
+        return await self._patiently(lambda: self.backend.request(request))
+
     async def given_up(self, ticket: int) -> TicketView:
         """For the wait: the ticket, cancelled."""
         return await self.backend.cancel(ticket)

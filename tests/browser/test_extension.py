@@ -119,14 +119,39 @@ def test_warned_extended_and_released(
     other.close()
 
     expect(status(page)).to_have_text(
-        re.compile(r"^1g\.5gb · .* of 4\.8 GiB · .* left · nobody is waiting$")
+        re.compile(r"^1g\.5gb · .* of 4\.8 GiB · .* left · nobody is waiting for it$")
     )
     expect(panel).to_contain_text(lab.leases()["ada"].uuids[0])
+    expect(panel).to_contain_text("6 of 7 free (1g.5gb); 1 holds, 0 wait")
     picture(page, "jupyterlab-slice")
 
+    offline_and_back(page)
     panel.get_by_role("button", name="Release…").click()
     page.get_by_role("button", name="Save all and release", exact=True).click()
     wait_for(lambda: "ada" not in lab.leases(), "the slice to be given back")
+    expect(card(page)).to_contain_text("You released your GPU slice")
+    expect(card(page)).to_contain_text("Your files are kept")
+    expect(status(page)).to_have_text("No GPU slice")
+    expect(panel).to_contain_text("You released your GPU slice")
+    picture(page, "jupyterlab-released")
+    card(page).get_by_role("button", name="Go to the hub page").click()
+    expect(page.locator("#miglab-news")).to_contain_text("You released your GPU slice")
+    assert "reclaimed" not in page.locator("body").inner_text()
+
+
+def offline_and_back(page: Page) -> None:
+    """The laptop sleeps, or has no Wi-Fi: said in one line, which goes by itself; no question."""
+    said = page.get_by_role("status").filter(has_text="You are offline; your server keeps running")
+    with page.expect_event("requestfailed", lambda request: "/api/kernels" in request.url):
+        page.context.set_offline(True)
+    expect(said).to_be_visible()
+    expect(status(page)).to_have_text(re.compile(r"^1g\.5gb · .* · offline, figures .* old$"))
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert serious_problems(page, ".miglab-offline") == []
+    picture(page, "jupyterlab-offline")
+    page.context.set_offline(False)
+    expect(said).to_have_count(0)
+    expect(status(page)).to_have_text(re.compile(r" · nobody is waiting for it$"))
 
 
 def test_text_that_nobody_saved_outlives_the_slice(

@@ -58,7 +58,7 @@ async def open_page(pool: BigPool, browser: Browser) -> AsyncIterator[Open]:
 
     async def open_it(size: tuple[int, int] = LAPTOP, theme: str = "light") -> Page:
         viewport = {"width": size[0], "height": size[1]}
-        session = sign_in.sessions.open("admin-token")
+        session = sign_in.sessions.open("admin", "admin-token")
         context = await signed_in(browser, session, viewport=viewport, color_scheme=theme)
         contexts.append(context)
         page = await context.new_page()

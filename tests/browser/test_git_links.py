@@ -6,10 +6,11 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.people import KERNEL_MS, offer
+from tests.browser.people import KERNEL_MS, offer, picture, serious_problems
 from tests.needs import needs
 
 from miglab_bench.harness.student import Student
@@ -37,9 +38,28 @@ shapes = ["1g.5gb", "3g.20gb", "cpu"]
 """
 
 
+ATTACKS = {
+    "another's repository": {"repo": "{elsewhere}"},
+    "what kernels run as they start": {"targetpath": ".ipython/profile_default/startup"},
+    "what Jupyter runs": {"targetpath": ".jupyter"},
+    "above the home": {"targetpath": "../vision-exercises"},
+    "an absolute folder": {"targetpath": "/tmp/vision-exercises"},
+    "through a link in the home": {"targetpath": "inside/startup"},
+    "an option of git": {"branch": "--upload-pack=touch PWNED"},
+    "a refspec": {"branch": "+main:main"},
+}
+
+
 @pytest.fixture(scope="module")
-def lab() -> Iterator[TemporaryLab]:
-    with temporary_lab(docker=False, more=TWO_COURSES) as running:
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder whose repositories the lab allows."""
+    return tmp_path_factory.mktemp("allowed")
+
+
+@pytest.fixture(scope="module")
+def lab(shelf: Path) -> Iterator[TemporaryLab]:
+    allowed = f'git_links = ["{shelf.as_uri()}/"]'
+    with temporary_lab(docker=False, students=allowed, more=TWO_COURSES) as running:
         yield running
 
 
@@ -67,8 +87,9 @@ class Repository:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "vision-exercises")
+def repository(shelf: Path, tmp_path: Path) -> Repository:
+    (shelf / tmp_path.name).mkdir()
+    return Repository(shelf / tmp_path.name / "vision-exercises")
 
 
 def link_of(lab: TemporaryLab, repository: Repository, **changed: str) -> str:
@@ -91,12 +112,29 @@ def follow_signed_out(page: Page, lab: TemporaryLab, name: str, link: str) -> No
     page.get_by_role("button", name="Sign in").click()
 
 
+def start_on_cpu(page: Page, lab: TemporaryLab, name: str) -> str:
+    """The server runs; the XSRF token of its pages."""
+    follow_signed_out(page, lab, name, f"{lab.settings.public_url}hub/spawn?opt-shape=cpu")
+    page.wait_for_url("**/lab/**", timeout=KERNEL_MS)
+    cookies = page.context.cookies(f"{lab.settings.public_url}user/{name}/")
+    (xsrf,) = {c["value"] for c in cookies if c["name"] == "_xsrf" and "/user/" in c["path"]}
+    return xsrf
+
+
+def agree(page: Page) -> None:
+    page.get_by_role("button", name="Fetch the files").click(timeout=KERNEL_MS)
+
+
 def test_a_link_starts_its_shape_and_brings_the_files(
     page: Page, lab: TemporaryLab, repository: Repository
 ) -> None:
     """Sign-in, the chosen shape for the chosen course, the notebook; again, and what is new."""
     link = link_of(lab, repository)
     follow_signed_out(page, lab, "ada", link)
+    expect(page.get_by_text(repository.url)).to_be_visible(timeout=KERNEL_MS)
+    assert serious_problems(page) == []
+    picture(page, "git-link")
+    agree(page)
     expect(page.get_by_role("tab", name="week1.ipynb")).to_be_visible(timeout=KERNEL_MS)
     lease = lab.leases()["ada"]
     assert (lease.shape, lease.course) == ("3g.20gb", "vision")
@@ -105,6 +143,7 @@ def test_a_link_starts_its_shape_and_brings_the_files(
     (files / "week1.ipynb").write_text(mine := NOTEBOOK.replace("{}", '{"mine": 1}'))
     repository.publish("week2.ipynb")
     page.goto(link.replace("week1", "week2"))
+    agree(page)
     expect(page.get_by_role("tab", name="week2.ipynb")).to_be_visible(timeout=KERNEL_MS)
     assert (files / "week1.ipynb").read_text() == mine
     assert lab.leases()["ada"].id == lease.id
@@ -125,7 +164,51 @@ def test_who_waits_or_may_not_have_the_shape_gets_the_files_later(
     offer(page, "7g.40gb").check()
     page.get_by_role("button", name="Start", exact=True).click()
     page.get_by_role("button", name="Start on CPU now").click()
+    agree(page)
     expect(page.get_by_role("tab", name="week1.ipynb")).to_be_visible(timeout=KERNEL_MS)
     assert lab.positions() == {"bo": 1}
     cal.leave()
     cal.close()
+
+
+def test_a_link_gives_its_author_none_of_the_powers(
+    page: Page, lab: TemporaryLab, repository: Repository, tmp_path: Path
+) -> None:
+    """What a link may not do is refused by page, button and API; what it may needs the button."""
+    elsewhere = Repository(tmp_path / "startup").url
+    xsrf = start_on_cpu(page, lab, "dan")
+    home = lab.settings.homes / home_name("dan")
+    startup = home / ".ipython/profile_default/startup"
+    startup.mkdir(parents=True, exist_ok=True)
+    (home / "inside").symlink_to(startup.parent)
+    pull = f"{lab.settings.public_url}user/dan/git-pull"
+    before = set(home.rglob("week1*"))
+    asked = {"repo": repository.url, "_xsrf": xsrf}
+    for name, changed in ATTACKS.items():
+        link = asked | {key: text.format(elsewhere=elsewhere) for key, text in changed.items()}
+        for answer in (
+            page.request.get(pull, params=link),
+            page.request.post(pull, params=link),
+            page.request.get(f"{pull}/api", params=link),
+        ):
+            assert answer.status == 403, name
+    assert page.request.get(f"{pull}/api", params=asked).status == 403
+    del asked["_xsrf"]
+    assert page.request.post(pull, params=asked).status == 403  # no XSRF token
+    assert set(home.rglob("week1*")) == before and not list(home.rglob("PWNED"))
+    page.goto(f"{pull}?{urlencode(asked | {'targetpath': '.jupyter'})}")
+    expect(page.get_by_text("no part of it may begin with a dot")).to_be_visible()
+
+
+def test_agreeing_counts_once(page: Page, lab: TemporaryLab, repository: Repository) -> None:
+    """Whatever the API is asked, it fetches what was agreed to, and not again."""
+    xsrf = start_on_cpu(page, lab, "eve")
+    pull = f"{lab.settings.public_url}user/eve/git-pull"
+    asked = {"repo": repository.url, "_xsrf": xsrf}
+    assert page.request.post(pull, params=asked).ok
+    fetched = page.request.get(f"{pull}/api", params=asked | {"targetpath": ".jupyter"}).text()
+    assert '"finished"' in fetched
+    home = lab.settings.homes / home_name("eve")
+    assert (home / "vision-exercises/week1.ipynb").is_file()
+    assert not (home / ".jupyter/week1.ipynb").exists()
+    assert page.request.get(f"{pull}/api", params=asked).status == 403

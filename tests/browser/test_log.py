@@ -61,7 +61,7 @@ async def lab() -> AsyncIterator[PageLab]:
 async def log(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
     """The page, open to an admin; whatever it logs as an error fails the test."""
     errors: list[str] = []
-    session = lab.sign_in.sessions.open("admin-token")
+    session = lab.sign_in.sessions.open("admin", "admin-token")
     context = await signed_in(browser, session, viewport={"width": 1280, "height": 900})
     page = await context.new_page()
     page.on("pageerror", lambda error: errors.append(str(error)))

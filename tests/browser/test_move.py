@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from tests.browser.people import picture, serious_problems, sign_in, start
+from tests.browser.people import picture, serious_problems, sign_in, start, wait_for_kernel
 
 from miglab_api.tickets import TicketView
 from miglab_bench.harness.student import Student, wait_for
@@ -181,6 +182,74 @@ def test_a_smaller_shape_and_giving_up(page: Page, lab: TemporaryLab, classmate:
     in_jupyterlab(page, "di")
     assert lab.leases()["di"].shape == "1g.5gb"
     assert lab.positions() == {}
+    stop(lab, page)
+
+
+def notebook(folder: Path) -> None:
+    """Fifty cells that were run; the page shows only a few of them."""
+    made = nbformat.v4.new_notebook(
+        cells=[
+            nbformat.v4.new_code_cell(
+                f"print({number})",
+                id=f"cell-{number}",
+                execution_count=number + 1,
+                outputs=[nbformat.v4.new_output("stream", name="stdout", text=f"{number}\n")],
+            )
+            for number in range(50)
+        ],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}},
+    )
+    nbformat.write(made, folder / "lesson.ipynb")
+
+
+NOTE = "window.getComputedStyle(e.querySelector('.jp-Cell-outputArea'), '::before').content"
+
+
+def note(cell: Locator) -> str:
+    """What stands above a cell's output."""
+    return str(cell.evaluate(f"e => {NOTE}"))
+
+
+def test_the_slice_is_given_back_and_the_work_goes_on(page: Page, lab: TemporaryLab):
+    """Two tabs: text saved, both come back on CPU, at the same cell; old outputs say so."""
+    folder = home(lab, "flo")
+    notebook(folder)
+    sign_in(page, lab, "flo")
+    start(page, "1g.5gb")
+    in_jupyterlab(page, "flo")
+    other = page.context.new_page()
+    edit(other, lab, "flo")
+    page.goto(f"{lab.settings.public_url}user/flo/lab/tree/lesson.ipynb")
+    wait_for_kernel(page)
+    cell = page.locator(".jp-Notebook .jp-Cell", has_text="print(30)")
+    page.locator(".jp-Notebook .jp-Cell").first.click()
+    page.keyboard.press("Escape")
+    for _ in range(30):
+        page.keyboard.press("ArrowDown")
+    expect(cell).to_be_in_viewport()
+    status(page).click()
+    panel = page.get_by_role("region", name="GPU slice", exact=True)
+    panel.get_by_role("button", name="Release, and go on without a GPU…").click()
+    picture(page, "jupyterlab-go-on")
+    page.get_by_role("button", name="Save all and restart", exact=True).click()
+    expect(card(other, "This server is restarting without a GPU")).to_be_visible()
+    wait_for(lambda: "flo" not in lab.leases(), "the slice to be given back")
+    page.wait_for_url("**/user/flo/lab/**/lesson.ipynb**", wait_until="commit")
+    assert TYPED in (folder / "essay.txt").read_text()
+    wait_for_kernel(page)
+    expect(status(other)).to_have_count(0)  # on a server without a slice there is none
+    expect(other.locator(".cm-content")).to_contain_text(TYPED)
+    expect(cell).to_be_in_viewport()
+    assert "from before the move: run again" in note(cell)
+    picture(page, "jupyterlab-moved")
+    cell.click()
+    page.keyboard.press("Control+Enter")
+    expect(cell).not_to_have_class(re.compile("miglab-before-move"))
+    assert note(cell) == "none"
+    shown = page.request.get(f"{lab.settings.public_url}user/flo/miglab/api/lease").json()
+    assert (shown["state"], shown["shape"]) == ("none", "cpu")
+    assert lab.broken_invariants() == []
+    other.close()
     stop(lab, page)
 
 

@@ -1,7 +1,9 @@
 """The pool's page in a real browser: live, by keyboard, and readable by everybody."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 import pytest_asyncio
@@ -19,6 +21,7 @@ from tests.unit.pool.http.fakes import (
     slice_view,
 )
 
+from miglab_api.leases import LeaseWarning, WarningKind
 from miglab_bench.harness.ports import free_ports
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
@@ -72,7 +75,7 @@ async def lab() -> AsyncIterator[PageLab]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def page(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
     """The page, open; whatever it logs as an error fails the test."""
-    context = await signed_in(browser, lab.sign_in.sessions.open("alice-token"))
+    context = await signed_in(browser, lab.sign_in.sessions.open("alice", "alice-token"))
     page = await context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -114,6 +117,27 @@ async def test_escape_keeps_it(lab: PageLab, page: Page) -> None:
     await page.get_by_role("dialog").wait_for(state="hidden")
     assert await button.evaluate("button => button === document.activeElement")
     assert "release" not in lab.pool.names()
+
+
+async def test_a_warning_is_news(lab: PageLab, page: Page) -> None:
+    """Why and when a slice goes back stands there, and the browser says so once."""
+    await page.context.grant_permissions(["notifications"])
+    await page.evaluate(
+        "window.said = []; window.Notification = class { constructor(text) { said.push(text) } };"
+        "window.Notification.permission = 'granted'"
+    )
+    for reason in ("Nothing runs.", "Nobody is there."):
+        await lab.runner.decide(partial(warn, reason=reason))  # type: ignore[arg-type]
+        await expect(page.get_by_role("alert")).to_contain_text(f"min left. {reason}")
+    assert await page.evaluate("said") == ["Your GPU goes back to the pool soon"]
+
+
+def warn(pool: FakePool, reason: str) -> None:
+    """Warn alice, as the reclaimer would."""
+    now = time.time()
+    warning = LeaseWarning(at=now, reclaim_at=now + 290, reason=reason, kind=WarningKind.IDLE)
+    pool.held[1] = pool.held[1].model_copy(update={"warning": warning})
+    pool.version += 1
 
 
 async def test_a_change_keeps_focus(lab: PageLab, page: Page) -> None:

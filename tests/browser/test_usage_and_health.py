@@ -90,7 +90,7 @@ async def open_page(lab: PageLab, browser: Browser) -> AsyncIterator[Open]:
     contexts: list[BrowserContext] = []
 
     async def open_page(path: str) -> Page:
-        session = lab.sign_in.sessions.open("admin-token")
+        session = lab.sign_in.sessions.open("admin", "admin-token")
         context = await signed_in(browser, session, viewport={"width": 1280, "height": 900})
         contexts.append(context)
         page = await context.new_page()

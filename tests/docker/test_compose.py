@@ -1,43 +1,54 @@
-"""The production lab: proxy, hub and pool as containers, from the compose file, simulated GPUs."""
+"""The production lab: docs/howto/gpu-host.md from the empty folder on, with simulated GPUs.
+
+Commands and lab.toml are the page's, as printed; `REPLACED` says what a test must have otherwise.
+"""
 
 import json
-import os
 import re
-import shutil
 import signal
+import ssl
 import subprocess
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from string import Template
+from typing import Any
 
 import httpx
 import pytest
 
 import docker
 from miglab_bench.harness.ports import free_ports
+from miglab_hub.production import production
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 REPOSITORY = Path(__file__).parents[2]
-COMPOSE = REPOSITORY / "images" / "compose.yaml"
-PROJECT = "miglab-compose-test"
+HOWTO = REPOSITORY / "docs" / "howto"
 READY_S = 180
 SPAWN_S = 120
-
-
-def compose_program() -> list[str]:
-    """Docker's compose, as a plugin or as a program of its own."""
-    plugin = subprocess.run(["docker", "compose", "version"], capture_output=True)
-    if plugin.returncode == 0:
-        return ["docker", "compose"]
-    if shutil.which("docker-compose"):
-        return ["docker-compose"]
-    if "docker" in os.environ.get("LAB_REQUIRE", "").split(","):
-        pytest.fail("no compose: apt-get install --no-install-recommends docker-compose")
-    pytest.skip("no compose: apt-get install --no-install-recommends docker-compose")
-
-
 DOMAIN = "lab.test"
+REPLACED = {
+    "git pull": "",
+    "images/build all": "docker build --quiet --tag $image - < $folder/Dockerfile",
+    "./lab production init /srv/lab": "./lab production init $folder/lab --simulated",
+    "certbot certonly": "true",
+    "/etc/letsencrypt/live": "$folder/live",
+    "cd /opt/miglab": f"cd {REPOSITORY}",
+    "/srv/lab": "$folder/lab",
+    '"https://lab.example.edu"': f'"https://{DOMAIN}:$port"',
+    "lab.example.edu": DOMAIN,
+    'simulated = false\nuuids = ["GPU-…"]': "simulated = true",
+    '"oauthenticator.generic.GenericOAuthenticator"': '"shared-password"\n'
+    "anyone_can_be_any_student = true",
+    "/root:/out": "$folder:/out",
+    "miglab-in-use": "miglab-compose-test-in-use",
+    # of .env
+    "COMPOSE_PROJECT_NAME=miglab": "COMPOSE_PROJECT_NAME=miglab-compose-test",
+    "MIGLAB_IMAGE=miglab-hub": "MIGLAB_IMAGE=$image",
+    "MIGLAB_LISTEN=443": "MIGLAB_LISTEN=127.0.0.1:$port",
+}
 
 
 class Here(httpx.HTTPTransport):
@@ -58,33 +69,57 @@ class Here(httpx.HTTPTransport):
         )
 
 
-class ComposeLab:
-    """The lab of the compose file, with a certificate of the test's own."""
+class ProductionLab:
+    """The lab of the pages, with a certificate authority of the test's own."""
 
-    def __init__(self, folder: Path, program: list[str], **settings: str) -> None:
-        self.folder = folder
-        self.port = free_ports(1)
-        self._program = program
-        self._environment = {
-            **os.environ,
-            "MIGLAB_TOML": str(folder / "lab.toml"),
-            "MIGLAB_TLS": str(folder / "tls"),
-            "MIGLAB_LISTEN": f"127.0.0.1:{self.port}",
-        }
-        text = (REPOSITORY / "images" / "lab.toml").read_text()
-        own = {
-            "subdomain_host": f'"https://{DOMAIN}:{self.port}"',
-            "class": '"shared-password"\nanyone_can_be_any_student = true',
-        }
-        for key, value in (own | settings).items():
-            text = re.sub(rf"(?m)^{key} = .*$", f"{key} = {value}", text)
-        (folder / "lab.toml").write_text(text)
-        make_certificate(folder / "tls")
+    def __init__(self, folder: Path, image: str) -> None:
+        self.folder, self.image, self.port = folder, image, free_ports(1)
+        self.recipe()
+        self.renew_certificate()
 
-    def do(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run compose on the lab."""
-        command = [*self._program, "-p", PROJECT, "-f", str(COMPOSE), *words]
-        return subprocess.run(command, env=self._environment, capture_output=True, text=True)
+    @property
+    def toml(self) -> Path:
+        return self.folder / "lab" / "lab.toml"
+
+    def recipe(self, more: str = "") -> None:
+        """What the next build of the image is made from; each is another image."""
+        text = f"FROM miglab-hub\nLABEL build={uuid.uuid4().hex}\n{more}\n"
+        (self.folder / "Dockerfile").write_text(text)
+
+    def renew_certificate(self) -> None:
+        """Put new files and links to them where certbot would."""
+        live = self.folder / "live" / DOMAIN
+        archive = self.folder / "archive" / uuid.uuid4().hex
+        archive.mkdir(parents=True)
+        live.mkdir(parents=True, exist_ok=True)
+        files = ("-keyout", archive / "privkey.pem", "-out", archive / "fullchain.pem")
+        request = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
+        subprocess.run([*request, "-subj", "/CN=lab", *files], check=True, capture_output=True)
+        for file in archive.iterdir():
+            (live / file.name).unlink(missing_ok=True)
+            (live / file.name).symlink_to(file)
+
+    def replaced(self, text: str) -> str:
+        """The page's text, as this test has it."""
+        for old, new in REPLACED.items():
+            text = text.replace(old, Template(new).substitute(vars(self)))
+        return text
+
+    def printed(self, page: str, heading: str, language: str) -> list[str]:
+        """The blocks in a language below a heading of a page."""
+        text = (HOWTO / f"{page}.md").read_text(encoding="utf-8")
+        (section,) = re.findall(rf"(?ms)^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text)
+        blocks = re.findall(r"(?ms)^```(\w*)\n(.*?)^```$", section)
+        return [self.replaced(block) for named, block in blocks if named == language]
+
+    def do(self, commands: str, status: int = 0) -> str:
+        """What commands print, in the checkout."""
+        done = subprocess.run(
+            ["sh", "-exc", commands], cwd=REPOSITORY, capture_output=True, text=True
+        )
+        print(done.stdout, done.stderr)
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout if status == 0 else done.stderr
 
     def inside(self, *command: str) -> str:
         """What a program in the pool's container prints."""
@@ -94,47 +129,55 @@ class ComposeLab:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def write_settings(self, printed: str) -> None:
+        """Change in lab.toml what is there, and add what is not, as the page says."""
+        text = self.toml.read_text()
+        for table, lines in re.findall(r"(?ms)^(\[.*?\])\n(.*?)(?=^\[|\Z)", printed):
+            if table not in text:
+                text += f"\n{table}\n{lines}"
+                continue
+            head, rest = text.split(f"{table}\n", 1)
+            for line in lines.strip().splitlines():
+                key = line.split(" = ")[0]
+                rest, known = re.subn(rf"(?m)^{key} = .*$", line, rest, count=1)
+                rest = rest if known else f"{line}\n{rest}"
+            text = f"{head}{table}\n{rest}"
+        self.toml.write_text(text)
 
-def make_certificate(folder: Path) -> None:
-    """A self-signed certificate for localhost."""
-    folder.mkdir()
-    key, certificate = folder / "privkey.pem", folder / "fullchain.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-            *("-subj", "/CN=localhost", "-keyout", key, "-out", certificate),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    def started_at(self) -> dict[str, str]:
+        """When each container was started, by its name."""
+        there = docker.from_env().containers.list(filters={"name": "^/miglab-(pool|hub|proxy)$"})
+        return {one.name or "": one.attrs["State"]["StartedAt"] for one in there}
+
+    def wipe(self, engine: docker.DockerClient) -> None:
+        """Remove all of it from the engine, students' servers and homes too."""
+        for container in engine.containers.list(all=True, filters={"name": "miglab-student-ada"}):
+            container.remove(force=True)
+        for network in engine.networks.list(names="miglab-student-ada"):
+            for container in engine.api.inspect_network(network.id)["Containers"]:
+                network.disconnect(container, force=True)
+            network.remove()
+        for volume in engine.volumes.list(filters={"name": "miglab-home-ada"}):
+            volume.remove()
+        if (self.toml.parent / ".env").exists():
+            production(self.toml.parent)._compose("down", "--volumes")
 
 
 @pytest.fixture
 def lab(
     engine: docker.DockerClient, student_image: str, hub_image: str, tmp_path: Path
-) -> Iterator[ComposeLab]:
-    """The lab, up; nothing of it is left after the test."""
-    made = ComposeLab(tmp_path, compose_program())
+) -> Iterator[ProductionLab]:
+    """A lab that is not there yet; nothing of it is left after the test."""
+    made = ProductionLab(tmp_path, f"miglab-hub:test-{uuid.uuid4().hex[:8]}")
     try:
-        up = made.do("up", "-d")
-        assert up.returncode == 0, up.stdout + up.stderr
         yield made
     finally:
-        print(made.do("logs", "--tail", "60").stdout)
-        remove_servers(engine)
-        made.do("down", "-v")
-
-
-def remove_servers(engine: docker.DockerClient) -> None:
-    """Remove students' servers, their networks and their homes."""
-    for container in engine.containers.list(all=True, filters={"name": "miglab-student-ada"}):
-        container.remove(force=True)
-    for network in engine.networks.list(names="miglab-student-ada"):
-        for container in engine.api.inspect_network(network.id)["Containers"]:
-            network.disconnect(container, force=True)
-        network.remove()
-    for volume in engine.volumes.list(filters={"name": "miglab-home-ada"}):
-        volume.remove()
+        for part in ("pool", "hub", "proxy"):
+            logs = ["docker", "logs", "--tail", "60", f"miglab-{part}"]
+            print(subprocess.run(logs, capture_output=True, text=True))
+        made.wipe(engine)
+        for image in ("miglab-compose-test-in-use", made.image):
+            subprocess.run(["docker", "rmi", "--force", image], capture_output=True)
 
 
 class HeadlessStudent:
@@ -156,13 +199,37 @@ class HeadlessStudent:
         page = self.http.post("/hub/login", params={"next": "/hub/home"}, data=data)
         assert page.status_code == 200, page.text
 
-    def call(self, method: str, path: str, **options: object) -> httpx.Response:
+    def call(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Call the hub's API with the cookie of the login."""
         xsrf = next(
             c.value for c in self.http.cookies.jar if c.name == "_xsrf" and c.path == "/hub/"
         )
         headers = {"X-XSRFToken": str(xsrf), "Referer": str(self.http.base_url) + "/hub/home"}
-        return self.http.request(method, f"/hub/api{path}", headers=headers, **options)  # type: ignore[arg-type]
+        return self.http.request(method, f"/hub/api{path}", headers=headers, **options)
+
+    def begin(self) -> None:
+        """Ask for a server with a slice, and wait for it."""
+        asked = self.call("POST", "/users/ada/server", json={"shape": "1g.5gb"})
+        assert asked.status_code in (201, 202), asked.text
+        wait_until("spawned", self.has_server, SPAWN_S)
+
+    def servers(self) -> dict[str, Any]:
+        """Her servers, as the hub lists them."""
+        return dict(self.call("GET", "/users/ada").json()["servers"])
+
+    def has_server(self) -> bool:
+        """Whether the hub calls the server ready."""
+        return any(server["ready"] for server in self.servers().values())
+
+    def reaches_server(self) -> bool:
+        """Whether the proxy leads to her server, on its own host."""
+        url = f"https://ada.{DOMAIN}:{self.http.base_url.port}/user/ada/api"
+        return self.http.get(url).json().keys() == {"version"}
+
+    def is_up(self) -> bool:
+        """Whether hub and pool answer through the proxy."""
+        pages = ("/hub/health", f"{self.pool}/api/health")
+        return all(self.http.get(page).status_code == 200 for page in pages)
 
 
 def wait_until(said: str, answers, limit_s: float) -> None:
@@ -173,42 +240,117 @@ def wait_until(said: str, answers, limit_s: float) -> None:
         time.sleep(0.5)
 
 
-def is_up(student: HeadlessStudent) -> bool:
-    """Whether hub and pool answer through the proxy."""
-    try:
-        pages = ("/hub/health", f"{student.pool}/api/health")
-        return all(student.http.get(page).status_code == 200 for page in pages)
-    except httpx.TransportError:
-        return False
-
-
-def test_a_student_gets_a_slice_over_https(lab: ComposeLab, engine: docker.DockerClient):
-    """Log in, ask for 1g.5gb, get a server with one slice, on a network of its own."""
-    password = dict(line.split() for line in lab.inside("cat", "passwords").splitlines())["student"]
-    folder = engine.api.inspect_volume(f"{PROJECT}_state")["Mountpoint"]
-    subprocess.run(
-        [str(REPOSITORY / "tests/docker/engine"), "simulate", f"{folder}/gpus"], check=True
-    )
+def test_the_page_as_printed(lab: ProductionLab, engine: docker.DockerClient) -> None:
+    """From the empty folder to a student's server, and with her through upgrade and restore."""
+    page = "gpu-host"
+    lab.do(*lab.printed(page, "3. Images and folder", "sh"))
+    env = lab.toml.with_name(".env")
+    env.write_text(lab.replaced(env.read_text()))
+    lab.do(*lab.printed(page, "4. Domain and certificate", "sh"))
+    lab.write_settings(*lab.printed(page, "5. lab.toml", "toml"))
+    (lab.toml.parent / "rosters/vision.csv").write_text("user,role\nada,\n")
+    lab.do(*lab.printed(page, "6. Start", "sh"))
     student = HeadlessStudent(lab.port)
-    try:
-        wait_until("up", lambda: is_up(student), READY_S)
-        student.log_in("ada", password)
-        asked = student.call("POST", "/users/ada/server", json={"shape": "1g.5gb"})
-        assert asked.status_code in (201, 202), asked.text
-        wait_until("spawned", lambda: has_server(student), SPAWN_S)
-    finally:
-        student.http.close()
+    ada = first_server(lab, engine, student)
+    backup, upgrade = lab.printed(page, "7. Back up, upgrade", "sh")
+    upgrades(lab, engine, student, upgrade)
+    renewal(lab, student, *lab.printed(page, "4. Domain and certificate", ""))
+    changed_settings(lab, student, lab.printed(page, "6. Start", "sh")[0].splitlines()[0])
+    assert student.reaches_server()
+    assert engine.containers.get(ada).attrs["State"]["Running"]
+    saved = lab.do(backup).strip()
+    lab.wipe(engine)
+    (restore,) = lab.printed("keep-and-delete-data", "Restore", "sh")
+    lab.do(re.sub(r"backups/\w+", f"backups/{Path(saved).name}", restore))
+    restored(lab, engine, student)
+    student.call("DELETE", "/users/ada/server")
+    wait_until("stopped", lambda: not student.servers(), SPAWN_S)
+    (forget,) = lab.printed(
+        "keep-and-delete-data", "Show a person what is kept, and delete it", "sh"
+    )
+    lab.do(forget)
+    assert json.loads((lab.folder / "ada.json").read_text())["user"] == "ada"
+    assert not engine.volumes.list(filters={"name": "miglab-home-ada"})
+    student.http.close()
+
+
+def first_server(lab: ProductionLab, engine: docker.DockerClient, student: HeadlessStudent) -> str:
+    """Ada, whom the roster puts into the course, gets a slice; her container's id."""
+    assert student.is_up(), "restart returns when the lab answers"
+    folder = engine.api.inspect_volume("miglab-compose-test_state")["Mountpoint"]
+    lab.do(f"tests/docker/engine simulate {folder}/gpus")
+    password = dict(line.split() for line in lab.inside("cat", "passwords").splitlines())["student"]
+    student.log_in("ada", password)
+    student.begin()
     check_server(lab, engine)
     check_that_the_pool_ends_what_runs(lab, engine)
+    [container] = engine.containers.list(filters={"name": "miglab-student-ada"})
+    assert container.exec_run(["sh", "-c", "echo mine > ~/diary"]).exit_code == 0
+    limits = {n: engine.containers.get(n).attrs["HostConfig"]["Memory"] for n in lab.started_at()}
+    assert limits == {"miglab-pool": 2**30, "miglab-hub": 2**31, "miglab-proxy": 0}
+    hidden = engine.containers.get("miglab-proxy").exec_run(["ls", "/etc/miglab/backups"])
+    assert hidden.output == b""
+    return str(container.id)
 
 
-def has_server(student: HeadlessStudent) -> bool:
-    """Whether the hub calls the server ready."""
-    servers = student.call("GET", "/users/ada").json()["servers"]
-    return any(server["ready"] for server in servers.values())
+def upgrades(
+    lab: ProductionLab, engine: docker.DockerClient, student: HeadlessStudent, command: str
+) -> None:
+    """One succeeds with her in place; one fails, and image and data of before are back."""
+    before = engine.images.get("miglab-compose-test-in-use").id
+    lab.recipe()
+    lab.do(command)
+    after = engine.images.get("miglab-compose-test-in-use").id
+    assert after == engine.images.get(lab.image).id != before
+    assert engine.containers.get("miglab-hub").image.id == after
+    assert student.reaches_server()
+    check_server(lab, engine)
+    lab.recipe("RUN rm /opt/lab/jupyterhub_config.py")
+    said = lab.do(command, status=2)
+    assert "miglab-hub does not start" in said
+    assert "runs on the previous image again" in said
+    assert engine.containers.get("miglab-hub").image.id == after
+    assert student.reaches_server()
+    check_server(lab, engine)
 
 
-def check_server(lab: ComposeLab, engine: docker.DockerClient) -> None:
+def renewal(lab: ProductionLab, student: HeadlessStudent, hook: str) -> None:
+    """The printed hook brings a new certificate to the proxy; the pool goes on undisturbed."""
+    before = ssl.get_server_certificate(("127.0.0.1", lab.port))
+    pool = lab.started_at()["miglab-pool"]
+    lab.renew_certificate()
+    lab.do(hook)
+    now = ssl.get_server_certificate(("127.0.0.1", lab.port))
+    assert now != before
+    assert now.strip() in (lab.folder / "live" / DOMAIN / "fullchain.pem").read_text()
+    assert lab.started_at()["miglab-pool"] == pool
+    assert student.reaches_server()
+
+
+def changed_settings(lab: ProductionLab, student: HeadlessStudent, restart: str) -> None:
+    """What is wrong is said before anything is restarted; what is right is taken over."""
+    before, text = lab.started_at(), lab.toml.read_text()
+    lab.toml.write_text(text.replace('"1g.5gb", "cpu"', '"9g.5gb", "cpu"'))
+    assert "9g.5gb" in lab.do(restart, status=2)
+    assert lab.started_at() == before
+    lab.toml.write_text(text.replace("[lab]\n", '[lab]\ntitle = "Changed"\n'))
+    lab.do(restart)
+    assert "Changed" in student.http.get("/hub/home").text
+    assert not lab.started_at().items() & before.items()
+
+
+def restored(lab: ProductionLab, engine: docker.DockerClient, student: HeadlessStudent) -> None:
+    """On empty volumes the session, the settings and the file are there; the slice is free."""
+    assert student.is_up()
+    leases = json.loads(lab.inside("miglab", "pool", "leases", "--json"))
+    assert leases == [], "her server is gone"
+    student.begin()
+    [container] = engine.containers.list(filters={"name": "miglab-student-ada"})
+    assert container.exec_run(["sh", "-c", "cat ~/diary"]).output == b"mine\n"
+    check_server(lab, engine)
+
+
+def check_server(lab: ProductionLab, engine: docker.DockerClient) -> None:
     """The slice in the container is the ledger's, and only the lab is on its network."""
     [container] = engine.containers.list(filters={"name": "miglab-student-ada"})
     snapshot = json.loads(lab.inside("miglab", "pool", "status", "--json"))
@@ -231,7 +373,7 @@ def check_server(lab: ComposeLab, engine: docker.DockerClient) -> None:
         assert (container.exec_run(["python", "-c", words]).exit_code == 0) is is_open, (host, port)
 
 
-def check_that_the_pool_ends_what_runs(lab: ComposeLab, engine: docker.DockerClient) -> None:
+def check_that_the_pool_ends_what_runs(lab: ProductionLab, engine: docker.DockerClient) -> None:
     """Should the engine forget a container, its processes are in reach from within the pool's."""
     other = engine.containers.run("miglab-base", ["sleep", "infinity"], detach=True)
     try:
@@ -245,9 +387,10 @@ def check_that_the_pool_ends_what_runs(lab: ComposeLab, engine: docker.DockerCli
 
 def test_plain_http_off_loopback_is_refused(hub_image: str, tmp_path: Path):
     """Without certificate and without leave, no part starts, and the message says what to set."""
-    lab = ComposeLab(tmp_path, [], tls_certificate='""', tls_key='""')
-    mount = f"{lab.folder / 'lab.toml'}:/etc/miglab/lab.toml:ro"
-    command = ["docker", "run", "--rm", "-v", mount, hub_image, "proxy"]
+    text = (REPOSITORY / "images" / "lab.toml").read_text()
+    text = re.sub("(?m)^(tls_.*?) = .*$", r'\1 = ""', text).replace('class = ""', 'class = "pam"')
+    (tmp_path / "lab.toml").write_text(text)
+    command = ["docker", "run", "--rm", "-v", f"{tmp_path}:/etc/miglab:ro", hub_image, "check"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert "plain HTTP on 0.0.0.0" in done.stderr

@@ -83,6 +83,7 @@ def hub_config(lab: PoolLab, base_image: str) -> Config:
     spawner.cmd = ["python3", "-S", "/student/student.py"]
     spawner.read_only_volumes = {str(STUDENT.parent): "/student"}
     spawner.home_volume = LAB + "-home-{username}"
+    spawner.home_dir = "/home/student"  # the base image does not say where its home is
     spawner.pool_url = URL
     spawner.pool_secret_file = str(lab.secret_file)
     spawner.longest_wait_s = 60
@@ -421,6 +422,18 @@ async def test_one_network_for_each_server(hub, lab, engine):
     with pytest.raises(NotFound):
         network.reload()
     joined.remove(force=True)
+
+
+async def test_without_a_home_no_server_starts(hub, lab: PoolLab, engine):
+    """An image that does not say where its home is: nothing starts, and the slice goes back."""
+    hub.user("ada").spawner.home_dir = ""
+    await hub.begin("ada", shape="1g.5gb")
+    with pytest.raises(SpawnException, match="no-home") as refused:
+        await hub.settled("ada")
+    assert "must set c.MIGDockerSpawner.home_dir" in refused.value.jupyterhub_message
+    with pytest.raises(NotFound):
+        engine.containers.get(f"{LAB}-ada")
+    await lab.until_empty()
 
 
 async def test_files_outlive_the_container(hub, lab, container_of):

@@ -60,6 +60,16 @@ def apply_a_roster(lab: TemporaryLab) -> None:
         student.close()
 
 
+def modes_in(lab: TemporaryLab, student: Student) -> None:
+    """Ledger, hub database and logs are the lab's own; a student's files are as anywhere."""
+    settings = lab.settings
+    for file in (settings.ledger, settings.hub_database, *settings.logs.iterdir()):
+        assert file.stat().st_mode & 0o077 == 0, file
+    student.run_cell("open('mine', 'w').close()")
+    (mine,) = settings.homes.glob("*/mine")
+    assert mine.stat().st_mode & 0o777 == 0o644
+
+
 def test_a_lab_from_ready_to_its_end(log_folder: Path) -> None:
     """A student gets a slice, a killed pool is started again, SIGTERM ends every process."""
     with temporary_lab(docker=False, more=VISION, files={"vision.csv": "user\nbob\n"}) as lab:
@@ -68,6 +78,7 @@ def test_a_lab_from_ready_to_its_end(log_folder: Path) -> None:
         student.sign_in()
         student.ask("1g.5gb")
         student.wait_until_ready()
+        modes_in(lab, student)
         before = lab.leases()["ada"].uuids
         lab.kill("pool")
         assert lab.leases()["ada"].uuids == before

@@ -15,7 +15,8 @@ from jupyterhub.httpclient import JupyterHubHTTPClient
 
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import STEP_S
-from miglab_pool.http.access.auth import HubAccess, HubTokens, SignIn, principal_from, server_of
+from miglab_pool.http.access.auth import SignIn, principal_from, server_of
+from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
@@ -270,7 +271,7 @@ async def test_a_token_on_the_command_line(
     """A person's own hub token says who it is, and its roles, by scope and by group."""
     await log_in(browser, principal.name)
     tokens = HubTokens(access)
-    model = await tokens.owner(await new_token(browser, principal.name))
+    model = await tokens.owner(await new_token(browser, principal.name), "10.0.0.1")
     assert model is not None and tokens.lets_in(model)
     found = principal_from(model, BOOK)
     assert sorted(found.course_names) == sorted(principal.course_names)
@@ -288,7 +289,7 @@ async def test_a_servers_token_is_that_servers(
         path = f"/hub/api/users/alice/servers/{server}" if server else "/hub/api/users/alice/server"
         answer = await browser.post(path, headers={"Authorization": f"token {token}"})
         assert answer.status_code == 202, answer.text
-        model = await tokens.owner(await _appears(folder / f"alice-{server}.token"))
+        model = await tokens.owner(await _appears(folder / f"alice-{server}.token"), "10.0.0.1")
         assert model is not None
         assert server_of(model) == ("alice", server)
         assert not tokens.lets_in(model)
@@ -296,10 +297,10 @@ async def test_a_servers_token_is_that_servers(
 
 async def test_an_unknown_token_and_a_hub_that_is_not_there(access: HubAccess) -> None:
     """Unknown is nobody; silent is an error, never a no."""
-    assert await HubTokens(access).owner("no-such-token") is None
+    assert await HubTokens(access).owner("no-such-token", "10.0.0.1") is None
     nowhere = HubAccess("http://127.0.0.1:1/hub/api", "/hub/", PREFIX, "pool", "t")
     with pytest.raises(Exception, match="does not answer") as raised:
-        await HubTokens(nowhere).owner("any")
+        await HubTokens(nowhere).owner("any", "10.0.0.1")
     assert raised.value.status == 503  # type: ignore[attr-defined]
 
 

@@ -17,7 +17,6 @@ SITE: dict[str, Any] = {
     "run_as": "",
     "python": f"{sys.executable} -S",
     "home": "/",
-    "every_s": 1.0,
     "command_timeout_s": 10.0,
     "offer_s": 60.0,
     "shapes": {
@@ -75,8 +74,9 @@ def empty(cluster: SlurmCluster) -> None:
         cluster.command("scontrol", "update", f"nodename={node}", "state=resume", check=False)
 
     def is_empty() -> bool:
-        cluster.command("scancel", "--user=root", check=False)
-        return not cluster.command("squeue", "-h")
+        left = cluster.command("squeue", "-h", "-o", "%A").split()
+        cluster.command("scancel", *left, check=False)
+        return not left
 
     cluster.until(is_empty, "no job left", 60)
 

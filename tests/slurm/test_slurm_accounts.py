@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.hubs import STUDENT, Hub
@@ -12,9 +13,10 @@ from miglab_api.slurm_site import site_of
 from miglab_api.tickets import TicketRequest, TicketState
 from miglab_bench.harness.slurm_accounts import AccountedCluster, missing
 from miglab_bench.harness.slurm_cluster import SlurmCluster
+from miglab_hub.slurm_service.course_usage import SACCT, usage
 from miglab_hub.slurm_service.records import MOVED_S, JobRecord
-from miglab_hub.slurm_service.reservations import SACCT, usage
 from miglab_spawner.backends.base import RefusedByBackend
+from miglab_spawner.backends.slurm.submissions import Submissions
 from miglab_spawner.refusals import NotStarted
 
 from .conftest import SITE
@@ -59,6 +61,8 @@ def hub_config(hub_config: Config, slurm: SlurmCluster) -> Config:
         **SITE,
         "python": f"{PYTHON} -S",
         "run_as": "runuser -u {username} --",
+        "unix_accounts": {name: name for name in (ADA, BO, NOBODY)},
+        "least_uid": 1,
         "home": str(slurm.folder / "homes"),
         "account": "vision",
         "shapes": SHAPES,
@@ -99,7 +103,9 @@ async def test_a_limit_an_account_and_more_than_one_may_use(hub: Hub, slurm: Slu
             shown := await until_waiting_of(hub, ADA, "second")
         ):
             await fresh(hub.spawner(ADA, "second"))
-    assert "when you stop another server" in shown
+    assert "when another server or job of yours ends" in shown
+    assert "in the queue" not in shown
+    assert not (await hub.spawner(ADA, "second").waiting())["alternatives"]
     await keeps_the_position(hub, "second")
     await hub.stop(ADA)
     await hub.settled(ADA, "second")
@@ -144,16 +150,17 @@ async def test_preemption_is_seen_before_it_ends_a_server(hub: Hub, slurm: Slurm
     await hub.stop(ADA)
 
 
-async def test_usage_is_from_sacct(hub: Hub, slurm: SlurmCluster):
+async def test_usage_is_from_sacct(hub: Hub, slurm: SlurmCluster, tmp_path: Path):
     """Where slurmdbd is, the instructors' page adds up what Slurm itself has counted."""
     hub.user(BO)
     await hub.start(BO, shape="1g.5gb")
-    site, lab = site_of(hub.spawner(BO).slurm), hub.spawner(BO).lab_id
+    site, submissions = site_of(hub.spawner(BO).slurm), hub.spawner(BO).reader.submissions
     await hub.stop(BO)
     async with asyncio.timeout(60):
-        while not (found := await usage(site, lab, []))[0]:
+        while not (found := await usage(site, submissions, []))[0]:
             await asyncio.sleep(0.2)
     (row,), source = found
     assert (row.course, source) == ("everyone", SACCT)
     assert row.servers >= 1
-    assert (await usage(site, "another lab", []))[0] == []
+    another = Submissions(tmp_path / "another.sqlite", submissions.lab)
+    assert (await usage(site, another, []))[0] == []

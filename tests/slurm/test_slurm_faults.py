@@ -1,7 +1,9 @@
 """What goes wrong under a server or a wait, and what neither may lose."""
 
 import asyncio
-import json
+import shutil
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from traitlets.config import Config
 from miglab_bench.harness.slurm_cluster import SlurmCluster
 from miglab_spawner.backends.base import BackendUnreachable
 from miglab_spawner.backends.slurm.records import Tag
+from miglab_spawner.backends.slurm.submissions import Submissions
 from miglab_spawner.refusals import NotStarted
 
 from .test_slurm_spawner import fresh, hold, jobs, until_waiting
@@ -40,6 +43,14 @@ async def test_a_silent_slurm_stops_nobody(hub: Hub, slurm: SlurmCluster, part: 
     if part != "slurmd":
         with pytest.raises(BackendUnreachable):
             await fresh(spawner)
+        async with asyncio.timeout(60):  # until the last picture is too old to be shown
+            while (answer := await hub.ask("bo", "GET", "api/miglab/waiting/bo/")).is_success:
+                pass
+        began_s = time.monotonic()
+        assert "Always free" not in await spawner.render_spawn_page()
+        assert time.monotonic() - began_s < 1  # nobody waits for Slurm to be silent once more
+        assert (answer.status_code, answer.json()["reason"]) == (503, "slurm-unreachable")
+        assert "cluster's scheduler" in answer.json()["message"]
     assert await spawner.poll() is None
     assert (await hub.environment("ada"))["SLURM_JOB_ID"] == str(job)
     slurm.start()
@@ -105,6 +116,29 @@ async def test_a_start_that_is_broken_off_keeps_its_position(hub: Hub, slurm: Sl
     assert (await hub.environment("ada"))["SLURM_JOB_ID"] == str(ticket)
 
 
+async def test_a_start_that_is_stopped_leaves_the_queue(hub: Hub, slurm: SlurmCluster):
+    """Long before the grace of a start that was only broken off."""
+    hold(slurm, 8)
+    hub.user("ada")
+    await hub.begin("ada", shape="1g.5gb")
+    await until_waiting(hub, "ada")
+    await hub.stop("ada")
+    await until(lambda: jobs(slurm, "PENDING") == [], "her job is cancelled", 30)
+
+
+async def test_a_stop_is_one_scancel(
+    hub: Hub, slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The job of a server that was stopped is over already when the slice is given back."""
+    called, scancel = tmp_path / "called", shutil.which("scancel")
+    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho >> {called}\nexec {scancel} "$@"\n')
+    (tmp_path / "scancel").chmod(0o755)
+    await running(hub)
+    monkeypatch.setenv("MIGLAB_SLURM_PATH", str(tmp_path))
+    await hub.stop("ada")
+    assert called.read_text() == "\n"
+
+
 class TestNobodyComes:
     """Jobs of the lab that nobody attends."""
 
@@ -115,26 +149,18 @@ class TestNobodyComes:
         hub_config.MIGSlurmSpawner.slurm = {**site, "attend_grace_s": 3.0, "offer_s": 3.0}
         return hub_config
 
-    async def test_they_are_cancelled(self, hub: Hub, slurm: SlurmCluster):
+    async def test_they_are_cancelled(self, hub: Hub, slurm: SlurmCluster, tmp_path: Path):
         """After the grace, pending or running; a job of another lab, and a server, are left."""
         spawner, job = await running(hub)
         tag = Tag("miglab", "bo", "", "everyone", "1g.5gb", "0")
-        orphan = slurm.submit("sleep 600", f"--comment={tag.as_comment()}")
-        foreign = {**json.loads(tag.as_comment()), "lab": "another"}
-        left = slurm.submit("sleep 600", f"--comment={json.dumps(foreign)}")
+        own, another = spawner.reader.submissions, Submissions(tmp_path / "another", "miglab")
+        orphan, left = (
+            slurm.submit("sleep 600", f"--comment={lab.intend(tag, 'root', time.time())}")
+            for lab in (own, another)
+        )
         await until(lambda: orphan not in jobs(slurm), "the orphan is cancelled")
         await fresh(spawner)
         assert set(jobs(slurm)) == {job, left}
-
-
-async def test_a_forged_comment_is_nobodys_ticket(hub: Hub, slurm: SlurmCluster):
-    """A job of another account that claims to be ada's is not adopted."""
-    tag = Tag("miglab", "ada", "", "everyone", "1g.5gb", "0")
-    forged = slurm.submit("sleep 600", f"--comment={tag.as_comment()}", "--uid=games")
-    _, job = await running(hub)
-    assert job != forged
-    assert forged in jobs(slurm)
-    slurm.command("scancel", str(forged))
 
 
 async def test_only_the_jobs_own_secret_opens_the_door(hub: Hub, slurm: SlurmCluster):
@@ -147,3 +173,13 @@ async def test_only_the_jobs_own_secret_opens_the_door(hub: Hub, slurm: SlurmClu
     path = "api/miglab/slurm/handover"
     assert (await hub.http.post(path, json=report)).status_code == 403
     assert (await hub.http.post(path, json={**report, "exec_prefix": "x"})).status_code == 400
+
+
+async def test_an_operators_scancel_is_said(hub: Hub, slurm: SlurmCluster):
+    """A server that neither its student, staff nor the lab stopped."""
+    spawner, job = await running(hub)
+    slurm.command("scancel", str(job))
+    await until(lambda: job not in jobs(slurm), "the job is over")
+    await fresh(spawner)
+    assert await spawner.poll() == 1
+    assert "by the cluster's operator or by hand" in spawner.news

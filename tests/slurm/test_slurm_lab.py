@@ -42,6 +42,20 @@ def test_a_student_gets_a_slice_of_the_cluster(lab: SlurmLab):
     lab.cluster.until(lambda: not lab.cluster.command("squeue", "-h"), "the job is over", 60)
 
 
+def test_no_new_server_is_told_that_it_holds_nothing(lab: SlurmLab):
+    """The reclaimer looks every few seconds, and has not seen a new job when its server asks."""
+    for name in ("ada", "bo", "cy"):
+        student = Student(lab.lab.settings.public_url, name, lab.lab.password)
+        student.sign_in()
+        student.ask("1g.5gb")
+        student.wait_until_ready()
+        student.page(f"/user/{name}/lab")  # which signs in there
+        while (said := student.lease())["state"] != "held":
+            assert (said["state"], said["ticket"]) == ("unknown", None)
+        student.leave()
+        student.close()
+
+
 @pytest.fixture
 def staff(lab: SlurmLab) -> Iterator[Student]:
     """The instructor's browser, signed in at the service as well."""
@@ -90,6 +104,25 @@ def test_the_buttons_of_the_instructors_page(lab: SlurmLab, staff: Student):
         student.close()
 
 
+def test_an_end_by_slurm_is_no_reclaim(lab: SlurmLab):
+    """A limit that an operator brings forward: the lab stops the server in time, and says why."""
+    ada = Student(lab.lab.settings.public_url, "ada", lab.lab.password)
+    ada.sign_in()
+    ada.ask("1g.5gb")
+    ada.wait_until_ready()
+    (job,) = lab.cluster.command("squeue", "-h", "-o", "%i").split()
+    wait_for(lambda: reclaimer_knows(lab, job), "the reclaimer to see it")
+    lab.cluster.command("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    wait_for(ada.has_no_server, "the server to end")
+    assert ada.news().startswith("Slurm ends this server sooner than planned")
+    ada.close()
+
+
+def reclaimer_knows(lab: SlurmLab, job: str) -> bool:
+    """Whether its log tells of this job."""
+    return f'"lease": {job},' in (lab.lab.settings.state / "logs" / "reclaimer.log").read_text()
+
+
 def test_an_unknown_partition_is_named(lab: SlurmLab, tmp_path: Path):
     """The lab does not start, and says which partitions there are."""
     text = lab.lab.settings.file.read_text().replace('"labcpu"', '"nowhere"')
@@ -103,7 +136,7 @@ def test_an_unknown_partition_is_named(lab: SlurmLab, tmp_path: Path):
     assert "Slurm has no partition nowhere; it has lab, labcpu" in ended.stderr
 
 
-def doctor(lab: SlurmLab, *changes: tuple[str, str]) -> dict[str, str]:
+def doctor(lab: SlurmLab, *changes: tuple[str, str], more: str = "--json") -> dict[str, str]:
     """What `miglab doctor` finds wrong, with a changed lab.toml; finding to what is to be done."""
     text = lab.lab.settings.file.read_text()
     for before, after in changes:
@@ -111,7 +144,8 @@ def doctor(lab: SlurmLab, *changes: tuple[str, str]) -> dict[str, str]:
         text = text.replace(before, after)
     file = lab.lab.settings.folder / "doctor.toml"
     file.write_text(text)
-    command = [sys.executable, "-m", "miglab_hub.cli", "doctor", "--config", str(file), "--json"]
+    command = [sys.executable, "-m", "miglab_hub.cli", "doctor", "--config", str(file)]
+    command += ["--json", more]
     said = subprocess.run(
         command, env=lab.cluster.environment, capture_output=True, text=True, timeout=120
     )
@@ -135,6 +169,33 @@ def test_doctor_reads_the_real_daemons(lab: SlurmLab):
     assert "limits in labcpu: MaxTime is 240 minutes, time_limit_min 600" in wrong
     assert "Requested node configuration" in next(key for key in wrong if "sbatch for 3g" in key)
     assert any("sbatch for 1g.5gb: refused" in key for key in wrong)
+
+
+def test_doctor_names_each_node_that_takes_no_jobs(lab: SlurmLab):
+    """With its state, and what its operator wrote."""
+    node = lab.cluster.nodes[1]
+    lab.cluster.command("scontrol", "update", f"nodename={node}", "state=drain", "reason=fan")
+    try:
+        said = {found: do for found, do in doctor(lab).items() if found.startswith("node")}
+    finally:
+        lab.cluster.command("scontrol", "update", f"nodename={node}", "state=resume")
+    ((found, do),) = said.items()
+    assert found == f"node {node}: drain, idle: fan"
+    assert f"nodename={node} state=resume" in do
+
+
+def test_doctor_asks_the_nodes_what_they_lack(lab: SlurmLab):
+    """By a job of a minute in each partition: nothing, a bare Python, and none."""
+    assert not [found for found in doctor(lab, more="--slurm") if found.startswith("nodes")]
+    python = f'python = "{sys.executable}"'
+    said = doctor(lab, (python, 'python = "/usr/bin/python3 -S"'), more="--slurm")
+    for partition in ("lab", "labcpu"):
+        (found,) = (one for one in said if one.startswith(f"nodes of {partition}: lack"))
+        assert all(what in found for what in ("JupyterHub", "JupyterLab", "miglab-jupyterlab"))
+        assert "a way to" not in found and "“Nodes”" in said[found]
+    said = doctor(lab, (python, 'python = "/nowhere/python3"'), more="--slurm")
+    assert "nodes of lab: cannot run /nowhere/python3" in said
+    lab.cluster.until(lambda: not lab.cluster.command("squeue", "-h"), "no job is left", 60)
 
 
 def test_doctor_says_that_slurm_is_silent(lab: SlurmLab):

@@ -1,7 +1,10 @@
 """Positions against Slurm's own order, and what those who wait cost; jobs are submitted here."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
+from pwd import getpwnam
 
 import pytest
 
@@ -11,6 +14,7 @@ from miglab_bench.harness.slurm_cluster import SlurmCluster
 from miglab_spawner.backends.slurm.backend import SlurmBackend
 from miglab_spawner.backends.slurm.reader import SlurmReader
 from miglab_spawner.backends.slurm.records import Tag
+from miglab_spawner.backends.slurm.submissions import Submissions
 from miglab_spawner.backends.slurm.views import ticket_of
 
 from .conftest import SITE
@@ -22,17 +26,19 @@ MANY = 200
 
 
 @pytest.fixture
-async def reader(slurm: SlurmCluster) -> AsyncIterator[SlurmReader]:
+async def reader(slurm: SlurmCluster, tmp_path: Path) -> AsyncIterator[SlurmReader]:
     """One reader for all who wait."""
-    reader = SlurmReader(LAB, site_of({**SITE, "attend_grace_s": 600}))
+    submissions = Submissions(tmp_path / "jobs.sqlite", LAB)
+    reader = SlurmReader(submissions, site_of({**SITE, "attend_grace_s": 600}))
     yield reader
     await reader.close()
 
 
-def wait_for_slice(slurm: SlurmCluster, name: str) -> int:
+def wait_for_slice(reader: SlurmReader, slurm: SlurmCluster, name: str) -> int:
     """A student's job, submitted as the spawner would."""
     tag = Tag(LAB, name, "", "everyone", SHAPE, name)
-    return slurm.submit("sleep 600", "--gres=gpu:1g.5gb:1", f"--comment={tag.as_comment()}")
+    comment = reader.submissions.intend(tag, "root", time.time())
+    return slurm.submit("sleep 600", "--gres=gpu:1g.5gb:1", f"--comment={comment}")
 
 
 async def tickets(reader: SlurmReader) -> dict[int, TicketView]:
@@ -56,7 +62,7 @@ async def expect_positions(reader: SlurmReader, waiting: list[int]) -> None:
 async def test_positions_are_the_order_of_starts(reader: SlurmReader, slurm: SlurmCluster):
     """Also while a node is drained, reserved, or has a job on its way out; then they are served."""
     held = hold(slurm, 8)
-    waiting = [wait_for_slice(slurm, f"s{number}") for number in range(4)]
+    waiting = [wait_for_slice(reader, slurm, f"s{number}") for number in range(4)]
     await expect_positions(reader, waiting)
     open_node, other = slurm.nodes
     slurm.command("scontrol", "update", f"nodename={other}", "state=drain", "reason=test")
@@ -88,8 +94,8 @@ async def test_two_hundred_who_wait_cost_as_much_as_one(reader: SlurmReader, slu
     """Each attends a job of its own; Slurm is asked every `every_s`, whatever their number."""
     hold(slurm, 8)
     loop = asyncio.get_running_loop()
-    waiting = [wait_for_slice(slurm, f"s{number}") for number in range(MANY)]
-    backend = SlurmBackend(reader, "root", lambda _tag, _shape: "", "/", "")
+    waiting = [wait_for_slice(reader, slurm, f"s{number}") for number in range(MANY)]
+    backend = SlurmBackend(reader, lambda: getpwnam("root"), lambda *_: "", lambda _: "/", "")
     await reader.picture(newer_than=loop.time())
     before, began_s = reader.readings, loop.time()
     shown = await asyncio.gather(*(backend.attend(job, 3.0) for job in waiting))

@@ -56,11 +56,14 @@ async def test_who_waits_sees_position_and_estimate_and_is_served(hub: Hub, slur
         first = await until_waiting(hub, name)
     assert "You are 2nd of 2 in the queue for 1g.5gb." in first["message"]
     assert "Estimated wait: at most" in first["message"]
+    saved = hub.spawner("bo").orm_spawner.state["miglab"]  # what a hub says that died meanwhile
+    assert "position is kept" in saved["news"]
     slurm.command("scancel", str(held[0]))
     await hub.settled("ada")
     assert (await hub.environment("ada"))["MIGLAB_SHAPE"] == "1g.5gb"
     slurm.command("scancel", str(held[1]))
     await hub.settled("bo")
+    assert hub.spawner("bo").news == ""
 
 
 @pytest.mark.long
@@ -123,21 +126,21 @@ async def test_the_spawn_page_counts_what_is_free(hub: Hub, slurm: SlurmCluster)
     hub.user("ada")
     spawner = hub.spawner("ada")
     page = await spawner.render_spawn_page()
-    assert "8 of 8 free now" in page
-    assert "2 of 2 free now" in page
+    assert "8 of 8 free (" in page
+    assert "2 of 2 free (" in page
     assert "Not available: No node of this site has such a slice." in page
     assert "Not available: The partition is closed now." in page
     hold(slurm, 1)
     drained, other = slurm.nodes[1], slurm.nodes[0]
     slurm.command("scontrol", "update", f"nodename={drained}", "state=drain", "reason=a|b")
-    await page_says(spawner, "3 of 8 free now")
+    await page_says(spawner, "3 of 8 free (")
     slurm.command("scontrol", "update", f"nodename={drained}", "state=resume")
     slurm.command(
         "scontrol", "create", "reservation", "reservationname=exam", "starttime=now",
         "duration=10", f"nodes={drained}", "users=root", "flags=ignore_jobs",
     )  # fmt: skip
     try:
-        await page_says(spawner, "3 of 8 free now")
+        await page_says(spawner, "3 of 8 free (")
     finally:
         slurm.command("scontrol", "delete", "reservationname=exam")
     ending = slurm.submit("sleep 600", f"--nodelist={other}", "--gres=gpu:3g.20gb:1")
@@ -145,7 +148,37 @@ async def test_the_spawn_page_counts_what_is_free(hub: Hub, slurm: SlurmCluster)
     with slurm.stopped(other):  # it stays on its way out for as long as the page takes
         slurm.command("scancel", str(ending))
         slurm.until(lambda: ending in jobs(slurm, "COMPLETING"), "it is completing")
-        await page_says(spawner, "4 of 8 free now")
+        await page_says(spawner, "4 of 8 free (")
+
+
+@pytest.mark.long
+async def test_nodes_that_are_down_and_reservations_to_come_are_said(hub: Hub, slurm: SlurmCluster):
+    """On the spawn page, for servers without a GPU too; who waits reads when Slurm plans it."""
+    hub.user("ada")
+    spawner, nodes = hub.spawner("ada"), ",".join(slurm.nodes)
+    slurm.command("scontrol", "update", f"nodename={nodes}", "state=down", "reason=test")
+    await page_says(spawner, "0 of 8 free (1g.5gb). Its nodes are down or being serviced.")
+    assert "Always free" not in await spawner.render_spawn_page()
+    slurm.command("scontrol", "update", f"nodename={nodes}", "state=resume")
+    await page_says(spawner, "Always free")
+    slurm.command(
+        "scontrol", "create", "reservation", "reservationname=exam", "starttime=now+600",
+        "duration=60", f"nodes={nodes}", "users=root", "flags=ignore_jobs",
+    )  # fmt: skip
+    try:
+        await page_says(spawner, "0 of 8 free (1g.5gb). Others have reserved its nodes")
+        await hub.begin("ada", shape="1g.5gb")
+        async with asyncio.timeout(STEP_S):
+            while (
+                "Slurm plans its start in 1 hour"
+                not in (shown := await until_waiting(hub, "ada"))["message"]
+            ):
+                await fresh(spawner)
+        assert "Others have reserved the nodes" in shown["message"]
+        assert shown["alternatives"] == []
+    finally:
+        slurm.command("scontrol", "delete", "reservationname=exam")
+    await hub.settled("ada")
 
 
 async def page_says(spawner: Any, words: str) -> None:

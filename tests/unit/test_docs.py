@@ -99,6 +99,8 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def wrong(words: list[str]) -> Iterator[str]:
     """What of a command line does not exist; a word that stands for another ends the search."""
+    if words[0] == "install":  # the launcher's own
+        return
     command: Any = typer.main.get_command(root.app)
     for word in words:
         if PLACEHOLDER.match(word) or word == "--":

@@ -106,7 +106,7 @@ def test_a_command_loads_its_own(lab: Path, name: str) -> None:
 
 
 def test_the_launcher_starts_others_and_is_none_of_them(lab: Path) -> None:
-    """It looks at GPUs, ledger, authenticator and Docker; here it ends at the lock of another."""
+    """It looks at GPUs, ledger and Docker; here it ends at the lock of another."""
     with PoolLock(load(lab, {}).pool_lock):
         done = subprocess.run(
             [sys.executable, "-m", "miglab_hub.cli", "up"],
@@ -114,7 +114,7 @@ def test_the_launcher_starts_others_and_is_none_of_them(lab: Path) -> None:
         )  # fmt: skip
     assert done.returncode == 2 and "already holds" in done.stderr
     never = {"jupyterhub.app", "miglab_spawner.mixin", "miglab_spawner.docker", "dockerspawner"}
-    wanted = {"miglab_hub.launch", "miglab_pool.gpu", "miglab_pool.ledger", "jupyterhub.auth"}
+    wanted = {"miglab_hub.launch", "miglab_pool.gpu", "miglab_pool.ledger"}
     check(modules(done.stderr), wanted, never | POOL_ROOMS | WEB)
 
 

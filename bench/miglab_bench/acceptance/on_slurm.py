@@ -101,12 +101,15 @@ def staff_see_the_cluster(run: SlurmRun) -> str:
     words = ("create", "reservation", "reservationname=exam", "starttime=now+2hours", "duration=60")
     node = run.on.cluster.nodes[0]
     run.on.cluster.command("scontrol", *words, f"nodes={node}", "users=root")
-    page = staff.page(CLUSTER_PAGE)
+    expected = [*names, node, "scontrol delete reservationname=exam"]
+
+    def is_shown() -> bool:
+        page = staff.page(CLUSTER_PAGE)
+        return all(text in page for text in expected)
+
+    wait_for(is_shown, f"the instructor's page to show {expected}", 30)
     staff.close()
     run.on.cluster.command("scontrol", "delete", "reservationname=exam")
-    expected = [*names, node, "scontrol delete reservationname=exam"]
-    missing = [text for text in expected if text not in page]
-    expect(not missing, f"the instructor's page lacks {missing}")
     own = run.students[0].page(CLUSTER_PAGE)
     seen = [name for name in names[1:] if name in own]
     expect(node in own and not seen, f"a student's page shows {seen}")

@@ -31,7 +31,7 @@ def configure_harness(c: Any) -> None:
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
         own = {"MIGLAB_FAULTS_HUB": version("jupyterhub"), "MIGLAB_FAULTS_LAB": settings.lab_id}
         spawner.environment = {**spawner.environment, **own}
-    c.MIGDockerSpawner.environment["HOME"] = c.MIGDockerSpawner.home_dir
+    c.MIGDockerSpawner.environment["HOME"] = "/home/student"  # the base image has none
 
 
 if "get_config" in globals():  # JupyterHub reads this file

@@ -23,7 +23,6 @@ python = "{python}"
 prologue = "export PATH={bin}:$PATH"
 home = "{folder}/homes/{{username}}"
 notebooks = "{notebooks}"
-every_s = 1.0
 {more}
 
 [slurm.shapes."1g.5gb"]

@@ -17,13 +17,14 @@ from typing import Annotated
 
 import typer
 
-from miglab_api.slurm_site import SlurmSite, site_of
+from miglab_api.slurm_site import site_of
 from miglab_bench.harness.slurm_cluster import SlurmCluster, missing
 from miglab_bench.measures.slurm_commands import commands_find
 from miglab_spawner.backends.slurm.estimate import LATE_S
 from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.reader import SlurmReader
 from miglab_spawner.backends.slurm.records import Tag
+from miglab_spawner.backends.slurm.submissions import Submissions
 from miglab_spawner.backends.slurm.views import ticket_of
 
 LAB, SHAPE, GRES = "bench", "1g.5gb", {"1g.5gb": 4}
@@ -146,11 +147,12 @@ async def _run(cluster: SlurmCluster, students: int, seed: int) -> QueueRun:
             "partition": "lab",
             "run_as": "",
             "every_s": 1.0,
+            "attend_grace_s": 3600.0,
             "shapes": {SHAPE: {"gres": "gpu:1g.5gb:1", "time_limit_min": 1}},
         }
     )
-    run, reader = QueueRun(), SlurmReader(LAB, site, sweeps=False)
-    coming = asyncio.create_task(_come(cluster, site, students, seed))
+    run, reader = QueueRun(), SlurmReader(Submissions(cluster.folder / "jobs.sqlite", LAB), site)
+    coming = asyncio.create_task(_come(cluster, reader, students, seed))
     began = time.monotonic()
     picture = await reader.picture()
     while not coming.done() or len(run.over) < students:
@@ -162,19 +164,19 @@ async def _run(cluster: SlurmCluster, students: int, seed: int) -> QueueRun:
     return run
 
 
-async def _come(cluster: SlurmCluster, site: SlurmSite, students: int, seed: int) -> None:
+async def _come(cluster: SlurmCluster, reader: SlurmReader, students: int, seed: int) -> None:
     """A class at once, then one by one, as many as the slices can just serve."""
     rng = random.Random(seed)  # noqa: S311 -- no secret
     stays = [min(LONGEST_S, STAY_S * rng.lognormvariate(0, SPREAD)) for _ in range(students)]
     gap_s = sum(stays) / students / SLICES / LOAD
-    shape = site.shapes[SHAPE]
+    shape = reader.site.shapes[SHAPE]
     for number, stay_s in enumerate(stays):
         if number >= CLASS:
             await asyncio.sleep(rng.expovariate(1 / gap_s))
         tag = Tag(LAB, f"student-{number}", "", "everyone", SHAPE, str(number))
         await asyncio.to_thread(
             cluster.submit, f"exec sleep {stay_s:.1f}", f"--gres={shape.gres}", "--time=1",
-            f"--comment={tag.as_comment()}",
+            f"--comment={reader.submissions.intend(tag, 'root', time.time())}",
         )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from miglab_spawner.backends.pool import PoolClient
 
 BESIDE = "beside"
 SAME = ("image", "network_name", "use_internal_ip", "prefix", "client_kwargs", "default_url")
+HOME = "/home/jovyan"  # of the student image
 LOOK_S = 0.05
 
 
@@ -155,7 +156,7 @@ def plain_traits(config: Config, uuids: tuple[str, ...]) -> dict[str, Any]:
     return {
         **{name: ours[name] for name in SAME},
         "remove": True,
-        "volumes": {ours.home_volume: ours.home_dir},
+        "volumes": {ours.home_volume: HOME},
         "http_timeout": ours.http_timeout,
         "start_timeout": ours.http_timeout,
         "extra_host_config": {"device_requests": [request]},

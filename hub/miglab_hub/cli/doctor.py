@@ -1,7 +1,7 @@
 """`miglab doctor`: what is wrong with this lab, and what to do about each finding.
 
-Reads only; with `--egress` it also runs a container for a moment.  Exit status 0: nothing found;
-1: something found; 2: it could not look (no lab.toml).
+Reads only; with `--egress` it also runs a container for a moment, with `--slurm` short jobs.  Exit
+status 0: nothing found; 1: something found; 2: it could not look (no lab.toml).
 """
 
 import json
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from miglab_hub.doctor import examine
 from miglab_hub.settings.lab_toml import ENV_CONFIG, load
+from miglab_hub.sign_in import check_identity
 from miglab_pool.views.health_findings import HealthFinding
 
 FOUND = 1
@@ -33,6 +34,13 @@ def doctor(
             "--egress", help="Also test, from a container, what students can reach of the host."
         ),
     ] = False,
+    slurm: Annotated[
+        bool,
+        typer.Option(
+            "--slurm",
+            help="Also submit a job of a minute to each partition, to see what its nodes lack.",
+        ),
+    ] = False,
 ) -> None:
     """Check settings, files, disk, driver, MIG mode, toolkit, Docker and the running pool.
 
@@ -42,11 +50,12 @@ def doctor(
     Exit status 0: no problems; 1: problems were found; 2: the check could not run.
     """
     settings = load(config)
+    check_identity(settings)
     findings = examine(settings)
     if settings.is_on_slurm:
         from miglab_hub.slurm_examination import examine_slurm
 
-        findings += examine_slurm(settings)
+        findings += examine_slurm(settings, has_jobs=slurm)
     if egress:
         from miglab_hub.egress import examine_egress
 

@@ -22,6 +22,7 @@ ADDED = "miglab.commands"
 COMMANDS = {
     "up": "miglab_hub.cli.up",
     "pool": "miglab_hub.cli.pool.commands",
+    "production": "miglab_hub.cli.production",
     "sim": "miglab_hub.cli.sim",
     "doctor": "miglab_hub.cli.doctor",
     "roster": "miglab_hub.cli.roster",

@@ -132,7 +132,7 @@ def reserve(settings: Settings) -> None:
     with pool_api.connect(settings.file, None, None) as pool:
         if not pool.call("GET", "/reservations"):
             _try(pool, "POST", "/reservations", body)
-            text = f"The practical begins at {starts:%H:%M}. Hand in by the end of the week."
+            text = f"The practical begins at {starts:%H:%M %Z}. Hand in by the end of the week."
             _try(pool, "POST", "/messages", {"to_course": course, "text": text})
 
 

@@ -9,10 +9,6 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-from jupyterhub.auth import Authenticator
-from jupyterhub.traitlets import EntryPointType
-from traitlets import HasTraits, TraitError
-
 from miglab_hub import lab_secrets
 from miglab_hub.errors import StartError
 from miglab_hub.launch.docker_ready import students_bridge
@@ -20,7 +16,7 @@ from miglab_hub.launch.own_notebooks import make_notebooks
 from miglab_hub.launch.slurm_ready import check_slurm
 from miglab_hub.service.gpus import geometries
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_PORT, Settings, SettingsError, load
-from miglab_hub.settings.tables import SHARED_PASSWORD
+from miglab_hub.sign_in import check_identity, check_installed
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.shapes import ShapeError, resolve
 from miglab_pool.ledger.file import LedgerError, inspect
@@ -44,13 +40,14 @@ def prepare(file: Path, port: int | None = None) -> Settings:
     given = os.environ if port is None else {**os.environ, ENV_PORT: str(port)}
     try:
         settings = load(file, given, running=False)
+        check_identity(settings)
     except SettingsError as error:
         raise StartError(str(error)) from error
     check_ports(settings)
     check_state(settings)
     check_alone(settings)
     check_ledger(settings)
-    check_authenticator(settings)
+    check_installed(settings)
     if settings.is_on_slurm:
         check_slurm(settings)
     else:
@@ -138,30 +135,6 @@ def check_ledger(settings: Settings) -> None:
         inspect(settings.ledger)
     except (LedgerError, OSError) as error:
         raise StartError(str(error)) from error
-
-
-class _Authenticator(HasTraits):  # type: ignore[misc]  # traitlets is untyped
-    """Finds an authenticator as JupyterHub does: by entry point, or by its import path."""
-
-    class_ = EntryPointType(klass=Authenticator, entry_point_group="jupyterhub.authenticators")
-
-
-def check_authenticator(settings: Settings) -> None:
-    """Check that the authenticator is installed; JupyterHub would say so in a long traceback.
-
-    Raises:
-        StartError: it is not, or is no authenticator.
-    """
-    wanted = settings.authentication.class_
-    if wanted == SHARED_PASSWORD:
-        return
-    try:
-        _Authenticator(class_=wanted)
-    except (TraitError, ImportError, AttributeError) as error:
-        raise StartError(
-            f"{settings.file}: authentication.class: the authenticator {wanted!r} cannot be "
-            f"imported ({error}): install its package in the lab's environment, or correct the name"
-        ) from error
 
 
 def check_shapes(settings: Settings, geometries: Iterable[Geometry] | None) -> None:

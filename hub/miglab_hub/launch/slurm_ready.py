@@ -8,14 +8,15 @@ import sys
 
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
-from miglab_hub.slurm_examination import SlurmSilent, answer
+from miglab_hub.slurm_examination import SlurmSilent, answer, picture_of
 from miglab_spawner.backends.slurm.commands import clean_environment
+from miglab_spawner.backends.slurm.submissions import told_of
 
-COMMANDS = ("sbatch", "scancel", "sinfo", "squeue")
+COMMANDS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue")
 
 
 def check_slurm(settings: Settings) -> None:
-    """Check commands and partitions.
+    """Check commands and partitions, and tell of another lab that has this one's name.
 
     Raises:
         StartError: a command is missing, or Slurm has no such partition.
@@ -26,6 +27,16 @@ def check_slurm(settings: Settings) -> None:
             f'{settings.file}: students.spawner is "slurm", but this machine has no '
             f"{', '.join(missing)}: run the hub on a machine from which jobs can be submitted "
             "(Debian: apt-get install slurm-client), with the cluster's slurm.conf and munge key"
+        )
+    if (first := settings.slurm.run_as.split()[:1]) and shutil.which(first[0], path=path) is None:
+        raise StartError(
+            f"{settings.file}: slurm.run_as: this machine has no {first[0]}: install it, or write "
+            "what the hub is to run sbatch and scancel with"
+        )
+    if settings.slurm.run_as and not (settings.slurm.unix_group or settings.slurm.unix_accounts):
+        raise StartError(
+            f"{settings.file}: slurm.run_as: nobody may run a server as a Unix account yet: name "
+            "their group in slurm.unix_group, or list them in slurm.unix_accounts"
         )
     wanted = settings.slurm_site.partitions
     try:
@@ -39,3 +50,9 @@ def check_slurm(settings: Settings) -> None:
             f"{settings.file}: slurm.partition: Slurm has no partition {', '.join(unknown)}; "
             f"it has {', '.join(sorted(known))}"
         )
+    try:
+        told = told_of(settings.lab_id, picture_of(settings).jobs.values())
+    except SlurmSilent as silent:
+        told = f"Slurm does not say whose jobs there are ({silent})"
+    if told:
+        print(f"lab: {told}", file=sys.stderr)

@@ -24,11 +24,13 @@ from miglab_hub.launch.process_group import Sibling, Siblings
 from miglab_hub.settings.domains import host_of
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD, is_loopback
+from miglab_hub.sign_in import open_to_all
 from miglab_pool.state.lock import AlreadyRunning, LabLock
 
 READY_TIMEOUT_S = 120.0
 TICK_S = 0.5
 BAD_SETTINGS = 2
+PRIVATE = 0o077  # the umask of the lab's processes: ledger, hub database and logs are its own
 ONE_ORIGIN = (
     "lab.subdomain_host is not set: a page that a student publishes can act with the rights of an "
     "instructor or admin who opens it"
@@ -72,6 +74,7 @@ def up(config: Path, port: int | None = None, *, demo: bool = False) -> int:
     os.environ[ENV_PORT] = str(settings.lab.port)
     os.environ[ENV_BRIDGE] = settings.bridge
     stop = Stop()
+    os.umask(PRIVATE)
     siblings = Siblings(
         _demo_siblings(settings) if demo else siblings_of(settings), settings.logs, say
     )
@@ -211,6 +214,8 @@ def _say_ready(settings: Settings) -> None:
         say("students' servers are local processes without isolation: for trials only")
     if not settings.lab.subdomain_host:
         say(ONE_ORIGIN)
+    if said := open_to_all(settings):
+        say(said)
     if not is_loopback(settings.lab.host) and not settings.lab.tls_key:
         say("plain HTTP is safe only behind a front end that ends TLS")
     print(line, flush=True)

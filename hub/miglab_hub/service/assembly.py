@@ -12,15 +12,15 @@ from fastapi import FastAPI
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_hub import lab_secrets
 from miglab_hub.backup import make_backup, name_of_backup
-from miglab_hub.doctor import examine_host
+from miglab_hub.doctor import examine_host, of_lab_toml
 from miglab_hub.service.gpus import make_simulated
 from miglab_hub.service.hub_side import access_of, hub_client, private
 from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.open import open_watched
 from miglab_pool.gpu.watched import WatchedDriver
-from miglab_pool.http.access.auth import HubAccess, SignIn
-from miglab_pool.http.access.token_guesses import ServerTokens
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, HubAccess, HubTokens
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
@@ -104,6 +104,7 @@ def _end_servers(ender: ServerEnder, metrics: Metrics) -> Callable[[PoolRunner],
 
 
 def _management(settings: Settings, runner: PoolRunner, access: HubAccess) -> FastAPI:
+    lab_toml = settings.file.read_bytes()
     return management_app(
         runner,
         SignIn(access, private(settings.pool_secret), settings.role_book()),
@@ -111,12 +112,12 @@ def _management(settings: Settings, runner: PoolRunner, access: HubAccess) -> Fa
         notices=settings.notices,
         title=settings.lab.title,
         timezone=settings.reclaim.timezone,
-        look=lambda: examine_host(settings),
+        look=lambda: [of_lab_toml(settings.file, lab_toml), *examine_host(settings)],
     )
 
 
 def _student(settings: Settings, runner: PoolRunner, board: SignalBoard) -> FastAPI:
-    tokens = ServerTokens(access_of(settings, STUDENT_CACHE_S))
+    tokens = HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN)
     return student_app(runner, tokens, board, default_course=settings.students.default_course)
 
 

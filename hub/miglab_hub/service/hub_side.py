@@ -6,7 +6,7 @@ import httpx
 
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import SERVICE_NAME, Settings
-from miglab_pool.http.access.auth import HubAccess
+from miglab_pool.http.access.hub_tokens import HubAccess
 
 HUB_TIMEOUT_S = 30.0
 

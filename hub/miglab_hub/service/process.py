@@ -5,13 +5,17 @@ import asyncio
 import logging
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
+from starlette.requests import HTTPConnection
 
 from miglab_hub.settings.lab_toml import Settings, SettingsError, load
+from miglab_pool.http.access.auth import bearer
+from miglab_pool.http.access.hub_tokens import HubTokens
 from miglab_pool.http.connection_limits import (
     management_limits,
     raise_descriptor_limit,
@@ -20,9 +24,29 @@ from miglab_pool.http.connection_limits import (
 from miglab_pool.http.listeners import PortInUseError, bind, listener, serve
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
 
+OFTEN = ("uvicorn.error", "tornado.application", "miglab_pool.http.access.hub_tokens")
 EXPECTED = (SettingsError, AlreadyRunning, PortInUseError, OSError)
 MANAGEMENT_KEY = "addresses.pool_bind or lab.port"
 STUDENT_KEY = "addresses.student_bind or lab.port"
+
+
+class OnceAMinute(logging.Filter):
+    """Passes a warning that strangers can cause once a minute, by its words before their values."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._next_at: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is written."""
+        if record.levelno > logging.ERROR or record.exc_info:
+            return True
+        is_due = self._next_at.get(str(record.msg), 0.0) <= self._now()
+        if is_due:
+            self._next_at = {text: at for text, at in self._next_at.items() if at > self._now()}
+            self._next_at[str(record.msg)] = self._now() + 60.0
+        return is_due
 
 
 def foreground(
@@ -49,6 +73,8 @@ def foreground(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    for name in OFTEN:
+        logging.getLogger(name).addFilter(OnceAMinute())
     try:
         run(load(options.config))
     except errors as error:
@@ -81,8 +107,13 @@ async def serve_apps(
 ) -> None:
     """Serve both, each within its limits, until ``stop`` is set."""
     descriptors = raise_descriptor_limit()
+    tokens: HubTokens = student.state.tokens
+
+    def known_server(request: HTTPConnection) -> str | None:
+        return tokens.known(bearer(request))
+
     listeners = (
-        listener(management, management_limits(descriptors)),
-        listener(student, students_limits(descriptors)),
+        listener(management, management_limits(descriptors, management.state.sign_in.known)),
+        listener(student, students_limits(descriptors, known_server)),
     )
     await serve(list(zip(listeners, sockets, strict=True)), stop)

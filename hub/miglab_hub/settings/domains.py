@@ -47,14 +47,10 @@ def check_exposure(
     Raises:
         ValueError: it does not, and nobody has accepted what follows from that.
     """
-    if _is_this_machines(lab):
+    if is_this_machines(lab):
         return
     if authentication.class_ == SHARED_PASSWORD and not authentication.anyone_can_be_any_student:
-        raise ValueError(
-            "other machines reach this lab, and with authentication.class "
-            f'"{SHARED_PASSWORD}" every student can sign in as any other: choose another '
-            "authenticator, or set authentication.anyone_can_be_any_student = true"
-        )
+        raise ValueError(who_is_who(SHARED_PASSWORD))
     if students.spawner == "local" and not students.students_can_read_secrets:
         raise ValueError(
             'other machines reach this lab, and with students.spawner = "local" every student can '
@@ -69,7 +65,16 @@ def check_exposure(
         )
 
 
-def _is_this_machines(lab: Lab) -> bool:
+def who_is_who(class_: str) -> str:
+    """Why an authenticator that does not check who signs in is for this machine alone."""
+    return (
+        f'other machines reach this lab, and with authentication.class "{class_}" every student '
+        "can sign in as any other: choose another authenticator, or set "
+        "authentication.anyone_can_be_any_student = true"
+    )
+
+
+def is_this_machines(lab: Lab) -> bool:
     """Whether only this machine reaches the lab; a public domain means a front end before it."""
     name = urlsplit(lab.subdomain_host).hostname or "localhost"
     return is_loopback(lab.host) and f".{name}".endswith(OWN_NAMES)

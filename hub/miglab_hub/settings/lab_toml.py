@@ -1,7 +1,7 @@
 """What lab.toml says: reading it, what follows from it, and what is wrong with it.
 
 Decides only whether a file makes sense; starts nothing, opens no GPU.  `load` is the one entry; the
-tables themselves are in `settings_tables`.
+tables themselves are in `tables`.
 """
 
 import os
@@ -17,6 +17,7 @@ from miglab_hub.settings.domains import check_exposure, check_origins, service_o
 from miglab_hub.settings.on_slurm import check_slurms_own, site_of_lab
 from miglab_hub.settings.rosters import RosterError, read_roster
 from miglab_hub.settings.tables import (
+    OWN_STAFF,
     SHARED_PASSWORD,
     Addresses,
     Authentication,
@@ -128,6 +129,11 @@ class Settings(PoolSettings):
     def slurm_usage(self) -> Path:
         """The stays on Slurm that are over, a line each."""
         return self.state / "slurm-usage.jsonl"
+
+    @property
+    def slurm_jobs(self) -> Path:
+        """The lab's identity on Slurm, its key, and the jobs that it submitted."""
+        return self.state / "slurm-jobs.sqlite"
 
     @property
     def ledger_archive(self) -> Path:
@@ -402,7 +408,30 @@ def _build(table: dict[str, Any], file: Path, bridge: str) -> Settings:
         name: _enrolled(course, settings.folder) if course.roster else course
         for name, course in settings.courses.items()
     }
+    if settings.authentication.class_ != SHARED_PASSWORD:
+        _refuse_own_staff(file, settings.authentication, courses)
     return settings.model_copy(update={"courses": courses})
+
+
+def _refuse_own_staff(
+    file: Path, authentication: Authentication, courses: Mapping[str, Course]
+) -> None:
+    """Staff are called as an outside authenticator calls them, not like the lab's own accounts."""
+    staff = {
+        "authentication.admins": authentication.admins,
+        "authentication.instructors": authentication.instructors,
+    }
+    for name, course in courses.items():
+        staff[f"courses.{name}.instructors"] = course.instructors
+        staff[f"courses.{name}.assistants"] = course.assistants
+    for key, names in staff.items():
+        for name in names:
+            if name.lower() in OWN_STAFF:
+                raise SettingsError(
+                    f'{file}: {key}: with class "{authentication.class_}" whoever has registered '
+                    f'the name "{name}" would be staff of this lab: write the names that your own '
+                    f'staff have after sign-in, such as "ada@example.edu", or none; a roster counts'
+                )
 
 
 def _enrolled(course: Course, folder: Path) -> Course:

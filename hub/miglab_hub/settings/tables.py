@@ -4,6 +4,7 @@ What a key means is written once, in its ``description``: docs/reference/setting
 """
 
 import ipaddress
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -12,6 +13,8 @@ from miglab_pool.settings import Name, Seconds, Section, ShapeText
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 PublicPort = Annotated[int, Field(ge=1, le=65531)]  # four more follow it
+GIT_LINK = re.compile(r"(https://[a-z0-9.-]+(:[0-9]{1,5})?|file://)(/[\w.~+-]+)+/?", re.ASCII)
+OWN_STAFF = ("admin", "instructor")  # the accounts of `./lab up`
 SHARED_PASSWORD = "shared-password"  # noqa: S105 -- the name of an authenticator
 
 
@@ -157,7 +160,10 @@ class Students(Section):
         "other students' files.",
     )
     image: str = Field(
-        "miglab-student", description="Image of the containers; `images/build` builds it."
+        "miglab-student",
+        description="Image of the containers; `images/build` builds it. An image of your own says "
+        "where its home directory is, by `HOME` or by a working directory below `/home`: only the "
+        "home outlives a container.",
     )
     docker_url: str = Field(
         "unix:///var/run/docker.sock",
@@ -179,13 +185,21 @@ class Students(Section):
         0,
         ge=0,
         description="How large a student's home may be, in GiB; 0 for no limit. A student with a "
-        "larger home is given no slice, and is told what to delete; a server without a GPU still "
-        "starts. Measuring a home volume before each wait for a slice takes about a second.",
+        "larger home, or with more than 65,536 files for each GiB, is given no slice, and is told "
+        "what to delete; a server without a GPU still starts. Measuring a home volume before each "
+        "wait for a slice takes a few seconds.",
     )
     notebooks: str = Field(
         "",
         description="Folder of notebooks that are copied to students with local servers; "
         "containers have the image's. If it is empty, the lab's own notebooks are used.",
+    )
+    git_links: tuple[str, ...] = Field(
+        (),
+        strict=False,
+        description="Repositories whose files a [link](../howto/git-links.md) may bring into a "
+        "student's home: where they lie, such as `https://github.com/example/`, or one of them. "
+        "If it is empty, no link may. Their authors' code runs as whoever opens the notebooks.",
     )
     default_course: Name = Field(
         "everyone", description="Course of users who are in no group that is a course."
@@ -201,6 +215,16 @@ class Students(Section):
         "exist; then the start fails and the slices are released.",
     )
 
+    @model_validator(mode="after")
+    def _git_links_name_owners(self) -> Self:
+        for prefix in self.git_links:
+            if not GIT_LINK.fullmatch(prefix) or "/../" in f"{prefix}/" or "/./" in f"{prefix}/":
+                raise ValueError(
+                    f'git_links: "{prefix}" does not say whose repositories: write an https or '
+                    'file address with an owner or folder, such as "https://github.com/example/"'
+                )
+        return self
+
 
 class Authentication(Section):
     """[authentication]: who may log in, and as what."""
@@ -213,13 +237,23 @@ class Authentication(Section):
     )
     anyone_can_be_any_student: bool = Field(
         False,
-        description="Whether to allow `shared-password` in a lab that other machines can reach. "
-        "**Every student can then sign in as any other**, and under a thousand names, so that "
-        "quotas and fair shares mean nothing.",
+        description="Whether to allow `shared-password`, and any subclass of JupyterHub's dummy, "
+        "null and shared-password authenticators, in a lab that other machines can reach. **Every "
+        "student can then sign in as any other**, and under a thousand names, so that quotas and "
+        "fair shares mean nothing.",
     )
-    admins: tuple[Name, ...] = Field(("admin",), strict=False, description="Site admins.")
+    admins: tuple[Name, ...] = Field(
+        (),
+        strict=False,
+        description="Site admins, by the names that they have after sign-in. With "
+        '`shared-password` the default is `["admin"]`; with any other authenticator that name is '
+        "refused, because it belongs to whoever has registered it.",
+    )
     instructors: tuple[Name, ...] = Field(
-        ("instructor",), strict=False, description="Instructors of every course."
+        (),
+        strict=False,
+        description="Instructors of every course. With `shared-password` the default is "
+        '`["instructor"]`, which any other authenticator refuses as it refuses "admin".',
     )
     config: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
@@ -232,9 +266,17 @@ class Authentication(Section):
         if not self.class_:
             raise ValueError(
                 "class is empty: choose how people sign in, such as "
-                '"oauthenticator.generic.GenericOAuthenticator" or "pam"'
+                '"oauthenticator.generic.GenericOAuthenticator"'
             )
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_staff(cls, given: Any) -> Any:
+        """The accounts whose passwords the lab itself makes; an outside one has none of them."""
+        if isinstance(given, dict) and given.get("class", SHARED_PASSWORD) == SHARED_PASSWORD:
+            return {"admins": OWN_STAFF[:1], "instructors": OWN_STAFF[1:], **given}
+        return given
 
     @property
     def manages_groups(self) -> bool:

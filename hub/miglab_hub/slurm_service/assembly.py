@@ -15,12 +15,13 @@ from miglab_hub.slurm_service.management import management_app
 from miglab_hub.slurm_service.runner import SlurmRunner
 from miglab_hub.usage_log import UsageLog
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.token_guesses import ServerTokens
+from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, HubTokens
 from miglab_pool.http.student_app import student_app
 from miglab_pool.reclaimer.round import Reclaimer
 from miglab_pool.reclaimer.server_stopper import ServerEnder
 from miglab_pool.reclaimer.signals import SignalBoard
 from miglab_spawner.backends.slurm.reader import SlurmReader
+from miglab_spawner.backends.slurm.submissions import Submissions
 
 STUDENT_CACHE_S = 10
 
@@ -47,7 +48,9 @@ def assemble_on_slurm(settings: Settings) -> SlurmParts:
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
     runner = SlurmRunner(
         settings,
-        SlurmReader(settings.lab_id, settings.slurm_site, sweeps=False),
+        SlurmReader(
+            Submissions(settings.slurm_jobs, settings.lab_id), settings.slurm_site, sweeps=False
+        ),
         Reclaimer(rules_of(settings), board),
         ServerEnder(hub, time.time),
         UsageLog(settings.slurm_usage),
@@ -55,7 +58,7 @@ def assemble_on_slurm(settings: Settings) -> SlurmParts:
     sign_in = SignIn(access, private(settings.pool_secret), settings.role_book())
     student = student_app(
         runner,
-        ServerTokens(access_of(settings, STUDENT_CACHE_S)),
+        HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN),
         board,
         default_course=settings.students.default_course,
     )

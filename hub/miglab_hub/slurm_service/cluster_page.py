@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from typing import Annotated
-from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
@@ -13,6 +12,7 @@ from miglab_api.base import WireModel
 from miglab_api.leases import ExtendRequest, LeaseView
 from miglab_api.staff import ActionRequest, MessageRequest, SentMessage
 from miglab_api.tickets import TicketView
+from miglab_api.wording import day_and_time
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.slurm_service.cluster_view import (
     ClusterView,
@@ -24,8 +24,8 @@ from miglab_hub.slurm_service.cluster_view import (
     strangers,
     waiting_rows,
 )
+from miglab_hub.slurm_service.course_usage import CourseUsage, usage
 from miglab_hub.slurm_service.management import lease_for, runner_of
-from miglab_hub.slurm_service.reservations import CourseUsage, SlurmReservation, reservations, usage
 from miglab_hub.slurm_service.runner import SlurmRunner
 from miglab_pool.http.access.dependencies import OPEN, needs, page_needs
 from miglab_pool.http.access.principal import Principal
@@ -39,9 +39,6 @@ from miglab_pool.http.pages.frame import (
     render,
     shown,
 )
-from miglab_spawner.backends.base import BackendError
-from miglab_spawner.backends.slurm.commands import CommandFailed
-from miglab_spawner.backends.slurm.views import tag_of_ours
 
 PLACES = (NavigationEntry("pool", "/", "Cluster", everybody),)
 NOT_YET = "Slurm has not answered yet."
@@ -76,14 +73,13 @@ async def _draw(request: Request, principal: Principal) -> str:
     runner, settings = runner_of(request), _settings(request)
     view = view_for(runner, settings, principal)
     used: tuple[list[CourseUsage], str] = ([], "")
-    reserved: list[SlurmReservation] = []
-    trouble = runner.trouble
-    if principal.has(Right.SEE_USAGE) and not trouble:
-        try:
-            reserved = await reservations(settings.slurm_site, ZoneInfo(settings.reclaim.timezone))
-        except (BackendError, CommandFailed) as error:
-            trouble = str(error)
-        used = await usage(settings.slurm_site, settings.lab_id, runner.usage.stays())
+    picture, zone = runner.door.leases.picture, settings.reclaim.timezone
+    reserved = [
+        (each, day_and_time(each.begins_at, zone), day_and_time(each.ends_at, zone))
+        for each in (picture.reservations if picture is not None else ())
+    ]
+    if principal.has(Right.SEE_USAGE) and not runner.trouble:
+        used = await usage(settings.slurm_site, runner.reader.submissions, runner.usage.stays())
     courses = principal.courses(Right.SEE_USAGE)
     return render(
         "cluster.html",
@@ -91,7 +87,7 @@ async def _draw(request: Request, principal: Principal) -> str:
         principal,
         "pool",
         view=view,
-        trouble=trouble,
+        trouble=runner.trouble,
         reservations=reserved,
         usage=[row for row in used[0] if courses is None or row.course in courses],
         usage_from=used[1],
@@ -109,12 +105,12 @@ def view_for(runner: SlurmRunner, settings: Settings, principal: Principal) -> C
         return None
     holders = [
         _holder(row, settings, principal)
-        for row in holder_rows(leases, runner.reclaimer.activities())
+        for row in holder_rows(leases, runner.reclaimer.activities(), runner.door.now)
         if principal.may(Right.SEE_NAMES, row.lease.course, row.lease.user)
     ]
     waiting = [
         _waiting(row, principal)
-        for row in waiting_rows(picture, settings.lab_id, runner.reader.stays_s)
+        for row in waiting_rows(picture, runner.reader.stays_s)
         if principal.may(Right.SEE_NAMES, row.course, row.user)
     ]
     shown_jobs = {row.lease.id for row in holders}
@@ -124,7 +120,7 @@ def view_for(runner: SlurmRunner, settings: Settings, principal: Principal) -> C
         tuple(holders),
         tuple(waiting),
         sum(not record.job.gres for record in leases.records.values()),
-        strangers(picture, settings.lab_id, shown_jobs),
+        strangers(picture, shown_jobs),
     )
 
 
@@ -197,16 +193,13 @@ async def cancel(
     request: Request,
 ) -> TicketView:
     """Take a job out of the queue."""
-    runner, settings = runner_of(request), _settings(request)
+    runner = runner_of(request)
     picture = runner.door.leases.picture
     found = picture.jobs.get(job) if picture is not None else None
-    if found is None or found.tag is None or found.tag.lab != settings.lab_id:
+    if found is None or found.tag is None:
         raise DeniedError(404, "unknown-ticket", f"No job {job} of this lab waits.")
-    tag = tag_of_ours(found)
-    principal.require(Right.RELEASE, tag.course, tag.user)
-    return await runner.decide(
-        lambda door: door.tickets.cancel_of_server(tag.user, tag.server, principal.by, asked.reason)
-    )
+    principal.require(Right.RELEASE, found.tag.course, found.tag.user)
+    return await runner.decide(lambda door: door.tickets.cancel_job(found, asked.reason))
 
 
 @router.post("/api/messages")

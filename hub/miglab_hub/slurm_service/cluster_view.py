@@ -16,6 +16,9 @@ from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.records import Node
 from miglab_spawner.backends.slurm.views import tag_of_ours, ticket_of
 
+REPORTS_WITHIN_S = 120.0
+SILENT = "does not report"
+
 
 @dataclass(frozen=True)
 class NodeRow:
@@ -80,6 +83,11 @@ class ClusterView:
     without_gpu: int
     others: Mapping[str, int]
 
+    @property
+    def has_silent(self) -> bool:
+        """Whether a server has not reported that has had the time to."""
+        return any(row.activity == SILENT for row in self.holders)
+
 
 def node_rows(nodes: Iterable[Node]) -> tuple[NodeRow, ...]:
     """Every node, with its slices by type."""
@@ -113,11 +121,11 @@ def shape_rows(picture: ClusterPicture) -> tuple[ShapeRow, ...]:
 
 
 def waiting_rows(
-    picture: ClusterPicture, lab: str, stays_s: Mapping[str, Sequence[float]]
+    picture: ClusterPicture, stays_s: Mapping[str, Sequence[float]]
 ) -> list[WaitingRow]:
     """Every place in the queue, and every offer."""
     found = []
-    for user, _, jobs in all_servers(picture, lab):
+    for user, _, jobs in all_servers(picture):
         if (job := jobs.waiting) is None:
             continue
         ticket, tag = ticket_of(picture, job, stays_s), tag_of_ours(job)
@@ -128,13 +136,21 @@ def waiting_rows(
     return sorted(found, key=lambda row: (row.shape, row.position or 0, row.job))
 
 
-def holder_rows(leases: SlurmLeases, activities: Mapping[int, Activity]) -> list[HolderRow]:
+def holder_rows(
+    leases: SlurmLeases, activities: Mapping[int, Activity], now: float
+) -> list[HolderRow]:
     """Every server with a slice."""
+
+    def seen(lease: LeaseView) -> str:
+        activity = activities.get(lease.id, Activity.UNKNOWN)
+        is_new = now - lease.granted_at < REPORTS_WITHIN_S
+        return activity.value if is_new or activity is not Activity.UNKNOWN else SILENT
+
     return [
         HolderRow(
             lease,
             leases.records[lease.id].job.nodes,
-            activities.get(lease.id, Activity.UNKNOWN).value,
+            seen(lease),
             may_end=False,
             may_extend=False,
         )
@@ -142,7 +158,7 @@ def holder_rows(leases: SlurmLeases, activities: Mapping[int, Activity]) -> list
     ]
 
 
-def strangers(picture: ClusterPicture, lab: str, shown: Iterable[int]) -> Mapping[str, int]:
+def strangers(picture: ClusterPicture, shown: Iterable[int]) -> Mapping[str, int]:
     """Slices that others hold, by type: other labs, other courses, other users of the cluster."""
     known = set(shown)
     held: Counter[str] = Counter()

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.slurm_service.records import JobRecord, extensions_used
-from miglab_hub.slurm_service.servers import all_servers
+from miglab_hub.slurm_service.servers import OVER, all_servers, jobs_of_server
 from miglab_pool.model.refused import Refused
+from miglab_pool.rules.audit_wording import is_holder
 from miglab_pool.transactions.activity import Spent
 from miglab_pool.views.lease_cases import Case
 from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.records import SlurmJob
-from miglab_spawner.backends.slurm.views import lease_of
+from miglab_spawner.backends.slurm.views import lease_of, tag_of_ours
 
 REMEMBERED = 500
 """So many ends are remembered, for the hub to tell their students why."""
@@ -55,11 +56,9 @@ class SlurmLeases:
     def update(self, picture: ClusterPicture) -> list[JobRecord]:
         """Take in a picture; returns the records of the servers that are over."""
         self.picture = picture
-        running = {
-            jobs.running.id: jobs.running
-            for _, _, jobs in all_servers(picture, self._settings.lab_id)
-            if jobs.running is not None
-        }
+        servers = [jobs.running for _, _, jobs in all_servers(picture) if jobs.running is not None]
+        holders = [job for job in picture.own() if job.gres and _holds(job)]
+        running = {job.id: job for job in (*servers, *holders)}
         ended = [record for number, record in self.records.items() if number not in running]
         for record in ended:
             self._forget(record)
@@ -103,12 +102,12 @@ class SlurmLeases:
         ]
 
     def of_server(self, user: str, server: str) -> LeaseView | None:
-        """The lease of one server; None for one without a GPU."""
-        for record in self.records.values():
-            tag = record.job.tag
-            if record.job.gres and tag is not None and (tag.user, tag.server) == (user, server):
-                return self._view(record)
-        return None
+        """The lease of one server; None for one without a GPU, also while it is offered a slice."""
+        if self.picture is None:
+            return None
+        job = jobs_of_server(self.picture, user, server).running
+        record = self.records.get(job.id) if job is not None else None
+        return self._view(record) if record is not None and record.job.gres else None
 
     def find(self, number: int) -> LeaseView:
         """One lease, live or lately over.
@@ -181,11 +180,18 @@ class SlurmLeases:
         return self._put(replace(record, job=job, warning=None))
 
     def release(self, number: int, by: str, reason: str) -> LeaseView:
-        """Ask for a lease back: the hub is asked to stop the server."""
+        """Ask for a lease back: the hub is asked to stop the server, or the offer is cancelled."""
         record = self._record(number)
         if record.release_at is not None:
             return self._view(record)
-        return self._put(replace(record, release_at=self._now(), reason=reason, warning=None))
+        tag = tag_of_ours(record.job)
+        lease = self.of_server(tag.user, tag.server)
+        if lease is None or lease.id != number:
+            self.taken_out(record.job, reason)
+            return self.over[number]
+        is_given_back = is_holder(by, tag.user, tag.server)
+        asked = replace(record, release_at=self._now(), reason=reason, is_given_back=is_given_back)
+        return self._put(replace(asked, warning=None))
 
     # -- by the reclaimer ----------------------------------------------------------------------
 
@@ -277,3 +283,8 @@ class SlurmLeases:
             return 0
         shape = self._settings.slurm.shapes[job.tag.shape]
         return len(self.picture.queue(shape)) if shape.gres else 0
+
+
+def _holds(job: SlurmJob) -> bool:
+    """Whether a job has what it asked for; one of a server's may be offered to it still."""
+    return not job.is_pending and job.state not in OVER

@@ -10,17 +10,10 @@ from dataclasses import dataclass, replace
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning
 from miglab_spawner.backends.slurm.records import SlurmJob
 from miglab_spawner.backends.slurm.views import lease_of
+from miglab_spawner.backends.slurm.words import AT_LIMIT, SOONER
 
 MOVED_S = 30.0
 """Slurm itself corrects an end by a few seconds."""
-SOONER = (
-    "Slurm ends this server sooner than planned, because another job goes first or an operator "
-    "said so. Your files are kept; what is in memory is lost."
-)
-AT_LIMIT = (
-    "Your server reaches its time limit, and Slurm ends it. Your files are kept; start again for "
-    "a new one."
-)
 
 
 @dataclass(frozen=True)
@@ -36,6 +29,7 @@ class JobRecord:
         stay_until: until when the last one counts.
         release_at: when somebody asked for it back; None if nobody did.
         reason: why, in words for its student.
+        is_given_back: whether it was the student who asked.
         active_s: how long it was seen at work.
         idle_s: how long it was seen doing nothing.
     """
@@ -48,6 +42,7 @@ class JobRecord:
     stay_until: float | None = None
     release_at: float | None = None
     reason: str = ""
+    is_given_back: bool = False
     active_s: float = 0.0
     idle_s: float = 0.0
 
@@ -86,6 +81,7 @@ class JobRecord:
                 "attached_at": self.seen_at,
                 "release_requested_at": self.release_at,
                 "reason": self.reason,
+                "is_given_back": self.is_given_back,
                 "warning": self.warning,
                 "others_wait": others_wait,
                 "extensions_left": extensions_left,

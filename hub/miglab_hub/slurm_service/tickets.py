@@ -1,19 +1,19 @@
 """A server's place in Slurm's queue, and what is told to whoever is at it."""
 
 from collections.abc import Callable, Collection
-from datetime import datetime
-from zoneinfo import ZoneInfo
 
 from miglab_api.leases import ServerStatus
 from miglab_api.staff import MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketState, TicketView
+from miglab_api.wording import clock_time
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.slurm_service.leases import SlurmLeases
 from miglab_hub.slurm_service.servers import ServerJobs, jobs_of_server
 from miglab_pool.model.refused import Refused
 from miglab_pool.reclaimer.policy import LEAD
 from miglab_spawner.backends.slurm.reader import SlurmReader
-from miglab_spawner.backends.slurm.views import ticket_gone, ticket_of
+from miglab_spawner.backends.slurm.records import SlurmJob
+from miglab_spawner.backends.slurm.views import tag_of_ours, ticket_gone, ticket_of
 
 MOST_MESSAGES = 100
 
@@ -37,11 +37,23 @@ class SlurmTickets:
         Raises:
             Refused: it has none.
         """
-        ticket = self._waiting(user, server)
         waiting = self._jobs(user, server).waiting
-        if ticket is None or waiting is None:
+        if waiting is None:
             raise Refused("unknown-ticket", "This server waits for nothing.", 404)
-        self._leases.taken_out(waiting, reason)
+        return self.cancel_job(waiting, reason)
+
+    def cancel_job(self, job: SlurmJob, reason: str) -> TicketView:
+        """Take this very job out of the queue, or the offer back.
+
+        Raises:
+            Refused: it is over, or a server by now.
+        """
+        tag, picture = tag_of_ours(job), self._leases.picture
+        jobs = self._jobs(tag.user, tag.server)
+        if picture is None or job.has_ended or job == jobs.running:
+            raise Refused("unknown-ticket", f"Job {job.id} waits for nothing.", 404)
+        self._leases.taken_out(job, reason)
+        ticket = ticket_of(picture, job, self._reader.stays_s)
         return ticket.model_copy(update={"state": TicketState.CANCELLED, "reason": "cancelled"})
 
     def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:
@@ -71,7 +83,7 @@ class SlurmTickets:
         picture = self._leases.picture
         if picture is None:
             return ServerJobs()
-        return jobs_of_server(picture, self._settings.lab_id, user, server)
+        return jobs_of_server(picture, user, server)
 
 
 class SlurmMessages:
@@ -124,8 +136,8 @@ class SlurmMessages:
             lead_s = LEAD * self._settings.reclaim.warning_s
             if job.ends_at is None or job.ends_at - self._now() > lead_s:
                 return []
-            at = datetime.fromtimestamp(job.ends_at, ZoneInfo(self._settings.reclaim.timezone))
-            text = f"{at:%H:%M}: {record.end_reason}"
+            at = clock_time(job.ends_at, self._settings.reclaim.timezone)
+            text = f"{at}: {record.end_reason}"
             return [
                 StaffMessage(id=job.id, at=self._now(), by="Slurm", text=text, until=job.ends_at)
             ]

@@ -244,12 +244,23 @@ def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
     """
     import torch
 
+    from labkit.exercises.counted import counted
+
+    products: list[tuple[int, ...]] = []
+
+    def multiply(left: Any, part: Any) -> Any:
+        products.append(tuple(part.shape))
+        return left @ part
+
     generator = torch.Generator().manual_seed(2)
     for ranks, inner, outer in ((2, 10, 6), (4, 8, 12), (5, 10, 10)):
         x = torch.randn(7, inner, generator=generator, dtype=torch.float64)
         weights = torch.randn(inner, outer, generator=generator, dtype=torch.float64)
         try:
-            found, products = _products_of(function, x, weights, ranks)
+            products.clear()
+            given = counted(weights, multiply)
+            given.graders_multiply = multiply  # where the function is elsewhere, this stays here
+            found = function(x, given, ranks)
         except Exception as error:  # outermost frame around the student's function
             return failed_by(error)
         if found is None:
@@ -267,33 +278,6 @@ def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
                 f"yours multiplied {', '.join(f'{a}×{b}' for a, b in products) or 'nothing'}",
             )
     return CodeVerdict(True, f"split by {by}, the product is exact for 2, 4 and 5 ranks")
-
-
-def _products_of(function: Callable[..., Any], *given: Any) -> tuple[Any, list[tuple[int, ...]]]:
-    elsewhere = getattr(function, "products_of", None)  # a student's function that is being graded
-    found: tuple[Any, list[tuple[int, ...]]]
-    found = elsewhere(*given) if elsewhere else products_of(function, *given)
-    return found
-
-
-def products_of(function: Callable[..., Any], *given: Any) -> tuple[Any, list[tuple[int, ...]]]:
-    """What a function returns, and the shape of every matrix it multiplied by in this process."""
-    from torch.overrides import TorchFunctionMode
-
-    seen: list[tuple[int, ...]] = []
-    names = {"matmul", "__matmul__", "__rmatmul__", "mm", "addmm"}
-
-    class Watch(TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(
-            self, called: Any, _: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            if getattr(called, "__name__", "") in names:
-                seen.append(tuple(args[-1].shape))
-            return called(*args, **(kwargs or {}))
-
-    with Watch():
-        found = function(*given)
-    return found, seen
 
 
 def check_loss_scaler(make: Callable[[], Any]) -> CodeVerdict:

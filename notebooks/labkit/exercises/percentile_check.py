@@ -29,7 +29,7 @@ def check_percentile(function: Callable[[Sequence[float], float], Any]) -> CodeV
             return CodeVerdict(False, "write percentile first")
         if not isinstance(said, int | float):
             return CodeVerdict(False, f"at {percent:g} %: return one of the samples, a number")
-        if abs(said - truth) > 1e-9:
+        if not abs(said - truth) <= 1e-9:  # NaN is no right answer
             return CodeVerdict(False, f"at {percent:g} %: {_mistake(said, percent, truth)}")
     return CodeVerdict(
         True, "it is the wait of a real request, and the right share waited no longer"

@@ -32,10 +32,6 @@ class RemoteObject:
     def __call__(self, *given: Any) -> Any:
         return self._code.call(self._number, given)
 
-    def products_of(self, *given: Any) -> Any:
-        """A call of it, with the shape of every matrix that it multiplied by."""
-        return self._code.call(self._number, given, do="products")
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -89,10 +85,10 @@ class RemoteCode:
             raise StudentError("the exercise's process gave no answer that can be read")
         return {name: found[name] for name in names if name in found}
 
-    def call(self, number: int, given: tuple[Any, ...], do: str = "call") -> Any:
+    def call(self, number: int, given: tuple[Any, ...]) -> Any:
         """Call an object of the student's process."""
         said = [encode(part, self._named) for part in given]
-        return self._converse({"do": do, "object": number, "given": said})
+        return self._converse({"do": "call", "object": number, "given": said})
 
     def get(self, number: int, name: str) -> Any:
         """An attribute of an object of the student's process."""
@@ -137,6 +133,8 @@ class RemoteCode:
             return {"object": thing._number}
         if callable(thing):
             return self._functions.keep(thing)
+        if hasattr(thing, "graders_multiply"):
+            return self._functions.keep(_multiplier(thing))
         if names := getattr(type(thing), "STUDENTS_MAY_READ", ()):
             return {"attributes": self._functions.keep(_reader(thing, names))["function"]}
         raise TypeError(f"{type(thing).__name__} cannot be handed to a student's code")
@@ -196,6 +194,16 @@ def _reader(thing: Any, names: tuple[str, ...]) -> Callable[[str], Any]:
         return getattr(thing, name)
 
     return read
+
+
+def _multiplier(matrix: Any) -> Callable[[Any, Any], Any]:
+    """What multiplies by the entries at these places of a matrix that stays here."""
+    entries = matrix.plain().reshape(-1)
+
+    def multiply(left: Any, places: Any) -> Any:
+        return matrix.graders_multiply(left, entries[places.long()])
+
+    return multiply
 
 
 def _close(pipe: Any) -> None:

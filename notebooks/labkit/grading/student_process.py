@@ -1,7 +1,7 @@
 """The process in the sandbox: it defines a student's exercises and does what the grader asks of it.
 
 One JSON line a message, on stdin and on what stdout was at the start. A request
-`{"id", "do": "define" | "call" | "products" | "get", …}` gets a thread of its own, which ends with
+`{"id", "do": "define" | "call" | "get", …}` gets a thread of its own, which ends with
 `{"id", "returned"}` or `{"id", "raised"}`; on the way it may call the grader's functions with
 `{"id", "call", "given"}`, also those that an earlier request handed out. Nothing here judges, and
 nothing is here that says what is right: code that writes to the channel can only give answers, as
@@ -24,7 +24,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from labkit.exercises.code_checks import products_of
 from labkit.grading.values import Kept, decode, encode
 
 FILE = "<exercise>"
@@ -85,7 +84,7 @@ class StudentProcess:
         if message["do"] == "get":
             return getattr(thing, message["name"])
         given = (decode(part, self._find(message["id"])) for part in message["given"])
-        return products_of(thing, *given) if message["do"] == "products" else thing(*given)
+        return thing(*given)
 
     def _define(self, text: str, names: list[str]) -> dict[str, Any]:
         linecache.cache[FILE] = (len(text), None, text.splitlines(keepends=True), FILE)

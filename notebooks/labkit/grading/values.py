@@ -2,7 +2,9 @@
 
 Only plain values, containers and tensors travel. Everything else stays where it was made and is
 named by a number: a function of the grader, an object of the student's, or an object of the
-grader's by the function that reads its attributes.
+grader's by the function that reads its attributes. Of a matrix whose products the grader counts,
+the student's process gets the places of its entries and never the entries, so that there is no
+other way to a product.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ def encode(value: Any, keep: Keep) -> Any:
         return {kind: [encode(part, keep) for part in value]}
     if isinstance(value, dict):
         return {"dict": [[encode(key, keep), encode(part, keep)] for key, part in value.items()]}
-    module = type(value).__module__.split(".")[0]
-    if module == "torch" and hasattr(value, "detach"):
-        return {"tensor": _tensor(value)}
-    if module == "numpy" and hasattr(value, "tolist"):
+    modules = {base.__module__.split(".")[0] for base in type(value).__mro__}
+    if "torch" in modules and hasattr(value, "detach"):
+        return _matrix(value, keep) if hasattr(value, "graders_multiply") else _tensor(value)
+    if "numpy" in modules and hasattr(value, "tolist"):
         return encode(value.tolist(), keep)
     return keep(value)
 
@@ -51,16 +53,17 @@ def _plain(value: bool | float | str | None) -> bool | float | str | None:
     return None
 
 
-def _tensor(value: Any) -> list[Any]:
+def _matrix(value: Any, keep: Keep) -> dict[str, list[int]]:
+    return {"matrix": [*value.shape, keep(value)["function"]]}
+
+
+def _tensor(value: Any) -> dict[str, list[Any]]:
     import torch
 
     data = value.detach().to("cpu").contiguous()
     raw = data.reshape(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
-    return [
-        str(data.dtype).removeprefix("torch."),
-        list(data.shape),
-        base64.b64encode(raw).decode(),
-    ]
+    dtype, text = str(data.dtype).removeprefix("torch."), base64.b64encode(raw).decode()
+    return {"tensor": [dtype, list(data.shape), text]}
 
 
 def decode(data: Any, find: Find) -> Any:
@@ -84,6 +87,9 @@ def decode(data: Any, find: Find) -> Any:
         raise ValueError(f"this is no {kind}")
     if kind == "tensor":
         return _to_tensor(*content)
+    if kind == "matrix":
+        rows, columns, multiply = content
+        return _to_matrix(rows, columns, find("function", multiply))
     if kind == "dict":
         return {decode(key, find): decode(part, find) for key, part in content}
     parts = [decode(part, find) for part in content]
@@ -102,6 +108,16 @@ def _to_tensor(dtype: str, shape: list[int], raw: str) -> Any:
     if not content:
         return torch.empty(shape, dtype=kind)
     return torch.frombuffer(bytearray(content), dtype=kind).reshape(shape)
+
+
+def _to_matrix(rows: int, columns: int, multiply: Callable[[Any, Any], Any]) -> Any:
+    """The places of a matrix's entries, as numbers of the kind that the entries are."""
+    import torch
+
+    from labkit.exercises.counted import counted
+
+    places = torch.arange(rows * columns, dtype=torch.float64).reshape(rows, columns)
+    return counted(places, multiply)
 
 
 class Kept:

@@ -12,6 +12,7 @@ import asyncio
 import html
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ class Panel:
         self._reports: dict[str, CellReport] = {}
         self._drawn, self._said = 0.0, ""
         self._widgets: Widgets | None = None
+        self._beside: Evidence | None = None
         try:
             self._loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
@@ -145,15 +147,34 @@ class Panel:
             self._loop.call_soon_threadsafe(self.runner.stop)
 
     def replay(self) -> None:
-        """Show evidence recorded elsewhere, after the same prediction, marked as not theirs."""
-        if self._prediction is None:
+        """Show evidence recorded elsewhere, after a prediction, marked as not theirs.
+
+        Beside a run of their own, which stays as it is with what was said of it; else in its place.
+        """
+        own = self.runner.evidence
+        has_run = bool(own.points) and own.replayed_from is None
+        prediction = (own.prediction if has_run else None) or self._prediction
+        if prediction is None:
             self._say("Predict first; then the recorded run may be seen.")
             return
         try:
-            self.runner.show_recorded(replay.recorded(self.experiment.key), self._prediction)
+            recorded = replay.recorded(self.experiment.key)
         except LabError as error:
             self._say(str(error))
-        self._refresh()
+            return
+        if has_run:
+            self._beside = replace(recorded, prediction=prediction, verdict_read=None)
+            self._draw(force=True)
+        else:
+            self.runner.show_recorded(recorded, prediction)
+            self._refresh()
+
+    def beside(self) -> str:
+        """The recorded run that is shown beside an own one; empty for none."""
+        if self._beside is None:
+            return ""
+        said = f"Recorded on {self._beside.replayed_from}, not yours."
+        return f"<p>{html.escape(said)}</p>{render(plot_of(self.experiment, self._beside))}"
 
     def show_live(self, point: Point) -> None:
         """Draw a point that is still being measured, as a run does while it reads."""
@@ -232,7 +253,7 @@ class Panel:
 
     def _twin(self) -> dict[str, str]:
         said = f"<p>{html.escape(self.runner.message)}</p>"
-        return {"text/plain": repr(self), "text/html": self.svg() + said}
+        return {"text/plain": repr(self), "text/html": self.svg() + said + self.beside()}
 
     def __repr__(self) -> str:
         if not self.runner.shown.points:

@@ -32,6 +32,7 @@ class Controlled(Protocol):
     @property
     def can_run(self) -> bool: ...
     def svg(self) -> str: ...
+    def beside(self) -> str: ...
     def lock_in(self, said: str, because: str) -> bool: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -86,7 +87,7 @@ class Widgets:
         """What the panel says: the status in a live region outside the plot that is redrawn."""
         w, wide = self._w, self._w.Layout(**WIDE)
         self.bar = w.FloatProgress(max=1.0, description="Progress", style=STYLE, layout=wide)
-        self.plot, self.table, self.status = w.HTML(), w.HTML(), w.HTML()
+        self.plot, self.table, self.status, self.beside = w.HTML(), w.HTML(), w.HTML(), w.HTML()
         self.live = w.HTML(
             f'<div id="{self._live_id}" role="status" aria-live="polite" style="{HIDDEN}"></div>'
         )
@@ -106,6 +107,7 @@ class Widgets:
             self.live,
             self.plot,
             self.table,
+            self.beside,
             *([self.claim, self.verdict] if experiment.check else []),
             self.explanation,
             w.HBox([self.keep]),
@@ -133,6 +135,7 @@ class Widgets:
         self.verdict.disabled = not asks
         self._announce(runner.message)
         self.plot.value = panel.svg() if runner.shown.points else ""
+        self.beside.value = panel.beside()
         self._fill_table(panel)
 
     def _fill_table(self, panel: Controlled) -> None:

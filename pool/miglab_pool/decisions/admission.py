@@ -85,7 +85,7 @@ def _when_partitioned(view: PoolView, shape: Shape, course: str) -> str:
         return ""
     starts_at, plan = min(ahead, key=lambda one: one[0])
     clock = dt.datetime.fromtimestamp(starts_at, ZoneInfo(plan.rules[0].tz))
-    return f"from {clock:%A} {clock:%Y-%m-%d %H:%M} on (layout “{plan.name}”)"
+    return f"from {clock:%A} {clock:%Y-%m-%d %H:%M %Z} on (layout “{plan.name}”)"
 
 
 def _emptied(view: PoolView, plan: Planned, at: float, course: str) -> list[GpuOccupancy]:

@@ -6,12 +6,11 @@ next one.  Then its time is up: at the reservation's end, or when the slots of t
 reserved, whichever is later.  Who has drawn on nothing is never in question.
 """
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from zoneinfo import ZoneInfo
 
+from miglab_api.wording import clock_time
 from miglab_pool.decisions import reservations_ahead
 from miglab_pool.decisions.reservations_ahead import ReservedTime
 from miglab_pool.model.reservations import MakesWay, schedule_of
@@ -135,9 +134,6 @@ def _past(view: PoolView) -> list[ReservationRow]:
 
 
 def _why(one: _Drawn, at: float) -> str:
-    zone = ZoneInfo(one.row.tz)
-    over, needed = (
-        dt.datetime.fromtimestamp(moment, zone).strftime("%H:%M") for moment in (one.over_at, at)
-    )
+    over, needed = (clock_time(moment, one.row.tz) for moment in (one.over_at, at))
     since = "" if over == needed else f", from {needed} on"
     return f"The class that reserved this slice is over at {over}, and others need it{since}."

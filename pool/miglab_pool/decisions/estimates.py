@@ -6,15 +6,16 @@ from miglab_pool.state.view import PoolView
 
 def of_ticket(view: PoolView, number: int) -> WaitEstimate | None:
     """How long a ticket will wait from now on; None if that is not known (yet)."""
-    return _from_now(view, view.estimates.of_tickets.get(number))
+    is_late = view.at > view.estimates.due.get(number, view.at)
+    return _from_now(view, view.estimates.of_tickets.get(number), is_late)
 
 
 def of_shape(view: PoolView, shape: str) -> WaitEstimate | None:
     """How long somebody would wait who asked for a shape now."""
-    return _from_now(view, view.estimates.of_shapes.get(shape))
+    return _from_now(view, view.estimates.of_shapes.get(shape), False)
 
 
-def _from_now(view: PoolView, said: WaitEstimate | None) -> WaitEstimate | None:
+def _from_now(view: PoolView, said: WaitEstimate | None, is_late: bool) -> WaitEstimate | None:
     if said is None:
         return None
     passed_s = max(0.0, view.at - view.estimates.at)
@@ -23,4 +24,5 @@ def _from_now(view: PoolView, said: WaitEstimate | None) -> WaitEstimate | None:
         likely_s=max(0.0, said.likely_s - passed_s),
         high_s=max(0.0, said.high_s - passed_s),
         basis=said.basis,
+        is_late=is_late,
     )

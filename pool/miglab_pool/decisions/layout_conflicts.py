@@ -4,12 +4,11 @@ Judged for GPUs on which nothing else lies, like reservations among themselves, 
 then: the layout's course, else the one it is assigned to.
 """
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from zoneinfo import ZoneInfo
 
+from miglab_api.wording import day_and_time
 from miglab_pool.decisions.reservation_checks import fit
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import in_words, schedule_of
@@ -54,15 +53,10 @@ def check_reserved(view: PoolView, row: ReservationRow, plans: Sequence[Planned]
 
 def _why(row: ReservationRow, moment: float) -> str:
     return (
-        f"On {local(moment, row.tz)} reservation {row.id} ({in_words(row)}) would not find its "
-        "slots among the slices of the layouts that are in force then. Cut more of that shape, "
+        f"On {day_and_time(moment, row.tz)} reservation {row.id} ({in_words(row)}) would not find "
+        "its slots among the slices of the layouts that are in force then. Cut more of that shape, "
         "leave a GPU out of the layouts, or change the reservation."
     )
-
-
-def local(at: float, tz: str) -> str:
-    """A moment as a clock of that time zone shows it."""
-    return dt.datetime.fromtimestamp(at, ZoneInfo(tz)).strftime("%Y-%m-%d at %H:%M")
 
 
 def broken(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from miglab_api import wording
 from miglab_api.layouts import LayoutSpec
+from miglab_api.wording import day_and_time
 from miglab_pool.decisions import layout_conflicts
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.model.refused import Refused
@@ -110,7 +111,7 @@ def check_reserved(view: PoolView, row: ReservationRow) -> None:
 def in_one_clash(one: Planned, other: Planned, at: float) -> str:
     """Why two layouts do not go together, for people."""
     gpus = ", ".join(sorted(one.partitions.keys() & other.partitions.keys()))
-    when = layout_conflicts.local(at, one.rules[0].tz) if one.rules else "any time"
+    when = day_and_time(at, one.rules[0].tz) if one.rules else "any time"
     return (
         f"Layouts {one.name} and {other.name} both cut {gpus} at {when}: leave it out of one, or "
         "give them times that do not overlap."

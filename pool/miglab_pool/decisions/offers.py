@@ -1,11 +1,13 @@
 """What the spawn page offers: shapes, what each is good for, how many are free, how long a wait."""
 
+import contextlib
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from miglab_api.offers import CourseOffers, Offers, ShapeOffer
+from miglab_api.tickets import Headcount
 from miglab_pool.decisions import admission, estimates, queue, quota_checks, reserved_slots
 from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
 from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
@@ -36,7 +38,32 @@ def offers(view: PoolView, courses: Sequence[str], user: str | None = None) -> O
         simulated=view.simulated,
         courses=tuple(_course(view, name, known[name], user) for name in known),
         paused=view.paused,
+        people=headcount(view),
     )
+
+
+@once
+def headcount(view: PoolView) -> Headcount:
+    """How full the lab is, in people: every page that says so takes it from here."""
+    people = {
+        "holding": len({lease.user for lease in view.leases.values()}),
+        "waiting": len({ticket.user for ticket in view.queued}),
+    }
+    shape = _smallest(view)
+    if shape is None:
+        return Headcount(**people)
+    free, total = _count_now(view, shape, ""), _count_all(view, shape, "")
+    return Headcount(shape=str(shape), free=free, total=total, **people)
+
+
+def _smallest(view: PoolView) -> Shape | None:
+    """The smallest shape that any course offers and a GPU can hold."""
+    found = []
+    for text in {text for rules in view.settings.courses.values() for text in rules.shapes}:
+        with contextlib.suppress(ShapeError):  # no GPU here has it
+            found.append(resolve(text, view.geometries))
+    sizes = [shape for shape in found if not shape.is_cpu and _count_all(view, shape, "")]
+    return min(sizes, key=lambda one: (one.slice_count, _per_slice(view, one)), default=None)
 
 
 def _course(view: PoolView, name: str, rules: Course, user: str | None) -> CourseOffers:
@@ -83,6 +110,7 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
         slices=shape.slice_count,
         good_for=good_for(sm_count, shape.slice_count),
         free_now=free,
+        total=_count_all(view, shape, course),
         waiting=sum(ticket.shape == str(shape) for ticket in view.queued),
         is_held=not free and _fits(view, shape, course),
         reserved_s=None if free else _reserved_s(view, shape, course),
@@ -117,6 +145,20 @@ def _count_now(view: PoolView, shape: Shape, course: str) -> int:
     if shape.is_full:
         return len(reserved_slots.free_whole(view, course))
     return count_free(shape.profiles, _for_newcomers(view, course))
+
+
+@once
+def _count_all(view: PoolView, shape: Shape, course: str) -> int:
+    """How many of a course could have it, were nothing leased."""
+    if shape.is_full:
+        return sum(gpu.course in ("", course) for gpu in _whole(view))
+    return count_free(shape.profiles, open_to(_without_leases(view), course))
+
+
+@once
+def _without_leases(view: PoolView) -> list[GpuOccupancy]:
+    leases = list(view.leases.values())
+    return [_freed(one, _places(view, leases).get(one.gpu, ())) for one in view.occupancies]
 
 
 def _fits(view: PoolView, shape: Shape, course: str) -> bool:
@@ -238,12 +280,18 @@ def _by_end(view: PoolView) -> list[tuple[float, LeaseRow]]:
 @once
 def _left_after(view: PoolView, number: int) -> list[GpuOccupancy]:
     """Every GPU when so many leases have ended, without what is kept for reservations."""
-    gone: defaultdict[str, set[Placement]] = defaultdict(set)
-    for _, lease in _by_end(view)[:number]:
-        for row in view.slices_of(lease):
-            gone[row.gpu].add(Placement(row.start, row.size))
+    gone = _places(view, [lease for _, lease in _by_end(view)[:number]])
     freed = [_freed(occupancy, gone.get(occupancy.gpu, ())) for occupancy in view.occupancies]
     return reserved_slots.closed(view, freed)
+
+
+def _places(view: PoolView, leases: Iterable[LeaseRow]) -> dict[str, set[Placement]]:
+    """Where the leases' slices lie, by GPU."""
+    places: defaultdict[str, set[Placement]] = defaultdict(set)
+    for lease in leases:
+        for row in view.slices_of(lease):
+            places[row.gpu].add(Placement(row.start, row.size))
+    return places
 
 
 def _freed(occupancy: GpuOccupancy, gone: Collection[Placement]) -> GpuOccupancy:

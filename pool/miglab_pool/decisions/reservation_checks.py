@@ -1,12 +1,11 @@
 """Whether a reservation can be honoured: its times, its GPUs, the others'."""
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from zoneinfo import ZoneInfo
 
 from miglab_api.reservations import ReservationRequest
+from miglab_api.wording import day_and_time
 from miglab_pool.gpu.shapes import ShapeError, resolve
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.reservations import in_words, profiles, schedule_of
@@ -108,21 +107,16 @@ def check_clashes(view: PoolView, row: ReservationRow) -> None:
         theirs = "; ".join(f"{n} ({in_words(others[n])})" for n in sorted(numbers))
         raise Refused(
             "reservation-clash",
-            f"On {_local(moment, row.tz)} it clashes with reservation {theirs}: together they do "
-            f"not fit on {_gpus(view, row.course)}. Reserve fewer, a smaller shape, or another "
-            "time.",
+            f"On {day_and_time(moment, row.tz)} it clashes with reservation {theirs}: together "
+            f"they do not fit on {_gpus(view, row.course)}. Reserve fewer, a smaller shape, or "
+            "another time.",
         )
-
-
-def _local(at: float, tz: str) -> str:
-    """A moment as a clock of that time zone shows it."""
-    return dt.datetime.fromtimestamp(at, ZoneInfo(tz)).strftime("%Y-%m-%d at %H:%M")
 
 
 def _fit(view: PoolView, rows: Collection[ReservationRow]) -> bool:
     """Whether these fit at once, if every layout gave its course whole GPUs all the time.
 
-    What there really is at each moment is `promises`'s.
+    What there really is at each moment is `reservations_ahead`'s.
     """
     return fit(rows, partial(_room, view))
 

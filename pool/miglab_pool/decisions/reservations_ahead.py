@@ -5,14 +5,13 @@ over by then.  Whose end, as it is set, lies behind the moment is reckoned to st
 at as the layouts cut them when the class begins.
 """
 
-import datetime as dt
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from zoneinfo import ZoneInfo
 
 from miglab_api.leases import LeaseState
+from miglab_api.wording import clock_time
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model.gpu import SOON, Slot
 from miglab_pool.model.once import once
@@ -184,7 +183,7 @@ class _Moment:
 def _why_blocked(view: PoolView, lease: LeaseRow, time: ReservedTime) -> str:
     row = time.row
     left_s = time.begins - max(view.at, lease.ends_at or 0.0)
-    clock = dt.datetime.fromtimestamp(time.begins, ZoneInfo(row.tz)).strftime("%H:%M")
+    clock = clock_time(time.begins, row.tz)
     reserved = (
         f"Its slices are reserved from {clock} on for reservation {row.id} ({in_words(row)}). "
     )

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketView, borrower_of
+from miglab_api.wording import lab_in_words
 from miglab_pool.decisions import alternatives, offers
 from miglab_pool.door.pool_leases import lease_answer
 from miglab_pool.model.rows import TicketRow
@@ -95,6 +96,7 @@ class PoolTickets:
                 ticket=None if ticket is None else self._view(ticket),
                 borrowed=None if borrowed is None else lease_answer(self._store, borrowed),
                 borrowing=None if borrowing is None else self._view(borrowing),
+                people=lab_in_words(offers.headcount(self._store.current)),
             )
 
     def cancel_of_server(self, user: str, server: str, by: str) -> TicketView:

@@ -1,29 +1,40 @@
-"""How many connections a listener keeps, and how long it waits for a request on one.
+"""What a listener keeps open, and how often it serves whom.
 
 A connection costs a descriptor before anybody has said who they are.  So each peer has its share of
 a listener, the listener has its share of the process, and a connection on which no whole request
-arrives is closed.  Both listeners share one process, so whoever asks without pause is read from
-later: at 2,000 requests a second to the student listener, the spawner's own took 40 times as long.
+arrives is closed.  A peer with more than its share loses its oldest connection that no known token
+came on, so that whoever shares an address is heard beside one who holds it.
+
+Both listeners share one process, so each request waits for its turn before it reaches the
+application: by the token that it carries where that is known, else by the address that it comes
+from.  uvicorn begins no request on a connection before the last is answered, so pipelining waits
+too; nothing is read meanwhile.
 """
 
+import asyncio
 import ipaddress
 import math
 import resource
 import time
-from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import h11
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 10.0  # from a connection, or a request's first byte, to its last
 MOST_DESCRIPTORS = 65_536
-A_PEER = 64  # a student's server needs one or two
-A_PEER_PER_S, IN_ALL_PER_S = 20.0, 400.0  # a student's server asks every few seconds
+A_PAYER = 64  # a student's server needs one or two
+A_SERVER_PER_S, IN_ALL_PER_S = 20.0, 400.0  # a student's server asks every few seconds
+A_PERSON_PER_S = 50.0  # a page asks for a few dozen files at once
 BURST_S = 2.0  # of the requests at that rate, so many may come at once
 LONGEST_PAUSE_S = 5.0
+TOO_OFTEN = {"reason": "too-often", "message": "That was a lot at once. Wait a minute."}
 
 
 def raise_descriptor_limit() -> int:
@@ -43,85 +54,135 @@ def is_shared(peer: str) -> bool:
         return False
 
 
+def peer_of(request: HTTPConnection) -> str:
+    """The other end of the connection."""
+    return request.client.host if request.client else ""
+
+
+def forwarded_for(request: HTTPConnection) -> str:
+    """Whence a request to the management listener comes: what the proxy saw, if it came by that.
+
+    Nobody but the lab's own processes reaches this listener otherwise.  The proxy adds its peer at
+    the header's end; whatever stands before was sent.
+    """
+    return request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip() or peer_of(request)
+
+
+class Closable(Protocol):
+    """A connection."""
+
+    def close_now(self) -> None:
+        """End it."""
+
+
 @dataclass
 class ConnectionLimits:
-    """What one listener keeps open.
+    """What one listener keeps open and serves.  A payer is a known token, or else an address.
 
     Attributes:
-        in_all: connections of all peers.
-        a_peer: connections of one peer.
+        in_all: connections of all payers.
+        a_payer: connections of one payer.
         at_once: connections that are accepted before the next is looked at: asyncio takes all that
             wait, and each holds a descriptor until it can be closed.
         request_s: how long a request may take to arrive.
-        a_peer_per_s: requests of one peer a second; more are read later.
-        in_all_per_s: the same for all peers together.
+        a_payer_per_s: requests of one payer a second; more wait for their turn.
+        in_all_per_s: the same of all known tokens together, and of all addresses.
+        known: names the known token that a request carries; "" has no limit.
+        address: whence a request comes.
         is_shared: whether an address has no limit of its own.
         clock: seconds that never jump.
-        paid_until: up to when each peer's requests use up its rate; under "" those of all peers.
-        now_open: connections there are, by peer.
+        paid_until: up to when each payer's requests use up its rate.
+        now_open: connections there are, by payer, the oldest first.
+        payer_of: who pays for each.
     """
 
     in_all: int = MOST_DESCRIPTORS
-    a_peer: int = MOST_DESCRIPTORS
+    a_payer: int = MOST_DESCRIPTORS
     at_once: int = 1024
     request_s: float = REQUEST_S
-    a_peer_per_s: float = math.inf
+    a_payer_per_s: float = math.inf
     in_all_per_s: float = math.inf
+    known: Callable[[HTTPConnection], str | None] = lambda _: None
+    address: Callable[[HTTPConnection], str] = peer_of
     is_shared: Callable[[str], bool] = is_shared
     clock: Callable[[], float] = time.monotonic
     paid_until: dict[str, float] = field(default_factory=dict)
-    now_open: Counter[str] = field(default_factory=Counter)
+    now_open: dict[str, dict[Closable, None]] = field(default_factory=dict)
+    payer_of: dict[Closable, str] = field(default_factory=dict)
 
-    def take(self, peer: str) -> bool:
-        """Count a connection of the peer; False, and not counted, if there are too many."""
-        has_room = self.is_shared(peer) or self.now_open[peer] < self.a_peer
-        if not has_room or self.now_open.total() >= self.in_all:
+    def take(self, payer: str, connection: Closable) -> bool:
+        """Count a connection; the payer's oldest makes room.  False if all have too many."""
+        if len(self.payer_of) >= self.in_all:
             return False
-        self.now_open[peer] += 1
+        self._count(payer, connection)
         return True
 
-    def give(self, peer: str) -> None:
-        """Count no more a connection that was taken."""
-        self.now_open[peer] -= 1
-        if not self.now_open[peer]:
-            del self.now_open[peer]
+    def move(self, payer: str, connection: Closable) -> None:
+        """Count a connection that was taken for another payer."""
+        if self.payer_of.get(connection, payer) != payer:
+            self.give(connection)
+            self._count(payer, connection)
 
-    def count_request(self, peer: str) -> None:
-        """Count a request that was answered."""
+    def give(self, connection: Closable) -> None:
+        """Count a connection no more."""
+        payer = self.payer_of.pop(connection, None)
+        if payer is not None:
+            del self.now_open[payer][connection]
+            if not self.now_open[payer]:
+                del self.now_open[payer]
+
+    def _count(self, payer: str, connection: Closable) -> None:
+        held = self.now_open.setdefault(payer, {})
+        held[connection], self.payer_of[connection] = None, payer
+        if len(held) > self.a_payer and not self.is_shared(payer):
+            oldest = next(iter(held))
+            self.give(oldest)
+            oldest.close_now()
+
+    def turn_in_s(self, payer: str, is_known: bool) -> float | None:
+        """Take the next turn: how long until then; None, and not taken, if that is too long."""
         now = self.clock()
         if len(self.paid_until) > MOST_DESCRIPTORS:
-            self.paid_until = {one: until for one, until in self.paid_until.items() if until > now}
-        for payer, per_s in (("", self.in_all_per_s), (peer, self._rate_of(peer))):
-            if per_s < math.inf:
-                paid = max(now, self.paid_until.get(payer, now)) + 1 / per_s
-                self.paid_until[payer] = min(paid, now + BURST_S + LONGEST_PAUSE_S)
-
-    def pause_s(self, peer: str) -> float:
-        """How long nothing is to be read from the peer; 0 while it keeps its rate."""
-        payers = ("", peer) if self._rate_of(peer) < math.inf else ("",)
-        paid = max(self.paid_until.get(payer, 0.0) for payer in payers)
-        return max(0.0, paid - BURST_S - self.clock())
-
-    def _rate_of(self, peer: str) -> float:
-        has_one = self.a_peer_per_s < math.inf and not self.is_shared(peer)
-        return self.a_peer_per_s if has_one else math.inf
+            self.paid_until = {name: at for name, at in self.paid_until.items() if at > now}
+        rates = {"known" if is_known else "unknown": self.in_all_per_s}
+        if not self.is_shared(payer):
+            rates[payer] = self.a_payer_per_s
+        paid = {name: max(now, self.paid_until.get(name, now)) + 1 / r for name, r in rates.items()}
+        turn_in_s = max(0.0, max(paid.values()) - BURST_S - now)
+        if turn_in_s > LONGEST_PAUSE_S:
+            return None
+        self.paid_until |= paid
+        return turn_in_s
 
 
-def students_limits(descriptors: int) -> ConnectionLimits:
+def students_limits(
+    descriptors: int, known: Callable[[HTTPConnection], str | None] = lambda _: None
+) -> ConnectionLimits:
     """Those of the student listener: half of the process's descriptors are left to all else."""
     return ConnectionLimits(
         descriptors // 2,
-        A_PEER,
+        A_PAYER,
         at_once=_at_once(descriptors),
-        a_peer_per_s=A_PEER_PER_S,
+        a_payer_per_s=A_SERVER_PER_S,
         in_all_per_s=IN_ALL_PER_S,
+        known=known,
     )
 
 
-def management_limits(descriptors: int) -> ConnectionLimits:
-    """Those of the management listener, where the hub's proxy is one peer for everybody."""
+def management_limits(
+    descriptors: int, known: Callable[[HTTPConnection], str | None] = lambda _: None
+) -> ConnectionLimits:
+    """Those of the management listener, where the hub's proxy brings everybody's connections."""
     in_all = descriptors // 4
-    return ConnectionLimits(in_all, in_all, at_once=_at_once(descriptors))
+    return ConnectionLimits(
+        in_all,
+        in_all,
+        at_once=_at_once(descriptors),
+        a_payer_per_s=A_PERSON_PER_S,
+        in_all_per_s=IN_ALL_PER_S,
+        known=known,
+        address=forwarded_for,
+    )
 
 
 def _at_once(descriptors: int) -> int:
@@ -139,45 +200,67 @@ class LimitedProtocol(H11Protocol):
     def __init__(self, limits: ConnectionLimits, **given: Any) -> None:
         super().__init__(**given)
         self._limits = limits
-        self._peer: str | None = None
+        self._served, self.app = self.app, self._in_turn
+        self._is_taken = False
+        self._is_lost = asyncio.Event()
         self._deadline: Any = None
-        self._resumption: Any = None
 
     def connection_made(self, transport: Any) -> None:
         """Take the connection, or close it at once."""
         super().connection_made(transport)
-        peer = self.client[0] if self.client else ""
-        if not self._limits.take(peer):
+        self._is_taken = self._limits.take(self.client[0] if self.client else "", self)
+        if self._is_taken:
+            self._wait()
+        else:
             transport.abort()
-            return
-        self._peer = peer
-        self._wait()
-        self._pause()
+
+    def close_now(self) -> None:
+        """Make room for another connection."""
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave the room to another connection."""
         self._rest()
-        if self._resumption is not None:
-            self._resumption.cancel()
-        if self._peer is not None:
-            self._limits.give(self._peer)
-            self._peer = None
+        self._is_taken = False
+        self._is_lost.set()
+        self._limits.give(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Wait for the rest of a request, but not for ever."""
-        if self._peer is None:
-            return
-        super().data_received(data)
-        self._look()
+        if self._is_taken:
+            super().data_received(data)
+            self._look()
 
     def on_response_complete(self) -> None:
         """Between requests uvicorn's own limit for idle connections holds."""
-        if self._peer is not None:
-            self._limits.count_request(self._peer)
         super().on_response_complete()
         self._look()
-        self._pause()
+
+    async def _in_turn(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass each request on when it is its payer's turn."""
+        request = HTTPConnection(scope)
+        known = self._limits.known(request)
+        turn_in_s: float | None = 0.0
+        if known != "":
+            turn_in_s = self._limits.turn_in_s(
+                known or self._limits.address(request), known is not None
+            )
+        if known:
+            self._limits.move(known, self)
+        if turn_in_s != 0:
+            await self._pause(LONGEST_PAUSE_S if turn_in_s is None else turn_in_s)
+        if turn_in_s is None:
+            await JSONResponse(TOO_OFTEN, 429)(scope, receive, send)
+        elif not self._is_lost.is_set():
+            await self._served(scope, receive, send)
+
+    async def _pause(self, pause_s: float) -> None:
+        """Read nothing until then, or until the connection is lost."""
+        self.flow.pause_reading()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_lost.wait(), pause_s)
+        self.flow.resume_reading()
 
     def _look(self) -> None:
         is_begun = self.conn.their_state is h11.SEND_BODY or bool(self.conn.trailing_data[0])
@@ -195,15 +278,3 @@ class LimitedProtocol(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-    def _pause(self) -> None:
-        """Read nothing for as long as the peer is ahead of its rate."""
-        pause_s = 0.0 if self._peer is None else self._limits.pause_s(self._peer)
-        if pause_s and self._resumption is None and not self.transport.is_closing():
-            self.transport.pause_reading()
-            self._resumption = self.loop.call_later(pause_s, self._resume)
-
-    def _resume(self) -> None:
-        self._resumption = None
-        if not self.transport.is_closing():
-            self.transport.resume_reading()

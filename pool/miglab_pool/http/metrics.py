@@ -78,6 +78,11 @@ class Metrics:
             "How long the oldest driver call under way has lasted; 0 if there is none.",
             registry=self.registry,
         )
+        self.silent_servers = Gauge(
+            "miglab_servers_silent",
+            "Students' servers with a GPU that have not reported for reclaim.stale_s.",
+            registry=self.registry,
+        )
         self.refusals = self._counter("miglab_refusals", "Refused requests.", "reason")
         self.failed_rounds = self._counter(
             "miglab_failed_rounds",

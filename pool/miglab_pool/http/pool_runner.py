@@ -222,6 +222,11 @@ class PoolRunner:
         return self._pool.longest_call_s
 
     @property
+    def silent_servers(self) -> int:
+        """How many students' servers have not reported for `reclaim.stale_s`."""
+        return self.reclaimer.silent_servers if self.reclaimer else 0
+
+    @property
     def is_stuck(self) -> bool:
         """Whether a driver call hangs; its GPU takes no lease."""
         return self.gpu_call_s > self._times.stuck_s

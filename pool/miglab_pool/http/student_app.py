@@ -14,8 +14,9 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 
 from miglab_api.leases import ExtendRequest, LeaseView, ReleaseRequest, ServerStatus, Signals
 from miglab_api.tickets import RequeueRequest, TicketView
-from miglab_pool.http.access.auth import HubTokens, bearer, server_of
-from miglab_pool.http.access.token_guesses import Guesses
+from miglab_pool.http.access.auth import bearer, server_of
+from miglab_pool.http.access.hub_tokens import HubTokens
+from miglab_pool.http.connection_limits import peer_of
 from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.http.student_door import StudentDoor, StudentRunner
 from miglab_pool.model.token_bucket import TokenBuckets, TooOften
@@ -33,7 +34,6 @@ def student_app(
     board: SignalBoard,
     *,
     default_course: str = "",
-    guesses: Guesses | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> FastAPI:
     """The student application over the same pool.
@@ -43,7 +43,6 @@ def student_app(
         tokens: say whose server asks.
         board: takes what servers say of themselves.
         default_course: the course of those who are in none.
-        guesses: counts unknown tokens; None for the usual limit.
         clock: seconds that never jump.
     """
     app = FastAPI(
@@ -55,7 +54,7 @@ def student_app(
         routes=_routes().routes,
     )
     app.state.runner, app.state.tokens, app.state.board = runner, tokens, board
-    app.state.default_course, app.state.guesses = default_course, guesses or Guesses()
+    app.state.default_course = default_course
     app.state.writes = TokenBuckets(WRITES_BURST, WRITES_PER_S, clock)
     install(app, runner.metrics.refused)
     return app
@@ -91,16 +90,13 @@ async def own_server(request: Request) -> OwnServer:
     """Which server asks.
 
     Raises:
-        Refused: no token (401), not a server's token (403), no hub (503).
+        Refused: no token (401), not a server's token (403), unknown ones too often (429), no hub
+            (503).
     """
     token = bearer(request)
     tokens: HubTokens = request.app.state.tokens
-    guesses: Guesses = request.app.state.guesses
-    peer = request.client.host if request.client else ""
-    guesses.check(peer)
-    model = await tokens.owner(token) if token else None
+    model = await tokens.owner(token, peer_of(request)) if token else None
     if model is None:
-        guesses.count(peer)
         raise DeniedError(401, "not-signed-in", "Send the server's own JUPYTERHUB_API_TOKEN.")
     server = server_of(model)
     if server is None:

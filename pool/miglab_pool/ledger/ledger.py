@@ -1,6 +1,6 @@
 """The ledger: what the pool has decided, on disk before it is done.
 
-SQLite in WAL mode behind SQLAlchemy Store.  What is live (GPUs, slices, tickets, leases) is also
+SQLite in WAL mode behind SQLAlchemy Core.  What is live (GPUs, slices, tickets, leases) is also
 held in memory, so that a decision reads no disk; a transaction writes both, and one that fails
 leaves the memory as the disk has it.  Decides nothing; must not import pool, NVML or holders.
 """

@@ -79,6 +79,7 @@ tickets = Table(
     Column("message", Text, nullable=False),
     Column("next_at", Float),
     Column("purpose", String, nullable=False, server_default="server"),
+    Column("since", Float),
     Index("tickets_state", "state"),
 )
 

@@ -72,8 +72,9 @@ class Grant:
 
 @dataclass(frozen=True)
 class WaitEstimates:
-    """The last estimates of the pool, and when they were made."""
+    """The pool's last estimates, when they were made, and when the first of each ticket ends."""
 
     at: float = 0.0
     of_tickets: Mapping[int, WaitEstimate] = field(default_factory=dict)
     of_shapes: Mapping[str, WaitEstimate] = field(default_factory=dict)
+    due: Mapping[int, float] = field(default_factory=dict)

@@ -20,7 +20,9 @@ GPU_LOST = "lost"
 FULL = "full"  # the profile of a whole GPU leased with MIG off
 
 LIVE_SLICES = frozenset(SliceState)
-LIVE_TICKETS = frozenset({TicketState.WAITING, TicketState.OFFERED, TicketState.TAKEN})
+LIVE_TICKETS = frozenset(
+    {TicketState.WAITING, TicketState.OFFERED, TicketState.ASIDE, TicketState.TAKEN}
+)
 LIVE_LEASES = frozenset(
     {
         LeaseState.GRANTED,
@@ -156,6 +158,8 @@ class TicketRow(_Numbered):
     Attributes:
         next_at: when staff put it in front; None if nobody did.
         purpose: a `Purpose`.
+        since: when its student last said that they wait, it was granted, or it stepped aside;
+            None for when it was made.
     """
 
     kind: ClassVar[str] = "ticket"
@@ -174,10 +178,16 @@ class TicketRow(_Numbered):
     message: str = ""
     next_at: float | None = None
     purpose: str = Purpose.SERVER
+    since: float | None = None
 
     @property
     def is_live(self) -> bool:
         return self.state in LIVE_TICKETS
+
+    @property
+    def period_at(self) -> float:
+        """When this period of waiting, of being served, or aside began."""
+        return self.created_at if self.since is None else self.since
 
     @property
     def is_borrow(self) -> bool:
@@ -201,7 +211,8 @@ class LeaseRow(_Numbered):
         warn_reason: why, in words for the holder.
         keepalives: how often the holder said "I am still here" since work was last seen.
         keepalive_until: until when the last of these counts.
-        warn_by: the person who asked for it back; empty where the policy did.
+        warn_by: who asked for it back: staff with a warning, or whoever began its release; empty
+            where the policy warned.
         purpose: a `Purpose`.
         server_started: which start of the server was attached: the hub's own time of it.
     """

@@ -2,8 +2,8 @@
 
 Pure: what the server says and what NVML reads in, a state and figures out.  NVML beats the server:
 a GPU that computes is in use, whatever is said or left unsaid; what a student sends can shield a
-slice that NVML shows empty for a bounded time only, so does a page that is merely looked at.
-Unknown is never idle.
+slice that NVML shows empty for a bounded time only, so does a page that is merely looked at, and
+so does silence, where it is the server's own.  Unknown is never idle.
 """
 
 from dataclasses import dataclass
@@ -67,7 +67,8 @@ class Judged:
         activity: the state.
         idle_s: for how long nothing was done that counts; None if unknown.
         work_age_s: since a kernel, a terminal or the CPU did something; None if unknown.
-        unknown: what is not known, in words; empty if nothing is missing.
+        unknown: what is not known, in words; empty if nothing is missing.  With an `idle_s`: the
+            slice alone decided.
         empty_s: for how long the slice was empty, if that alone decides; else None.
     """
 
@@ -78,7 +79,14 @@ class Judged:
     empty_s: float | None = None
 
 
-def judge(known: Known | None, reading: Reading, held_s: float, limits: Reclaim) -> Judged:
+def judge(
+    known: Known | None,
+    reading: Reading,
+    held_s: float,
+    limits: Reclaim,
+    *,
+    others_report: bool = False,
+) -> Judged:
     """What the lease is doing.
 
     Args:
@@ -86,9 +94,13 @@ def judge(known: Known | None, reading: Reading, held_s: float, limits: Reclaim)
         reading: what NVML says.
         held_s: how long the lease is held; nobody is idle longer than that.
         limits: what counts, and for how long: [reclaim].
+        others_report: whether enough of the course's servers are heard, so that the silence of one
+            is its own.
     """
     if known is None or known.age_s > limits.stale_s:
-        return _by_gpu_alone(known, reading, held_s, limits)
+        judged = _by_gpu_alone(known, reading, held_s, limits)
+        is_own_silence = known is not None and others_report
+        return _by_empty_slice(judged, reading, held_s, limits) if is_own_silence else judged
     work_age_s, missing = _work(known, reading)
     if reading.processes is None and reading.is_readable:
         missing = missing or "NVML does not tell what is on the slice"
@@ -118,6 +130,14 @@ def _by_gpu_alone(known: Known | None, reading: Reading, held_s: float, limits: 
         return Judged(Activity.ACTIVE, min(age_s, max(0.0, held_s)), age_s)
     reason = "has not reported" if known is None else f"last reported {known.age_s:.0f} s ago"
     return Judged(Activity.UNKNOWN, unknown=f"its server {reason}")
+
+
+def _by_empty_slice(judged: Judged, reading: Reading, held_s: float, limits: Reclaim) -> Judged:
+    """Of a server that fell silent: an empty slice is shielded no longer than by "busy"."""
+    idle_s = _idle_s(None, reading, held_s, limits)
+    if idle_s is None or idle_s <= limits.stale_s or judged.activity is Activity.ACTIVE:
+        return judged
+    return Judged(Activity.IDLE_FREE, idle_s, None, judged.unknown, reading.free_for_s)
 
 
 def _work(known: Known, reading: Reading) -> tuple[float, str]:

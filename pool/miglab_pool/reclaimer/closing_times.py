@@ -5,10 +5,9 @@ Times of a class and of maintenance are written as people say them, ``tue 12:00`
 """
 
 from dataclasses import dataclass
-from datetime import datetime
-from zoneinfo import ZoneInfo
 
 from miglab_api.leases import WarningKind
+from miglab_api.wording import clock_time
 from miglab_pool.model.closing_times import Closings
 from miglab_pool.model.reservations import MakesWay
 from miglab_pool.model.schedule import Occurrence, Schedule, next_occurrence
@@ -52,7 +51,7 @@ def ends_of(
         ends.append(HardEnd(ends_at, WarningKind.TIME, time_is_up))
     for rule in closings.classes.get(course, ()):
         if (found := next_occurrence(rule, held_since)) is not None:
-            reason = f"The class ends at {_wall(found.ends_at, rule.tz)}. {KEPT}"
+            reason = f"The class ends at {clock_time(found.ends_at, rule.tz)}. {KEPT}"
             ends.append(HardEnd(found.ends_at, WarningKind.CLASS_END, reason))
     for rule in closings.maintenance:
         if (found := next_occurrence(rule, held_since)) is not None:
@@ -72,9 +71,5 @@ def closed_now(closings: Closings, now: float) -> str:
 
 
 def _closed(found: Occurrence, rule: Schedule) -> str:
-    begins, ends = _wall(found.starts_at, rule.tz), _wall(found.ends_at, rule.tz)
+    begins, ends = clock_time(found.starts_at, rule.tz), clock_time(found.ends_at, rule.tz)
     return f"Maintenance of the lab from {begins} to {ends}."
-
-
-def _wall(at: float, tz: str) -> str:
-    return datetime.fromtimestamp(at, ZoneInfo(tz)).strftime("%H:%M")

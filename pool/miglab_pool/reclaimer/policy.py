@@ -41,6 +41,7 @@ class LeaseFacts:
         reclaim_at: when that warning ends.
         keepalive_until: until when "I am still here" counts.
         is_borrow: whether measurements borrowed it: it ends with them, and nobody is warned.
+        others_report: whether at least half of its course's servers report.
     """
 
     held_since: float
@@ -48,6 +49,7 @@ class LeaseFacts:
     reclaim_at: float | None = None
     keepalive_until: float | None = None
     is_borrow: bool = False
+    others_report: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,9 @@ def decide(
         ends: the hard ends that are set for it.
         now: seconds since the epoch.
     """
-    judged = judge(known, reading, now - lease.held_since, limits)
+    judged = judge(
+        known, reading, now - lease.held_since, limits, others_report=lease.others_report
+    )
     limit_s = idle_limit_s(judged.activity, others_wait, limits)
     figures = _figures(known, reading, judged, others_wait, limit_s)
     answer = _of_borrow(ends, now) if lease.is_borrow else _by_end(lease, ends, limits, now)
@@ -158,6 +162,8 @@ def _by_use(
     idle = f"Nothing has happened on it for {in_words(judged.idle_s)}"
     if judged.empty_s is not None:
         idle = f"Nothing has run on the slice itself for {in_words(judged.empty_s)}"
+    if judged.unknown:
+        idle = f"{idle}, {judged.unknown}"
     if lease.keepalive_until is not None and now < lease.keepalive_until and not is_warned:
         return _keep(f"{idle}, but somebody said to be still there.")
     if judged.idle_s < limit_s:
@@ -165,15 +171,17 @@ def _by_use(
     reason = f"{idle}, and {_who_waits(others_wait)}. {KEPT}"
     if not is_warned:
         return Decision.WARN, reason, WarningKind.IDLE, now + limits.warning_s
-    why_not = _why_not_due(known, lease, now)
+    why_not = _why_not_due(known, judged, lease, now)
     return (Decision.WARN, why_not, WarningKind.IDLE, None) if why_not else _take(reason)
 
 
-def _why_not_due(known: Known | None, lease: LeaseFacts, now: float) -> str:
+def _why_not_due(known: Known | None, judged: Judged, lease: LeaseFacts, now: float) -> str:
     """Why a warning that stands does not end in a reclaim now; empty if it does."""
     over_s = now - (lease.reclaim_at if lease.reclaim_at is not None else now)
     if over_s < 0 or lease.reclaim_at is None:
         return f"Warned; will be reclaimed in {in_words(-over_s)} unless somebody is there."
+    if judged.unknown:
+        return ""  # it says nothing, and its slice is empty
     if known is None or known.age_s > over_s:
         return "The warning is over; waiting for the server's last word."
     if known.unsaved and over_s < SAVING_S:

@@ -8,7 +8,8 @@ before it has reported again, and every warning that nobody could answer begins 
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from miglab_api.base import WireModel
@@ -97,6 +98,8 @@ class Reclaimer:
         self._count = count
         self._clock = clock
         self._watches: dict[int, _Watch] = {}
+        self._heard: frozenset[str] = frozenset()
+        self.silent_servers = 0  # at the last round
         self._tally = ActivityTotals(clock)
         self._samples = -1
         self._sampled_at = float("-inf")
@@ -113,6 +116,7 @@ class Reclaimer:
         for gone in self._watches.keys() - cases.keys():
             del self._watches[gone]
         self._see_samples(pool)
+        self._listen(cases.values(), pool.now)
         closed = closed_now(self.rules.closings, pool.now) if self.is_acting else ""
         pool.close_for_maintenance(closed, BY)  # also ends what an acting one began
         for case in cases.values():
@@ -137,6 +141,20 @@ class Reclaimer:
         return {lease: watch.activity for lease, watch in watches}
 
     # -- looking ------------------------------------------------------------------------------
+
+    def _listen(self, cases: Iterable[Case], now: float) -> None:
+        """Note how many servers are silent, and of which courses at least half report."""
+        servers, silent, silent_for_long = Counter[str](), Counter[str](), 0
+        for case in cases:
+            if case.lease.purpose is Purpose.BORROW:
+                continue  # it goes back when its measurements are over
+            known, stale_s = self._board.known(case.lease.id), self.rules.limits.stale_s
+            is_silent = known is None or known.age_s > stale_s
+            servers[case.lease.course] += 1
+            silent[case.lease.course] += is_silent
+            silent_for_long += is_silent and now - case.held_since > stale_s
+        self.silent_servers = silent_for_long
+        self._heard = frozenset(one for one in servers if 2 * silent[one] <= servers[one])
 
     def _see_samples(self, pool: LeaseKeeper) -> None:
         if pool.samples != self._samples:
@@ -190,6 +208,7 @@ class Reclaimer:
             reclaim_at=warning.reclaim_at if warning else None,
             keepalive_until=case.keepalive_until,
             is_borrow=lease.purpose is Purpose.BORROW,
+            others_report=lease.course in self._heard,
         )
         ends = ends_of(
             lease.course,
@@ -243,7 +262,9 @@ class Reclaimer:
         if verdict.has_worked and case.keepalives:
             pool.leases.worked(lease.id)
         if verdict.decision is Decision.RECLAIM and verdict.kind is not None:
-            pool.leases.release(lease.id, BY, verdict.reason)
+            is_told = lease.warning is not None and lease.warning.kind is verdict.kind
+            said = lease.warning.reason if is_told and lease.warning else verdict.reason
+            pool.leases.release(lease.id, BY, said)
             self._count(verdict.kind.value)
         elif lease.warning is not None and verdict.kind is not lease.warning.kind:
             self._change(pool, case, watch, verdict)

@@ -51,6 +51,11 @@ class Step:
         )
 
 
+def is_holder(by: str, user: str, server: str) -> bool:
+    """Whether the ledger names this server, or its user on a page, as the cause of something."""
+    return by in (f"server:{user}/{server}", f"person:{user}")
+
+
 def called(by: str) -> str:
     """How people call whom the ledger names as the cause of something."""
     kind, _, name = by.partition(":")

@@ -35,7 +35,7 @@ def parse(text: str) -> tuple[str, ...]:
     """The profiles of a cut in words, such as ``4g + 3x1g`` or ``2x3g.20gb``, one name each.
 
     Raises:
-        CutError: it cannot be read.
+        PartitionError: it cannot be read.
     """
     names: list[str] = []
     for part in _BETWEEN.split(text.strip().lower()):
@@ -62,7 +62,7 @@ def resolve(names: Iterable[str], geometry: Geometry) -> tuple[str, ...]:
         geometry: the GPU's.
 
     Raises:
-        CutError: there is no such profile, or they do not fit; the message says what would.
+        PartitionError: there is no such profile, or they do not fit; the message says what would.
     """
     found = [_profile(name, geometry).name for name in names]
     if not is_possible(found, geometry):

@@ -188,3 +188,15 @@ def hidden(plans: Sequence[Planned]) -> list[Planned]:
             for gpu in plan.partitions
         )
     ]
+
+
+def replaced(plans: Sequence[Planned], new: Sequence[Planned]) -> list[Planned]:
+    """The layouts that end when others are applied: of the same name, or nothing is left of them.
+
+    Args:
+        plans: what is planned or in force.
+        new: what is applied, with higher numbers.
+    """
+    names = {plan.name for plan in new}
+    gone = {plan.number for plan in hidden([*plans, *new])}
+    return [plan for plan in plans if plan.name in names or plan.number in gone]

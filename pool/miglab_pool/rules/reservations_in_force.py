@@ -20,7 +20,7 @@ class InForce:
     Attributes:
         row: what is reserved.
         time: when.
-        is_kept: whether its slots are kept.
+        is_reserved: whether its slots are kept.
         has_begun: whether it takes place.
         left: how many leases its course has not drawn.
     """

@@ -35,7 +35,7 @@ def _moved(store: Store, step_s: float, now: float) -> Iterator[tuple[Counting, 
 
     state = store.state
     for ticket in state.tickets.values():
-        if ticket.state in (TicketState.WAITING, TicketState.OFFERED):
+        if ticket.state != TicketState.TAKEN:
             yield (
                 ticket,
                 replace(
@@ -44,6 +44,7 @@ def _moved(store: Store, step_s: float, now: float) -> Iterator[tuple[Counting, 
                     attended_at=past(ticket.attended_at),
                     offered_at=past_if(ticket.offered_at),
                     next_at=past_if(ticket.next_at),
+                    since=past_if(ticket.since),
                 ),
             )
     for lease in state.leases.values():

@@ -91,7 +91,7 @@ def offer_if_ready(store: Store, tx: Transaction, lease: LeaseRow) -> None:
     ticket = store.state.tickets.get(lease.ticket or 0)
     if ticket is None or ticket.state != TicketState.WAITING:
         return
-    ticket = replace(ticket, lease=lease.id)
+    ticket = replace(ticket, lease=lease.id, since=tx.at)
     if all(row.state == SliceState.LEASED for row in store.state.slices_of(lease)):
         ticket = replace(ticket, state=TicketState.OFFERED, offered_at=tx.at)
     tx.put(ticket, reason=f"lease {lease.id} is ready")

@@ -212,7 +212,9 @@ def start_release(
     store: Store, tx: Transaction, lease: LeaseRow, by: str, reason: str, action: str = ""
 ) -> LeaseRow:
     """Wait for the holder's end."""
-    lease = replace(lease, state=LeaseState.RELEASING, releasing_at=tx.at, reason=reason)
+    lease = replace(
+        lease, state=LeaseState.RELEASING, releasing_at=tx.at, reason=reason, warn_by=by
+    )
     tx.put(lease, by, reason, action)
     return lease
 

@@ -62,7 +62,7 @@ def _at_once(store: Store, asked: TicketRequest) -> Answer:
 def _not_free(shape: str, kept: TicketRow | None) -> Refused:
     if kept is None:
         return Refused("not-free", f"{shape} is not free now. Ask for it to join the queue.")
-    what = "position in the queue" if kept.is_queued else kept.shape
+    what = "position in the queue" if kept.lease is None else kept.shape
     return Refused("not-free", f"{shape} is no longer free. You keep your {what}.")
 
 
@@ -72,7 +72,7 @@ def _asked(store: Store, tx: Transaction, asked: TicketRequest) -> Answer:
     ticket = tickets.of_server(store, asked.user, asked.server)
     may_stay = refusal is None or refusal.reason in NO_NEW_ONES
     if may_stay and ticket is not None and _is_same(ticket, asked, shape):
-        return store.state.attend(ticket, tx.at), None
+        return tickets.still_waiting(store, tx, ticket), None
     refusal = refusal or admission.why_not_now(view, asked, shape, ticket)
     if refusal is None and ticket is not None:
         _replace(store, tx, ticket)
@@ -85,7 +85,7 @@ def _is_same(ticket: TicketRow, asked: TicketRequest, shape: str) -> bool:
 
 
 def _replace(store: Store, tx: Transaction, ticket: TicketRow) -> None:
-    message = "Another shape was asked for this server; this ticket made way."
+    message = "You asked for another shape, so this request left the queue."
     tickets.end(store, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)
 
 

@@ -13,7 +13,7 @@ from miglab_pool.model.rows import LeaseRow, TicketRow
 from miglab_pool.state.store import Store
 from miglab_pool.transactions import tickets
 
-OPEN = (TicketState.WAITING, TicketState.OFFERED)
+OPEN = (TicketState.WAITING, TicketState.OFFERED, TicketState.ASIDE)
 
 
 def held(store: Store, user: str, server: str) -> LeaseRow | None:

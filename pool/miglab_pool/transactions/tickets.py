@@ -5,11 +5,12 @@ from dataclasses import replace
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
+from miglab_api.wording import duration
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.gpu import clash
 from miglab_pool.model.refused import Refused
 from miglab_pool.model.rows import LeaseRow, TicketRow
-from miglab_pool.rules.ticket_limits import expires_at
+from miglab_pool.rules.ticket_limits import ANSWER_S, ASIDE_S, answer_by, expires_at, waits_until
 from miglab_pool.state.store import Store
 from miglab_pool.transactions import leases, slices
 
@@ -35,7 +36,7 @@ def of_server(store: Store, user: str, server: str) -> TicketRow | None:
     return None
 
 
-# -- attend, cancel, take -----------------------------------------------------------------------
+# -- attend, still waiting, cancel, take ----------------------------------------------------------
 
 
 def attend(store: Store, number: int) -> TicketRow:
@@ -47,11 +48,25 @@ def attend(store: Store, number: int) -> TicketRow:
         return ticket
 
 
+def still_waiting(store: Store, tx: Transaction, ticket: TicketRow) -> TicketRow:
+    """Its student asked for the same again: that answers whether they wait, and ends being aside.
+
+    The age stays, and with it the position among those who have used as much.
+    """
+    ticket = store.state.attend(ticket, tx.at)
+    is_asked = answer_by(store.settings, store.started_at, ticket, tx.at) is not None
+    if is_asked or ticket.state == TicketState.ASIDE:
+        waits = replace(ticket, state=TicketState.WAITING, since=tx.at, reason="", message="")
+        ticket = replace(waits, attended_at=tx.at)
+        tx.put(ticket, ticket.user, "still waiting")
+    return ticket
+
+
 def cancel(store: Store, number: int, by: str, reason: str) -> TicketRow:
     """Leave the queue, or give up the offer; what was over stays as it was."""
     with store.write() as tx:
         ticket = find(store, number)
-        if ticket.state in (TicketState.WAITING, TicketState.OFFERED):
+        if ticket.state in (TicketState.WAITING, TicketState.OFFERED, TicketState.ASIDE):
             message = reason or "The ticket was cancelled."
             ticket = end(store, tx, ticket, TicketState.CANCELLED, "cancelled", message, by)
     return ticket
@@ -75,7 +90,7 @@ def take(store: Store, number: int) -> LeaseRow:
 
 
 def _why_not_taken(ticket: TicketRow) -> str:
-    if ticket.state == TicketState.WAITING:
+    if ticket.state in (TicketState.WAITING, TicketState.ASIDE):
         return f"Ticket {ticket.id} still waits; there is nothing to take yet."
     if ticket.state == TicketState.TAKEN:
         return f"Ticket {ticket.id} was taken and its lease is over. Start the server again."
@@ -91,10 +106,12 @@ def end(
     message: str,
     by: str = "pool",
 ) -> TicketRow:
-    """End a ticket that was not taken up, and the lease it may have been granted."""
+    """End a ticket that was not taken up, or put it aside, and the lease that it was granted."""
     tx.afterwards.append(lambda: store.unserved(state.value, reason))
     lease = store.state.leases.get(ticket.lease or 0)
     ticket = replace(ticket, state=state, reason=reason, message=message)
+    if state is TicketState.ASIDE:
+        ticket = replace(ticket, lease=None, offered_at=None, next_at=None, since=tx.at)
     tx.put(ticket, by, message)
     if lease is not None and lease.state == LeaseState.GRANTED:
         leases.withdraw(store, tx, lease, LeaseState.EXPIRED, by, reason)
@@ -108,7 +125,7 @@ def requeue(store: Store, tx: Transaction, lease: LeaseRow, reason: str) -> None
     """
     ticket = store.state.tickets.get(lease.ticket or 0)
     if ticket is not None and ticket.state in (TicketState.WAITING, TicketState.OFFERED):
-        again = replace(ticket, state=TicketState.WAITING, lease=None, offered_at=None)
+        again = replace(ticket, state=TicketState.WAITING, lease=None, offered_at=None, since=tx.at)
         tx.put(again, reason=reason)
     leases.withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", reason)
 
@@ -142,11 +159,15 @@ def drop_blocked(store: Store, tx: Transaction, gpu: str) -> None:
 
 
 def expire(store: Store, tx: Transaction) -> None:
-    """End what has outlived its limit: unattended tickets, untaken offers, unattached grants."""
+    """End what has outlived its limit: unattended tickets, untaken offers, unattached grants.
+
+    Who may still come back, because nobody answered or took an offer, steps aside instead.
+    """
     for ticket in list(store.state.tickets.values()):
-        verdict = _overdue(store, ticket, tx.at)
-        if verdict is not None:
-            state, reason, message = verdict
+        ends = expires_at(store.settings, store.started_at, ticket)
+        if ends is not None and tx.at >= ends:
+            overdue = _overdue_borrow if ticket.is_borrow else _overdue
+            state, reason, message = overdue(store, ticket, tx.at)
             end(store, tx, ticket, state, reason, message)
     for lease in list(store.state.leases.values()):
         limit_s = store.settings.pool.attach_s
@@ -156,19 +177,35 @@ def expire(store: Store, tx: Transaction) -> None:
             leases.withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", "never-attached")
 
 
-def _overdue(store: Store, ticket: TicketRow, at: float) -> tuple[TicketState, str, str] | None:
-    ends = expires_at(store.settings, store.started_at, ticket)
-    if ends is None or at < ends:
-        return None
+def _overdue(store: Store, ticket: TicketRow, at: float) -> tuple[TicketState, str, str]:
+    if ticket.state == TicketState.ASIDE:
+        return TicketState.EXPIRED, "aside-too-long", f"You did not return within {_ASIDE}."
     if ticket.state == TicketState.OFFERED:
-        message = "The slices were offered, and not taken in time. Ask again."
+        offered = f"A {ticket.shape} was offered to you and not taken in time."
+        return TicketState.ASIDE, "offer-expired", f"{offered} {_KEPT}"
+    if ticket.lease is not None:
+        never = f"It was your turn, and the {ticket.shape} could not be created in time."
+        return TicketState.ASIDE, "never-made", f"{never} {_KEPT}"
+    if at >= waits_until(store.settings, store.started_at, ticket):
+        asked = f"You were asked whether you still wait, and did not answer within {_ANSWER}."
+        return TicketState.ASIDE, "not-answered", f"{asked} {_KEPT}"
+    return TicketState.EXPIRED, "unattended", _UNATTENDED
+
+
+def _overdue_borrow(store: Store, ticket: TicketRow, at: float) -> tuple[TicketState, str, str]:
+    if ticket.state == TicketState.OFFERED:
+        message = "The slices were offered, and not taken in time. Measure again."
         return TicketState.EXPIRED, "offer-expired", message
-    if at >= ticket.created_at + store.settings.pool.longest_wait_s:
-        minutes = store.settings.pool.longest_wait_s / 60
-        message = (
-            f"Nothing became free within {minutes:.0f} minutes. "
-            "Choose a smaller shape, start without a GPU, or try again later."
-        )
+    if at >= ticket.period_at + store.settings.pool.longest_wait_s:
+        longest = duration(store.settings.pool.longest_wait_s)
+        message = f"No {ticket.shape} became free within {longest}. Measure again later."
         return TicketState.REFUSED, "waited-too-long", message
-    message = "Nobody was waiting with this ticket any more, so it has left the queue. Ask again."
-    return TicketState.EXPIRED, "unattended", message
+    return TicketState.EXPIRED, "unattended", _UNATTENDED
+
+
+_ANSWER, _ASIDE = duration(ANSWER_S), duration(ASIDE_S)
+_KEPT = f"Your place is kept for {_ASIDE}: return to the queue when you are back."
+_UNATTENDED = (
+    "You lost your position because your waiting page and server were gone. "
+    "Start again to rejoin the queue."
+)

@@ -121,6 +121,14 @@ def _loops(health: dict[str, Any]) -> Iterator[HealthFinding]:
         )
         found = "another Docker engine answers than the one that has the leases' containers"
         yield wrong("pool", f"{found}, so no slice is freed", do)
+    if silent := health.get("silent_servers"):
+        do = (
+            "`miglab pool reclaim` says whose; look into their servers, and set pool.lease_s if "
+            "you cannot trust your students"
+        )
+        yield wrong(
+            "pool", f"servers that do not report, so nobody knows what they do: {silent}", do
+        )
     if health["failing"]:
         do = "see the pool's log in the state folder; a restart of the lab loses no lease"
         yield wrong("pool", f"its last rounds failed: {', '.join(health['failing'])}", do)

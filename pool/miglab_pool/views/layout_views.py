@@ -20,7 +20,15 @@ from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.model.rows import GPU_OK, LayoutRow, LeaseRow, SliceRow
 from miglab_pool.rules.layout_plan import Change, PresentSlice
-from miglab_pool.rules.layout_times import Planned, in_force, phase, planned, schedule_of, times_of
+from miglab_pool.rules.layout_times import (
+    Planned,
+    in_force,
+    phase,
+    planned,
+    replaced,
+    schedule_of,
+    times_of,
+)
 from miglab_pool.state.gpu_snapshot import GpuSnapshot
 from miglab_pool.state.view import PoolView
 
@@ -56,7 +64,10 @@ def layout_view(view: PoolView, row: LayoutRow) -> LayoutView:
 
 def diffs(view: PoolView, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
     """Layouts, each with its cuts in full names, against the GPUs as they are."""
-    return [_diff(view, one) for one in asked]
+    first = 1 + max((plan.number for plan in view.plans), default=0)
+    plans = [_planned(first + place, one) for place, one in enumerate(asked)]
+    gone = replaced(view.plans, plans)
+    return [_diff(view, one, gone) for one in asked]
 
 
 def diffs_now(view: PoolView, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
@@ -82,7 +93,7 @@ def _planned(number: int, asked: LayoutSpec) -> Planned:
     return Planned(number, asked.name, asked.course, asked.gpus, rules)
 
 
-def _diff(view: PoolView, asked: LayoutSpec) -> LayoutDiff:
+def _diff(view: PoolView, asked: LayoutSpec, replaces: Iterable[Planned] = ()) -> LayoutDiff:
     plan = _planned(0, asked)
     time = phase(plan, view.at, view.settings.pool.reserve_lead_s).time
     gpus = [gpu for gpu in _gpus(view) if gpu.uuid in asked.gpus]
@@ -91,6 +102,11 @@ def _diff(view: PoolView, asked: LayoutSpec) -> LayoutDiff:
         course=asked.course,
         starts_at=time.starts_at if time else None,
         ends_at=time.ends_at if time else None,
+        replaces=tuple(
+            plan.name
+            for plan in replaces
+            if plan.name == asked.name or plan.partitions.keys() & asked.gpus.keys()
+        ),
         gpus=tuple(_against(view, gpu, asked) for gpu in gpus),
     )
 

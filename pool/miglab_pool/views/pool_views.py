@@ -12,12 +12,14 @@ from miglab_api.tickets import Purpose, TicketState, TicketView
 from miglab_pool.decisions import estimates, queue, reserved_slots, wait_reasons
 from miglab_pool.decisions.demand import others_waiting
 from miglab_pool.decisions.lease_ends import extension_limit_s
+from miglab_pool.decisions.offers import headcount
 from miglab_pool.model import schedule
 from miglab_pool.model.once import once
 from miglab_pool.model.reservations import phase, reserved_until, schedule_of
 from miglab_pool.model.rows import LeaseRow, ReservationRow, SliceRow, TicketRow
+from miglab_pool.rules.audit_wording import is_holder
 from miglab_pool.rules.lease_length import extensions_left, keepalives_left
-from miglab_pool.rules.ticket_limits import expires_at
+from miglab_pool.rules.ticket_limits import answer_by, expires_at
 from miglab_pool.state.gpu_snapshot import GpuFacts, GpuSnapshot
 from miglab_pool.state.view import PoolView
 
@@ -123,6 +125,7 @@ def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
         waiting=len(positions),
         created_at=row.created_at,
         expires_at=expires_at(view.settings, view.started_at, row),
+        answer_by=answer_by(view.settings, view.started_at, row, view.at),
         lease=None if row.state == TicketState.WAITING else row.lease,
         reason=row.reason,
         message=row.message or wait_reasons.reasons(view).of(row),
@@ -175,6 +178,7 @@ def lease_view(
         attached_at=row.attached_at,
         ends_at=row.ends_at,
         release_requested_at=row.releasing_at,
+        is_given_back=row.releasing_at is not None and is_holder(row.warn_by, row.user, row.server),
         extensions_left=extensions_left(view.settings, row) if most_s else 0,
         extension_s=most_s,
         reason=row.reason,
@@ -254,6 +258,7 @@ def snapshot(view: PoolView) -> PoolSnapshot:
         waiting=tuple(ticket_view(view, view.tickets[number]) for number in queue.positions(view)),
         reserved_slots=slots(view),
         paused=view.paused,
+        people=headcount(view),
     )
 
 

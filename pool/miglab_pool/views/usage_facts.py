@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Integer, cast, func, select, true
 
 from miglab_api.leases import WarningKind
+from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.reading import reading
 from miglab_pool.transactions.activity import DAY_S
@@ -33,6 +34,7 @@ def read(ledger: Path, since: float, until: float, courses: Collection[str] | No
             looked=tuple(_looked(connection, since, until, {one.lease for one in held})),
             reclaims=tuple(_reclaims(connection, since, until, courses)),
             refusals=tuple(_refusals(connection, since, until, courses)),
+            waiting=tuple(_waiting(connection, until, courses)),
         )
 
 
@@ -107,6 +109,19 @@ def _refusals(
         .join(tables.tickets, tickets.id == cast(moves.target, Integer))
         .where(moves.kind == "ticket", moves.to_state == "refused")
         .where(moves.at >= since, moves.at < until, _is_of(tickets, courses))
+    )
+    for at, user, course, shape in connection.execute(query):
+        yield Event(Who(user, course, shape), at)
+
+
+def _waiting(
+    connection: Connection, until: float, courses: Collection[str] | None
+) -> Iterator[Event]:
+    tickets = tables.tickets.c
+    query = (
+        select(tickets.created_at, tickets.user, tickets.course, tickets.shape)
+        .where(tickets.state == TicketState.WAITING, tickets.created_at < until)
+        .where(_is_of(tickets, courses))
     )
     for at, user, course, shape in connection.execute(query):
         yield Event(Who(user, course, shape), at)

@@ -68,7 +68,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A reclaim or a refusal."""
+    """A reclaim, a refusal, or the beginning of a wait."""
 
     who: Who
     at: float
@@ -76,12 +76,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the ledger says of a period."""
+    """What the ledger says of a period; ``waiting``: who still waits, and since when."""
 
     held: tuple[Held, ...] = ()
     looked: tuple[Looked, ...] = ()
     reclaims: tuple[Event, ...] = ()
     refusals: tuple[Event, ...] = ()
+    waiting: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,10 @@ def tally(
     mondays = period.mondays
     for held in facts.held:
         _add(sums, held, period, mondays, key)
+    for waiting in facts.waiting:
+        if waiting.at < period.until:  # so long already; those served alone would make it short
+            waited_s = period.until - waiting.at
+            sums[key(waiting.who, period.until - 1)].waits.append(waited_s)
     leases = {held.lease: held for held in facts.held}
     for looked in facts.looked:
         if period.covers(looked.at) and looked.lease in leases:

@@ -1,65 +1,107 @@
-"""Measures a home volume, which only the engine can read, from a container of its own.
+"""The home volume: where it belongs in a container, and how large it is.
 
-It runs as root, since the owner of a folder can close it to its own group and to itself, without
-network, with the right to read and no other, and the volume cannot be written.
+Only the engine can read it, so a container of its own measures it.  It runs as root, since the
+owner of a folder can close it to its own group and to itself, without network, with the right to
+read and no other, and neither the volume nor anything else can be written.  It counts and sums
+itself, and prints a few lines: a home can hold millions of names.
 
 Synchronous, over a docker-py ``APIClient``; the spawner calls it from threads of its own.
 """
 
+import posixpath
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from docker.errors import NotFound  # noqa: TID251 - one of the rooms that talk to Docker
+from requests import RequestException
 
 from miglab_spawner.containers.labels import LAB
-from miglab_spawner.home_size import Sizes, sizes_of
+from miglab_spawner.home_size import GIB, KIB, SHOWN, HomeUse, most_files, use_of
 
 MEASURES = "miglab.measures"  # the label of such a container: the lab's name
 WHERE = "/home-to-measure"
-LONGEST_S = 120
-_EACH = (
-    "find . -mindepth 1 -maxdepth 1 -print0 | du --null --summarize --block-size=1K --files0-from=-"
-)
+LONGEST_S = 30  # a home of 200,000 files takes 2 s; a second try finds the names in memory
+_MEMORY = 256 * 2**20  # find and du hold 100,000 names of a folder at once: 60 MB
+_LOG = {"type": "json-file", "config": {"max-size": "64k", "max-file": "1"}}
+#: $1 is the first number of files that is too many, at which counting ends; $2 the KiB allowed.
+#: The largest are looked for only where there is too much, and none that takes under 1 % of that.
+_MEASURE = rf"""
+files=$(find . -mindepth 1 -printf x | head -c "$1" | wc -c)
+kib=0
+[ "$files" -ge "$1" ] || kib=$(du -sk . | cut -f1)
+echo "$files $kib"
+[ "$kib" -le "$2" ] || du -ak -d1 --null --threshold=$(($2 / 100 + 1))K . \
+    | sort -zrn | head -zn {SHOWN + 1} | tr '\n\000' '?\n'
+"""
 
 
-def volume_sizes(api: Any, image: str, volume: str, lab: str) -> Sizes:
-    """What lies in the volume; nothing where there is no such volume yet.
+def home_of(image: Mapping[str, Any], env: Mapping[str, str]) -> str:
+    """The home directory of a container's user; empty where nothing says it.
+
+    Args:
+        image: the image's ``Config``, by the engine.
+        env: what the container is given beside the image's own environment.
+    """
+    own = dict(entry.partition("=")[::2] for entry in image.get("Env") or ())
+    home = posixpath.normpath(env.get("HOME") or own.get("HOME") or "/")
+    if home.startswith("/") and home.strip("/"):
+        return home
+    folder = posixpath.normpath(image.get("WorkingDir") or "/")
+    return folder if folder.startswith("/home/") else ""
+
+
+def volume_use(api: Any, image: str, volume: str, lab: str, limit_gib: float) -> HomeUse | None:
+    """What lies in the volume; None where that could not be found out in time.
 
     Args:
         api: docker-py's ``APIClient``.
-        image: any that has ``du``.
-        volume: its name.
+        image: any that has GNU's ``find`` and ``du``.
+        volume: its name; made where there is none yet.
         lab: the lab's name, which marks the container as this lab's.
+        limit_gib: what it may take: no more is counted.
 
     Raises:
-        DockerException, RequestException: the engine could not do it in time.
+        DockerException, RequestException: the engine could not start the container.
     """
     remove_left(api, lab)
-    host = api.create_host_config(
-        binds={volume: {"bind": WHERE, "mode": "ro"}},
-        network_mode="none",
-        cap_drop=["ALL"],
-        cap_add=["DAC_READ_SEARCH"],
-        security_opt=["no-new-privileges"],
-        pids_limit=16,
-    )
+    limits = [str(most_files(limit_gib) + 1), str(int(limit_gib * GIB / KIB))]
     made = api.create_container(
         image,
-        ["-c", _EACH],
+        ["-c", _MEASURE, "measure", *limits],
         entrypoint=["/bin/sh"],
         user="0:0",
         working_dir=WHERE,
         labels={LAB: lab, MEASURES: lab},
         environment={"NVIDIA_VISIBLE_DEVICES": "void"},
-        host_config=host,
+        healthcheck={"test": ["NONE"]},
+        host_config=_closed_host(api, volume),
     )
     try:
         api.start(made)
-        api.wait(made, timeout=LONGEST_S)
-        return sizes_of(api.logs(made, stdout=True, stderr=False).decode(errors="replace"))
+        with suppress(RequestException):  # it took too long
+            api.wait(made, timeout=LONGEST_S)
+            return use_of(api.logs(made, stdout=True, stderr=False).decode(errors="replace"))
+        return None
     finally:
         api.remove_container(made, force=True)
+
+
+def _closed_host(api: Any, volume: str) -> Any:
+    """It reads the volume and nothing else, writes nothing, and is small whatever it reads."""
+    return api.create_host_config(
+        binds={volume: {"bind": WHERE, "mode": "ro"}},
+        network_mode="none",
+        read_only=True,
+        cap_drop=["ALL"],
+        cap_add=["DAC_READ_SEARCH"],
+        security_opt=["no-new-privileges"],
+        pids_limit=16,
+        mem_limit=_MEMORY,
+        memswap_limit=_MEMORY,
+        log_config=_LOG,
+    )
 
 
 def remove_left(api: Any, lab: str) -> None:

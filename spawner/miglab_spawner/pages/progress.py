@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from miglab_api.tickets import TicketView
+from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import estimated_wait, queue_position
 
 ASKED, OFFERED, CREATING, ATTACHING, STARTING, ANSWERING = 5, 50, 60, 70, 80, 90
@@ -69,6 +69,10 @@ def queued(ticket: TicketView) -> ProgressEvent:
 
     A ticket that waits without a position is granted: its slices are being made.
     """
+    if ticket.state is TicketState.ASIDE:
+        return ProgressEvent(_QUEUED_FROM, ticket.message)
+    if ticket.position is None and ticket.message:  # a limit holds it: it is in no queue
+        return ProgressEvent(_QUEUED_FROM, f"{ticket.message} {_next(ticket)}")
     if ticket.position is None:
         return ProgressEvent(
             _QUEUED_TO, f"It is your turn: {ticket.shape} is being created for you."
@@ -76,9 +80,14 @@ def queued(ticket: TicketView) -> ProgressEvent:
     pct = _QUEUED_TO - 5 * ticket.position
     return ProgressEvent(
         max(_QUEUED_FROM, pct),
-        f"{queue_position(ticket)} {_wait(ticket)}"
-        "This page continues by itself, and you keep your position if you close it.",
+        f"{queue_position(ticket)} {_wait(ticket)}{_next(ticket)}",
     )
+
+
+def _next(ticket: TicketView) -> str:
+    if ticket.answer_by is None:
+        return "This page continues by itself, and you keep your position if you close it."
+    return "Are you still waiting? Without an answer within 10 minutes you step aside."
 
 
 def _wait(ticket: TicketView) -> str:
@@ -86,4 +95,6 @@ def _wait(ticket: TicketView) -> str:
         return f"{ticket.message} "
     if ticket.estimate is None:
         return ""
-    return f"Estimated wait: {estimated_wait(ticket.estimate)} ({ticket.estimate.basis}). "
+    late = " This is longer than first estimated." if ticket.estimate.is_late else ""
+    basis = ticket.estimate.basis
+    return f"Estimated wait: {estimated_wait(ticket.estimate)} ({basis}).{late} "

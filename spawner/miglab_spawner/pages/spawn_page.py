@@ -11,10 +11,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from miglab_api.offers import BORROW, CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.tickets import TicketState, TicketView
-from miglab_api.wording import duration, estimated_wait, queue_position
+from miglab_api.wording import (
+    duration,
+    estimated_wait,
+    free_in_words,
+    people_in_words,
+    queue_position,
+)
 from miglab_spawner.pages.choice import SpawnChoice, is_cpu
 
-_CPU_GOOD_FOR = "Writing, reading, small data. Starts at once and takes nothing from anyone."
+_CPU_GOOD_FOR = "Writing, reading, small data. It takes nothing from anyone."
 
 _BORROW_GOOD_FOR = (
     "Experiments and short trainings with labkit, on one shape or on several in turn. "
@@ -73,6 +79,7 @@ class Page:
         trouble: why there is no GPU to choose, in words; empty if there is.
         news: what the student should know from the last time; empty if nothing.
         ticket: the position, or the offer, that the server still has; empty if it has none.
+        people: how many hold slices and wait, in words; empty where that is not counted.
     """
 
     sections: tuple[CourseSection, ...]
@@ -80,6 +87,7 @@ class Page:
     trouble: str = ""
     news: str = ""
     ticket: str = ""
+    people: str = ""
 
     @property
     def heading(self) -> str:
@@ -116,12 +124,13 @@ def page_of(
         _section(each, shape if each.course == course else None, several) for each in offers.courses
     )
     trouble = f"The pool is paused: {offers.paused}" if offers.paused else ""
-    return Page(sections, offers.simulated, trouble, news, _ticket(ticket))
+    people = "" if offers.people is None else people_in_words(offers.people)
+    return Page(sections, offers.simulated, trouble, news, _ticket(ticket), people)
 
 
-def page_without_pool(trouble: str, news: str = "") -> Page:
-    """The page while there is nothing but “no GPU” to choose."""
-    card = _cpu_card(value=CPU, is_chosen=True)
+def page_without_pool(trouble: str, news: str = "", held_up: str = "") -> Page:
+    """The page while there is nothing but “no GPU” to choose, which may be held up as well."""
+    card = _cpu_card(CPU, is_chosen=True, held_up=held_up)
     return Page((CourseSection("", "", (card,)),), trouble=trouble, news=news)
 
 
@@ -129,9 +138,11 @@ def _ticket(ticket: TicketView | None) -> str:
     """What the server still has, from a wait that was broken off or a position that it keeps."""
     if ticket is None:
         return ""
-    if ticket.state is TicketState.WAITING and ticket.position is not None:
+    if ticket.state is TicketState.WAITING and (ticket.position or ticket.message):
         kept = "Your position is kept for a while; start with it to go on waiting."
-        return f"{queue_position(ticket)} {kept}"
+        return f"{queue_position(ticket) if ticket.position else ticket.message} {kept}"
+    if ticket.state is TicketState.ASIDE:
+        return f"{ticket.message} Start with {ticket.shape} to do so."
     return f"A {ticket.shape} is held for you for a few minutes: start with it now."
 
 
@@ -168,7 +179,9 @@ def _section(offers: CourseOffers, chosen: str | None, several: bool) -> CourseS
     cards = [_card(offer, offer.shape + suffix, offer.shape == chosen) for offer in gpu_offers]
     if offers.borrow:
         cards.append(_borrow_card(offers, BORROW + suffix, chosen == BORROW))
-    cards.append(_cpu_card(CPU + suffix, chosen == CPU))
+    cpu = next((offer for offer in offers.shapes if is_cpu(offer.shape)), None)
+    held_up = (cpu.never or cpu.held_up) if cpu is not None else ""
+    cards.append(_cpu_card(CPU + suffix, chosen == CPU, held_up))
     return CourseSection(
         offers.title or offers.course,
         "" if several else offers.course,
@@ -192,21 +205,22 @@ def _left(quota: QuotaLeft) -> str:
 
 
 def _card(offer: ShapeOffer, value: str, is_chosen: bool) -> ShapeCard:
-    each = " each" if offer.slices > 1 else ""
-    facts = f"{offer.sm_count} SMs, {in_gib(offer.memory_mib)} of GPU memory{each}"
+    sms = f"{offer.sm_count} SMs" if offer.sm_count else ""
+    memory = f"{in_gib(offer.memory_mib)} of GPU memory" if offer.memory_mib else ""
+    facts = ", ".join(filter(None, (sms, memory)))
     if offer.slices > 1:
-        facts = f"{offer.slices} slices, {facts}"
+        facts = ", ".join(filter(None, (f"{offer.slices} slices", facts and f"{facts} each")))
     free = offer.free_now or 0
     return ShapeCard(value, offer.shape, facts, offer.good_for, _now(offer), free > 0, is_chosen)
 
 
 def _now(offer: ShapeOffer) -> str:
-    of_all = "" if offer.total is None else f" of {offer.total}"
     if offer.never:
         return f"Not available: {offer.never}"
-    if offer.free_now:
-        return f"{offer.free_now}{of_all} free now"
-    return f"None{of_all} free now, {_queue(offer)}. {_wait(offer)}"
+    free = free_in_words(offer.free_now or 0, offer.total, offer.shape)
+    if offer.held_up:
+        return f"{free}. {offer.held_up}"
+    return free if offer.free_now else f"{free}, {_queue(offer)}. {_wait(offer)}"
 
 
 def _queue(offer: ShapeOffer) -> str:
@@ -229,8 +243,9 @@ def _wait(offer: ShapeOffer) -> str:
     return f"The next one ends in {in_minutes(offer.next_end_s)}."
 
 
-def _cpu_card(value: str, is_chosen: bool) -> ShapeCard:
-    return ShapeCard(value, "No GPU", "", _CPU_GOOD_FOR, "Always free", True, is_chosen)
+def _cpu_card(value: str, is_chosen: bool, held_up: str = "") -> ShapeCard:
+    now = held_up or "Always free; starts at once"
+    return ShapeCard(value, "No GPU", "", _CPU_GOOD_FOR, now, not held_up, is_chosen)
 
 
 def _borrow_card(offers: CourseOffers, value: str, is_chosen: bool) -> ShapeCard:

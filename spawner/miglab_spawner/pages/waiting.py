@@ -17,6 +17,7 @@ from miglab_spawner.pages.progress import ProgressEvent, queued
 from miglab_spawner.pages.spawn_page import in_gib
 
 NOTHING = ""  # the shape of who gives up
+WAITS = (TicketState.WAITING, TicketState.ASIDE)
 
 
 class TicketQueue(Protocol):
@@ -31,6 +32,9 @@ class TicketQueue(Protocol):
         Raises:
             RefusedByBackend: it is not free (any more); the old ticket is as it was.
         """
+
+    async def still_waiting(self, ticket: TicketView) -> TicketView:
+        """The ticket, whose student said that they wait, or are back in the queue."""
 
     async def given_up(self, ticket: int) -> TicketView:
         """The ticket, cancelled."""
@@ -70,7 +74,7 @@ class Wait:
         """Wait until the ticket waits no more; None: the student goes on without a GPU."""
         found: TicketView | None = ticket
         try:
-            while found is not None and found.state is TicketState.WAITING:
+            while found is not None and found.state in WAITS:
                 self.ticket = found
                 self._say(queued(found))
                 found = await self._news(found)
@@ -80,7 +84,7 @@ class Wait:
         return found
 
     async def change_to(self, shape: str) -> None:
-        """Go on with this shape instead: `CPU`, another one, or `NOTHING`.
+        """Go on with this shape: `CPU`, another one, the same (still waiting), or `NOTHING`.
 
         Raises:
             RefusedByBackend: nothing waits (any more), or the pool refuses; then it waits on.
@@ -123,6 +127,8 @@ class Wait:
         if is_cpu(shape) and self._keeps_ticket:
             self.kept = ticket.id
             return None
+        if shape == ticket.shape:
+            return await self._queue.still_waiting(ticket)
         if shape and not is_cpu(shape):
             return await self._queue.asked(shape)
         over = await self._queue.given_up(ticket.id)
@@ -143,6 +149,8 @@ def not_waiting() -> RefusedByBackend:
 
 
 def _size(slices: int, memory_mib: int) -> str:
+    if not memory_mib:
+        return f"{slices} slice{'s' * (slices > 1)}"
     return f"{slices} × {in_gib(memory_mib)}" if slices > 1 else in_gib(memory_mib)
 
 
@@ -153,6 +161,8 @@ def shown(
     return {
         "shape": ticket.shape,
         "message": queued(ticket).message,
+        "asks": ticket.answer_by is not None,
+        "aside": ticket.state is TicketState.ASIDE,
         "keeps_ticket": keeps_ticket,
         "alternatives": [
             {"shape": one.shape, "size": _size(one.slices, one.memory_mib)} for one in alternatives

@@ -33,21 +33,23 @@ class Copied:
 def copy_new(source: Path, target: Path) -> Copied:
     """Copy what is new or was never edited from ``source`` to ``target``.
 
-    A notebook the student deleted comes back: deleting it is how to get a fresh one.  Each file
+    A notebook the student deleted comes back: deleting it is how to get a fresh one.  Nothing is
+    written through a link: where one leads is not this run's to change.  Each file
     appears whole or not at all.  The manifest comes last: after an interruption the next run finds
     the new bytes in place and writes down that it delivered them.
 
     Raises:
         OSError: the target cannot be written; nothing of the student's was changed.
     """
-    target.mkdir(parents=True, exist_ok=True)
+    if not target.is_symlink():
+        target.mkdir(parents=True, exist_ok=True)
     before = read_manifest(target)
     delivered = dict(before)
     done: dict[str, list[str]] = {"new": [], "updated": [], "kept": []}
     for file in sorted(path for path in source.rglob("*") if path.is_file()):
         name = file.relative_to(source).as_posix()
         content = file.read_bytes()
-        what = decide(target / name, digest(content), delivered.get(name))
+        what = decide(target, name, digest(content), delivered.get(name))
         if what in ("new", "updated"):
             write(target / name, content)
         if what in ("new", "updated", "same"):
@@ -59,14 +61,18 @@ def copy_new(source: Path, target: Path) -> Copied:
     return Copied(*(tuple(done[what]) for what in ("new", "updated", "kept")))
 
 
-def decide(here: Path, wanted: str, delivered: str | None) -> str:
+def decide(target: Path, name: str, wanted: str, delivered: str | None) -> str:
     """``new``, ``same``, ``updated``, or ``kept`` for what is the student's.
 
     Args:
-        here: where the notebook would go.
+        target: the folder of the notebooks.
+        name: where the notebook would go, below that.
         wanted: the hash of the version to deliver.
         delivered: the hash of the version delivered last; None if never.
     """
+    here = target / name
+    if any((target / folder).is_symlink() for folder in Path(name).parents):
+        return "kept"
     if not os.path.lexists(here):
         return "new"
     content = read_plain(here)

@@ -13,7 +13,8 @@ from miglab_api.tickets import TicketView
 from miglab_bench.harness.student import STEP_S
 from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
-from miglab_pool.http.access.auth import HubAccess, SignIn
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.hub_tokens import HubAccess
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times

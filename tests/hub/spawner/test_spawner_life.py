@@ -99,6 +99,18 @@ async def test_a_reclaimed_slice_says_why_to_its_student(hub: Hub, lab: PoolLab)
     assert 'miglab-news"' not in await hub.spawner("ada").render_spawn_page()
 
 
+async def test_a_slice_given_back_is_not_called_reclaimed(hub: Hub, lab: PoolLab):
+    """Whoever presses Release reads that they released it."""
+    hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    lease = lab.lease_of("ada")
+    assert lease is not None
+    lab.pool.leases.release(lease.id, by="server:ada/", reason="released in JupyterLab")
+    await hub.stop("ada")
+    page = await hub.spawner("ada").render_spawn_page()
+    assert "You released your GPU slice" in page and "reclaimed" not in page
+
+
 async def test_named_servers_have_leases_of_their_own(hub: Hub, lab: PoolLab):
     """Two servers of one user hold two slices, and ending one leaves the other."""
     hub.user("ada")
@@ -273,3 +285,21 @@ async def test_a_home_that_is_too_large_gets_no_slice(hub: Hub, lab: PoolLab, tm
     assert "The largest: data (0.0 GiB)" in refused.value.jupyterhub_message
     assert not lab.waiting() and lab.lease_of("ada") is None
     assert "MIGLAB_LEASE" not in await hub.start("ada", shape="cpu")
+
+
+async def test_a_home_that_takes_too_long_to_measure_gets_no_slice(
+    hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
+):
+    """It is refused in words, and waits for nothing."""
+    spawner = hub.user("ada").spawner
+    spawner.home_gib = 1
+
+    async def slow() -> None:
+        """It took too long."""
+
+    monkeypatch.setattr(spawner, "home_use", slow)
+    await hub.begin("ada", shape="1g.5gb")
+    with pytest.raises(SpawnException, match="home-not-measured") as refused:
+        await hub.settled("ada")
+    assert "could not be measured in time" in refused.value.jupyterhub_message
+    assert not lab.waiting() and lab.lease_of("ada") is None

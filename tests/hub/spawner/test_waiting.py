@@ -60,11 +60,13 @@ async def choose(hub: Hub, shape: str, server: str = "") -> httpx.Response:
     return await waiting(hub, "POST", server=server, json={"shape": shape})
 
 
-async def move(hub: Hub, server: str = "") -> httpx.Response:
+async def move(hub: Hub, server: str = "", **asked: str) -> httpx.Response:
     """What the server extension asks, by the server's own token."""
     spawner = hub.spawner("ada", server)
     headers = {"Authorization": f"token {spawner.api_token}"}
-    answer: httpx.Response = await hub.http.post(f"api/miglab/move/ada/{server}", headers=headers)
+    answer: httpx.Response = await hub.http.post(
+        f"api/miglab/move/ada/{server}", headers=headers, json=asked
+    )
     return answer
 
 
@@ -155,6 +157,25 @@ async def test_one_click_moves_to_the_slice(hub: Hub, lab: PoolLab, server: str)
     assert (lease.ticket, lease.shape, lease.course) == (ticket.id, "7g.40gb", ticket.course)
     assert environment["MIGLAB_SLICES"] == lease.uuids[0]
     assert hub.spawner("ada", server).user_options["colour"] == "blue"
+
+
+@pytest.mark.parametrize("server", ["", "lab2"])
+async def test_one_click_gives_the_slice_back(hub: Hub, lab: PoolLab, server: str):
+    """The same server, course and other options, on CPU; the slice is free; twice is refused."""
+    hub.user("ada")
+    await hub.start("ada", server, shape="1g.5gb")
+    course = hub.spawner("ada", server)._course
+    hub.spawner("ada", server).user_options["colour"] = "blue"
+    answer = await move(hub, server, shape="cpu")
+    assert answer.status_code == 202
+    environment = await moved(hub, server)
+    assert (environment["MIGLAB_SHAPE"], environment["MIGLAB_COURSE"]) == ("cpu", course)
+    assert "MIGLAB_LEASE" not in environment
+    await lab.until(lambda: lab.lease_of("ada", server) is None, "the slice is free")
+    assert hub.spawner("ada", server).user_options["colour"] == "blue"
+    assert hub.spawner("ada", server).news == ""
+    again = await move(hub, server, shape="cpu")
+    assert (again.status_code, again.json()["reason"]) == (409, "unknown-lease")
 
 
 async def test_an_offer_that_lapsed_leaves_the_server_alone(hub: Hub, lab: PoolLab):

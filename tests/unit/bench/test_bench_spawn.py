@@ -102,6 +102,6 @@ def test_both_containers_are_alike(tmp_path):
     for name in turns.SAME:
         assert traits[name] == ours[name]
     assert traits["remove"] is True
-    assert traits["volumes"] == {ours.home_volume: ours.home_dir}
+    assert traits["volumes"] == {ours.home_volume: turns.HOME}
     (request,) = traits["extra_host_config"]["device_requests"]
     assert request["device_ids"] == ["MIG-1"]

@@ -17,7 +17,14 @@ from miglab_hub import doctor as diagnosis
 from miglab_hub import pool_api
 from miglab_hub.cli import doctor
 from miglab_hub.cli.pool import commands
-from miglab_hub.doctor import disk_limit, examine_disk, examine_docker, examine_files, examine_gpus
+from miglab_hub.doctor import (
+    disk_limit,
+    examine_disk,
+    examine_docker,
+    examine_files,
+    examine_gpus,
+    of_lab_toml,
+)
 from miglab_hub.errors import StartError
 from miglab_hub.lab_secrets import make_all
 from miglab_hub.service.gpus import make_simulated
@@ -309,6 +316,7 @@ def test_doctor_finds_a_hanging_driver(service: Service, lab: Path) -> None:
         ({"is_reconciled": False}, "not been compared yet"),
         ({"left_alone": 2}, "left alone: 2"),
         ({"is_other_engine": True}, "another Docker engine"),
+        ({"silent_servers": 3}, "nobody knows what they do: 3"),
     ],
 )
 def test_doctor_finds_rounds_that_fail(
@@ -337,6 +345,18 @@ def test_doctor_says_what_to_do_about_a_lost_gpu(
     wrong = [one for one in findings(lab, 1)["findings"] if one["level"] == "WRONG"]
     assert len(wrong) == 2
     assert all("Xid" in one["do"] and "reset" in one["do"] for one in wrong)
+
+
+def test_a_changed_lab_toml_is_noticed(lab: Path) -> None:
+    """The Health page says that the lab does not run by it yet; back as it was, all is well."""
+    at_start = lab.read_bytes()
+    lab.write_bytes(at_start + b"# more")
+    changed = of_lab_toml(lab, at_start)
+    assert changed.is_wrong and "has changed since" in changed.found
+    lab.write_bytes(at_start)
+    assert not of_lab_toml(lab, at_start).is_wrong
+    lab.unlink()
+    assert of_lab_toml(lab, at_start).is_wrong
 
 
 def test_doctor_without_a_running_pool(lab: Path) -> None:

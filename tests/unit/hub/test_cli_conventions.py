@@ -177,7 +177,7 @@ def test_watch_in_a_pipe(stream: Path, words: list[str]) -> None:
         assert users == [None, "alice"]
     else:
         assert len(lines) == 3
-        assert re.fullmatch(r"\d\d:\d\d:\d\d slice 1: .* leased by alice", lines[2])
+        assert re.fullmatch(r"\d\d:\d\d:\d\d \w+ slice 1: .* leased by alice", lines[2])
 
 
 def test_who_may_not_watch_is_told(service: Service, lab: Path) -> None:

@@ -14,8 +14,8 @@ def test_the_proxy_is_given_its_own_secret_alone() -> None:
     """It faces the internet: no state, no socket, nothing to write to, and no capability."""
     mounts = [mount.rsplit(":", 2) for mount in SERVICES["proxy"]["volumes"]]
     assert {mode for *_, mode in mounts} == {"ro"}
-    places = {place for _, place, _ in mounts}
-    assert places == {"/srv/miglab/proxy", "/etc/miglab/lab.toml", "/etc/miglab/tls"}
+    assert {place for _, place, _ in mounts} == {"/srv/miglab/proxy", "/etc/miglab"}
+    assert SERVICES["proxy"]["tmpfs"] == ["/etc/miglab/backups"], "which have all secrets in them"
     assert SERVICES["proxy"]["cap_drop"] == ["ALL"]
     assert SERVICES["proxy"]["security_opt"] == ["no-new-privileges:true"]
 
@@ -26,3 +26,9 @@ def test_a_containers_log_is_bounded(name: str) -> None:
     logging = SERVICES[name]["logging"]
     assert logging == {"driver": "json-file", "options": {"max-size": "10m", "max-file": "4"}}
     assert "privileged" not in SERVICES[name]
+
+
+def test_hub_and_pool_do_not_take_the_hosts_memory() -> None:
+    """Whoever makes one of them grow ends that one, and no student's server."""
+    limits = {name: SERVICES[name].get("mem_limit") for name in ("hub", "pool")}
+    assert limits == {"hub": "2g", "pool": "1g"}

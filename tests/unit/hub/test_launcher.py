@@ -1,6 +1,8 @@
 """The launcher `./lab`: which parts of the environment a command installs first."""
 
+import os
 import re
+import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +25,8 @@ def launcher() -> ModuleType:
     [
         ([], ("lab",)),
         (["up", "--port", "8000"], ("lab", "notebooks")),
+        (["install"], ("lab", "notebooks")),
+        (["install", "test"], ("lab", "notebooks", "sign-in", "nbgitpuller", "test")),
         (["test", "tests/unit"], ("lab", "notebooks", "sign-in", "nbgitpuller", "test")),
         (["bench", "labkit", "--json"], ("lab", "notebooks")),
         (["bench", "pool"], ("lab",)),
@@ -50,9 +54,29 @@ def test_every_pin_has_hashes(file: Path) -> None:
 
 def test_hashes_are_required() -> None:
     """What installs the files of pins insists on their hashes."""
-    installing = re.findall(r'pip\(.*"--requirement"', LAB.read_text())
+    installing = re.findall(r'.*"--requirement".*', LAB.read_text())
     assert installing
     assert [words for words in installing if '"--require-hashes"' not in words] == []
+
+
+def test_uv_installs_from_where_pip_would(
+    launcher: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip's settings are handed on; those of the environment come before those of a file."""
+    file = tmp_path / "pip.conf"
+    file.write_text(
+        "[global]\nindex-url = https://index.example/simple\nfind-links = /srv/files\n"
+        "[install]\nextra-index-url = file:///srv/a file:///srv/b\n"
+    )
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
+    monkeypatch.setenv("PIP_FIND_LINKS", "/srv/wheels")
+    monkeypatch.setattr(launcher, "PIP", (sys.executable, "-m", "pip"))
+    settings = launcher.pip_settings()
+    assert settings["UV_DEFAULT_INDEX"] == "https://index.example/simple"
+    assert settings["UV_INDEX"] == "file:///srv/a file:///srv/b"
+    assert settings["UV_FIND_LINKS"] == "/srv/wheels"
 
 
 def test_torch_is_pinned_in_both_builds() -> None:

@@ -9,7 +9,7 @@ import pytest
 from miglab_bench.harness.ports import free_ports
 from miglab_hub.errors import StartError
 from miglab_hub.launch import preflight
-from miglab_hub.launch.preflight import check_authenticator, check_ledger, prepare
+from miglab_hub.launch.preflight import check_ledger, prepare
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.ledger.ledger import Ledger
 
@@ -74,21 +74,3 @@ def test_a_locked_ledger(settings: Settings) -> None:
     with pytest.raises(StartError, match="locked by another program"):
         check_ledger(settings)
     other.close()
-
-
-@pytest.mark.parametrize("name", ["shared-password", "dummy", "jupyterhub.auth.PAMAuthenticator"])
-def test_authenticators_that_are_there(tmp_path: Path, name: str) -> None:
-    """The lab's own, an entry point's, and an import path."""
-    check_authenticator(settings_with(tmp_path, f'{DOMAINS}[authentication]\nclass = "{name}"\n'))
-
-
-@pytest.mark.parametrize(
-    "name", ["nobodys-own", "oauthen.Nobody", "jupyterhub.auth.Nobody", "pathlib.Path", "é.x"]
-)
-def test_authenticators_that_are_not(tmp_path: Path, name: str) -> None:
-    """Not installed, not in its module, no authenticator: key and name are in the message."""
-    with pytest.raises(StartError, match=r"authentication\.class") as caught:
-        check_authenticator(
-            settings_with(tmp_path, f'{DOMAINS}[authentication]\nclass = "{name}"\n')
-        )
-    assert name in str(caught.value)

@@ -2,10 +2,10 @@
 
 import os
 import pwd
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -13,18 +13,19 @@ from miglab_api.leases import KernelSignal, LeaseState, LeaseView, Signals, Warn
 from miglab_api.staff import MessageRequest
 from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import Settings, load
-from miglab_hub.slurm_service.cluster_view import node_rows
-from miglab_hub.slurm_service.records import AT_LIMIT, SOONER
-from miglab_hub.slurm_service.reservations import by_course, reservations_in
+from miglab_hub.slurm_service.cluster_view import ClusterView, holder_rows, node_rows
+from miglab_hub.slurm_service.course_usage import by_course
 from miglab_hub.slurm_service.runner import SlurmDoor
-from miglab_hub.slurm_service.servers import jobs_of_server
 from miglab_hub.usage_log import UsageLog
 from miglab_pool.model.refused import Refused
+from miglab_pool.reclaimer.activity_states import Activity
 from miglab_pool.reclaimer.round import Reclaimer
 from miglab_pool.reclaimer.signals import SignalBoard
 from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.reader import SlurmReader
 from miglab_spawner.backends.slurm.records import Node, SlurmJob, Tag
+from miglab_spawner.backends.slurm.submissions import Submissions
+from miglab_spawner.backends.slurm.words import AT_LIMIT, SOONER
 
 NOW = 1_795_313_000.0
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -81,7 +82,9 @@ class ReclaimerLab:
         self.settings: Settings = load(folder / "lab.toml", {})
         self.at = NOW
         self.board = SignalBoard(clock=lambda: self.at)
-        self.reader = SlurmReader("miglab", self.settings.slurm_site, sweeps=False)
+        self.reader = SlurmReader(
+            Submissions(folder / "jobs.sqlite", "miglab"), self.settings.slurm_site, sweeps=False
+        )
         self.door = SlurmDoor(self.settings, self.reader, lambda: self.at)
         self.reclaimer = Reclaimer(rules_of(self.settings), self.board, clock=lambda: self.at)
 
@@ -171,8 +174,10 @@ def test_a_server_that_tells_no_cpu_is_never_idle(lab: ReclaimerLab) -> None:
 def test_still_here_counts_so_often(lab: ReclaimerLab) -> None:
     """It ends an idle warning twice, and no more until something runs."""
     lab.look(job(1))
-    for _ in range(2):
+    for left in (2, 1):
         lab.door.leases.warn(1, WarningKind.IDLE, "idle", NOW + 100)
+        warning = lab.lease().warning
+        assert warning is not None and warning.keepalives_left == left
         lab.door.leases.keepalive(1, "ada")
         assert lab.lease().warning is None
     lab.door.leases.warn(1, WarningKind.IDLE, "idle", NOW + 100)
@@ -235,13 +240,32 @@ def test_a_ticket_is_kept_while_its_student_works_without_a_gpu(lab: ReclaimerLa
     assert over is not None and over.state == "expired"
 
 
-def test_another_accounts_job_is_nobodys(lab: ReclaimerLab) -> None:
-    """Anybody may write any comment; the account is Slurm's word."""
-    forged = job(1, account="mallory")
-    found = jobs_of_server(lab.picture(forged), "miglab", "ada", "")
-    assert found.running is None and found.waiting is None
-    lab.look(forged)
-    assert lab.door.leases.live() == []
+def test_each_slice_of_a_server_is_judged(lab: ReclaimerLab) -> None:
+    """Whatever else of the same server runs, and whichever of its jobs is the server."""
+    lab.look(without_gpu(1), job(2), job(3))
+    assert {case.lease.id for case in lab.door.leases.cases()} == {2, 3}
+    assert lab.door.leases.of_server("ada", "") is None
+
+
+def test_an_offer_that_staff_end_is_cancelled(lab: ReclaimerLab) -> None:
+    """The server that its student works on meanwhile is left alone."""
+    lab.look(without_gpu(1), job(2))
+    lab.door.leases.release(2, "ina", "The room closes.")
+    (command,) = lab.door.leases.take_commands()
+    assert command.words == ("scancel", "2")
+    assert lab.door.leases.to_stop() == []
+
+
+def test_the_job_that_is_named_is_the_one_that_is_cancelled(lab: ReclaimerLab) -> None:
+    """Of two that wait for one server, not whichever comes first; and never the server itself."""
+    other = Tag("miglab", "ada", "", "vision", "1g.5gb", "v")
+    named = job(3, "PENDING", tag=other)
+    lab.look(job(1), job(2, "PENDING"), named)
+    assert lab.door.tickets.cancel_job(named, "").id == 3
+    (command,) = lab.door.leases.take_commands()
+    assert command.words == ("scancel", "3")
+    with pytest.raises(Refused, match="waits for nothing"):
+        lab.door.tickets.cancel_job(job(1), "")
 
 
 def test_only_an_operator_extends(tmp_path: Path, lab: ReclaimerLab) -> None:
@@ -288,17 +312,32 @@ def test_usage_is_kept_where_slurm_keeps_none(tmp_path: Path, lab: ReclaimerLab)
     assert [(row.course, row.servers, row.hours) for row in rows] == [("b", 2, 1.5), ("a", 1, 1.0)]
 
 
-def test_reservations_and_drains_name_the_operators_command() -> None:
+def test_a_server_that_does_not_report_is_said_once_it_had_the_time(lab: ReclaimerLab) -> None:
+    """Not at its start; and not of one that is known to rest."""
+    lab.look(job(1))
+    began = lab.lease().granted_at
+    for age_s, activity, said in (
+        (10, Activity.UNKNOWN, "unknown"),
+        (600, Activity.UNKNOWN, "does not report"),
+        (600, Activity.ACTIVE, "active"),
+    ):
+        (row,) = holder_rows(lab.door.leases, {1: activity}, began + age_s)
+        view = ClusterView((), (), (row,), (), 0, {})
+        assert (row.activity, view.has_silent) == (said, said == "does not report")
+
+
+def test_the_example_of_the_docs_is_whole(tmp_path: Path) -> None:
+    """Copied as printed, it is a lab."""
+    page = (Path(__file__).parents[3] / "docs" / "howto" / "slurm.md").read_text()
+    block = page[page.index("       [lab]") : page.index("   The type names")]
+    (tmp_path / "lab.toml").write_text(textwrap.dedent(block))
+    site = load(tmp_path / "lab.toml", {}).slurm_site
+    assert site.courses["everyone"].shapes == ("1g.5gb", "cpu")
+    assert all(shape.sm_count for shape in site.shapes.values() if shape.gres)
+
+
+def test_drains_name_the_operators_command() -> None:
     """Read-only here: the page says what its operator would type."""
-    text = (
-        "ReservationName=exam StartTime=1795510800 EndTime=1795518000 "
-        "Duration=02:00:00 Nodes=n2 NodeCnt=1 Users=ada,bo Groups=(null) Accounts=(null) "
-        "State=INACTIVE\nNo reservations in the system\n"
-    )
-    (found,) = reservations_in(text, ZoneInfo("Europe/Berlin"))
-    assert (found.name, found.nodes, found.whose) == ("exam", "n2", "users ada,bo")
-    assert (found.begins, found.ends) == ("2026-11-24 10:00", "2026-11-24 12:00")
-    assert found.command == "scontrol delete reservationname=exam"
     states = {"idle": "state=drain", "idle drain": "state=resume", "down": "state=resume"}
     for state, command in states.items():
         node = Node("n1", "n1", frozenset(state.split()), {}, {}, {}, "broken fan")

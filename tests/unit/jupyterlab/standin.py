@@ -112,6 +112,7 @@ class StandIn:
         told: every report, as the pool would understand it.
         known: the ticket that each report named.
         moved: every server that the hub was asked to restart.
+        moved_to: with which shape; empty for what is offered.
         asked: path and bearer token of every request.
     """
 
@@ -124,6 +125,7 @@ class StandIn:
         self.told: list[Signals] = []
         self.known: list[int | None] = []
         self.moved: list[tuple[str, str]] = []
+        self.moved_to: list[str] = []
         self.asked: list[tuple[str, str]] = []
         self.url = ""
 
@@ -202,8 +204,9 @@ class StandIn:
             return self.ticket
 
         @app.post("/hub/api/miglab/move/{user}/{server:path}")
-        async def move(user: str, server: str) -> object:
+        async def move(user: str, server: str, asked: dict[str, str]) -> object:
             self.moved.append((user, server))
+            self.moved_to.append(asked.get("shape", ""))
             if self.refuses:
                 return JSONResponse(self.refuses.model_dump(), 409)
             return JSONResponse({"url": "/hub/miglab/moving/ada/"}, 202)

@@ -355,6 +355,17 @@ async def test_one_click_asks_the_hub(waiting: JupyterServer, pool: StandIn):
     ]
 
 
+async def test_back_to_the_cpu(waiting: JupyterServer, pool: StandIn):
+    """The hub is asked to restart this server without its slice; every tab reads so and follows."""
+    tab = await waiting.watch(MINE)
+    await received(tab)
+    answer = await waiting.client.post("miglab/api/to-cpu", json={}, headers=MINE)
+    assert (pool.moved, pool.moved_to) == ([("ada ß", "lab 2")], ["cpu"])
+    views = [await received(tab) for _ in range(2)]
+    assert [view["moving_to"] for view in views] == ["cpu", "cpu"]
+    assert views[-1]["moving"] == answer.json()["moving"] == "/hub/miglab/moving/ada/"
+
+
 async def test_an_offer_that_just_lapsed(waiting: JupyterServer, pool: StandIn):
     """The click is refused in the pool's words, and nothing goes anywhere."""
     pool.refuses = Refusal(reason="not-offered", message="Not taken in time. Ask again.")

@@ -1,12 +1,13 @@
 """What the front end is told: durations by one clock, and never more than is known."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from miglab_api.leases import LeaseState, LeaseView, ServerStatus
 from miglab_api.tickets import TicketState
-from miglab_jupyterlab.state import KnownStatus, pause_s, shown
+from miglab_jupyterlab.state import FIRST_LOOKS, KnownStatus, pause_s, shown
 
 from .standin import NOW, lease_view, message, ticket_view, warning
 
@@ -84,8 +85,12 @@ def test_a_slice_that_goes_keeps_its_reason():
 
 
 def test_a_lease_never_seen_is_gone_in_the_pools_words():
-    """Without a reason of its own."""
-    told = shown(known(None), 0.0)
+    """Without a reason of its own; first it is only unknown, and asked for often."""
+    status = ServerStatus(ticket=ticket_view(TicketState.WAITING)).model_dump(mode="json")
+    before = KnownStatus("1g.5gb").heard(status, NOW, 100.0)
+    assert (shown(before, 100.0)["state"], shown(before, 100.0)["ticket"]) == ("unknown", None)
+    assert pause_s(before, 15.0, 5.0, 60.0) == 5.0
+    told = shown(known(None, before=replace(before, unseen=FIRST_LOOKS)), 0.0)
     assert (told["state"], told["reason"]) == ("gone", "This server holds no GPU slice.")
 
 
@@ -142,7 +147,8 @@ def _after(times: int) -> KnownStatus:
         (_after(2000), 60),
         (known(lease_view(warned=warning())), 5),
         (known(lease_view(warned=warning())).no_news("silent").no_news("silent"), 5),
-        (known(None), 60),
+        (known(None), 5),
+        (known(None, before=known(lease_view())), 60),
         (waits(TicketState.WAITING), 15),
         (waits(TicketState.OFFERED), 5),
         (waits(TicketState.EXPIRED), 15),

@@ -136,6 +136,23 @@ def test_nobody_at_the_panel_gets_the_verdict_at_once(tmp_path):
     assert "contradicted, although supported was expected here" in runner.message
 
 
+def test_a_recorded_run_stands_beside_ones_own(tmp_path):
+    """After a run the button shows it as a second plot; sentence, verdict and evidence stay."""
+    panel = Panel(EXPERIMENTS["MX-5"], tmp_path)
+    said = predict("5", "it is safe", "%")
+    own = replace(replay.recorded("MX-5"), replayed_from=None, prediction=said)
+    panel.runner.evidence, panel.runner.message = own, "You predicted 5 %; it is 10 %."
+    widgets = Widgets(panel)
+    widgets.update(panel)
+    assert widgets.beside.value == ""
+    panel.replay()
+    widgets.update(panel)
+    assert (panel.evidence, panel.runner.message) == (own, "You predicted 5 %; it is 10 %.")
+    assert "not yours" in widgets.beside.value and "<svg" in widgets.beside.value
+    assert "not yours" not in widgets.plot.value and "not yours" not in widgets.status.value
+    assert "not yours" in panel._repr_mimebundle_()[0]["text/html"]
+
+
 def test_a_recorded_run_is_judged_by_the_student_first_and_never_kept(tmp_path):
     """As with one's own: prediction, claim, verdict; nothing is saved."""
     runner = Runner(EXPERIMENTS["MX-5"], tmp_path)

@@ -24,6 +24,7 @@ def test_the_nearest_rank_is_right():
     ("wrong", "says"),
     [
         (lambda samples, p: None, "write percentile first"),
+        (lambda samples, p: math.nan, "at 50 %"),
         (lambda samples, p: samples[rank(samples, p) - 1], "sort the samples"),
         (lambda samples, p: statistics.mean(samples), "the mean"),
         (lambda samples, p: sorted(samples)[min(rank(samples, p), 9)], "one too far"),

@@ -257,6 +257,71 @@ def test_a_mistake_is_named_over_the_channel(source, name, old, new, said):
     assert said in found.said
 
 
+WHOLE = "def split_{by}(x, weights, ranks{more}):\n    {body}\n"
+NOT_SPLIT = {
+    "the function that counted, replaced": WHOLE.format(
+        by="rows",
+        more=", _=__import__('builtins').setattr(__import__('sys').modules['__main__'], "
+        "'products_of', lambda f, x, w, n: (f(x, w, n), [(w.shape[0] // n, w.shape[1])] * n))",
+        body="return x @ weights",
+    ),
+    "products for show": WHOLE.format(
+        by="rows",
+        more="",
+        body="[a @ b for a, b in zip(x.chunk(ranks, 1), weights.chunk(ranks, 0))]; "
+        "return x.matmul(weights.as_subclass(__import__('torch').Tensor))",
+    ),
+    "an object that pretends to be a matrix": WHOLE.format(
+        by="rows",
+        more="",
+        body="return type('M', (), {'graders_multiply': 1, 'shape': (7, 6), "
+        "'__call__': lambda *_: x})()",
+    ),
+}
+SPLIT = {
+    "slices": WHOLE.format(
+        by="rows",
+        more="",
+        body="k = x.shape[1] // ranks; return sum(x[:, i*k:i*k+k] @ weights[i*k:i*k+k] "
+        "for i in range(ranks))",
+    ),
+    "into zeros like the weights": WHOLE.format(
+        by="rows",
+        more="",
+        body="out = weights.new_zeros(len(x), weights.shape[1])\n"
+        "    for a, b in zip(x.chunk(ranks, 1), weights.chunk(ranks, 0)):\n"
+        "        out += a.matmul(b)\n    return out",
+    ),
+    "from the left": WHOLE.format(
+        by="rows",
+        more="",
+        body="return sum((b.T @ a.T).T for a, b in zip(x.chunk(ranks, 1), weights.chunk(ranks)))",
+    ),
+}
+
+
+def marked_rows(code):
+    key = grade_code.answer_key(SOURCES / "5_model_parallelism.py")
+    only = grade_code.Key(key.defined, key.exercises, ("rows_verdict",))
+    return marked(only, code, limit_s=60.0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("code", NOT_SPLIT.values(), ids=NOT_SPLIT)
+def test_products_are_counted_by_the_grader(code):
+    """Nothing in the student's process says how often a matrix was multiplied by, or what with."""
+    assert not marked_rows(code).right
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("code", SPLIT.values(), ids=SPLIT)
+def test_a_matrix_of_the_graders_can_be_split_in_any_way(code):
+    """The student's code need not know that its entries are elsewhere."""
+    assert marked_rows(code) == grade_code.Marked(
+        "rows_verdict", True, "right: split by rows, the product is exact for 2, 4 and 5 ranks"
+    )
+
+
 @pytest.mark.parametrize(
     "value", [None, True, 3, 2.5, "é\ud800", [1, (2, [])], {"a": 1, (1, 2): [None]}], ids=repr
 )

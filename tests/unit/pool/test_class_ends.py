@@ -46,7 +46,7 @@ def test_a_class_makes_way_for_another(lab: World) -> None:
     assert ends(lab) == {lease.id: OVER for lease in leases}
     found = class_ends.ends(lab.pool.view, HOUR_S)
     assert found[leases[0].id].reason == (
-        "The class that reserved this slice is over at 12:00, and others need it."
+        "The class that reserved this slice is over at 12:00 CEST, and others need it."
     )
 
 
@@ -122,7 +122,7 @@ def test_what_runs_on_makes_way_later(lab: World) -> None:
     go_to(lab, 2.5 * HOUR_S)
     kept = TUESDAY + 3 * HOUR_S - LEAD_S
     assert ends(lab) == {lease.id: kept for lease in leases}
-    assert "from 12:45 on" in class_ends.ends(lab.pool.view, HOUR_S)[leases[0].id].reason
+    assert "from 12:45 CEST on" in class_ends.ends(lab.pool.view, HOUR_S)[leases[0].id].reason
 
 
 def test_a_class_held_once_is_not_forgotten(lab: World) -> None:

@@ -61,7 +61,7 @@ def test_all_graces_begin_anew(
         world.at += 1
         steady[0] += 1
         world.pool.turn()
-    over = [LeaseState.EXPIRED, TicketState.EXPIRED, TicketState.EXPIRED]
+    over = [LeaseState.EXPIRED, TicketState.ASIDE, TicketState.EXPIRED]
     assert states(world, *numbers) == over
 
 
@@ -157,7 +157,7 @@ def test_a_restart_on_a_clock_set_back_keeps_nobodys_ticket_for_longer(
     assert states(world, *numbers) == HELD
     world.at += 700
     world.pool.turn()
-    over = [LeaseState.EXPIRED, TicketState.EXPIRED, TicketState.EXPIRED]
+    over = [LeaseState.EXPIRED, TicketState.ASIDE, TicketState.EXPIRED]
     assert states(world, *numbers) == over
 
 

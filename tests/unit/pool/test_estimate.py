@@ -172,12 +172,12 @@ def test_the_idle_may_go_sooner() -> None:
     assert found.high_s > 60.0
 
 
-def test_nobody_waits_longer_than_one_may() -> None:
-    """The range ends where the ticket would be refused."""
-    one = scene(*[None] * 7, lately=KNOWN, longest_wait_s=1000.0, usage=FairShareUsage(now=950.0))
-    found = estimate(one)
-    assert found is not None
-    assert found.high_s <= 50.0
+def test_no_measurement_waits_longer_than_it_may() -> None:
+    """Its range ends where it would be refused; a server's has no such end."""
+    late = scene(*[None] * 7, lately=KNOWN, longest_wait_s=1000.0, usage=FairShareUsage(now=950.0))
+    server, measurement = estimate(late), estimate(lent(replace(late, queued=(borrowing(1),))))
+    assert server is not None and measurement is not None
+    assert measurement.high_s <= 50.0 < server.high_s
 
 
 def test_lighter_newcomers_are_reckoned_with() -> None:

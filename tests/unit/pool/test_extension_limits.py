@@ -53,7 +53,7 @@ def test_no_extension_into_a_class(lab: World) -> None:
     stranger = lab.run("bob")
     reserve(lab)
     reason = refusal(lab, stranger)
-    assert "reserved from 09:45 on for reservation 1" in reason
+    assert "reserved from 09:45 CEST on for reservation 1" in reason
     assert "by 15 minutes" in reason
     longer = lab.pool.leases.extend(stranger.id, 900.0, "bob")
     assert longer.ends_at == TUESDAY - LEAD_S

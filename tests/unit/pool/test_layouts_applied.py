@@ -346,6 +346,7 @@ def test_the_later_one_holds(pair: World) -> None:
     lay(pair, "7g", name="base")
     lay(pair, gpus={first: ("3g", "3g")}, name="left")
     assert [now(pair, n).layout for n in (0, 1)] == ["left", "base"]
+    assert diff(pair, gpus={second: ("1g",)}, name="right").replaces == ("base",)
     lay(pair, gpus={second: ("1g",)}, name="right")
     assert [view.name for view in pair.pool.layouts.all().layouts] == ["left", "right"]
     history = pair.ledger.history("layout")
@@ -355,6 +356,7 @@ def test_the_later_one_holds(pair: World) -> None:
 def test_the_same_name_again(lab: World) -> None:
     """Applying a layout of the same name replaces it."""
     lay(lab, "7g")
+    assert diff(lab, "3g", "3g").replaces == (lab.pool.layouts.all().layouts[0].name,)
     lay(lab, "3g", "3g")
     (view,) = lab.pool.layouts.all().layouts
     assert list(view.gpus.values()) == [("3g.20gb", "3g.20gb")]

@@ -116,7 +116,9 @@ def test_asked_for_before_its_time(lab: World) -> None:
         refused(lambda: lab.ask("dan", "3g.20gb", course="deep")),
     )
     assert (early.reason, vision, big.reason) == ("not-yet", None, "impossible-shape")
-    assert "It can from Tuesday 2026-06-02 10:00 on (layout “lent”): ask again" in early.message
+    assert (
+        "It can from Tuesday 2026-06-02 10:00 CEST on (layout “lent”): ask again" in early.message
+    )
 
 
 # -- reserved -------------------------------------------------------------------------------------

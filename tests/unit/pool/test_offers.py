@@ -85,3 +85,19 @@ def test_the_snapshot_says_what_each_ticket_says(make_world: Callable[..., World
     is_told = {view.user: "kept for a class" in view.message for view in waiting}
     assert is_told == {"yan": False, "zoe": True}
     assert list(waiting) == [lab.pool.tickets.find(view.id) for view in waiting]
+
+
+def test_every_page_counts_the_same_people(world: World) -> None:
+    """Spawn page, pool page and JupyterLab: one count, in leases of the smallest shape."""
+    world.run("ada", "3g.20gb")
+    pool = world.pool
+    people = pool.snapshot().people
+    assert (people.shape, people.free, people.total) == ("1g.5gb", 4, 7)
+    world.ask("bob", "7g.40gb")
+    world.ask("bob", "7g.40gb", server="lab2")
+    people = pool.snapshot().people
+    assert people.free == 0  # it is kept for bob
+    assert (people.holding, people.waiting) == (1, 1)
+    assert pool.offers("cy", ["everyone"]).people == people
+    status = pool.tickets.server_status("ada", "")
+    assert status.people == "0 of 7 free (1g.5gb); 1 holds, 1 waits"

@@ -83,6 +83,19 @@ def test_a_course_that_is_full_waits() -> None:
 # -- hours of a week ------------------------------------------------------------------------------
 
 
+def test_only_a_shared_quota_of_slices_holds_the_queue_up() -> None:
+    """Room comes when somebody else of the course gives a slice back, not by time or by oneself."""
+    full = {
+        "own": Quota(live_slices=1),
+        "hours": Quota(shared=True, slice_hours_week=1.0),
+        "course": Quota(shared=True, live_slices=1),
+    }
+    for name, quota in full.items():
+        found = quotas.limits({name: quota}, ADA, [held(1), used(2.0)], NOW)
+        holds = quotas.held_by(found, ADA)
+        assert (holds is not None) == (name == "course")
+
+
 def test_hours_of_a_week() -> None:
     """Used slice-hours refuse, and the refusal says how much, of how much, and until when."""
     said = refused({"each": Quota(slice_hours_week=10)}, used(10, ago_s=2 * DAY_S))

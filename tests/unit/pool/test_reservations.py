@@ -296,6 +296,16 @@ def test_nobody_is_cut_off(lab: World) -> None:
     assert (state_of(lab, student.id), state_of(lab, stranger.id)) == ("offered", "waiting")
 
 
+def test_a_class_waits_for_strangers_and_not_for_its_own(lab: World) -> None:
+    """Its own student runs on, so its next place is the one that a stranger has to leave."""
+    lab.run("d1", "3g.20gb", course="deep")
+    stranger = lab.run("s1", "3g.20gb")
+    reserve(lab, shape="3g.20gb", count=2)
+    go_to(lab, 0)
+    (place,) = [row for row in lab.ledger.state.slices.values() if row.lease == stranger.id]
+    assert [slot.start for slot in lab.pool.snapshot().reserved_slots] == [place.start]
+
+
 def test_drained_from_the_lead_on(lab: World) -> None:
     """Before the lead anybody gets a slice; from then on nobody else does."""
     reserve(lab)

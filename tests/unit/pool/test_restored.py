@@ -70,15 +70,19 @@ def test_a_slice_that_an_unknown_server_uses_is_given_to_nobody(world: World) ->
     assert row.state == SliceState.QUARANTINED and alice.holder in row.reason
 
 
-def test_a_slice_that_an_unknown_server_uses_is_not_destroyed(world: World) -> None:
+def test_a_slice_that_an_unknown_server_uses_is_not_destroyed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the copy it is another's, who has gone meanwhile: its end leaves the slice as it is."""
     zoe = world.run("zoe")
     copy(world)
     world.end(zoe)
     alice = world.run("alice")
     assert alice.uuids == zoe.uuids
+    gone = destroyed(world, monkeypatch)
     restore(world)
     world.settle()
+    assert gone == []
     assert set(alice.uuids) <= {reading.uuid for reading in world.driver.slices(gpu_of(world))}
     (row,) = (row for row in world.ledger.state.slices.values() if row.uuid in alice.uuids)
     assert row.state == SliceState.QUARANTINED
@@ -308,6 +312,20 @@ def test_another_ledgers_lease_is_refused(world: World) -> None:
         refused(lambda: world.pool.leases.release(lease.id, "spawner", "over", other))
         == "stale-lease"
     )
+
+
+@pytest.mark.parametrize(
+    ("apart", "ledger"), [(0, "0" * 32), (1, "")], ids=["ledger", "generation"]
+)
+def test_what_another_ledger_left_over_is_left_alone(world: World, apart: int, ledger: str) -> None:
+    """A lease that is over here bears its number, and its container does not run."""
+    lease = world.run("ada")
+    world.end(lease)
+    holder, generation = world.new_holder(), lease.generation + apart
+    whose = ledger or lease.ledger
+    world.holders.labels[holder] = Stray(holder, lease.id, generation, whose, is_running=False)
+    (found,) = world.pool.reconcile()
+    assert "left alone" in found.finding and world.holders.removed == []
 
 
 def test_a_server_from_before_the_upgrade(world: World) -> None:

@@ -49,7 +49,7 @@ def test_granted_when_nvml_went_silent(world: World) -> None:
 
 
 def test_a_grant_that_is_never_made_ends(make_world: MakeWorld) -> None:
-    """What is in its way cannot be destroyed: the ticket is refused when it has waited enough."""
+    """What is in its way cannot be destroyed: the ticket steps aside, and can come back."""
     world = make_world(changed(SETTINGS, quarantine_after=10**6, longest_wait_s=600.0))
     world.end(world.run("ada"))
     (row,) = world.ledger.state.slices.values()
@@ -60,7 +60,9 @@ def test_a_grant_that_is_never_made_ends(make_world: MakeWorld) -> None:
     for _ in range(11):
         world.pass_time(60)
         world.work()
-    assert world.pool.tickets.find(ticket.id).reason == "waited-too-long"
+    aside = world.pool.tickets.find(ticket.id)
+    assert (aside.state, aside.reason) == (TicketState.ASIDE, "never-made")
+    assert world.ask("bob", "7g.40gb").id == ticket.id
 
 
 def test_a_slice_that_fails_to_go_is_quarantined(world: World) -> None:

@@ -185,6 +185,17 @@ def test_the_ledger_tells_the_whole_story(world: World) -> None:
     assert rows["cy"].refusals == 1 and rows["cy"].leases == 0
 
 
+def test_who_still_waits_counts_in_the_median(world: World) -> None:
+    """One served at once and two who wait for ten minutes: half of them wait that long."""
+    world.run("ada", "7g.40gb")
+    world.ask("bob", "7g.40gb")
+    world.ask("cy", "7g.40gb")
+    world.pass_time(600)
+    row = total(read(world), Period(world.at - HOUR, world.at, BERLIN))
+    assert (row.wait_p50_s, row.leases) == (pytest.approx(600, abs=5), 1)
+    assert read(world, {"vision"}).waiting == ()
+
+
 def test_only_the_courses_asked_for(world: World) -> None:
     """An instructor's report is made of the own courses' rows alone."""
     world.run("ada")

@@ -5,38 +5,51 @@ from pathlib import Path
 
 import pytest
 
-from miglab_spawner.home_size import GIB, measured, sizes_of, too_large
+from miglab_spawner.home_size import GIB, KIB, HomeUse, measured, too_large, use_of
 
 
 def test_the_owner_reads_what_to_delete() -> None:
     """How much there is, how much is allowed, what to do, and the largest things first."""
-    said = too_large({"data": 9 * GIB, ".cache": 2 * GIB, "a": GIB, "notes": 1}, 10)
-    assert said == (
+    largest = (("data", 9 * GIB), (".cache", 2 * GIB), ("a", GIB))
+    assert too_large(HomeUse(12 * GIB, 9, largest), 10) == (
         "Your files take 12.0 GiB, and this lab allows 10 GiB for each student. Start a server "
         "without a GPU, delete what you no longer need, and then choose this shape again. The "
         "largest: data (9.0 GiB), .cache (2.0 GiB), a (1.0 GiB)."
     )
+    assert too_large(HomeUse(12 * GIB, 9), 10).endswith("choose this shape again.")
 
 
-@pytest.mark.parametrize("sizes", [{}, {"data": 10 * GIB}])
-def test_within_the_limit_nothing_is_said(sizes: dict[str, int]) -> None:
+def test_the_owner_of_too_many_files_reads_where_to_look() -> None:
+    """As many as a disk of that size has room for are allowed, and no more."""
+    assert too_large(HomeUse(0, 2 * 65_536), 2) == ""
+    assert too_large(HomeUse(0, 2 * 65_536 + 1), 2) == (
+        "You have more than 131,072 files and folders, and this lab allows no more for each "
+        "student. Start a server without a GPU, delete what you no longer need, and then choose "
+        "this shape again. In a terminal, `du --inodes -d1 ~` counts them by folder."
+    )
+
+
+@pytest.mark.parametrize("use", [HomeUse(), HomeUse(10 * GIB, 3)])
+def test_within_the_limit_nothing_is_said(use: HomeUse) -> None:
     """Up to the limit, and where nothing is known."""
-    assert too_large(sizes, 10) == ""
+    assert too_large(use, 10) == ""
 
 
 @pytest.mark.parametrize(
-    ("printed", "sizes"),
+    ("printed", "use"),
     [
-        ("", {}),
-        ("4\t./a\0" "8\t./b c\0", {"a": 4096, "b c": 8192}),
-        ("4\t./two\nlines\0", {"two\nlines": 4096}),
-        ("du: cannot read\0x\t./a\0" "4\0", {}),
-        ("4\t./ü<b>\0", {"ü<b>": 4096}),
+        ("2 12\n", HomeUse(12 * KIB, 2)),
+        ("3 12\n12\t.\n8\t./b c\n4\t./a", HomeUse(12 * KIB, 3, (("b c", 8192), ("a", 4096)))),
+        ("1 4\n4\t./ü<b>\t./x\n", HomeUse(4096, 1, (("ü<b>\t./x", 4096),))),
+        ("1 4\nsort: killed\nx\t./a\n", HomeUse(4096, 1)),
+        ("", None),
+        ("7 \n", None),
+        ("sh: find: not found\n0 0\n", None),
     ],
 )  # fmt: skip
-def test_what_du_prints(printed: str, sizes: dict[str, int]) -> None:
-    """A size and a path for each; any name, and nothing that is none."""
-    assert sizes_of(printed) == sizes
+def test_what_the_container_prints(printed: str, use: HomeUse | None) -> None:
+    """Files and KiB, then the largest, of any name; nothing where it was ended before that."""
+    assert use_of(printed) == use
 
 
 def test_a_folder_is_measured_and_no_link_followed(tmp_path: Path) -> None:
@@ -48,7 +61,15 @@ def test_a_folder_is_measured_and_no_link_followed(tmp_path: Path) -> None:
     (home / "link").symlink_to(outside)
     (home / "data" / "loop").symlink_to(home)
     os.mkfifo(home / "pipe")
-    sizes = measured(home)
-    assert 300_000 <= sizes["data"] < 400_000
-    assert sizes["link"] + sizes["pipe"] < 10_000
-    assert measured(tmp_path / "nowhere") == {}
+    use = measured(home, 1)
+    assert use.files == 6
+    assert use.largest[0][0] == "data"
+    assert 300_000 <= use.largest[0][1] <= use.size < 400_000
+    assert measured(tmp_path / "nowhere", 1) == HomeUse()
+
+
+def test_counting_a_folder_ends_where_there_is_too_much(tmp_path: Path) -> None:
+    """At the first file that is too many."""
+    for number in range(100):
+        (tmp_path / str(number)).touch()
+    assert measured(tmp_path, 64 / 65_536).files == 65

@@ -86,6 +86,19 @@ def test_a_link_is_not_written_through(source: Path, home: Path, tmp_path: Path)
     assert elsewhere.read_text() == "first, version 1"
 
 
+@pytest.mark.parametrize("linked", ["notebooks", "notebooks/more"])
+def test_no_folder_is_written_through_a_link(source: Path, home: Path, linked: str):
+    """A link in a folder's place leads where the student wants; nothing is written there."""
+    elsewhere = home.parents[1] / "elsewhere"
+    for folder in (home.parent, elsewhere):
+        folder.mkdir()
+    link = home.parent / linked
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(elsewhere)
+    assert "more/zweites Heft ü.ipynb" in copy_new(source, home).kept
+    assert not list(elsewhere.iterdir())
+
+
 @pytest.mark.parametrize("manifest", ["", "{", "[1]", "null", "ü" * 10_000])
 def test_a_damaged_manifest_overwrites_nothing(source: Path, home: Path, manifest: str):
     """Without knowing what was delivered, everything in the home is the student's."""

@@ -218,3 +218,5 @@ def test_who_waits_for_something_else_is_told_what():
     """Who waits for the course's quota or the old server reads that instead of an estimate."""
     held = ticket(2, 5).model_copy(update={"message": "Your course holds 2 of the 2."})
     assert "Your course holds 2 of the 2. This page" in progress.queued(held).message
+    nowhere = progress.queued(held.model_copy(update={"position": None})).message
+    assert nowhere.startswith("Your course holds 2 of the 2. This page")

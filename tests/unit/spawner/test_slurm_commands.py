@@ -24,13 +24,26 @@ async def test_what_a_command_has_started_ends_with_it(tmp_path):
     assert not psutil.pid_exists(started) or psutil.Process(started).status() == ended
 
 
+@pytest.mark.parametrize(
+    ("said", "is_silence"),
+    [
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", True),
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv", True),
+        ("sbatch: error: Invalid account or account/partition combination specified", False),
+    ],
+)
+async def test_silence_is_no_refusal(said, is_silence):
+    """A controller that does not answer is waited for; a refusal is told to who asked."""
+    with pytest.raises(BackendUnreachable if is_silence else commands.CommandFailed, match="error"):
+        await commands.run(["sh", "-c", f"echo '{said}' >&2; exit 1"], 20.0)
+
+
 async def test_what_may_not_be_ended_is_left(monkeypatch):
     """As a command that `sudo` runs: who asked is told all the same."""
 
     def another_users(*_):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(commands, "GONE_S", 0.01)
     with monkeypatch.context() as denied, pytest.raises(BackendUnreachable):
         denied.setattr(os, "killpg", another_users)
         await asyncio.wait_for(commands.run(["sleep", "600"], 0.01), 60)
@@ -38,3 +51,12 @@ async def test_what_may_not_be_ended_is_left(monkeypatch):
     for one in left:
         one.kill()
     await asyncio.to_thread(psutil.wait_procs, left)
+
+
+async def test_jobs_get_the_umask_that_students_expect():
+    """Of sbatch a job inherits it; the hub's own would keep a group out of a shared folder."""
+    before = os.umask(0o077)
+    try:
+        assert await commands.run(["sh", "-c", "umask"], 20.0) == "0022\n"
+    finally:
+        os.umask(before)

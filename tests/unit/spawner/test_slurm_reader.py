@@ -9,6 +9,7 @@ from tests.polling import until
 from miglab_api.slurm_site import SlurmSite
 from miglab_spawner.backends.base import BackendUnreachable
 from miglab_spawner.backends.slurm.reader import SlurmReader
+from miglab_spawner.backends.slurm.submissions import Submissions
 
 HANGS = '#!/bin/sh\n: > "$0.began"\nexec sleep 600\n'
 FAILS = "#!/bin/sh\nexit 1\n"
@@ -18,7 +19,8 @@ FAILS = "#!/bin/sh\nexit 1\n"
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which the reader looks for its commands first; sinfo hangs."""
     monkeypatch.setenv("MIGLAB_SLURM_PATH", str(tmp_path))
-    put(tmp_path / "sinfo", HANGS)
+    for name in ("sinfo", "scontrol"):
+        put(tmp_path / name, HANGS)
     return tmp_path
 
 
@@ -27,10 +29,14 @@ def put(program: Path, text: str) -> None:
     program.chmod(0o755)
 
 
+def reader_in(folder: Path) -> SlurmReader:
+    return SlurmReader(Submissions(folder / "jobs.sqlite", "lab"), SlurmSite(command_timeout_s=60))
+
+
 async def test_a_command_that_fails_ends_the_one_beside_it(commands: Path):
     """The reading is over with the first failure, and leaves no task to wait for the other."""
     put(commands / "squeue", FAILS)
-    reader = SlurmReader("lab", SlurmSite(command_timeout_s=60))
+    reader = reader_in(commands)
     with pytest.raises(BackendUnreachable, match="exit 1"):
         await reader.picture()
     await reader.close()
@@ -40,7 +46,7 @@ async def test_a_command_that_fails_ends_the_one_beside_it(commands: Path):
 async def test_a_reader_that_is_closed_has_ended_its_commands(commands: Path):
     """Both of them: a loop may be closed at once, and nobody would wait for them then."""
     put(commands / "squeue", HANGS)
-    reader = SlurmReader("lab", SlurmSite(command_timeout_s=60))
+    reader = reader_in(commands)
     reader.refresh()
     await until(lambda: len(list(commands.glob("*.began"))) >= 2, "two commands to begin")
     await reader.close()

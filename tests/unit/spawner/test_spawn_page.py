@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from miglab_api.offers import CourseOffers, Offers, QuotaLeft, ShapeOffer
-from miglab_api.tickets import TicketState, TicketView, WaitEstimate
+from miglab_api.tickets import Headcount, TicketState, TicketView, WaitEstimate
 from miglab_spawner.pages.choice import SpawnChoice
 from miglab_spawner.pages.spawn_page import in_gib, in_minutes, page_of, page_without_pool, render
 
@@ -57,8 +57,26 @@ def form(*courses: CourseOffers, saved: SpawnChoice | None = None, **more: str) 
 def test_a_card_says_size_use_and_wait():
     """SMs, memory, what it is good for, how many are free; titles are escaped."""
     text = " ".join(form(ML).words)
-    for words in ("14 SMs, 4.75 GiB", "A small net.", "3 free now", "Deep <Learning>", "No GPU"):
+    for words in (
+        "14 SMs, 4.75 GiB",
+        "A small net.",
+        "3 free (1g.5gb)",
+        "Deep <Learning>",
+        "No GPU",
+    ):
         assert words in text
+
+
+def test_what_a_site_does_not_say_is_left_out():
+    """No 0 SMs and no 0 GiB; and what holds a shape up is said, without a GPU too."""
+    sizes = {"sm_count": 0, "memory_mib": 0, "held_up": "Its nodes are down."}
+    bare = [offer(name).model_copy(update=sizes) for name in ("1g.5gb", "2x1g.5gb", "cpu")]
+    bare[1] = bare[1].model_copy(update={"slices": 2})
+    text = " ".join(form(ML.model_copy(update={"shapes": tuple(bare)})).words)
+    assert "0 SMs" not in text and "0 GiB" not in text
+    assert "2 slices" in text
+    assert text.count("Its nodes are down.") == 3
+    assert "Always free" not in text
 
 
 def test_the_courses_default_is_chosen_at_first():
@@ -123,16 +141,16 @@ def test_trap_7_a_choice_that_is_gone_is_not_chosen(saved: SpawnChoice):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({}, "None free now, nobody waiting yet. The wait cannot be estimated."),
+        ({}, "0 free (1g.5gb), nobody waiting yet. The wait cannot be estimated."),
         ({"waiting": 2, "next_end_s": 600.0}, "2 waiting. The next one ends in about 10 minutes."),
         (
             {"is_held": True},
-            "None free now, the free room is held for the first in the queue. The wait cannot",
+            "0 free (1g.5gb), the free room is held for the first in the queue. The wait cannot",
         ),
         ({"reserved_s": 600.0}, "is reserved for a class; unused slots are free in about 10 m"),
         (
             {"is_held": True, "waiting": 2},
-            "None free now, 2 waiting, the free room is held for the first",
+            "0 free (1g.5gb), 2 waiting, the free room is held for the first",
         ),
     ],
 )
@@ -140,6 +158,17 @@ def test_the_wait_is_said(more: dict[str, object], words: str):
     """Who must wait reads how many wait and when something ends, or that nobody knows."""
     course = CourseOffers(course="c", title="", shapes=(offer("1g.5gb", **more),), default="cpu")
     assert words in " ".join(form(course).words)
+
+
+def test_counts_are_of_people():
+    """How many could have the shape, of how many; and who holds and waits, in the same words."""
+    shapes = (offer("1g.5gb", free=14, total=14),)
+    course = CourseOffers(course="c", title="", shapes=shapes, default="cpu")
+    people = Headcount(shape="1g.5gb", free=14, total=14, holding=9, waiting=13)
+    offers = Offers(simulated=True, courses=(course,), people=people)
+    page = Form(render(page_of(offers, SpawnChoice())))
+    assert "14 of 14 free (1g.5gb)" in page.words
+    assert "In this lab: 9 hold, 13 wait." in page.words
 
 
 def test_without_the_pool_there_is_no_gpu_to_choose():

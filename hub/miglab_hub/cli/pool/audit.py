@@ -77,7 +77,7 @@ def moment(text: str | None, now: float) -> float | None:
 def _table(entries: list[dict[str, Any]]) -> RenderableType:
     made = table("when", "who", "did", "what", "course", "from", "to", "why")
     for one in entries:
-        when = f"{datetime.fromtimestamp(one['at']):%Y-%m-%d %H:%M:%S}"
+        when = f"{datetime.fromtimestamp(one['at']).astimezone():%Y-%m-%d %H:%M:%S %Z}"
         target = f"{one['kind']} {one['target']}"
         words = (
             one["by"],

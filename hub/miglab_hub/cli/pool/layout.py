@@ -199,7 +199,10 @@ def _partition(partition: Sequence[str]) -> str:
 
 
 def _diffs(found: Sequence[LayoutDiff]) -> RenderableType:
-    return _table([gpu for one in found for gpu in one.gpus])
+    replaced = [
+        shown(f"{one.layout} replaces {', '.join(one.replaces)}") for one in found if one.replaces
+    ]
+    return Group(_table([gpu for one in found for gpu in one.gpus]), *replaced)
 
 
 def _table(gpus: Sequence[GpuLayout]) -> Table:
@@ -248,7 +251,7 @@ def _ready(gpu: GpuLayout) -> str:
 
 
 def _clock(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M %Z")
 
 
 def _applied(found: Applied) -> str:

@@ -55,7 +55,7 @@ def _list(snapshots: Iterator[PoolSnapshot]) -> None:
 
 
 def _clock(at: float) -> str:
-    return f"{datetime.fromtimestamp(at):%H:%M:%S}"
+    return f"{datetime.fromtimestamp(at).astimezone():%H:%M:%S %Z}"
 
 
 def news(before: PoolSnapshot | None, now: PoolSnapshot) -> list[str]:

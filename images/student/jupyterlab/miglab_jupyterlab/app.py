@@ -2,6 +2,7 @@
 
 import os
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,14 @@ class LeaseExtension(ExtensionApp):
     def initialize_handlers(self) -> None:
         """Put the routes up; the base URL is added by Jupyter Server."""
         self.handlers.extend(routes(self.keeper, self.course))
+        if find_spec("nbgitpuller"):
+            assert self.serverapp is not None
+            from nbgitpuller._compat import get_base_handler
+
+            get_base_handler(self.serverapp)  # before its handlers are imported
+            from miglab_jupyterlab.git_handlers import git_routes
+
+            self.handlers.extend(git_routes(Path(self.serverapp.root_dir)))
 
     async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
         """The event loop runs: begin."""

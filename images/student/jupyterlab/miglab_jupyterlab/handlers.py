@@ -6,6 +6,7 @@
 | ``POST miglab/api/extend``, ``keepalive``, ``release`` | of the lease: the same |
 | ``POST miglab/api/cancel``, ``requeue``, ``forget`` | of the ticket: the same |
 | ``POST miglab/api/move`` | asks the hub to restart the server with what is offered |
+| ``POST miglab/api/to-cpu`` | asks the hub to restart it without its slice |
 | ``POST miglab/api/read`` | puts a message away |
 | ``GET miglab/api/course`` | the notebooks, and how far one is (`miglab_jupyterlab.course`) |
 | ``GET miglab/api/watch`` | a websocket: the same after each round; takes what a tab reports |
@@ -27,6 +28,7 @@ from tornado import web, websocket
 
 from miglab_jupyterlab.asking import PoolRefused, PoolSilent
 from miglab_jupyterlab.keeper import Keeper
+from miglab_jupyterlab.state import CPU
 
 AUTH_RESOURCE = "miglab"
 REPORT_BYTES = 1000  # a tab's report is two numbers
@@ -158,6 +160,7 @@ ACTS: dict[str, Act] = {
     "requeue": lambda keeper, _: keeper.requeue(),
     "forget": lambda keeper, _: keeper.forget(),
     "move": lambda keeper, said: keeper.move(leave_unsaved=said["leave_unsaved"]),
+    "to-cpu": lambda keeper, said: keeper.move(CPU, leave_unsaved=said["leave_unsaved"]),
     "read": lambda keeper, said: keeper.read(said["message"]),
 }
 

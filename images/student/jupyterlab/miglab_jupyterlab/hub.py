@@ -1,4 +1,4 @@
-"""What this server asks of the hub: to be restarted with the slice that is offered to it."""
+"""What this server asks of the hub: to be restarted with the slice offered, or without one."""
 
 from urllib.parse import quote
 
@@ -20,8 +20,8 @@ class HubClient(ApiClient):
         super().__init__(url, token, patience_s)
         self._path = f"/miglab/move/{quote(user, safe='')}/{quote(server, safe='')}"
 
-    async def move(self) -> str:
-        """Take the offer and restart this server with it.
+    async def move(self, shape: str = "") -> str:
+        """Take the offer and restart this server with it; or with this shape, which is ``cpu``.
 
         Returns:
             The path of the hub's page that leads to the new server.
@@ -30,7 +30,7 @@ class HubClient(ApiClient):
             PoolRefused: nothing is offered (any more); nothing was stopped.
             PoolSilent: the hub did not answer.
         """
-        url = (await self.post(self._path, {})).body.get("url")
+        url = (await self.post(self._path, {"shape": shape} if shape else {})).body.get("url")
         if not isinstance(url, str) or not url.startswith("/"):
             raise PoolSilent("the hub's answer names no page")
         return url

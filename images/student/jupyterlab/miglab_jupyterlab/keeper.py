@@ -70,7 +70,7 @@ class Keeper:
         self._known = KnownStatus(shape=shape)
         self._read: set[int] = set()
         self._forgotten: set[int] = set()
-        self._moving = ""
+        self._moving = self._moving_to = ""
         self._told = asyncio.Event()
         self._ages = Ages()
         self._listeners: set[Listener] = set()
@@ -82,9 +82,10 @@ class Keeper:
         """How the server stands, for a front end.
 
         ``moving`` is empty; ``saving`` while every tab is to save its documents; then the hub's
-        page that leads to the new server.
+        page that leads to the new server, which has the shape ``moving_to``.
         """
-        return {**shown(self._known, self._clock(), self._read), "moving": self._moving}
+        moving = {"moving": self._moving, "moving_to": self._moving_to}
+        return {**shown(self._known, self._clock(), self._read), **moving}
 
     def told(self, tab: object, said: Mapping[str, Any]) -> None:
         """A tab reported."""
@@ -142,10 +143,11 @@ class Keeper:
         self._read.add(message)
         return self._all_told()
 
-    async def move(self, *, leave_unsaved: bool = False) -> dict[str, Any]:
+    async def move(self, shape: str = "", *, leave_unsaved: bool = False) -> dict[str, Any]:
         """Restart with the slice that is offered, once all tabs have saved their documents.
 
         Args:
+            shape: ``cpu`` to give the slice back and go on without one; empty: what is offered.
             leave_unsaved: whether the person was told that documents elsewhere are not saved.
 
         Raises:
@@ -154,12 +156,13 @@ class Keeper:
         """
         if self._hub is None:
             raise NOTHING
-        self._moving = self._moving or "saving"
+        if not self._moving:
+            self._moving, self._moving_to = "saving", shape or self._offered()
         self._all_told()
         try:
             if not leave_unsaved:
                 await self._all_saved()
-            self._moving = await self._hub.move()
+            self._moving = await self._hub.move(shape)
             asyncio.get_running_loop().call_later(MOVE_S, self._not_moved)
         except BaseException:
             self._moving = ""
@@ -167,6 +170,10 @@ class Keeper:
         finally:
             self._all_told()
         return self.shown()
+
+    def _offered(self) -> str:
+        ticket = self._known.ticket
+        return "" if ticket is None else str(ticket["shape"])
 
     def _not_moved(self) -> None:
         """The hub said yes and then could not end this server: it runs on."""

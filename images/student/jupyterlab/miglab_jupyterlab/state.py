@@ -14,8 +14,14 @@ BORROW = "borrow"  # no slice either: measurements borrow one
 NOTHING_HELD = frozenset({CPU, BORROW})
 LIVE = frozenset({"granted", "attached", "running", "warned"})
 ENDING = "releasing"
-TICKET_STATES = {"waiting": "waiting", "offered": "offered", "taken": "offered"}  # others: over
+TICKET_STATES = {  # others: over
+    "waiting": "waiting",
+    "aside": "aside",
+    "offered": "offered",
+    "taken": "offered",
+}
 MOST_DOUBLINGS = 20  # of a pause: a pool that is away for a week makes no number too large
+FIRST_LOOKS = 12  # on Slurm, whoever tells of leases looks every few seconds: a new one comes late
 NO_LEASE = "This server holds no GPU slice."
 
 View = Mapping[str, Any]
@@ -32,10 +38,12 @@ class KnownStatus:
         messages: what staff say.
         borrowed: the ``LeaseView`` of what they have borrowed now; None for nothing.
         borrowing: the ``TicketView`` by which they wait; None for none.
+        people: how full the lab is, in the pool's words.
         pool_at: the pool's clock when it said so, seconds since the epoch.
         heard_at: our monotonic clock then; None before the first answer.
         problem: why there is no news: ``silent``, ``refused``; empty if all is well.
         tried: how often in a row there was no news.
+        unseen: how often a server that has started with a slice was told of none.
         gone: whether the pool says that there is no lease (any more).
         gone_reason: the reason that the lease carried when it went, or the pool's own.
     """
@@ -46,10 +54,12 @@ class KnownStatus:
     messages: tuple[View, ...] = ()
     borrowed: View | None = None
     borrowing: View | None = None
+    people: str = ""
     pool_at: float = 0.0
     heard_at: float | None = None
     problem: str = ""
     tried: int = 0
+    unseen: int = 0
     gone: bool = False
     gone_reason: str = ""
 
@@ -72,11 +82,16 @@ class KnownStatus:
             messages=tuple(status.get("messages") or ()),
             borrowed=status.get("borrowed"),
             borrowing=status.get("borrowing"),
+            people=str(status.get("people") or ""),
         )
         lease = status.get("lease")
         if lease is not None:
             return fresh.with_lease(lease)
-        return fresh if self.shape in NOTHING_HELD else fresh.without_lease()
+        if self.shape in NOTHING_HELD:
+            return fresh
+        if self.lease is None and self.unseen < FIRST_LOOKS:
+            return replace(fresh, unseen=self.unseen + 1, ticket=None)
+        return fresh.without_lease()
 
     def without_tickets(self, forgotten: Collection[int]) -> "KnownStatus":
         """Not the ticket whose end somebody has read."""
@@ -116,9 +131,9 @@ def shown(known: KnownStatus, now: float, read: Collection[int] = ()) -> dict[st
     Returns:
         ``state``: of the lease: ``none`` (no slice was asked for), ``unknown`` (nothing heard yet),
         ``held``, ``ending`` or ``gone``; ``shape``; ``problem``; ``silent_s``; ``lease``,
-        ``warning`` and ``ticket``, or None; ``messages``; ``reason`` why the lease went;
-        ``borrow``: what measurements have borrowed or wait for, None on a server that holds its
-        slices.
+        ``warning`` and ``ticket``, or None; ``messages``; ``people``; ``reason`` why the lease
+        went; ``borrow``: what measurements have borrowed or wait for, None on a server that holds
+        its slices; ``is_given_back``: whether it was its holder who released it.
     """
     view, has_heard = known.lease, known.heard_at is not None
     return {
@@ -130,7 +145,9 @@ def shown(known: KnownStatus, now: float, read: Collection[int] = ()) -> dict[st
         "warning": _warning(known, now) if known.is_warned else None,
         "ticket": _ticket(known, known.ticket, now) if known.ticket else None,
         "messages": _messages(known, now, read),
+        "people": known.people,
         "reason": known.gone_reason,
+        "is_given_back": bool(view and view.get("is_given_back")),
         "borrow": _borrow(known) if known.shape == BORROW else None,
     }
 
@@ -191,7 +208,10 @@ def _warning(known: KnownStatus, now: float) -> dict[str, Any]:
 
 
 def _ticket(known: KnownStatus, view: View, now: float) -> dict[str, Any]:
-    """The place: ``waiting``, ``offered`` (``left_s`` is how long yet) or ``over``."""
+    """The place: ``waiting``, ``aside``, ``offered`` (``left_s`` is how long yet) or ``over``.
+
+    ``asks``: the student is to say whether they still wait.
+    """
     state = _ticket_state(view)
     ends_at = view.get("expires_at") if view["state"] == "offered" else None
     return {
@@ -204,6 +224,7 @@ def _ticket(known: KnownStatus, view: View, now: float) -> dict[str, Any]:
         "estimate": view.get("estimate"),
         "left_s": known.until_s(ends_at, now),
         "message": view.get("message", ""),
+        "asks": view.get("answer_by") is not None,
     }
 
 
@@ -237,12 +258,15 @@ def pause_s(known: KnownStatus, interval_s: float, warned_s: float, longest_s: f
         known: what is known now.
         interval_s: the usual pause.
         warned_s: the pause while something is about to happen, whether the pool answers or not: a
-            warning, by which tabs save in time, or an offer that lapses.
+            warning, by which tabs save in time, an offer that lapses, or a lease that is not seen
+            yet.
         longest_s: where the doubling ends while the pool is silent; also once the lease is gone.
     """
     if known.is_warned or known.is_offered or known.borrowing is not None:
         return warned_s
     if known.gone:
         return longest_s
+    if known.unseen and known.lease is None:
+        return warned_s
     doublings = min(max(0, known.tried - 1), MOST_DOUBLINGS)
     return min(interval_s * 2.0**doublings, longest_s)

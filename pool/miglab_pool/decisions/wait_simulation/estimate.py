@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.decisions.wait_simulation.inputs import Scene
 from miglab_pool.decisions.wait_simulation.samples import Drawn, Set
-from miglab_pool.decisions.wait_simulation.simulation import Future
+from miglab_pool.decisions.wait_simulation.simulation import HORIZON_S, Future
 from miglab_pool.model.queue import Waiting
 from miglab_pool.rules.queue_order import in_order
 
@@ -47,12 +47,15 @@ def simulate(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[int, W
 
 
 def _by_ends(scene: Scene) -> dict[int, WaitEstimate]:
-    """From now to the last ends that are set; nobody waits longer than a ticket may."""
+    """From now to the last ends that are set; no measurement waits longer than it may."""
     soon = Future(scene, Set(scene, uses_extensions=False)).waits()
     late = Future(scene, Set(scene, uses_extensions=True)).waits()
     found = {}
     for one in _watched(scene):
-        high_s = late.get(one, _most_s(scene, one) if _is_borrow(scene, one) else None)
+        high_s = late.get(one)
+        if _is_borrow(scene, one):
+            most_s = _most_s(scene, one)
+            high_s = min(most_s, late.get(one, most_s))
         if one in soon and high_s is not None:
             said = WaitEstimate(low_s=0.0, likely_s=soon[one], high_s=high_s, basis=_BASIS_ENDS)
             found[one] = said
@@ -79,10 +82,11 @@ def _is_borrow(scene: Scene, one: int) -> bool:
 
 
 def _most_s(scene: Scene, one: int) -> float:
-    """How long it may still wait before it is refused."""
+    """How far its wait is looked at: to the horizon, or to when a measurement is refused."""
     asked = _queued(scene, one)
-    since = scene.usage.now if asked is None else asked.since
-    return max(0.0, since + scene.longest_wait_s - scene.usage.now)
+    if asked is None or not asked.is_borrow:
+        return HORIZON_S
+    return max(0.0, asked.since + scene.longest_wait_s - scene.usage.now)
 
 
 def _range(scene: Scene, one: int, runs: Sequence[Mapping[int, float]]) -> WaitEstimate:

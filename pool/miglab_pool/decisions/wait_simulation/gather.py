@@ -52,13 +52,22 @@ def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
 
 
 def shown(
-    scene: Scene, newcomers: Mapping[int, str], found: Mapping[int, WaitEstimate]
+    scene: Scene,
+    newcomers: Mapping[int, str],
+    found: Mapping[int, WaitEstimate],
+    before: WaitEstimates,
 ) -> WaitEstimates:
-    """What came of a scene, to be remembered."""
+    """What came of a scene, to be remembered beside what each ticket was told first."""
+    now = scene.usage.now
     return WaitEstimates(
-        at=scene.usage.now,
+        at=now,
         of_tickets={one: said for one, said in found.items() if one not in newcomers},
         of_shapes={newcomers[one]: said for one, said in found.items() if one in newcomers},
+        due={
+            one: before.due.get(one, now + said.high_s)
+            for one, said in found.items()
+            if one not in newcomers
+        },
     )
 
 

@@ -44,7 +44,7 @@ class Booking:
         begins_s: when its slots are first kept.
         starts_s: when the class begins.
         ends_s: when what is not taken up is free for all.
-        seats: the slots of each lease that are kept now; empty: they are not chosen yet.
+        slots: those of each lease that are kept now; empty: they are not chosen yet.
         coming: how many of those who draw on it are known to be there.
     """
 
@@ -95,7 +95,7 @@ class Scene:
         usage: what everybody has used lately; its ``now`` is the moment of the estimate.
         lease_s: how long a lease lasts at most if nothing is known; None for no limit.
         borrow_s: the same of what is borrowed.
-        longest_wait_s: nobody waits longer: the ticket is then refused.
+        longest_wait_s: no measurement waits longer: it is then refused.
         bookings: what is reserved, as far ahead as anybody waits.
     """
 

@@ -21,6 +21,8 @@ from miglab_pool.rules.placement.placement import place
 from miglab_pool.rules.queue_order import CHARGE_H, in_order
 from miglab_pool.rules.slot_choice import SlotCandidate, choose_slots, without
 
+HORIZON_S = 12 * 3600.0  # a day of classes: whoever is not served in it is told this much
+
 
 class Chances(Protocol):
     """What a future is drawn from."""
@@ -72,7 +74,7 @@ class Future:
         comers = self._source.comers()
         comer = next(comers, None)
         at_s = 0.0
-        while (self._left or self._asking) and at_s <= self._scene.longest_wait_s:
+        while (self._left or self._asking) and at_s <= HORIZON_S:
             next_s = self._events[0][0] if self._events else inf
             if self._may_serve and next_s > at_s:
                 self._serve(at_s)

@@ -13,27 +13,24 @@ origin can do both.  So students' servers need origins of their own (`HubAccess.
 them nothing here keeps a student's page from acting as whoever opens it.
 """
 
-import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
-from jupyterhub.services.auth import HubOAuth
+from starlette.requests import HTTPConnection
 from tornado.httputil import url_concat
-from tornado.web import HTTPError
 
+from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.access.pending_sign_in import PendingSignIns
 from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
 from miglab_pool.http.access.sessions import Session, Sessions
+from miglab_pool.http.connection_limits import forwarded_for
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.model.course_roles import RoleBook
-
-log = logging.getLogger(__name__)
 
 ADMIN_SCOPE = "custom:miglab:admin"
 STAFF_SCOPE = "custom:miglab:staff"
@@ -42,102 +39,6 @@ XSRF_HEADER = "X-XSRFToken"
 STATE_LIVES_S = 600
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _BEARER = re.compile(r"(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class HubAccess:
-    """How to reach the hub, and as whom.
-
-    Attributes:
-        api_url: the hub's API, reached from here.
-        hub_prefix: the hub's path as browsers see it.
-        prefix: this service's path, without a slash at its end.
-        service: this service's name at the hub.
-        token: this service's own hub token.
-        cache_s: how long an answer of the hub about a token is believed.
-        hub_origin: the hub's ``https://host``, with per-user domains; else empty.
-        origin: this service's own, likewise.
-    """
-
-    api_url: str
-    hub_prefix: str
-    prefix: str
-    service: str
-    token: str
-    cache_s: int = 30
-    hub_origin: str = ""
-    origin: str = ""
-
-    @property
-    def is_host_only(self) -> bool:
-        """Whether cookies have the prefix ``__Host-``: no other host can set or be sent them.
-
-        Only with an origin of our own: such a cookie's path is ``/``, and on a shared host every
-        student's server would be sent it.
-        """
-        return self.origin.startswith("https://")
-
-    @property
-    def cookie_path(self) -> str:
-        """The path of all cookies of the service."""
-        return "/" if self.is_host_only else f"{self.prefix}/"
-
-    @property
-    def client_id(self) -> str:
-        """The service's name as OAuth client."""
-        return f"service-{self.service}"
-
-    @property
-    def scope(self) -> str:
-        """The scope that lets a person in."""
-        return f"access:services!service={self.service}"
-
-
-class HubTokens:
-    """Asks the hub whose a token is."""
-
-    def __init__(self, access: HubAccess) -> None:
-        self.oauth = HubOAuth(
-            api_url=access.api_url,
-            api_token=access.token,
-            hub_host=access.hub_origin,
-            hub_prefix=access.hub_prefix,
-            base_url=access.prefix,
-            oauth_client_id=access.client_id,
-            oauth_redirect_uri=f"{access.origin}{access.prefix}/oauth_callback",
-            access_scopes={access.scope},
-            cache_max_age=access.cache_s,
-        )
-
-    async def owner(self, token: str) -> dict[str, Any] | None:
-        """The hub's description of a token's owner; None if the hub does not know the token.
-
-        Raises:
-            Refused: the hub does not answer.
-        """
-        try:
-            model: dict[str, Any] | None = await self.oauth.user_for_token(token, sync=False)
-        except HTTPError as error:
-            raise _hub_silent(error) from error
-        return model
-
-    async def token_for_code(self, code: str, verifier: str | None) -> str:
-        """The last step of OAuth.
-
-        Raises:
-            Refused: the hub does not answer, or does not take the code.
-        """
-        try:
-            token: str = await self.oauth.token_for_code(code, code_verifier=verifier, sync=False)
-        except HTTPError as error:
-            raise DeniedError(
-                403, "sign-in-failed", "The hub refused the sign-in. Try again."
-            ) from error
-        return token
-
-    def lets_in(self, model: Mapping[str, Any]) -> bool:
-        """Whether the owner, with this token, may use the service."""
-        return bool(self.oauth.check_scopes(self.oauth.access_scopes, model))
 
 
 class SignIn:
@@ -173,15 +74,27 @@ class SignIn:
         if token is not None:
             if compare_digest(token.encode(), self._secret):
                 return SPAWNER
-            return await self._person(token)
-        session = self.sessions.get(request.cookies.get(self._session_cookie, ""))
+            return await self._person(token, forwarded_for(request))
+        session = self._session(request)
         if session is None:
             raise _nobody()
         self._check_xsrf(request, session)
-        return await self._person(session.token, session.xsrf)
+        return await self._person(session.token, forwarded_for(request), session.xsrf)
 
-    async def _person(self, token: str, xsrf: str = "") -> Principal:
-        model = await self.tokens.owner(token)
+    def known(self, request: HTTPConnection) -> str | None:
+        """Who pays for a request: "" for the spawner, who is never limited; None if unknown."""
+        token, session = bearer(request), self._session(request)
+        if token is not None and compare_digest(token.encode(), self._secret):
+            return ""
+        if token is None:
+            token = session.token if session is not None else ""
+        return self.tokens.known(token)
+
+    def _session(self, request: HTTPConnection) -> Session | None:
+        return self.sessions.get(request.cookies.get(self._session_cookie, ""))
+
+    async def _person(self, token: str, address: str, xsrf: str = "") -> Principal:
+        model = await self.tokens.owner(token, address)
         if model is None:
             raise _nobody()
         if not self.tokens.lets_in(model):
@@ -223,12 +136,11 @@ class SignIn:
         code = request.query_params.get("code", "")
         token = await self.tokens.token_for_code(code, pending.verifier)
         self._pending.serve(state, pending)
-        await self._person(token)
+        person = await self._person(token, forwarded_for(request))
+        session = self.sessions.open(person.name, token)
         answer = RedirectResponse(pending.next_url, 303)
         self._set_cookie(request, answer, name, "", 0)
-        self._set_cookie(
-            request, answer, self._session_cookie, self.sessions.open(token), self.sessions.lives_s
-        )
+        self._set_cookie(request, answer, self._session_cookie, session, self.sessions.lives_s)
         return answer
 
     def _state_name(self, state: str) -> str:
@@ -250,7 +162,7 @@ class SignIn:
         )
 
 
-def bearer(request: Request) -> str | None:
+def bearer(request: HTTPConnection) -> str | None:
     """The token of the Authorization header, if it carries one."""
     match = _BEARER.fullmatch(request.headers.get("Authorization", ""))
     return match[1] if match else None
@@ -299,8 +211,3 @@ def _nobody() -> Exception:
     return DeniedError(
         401, "not-signed-in", "Nobody is signed in, or the token is not known (any more)."
     )
-
-
-def _hub_silent(error: HTTPError) -> Exception:
-    log.warning("the hub does not say whose a token is: %s", error)
-    return DeniedError(503, "hub-silent", "The hub does not answer. Try again in a moment.")

@@ -14,7 +14,7 @@ NOWHERE: frozenset[str] = frozenset()
 
 
 class PrincipalKind(StrEnum):
-    """What an principal is."""
+    """What a principal is."""
 
     SPAWNER = "spawner"
     PERSON = "person"

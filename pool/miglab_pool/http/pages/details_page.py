@@ -48,7 +48,9 @@ async def details(
     look = VisiblePool(snapshot, {lease.id: lease for lease in leases}, principal, time.time())
     shown = look.at(kind, target, request.app.state.sign_in.book.courses)
     if shown is None:
-        raise DeniedError(404, "no-such-page", "That is not there any more. VisiblePool again.")
+        raise DeniedError(
+            404, "no-such-page", "That is not there any more. Close this and look again."
+        )
     thought = await _thoughts(runner, principal, look.lease_at(kind, target))
     facts = [*shown.facts, *thought]
     return HTMLResponse(

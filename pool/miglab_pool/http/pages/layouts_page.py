@@ -16,6 +16,7 @@ from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.layout_files.resolver import dump
 from miglab_pool.http.pages.drawing.layout_drawing import changes
 from miglab_pool.http.pages.elements.buttons import MAY_REASON, Action
+from miglab_pool.http.pages.elements.wording import layouts_in_words
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.routes import layout_routes
@@ -75,7 +76,12 @@ async def preview(request: LayoutText, principal: Viewer, runner: Runner) -> Res
     now = time.time()
     drawn = [(one, changes(one.gpus, snapshot.gpus, now)) for one in found]
     html = render_part(
-        "part_layout_diff.html", drawn=drawn, may_partition=principal.has(Right.PARTITION), now=now
+        "part_layout_diff.html",
+        drawn=drawn,
+        replaces=[name for one in found for name in one.replaces],
+        named=layouts_in_words,
+        may_partition=principal.has(Right.PARTITION),
+        now=now,
     )
     return HTMLResponse(html)
 

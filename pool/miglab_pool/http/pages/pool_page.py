@@ -19,7 +19,14 @@ from miglab_pool.http.access.dependencies import Runner, Who, who
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.redaction import visible_snapshot
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.pages.drawing.gpu_drawing import WORDS, Doings, draw, reserved_on, sums
+from miglab_pool.http.pages.drawing.gpu_drawing import (
+    WORDS,
+    Doings,
+    draw,
+    idle_people,
+    reserved_on,
+    sums,
+)
 from miglab_pool.http.pages.drawing.queue_table import head_of, table_of
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pages.live_parts import Part, PartsCache, Shelves
@@ -123,7 +130,8 @@ def parts_of(
     queue = shelf.part(
         "queue", "part_queue.html", waiting, lambda: table_of(waiting, principal), now
     )
-    head = head_of(snapshot, own, principal, sums([part.drawn for part in gpus], len(waiting)))
+    figures = sums(snapshot.people, idle_people(snapshot.gpus, doings.idle))
+    head = head_of(snapshot, own, principal, figures)
     parts: list[Part[Any]] = [
         shelf.part("head", "part_head.html", head, lambda: head, now),
         queue,

@@ -55,7 +55,7 @@ async def _draw(request: Request, principal: Principal, day: str, zone: str) -> 
         weekday_keys=WEEKDAYS,
         state_words=STATE_WORDS,
         when=when,
-        local=lambda at: f"{dt.datetime.fromtimestamp(at, ZoneInfo(zone)):%a %d %b, %H:%M}",
+        local=lambda at: f"{dt.datetime.fromtimestamp(at, ZoneInfo(zone)):%a %d %b, %H:%M %Z}",
     )
 
 

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from fastapi import Request, Response
 
 from miglab_api.usage import GroupBy, UsageReport
+from miglab_api.wording import lab_in_words
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.pages.drawing import usage_plots
@@ -50,6 +51,7 @@ async def _draw(request: Request, principal: Principal) -> str:
         by_words=BY_WORDS,
         spans=_spans(wanted),
         sheet=urlencode(_query(wanted) | {"format": "csv"}),
+        lab=lab_in_words((await runner.snapshot()).people),
         of_all=await _share(runner, found, wanted.period) if is_all else None,
         courses=None if is_all else sorted(principal.courses(Right.SEE_USAGE) or ()),
         say=usage_plots.say,

@@ -20,6 +20,7 @@ class ServiceHealth(WireModel):
         left_alone: how many containers of this lab hold slices by a lease that is not the ledger's.
         is_other_engine: whether another Docker engine answers than the one that has the leases'
             containers, so that none of them is known to be gone.
+        silent_servers: how many students' servers have not reported for `reclaim.stale_s`.
         failing: the service's own loops whose last round failed.
     """
 
@@ -31,6 +32,7 @@ class ServiceHealth(WireModel):
     unknown_to_hub: int = 0
     left_alone: int = 0
     is_other_engine: bool = False
+    silent_servers: int = 0
     failing: tuple[str, ...]
 
 
@@ -58,5 +60,6 @@ def health_of(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
         unknown_to_hub=len(runner.unknown_to_hub),
         left_alone=sum(one.kind == "holder" and not one.done for one in runner.findings),
         is_other_engine=has_other_engine,
+        silent_servers=runner.silent_servers,
         failing=runner.failing,
     )

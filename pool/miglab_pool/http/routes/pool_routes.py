@@ -117,6 +117,7 @@ async def metrics(request: Request) -> Response:
     runner: PoolRunner = request.app.state.runner
     held = await runner.look(lambda pool: pool.leases.brief())
     runner.metrics.gpu_call_s.set(runner.gpu_call_s)
+    runner.metrics.silent_servers.set(runner.silent_servers)
     said = await runner.decide(lambda pool: pool.wellness())
     told = Told({gpu: one.health for gpu, one in said.items()})
     text = runner.metrics.render(await runner.snapshot(), held, told)

@@ -11,9 +11,21 @@ const REFRESH_MS = 30000; // who idles is no change of the pool, and is not told
 let said = own();
 let wanted = false;
 let busy = false;
+const told = new Set();
 
 function own() {
   return document.querySelector("[data-own]").dataset.own;
+}
+
+// Whoever looks elsewhere hears that a slice of theirs goes back.
+function news() {
+  const warned = [...document.querySelectorAll("[data-news]")].map((item) => item.dataset.news);
+  for (const lease of told) if (!warned.includes(lease)) told.delete(lease);
+  for (const lease of warned.filter((one) => !told.has(one))) {
+    told.add(lease);
+    if (window.Notification?.permission !== "granted") continue;
+    new Notification("Your GPU goes back to the pool soon", { tag: "miglab-warned" });
+  }
 }
 
 // Replacing a part must not lose the keyboard's place, nor how far a list was scrolled.
@@ -31,6 +43,7 @@ function replace(html) {
   age(document);
   find();
   if (own() !== said) byId("said").textContent = said = own();
+  news();
 }
 
 async function once() {
@@ -101,3 +114,4 @@ function across(cell, by) {
 }
 
 byId("find").addEventListener("input", find);
+news();

@@ -5,8 +5,12 @@ into the words that all pages share.
 """
 
 import asyncio
+import logging
+import shlex
+import time
 import uuid
 from collections.abc import Callable, Sequence
+from pwd import struct_passwd
 
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
@@ -25,8 +29,9 @@ from miglab_spawner.backends.slurm.views import (
     ticket_gone,
     ticket_of,
 )
-from miglab_spawner.backends.slurm.words import refusal_of
+from miglab_spawner.backends.slurm.words import refusal_of, why_it_waits
 
+log = logging.getLogger(__name__)
 EXHAUSTED = ("over-quota", "over-limit")  # it may be the very job that is given up
 
 
@@ -35,10 +40,9 @@ class SlurmBackend:
 
     Args:
         reader: the pictures.
-        account: the Unix account of this student's jobs; another account's job is never theirs,
-            whatever its comment says.
+        account: the Unix account of this student's jobs; raises RefusedByBackend for none.
         script: makes the job's script of its tag.
-        home: the folder in which the job starts.
+        home: the folder in which an account's job starts.
         log_file: where the job's own output goes, from there.
         kept: the job that keeps this server's position in the queue while it runs without a GPU.
     """
@@ -46,9 +50,9 @@ class SlurmBackend:
     def __init__(
         self,
         reader: SlurmReader,
-        account: str,
+        account: Callable[[], struct_passwd],
         script: Callable[[Tag, SlurmShape], str],
-        home: str,
+        home: Callable[[struct_passwd], str],
         log_file: str,
         kept: int = 0,
     ) -> None:
@@ -68,6 +72,7 @@ class SlurmBackend:
 
     async def request(self, request: TicketRequest) -> TicketView:
         """Submit a job, or find the one that this server has in the queue already."""
+        self._account()
         shape = self._shape(request.shape)
         picture = await self._reader.picture()
         if never := picture.why_never(shape):
@@ -86,9 +91,9 @@ class SlurmBackend:
             await self._check(request, shape)
         for job in others:
             await self._cancel(job.id)
-        job_id = await self._submit(request, shape)
+        ticket = await self._submit(request, shape)
         asked = asyncio.get_running_loop().time()
-        return await self._ticket(job_id, asked)
+        return await self._submitted(ticket, asked)
 
     async def attend(self, ticket: int, wait_s: float) -> TicketView:
         """Attend a job: answers when what is said of it has changed, or after ``wait_s``."""
@@ -134,7 +139,7 @@ class SlurmBackend:
         """What who waits could have at once."""
         picture = await self._reader.picture()
         job = picture.jobs.get(ticket)
-        if job is None or job.tag is None:
+        if job is None or job.tag is None or why_it_waits(job.reason).is_limit:
             return []
         names = self._shapes_of(job.tag.course)
         return [
@@ -153,7 +158,10 @@ class SlurmBackend:
                 CourseOffers(
                     course=name,
                     title=course.title,
-                    shapes=tuple(self._offer(picture, shape) for shape in self._shapes_of(name)),
+                    shapes=tuple(
+                        self._offer(picture, shape)
+                        for shape in dict.fromkeys((*self._shapes_of(name), CPU))
+                    ),
                     default=course.default,
                 )
                 for name, course in known
@@ -178,10 +186,8 @@ class SlurmBackend:
         """The jobs of a server that wait, or run and have not been handed over."""
         return [
             job
-            for job in picture.own(self._reader.lab, user, server)
-            if job.account == self._account
-            and (job.is_pending or job.is_running)
-            and not self._reader.is_disowned(job.id)
+            for job in picture.own(user, server)
+            if (job.is_pending or job.is_running) and not self._reader.is_disowned(job.id)
         ]
 
     async def _check(self, request: TicketRequest, shape: SlurmShape) -> None:
@@ -191,34 +197,38 @@ class SlurmBackend:
             RefusedByBackend: it would not, whatever else waits.
         """
         try:
-            await self._sbatch(request, shape, "--test-only")
+            await self._sbatch(self._tag(request), shape, "", "--test-only")
         except RefusedByBackend as refused:
             if refused.reason not in EXHAUSTED:
                 raise
 
-    async def _submit(self, request: TicketRequest, shape: SlurmShape) -> int:
-        said = await self._sbatch(request, shape)
-        job = int(said.strip().splitlines()[-1].partition(";")[0])
-        self._reader.claim(job)
-        return job
+    def _tag(self, request: TicketRequest) -> Tag:
+        lab, ticket = self._reader.submissions.lab, uuid.uuid4().hex
+        return Tag(lab, request.user, request.server, request.course, request.shape, ticket)
 
-    async def _sbatch(self, request: TicketRequest, shape: SlurmShape, *more: str) -> str:
-        tag = Tag(
-            self._reader.lab,
-            request.user,
-            request.server,
-            request.course,
-            request.shape,
-            uuid.uuid4().hex,
-        )
-        words = [*as_account(self.site, self._account), "sbatch", *self._options(tag, shape), *more]
-        script = self._script(tag, shape)
+    async def _submit(self, request: TicketRequest, shape: SlurmShape) -> str:
+        """Submit a job, which is noted before; returns what tells it from all others."""
+        tag, submissions = self._tag(request), self._reader.submissions
+        comment = submissions.intend(tag, self._account().pw_name, time.time())
         try:
-            return await run(words, self.site.command_timeout_s, script)
+            await self._sbatch(tag, shape, comment)
+        except RefusedByBackend:
+            submissions.withdraw(tag.ticket)
+            raise
+        return tag.ticket
+
+    async def _sbatch(self, tag: Tag, shape: SlurmShape, comment: str, *more: str) -> None:
+        account = self._account()
+        options = [*self._options(tag, shape, self._home(account)), *more]
+        words = [*as_account(self.site, account.pw_name), "sbatch", *options]
+        given = [f"--comment={comment}"] if comment else []
+        try:
+            await run([*words, *given], self.site.command_timeout_s, self._script(tag, shape))
         except CommandFailed as failed:
+            log.warning("Slurm refused a job: %s: %s", shlex.join(words), failed)
             raise refusal_of(failed) from failed
 
-    def _options(self, tag: Tag, shape: SlurmShape) -> list[str]:
+    def _options(self, tag: Tag, shape: SlurmShape, home: str) -> list[str]:
         """The options of `sbatch`; empty ones are left to Slurm."""
         own = self.site.accounts.get(tag.course, "")
         values = {
@@ -231,20 +241,26 @@ class SlurmBackend:
             "cpus-per-task": str(shape.cpus),
             "mem": f"{shape.memory_mib}M" if shape.memory_mib else "",
             "job-name": f"jupyter-{tag.shape}",
-            "comment": tag.as_comment(),
-            "chdir": self._home,
+            "chdir": home,
             "output": self._log_file,
         }
         given = [f"--{name}={value}" for name, value in values.items() if value]
         return ["--parsable", "--no-requeue", "--nodes=1", "--ntasks=1", *given]
 
     async def _cancel(self, job: int) -> None:
-        await self._reader.cancel(job, self._account)
+        await self._reader.cancel(job)
         self._reader.disown(job)
 
-    async def _ticket(self, job: int, asked: float) -> TicketView:
+    async def _submitted(self, ticket: str, asked: float) -> TicketView:
+        """The job of a submission that Slurm has taken, as the next picture shows it."""
         picture = await self._reader.picture(newer_than=asked)
-        return self._said(picture, job)
+        for job in picture.jobs.values():
+            if job.tag is not None and job.tag.ticket == ticket:
+                self._reader.claim(job.id)
+                return self._view(picture, job)
+        message = "Slurm took the job, but does not show it as it was submitted."
+        log.error("%s Does a job_submit plugin change comments? Ticket %s", message, ticket)
+        raise RefusedByBackend("slurm-refused", f"{message} Tell your instructor.", 503)
 
     def _said(self, picture: ClusterPicture, job_id: int) -> TicketView:
         job = picture.jobs.get(job_id)
@@ -260,10 +276,11 @@ class SlurmBackend:
 
     def _offer(self, picture: ClusterPicture, name: str) -> ShapeOffer:
         shape = self.site.shapes[name]
+        held_up = picture.why_nothing_starts(shape)
         if not shape.gres:
             return ShapeOffer(
                 shape=name, sm_count=0, memory_mib=0, slices=0, good_for=shape.good_for,
-                free_now=None, never=picture.why_never(shape),
+                free_now=None, never=picture.why_never(shape), held_up=held_up,
             )  # fmt: skip
         free, waiting = picture.free(shape), len(picture.queue(shape))
         never = picture.why_never(shape)
@@ -279,6 +296,7 @@ class SlurmBackend:
             total=picture.total(shape),
             waiting=waiting,
             never=never,
+            held_up=held_up,
             wait=None if has_room or never else estimate(picture, shape, None, self._stays(shape)),
         )
 

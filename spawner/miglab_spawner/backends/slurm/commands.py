@@ -18,7 +18,7 @@ _SILENT = (
     "resource temporarily unavailable", "transport endpoint is not connected",
     "invalid authentication credential",
 )  # fmt: skip
-GONE_S = 1.0  # a command that was killed has ended by then, or cannot be killed
+GONE_S = 30.0  # what was killed has ended by then, on a busy machine too, or hangs for good
 _PASSED_ON = ("SLURM_CONF", "LANG", "SUDO_ASKPASS")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -49,6 +49,7 @@ async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
+            umask=0o022,  # a job has that of its sbatch, and the hub's keeps students' groups out
         )
     except OSError as error:
         raise BackendUnreachable(f"{words[0]} cannot be run: {error.strerror}") from error
@@ -67,8 +68,12 @@ async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     """End a command and what it has started; what is another user's is left to end by itself."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    try:
         os.killpg(process.pid, signal.SIGKILL)
+    except PermissionError:
+        return
+    except ProcessLookupError:
+        pass  # it has ended, and is waited for
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(GONE_S):
             await process.wait()

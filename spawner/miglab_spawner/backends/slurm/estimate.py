@@ -169,5 +169,5 @@ def stays_of(
     return {
         job.id: after.get(job.id, job)
         for job in before.values()
-        if job.is_running and (job.id not in after or after[job.id].has_ended)
+        if job.is_running and (job.id not in after or after[job.id].has_left)
     }

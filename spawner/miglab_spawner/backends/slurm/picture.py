@@ -7,8 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from miglab_api.slurm_site import SlurmShape, SlurmSite
-from miglab_spawner.backends.slurm.records import Node, SlurmJob
+from miglab_spawner.backends.slurm.records import Node, SlurmJob, SlurmReservation
 from miglab_spawner.backends.slurm.words import why_it_waits
+
+DOWN = "Its nodes are down or being serviced."
+BUSY = "It may have to wait: others wait for the same nodes."
+RESERVED = "Others have reserved its nodes before its time limit would end."
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +23,7 @@ class ClusterPicture:
         asked_at: when Slurm was asked, by the loop's clock.
         at: the same, seconds since the epoch.
         jobs: also those that have ended, for as long as Slurm remembers them.
+        reservations: also those that have not begun.
     """
 
     asked_at: float
@@ -26,6 +31,7 @@ class ClusterPicture:
     site: SlurmSite
     jobs: Mapping[int, SlurmJob] = field(default_factory=dict)
     nodes: Mapping[str, Node] = field(default_factory=dict)
+    reservations: tuple[SlurmReservation, ...] = ()
 
     def nodes_of(self, shape: SlurmShape) -> list[Node]:
         """The nodes of a shape's partition."""
@@ -38,14 +44,35 @@ class ClusterPicture:
 
     def serving_nodes(self, shape: SlurmShape) -> list[Node]:
         """The same, and those that are held up for a moment by a job on its way out."""
+        return [node for node in self.up_nodes(shape) if not self._is_reserved(node, shape)]
+
+    def up_nodes(self, shape: SlurmShape) -> list[Node]:
+        """Those that are neither down nor drained, whoever has reserved them."""
         partition = self.site.partition_of(shape)
-        return [
+        nodes = self.nodes_of(shape)
+        return [node for node in nodes if node.will_take_jobs and node.partitions[partition]]
+
+    def _is_reserved(self, node: Node, shape: SlurmShape) -> bool:
+        """Whether somebody else has reserved a node before a job that began now would be over."""
+        until = self.at + shape.time_limit_min * 60
+        return (node.is_reserved and not shape.reservation) or any(
+            node.name in each.nodes and each.begins_at < until and self.at < each.ends_at
+            for each in self.reservations
+            if each.name != shape.reservation
+        )
+
+    def why_nothing_starts(self, shape: SlurmShape) -> str:
+        """Why no job of this shape can start now, whatever is free; empty if one could."""
+        up = [
             node
-            for node in self.nodes_of(shape)
-            if node.will_take_jobs
-            and node.partitions[partition]
-            and (not node.is_reserved or shape.reservation)
+            for node in self.up_nodes(shape)
+            if node.total.get(shape.gres_type, 0) >= shape.count
         ]
+        if not up:
+            return DOWN
+        if all(self._is_reserved(node, shape) for node in up):
+            return RESERVED
+        return "" if shape.gres or self.starts_at_once(shape) else BUSY
 
     def free(self, shape: SlurmShape) -> int:
         """How many jobs of this shape could start now: each has all its slices on one node."""
@@ -96,10 +123,9 @@ class ClusterPicture:
         Backfill plans whole nodes for those who wait, whatever slice they wait for: who comes later
         starts at once only where their time limit ends before the first planned start.
         """
-        partition = self.site.partition_of(shape)
-        if not any(
-            node.partitions[partition] and node.takes_jobs for node in self.nodes_of(shape)
-        ) or (shape.gres and self.free(shape) <= len(self.queue(shape))):
+        if not self.open_nodes(shape) or (
+            shape.gres and self.free(shape) <= len(self.queue(shape))
+        ):
             return False
         ends = self.at + shape.time_limit_min * 60
         names = {node.name for node in self.nodes_of(shape)}
@@ -129,15 +155,12 @@ class ClusterPicture:
             and shape.gres_type in job.gres
         ]
 
-    def own(
-        self, lab: str, user: str | None = None, server: str | None = None
-    ) -> Iterator[SlurmJob]:
+    def own(self, user: str | None = None, server: str | None = None) -> Iterator[SlurmJob]:
         """The lab's jobs that Slurm has not ended; of one user, of one server."""
         for job in self.jobs.values():
             if (
                 job.tag is not None
                 and not job.has_ended
-                and job.tag.lab == lab
                 and user in (None, job.tag.user)
                 and server in (None, job.tag.server)
             ):

@@ -1,7 +1,7 @@
 """One picture for all: asks Slurm every few seconds, whatever the number of students.
 
 Owns what the hub knows of the cluster beyond Slurm's own memory: observed stays, and which jobs
-somebody of this hub still attends.  A job of the lab that nobody attends is cancelled.
+somebody of this hub still attends.  A job that the lab submitted and nobody attends is cancelled.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import os
 import time
 import weakref
 from collections import deque
+from pathlib import Path
 
 from miglab_api.slurm_site import SlurmSite
 from miglab_spawner.backends.base import BackendError, BackendUnreachable
@@ -20,11 +21,12 @@ from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.records import (
     JOB_FIELDS,
     NODE_FIELDS,
-    SlurmJob,
-    columns,
+    Listing,
     jobs_of,
     nodes_of,
+    reservations_of,
 )
+from miglab_spawner.backends.slurm.submissions import Submissions, told_of
 
 LEAST_GAP_S = 0.25
 """Between two readings, whoever asks: a start that needs one now does not wait for the next."""
@@ -37,18 +39,20 @@ class SlurmReader:
     """The pictures of one site, for one lab.
 
     Args:
-        lab: its name.
+        submissions: what the lab has submitted.
         site: its tables.
-        sweeps: whether jobs that nobody attends are cancelled: the hub's, which knows who attends.
+        sweeps: whether jobs are adopted, and cancelled if nobody attends them: the hub's, which
+            submits them and knows who attends.
 
     Attributes:
         readings: how often Slurm was asked.
         stays_s: how long slices of a type were held, the last ones.
     """
 
-    def __init__(self, lab: str, site: SlurmSite, *, sweeps: bool = True) -> None:
+    def __init__(self, submissions: Submissions, site: SlurmSite, *, sweeps: bool = True) -> None:
         self._sweeps = sweeps
-        self.lab = lab
+        self._told = ""
+        self.submissions = submissions
         self.site = site
         self.readings = 0
         self.stays_s: dict[str, deque[float]] = {}
@@ -66,15 +70,16 @@ class SlurmReader:
         """A picture that was asked for after a moment of the loop's clock; None: a current one.
 
         Raises:
-            BackendUnreachable: Slurm does not answer.
+            BackendUnreachable: Slurm does not answer; where a current one would do, it did not the
+                last time, so that nobody waits for it to be silent once more.
         """
         self._run()
         now = asyncio.get_running_loop().time()
         needed = now - 2 * self.site.every_s if newer_than is None else newer_than
         while self._picture is None or self._picture.asked_at < needed:
             self._wanted.set()
-            arrived = self._arrived
-            await arrived.wait()
+            if newer_than is not None or self._trouble is None:
+                await self._arrived.wait()
             if self._trouble is not None:
                 raise BackendUnreachable(str(self._trouble)) from self._trouble
         return self._picture
@@ -87,6 +92,11 @@ class SlurmReader:
                 async with asyncio.timeout(within_s):
                     await arrived.wait()
         return self._picture or seen
+
+    @property
+    def latest(self) -> ClusterPicture | None:
+        """The last one, however old; None before the first."""
+        return self._picture
 
     async def close(self) -> None:
         """Ask no more."""
@@ -124,18 +134,19 @@ class SlurmReader:
         """Whether it is on its way out."""
         return self._claims.get(job) == float("-inf")
 
-    async def cancel(self, job: SlurmJob | int, account: str) -> None:
-        """Cancel a job as the account that owns it; one that is over already is fine.
+    async def cancel(self, job: int) -> None:
+        """Cancel a job of this lab as its account; one that is over already is fine.
 
         Raises:
             BackendUnreachable: Slurm does not answer.
         """
-        number = job if isinstance(job, int) else job.id
+        account = self.submissions.account_of(job)
+        if not account:
+            log.warning("Job %d is not cancelled: this lab did not submit it", job)
+            return
+        words = [*as_account(self.site, account), "scancel", str(job)]
         try:
-            await run(
-                [*as_account(self.site, account), "scancel", str(number)],
-                self.site.command_timeout_s,
-            )
+            await run(words, self.site.command_timeout_s)
         except CommandFailed as failed:
             if "already completing" not in str(failed) and "Invalid job id" not in str(failed):
                 raise BackendUnreachable(str(failed)) from failed
@@ -161,7 +172,8 @@ class SlurmReader:
         asked_at, at = asyncio.get_running_loop().time(), time.time()
         self.readings += 1
         try:
-            jobs, nodes = await self._ask()
+            picture = await self._ask(asked_at, at)
+            self._learn(picture)
         except* (BackendError, CommandFailed) as failed:
             error = failed.exceptions[0]
             if self._trouble is None:
@@ -169,27 +181,34 @@ class SlurmReader:
             self._trouble = BackendUnreachable(str(error))
         else:
             self._trouble = None
-            picture = ClusterPicture(asked_at, at, self.site, jobs_of(jobs), nodes_of(nodes))
-            self._learn(picture)
             self._picture = picture
             if self._sweeps:
                 await self._sweep(picture)
 
-    async def _ask(self) -> tuple[str, str]:
-        """What squeue and sinfo print; when one fails or we are cancelled, both have ended."""
+    async def _ask(self, asked_at: float, at: float) -> ClusterPicture:
+        """What Slurm's commands print; when one fails or we are cancelled, all have ended."""
         where, limit_s = ",".join(self.site.partitions), self.site.command_timeout_s
-        jobs = ["squeue", "-h", "-a", "-t", "all", "-p", where, "-O", columns(JOB_FIELDS)]
-        nodes = ["sinfo", "-h", "-N", "-p", where, "-O", columns(NODE_FIELDS)]
-        async with asyncio.TaskGroup() as both:
-            jobs_said = both.create_task(run(jobs, limit_s))
-            nodes_said = both.create_task(run(nodes, limit_s))
-        return jobs_said.result(), nodes_said.result()
+        jobs, nodes = Listing(JOB_FIELDS), Listing(NODE_FIELDS)
+        asked = ["squeue", "-h", "-a", "-t", "all", "-p", where, "-O", jobs.option]
+        async with asyncio.TaskGroup() as all_:
+            jobs_said = all_.create_task(run(asked, limit_s))
+            nodes_said = all_.create_task(
+                run(["sinfo", "-h", "-N", "-p", where, "-O", nodes.option], limit_s)
+            )
+            reserved = all_.create_task(run(["scontrol", "-o", "show", "reservation"], limit_s))
+        found = jobs_of(jobs, jobs_said.result())
+        if self._sweeps:
+            self.submissions.adopt(found, at)
+        found = self.submissions.recognised(found)
+        found_nodes = nodes_of(nodes, nodes_said.result())
+        reservations = reservations_of(reserved.result())
+        return ClusterPicture(asked_at, at, self.site, found, found_nodes, reservations)
 
     def _learn(self, picture: ClusterPicture) -> None:
         before = self._picture.jobs if self._picture else {}
         for job in stays_of(before, picture.jobs, picture.at).values():
             began, ended = job.started_at or picture.at, picture.at
-            if job.has_ended and job.ends_at is not None:
+            if job.has_left and job.ends_at is not None:
                 ended = job.ends_at
             for gres_type in job.gres:
                 kept = self.stays_s.setdefault(gres_type, deque(maxlen=STAYS_KEPT))
@@ -197,7 +216,8 @@ class SlurmReader:
 
     async def _sweep(self, picture: ClusterPicture) -> None:
         """Cancel the lab's jobs that nobody attends; one seen for the first time gets its grace."""
-        own = {job.id: job for job in picture.own(self.lab)}
+        self._tell(told_of(self.submissions.lab, picture.jobs.values()))
+        own = {job.id: job for job in picture.own()}
         for job in own.values():
             self._claims.setdefault(job.id, picture.asked_at)
         oldest = picture.asked_at - self.site.attend_grace_s
@@ -207,11 +227,17 @@ class SlurmReader:
             if self._claims[job.id] < oldest:
                 log.warning("Job %d of %s: nobody attends it; it is cancelled", job.id, job.account)
                 try:
-                    await self.cancel(job, job.account)
+                    await self.cancel(job.id)
                 except BackendError as error:
                     log.warning("Job %d is not cancelled yet: %s", job.id, error)
         recent = picture.asked_at - 10 * self.site.attend_grace_s
         self._claims = {job: at for job, at in self._claims.items() if job in own or at > recent}
+
+    def _tell(self, told: str) -> None:
+        """Log once what is told of another lab's jobs."""
+        if told and told != self._told:
+            log.warning("%s", told)
+        self._told = told
 
 
 def as_account(site: SlurmSite, account: str) -> list[str]:
@@ -220,17 +246,17 @@ def as_account(site: SlurmSite, account: str) -> list[str]:
 
 
 _readers: weakref.WeakKeyDictionary[
-    asyncio.AbstractEventLoop, dict[tuple[str, str], SlurmReader]
+    asyncio.AbstractEventLoop, dict[tuple[str, str, str], SlurmReader]
 ] = weakref.WeakKeyDictionary()
 
 
-def reader_of(lab: str, site: SlurmSite) -> SlurmReader:
+def reader_of(file: Path, lab: str, site: SlurmSite) -> SlurmReader:
     """The running loop's one reader of this lab and site."""
     loop = asyncio.get_running_loop()
     known = _readers.setdefault(loop, {})
-    key = (lab, site.model_dump_json() + os.environ.get("SLURM_CONF", ""))
+    key = (str(file), lab, site.model_dump_json() + os.environ.get("SLURM_CONF", ""))
     if key not in known:
-        known[key] = SlurmReader(lab, site)
+        known[key] = SlurmReader(Submissions(file, lab), site)
     return known[key]
 
 

@@ -1,23 +1,28 @@
 """Jobs and nodes as `squeue -O` and `sinfo -O` tell them; text in, frozen records out.
 
-Both print one line each, fields parted by ``|``, the free text last, the same from 22.05 on but for
-``gres:gpu:…`` (22.05) and ``gres/gpu:…`` (24.11).  JSON changes with every release, this does not.
+A comment or reason may hold any character, line breaks too, so fields and records are parted by a
+random mark that is made for each call: nobody can write it beforehand.  The output is the same from
+22.05 on but for ``gres:gpu:…`` (22.05) and ``gres/gpu:…`` (24.11); JSON changes with each release.
 Times are seconds since the epoch: the commands run with ``SLURM_TIME_FORMAT=%s``.
 """
 
 import json
+import logging
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import secrets
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 JOB_FIELDS = (
     "JobID", "State", "Reason", "SubmitTime", "StartTime", "EndTime", "PriorityLong",
-    "tres-per-node", "UserName", "NodeList", "Partition", "Comment",
+    "tres-per-node", "UserName", "NodeList", "Partition", "RestartCnt", "Comment",
 )  # fmt: skip
 NODE_FIELDS = (
     "NodeList", "NodeAddr", "StateComplete", "Gres", "GresUsed", "Partition", "Available", "Reason",
 )  # fmt: skip
+NEVER = 2.0**32  # an end that Slurm does not tell
 NONE = frozenset({"", "N/A", "(null)", "none", "None", "NONE", "Unknown"})
 ENDED = frozenset(
     {
@@ -28,10 +33,45 @@ ENDED = frozenset(
 _TAKES_JOBS = frozenset({"idle", "mixed", "allocated"})
 _HARMLESS = frozenset({"planned", "cloud", "dynamic_norm", "dynamic_future"})
 
+log = logging.getLogger(__name__)
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One call of a command that lists: its fields, and the mark that parts them.
+
+    Attributes:
+        mark: random; begins with a letter, because `-O` takes digits and a dot for a width.
+    """
+
+    fields: tuple[str, ...]
+    mark: str = field(default_factory=lambda: f"m{secrets.token_hex(12)}")
+
+    @property
+    def option(self) -> str:
+        """The argument of ``-O``, untruncated."""
+        ends = ["f"] * (len(self.fields) - 1) + ["r"]
+        return ",".join(
+            f"{name}:{self.mark}{end}" for name, end in zip(self.fields, ends, strict=True)
+        )
+
+    def rows(self, text: str) -> Iterator[dict[str, str]]:
+        """The records of an output; what is no whole record is left out."""
+        for record in text.split(f"{self.mark}r")[:-1]:
+            parts = [part.strip() for part in record.split(f"{self.mark}f")]
+            if len(parts) == len(self.fields):
+                yield dict(zip(self.fields, parts, strict=True))
+
 
 @dataclass(frozen=True)
 class Tag:
-    """Whose a job is, from its comment; a student can write any: what it claims is checked."""
+    """Whose a job is.
+
+    Attributes:
+        lab: its name.
+        ticket: random, made for this one submission.
+    """
 
     lab: str
     user: str
@@ -40,9 +80,24 @@ class Tag:
     shape: str
     ticket: str
 
+
+@dataclass(frozen=True)
+class SignedTag:
+    """What a job's comment says: anybody can write any, so it is believed only if it is signed.
+
+    Attributes:
+        lab_id: identity of the lab that submitted it; its name may be another lab's as well.
+    """
+
+    tag: Tag
+    lab_id: str
+    signature: str
+
     def as_comment(self) -> str:
         """The comment of the job."""
-        return json.dumps({"miglab": 1, **self.__dict__}, separators=(",", ":"))
+        said = {"miglab": 2, **self.__dict__, "tag": None, **self.tag.__dict__}
+        del said["tag"]
+        return json.dumps(said, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -51,6 +106,10 @@ class SlurmJob:
 
     Attributes:
         gres: gres without count to count, on each node.
+        account: the Unix account that it runs as.
+        comment: whatever its submitter wrote.
+        tag: whose server it is; only `Submissions` says so, of what this lab submitted.
+        restarts: how often Slurm has put it back into the queue.
         submitted_at: seconds since the epoch, as all times here; None where Slurm says none.
     """
 
@@ -65,12 +124,19 @@ class SlurmJob:
     account: str
     nodes: str
     partition: str
-    tag: Tag | None
+    restarts: int = 0
+    comment: str = ""
+    tag: Tag | None = None
 
     @property
     def has_ended(self) -> bool:
         """Whether Slurm itself says that nothing of it runs any more."""
         return self.state in ENDED
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it runs no more; it may be on its way out still."""
+        return self.has_ended or self.state == "COMPLETING"
 
     @property
     def is_pending(self) -> bool:
@@ -127,26 +193,88 @@ class Node:
         return max(0, self.total.get(gres_type, 0) - self.used.get(gres_type, 0))
 
 
-def columns(fields: tuple[str, ...]) -> str:
-    """The argument of ``-O`` for these fields, untruncated."""
-    return ",".join(f"{field}:|" for field in fields)
+@dataclass(frozen=True)
+class SlurmReservation:
+    """One reservation, begun or not.
+
+    Attributes:
+        nodes: those that it takes whole.
+        node_list: all of them, as Slurm writes them.
+        whose: for people.
+    """
+
+    name: str
+    begins_at: float
+    ends_at: float
+    nodes: frozenset[str]
+    node_list: str
+    whose: str
+    state: str
 
 
-def jobs_of(text: str) -> dict[int, SlurmJob]:
-    """The jobs in the output of `squeue`; a line that is no job is left out."""
-    rows = _rows(text, JOB_FIELDS)
-    return {int(row["JobID"]): _job(row) for row in rows if row["JobID"].isdecimal()}
+def jobs_of(listing: Listing, text: str) -> dict[int, SlurmJob]:
+    """The jobs in the output of `squeue`; what is no job is left out."""
+    rows = [row for row in listing.rows(text) if row["JobID"].isdecimal()]
+    return {int(row["JobID"]): _job(row) for row in once(rows, "JobID")}
 
 
-def nodes_of(text: str) -> dict[str, Node]:
-    """The nodes in the output of `sinfo -N`, which has a line for each node and partition."""
+def nodes_of(listing: Listing, text: str) -> dict[str, Node]:
+    """The nodes in the output of `sinfo -N`, which has a record for each node and partition."""
     nodes: dict[str, Node] = {}
-    for row in _rows(text, NODE_FIELDS):
+    for row in once(list(listing.rows(text)), "NodeList", "Partition"):
         before = nodes.get(row["NodeList"])
         partitions = dict(before.partitions) if before else {}
         partitions[row["Partition"].rstrip("*")] = row["Available"] == "up"
         nodes[row["NodeList"]] = _node(row, partitions)
     return nodes
+
+
+def reservations_of(text: str) -> tuple[SlurmReservation, ...]:
+    """The reservations in the output of `scontrol -o show reservation`: only operators write it."""
+    lines = (dict(word.partition("=")[::2] for word in line.split()) for line in text.splitlines())
+    return tuple(
+        SlurmReservation(
+            words["ReservationName"],
+            _time(words.get("StartTime", "")) or 0.0,
+            _time(words.get("EndTime", "")) or NEVER,
+            frozenset() if "CoreIDs" in words else frozenset(hosts_of(words.get("Nodes", ""))),
+            words.get("Nodes", ""),
+            ", ".join(
+                f"{key.lower()} {words[key]}"
+                for key in ("Users", "Groups", "Accounts")
+                if words.get(key, "") not in NONE
+            ),
+            words.get("State", ""),
+        )
+        for words in lines
+        if "ReservationName" in words
+    )
+
+
+def hosts_of(text: str) -> Iterator[str]:
+    """The names in Slurm's short form: ``n[1-2,07],login``."""
+    for short in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        head, is_short, rest = short.partition("[")
+        if not is_short:
+            yield short
+            continue
+        ranges, _, tail = rest.partition("]")
+        for each in ranges.split(","):
+            first, _, last = each.partition("-")
+            for number in range(int(first), int(last or first) + 1):
+                yield from hosts_of(f"{head}{number:0{len(first)}d}{tail}")
+
+
+def once(rows: Sequence[Row], *key: str) -> Iterator[Row]:
+    """The rows whose key comes once: of two that claim to be the same, neither is believed."""
+
+    def key_of(row: Row) -> Hashable:
+        return tuple(row[name] for name in key)
+
+    counts = Counter(map(key_of, rows))
+    for twice in (each for each, count in counts.items() if count > 1):
+        log.warning("Slurm lists %s twice: both are left out", twice)
+    return (row for row in rows if counts[key_of(row)] == 1)
 
 
 def gres_of(text: str) -> Mapping[str, int]:
@@ -162,23 +290,16 @@ def gres_of(text: str) -> Mapping[str, int]:
     return MappingProxyType(counts)
 
 
-def tag_of(comment: str) -> Tag | None:
-    """The tag in a job's comment; None where it is no tag of ours."""
+def claim_of(comment: str) -> SignedTag | None:
+    """What a comment claims; None where it is none of a lab of ours."""
     try:
         said = json.loads(comment)
-        if said.pop("miglab") != 1 or not all(isinstance(word, str) for word in said.values()):
+        if said.pop("miglab") != 2 or not all(isinstance(word, str) for word in said.values()):
             return None
-        return Tag(**said)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        lab_id, signature = said.pop("lab_id"), said.pop("signature")
+        return SignedTag(Tag(**said), lab_id, signature)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-
-
-def _rows(text: str, fields: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    for line in text.splitlines():
-        parts = line.split("|", len(fields) - 1)
-        if len(parts) == len(fields):
-            parts[-1] = parts[-1].removesuffix("|")
-            yield dict(zip(fields, (part.strip() for part in parts), strict=True))
 
 
 def _job(row: Mapping[str, str]) -> SlurmJob:
@@ -194,7 +315,8 @@ def _job(row: Mapping[str, str]) -> SlurmJob:
         account=row["UserName"],
         nodes="" if row["NodeList"] in NONE else row["NodeList"],
         partition=row["Partition"],
-        tag=tag_of(row["Comment"]),
+        restarts=int(row["RestartCnt"]) if row["RestartCnt"].isdecimal() else 0,
+        comment=row["Comment"],
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.slurm_site import SlurmShape
 from miglab_api.tickets import TicketState, TicketView
+from miglab_api.wording import duration
 from miglab_spawner.backends.slurm.estimate import estimate
 from miglab_spawner.backends.slurm.picture import ClusterPicture
 from miglab_spawner.backends.slurm.records import SlurmJob, Tag
@@ -29,12 +30,13 @@ def ticket_of(
     state, reason, message = _state(job, shape)
     position, waiting, wait = None, 0, None
     if shape is not None and job.is_pending and state is TicketState.WAITING:
-        queue = picture.queue(shape)
-        waiting = len(queue)
-        ids = [each.id for each in queue]
-        position = ids.index(job.id) + 1 if job.id in ids else waiting + 1
-        waiting = max(waiting, position)
         message = words.message
+        if message and job.started_at is not None:
+            message += f" Slurm plans its start in {duration(job.started_at - picture.at)}."
+        if not words.is_limit:  # else it is in no queue
+            ids = [each.id for each in picture.queue(shape)]
+            position = ids.index(job.id) + 1 if job.id in ids else len(ids) + 1
+            waiting = max(len(ids), position)
         if not message:
             wait = estimate(picture, shape, job.id, stays_s.get(shape.gres_type, ()))
     is_offered = state is TicketState.OFFERED

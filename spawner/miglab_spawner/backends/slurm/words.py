@@ -14,21 +14,25 @@ _NODES = (
     "The nodes with this slice are down or being serviced, so nobody knows when it will start. "
     "Your position is kept."
 )
+_LIMIT = (
+    "You already use all that one person may. It starts when another server or job of yours ends."
+)
 _WAITS = (
+    (
+        "ReqNodeNotAvail, May be reserved",
+        "Others have reserved the nodes with this slice before your time limit would end. "
+        "Your position is kept.",
+    ),
     ("ReqNodeNotAvail", _NODES),
     ("Nodes required", _NODES),
-    ("Nodes_required", _NODES),
     ("NodeDown", _NODES),
     ("PartitionDown", f"The partition is closed, so nothing starts in it. {_TELL}"),
     ("PartitionInactive", f"The partition is closed, so nothing starts in it. {_TELL}"),
     ("Reservation", "It starts when your course's reservation begins."),
     ("Licenses", "All licences of your course are in use. It starts when one is given back."),
     ("BeginTime", "It may start in a few minutes; Slurm set a time before which it does not."),
-    ("QOSMax", "You already use all that one person may. It starts when you stop another server."),
-    (
-        "AssocMax",
-        "You already use all that one person may. It starts when you stop another server.",
-    ),
+    ("QOSMax", _LIMIT),
+    ("AssocMax", _LIMIT),
     ("MaxGRESPerAccount", "Your course uses all that it may. It starts when somebody stops."),
     ("QOSGrp", "Your course uses all that it may at a time. It starts when somebody stops."),
     ("AssocGrp", "Your course uses all that it may at a time. It starts when somebody stops."),
@@ -79,6 +83,16 @@ _REFUSALS = (
 )
 
 
+SOONER = (
+    "Slurm ends this server sooner than planned, because another job goes first or an operator "
+    "said so. Your files are kept; what is in memory is lost."
+)
+AT_LIMIT = (
+    "Your server reaches its time limit, and Slurm ends it. Your files are kept; start again for "
+    "a new one."
+)
+
+
 @dataclass(frozen=True)
 class WaitWords:
     """Why a job waits for something else than room; both empty where it waits for room.
@@ -86,10 +100,12 @@ class WaitWords:
     Attributes:
         message: for the student.
         never: whether it can never run.
+        is_limit: whether a limit of the student or course holds it, which holds other shapes too.
     """
 
     message: str = ""
     never: bool = False
+    is_limit: bool = False
 
 
 def why_it_waits(reason: str) -> WaitWords:
@@ -98,9 +114,10 @@ def why_it_waits(reason: str) -> WaitWords:
         return WaitWords()
     if reason.startswith(NEVER):
         return WaitWords(f"Slurm can never start this job ({reason}). {_TELL}", never=True)
+    plain = reason.replace("_", " ")  # as some versions and commands print it
     for start, said in _WAITS:
-        if reason.startswith(start):
-            return WaitWords(said)
+        if plain.startswith(start):
+            return WaitWords(said, is_limit=reason.startswith(("QOS", "Assoc", "MaxGRES")))
     return WaitWords(f"Slurm holds it back: {reason}.")
 
 
@@ -118,6 +135,8 @@ def why_it_ended(state: str, limit_min: int) -> str:
     """Why a server's job is over, in words; empty where it was stopped or ended by itself."""
     limit = duration(60.0 * limit_min)
     return {
+        "CANCELLED": "Your server was ended by the cluster's operator or by hand. Your files are "
+        "kept; start it again to go on.",
         "TIMEOUT": f"Your server reached its time limit of {limit}, so Slurm ended it. Your files "
         "are kept; start it again to go on.",
         "DEADLINE": "Your server reached its deadline, so Slurm ended it. Your files are kept.",

@@ -64,7 +64,8 @@ class FakeLayouts:
         return Layouts(at=self.now, layouts=laid, gpus=(gpu,))
 
     def layout_diffs(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
-        return [LayoutDiff(layout=one.name, gpus=self.all_layouts().gpus) for one in asked]
+        found, there = self.all_layouts(), tuple(self._pool.laid)
+        return [LayoutDiff(layout=one.name, replaces=there, gpus=found.gpus) for one in asked]
 
     def layouts_now(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
         return [LayoutDiff(layout=one.name, gpus=()) for one in asked]

@@ -12,9 +12,10 @@ from miglab_api.leases import Fence, LeaseState, LeaseView, ServerStatus
 from miglab_api.offers import CourseOffers, Offers, ShapeOffer
 from miglab_api.reservations import ReservationRequest, ReservationState, ReservationView
 from miglab_api.staff import AuditEntry, SentMessage, StaffMessage
-from miglab_api.tickets import TicketRequest, TicketState, TicketView
+from miglab_api.tickets import Headcount, TicketRequest, TicketState, TicketView
 from miglab_pool.gpu.readings import Versions
-from miglab_pool.http.access.auth import STAFF_SCOPE, HubAccess, HubTokens
+from miglab_pool.http.access.auth import STAFF_SCOPE
+from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.model.course_roles import CourseStaff, RoleBook
 from miglab_pool.model.refused import Refused
@@ -71,7 +72,7 @@ class FakeTokens(HubTokens):
 
     silent = False
 
-    async def owner(self, token: str) -> dict[str, Any] | None:
+    async def owner(self, token: str, address: str) -> dict[str, Any] | None:
         if self.silent:
             raise DeniedError(503, "hub-silent", "The hub does not answer.")
         return OWNERS.get(token)
@@ -363,7 +364,8 @@ class FakePool(FakeLayouts):
         )  # fmt: skip
         waiting = tuple(t for t in self.queued.values() if t.state in ("waiting", "offered"))
         waiting = waiting if self.shows_waiting else ()
-        return PoolSnapshot(at=1000.0, simulated=True, gpus=(gpu,), waiting=waiting)
+        people = Headcount(waiting=len(waiting))
+        return PoolSnapshot(at=1000.0, simulated=True, gpus=(gpu,), waiting=waiting, people=people)
 
     def check_invariants(self) -> list[str]:
         return self.contradictions

@@ -156,11 +156,19 @@ def test_sessions_end_and_are_bounded() -> None:
     """A session ends with its time; the oldest goes when there are too many."""
     at = [0.0]
     sessions = Sessions(lives_s=10, limit=2, now=lambda: at[0])
-    names = [sessions.open(f"token-{number}") for number in range(3)]
+    names = [sessions.open(f"person-{number}", "token") for number in range(3)]
     assert [sessions.get(name) is None for name in names] == [True, False, False]
     at[0] = 10.0
     assert sessions.get(names[2]) is None
     assert sessions.get("") is None
+
+
+def test_who_signs_in_often_signs_out_nobody_else() -> None:
+    """A person has so many sessions; the oldest of their own goes, nobody else's."""
+    sessions = Sessions(limit=4, each=2)
+    ina, *own = [sessions.open(name, "token") for name in ("ina", *["mallory"] * 5)]
+    assert sessions.get(ina) is not None
+    assert [sessions.get(name) is not None for name in own] == [False, False, False, True, True]
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request
+from starlette.requests import HTTPConnection
 from tests.polling import until
 
-from miglab_pool.http.connection_limits import ConnectionLimits, students_limits
+from miglab_pool.http.connection_limits import (
+    ConnectionLimits,
+    forwarded_for,
+    students_limits,
+)
 from miglab_pool.http.listeners import bind, listener, serve
 
 WHOLE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -39,7 +44,7 @@ class ConnectedStudent:
 @pytest.fixture
 async def student() -> AsyncIterator[ConnectedStudent]:
     """Two connections a peer, and a fifth of a second for a request."""
-    limits = ConnectionLimits(in_all=9, a_peer=2, request_s=0.2, is_shared=lambda _: False)
+    limits = ConnectionLimits(in_all=9, a_payer=2, request_s=0.2, is_shared=lambda _: False)
     app, stop = FastAPI(), asyncio.Event()
 
     @app.api_route("/health", methods=["GET", "POST"])
@@ -83,71 +88,106 @@ async def test_a_second_request_that_stays_half_is_closed(student: ConnectedStud
     writer.close()
 
 
+class OpenConnection:
+    """A connection that tells whether it was ended."""
+
+    is_open = True
+
+    def close_now(self) -> None:
+        self.is_open = False
+
+
 async def test_a_peer_has_its_share(student: ConnectedStudent) -> None:
-    """The third connection is closed at once; when one ends, the next is served."""
-    held = [await student.connect(WHOLE) for _ in range(2)]
-    for reader, _ in held:
+    """The third connection is served, and the first is closed for it."""
+    held = [await student.connect(WHOLE) for _ in range(3)]
+    for reader, _ in held[1:]:
         assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
-    third, writer = await student.connect(WHOLE)
-    assert await ended(third) == b""
-    writer.close()
-    held[0][1].close()
-    await until(lambda: student.limits.now_open.total() < 2, "one to be closed")
-    fourth, writer = await student.connect(WHOLE)
-    assert b"200 OK" in await fourth.readuntil(b"\r\n\r\n")
-    for _, one in (*held, (fourth, writer)):
-        one.close()
+    await ended(held[0][0])
+    for _, writer in held:
+        writer.close()
+
+
+def test_a_connection_with_a_known_token_does_not_make_room() -> None:
+    """Whoever fills an address closes only connections that no known token came on."""
+    limits = ConnectionLimits(a_payer=2)
+    alice, *mallory = (OpenConnection() for _ in range(5))
+    for connection in (alice, *mallory):
+        limits.take("10.0.0.9", connection)
+        if connection is alice:
+            limits.move("alice's token", alice)
+    assert [one.is_open for one in (alice, *mallory)] == [True, False, False, True, True]
+    for connection in (alice, *mallory):
+        limits.give(connection)
+    assert not limits.now_open and not limits.payer_of
 
 
 def test_all_together_leave_half_of_the_descriptors() -> None:
     """However many peers there are; loopback, which stands for all local students, has no share."""
     limits = students_limits(1024)
-    assert sum(limits.take(f"10.0.{number // 250}.{number % 250}") for number in range(2000)) == 512
+    names = (f"10.0.{number // 250}.{number % 250}" for number in range(2000))
+    assert sum(limits.take(name, OpenConnection()) for name in names) == 512
     limits = students_limits(1024)
-    assert sum(limits.take("127.0.0.1") for _ in range(2000)) == 512
+    assert sum(limits.take("127.0.0.1", OpenConnection()) for _ in range(2000)) == 512
     limits = students_limits(1024)
-    assert sum(limits.take("10.0.0.1") for _ in range(2000)) == limits.a_peer
+    for _ in range(2000):
+        limits.take("10.0.0.1", OpenConnection())
+    assert len(limits.payer_of) == limits.a_payer
 
 
-def test_who_asks_without_pause_is_read_from_later() -> None:
-    """A burst is free; then each request costs its share of the rate, for one peer and for all."""
+def test_a_payer_ahead_of_its_rate_waits_for_its_turn() -> None:
+    """Two seconds' requests at once, then each when it is due; others do not wait for it."""
     now = 100.0
     limits = ConnectionLimits(
-        a_peer_per_s=10, in_all_per_s=1000, is_shared=lambda peer: peer == "", clock=lambda: now
+        a_payer_per_s=10, in_all_per_s=1000, is_shared=lambda peer: peer == "", clock=lambda: now
     )
-    for _ in range(20):
-        limits.count_request("ada")
-    assert limits.pause_s("ada") == pytest.approx(0)
-    limits.count_request("ada")
-    assert limits.pause_s("ada") == pytest.approx(0.1)
-    assert limits.pause_s("bo") == 0
+    turns = [limits.turn_in_s("ada", is_known=False) for _ in range(22)]
+    assert turns == [0] * 20 + [pytest.approx(0.1), pytest.approx(0.2)]
+    assert limits.turn_in_s("bo", is_known=False) == 0
+    assert {limits.turn_in_s("", is_known=False) for _ in range(100)} == {0}
     now += 1
-    assert limits.pause_s("ada") == 0
+    assert limits.turn_in_s("ada", is_known=False) == 0
 
 
-def test_all_peers_together_have_a_rate_too() -> None:
-    """Many who each keep their own rate; nobody waits longer than the longest pause."""
+def test_what_waits_too_long_is_refused_and_takes_no_turn() -> None:
+    """All addresses together have a rate; known tokens have another, and do not wait for it."""
     limits = ConnectionLimits(in_all_per_s=10, clock=lambda: 100.0)
-    for number in range(500):
-        limits.count_request(f"peer{number}")
-    assert limits.pause_s("another") == pytest.approx(5)
+    turns = [limits.turn_in_s(f"peer{number}", is_known=False) for number in range(500)]
+    assert sum(turn is not None for turn in turns) == 70
+    assert limits.turn_in_s("alice's token", is_known=True) == 0
 
 
-async def test_nothing_is_read_from_a_peer_ahead_of_its_rate(student: ConnectedStudent) -> None:
-    """Neither from a connection after its answer, nor from a new one; both stay open."""
-    student.limits.a_peer_per_s, student.limits.clock = 10.0, lambda: 0.0
-    reader, writer = await student.connect(WHOLE)
+async def test_pipelined_requests_wait_for_their_turn(student: ConnectedStudent) -> None:
+    """Of a hundred on one connection so many are answered at once as of a hundred connections."""
+    student.limits.a_payer_per_s, student.limits.clock = 0.5, lambda: 0.0
+    student.limits.request_s = 60.0
+    reader, writer = await student.connect(WHOLE * 100)
     await reader.readuntil(b'"ok"')
     (asked,) = student.connections
-    assert asked.transport.is_reading()
-    student.limits.paid_until["127.0.0.1"] = 3600.0
-    writer.write(WHOLE)
-    await reader.readuntil(b'"ok"')
-    _, late = await student.connect(WHOLE)
-    await until(
-        lambda: not any(one.transport.is_reading() for one in student.connections),
-        "nothing to be read any more",
-    )
-    assert len(student.connections) == 2
+    await until(lambda: not asked.transport.is_reading(), "nothing to be read any more")
+    assert asked.server_state.total_requests == 1
+    asked.close_now()
     writer.close()
-    late.close()
+
+
+async def test_a_known_token_does_not_wait_for_its_address(student: ConnectedStudent) -> None:
+    """The address is far ahead of its rate; the token has one of its own, the spawner none."""
+    student.limits.a_payer_per_s, student.limits.clock = 0.5, lambda: 0.0
+    student.limits.known = lambda request: request.headers.get("X-Known")
+    student.limits.paid_until["127.0.0.1"] = 3600.0
+    for name in (b"alice", b"", b"", b""):
+        known = b"GET /health HTTP/1.1\r\nX-Known: " + name + b"\r\n\r\n"
+        reader, writer = await student.connect(known.replace(b"1.1\r\n", b"1.1\r\nHost: x\r\n"))
+        assert b"200 OK" in await reader.readuntil(b'"ok"')
+        writer.close()
+    assert set(student.limits.paid_until) == {"127.0.0.1", "alice", "known"}
+
+
+def test_the_address_is_the_one_that_the_proxy_saw() -> None:
+    """What the sender wrote stands before it, and counts for nothing."""
+
+    def address(*headers: tuple[bytes, bytes]) -> str:
+        scope = {"type": "http", "headers": headers, "client": ("10.0.0.2", 1)}
+        return forwarded_for(HTTPConnection(scope))
+
+    assert address((b"x-forwarded-for", b"1.2.3.4, 192.0.2.7")) == "192.0.2.7"
+    assert address() == "10.0.0.2"

@@ -3,14 +3,14 @@
 import pytest
 
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
+from miglab_api.tickets import Headcount
 from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
 from miglab_pool.http.pages.drawing.gpu_drawing import (
     WORDS,
     BoxMark,
     Doings,
     boxes,
-    draw,
-    reserved_on,
+    idle_people,
     sums,
 )
 
@@ -127,20 +127,17 @@ def test_names_and_memory() -> None:
 
 
 def test_sums() -> None:
-    """What anybody could get counts as free: not what is drained, reserved or on a silent GPU."""
-    one = gpu(slice_view(1, 0), slice_view(2, 1, "bob"), slice_view(3, 2, draining="dust"))
-    silent = gpu(slice_view(4, 0), index=1, uuid="GPU-1", state="unknown", reason="stuck")
-    places = [kept(3, 2)]
-    drawings = [
-        draw(view, reserved_on(view, places), Doings({2}), SPAWNER) for view in (one, silent)
+    """People are counted, and of the idle only those whom the viewer sees."""
+    unseen = slice_view(3, 2, "eva").model_copy(update={"user": None})
+    view = gpu(slice_view(1, 0, "bob"), slice_view(2, 1, "bob"), unseen)
+    idle = idle_people([view], {item.lease for item in view.slices if item.lease})
+    people = Headcount(shape="1g.5gb", free=3, total=7, holding=2, waiting=5)
+    assert sums(people, idle) == [
+        ("3 of 7", "free (1g.5gb)"),
+        ("2", "hold"),
+        ("1", "of them idle"),
+        ("5", "wait"),
     ]
-    assert sums(drawings, 5) == [
-        (4, "memory slices free"),
-        (1, "in use"),
-        (1, "of them idle"),
-        (5, "waiting"),
-    ]
-    assert drawings[1].trouble == "unknown: takes no new lease. stuck"
 
 
 def test_what_somebody_does_is_shown_to_who_sees_the_name() -> None:

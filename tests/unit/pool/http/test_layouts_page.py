@@ -22,6 +22,14 @@ async def test_staff_see_what_is_applied(client: httpx.AsyncClient, pool: FakePo
         assert ('id="apply"' in answer.text) is may
 
 
+async def test_a_preview_names_what_it_replaces(client: httpx.AsyncClient) -> None:
+    """Beside the layout, above the button, and in what is said when it is done."""
+    put = {"text": TEXT.replace("mine", "mixed sizes")}
+    await client.put("/api/layout", json=put, headers=as_("admin-token"))
+    answer = await client.post("/layouts/preview", json={"text": TEXT}, headers=as_("admin-token"))
+    assert answer.text.count("“mixed sizes”") == 3
+
+
 async def test_students_are_told_whose_it_is(client: httpx.AsyncClient) -> None:
     """Neither in the navigation nor by its address."""
     assert "/layouts" not in (await client.get("/", headers=as_("bob-token"))).text

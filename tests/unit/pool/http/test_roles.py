@@ -374,5 +374,5 @@ async def test_health_names_nobody(client: httpx.AsyncClient, pool: FakePool) ->
     assert answer.json() == {
         "ok": False, "gpus": 1, "gpus_troubled": 1, "is_stuck": False,
         "is_reconciled": True, "failing": [], "unknown_to_hub": 0, "left_alone": 0,
-        "is_other_engine": False,
+        "is_other_engine": False, "silent_servers": 0,
     }  # fmt: skip

@@ -1,18 +1,14 @@
-"""Event streams and guessed tokens: what one student can cost everybody else."""
+"""Event streams and sign-ins: what one student can cost everybody else."""
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 import httpx
 import pytest
 from tests.polling import until
-from tests.refusals import because
 
 from miglab_pool.http.access.auth import SignIn, principal_from
 from miglab_pool.http.access.pending_sign_in import PendingSignIns
-from miglab_pool.http.access.token_guesses import A_MINUTE, WINDOW_S, Guesses, ServerTokens
-from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.event_streams import A_PERSON, SnapshotTexts
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.pool_runner import PoolRunner
@@ -54,44 +50,6 @@ async def test_a_view_is_written_once_for_each_version(
     assert await texts.of(runner, bob) != first
     pool.version += 1
     assert await texts.of(runner, alice) is not first
-
-
-class CountingTokens(ServerTokens):
-    """Over a hub that knows no token, and counts how often it is asked."""
-
-    def __init__(self) -> None:
-        super().__init__(ACCESS)
-        self.asked = 0
-        self.oauth.user_for_token = self._nobody
-
-    async def _nobody(self, _token: str, **_: Any) -> None:
-        self.asked += 1
-
-
-async def test_what_the_hub_cannot_have_made_is_not_asked_about() -> None:
-    """A server's token has one form; a garbage one costs the hub nothing."""
-    tokens = CountingTokens()
-    for garbage in ("", "x" * 32, "0" * 31, "0" * 33, "A" * 32, "é" * 32):
-        assert await tokens.owner(garbage) is None
-    assert tokens.asked == 0
-    assert await tokens.owner("0123456789abcdef" * 2) is None
-    assert tokens.asked == 1
-
-
-def test_a_peer_that_guesses_is_heard_again_later() -> None:
-    """After so many unknown tokens it waits for the next minute; others do not wait."""
-    at = [0.0]
-    guesses = Guesses(now=lambda: at[0])
-    for _ in range(A_MINUTE):
-        guesses.check("10.0.0.9")
-        guesses.count("10.0.0.9")
-        guesses.count("127.0.0.1")
-    with pytest.raises(DeniedError, check=because("too-often")):
-        guesses.check("10.0.0.9")
-    guesses.check("10.0.0.8")
-    guesses.check("127.0.0.1")
-    at[0] = WINDOW_S
-    guesses.check("10.0.0.9")
 
 
 def test_a_sign_in_that_nobody_ends_costs_nothing() -> None:

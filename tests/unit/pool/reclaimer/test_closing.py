@@ -50,7 +50,7 @@ def test_maintenance() -> None:
         (end,) = ends_of("ml", held_since, None, closings)
         assert (end.at, end.kind) == (at(6), WarningKind.MAINTENANCE)
     assert closed_now(closings, at(5, 59)) == closed_now(closings, at(8)) == ""
-    assert closed_now(closings, at(6)) == "Maintenance of the lab from 06:00 to 08:00."
+    assert closed_now(closings, at(6)) == "Maintenance of the lab from 06:00 UTC to 08:00 UTC."
 
 
 def test_the_leases_own_end() -> None:

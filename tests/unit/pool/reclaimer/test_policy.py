@@ -199,6 +199,45 @@ def test_the_end_of_a_warning(
     assert words in said.reason
 
 
+# -- silence --------------------------------------------------------------------------------------
+
+HEARD = replace(HELD, others_report=True)
+SILENT = idle(5.0, busy=True, age_s=4000.0)
+LONG_EMPTY = replace(EMPTY, free_for_s=3600 + 900.0)
+
+
+@pytest.mark.parametrize(
+    ("known", "reading", "lease", "activity"),
+    [
+        (SILENT, LONG_EMPTY, HEARD, Activity.IDLE_FREE),
+        (SILENT, replace(LONG_EMPTY, free_for_s=3600 + 90.0), HEARD, Activity.UNKNOWN),
+        (SILENT, LONG_EMPTY, HELD, Activity.UNKNOWN),
+        (None, LONG_EMPTY, HEARD, Activity.UNKNOWN),
+        (SILENT, replace(LONG_EMPTY, is_the_holders=False), HEARD, Activity.UNKNOWN),
+        (SILENT, replace(LONG_EMPTY, processes=1), HEARD, Activity.UNKNOWN),
+        (SILENT, replace(LONG_EMPTY, processes=None), HEARD, Activity.UNKNOWN),
+        (SILENT, replace(LONG_EMPTY, computed_age_s=60.0), HEARD, Activity.ACTIVE),
+    ],
+)
+def test_silence_shields_an_empty_slice_no_longer_than_busy(
+    known: Known | None, reading: Reading, lease: LeaseFacts, activity: Activity
+) -> None:
+    """Where it is the server's own silence, and NVML is sure; anywhere else it is unknown."""
+    said = verdict(known, reading, lease, others_wait=1)
+    assert said.activity is activity
+    assert said.decision is (Decision.WARN if activity is Activity.IDLE_FREE else Decision.KEEP)
+
+
+def test_the_end_of_a_warning_for_silence() -> None:
+    """No last word is waited for; the reason says that the server is silent."""
+    warned = replace(WARNED, others_report=True)
+    said = verdict(SILENT, LONG_EMPTY, warned, others_wait=1)
+    assert said.decision is Decision.RECLAIM
+    assert said.reason.startswith(
+        "Nothing has run on the slice itself for 75 minutes, its server last reported 4000 s ago"
+    )
+
+
 # -- hard ends ------------------------------------------------------------------------------------
 
 
@@ -268,6 +307,7 @@ leases = st.builds(
     warning=st.sampled_from((None, WarningKind.IDLE)),
     reclaim_at=st.floats(NOW - 1000, NOW + 1000),
     keepalive_until=st.one_of(st.none(), st.floats(NOW - 1000, NOW + 1000)),
+    others_report=st.booleans(),
 )
 AGES = ("execution_age_s", "terminal_age_s", "browser_age_s", "cpu_age_s")
 

@@ -367,6 +367,31 @@ def test_a_silent_server_is_left_alone(lab: ReclaimWorld) -> None:
     assert lab.state(other) is LeaseState.RELEASING
 
 
+def test_silence_does_not_keep_an_empty_slice(lab: ReclaimWorld) -> None:
+    """Where half of the course reports, a server that was heard and fell silent loses its slice."""
+    lease, other = lab.run("ada"), lab.run("bob")
+    lab.busy = {lease.id, other.id}
+    lab.hold(other)
+    lab.live(15)
+    lab.silent = {lease.id}
+    lab.live(LIMITS.unused_s + LIMITS.idle_s + 15)
+    assert lab.state(lease) is LeaseState.WARNED
+    assert lab.reclaimer.silent_servers == 1
+    lab.live(LIMITS.warning_s + 15)
+    assert lab.state(lease) is LeaseState.RELEASING
+    assert lab.state(other) is LeaseState.RUNNING
+
+
+def test_silence_of_a_whole_course_is_nobodys_own(lab: ReclaimWorld) -> None:
+    """Most of a course fell silent: something else is wrong, and nobody is warned."""
+    leases = [lab.run(name) for name in ("ada", "bob", "eve")]
+    lab.live(15)
+    lab.silent = {lease.id for lease in leases[:2]}
+    lab.live(3 * LIMITS.unused_s)
+    assert {lab.state(lease) for lease in leases[:2]} == {LeaseState.RUNNING}
+    assert lab.reclaimer.silent_servers == 2
+
+
 def test_an_old_reading_is_unknown(lab: ReclaimWorld) -> None:
     """While the GPU thread hangs nothing is known of any slice, and nothing taken back."""
     lab.run("ada")
@@ -495,7 +520,7 @@ def test_maintenance(make_lab: MakeLab) -> None:
     lab.live(810)
     assert lab.state(lease) is LeaseState.RELEASING
     assert lab.reclaims == ["maintenance"]
-    with pytest.raises(Refused, match="Maintenance of the lab from 14:00 to 14:05"):
+    with pytest.raises(Refused, match="Maintenance of the lab from 14:00 UTC to 14:05 UTC"):
         lab.ask("bob")
     lab.live(300)
     assert lab.ask("bob").state == "waiting"
@@ -515,7 +540,7 @@ def test_maintenance_ends_with_the_reclaimer_that_began_it(make_lab: MakeLab) ->
 def test_what_a_person_paused_stays_paused(make_lab: MakeLab) -> None:
     """The end of maintenance resumes only what maintenance paused."""
     lab = make_lab(closings=Closings(maintenance=(window("mon-sun 14:00-14:05", "UTC"),)))
-    words = "Maintenance of the lab from 14:00 to 14:05."  # as the reclaimer would say it
+    words = "Maintenance of the lab from 14:00 UTC to 14:05 UTC."  # as the reclaimer would say it
     lab.pool.staff.pause(words, "root")
     lab.live(1200)
     assert lab.pool.view.paused == words
@@ -653,7 +678,19 @@ def test_one_that_changed_does_not_hold_up_the_others(
     assert seen == [first.id, other.id]
 
 
-def test_memory_that_cannot_be_read_is_not_free() -> None:
+def test_what_cannot_be_read_is_not_free() -> None:
     """Unknown is never idle."""
     assert not Reading(processes=0).is_free
+    assert not Reading(memory_used_mib=10).is_free
     assert Reading(processes=0, memory_used_mib=10).is_free
+
+
+def test_the_end_says_what_the_warning_said(make_lab: MakeLab) -> None:
+    """The card and the hub's page name the same idle minutes, though some passed in between."""
+    lab = make_lab()
+    lease = lab.run("ada")
+    lab.live(LIMITS.idle_s + 2 * STEP_S)
+    warning = lab.pool.leases.find(lease.id).warning
+    assert warning is not None
+    lab.live(LIMITS.warning_s + 2 * STEP_S)
+    assert lab.pool.leases.find(lease.id).reason == warning.reason

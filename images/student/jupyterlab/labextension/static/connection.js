@@ -5,6 +5,10 @@
 const REPORT_MS = 5000;
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 30000;
+const LOOK_MS = 2000;
+const ANSWER_MS = 8000;
+const OVER_S = 5; // a line that breaks this close to the end was broken by the end
+const MOVES = ['move', 'to-cpu'];
 const ACTIVITY = ['pointerdown', 'keydown', 'wheel'];
 
 export class Connection {
@@ -17,6 +21,9 @@ export class Connection {
     this._pauseMs = FIRST_PAUSE_MS;
     this._activeAt = performance.now();
     this._told = {};
+    this.isMover = false; // whether it was this tab that asked for a restart
+    this._isOffline = this._isLooking = false;
+    window.addEventListener('offline', () => this.look());
     for (const kind of ACTIVITY) {
       const note = () => (this._activeAt = performance.now());
       document.addEventListener(kind, note, { capture: true, passive: true });
@@ -39,9 +46,36 @@ export class Connection {
     this._socket.onclose = () => {
       this._brokenAt ??= performance.now();
       this.onChange();
+      void this.look();
       setTimeout(() => this.open(), this._pauseMs);
-      this._pauseMs = Math.min(2 * this._pauseMs, LONGEST_PAUSE_MS);
+      const longestMs = this.view?.moving ? FIRST_PAUSE_MS : LONGEST_PAUSE_MS;
+      this._pauseMs = Math.min(2 * this._pauseMs, longestMs);
     };
+  }
+
+  /** Something failed: was it the network?  Asks until anybody answers, be it the hub's proxy. */
+  async look() {
+    if (this._isLooking) {
+      return;
+    }
+    this._isLooking = true;
+    while (!(await this._isAnswered())) {
+      this._isOffline = true;
+      this.onChange();
+      await new Promise(resolve => setTimeout(resolve, LOOK_MS));
+    }
+    this._isLooking = this._isOffline = false;
+    this.onChange();
+  }
+
+  async _isAnswered() {
+    const url = `${this._settings.baseUrl}miglab/api/lease`;
+    const request = { signal: AbortSignal.timeout(ANSWER_MS) };
+    const answer = await this._server.makeRequest(url, request, this._settings).catch(() => null);
+    if (answer?.ok) {
+      this._take(await answer.json());
+    }
+    return answer !== null;
   }
 
   /** The last view brought up to this moment; null before the first. */
@@ -51,18 +85,22 @@ export class Connection {
     }
     const passed = (performance.now() - this._takenAt) / 1000;
     const { lease, warning, ticket } = this.view;
-    return {
+    const now = {
       ...this.view,
-      connected: this._brokenAt === undefined,
+      connected: this._brokenAt === undefined && !this._isOffline,
+      offline: this._isOffline,
+      old_s: passed,
       lease: lease && { ...lease, left_s: later(lease.left_s, passed) },
       warning: warning && { ...warning, left_s: later(warning.left_s, passed) },
       ticket: ticket && { ...ticket, left_s: later(ticket.left_s, passed) }
     };
+    return { ...now, fate: fateOf(now) };
   }
 
   /** Ask the pool for something; rejects with its words if it says no. */
   async act(what, body = {}) {
     const { makeRequest } = this._server;
+    this.isMover = MOVES.includes(what);
     const request = { method: 'POST', body: JSON.stringify(body) };
     const url = `${this._settings.baseUrl}miglab/api/${what}`;
     const answer = await makeRequest(url, request, this._settings);
@@ -92,6 +130,21 @@ export class Connection {
     this._told = { at: now, unsaved, activeAt: this._activeAt };
     this._socket.send(JSON.stringify({ unsaved, active_age_s: (now - this._activeAt) / 1000 }));
   }
+}
+
+/** Of the slice: `warned`, `ending`, `gone`, or empty; a server that restarts has other words. */
+function fateOf({ state, warning, connected, offline, moving }) {
+  if (moving) {
+    return '';
+  }
+  const isOver = state === 'ending' || (warning !== null && warning.left_s <= OVER_S);
+  if (state === 'gone' || (!connected && !offline && isOver)) {
+    return 'gone';
+  }
+  if (state === 'ending') {
+    return 'ending';
+  }
+  return warning ? 'warned' : '';
 }
 
 function later(left_s, passed) {

@@ -6,24 +6,28 @@ import { Connection } from './connection.js';
 import { Documents } from './documents.js';
 import { lostQuestion } from './lost.js';
 import { messageCards } from './messages.js';
+import { movedOutputs } from './moved.js';
+import { offlineLine } from './offline.js';
 import { offerCard } from './offer.js';
 import { outputsPlugin } from './outputs.js';
 import { panel } from './panel.js';
 import { courseTitle, openStart, startPage } from './start.js';
 import { statusItem } from './status.js';
-import { hasGone, warningCard } from './warning.js';
+import { warningCard } from './warning.js';
 import { words } from './words.js';
 
 const TICK_MS = 1000;
+const FOLLOW_MS = 60000; // the tab that asked was closed, it seems
 const KEYS = 'Alt Shift G';
 
 /** The plugins, made of what JupyterLab lends (`lab`, by the names in remoteEntry.js). */
 export function plugins(lab, style) {
   const lost = lostQuestion(lab);
-  return [leasePlugin(lab, style, lost), lost.plugin, outputsPlugin(lab)];
+  const moved = movedOutputs(lab);
+  return [leasePlugin(lab, style, lost, moved), lost.plugin, moved.plugin, outputsPlugin(lab)];
 }
 
-function leasePlugin(lab, style, lost) {
+function leasePlugin(lab, style, lost, moved) {
   return {
     id: '@miglab/jupyterlab:lease',
     description: 'Shows the GPU slice of this server, or its position in the queue, and messages from staff.',
@@ -38,11 +42,14 @@ function leasePlugin(lab, style, lost) {
       const trans = translator.load('miglab');
       addStyle(style);
       const connection = new Connection(lab.services.ServerConnection, app.serviceManager);
-      lost.isTold = () => hasGone(connection.now());
+      lost.look = () => connection.look();
+      lost.isBack = () => connection.now()?.connected;
+      lost.isTold = () => ['ending', 'gone'].includes(connection.now()?.fate);
       const documents = new Documents(app, docManager);
       const site = { app, lab, trans, connection, documents, say: words(trans) };
       const actions = makeActions(site);
       const parts = {
+        offline: offlineLine(site),
         status: statusItem(site, () => app.commands.execute('miglab:panel')),
         panel: panel(site, actions),
         cards: cardStack(site, [
@@ -59,7 +66,7 @@ function leasePlugin(lab, style, lost) {
         openStart(site, parts.start);
         palette?.addItem({ command: 'miglab:start', category: trans.__('GPU slice') });
       }
-      run(site, parts, lost);
+      run(site, parts, lost, moved);
     }
   };
 }
@@ -73,20 +80,42 @@ function addStyle(href) {
 
 /** What buttons do.  Each answers a sentence to be said when there is one. */
 function makeActions({ app, lab, trans, connection, documents }) {
-  const ask = async () => {
+  const ask = async (title, body, label) => {
     const { Dialog, showDialog } = lab.apputils;
     const answer = await showDialog({
-      title: trans.__('Release the GPU slice?'),
-      body: trans.__(
-        'All open documents are saved, then this server stops. You lose the variables of running notebooks; your files are kept.'
-      ),
+      title,
+      body,
       defaultButton: 0,
-      buttons: [
-        Dialog.cancelButton({ label: trans.__('Keep it') }),
-        Dialog.warnButton({ label: trans.__('Save all and release') })
-      ]
+      buttons: [Dialog.cancelButton({ label: trans.__('Keep it') }), Dialog.warnButton({ label })]
     });
     return answer.button.accept;
+  };
+  const askToRelease = () =>
+    ask(
+      trans.__('Release the GPU slice?'),
+      trans.__(
+        'All open documents are saved, then this server stops. You lose the variables of running notebooks; your files are kept.'
+      ),
+      trans.__('Save all and release')
+    );
+  const askToGoOn = () =>
+    ask(
+      trans.__('Go on without a GPU?'),
+      trans.__(
+        'All open documents are saved, the slice goes back, and this server restarts without a GPU with the same documents open. You lose the variables of running notebooks; your files are kept.'
+      ),
+      trans.__('Save all and restart')
+    );
+  const restart = async what => {
+    if (await documents.saveAll()) {
+      connection.report();
+      return connection.act(what);
+    }
+    throw new Error(trans.__('The server was not restarted, because a document could not be saved. Save or close it, then try again.'));
+  };
+  const restartAnyway = async what => {
+    await documents.saveAll();
+    return connection.act(what, { leave_unsaved: true });
   };
   const release = async () => {
     if (await documents.saveAll()) {
@@ -98,18 +127,11 @@ function makeActions({ app, lab, trans, connection, documents }) {
     keepalive: () => connection.act('keepalive'),
     extend: () => connection.act('extend', { by_s: connection.view.lease.extension_s }),
     release,
-    askAndRelease: async () => ((await ask()) ? release() : undefined),
-    move: async () => {
-      if (await documents.saveAll()) {
-        connection.report();
-        return connection.act('move');
-      }
-      throw new Error(trans.__('The server was not restarted, because a document could not be saved. Save or close it, then try again.'));
-    },
-    moveAnyway: async () => {
-      await documents.saveAll();
-      return connection.act('move', { leave_unsaved: true });
-    },
+    askAndRelease: async () => ((await askToRelease()) ? release() : undefined),
+    move: () => restart('move'),
+    moveAnyway: () => restartAnyway('move'),
+    askAndGoOn: async () => ((await askToGoOn()) ? restart('to-cpu') : undefined),
+    goOnAnyway: () => restartAnyway('to-cpu'),
     cancel: () => connection.act('cancel'),
     requeue: () => connection.act('requeue'),
     forget: () => connection.act('forget'),
@@ -168,13 +190,16 @@ function addCommands({ app, trans }, parts, palette) {
 }
 
 /** Show what comes, every second anew; nothing at all on a server with nothing to say. */
-function run({ app, connection, documents, say }, parts, lost) {
+function run(site, parts, lost, moved) {
+  const { app, connection, documents, say } = site;
   const announce = announcer(say);
-  const follow = follower(app);
+  const follow = follower(site, moved);
   const render = () => {
     const view = connection.now();
     if (view) {
       parts.start?.render(view);
+      parts.offline.render(view);
+      lost.hush();
     }
     if (!view || (!parts.isPlaced && !hasNews(view))) {
       return;
@@ -187,7 +212,6 @@ function run({ app, connection, documents, say }, parts, lost) {
     for (const part of [parts.status, parts.panel, parts.cards]) {
       part.render(view);
     }
-    lost.hush();
     announce(view);
     documents.saveBeforeTheEnd(view);
     connection.report();
@@ -202,15 +226,29 @@ function run({ app, connection, documents, say }, parts, lost) {
 const hasNews = ({ state, ticket, borrow, messages }) =>
   state !== 'none' || Boolean(ticket || borrow || messages.length);
 
-/** Go where the server moves to, from the very page that is open; not from one opened meanwhile. */
-function follower(app) {
+/**
+ * Go where the server moves to, from the very page that is open; not from one opened meanwhile.
+ *
+ * Only the tab that asked goes by way of the hub, and signs in to the new server.  The others reload
+ * once that is done: JupyterHub refuses sign-ins of two tabs at the same time.
+ */
+function follower({ app, connection }, moved) {
   let before = null;
-  return ({ moving }) => {
-    if (before !== null && before !== moving && moving.startsWith('/')) {
-      const { hubHost = '' } = app.paths.urls;
-      const here = `${window.location.pathname}${window.location.search}`;
-      const next = hubHost ? '' : `?next=${encodeURIComponent(here)}`;
-      window.location.assign(`${hubHost}${moving}${next}`);
+  let isAwaiting = false;
+  const go = page => {
+    const { hubHost = '' } = app.paths.urls;
+    const here = `${window.location.pathname}${window.location.search}`;
+    const next = hubHost ? '' : `?next=${encodeURIComponent(here)}`;
+    window.location.assign(`${hubHost}${page}${next}`);
+  };
+  return ({ moving, connected }) => {
+    if (isAwaiting && connected && moving === '') {
+      isAwaiting = false;
+      window.location.reload();
+    } else if (before !== null && before !== moving && moving.startsWith('/')) {
+      moved.remember();
+      isAwaiting = !connection.isMover;
+      setTimeout(() => go(moving), isAwaiting ? FOLLOW_MS : 0);
     }
     before = moving;
   };

@@ -1,5 +1,5 @@
-// The card over the page of a server without a slice: the slice is there, the place has ended, or
-// the server restarts.
+// The card over the page of a server without a slice: the slice is there, the place has ended, the
+// student is asked whether they still wait, or the server restarts.
 //
 // Like the warning it never takes the focus by itself.
 
@@ -22,9 +22,13 @@ export function offerCard({ trans, say }, actions, keys) {
   const leave = button(trans.__('Restart without saving'), actions.moveAnyway, fail);
   const next = button(trans.__('Leave it to the next student'), actions.cancel, fail);
   const requeue = button(trans.__('Ask again'), actions.requeue, fail, 'miglab-first');
+  const stay = button(trans.__('Yes, keep my place'), actions.requeue, fail, 'miglab-first');
+  const back = button(trans.__('Return to the queue'), actions.requeue, fail, 'miglab-first');
+  const quit = button(trans.__('Leave the queue'), actions.cancel, fail);
   const read = button(trans.__('Close'), actions.forget, fail);
   const toHub = button(trans.__('Go to the hub page'), actions.toHub, fail, 'miglab-first');
-  const buttons = make('div', { class: 'miglab-buttons' }, move, leave, next, requeue, read, toHub);
+  const all = [move, leave, next, requeue, stay, back, quit, read, toHub];
+  const buttons = make('div', { class: 'miglab-buttons' }, ...all);
   const node = make(
     'section',
     { class: 'miglab-card', 'aria-labelledby': heading.id, hidden: '' },
@@ -36,7 +40,8 @@ export function offerCard({ trans, say }, actions, keys) {
     error
   );
 
-  const fill = (kind, { ticket, connected }) => {
+  const fill = (kind, view) => {
+    const { ticket, connected } = view;
     const shape = ticket?.shape ?? '';
     const left_s = ticket?.left_s ?? null;
     const isHeld = kind === 'offered' && left_s !== null;
@@ -46,9 +51,15 @@ export function offerCard({ trans, say }, actions, keys) {
         trans.__('Finish what you are doing. When you press the button, this server restarts with the slice.'),
         say.lostAndKept
       ],
+      asking: [
+        trans.__('Are you still waiting for %1?', shape),
+        trans.__('Without an answer within 10 minutes you step aside: you keep your age in the queue, and are offered nothing until you return.'),
+        ''
+      ],
+      aside: [trans.__('You have stepped aside'), ticket?.message ?? '', ''],
       over: [trans.__('You are no longer in the queue'), ticket?.message ?? '', ''],
       moving: [
-        trans.__('This server is restarting with %1', shape),
+        say.restarting(view),
         trans.__('All documents are saved. This page reloads by itself.'),
         ''
       ]
@@ -58,6 +69,9 @@ export function offerCard({ trans, say }, actions, keys) {
     move.hidden = next.hidden = kind !== 'offered';
     leave.hidden = kind !== 'offered' || !isUnsavedElsewhere;
     requeue.hidden = read.hidden = kind !== 'over';
+    stay.hidden = kind !== 'asking';
+    back.hidden = kind !== 'aside';
+    quit.hidden = kind !== 'asking' && kind !== 'aside';
     toHub.hidden = kind !== 'moving' || connected;
   };
 
@@ -76,10 +90,13 @@ export function offerCard({ trans, say }, actions, keys) {
   };
 }
 
-/** `moving`, `offered`, `over`, or empty for nothing to say. */
+/** `moving`, `offered`, `asking`, `aside`, `over`, or empty for nothing to say. */
 function kindOf({ moving, ticket }) {
   if (moving) {
     return 'moving';
+  }
+  if (ticket?.asks) {
+    return 'asking';
   }
   return ticket && ticket.state !== 'waiting' ? ticket.state : '';
 }

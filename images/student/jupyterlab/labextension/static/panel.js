@@ -8,9 +8,14 @@ export function panel({ trans, say }, actions) {
   const details = make('dl');
   const problem = make('p', { class: 'miglab-problem' });
   const error = make('p', { role: 'alert', class: 'miglab-problem' });
-  const fail = message => setText(error, message);
+  const fail = (message, reason) => {
+    anyway.hidden = reason !== 'unsaved';
+    setText(error, message);
+  };
   const extend = button('', actions.extend, fail);
   const release = button(trans.__('Release…'), actions.askAndRelease, fail);
+  const goOn = button(trans.__('Release, and go on without a GPU…'), actions.askAndGoOn, fail);
+  const anyway = button(trans.__('Restart without saving'), actions.goOnAnyway, fail);
   const move = button(trans.__('Save all and restart with it'), actions.move, fail, 'miglab-first');
   const cancel = button(trans.__('Leave the queue'), actions.cancel, fail);
   const node = make(
@@ -19,11 +24,15 @@ export function panel({ trans, say }, actions) {
     heading,
     problem,
     details,
-    make('div', { class: 'miglab-buttons' }, extend, release, move, cancel),
+    make('div', { class: 'miglab-buttons' }, extend, release, goOn, anyway, move, cancel),
     error
   );
+  anyway.hidden = true;
 
-  const rows = view => (view.state === 'none' ? waitRows(view) : leaseRows(view));
+  const rows = view => [
+    ...(view.state === 'none' ? waitRows(view) : leaseRows(view)),
+    ...(view.people ? [[trans.__('Lab'), view.people]] : [])
+  ];
 
   const borrowRows = borrow => [
     [trans.__('State'), say.borrow(borrow)],
@@ -65,7 +74,7 @@ export function panel({ trans, say }, actions) {
   const leaseRows = view => {
     const { lease } = view;
     const found = [[trans.__('Shape'), view.shape]];
-    if (lease && view.state !== 'gone') {
+    if (lease && view.fate !== 'gone') {
       found.push([trans.__('Memory used'), say.memory(lease)]);
       found.push([trans.__('Time left'), say.time(lease.left_s)]);
       found.push([trans.__('Queue'), say.waiting(lease.others_wait)]);
@@ -74,8 +83,9 @@ export function panel({ trans, say }, actions) {
         found.push([trans.__('Slice'), `${profile} ${uuid ?? ''}`]);
       }
     }
-    if (view.state === 'gone') {
-      found.push([trans.__('State'), trans.__('reclaimed: %1', view.reason)]);
+    if (view.fate === 'gone') {
+      const why = view.is_given_back ? [] : [view.reason];
+      found.push([trans.__('State'), [say.gone(view), ...why].join(': ')]);
     }
     return found;
   };
@@ -98,8 +108,9 @@ export function panel({ trans, say }, actions) {
     render: view => {
       setText(problem, say.problem(view));
       renderRows(rows(view));
-      const isHeld = view.state === 'held' && view.connected;
-      release.hidden = !isHeld;
+      const isHeld = view.state === 'held' && view.connected && !view.moving;
+      release.hidden = goOn.hidden = !isHeld;
+      anyway.hidden ||= !isHeld;
       extend.hidden = !isHeld || view.lease.left_s === null || !view.lease.extensions_left;
       if (!extend.hidden) {
         setText(extend, say.extension(view.lease));

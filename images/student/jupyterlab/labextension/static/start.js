@@ -3,6 +3,7 @@
 
 import { button, make, setText } from './dom.js';
 
+const WITH_ZONE = { dateStyle: 'medium', timeStyle: 'long' };
 const REFRESH_MS = 20000;
 const NARROW_PX = 720; // there the file browser would leave no room
 
@@ -43,7 +44,7 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
       list.replaceChildren(...items);
       items[focused]?.querySelector('button').focus();
     }
-    const at = handed_in && new Date(handed_in).toLocaleString();
+    const at = handed_in && new Date(handed_in).toLocaleString([], WITH_ZONE);
     setText(handedIn, at ? trans.__('You last made hand-in.zip on %1.', at) : '');
   };
 
@@ -120,7 +121,7 @@ function section(name, ...children) {
 }
 
 function now(trans, say, view) {
-  const problem = say.problem(view);
+  const problem = view.fate === 'gone' ? `${say.gone(view)}.` : say.problem(view);
   if (problem) {
     return problem;
   }
@@ -129,7 +130,8 @@ function now(trans, say, view) {
     return trans.__('You hold %1: %2; %3.', shape, say.time(lease.left_s), say.waiting(lease.others_wait));
   }
   if (view.ticket) {
-    return trans.__('You are waiting: %1.', say.ticket(view.ticket));
+    const line = say.ticket(view.ticket);
+    return view.ticket.state === 'aside' ? `${line}.` : trans.__('You are waiting: %1.', line);
   }
   if (view.borrow) {
     return view.borrow.state === 'none'
@@ -139,7 +141,7 @@ function now(trans, say, view) {
   if (view.state === 'none') {
     return trans.__('This server has no GPU slice. Notebooks run on the CPU.');
   }
-  return view.state === 'unknown' ? '' : trans.__('Your GPU slice has been released.');
+  return view.state === 'unknown' ? '' : trans.__('Your GPU slice is being released.');
 }
 
 const entry = (name, text, ...more) => make('div', {}, make('dt', {}, name), make('dd', {}, text, ...more));

@@ -7,11 +7,24 @@ export function statusItem({ trans, say }, open) {
   const node = make('button', { type: 'button', class: 'miglab-status jp-mod-highlighted' });
   node.addEventListener('click', open);
 
+  const figures = ({ shape, lease }) => [
+    shape,
+    say.memory(lease),
+    say.time(lease.left_s),
+    say.waiting(lease.others_wait)
+  ];
+
   const text = view => {
     const problem = say.problem(view);
     const shape = view.ticket?.shape ?? (view.borrow ? trans.__('no slice held') : view.shape);
     if (view.moving) {
-      return trans.__('This server is restarting with %1', view.ticket?.shape ?? view.shape);
+      return say.restarting(view);
+    }
+    if (view.fate === 'gone') {
+      return trans.__('No GPU slice');
+    }
+    if (view.offline && view.state === 'held') {
+      return [...figures(view), trans.__('offline, figures %1 old', say.duration(view.old_s))].join(' · ');
     }
     if (problem) {
       return trans.__('%1 · %2', shape, problem);
@@ -22,16 +35,9 @@ export function statusItem({ trans, say }, open) {
       case 'held':
         return view.warning
           ? trans.__('%1 · reclaimed in %2', view.shape, say.duration(view.warning.left_s))
-          : [
-              view.shape,
-              say.memory(view.lease),
-              say.time(view.lease.left_s),
-              say.waiting(view.lease.others_wait)
-            ].join(' · ');
+          : figures(view).join(' · ');
       case 'ending':
         return trans.__('%1 · being released', view.shape);
-      case 'gone':
-        return trans.__('No GPU slice');
       default:
         return trans.__('%1 · contacting the pool', view.shape);
     }
@@ -40,10 +46,10 @@ export function statusItem({ trans, say }, open) {
   return {
     node,
     render: view => {
-      const { state, warning, ticket, borrow } = view;
+      const { state, fate, warning, ticket, borrow } = view;
       node.hidden = state === 'none' && !ticket && !borrow;
       setText(node, text(view));
-      const isUrgent = warning || state === 'gone' || ticket?.state === 'offered';
+      const isUrgent = warning || fate === 'gone' || ticket?.state === 'offered';
       node.classList.toggle('miglab-urgent', Boolean(isUrgent));
       node.title = trans.__('GPU slice: show the details');
     }

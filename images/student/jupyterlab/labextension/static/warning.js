@@ -6,7 +6,6 @@
 import { button, make, setText } from './dom.js';
 
 const EXTENDED = ['idle', 'time']; // the end of a class and maintenance come all the same
-const OVER_S = 5; // a line that breaks this close to the end was broken by the end
 
 export function warningCard({ trans, say }, actions, keys) {
   const heading = make('h2', { id: 'miglab-card-title' });
@@ -33,20 +32,21 @@ export function warningCard({ trans, say }, actions, keys) {
   );
 
   const show = view => {
-    const kind = kindOf(view);
-    node.hidden = kind === '';
-    if (kind) {
-      fill(kind, view);
+    node.hidden = view.fate === '';
+    if (view.fate) {
+      fill(view.fate, view);
     }
   };
 
-  const fill = (kind, { warning, lease, reason }) => {
+  const fill = (kind, view) => {
+    const { warning, lease, reason, is_given_back } = view;
+    const why = is_given_back ? '' : (warning?.reason ?? reason); // the holder knows why
     const texts = {
-      warned: [trans.__('Your GPU slice will be reclaimed in'), warning?.reason ?? '', say.lostAndKept],
-      ending: [trans.__('Your GPU slice is being released'), reason, trans.__('This server is stopping.')],
+      warned: [trans.__('Your GPU slice will be reclaimed in'), why, say.lostAndKept],
+      ending: [trans.__('Your GPU slice is being released'), why, trans.__('This server is stopping.')],
       gone: [
-        trans.__('Your GPU slice was reclaimed'),
-        warning?.reason ?? reason,
+        say.gone(view),
+        why,
         trans.__('Your files are kept. Start a new server on the hub page.')
       ]
     };
@@ -66,21 +66,4 @@ export function warningCard({ trans, say }, actions, keys) {
   };
 
   return { node, render: show };
-}
-
-/** Whether the card says that the slice is going or has gone. */
-export function hasGone(view) {
-  return Boolean(view) && ['ending', 'gone'].includes(kindOf(view));
-}
-
-/** `warned`, `ending`, `gone`, or empty for nothing to say. */
-function kindOf({ state, warning, connected }) {
-  const isOver = state === 'ending' || (warning !== null && warning.left_s <= OVER_S);
-  if (state === 'gone' || (!connected && isOver)) {
-    return 'gone';
-  }
-  if (state === 'ending') {
-    return 'ending';
-  }
-  return warning ? 'warned' : '';
 }

@@ -36,14 +36,20 @@ export function words(trans) {
       return trans.__('queue unknown');
     }
     return others === 0
-      ? trans.__('nobody is waiting')
-      : trans._n('%1 other is waiting', '%1 others are waiting', others);
+      ? trans.__('nobody is waiting for it')
+      : trans._n('%1 other is waiting for it', '%1 others are waiting for it', others);
   };
 
   const time = left_s =>
     left_s === null ? trans.__('no time limit') : trans.__('%1 left', duration(left_s));
 
   const problem = view => {
+    if (view.fate === 'gone') {
+      return ''; // said elsewhere
+    }
+    if (view.offline) {
+      return trans.__('You are offline; these figures are %1 old.', duration(view.old_s));
+    }
     if (!view.connected) {
       return trans.__('This server does not answer.');
     }
@@ -59,7 +65,7 @@ export function words(trans) {
   };
 
   /** "about 10–25 min": rounded outwards, so that it still holds. */
-  const likely = ({ low_s, high_s }) => {
+  const likely = ({ low_s, high_s, is_late }) => {
     const inHours = high_s > 90 * MINUTE_S;
     const unit = inHours ? HOUR_S : MINUTE_S;
     const step = !inHours && high_s > 10 * MINUTE_S ? 5 : 1;
@@ -70,16 +76,24 @@ export function words(trans) {
     }
     const range = least === 0 || least === most ? `${most}` : `${least}–${most}`;
     const length = inHours ? trans.__('%1 h', range) : trans.__('%1 min', range);
-    return least === 0 ? trans.__('at most %1', length) : trans.__('about %1', length);
+    const said = least === 0 ? trans.__('at most %1', length) : trans.__('about %1', length);
+    return is_late ? trans.__('%1, longer than first estimated', said) : said;
   };
 
-  const position = ({ position, waiting: all }) =>
-    position === null ? trans.__('being prepared for you') : trans.__('position %1 of %2', position, all);
+  const position = ({ position, waiting: all, message }) => {
+    if (position !== null) {
+      return trans.__('position %1 of %2', position, all);
+    }
+    return message ? trans.__('held back by a limit') : trans.__('being prepared for you');
+  };
 
   /** What a server without a slice waits for, in one line. */
   const ticket = ({ state, shape, left_s, estimate, ...queued }) => {
     if (state === 'over') {
       return trans.__('%1 · no longer in the queue', shape);
+    }
+    if (state === 'aside') {
+      return trans.__('%1 · you have stepped aside', shape);
     }
     if (state === 'offered') {
       return left_s === null
@@ -123,6 +137,14 @@ export function words(trans) {
 
   const message = ({ by, text }) => trans.__('Message from %1: %2', by, text);
 
+  const gone = ({ is_given_back }) =>
+    is_given_back ? trans.__('You released your GPU slice') : trans.__('Your GPU slice was reclaimed');
+
+  const restarting = ({ moving_to }) =>
+    moving_to === 'cpu'
+      ? trans.__('This server is restarting without a GPU')
+      : trans.__('This server is restarting with %1', moving_to);
+
   const lostAndKept = trans.__(
     'You will lose the variables of running notebooks. All files are kept, and open documents are saved first.'
   );
@@ -149,6 +171,8 @@ export function words(trans) {
     borrow,
     offered,
     message,
+    gone,
+    restarting,
     lostAndKept,
     warning,
     extension

@@ -3,13 +3,13 @@
 Views in, drawings out; what the principal may not see is gone from the views before they come here.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
+from miglab_api.tickets import Headcount
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.pages.elements.wording import amount
@@ -151,17 +151,17 @@ def reserved_on(gpu: GpuView, reserved: Sequence[ReservedSlot]) -> list[Reserved
     return sorted((one for one in reserved if one.gpu == gpu.uuid), key=lambda one: one.start)
 
 
-def sums(drawings: Sequence[Drawing], waiting: int) -> list[tuple[int, str]]:
-    """The figures above the drawing: how many, and what."""
-    marks: Counter[BoxMark] = Counter()
-    free = 0
-    for drawing in drawings:
-        for box in drawing.boxes:
-            marks[box.mark] += box.size
-            free += box.size if box.mark in AVAILABLE and not drawing.trouble else 0
-    held = marks[BoxMark.LEASED] + marks[BoxMark.IDLE] + marks[BoxMark.ENDING]
-    idle = [(marks[BoxMark.IDLE], "of them idle")] if marks[BoxMark.IDLE] else []
-    return [(free, "memory slices free"), (held, "in use"), *idle, (waiting, "waiting")]
+def sums(people: Headcount, idle: int) -> list[tuple[str, str]]:
+    """The figures above the drawing: how many, and what; ``idle``: of those who hold a slice."""
+    free = [(f"{people.free} of {people.total}", f"free ({people.shape})")] if people.shape else []
+    doing = [(f"{idle}", "of them idle")] if idle else []
+    return [*free, (f"{people.holding}", "hold"), *doing, (f"{people.waiting}", "wait")]
+
+
+def idle_people(gpus: Iterable[GpuView], idle: Collection[int]) -> int:
+    """How many hold an idle slice, of those whom the viewer sees."""
+    held = (item for gpu in gpus for item in gpu.slices if item.user)
+    return len({item.user for item in held if item.lease in idle})
 
 
 def boxes(

@@ -63,7 +63,7 @@ class Head:
     own: list[LeaseView]
     own_position: str
     is_told: bool
-    sums: list[tuple[int, str]]
+    sums: list[tuple[str, str]]
     pool_button: str
 
 
@@ -76,7 +76,7 @@ def head_of(
     snapshot: PoolSnapshot,
     own: Sequence[LeaseView],
     principal: Principal,
-    sums: list[tuple[int, str]],
+    sums: list[tuple[str, str]],
 ) -> Head:
     """What stands above, as the page shows it."""
     is_waiting = any(principal.is_user(ticket.user) for ticket in snapshot.waiting)

@@ -1,6 +1,7 @@
 """How the pages say things: durations, moments, amounts.  Pure."""
 
 import math
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -51,7 +52,7 @@ def iso(at: float) -> str:
 
 def moment(at: float, zone: ZoneInfo) -> str:
     """A day and a time of day."""
-    return f"{datetime.fromtimestamp(at, zone):%-d %b %Y, %H:%M}"
+    return f"{datetime.fromtimestamp(at, zone):%-d %b %Y, %H:%M %Z}"
 
 
 def second(at: float, zone: ZoneInfo) -> str:
@@ -63,3 +64,9 @@ def amount(used_mib: int | None, of_mib: int) -> str:
     """Memory used of what there is; "?" where it is not known."""
     used = "?" if used_mib is None else f"{used_mib / 1024:.1f}"
     return f"{used} of {of_mib / 1024:.1f} GiB"
+
+
+def layouts_in_words(names: Iterable[str]) -> str:
+    """Layouts by their names, each once."""
+    found = [f"“{name}”" for name in dict.fromkeys(names)]
+    return f"the layout{'s' * (len(found) > 1)} {' and '.join(found)}"

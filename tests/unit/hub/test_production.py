@@ -1,0 +1,254 @@
+"""The lab's folder and what `miglab production` asks of Docker; tests/docker asks a real one."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from miglab_hub import production as room
+from miglab_hub.cli import root
+from miglab_hub.errors import StartError
+from miglab_hub.production import Production, init, production
+
+OLD, NEW, BROKEN = "sha256:old", "sha256:new", "sha256:broken"
+IN_USE = "miglab-in-use"
+
+
+class FakeCompose:
+    """Docker and compose, as far as they are asked; some images start no hub."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.images = {"miglab-hub": OLD}
+        self.volumes = ["miglab-home-ada", "miglab-home-bo", "not-miglab-home-cy"]
+        self.running = ""
+        self.fails: dict[str, str] = {}
+        self.env: Mapping[str, str] = {}
+
+    def __call__(self, words: Any, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        """Instead of `subprocess.run`."""
+        line = " ".join(words)
+        if line != "docker compose version":
+            self.calls.append(line)
+        for said, why in self.fails.items():
+            if said in line:
+                return subprocess.CompletedProcess(words, 2, b"", why.encode())
+        out = self.answer(words, line, options).encode()
+        if hasattr(options.get("stdout"), "write"):
+            options["stdout"].write(out)
+        is_changing = "miglab-home-ada:/home:ro" in words
+        return subprocess.CompletedProcess(words, int(is_changing), out, b"changed as we read it")
+
+    def answer(self, words: list[str], line: str, options: dict[str, Any]) -> str:
+        """What it prints."""
+        match words[1]:
+            case "images":
+                return self.images.get(words[-1].removesuffix(":latest"), "")
+            case "tag":
+                self.images[words[3]] = self.images.get(words[2], words[2])
+            case "rmi":
+                del self.images[words[-1]]
+            case "inspect":
+                bad = self.running == BROKEN and words[-1] == "miglab-hub"
+                return "restarting 3 starting" if bad else "running 0 healthy"
+            case "volume" if words[2] == "ls":
+                return "\n".join(self.volumes)
+        if " up -d " in line:
+            self.running, self.env = self.images[IN_USE], options["env"]
+        if line.endswith("backup /backup/lab.tar"):
+            (place,) = (w.removesuffix(":/backup") for w in words if w.endswith(":/backup"))
+            Path(place, "lab.tar").write_text("data")
+        return "home" if "--create" in words else ""
+
+    def did(self, *steps: str) -> None:
+        """Check that these happened, in this order."""
+        calls = iter(self.calls)
+        for step in steps:
+            assert any(step in call for call in calls), (step, self.calls)
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> FakeCompose:
+    made = FakeCompose()
+    monkeypatch.setattr(room.subprocess, "run", made)
+    monkeypatch.setattr(room.shutil, "which", lambda name: f"/usr/bin/{name}")
+    return made
+
+
+@pytest.fixture
+def lab(tmp_path: Path, engine: FakeCompose) -> Production:
+    """A lab whose operator has chosen how people sign in; it has not been started."""
+    init(tmp_path / "lab", simulated=True)
+    file = tmp_path / "lab/lab.toml"
+    file.write_text(file.read_text().replace('class = ""', 'class = "lti13"'))
+    return production(tmp_path / "lab")
+
+
+def test_init_makes_a_folder_that_only_its_owner_reads(tmp_path: Path) -> None:
+    """With real GPUs the pool gets them, and lab.toml asks which."""
+    init(tmp_path / "srv/lab", simulated=False)
+    made = production(tmp_path / "srv/lab")
+    assert made.folder.stat().st_mode & 0o777 == 0o700
+    assert {file.name for file in made.folder.iterdir()} == {
+        "lab.toml", ".env", "rosters", "tls", "backups",
+    }  # fmt: skip
+    assert "\nsimulated = false " in (made.folder / "lab.toml").read_text()
+    files = [Path(name) for name in made.env["COMPOSE_FILE"].split(":")]
+    assert [file.name for file in files] == ["compose.yaml", "compose.gpu.yaml"]
+    assert all(file.is_file() for file in files)
+    init(tmp_path / "trial", simulated=True)
+    assert production(tmp_path / "trial").env["COMPOSE_FILE"] == str(files[0])
+
+
+def test_init_overwrites_nothing(tmp_path: Path) -> None:
+    """Neither a folder with something in it, nor a part of the checkout, becomes a lab."""
+    (tmp_path / "mine").touch()
+    with pytest.raises(StartError, match="is not empty"):
+        init(tmp_path, simulated=True)
+    with pytest.raises(StartError, match="outside"):
+        init(Path(__file__).parent / "lab", simulated=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("command", ["restart", "stop", "upgrade", "backup", "restore"])
+def test_without_its_folder_a_command_says_so(
+    command: str,
+    tmp_path: Path,
+    engine: FakeCompose,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Status 2, what is missing and what makes it; Docker is asked nothing."""
+    words = [str(tmp_path), *([str(tmp_path)] if command == "restore" else [])]
+    monkeypatch.setattr(sys, "argv", ["miglab", "production", command, *words])
+    with pytest.raises(SystemExit) as end:
+        root.main()
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert ".env or lab.toml is missing" in said
+    assert f"miglab production init {tmp_path}" in said
+    assert engine.calls == []
+
+
+def test_a_folder_that_was_moved_is_not_started(lab: Production, tmp_path: Path) -> None:
+    """Docker would make an empty folder at the old place, and mount that."""
+    lab.folder.rename(tmp_path / "moved")
+    with pytest.raises(StartError, match=f"set MIGLAB_FOLDER={tmp_path}/moved"):
+        production(tmp_path / "moved")
+
+
+def test_restart_checks_before_it_touches(lab: Production, engine: FakeCompose) -> None:
+    """A lab.toml that is wrong leaves every container as it is."""
+    engine.fails["miglab-hub check"] = "lab.toml: no such key"
+    with pytest.raises(StartError, match="no such key"):
+        lab.restart()
+    assert not [call for call in engine.calls if "compose" in call or "tag" in call]
+    engine.fails.clear()
+    lab.restart()
+    engine.did(" check", *(f"--force-recreate {part}" for part in room.PARTS))
+
+
+def test_restart_takes_no_new_image(lab: Production, engine: FakeCompose) -> None:
+    """What was built meanwhile comes by an upgrade; after a first start that failed, at once."""
+    engine.images["miglab-hub"] = BROKEN
+    with pytest.raises(StartError, match="miglab-hub does not start"):
+        lab.restart()
+    engine.images["miglab-hub"] = OLD
+    lab.restart()
+    engine.images["miglab-hub"] = NEW
+    lab.restart(["proxy", "hub"])
+    assert engine.running == OLD
+    lab.upgrade()
+    assert engine.running == NEW
+
+
+@pytest.mark.parametrize(
+    ("plugin", "program"), [(True, "docker compose"), (False, "docker-compose")]
+)
+def test_compose_is_a_plugin_or_a_program(
+    plugin: bool,
+    program: str,
+    lab: Production,
+    engine: FakeCompose,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is given the folder's .env, whatever the shell had exported."""
+    monkeypatch.setenv("COMPOSE_FILE", "/another")
+    if not plugin:
+        engine.fails["docker compose version"] = "unknown command"
+    lab.restart()
+    assert f"{program} up -d --no-deps --force-recreate pool" in engine.calls
+    assert engine.env["COMPOSE_FILE"] == lab.env["COMPOSE_FILE"]
+
+
+def test_without_compose_the_message_says_what_to_install(
+    lab: Production, engine: FakeCompose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine may come without it."""
+    engine.fails["docker compose version"] = "unknown command"
+    monkeypatch.setattr(room.shutil, "which", {"docker": "/usr/bin/docker"}.get)
+    with pytest.raises(StartError, match="docker-compose-plugin"):
+        lab.stop()
+
+
+def test_an_upgrade_that_fails_goes_back(lab: Production, engine: FakeCompose) -> None:
+    """To the image of before, on the data of before; the message says both."""
+    lab.restart()
+    assert "in use already" in lab.upgrade()
+    engine.images["miglab-hub"] = BROKEN
+    engine.calls.clear()
+    with pytest.raises(StartError, match=r"(?s)hub does not start.*previous image again.*backups/"):
+        lab.upgrade()
+    assert (engine.running, engine.images[IN_USE]) == (OLD, OLD)
+    up = "--force-recreate hub"
+    engine.did("miglab-hub check", "backup /", up, f"tag {OLD}", " stop", "restore /", up)
+
+
+def test_an_upgrade_without_a_backup_is_none(lab: Production, engine: FakeCompose) -> None:
+    """What cannot be saved is left as it is."""
+    lab.restart()
+    engine.images["miglab-hub"] = NEW
+    engine.fails["backup /backup"] = "no space left"
+    with pytest.raises(StartError, match="no space left"):
+        lab.upgrade()
+    assert engine.images[IN_USE] == OLD
+    assert list((lab.folder / "backups").iterdir()) == []
+
+
+def test_a_backup_has_data_settings_and_homes(lab: Production, engine: FakeCompose) -> None:
+    """And a home that was written to meanwhile; one that cannot be read makes it none."""
+    with pytest.raises(StartError, match="no lab has been started"):
+        lab.backup()
+    lab.restart()
+    (lab.folder / "rosters/vision.csv").write_text("user\nada\n")
+    saved = lab.backup()
+    files = {str(file.relative_to(saved)) for file in saved.rglob("*") if file.is_file()}
+    homes = {"homes/miglab-home-ada.tar", "homes/miglab-home-bo.tar"}
+    assert files == {"lab.tar", "lab.toml", ".env", "rosters/vision.csv", *homes}
+    assert {file for file in files if (saved / file).read_text() == "home"} == homes
+    engine.fails["miglab-home-bo:/home"] = "I/O error"
+    with pytest.raises(StartError, match="I/O error"):
+        lab.backup()
+    assert list((lab.folder / "backups").iterdir()) == [saved]
+
+
+def test_a_restore_leaves_homes_that_are_there(lab: Production, engine: FakeCompose) -> None:
+    """Bo's came after the backup, or was worked in since; the lab runs whatever happens."""
+    lab.restart()
+    saved = lab.backup()
+    engine.volumes.remove("miglab-home-ada")
+    engine.calls.clear()
+    assert lab.restore(saved) == ["miglab-home-ada"]
+    up = "--force-recreate hub"
+    engine.did(" stop", "restore /backup/lab.tar", "create miglab-home-ada", "--extract", up)
+    assert not [call for call in engine.calls if "home-bo" in call]
+    engine.fails["restore /"] = "is damaged"
+    engine.calls.clear()
+    with pytest.raises(StartError, match="is damaged"):
+        lab.restore(saved)
+    engine.did(" stop", "restore /backup/lab.tar", up)
+    with pytest.raises(StartError, match=r"no lab\.tar"):
+        lab.restore(lab.folder)

@@ -1,0 +1,228 @@
+"""What a link may fetch and where to, and what git is kept from while it fetches."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from miglab_jupyterlab.git_link import GitLink, LinkRefused, read_link
+from miglab_jupyterlab.git_pull import git_environment
+
+ALLOWED = ("https://github.com/example/", "https://git.example.edu:8443/courses/vision")
+REPO = "https://github.com/example/exercises"
+with_git = pytest.mark.skipif(shutil.which("git") is None, reason="no git: apt-get install git")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    for folder in (".ipython/startup", "notebooks"):
+        (home / folder).mkdir(parents=True)
+    (home / "hidden").symlink_to(".ipython")
+    (home / "outside").symlink_to(tmp_path)
+    (home / "circle").symlink_to("circle")
+    (home / "short").symlink_to("notebooks")
+    return home
+
+
+def read(home: Path, **given: str) -> GitLink:
+    return read_link(lambda name: given.get(name, ""), ALLOWED, home)
+
+
+@pytest.mark.parametrize(
+    ("repo", "folder"),
+    [
+        (REPO, "exercises"),
+        (f"{REPO}/", "exercises"),
+        ("https://GitHub.com/example/week-2.git", "week-2.git"),
+        ("https://git.example.edu:8443/courses/vision/a/b", "b"),
+        ("https://git.example.edu:8443/courses/vision", "vision"),
+    ],
+)
+def test_repositories_below_a_prefix(home: Path, repo: str, folder: str):
+    """Scheme, host and segments are the prefix's; the folder has the repository's name."""
+    assert read(home, repo=repo).folder == home / folder
+
+
+@pytest.mark.parametrize(
+    "repo",
+    [
+        "",
+        "example/exercises",
+        "https://github.com/example-evil/exercises",
+        "https://github.com/examples",
+        "https://github.com.evil.example/example/exercises",
+        "https://github.com@evil.example/example/exercises",
+        "https://ada:secret@github.com/example/exercises",
+        "https://github.com:8443/example/exercises",
+        "https://github.com/example/../mallory/exercises",
+        "https://github.com/example/./../mallory/exercises",
+        "https://github.com/example//exercises",
+        "https://github.com/example/%2e%2e/mallory",
+        "https://github.com\\@evil.example/example/x",
+        "https://github.com/example/x?y",
+        "https://github.com/example/x#y",
+        "https://github.com/example/x\n",
+        "http://github.com/example/exercises",
+        "ssh://github.com/example/exercises",
+        "git@github.com:example/exercises",
+        "file:///example/exercises",
+        "ext::sh -c touch% PWNED",
+        "--upload-pack=touch PWNED",
+        "https://git.example.edu/courses/vision",
+        "https://git.example.edu:8443/courses/vision2",
+    ],
+)
+def test_any_other_repository_is_refused(home: Path, repo: str):
+    """The message says which are allowed, and who can allow more."""
+    with pytest.raises(LinkRefused, match=r"github.com/example/.*students\.git_links"):
+        read(home, repo=repo)
+
+
+def test_without_the_setting_links_are_off(home: Path):
+    """An empty list allows nothing."""
+    with pytest.raises(LinkRefused, match="switched off"):
+        read_link({"repo": REPO}.get, (), home)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("target", ["week1", "notebooks/week1", "a/b/c", "week1/", "short/week1"])
+def test_folders_in_the_home(home: Path, target: str):
+    """A plain folder, there or not, also through a link that stays inside."""
+    link = read(home, repo=REPO, targetpath=target)
+    assert link.folder == (home / target).resolve()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        ".",
+        "..",
+        ".ipython/profile_default/startup",
+        "week1/.git/hooks",
+        "../home/week1",
+        "a/../../b",
+        "/etc",
+        "//etc",
+        "a//b",
+        "hidden",
+        "hidden/startup",
+        "outside/week1",
+        "circle",
+        "a\0b",
+    ],
+)
+def test_any_other_folder_is_refused(home: Path, target: str):
+    """Neither hidden nor outside, by its name or by where links lead; in both spellings."""
+    for name in ("targetpath", "targetPath"):
+        with pytest.raises(LinkRefused, match="no part of it may begin with a dot"):
+            read(home, repo=REPO, **{name: target})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"branch": "--upload-pack=x"},
+        {"branch": "+main:other"},
+        {"branch": "a..b"},
+        {"branch": "a b"},
+        {"depth": "-1"},
+        {"depth": "1; x"},
+        {"urlpath": "../mallory/lab"},
+        {"urlPath": "lab/../../mallory"},
+    ],
+)
+def test_odd_parameters_are_refused(home: Path, given: dict[str, str]):
+    """A branch is no option and no refspec, a depth a number, the next page one of this server."""
+    with pytest.raises(LinkRefused):
+        read(home, repo=REPO, **given)
+
+
+def test_plain_parameters_are_kept(home: Path):
+    """Branch, depth and backup go on to nbgitpuller."""
+    link = read(home, repo=REPO, branch="feature/x-1.2", depth="3", backup="true")
+    assert (link.branch, link.depth, link.backup) == ("feature/x-1.2", 3, True)
+
+
+class Redirect(BaseHTTPRequestHandler):
+    """Sends everybody somewhere else."""
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        self.send_response(302)
+        self.send_header("Location", f"/elsewhere{self.path}")
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None: ...
+
+
+@pytest.fixture
+def redirecting() -> Iterator[HTTPServer]:
+    server = HTTPServer(("127.0.0.1", 0), Redirect)
+    server.asked = []  # type: ignore[attr-defined]
+    thread = Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def git(repo: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    env = git_environment(repo) | {"no_proxy": "*"} | more
+    return subprocess.run(["git", *words], env=env, capture_output=True, text=True, check=False)
+
+
+@with_git
+def test_a_redirect_is_not_followed(redirecting: HTTPServer):
+    """It could lead to a repository that the lab does not allow."""
+    repo = f"http://127.0.0.1:{redirecting.server_port}/example/x"
+    assert git(repo, "ls-remote", "--", repo).returncode != 0
+    assert [path.startswith("/elsewhere") for path in redirecting.asked] == [False]  # type: ignore[attr-defined]
+
+
+@with_git
+def test_git_speaks_no_other_protocol(tmp_path: Path):
+    """Neither files nor commands, where the repository's server speaks https."""
+    subprocess.run(["git", "init", "--quiet", tmp_path / "x"], check=True)
+    for other in ((tmp_path / "x").as_uri(), f"ext::touch {tmp_path}/PWNED"):
+        assert "not allowed" in git(REPO, "ls-remote", "--", other).stderr
+    assert not (tmp_path / "PWNED").exists()
+
+
+@with_git
+def test_neither_submodules_nor_links_nor_hooks(tmp_path: Path):
+    """Whatever the student's own git does with them."""
+    config = tmp_path / "gitconfig"
+    config.write_text("[user]\nname = x\nemail = x@x\n[submodule]\nrecurse = true\n")
+    made, repo = tmp_path / "made", (tmp_path / "made").as_uri()
+    mine = {"GIT_CONFIG_GLOBAL": str(config)}
+
+    def own(*words: str, folder: Path = made) -> None:
+        asked = ["git", "-C", str(folder), "-c", "protocol.file.allow=always", *words]
+        subprocess.run(asked, env=mine | {"PATH": "/usr/bin:/bin"}, check=True, capture_output=True)
+
+    for folder in (made, tmp_path / "inner"):
+        subprocess.run(["git", "init", "--quiet", folder], check=True)
+        (folder / "file").write_text("x")
+        own("add", "file", folder=folder)
+        own("commit", "-m", "x", folder=folder)
+    own("submodule", "add", (tmp_path / "inner").as_uri(), "inner")
+    (made / "link").symlink_to("/etc")
+    own("add", "link")
+    own("commit", "-m", "link")
+    copy = tmp_path / "copy"
+    assert git(repo, "clone", "--", repo, str(copy), **mine).returncode == 0
+    assert not list((copy / "inner").iterdir())
+    assert not (copy / "link").is_symlink()
+    hook = copy / ".git/hooks/post-merge"
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/PWNED\n")
+    hook.chmod(0o755)
+    (made / "file").write_text("y")
+    own("commit", "-am", "y")
+    assert git(repo, "-C", str(copy), "pull", **mine).returncode == 0
+    assert (copy / "file").read_text() == "y"
+    assert not (tmp_path / "PWNED").exists()

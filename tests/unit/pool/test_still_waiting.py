@@ -1,0 +1,162 @@
+"""Nobody loses a place in the queue without being asked whether they still wait."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.pool_settings import changed
+
+from miglab_api.tickets import Purpose, TicketState, TicketView
+from miglab_pool.model.refused import Refused
+from miglab_pool.rules.ticket_limits import ANSWER_S, ASIDE_S
+
+from .conftest import SETTINGS, World
+
+MakeWorld = Callable[..., World]
+LONGEST_S = SETTINGS.pool.longest_wait_s
+
+
+@pytest.fixture
+def full(make_world: MakeWorld) -> World:
+    """Nothing is free, and nobody's lease ends by itself."""
+    world = make_world(changed(SETTINGS, quarantine_after=10**6))
+    for n in range(7):
+        world.run(f"holder{n}")
+    return world
+
+
+def attended(world: World, number: int, for_s: float) -> TicketView:
+    """Time passes while the waiting page is open."""
+    for _ in range(int(for_s / 60)):
+        world.pass_time(60)
+        world.pool.tickets.attend(number)
+        world.work()
+    return world.pool.tickets.find(number)
+
+
+def one_ends(world: World) -> None:
+    world.end(next(iter(world.pool.leases.live())))
+
+
+def test_who_has_waited_long_is_asked(full: World) -> None:
+    """They wait on meanwhile, in their position."""
+    ticket = full.ask("ada")
+    assert attended(full, ticket.id, LONGEST_S - 60).answer_by is None
+    asked = attended(full, ticket.id, 60)
+    assert (asked.state, asked.position) == (TicketState.WAITING, 1)
+    assert asked.answer_by == full.at + ANSWER_S
+
+
+def test_an_answer_begins_a_new_period(full: World) -> None:
+    """Asking for the same again is the answer; nothing of the age is lost."""
+    ticket = full.ask("ada")
+    attended(full, ticket.id, LONGEST_S + ANSWER_S - 60)
+    assert full.ask("ada").id == ticket.id
+    later = attended(full, ticket.id, LONGEST_S - 60)
+    assert (later.state, later.answer_by) == (TicketState.WAITING, None)
+    assert later.created_at == ticket.created_at
+
+
+def test_without_an_answer_a_ticket_steps_aside(full: World) -> None:
+    """It counts for nobody, is offered nothing, and says what to do."""
+    ticket = full.ask("ada")
+    behind = full.ask("bob")
+    full.pool.tickets.attend(behind.id)
+    for _ in range(int((LONGEST_S + ANSWER_S) / 60)):
+        full.ask("bob")
+        attended(full, ticket.id, 60)
+    aside = full.pool.tickets.find(ticket.id)
+    assert (aside.state, aside.reason) == (TicketState.ASIDE, "not-answered")
+    assert "return to the queue" in aside.message
+    first = full.pool.tickets.find(behind.id)
+    assert (first.position, first.waiting) == (1, 1)
+    one_ends(full)
+    assert full.pool.tickets.find(behind.id).state is TicketState.OFFERED
+    assert full.pool.tickets.find(ticket.id).state is TicketState.ASIDE
+
+
+def test_who_returns_has_their_age(full: World) -> None:
+    """Hours later the ticket stands before those who came after it."""
+    ticket = full.ask("ada")
+    attended(full, ticket.id, LONGEST_S + ANSWER_S)
+    full.pass_time(ASIDE_S - 120)
+    full.work()
+    full.ask("bob")
+    assert full.ask("ada").id == ticket.id
+    back = full.pool.tickets.find(ticket.id)
+    assert (back.state, back.position, back.message) == (TicketState.WAITING, 1, "")
+
+
+def test_nobody_is_aside_for_ever(full: World) -> None:
+    """After half a day the place is gone, and the next ask is a new one."""
+    ticket = full.ask("ada")
+    attended(full, ticket.id, LONGEST_S + ANSWER_S)
+    full.pass_time(ASIDE_S)
+    full.work()
+    over = full.pool.tickets.find(ticket.id)
+    assert (over.state, over.reason) == (TicketState.EXPIRED, "aside-too-long")
+    assert full.ask("ada").id != ticket.id
+
+
+def test_an_offer_that_was_missed_goes_on(world: World) -> None:
+    """The next in the queue is served, and whoever missed it returns by asking again."""
+    ticket = world.ask("ada", "7g.40gb")
+    world.work()
+    world.pass_time(SETTINGS.pool.offer_s - 1)
+    behind = world.ask("bob", "7g.40gb")
+    world.pass_time(1)
+    world.work()
+    aside = world.pool.tickets.find(ticket.id)
+    assert (aside.state, aside.reason, aside.lease) == (TicketState.ASIDE, "offer-expired", None)
+    assert world.pool.tickets.find(behind.id).state is TicketState.OFFERED
+    with pytest.raises(Refused, match="still waits"):
+        world.pool.tickets.take(ticket.id)
+    assert world.ask("ada", "7g.40gb").state is TicketState.WAITING
+
+
+def test_what_is_granted_in_the_last_second_is_served(full: World) -> None:
+    """The time to create slices counts for nobody's answer; and what fails then waits on."""
+    ticket = full.ask("ada")
+    attended(full, ticket.id, LONGEST_S + ANSWER_S - 60)
+    full.fail("nvmlDeviceCreateGpuInstance")
+    lease = next(iter(full.pool.leases.live()))
+    full.holders.there.discard(lease.holder)
+    full.pool.leases.release(lease.id, "hub", "stopped")
+    full.pass_time(59)
+    full.pool.tickets.attend(ticket.id)
+    full.work()
+    for _ in range(4):
+        full.pass_time(30)
+        full.pool.tickets.attend(ticket.id)
+        full.work()
+    assert full.pool.tickets.find(ticket.id).state is TicketState.OFFERED
+
+
+def test_another_shape_takes_the_place_of_one_aside(full: World) -> None:
+    """A server has one ticket, and who leaves the queue leaves it for good."""
+    ticket = full.ask("ada")
+    attended(full, ticket.id, LONGEST_S + ANSWER_S)
+    other = full.ask("ada", "2g.10gb")
+    assert full.pool.tickets.find(ticket.id).reason == "replaced"
+    attended(full, other.id, LONGEST_S + ANSWER_S)
+    full.pool.tickets.cancel_of_server("ada", "", "server:ada/")
+    assert full.pool.tickets.find(other.id).state is TicketState.CANCELLED
+
+
+def test_a_measurement_is_not_asked(make_world: MakeWorld) -> None:
+    """It waits in a notebook's cell, which is told that nothing became free."""
+    world = make_world(changed(SETTINGS, lends=True)) if False else make_world(SETTINGS)
+    world.run("holder", "7g.40gb")
+    ticket = world.ask("ada", purpose=Purpose.BORROW)
+    over = attended(world, ticket.id, LONGEST_S + 60)
+    assert (over.state, over.reason) == (TicketState.REFUSED, "waited-too-long")
+    assert "60 minutes" in over.message or "1 hour" in over.message
+
+
+def test_aside_outlives_the_pool(full: World) -> None:
+    """After a crash the ticket is aside still, and can be returned to."""
+    ticket = full.ask("ada")
+    attended(full, ticket.id, LONGEST_S + ANSWER_S)
+    full.crash()
+    full.work()
+    assert full.pool.tickets.find(ticket.id).state is TicketState.ASIDE
+    assert full.ask("ada").id == ticket.id
