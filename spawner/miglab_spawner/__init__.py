@@ -1,9 +1,7 @@
 """What runs inside JupyterHub: a spawner that gives every server its own MIG slice.
 
-mixin.py, traits.py    what every kind of server has in common: the frame of a start
-choice_mixin.py        what a student chooses: the spawn page and its form
-wait_mixin.py          the wait for the slices
-pool_mixin.py          servers that start by a lease of the lab's own pool
+mixin.py, traits.py    what every kind of server has in common: choice, start, wait, end
+pool_leases.py         servers that start by a lease of the lab's own pool
 docker.py, local.py    servers in containers, and as local processes
 slurm.py               servers as Slurm jobs; slurm_job.py, handover.py: the job's side of a start
 backends               who is asked for slices

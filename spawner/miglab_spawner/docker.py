@@ -33,6 +33,7 @@ from miglab_spawner.containers.host_config import (
     soft_host_config,
 )
 from miglab_spawner.containers.labels import (
+    SavedLease,
     container_holder,
     container_of,
     from_labels,
@@ -40,8 +41,7 @@ from miglab_spawner.containers.labels import (
 )
 from miglab_spawner.containers.limits import ContainerLimits, limits_of
 from miglab_spawner.containers.turns import StartTurns
-from miglab_spawner.lease_session import SavedLease
-from miglab_spawner.pool_mixin import PoolSpawnerMixin
+from miglab_spawner.pool_leases import PoolSpawnerMixin
 from miglab_spawner.refusals import NotStarted
 from miglab_spawner.runs.container import COMMAND, ContainerPlan, ContainerRunner
 from miglab_spawner.runs.runner import SliceRunner

@@ -22,7 +22,7 @@ from miglab_api.holders import living_pid, process_holder
 from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
 from miglab_spawner.containers.endings import why_process_ended
-from miglab_spawner.pool_mixin import PoolSpawnerMixin
+from miglab_spawner.pool_leases import PoolSpawnerMixin
 from miglab_spawner.processes import gate, notebooks_copy
 from miglab_spawner.runs.process import ProcessRunner
 from miglab_spawner.runs.runner import SliceRunner

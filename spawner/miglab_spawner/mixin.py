@@ -1,51 +1,98 @@
 """What every server with a slice has in common, whoever hands the slices out.
 
-The frame of a start, beneath which are the student's choice (choice_mixin.py) and the wait
-(wait_mixin.py).  Knows the `Backend` protocol and no backend; is configured by traits alone.
-pool_mixin.py adds the leases of the lab's own pool, slurm.py the jobs of a Slurm site.
+From top to bottom: what a backend overrides; the student's choice; the start and its wait; the end;
+state and environment.  Knows the `Backend` protocol and no backend; is configured by traits alone.
+pool_leases.py adds the leases of the lab's own pool; a Slurm site's jobs come from elsewhere.
 
 Order of a start: ticket → wait → granted → `prepare` → the base's start.
 Order of an end: stop (JupyterHub skips it for a dead server) → `give_back`.
+
+It is longer than most modules, because one class is the frame of a server's whole life.
 """
 
 import asyncio
 import inspect
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from traitlets import Instance, default
 
-from miglab_api.leases import LeaseView
-from miglab_api.offers import CPU
-from miglab_api.tickets import TicketRequest
+from miglab_api.leases import LeaseView, ServerStatus
+from miglab_api.offers import BORROW, CPU, Offers
+from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
 from miglab_spawner import home_size, scopes
 from miglab_spawner.backends.base import (
+    Backend,
     BackendError,
     BackendMisunderstood,
     BackendUnreachable,
     RefusedByBackend,
 )
-from miglab_spawner.pages import progress
-from miglab_spawner.pages.choice import needs_slice
-from miglab_spawner.refusals import NotStarted
-from miglab_spawner.wait_mixin import WaitMixin
+from miglab_spawner.pages import choice, progress, spawn_page, waiting
+from miglab_spawner.pages.choice import SpawnChoice, is_borrow, is_cpu, needs_slice
+from miglab_spawner.pages.progress import ProgressEvent
+from miglab_spawner.refusals import HOPELESS, NotStarted
+from miglab_spawner.traits import SpawnerTraits
 
 STATE_KEY = "miglab"
+PAUSE_S = 0.5
+
+Answer = TypeVar("Answer")
 
 
-class MIGSpawnerMixin(WaitMixin):
+class MIGSpawnerMixin(SpawnerTraits):
     """Puts a backend before any spawner's ``start()`` and after its end.
 
     A class that uses it comes first in the bases and overrides what raises `NotImplementedError`.
+
+    Attributes:
+        backend_name: begins the reasons of failed starts: ``pool-unreachable``.
+        silence: what a student reads when the backend does not answer.
     """
 
+    backend_name: str
+    silence: str
+
+    log: logging.Logger
+    user_options: dict[str, Any]
     start_timeout: int
 
+    _shape = ""
+    _course = ""
+    _lent: tuple[str, ...] = ()
+    _news = ""
     _is_starting = False
     _noticing = Instance(asyncio.Lock, args=())
 
+    def __init__(self, **kwargs: Any) -> None:
+        self._events = progress.ProgressEvents()
+        self._wait: waiting.Wait | None = None
+        super().__init__(**kwargs)
+
     # What a backend's own mixin, or the spawner beside it, overrides.
+
+    @property
+    def backend(self) -> Backend:
+        """Whoever hands out the slices."""
+        raise NotImplementedError
+
+    @property
+    def patience_s(self) -> float:
+        """How long a start that already waits bears a backend that does not answer, seconds."""
+        raise NotImplementedError
+
+    @property
+    def keeps_ticket(self) -> bool:
+        """Whether the ticket can wait on while a server without a GPU runs."""
+        raise NotImplementedError
+
+    def needs_grant(self, shape: str) -> bool:
+        """Whether the backend must be asked before a server of this shape may start."""
+        return needs_slice(shape)
 
     async def settle_old(self) -> None:
         """End what an earlier start of this very server still holds."""
@@ -75,7 +122,139 @@ class MIGSpawnerMixin(WaitMixin):
         """Make ready for the base's ``start()``; the grant is known, the server not yet there."""
         raise NotImplementedError
 
-    # Traits of JupyterHub's Spawner.
+    async def home_use(self) -> home_size.HomeUse | None:
+        """What lies in the home, where a class can tell; None where measuring it took too long.
+
+        Only asked with `home_gib`.
+        """
+        return home_size.HomeUse()
+
+    # What is known of the server.
+
+    @property
+    def borrows(self) -> bool:
+        """Whether this server holds no slice, and its measurements borrow one."""
+        return is_borrow(self._shape)
+
+    @property
+    def news(self) -> str:
+        """Why the last server ended, for the hub's pages; empty if there is nothing to say."""
+        return self._news
+
+    def tell_next_time(self, news: str) -> None:
+        """Show this on the user's next spawn page: why the server ended."""
+        self._news = news
+        self.log.warning("%s's server: %s", self.user.name, news)
+
+    # The spawn page and its form.
+
+    @default("options_form")
+    def _spawn_page(self) -> Callable[..., Awaitable[str]]:
+        return lambda spawner: spawner.render_spawn_page()
+
+    @default("options_from_form")
+    def _choice_from_form(self) -> Callable[..., dict[str, Any]]:
+        return self.read_form
+
+    @default("apply_user_options")
+    def _nothing_to_apply(self) -> Callable[..., None]:
+        # Options are read in `start`: a site may replace this hook, and nothing is lost.
+        return lambda _spawner, _options: None
+
+    def read_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
+        """The options in the spawn page's form; a class with a form of its own adds its own."""
+        return dict(choice.from_form(formdata))
+
+    async def form_of_base(self) -> str:
+        """The base spawner's own form, shown below ours."""
+        return ""
+
+    async def render_spawn_page(self) -> str:
+        """The spawn page: what the backend offers now, or why it offers nothing."""
+        try:
+            offers, status = await self._offers(), await self._server_status()
+        except RefusedByBackend as refused:
+            page = spawn_page.page_without_pool(refused.message, self._news)
+        except BackendError as error:
+            self.log.error("Spawn page without the %s: %s", self.backend_name, error)
+            held_up = self.silence if self.needs_grant(CPU) else ""
+            page = spawn_page.page_without_pool(self.silence, self._news, held_up)
+        else:
+            page = spawn_page.page_of(offers, self._last_choice(), self._news, status.ticket)
+            page = replace(page, simulated=page.simulated and self.says_simulated)
+        return spawn_page.render(page) + await self.form_of_base()
+
+    # What the next start is to get.
+
+    async def _wanted(self) -> SpawnChoice:
+        try:
+            asked = choice.parse(self.user_options)
+        except choice.BadChoice as error:
+            raise self._not_started(str(error), "bad-options") from None
+        shape = asked.shape or self.default_shape
+        if is_borrow(shape):
+            return await self._borrowing(asked.course)
+        if is_cpu(shape):
+            known = asked.course in self._groups()
+            return SpawnChoice(CPU, asked.course if known else self.default_course)
+        return SpawnChoice(shape, await self._course_for(shape, asked.course))
+
+    async def _borrowing(self, asked: str) -> SpawnChoice:
+        """A course that lends: the one that was asked for, or the first of the user's."""
+        lending = [course for course in (await self._offers()).courses if course.borrow]
+        found = [course for course in lending if asked in ("", course.course)]
+        if not found:
+            where = f"The course “{asked}”" if asked else "None of your courses"
+            message = f"{where} lends no slices. Choose another shape."
+            raise self._not_started(message, "shape-not-offered")
+        self._lent = found[0].borrow
+        return SpawnChoice(BORROW, found[0].course)
+
+    async def _course_for(self, shape: str, asked: str) -> str:
+        courses = (await self._offers()).courses if self._groups() else ()
+        names = [each.course for each in courses] or [self.default_course]
+        if asked in names:
+            return asked
+        if asked:
+            raise self._not_started(
+                f"You are not in the course “{asked}”. Yours: {', '.join(names)}.", "not-in-course"
+            )
+        offering = [c.course for c in courses if shape in {offer.shape for offer in c.shapes}]
+        return [*offering, *names][0]
+
+    async def _offers(self) -> Offers:
+        groups = self._groups()
+        if groups:
+            offers = await self.backend.offers(self.user.name, groups)
+            if offers.courses:
+                return offers
+        return await self.backend.offers(self.user.name, [self.default_course])
+
+    def _groups(self) -> list[str]:
+        return sorted(group.name for group in self.user.groups)
+
+    async def _server_status(self) -> ServerStatus:
+        return await self.backend.server_status(self.user.name, self.name)
+
+    def _last_choice(self) -> SpawnChoice:
+        """What this user chose last; empty if nothing was, or nothing that can be read."""
+        try:
+            return choice.parse(self.user_options)
+        except choice.BadChoice:
+            return SpawnChoice()
+
+    def _next_shape(self) -> str:
+        """What a start without another choice would ask for."""
+        return self._last_choice().shape or self.default_shape
+
+    def _choose(self, options: Mapping[str, Any]) -> None:
+        """Save other options than the start began with."""
+        self.user_options = dict(options)
+        if self.orm_spawner is not None:
+            self.orm_spawner.user_options = dict(options)
+            self.user.db.commit()
+
+    # A start.
 
     @default("start_timeout")
     def _derived_start_timeout(self) -> int:
@@ -85,7 +264,203 @@ class MIGSpawnerMixin(WaitMixin):
     def _lease_scope_too(self) -> Callable[[object], list[str]]:
         return scopes.server_token_scopes
 
+    def run_pre_spawn_hook(self) -> Any:
+        """Raise a `start_timeout` that would cut the wait short, then run the site's hook."""
+        needed = self._derived_start_timeout()
+        if self.start_timeout < needed and needs_slice(self._next_shape()):
+            self.log.info("start_timeout raised to %d s: waiting counts into it", needed)
+            self.start_timeout = needed
+        return super().run_pre_spawn_hook()
+
+    async def start(self) -> Any:
+        """Get the slices, then start the server as the base spawner does.
+
+        Raises:
+            NotStarted: a refusal, in words for the student.
+        """
+        self._is_starting = True
+        try:
+            return await self._start()
+        except RefusedByBackend as refused:
+            raise self._not_started(refused.message, refused.reason, refused.status) from None
+        except BackendMisunderstood as error:
+            raise self._no_backend(error, "misunderstood") from error
+        except BackendUnreachable as error:
+            raise self._no_backend(error, "unreachable") from error
+        finally:
+            self._is_starting = False
+            self._events.close()
+
+    async def progress(self) -> AsyncIterator[dict[str, int | str]]:
+        """The events of this start, for JupyterHub's progress page."""
+        async for event in self._events.read():
+            yield event.as_event()
+
+    async def _start(self) -> Any:
+        self._wait = None
+        wanted = await self._wanted()
+        self._shape, self._course = wanted.shape, wanted.course
+        if self.needs_grant(wanted.shape):
+            await self._get_slices()
+        self._report(progress.CREATING, "Making your server.")
+        limit = asyncio.timeout(self.create_timeout_s)
+        try:
+            async with limit, self._position_kept():
+                await self.prepare()
+                where = await super().start()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            said = (
+                f"Your server could not be made within {self.create_timeout_s:g} s. Try again; if "
+                "it stays so, tell your instructor."
+            )
+            raise self._not_started(said, "create-timeout", 503) from None
+        self._news = ""
+        self._report(progress.ANSWERING, "Your server is starting; waiting for its first answer.")
+        return where
+
+    async def _check_home(self) -> None:
+        """A full home is told before the wait for a slice, not after it.
+
+        Raises:
+            NotStarted: the home is too large, or too slow to be measured.
+        """
+        if not self.home_gib:
+            return
+        use = await self.home_use()
+        if use is None:
+            raise self._not_started(home_size.NOT_MEASURED, "home-not-measured")
+        if said := home_size.too_large(use, self.home_gib):
+            raise self._not_started(said, "home-too-large")
+
+    async def _get_slices(self) -> None:
+        await self._check_home()
+        await self.settle_old()
+        self._report(progress.ASKED, f"Asking for {self._shape}.")
+        lease = await self._lease_for(await self.backend.request(self._request_for(self._shape)))
+        if lease is None:
+            self._shape = CPU
+            return
+        self._shape = lease.shape
+        await self.granted(lease)
+        self._report(progress.OFFERED, f"{lease.shape} is yours.")
+
+    def _not_started(self, message: str, reason: str, status: int = 400) -> NotStarted:
+        if reason in HOPELESS:
+            # JupyterHub saves the choice otherwise, and the next start fails as well.
+            self._choose(choice.forgotten(self.user_options))
+        return NotStarted(message, reason=reason, status_code=status)
+
+    def _no_backend(self, error: BackendError, reason: str) -> NotStarted:
+        reason = f"{self.backend_name}-{reason}"
+        return NotStarted(self.silence, reason=reason, status_code=503, log_message=str(error))
+
+    # Its wait for the slices.
+
+    async def _lease_for(self, asked: TicketView) -> LeaseView | None:
+        """The lease, once it is there; None: the student goes on without a GPU."""
+        self._wait = waiting.Wait(self, self._say, keeps_ticket=self.keeps_ticket)
+        ticket = await self._wait.until_over(asked)
+        if ticket is None:
+            return None
+        if ticket.state is TicketState.OFFERED or ticket.state is TicketState.TAKEN:
+            number = ticket.id
+            return await self._patiently(lambda: self.backend.take(number))
+        message = (
+            ticket.message
+            or f"Your ticket has ended: {ticket.state}. Start the server again to rejoin the queue."
+        )
+        raise self._not_started(message, ticket.reason or ticket.state.value, 503)
+
+    async def attended(self, ticket: int) -> TicketView:
+        """For the wait: the ticket when it has changed, or after a while."""
+        return await self._patiently(lambda: self.backend.attend(ticket, ATTEND_S))
+
+    async def asked(self, shape: str) -> TicketView:
+        """For the wait: another shape, granted at once; this server's choice from now on."""
+        request = self._request_for(shape, only_if_free=True)
+        ticket = await self._patiently(lambda: self.backend.request(request))
+        self._shape = shape
+        self._choose({**self.user_options, "shape": shape, "course": self._course})
+        return ticket
+
+    async def still_waiting(self, ticket: TicketView) -> TicketView:
+        """For the wait: asking for the same again says that the student still waits."""
+        request = self._request_for(ticket.shape, course=ticket.course)
+        return await self._patiently(lambda: self.backend.request(request))
+
+    async def given_up(self, ticket: int) -> TicketView:
+        """For the wait: the ticket, cancelled."""
+        return await self.backend.cancel(ticket)
+
+    @asynccontextmanager
+    async def _position_kept(self) -> AsyncIterator[None]:
+        """Attend the ticket that waits on until the server is there to do so itself."""
+        ticket = self._wait.kept if self._wait else None
+        if ticket is None:
+            yield
+            return
+        attending = asyncio.create_task(self._attend_on(ticket))
+        try:
+            yield
+        finally:
+            attending.cancel()
+
+    async def _attend_on(self, ticket: int) -> None:
+        while True:
+            try:
+                await self.backend.attend(ticket, 0)
+            except BackendError as error:
+                self.log.warning("Ticket %d is not attended: %s", ticket, error)
+            await asyncio.sleep(ATTEND_S)
+
+    async def _patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        """A call that may be made twice, made until the pool answers or patience ends."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.patience_s
+        while True:
+            try:
+                return await call()
+            except BackendUnreachable:
+                if loop.time() >= deadline:
+                    raise
+                self.log.warning(
+                    "%s's start waits: the %s does not answer", self.user.name, self.backend_name
+                )
+                await asyncio.sleep(PAUSE_S)
+
+    def _request_for(self, shape: str, **other: Any) -> TicketRequest:
+        whose = {"user": self.user.name, "server": self.name, "course": self._course}
+        return TicketRequest(**{**whose, "shape": shape, **other})
+
+    def _report(self, pct: int, message: str) -> None:
+        self._events.add(pct, message)
+
+    def _say(self, event: ProgressEvent) -> None:
+        self._report(event.pct, event.message)
+
     # What a student does while the server waits, or runs.
+
+    async def waiting(self) -> dict[str, Any] | None:
+        """What the waiting page is told; None while this start waits for no slice."""
+        ticket = self._wait.ticket if self._wait else None
+        if ticket is None:
+            return None
+        free = await self.backend.alternatives(ticket.id)
+        return waiting.shown(ticket, free, keeps_ticket=self.keeps_ticket)
+
+    async def switch_to(self, shape: str) -> None:
+        """Let the start that waits go on with `CPU`, another shape, or not at all (empty).
+
+        Raises:
+            RefusedByBackend: it does not wait (any more), or the pool cannot grant the shape in one
+                step with leaving the queue; it waits on.
+            BackendError: the pool does not answer.
+        """
+        if self._wait is None:
+            raise waiting.not_waiting()
+        await self._wait.change_to(shape)
 
     def without_gpu(self) -> dict[str, Any]:
         """The options with which a server that holds a slice is started again without one.
@@ -118,34 +493,7 @@ class MIGSpawnerMixin(WaitMixin):
         shape = saved if saved and needs_slice(saved) else ticket.shape
         return {**self.user_options, "shape": shape, "course": ticket.course}
 
-    # Life cycle.
-
-    def run_pre_spawn_hook(self) -> Any:
-        """Raise a `start_timeout` that would cut the wait short, then run the site's hook."""
-        needed = self._derived_start_timeout()
-        if self.start_timeout < needed and needs_slice(self._saved_choice().shape):
-            self.log.info("start_timeout raised to %d s: waiting counts into it", needed)
-            self.start_timeout = needed
-        return super().run_pre_spawn_hook()
-
-    async def start(self) -> Any:
-        """Get the slices, then start the server as the base spawner does.
-
-        Raises:
-            NotStarted: a refusal, in words for the student.
-        """
-        self._is_starting = True
-        try:
-            return await self._start()
-        except RefusedByBackend as refused:
-            raise self._not_started(refused.message, refused.reason, refused.status) from None
-        except BackendMisunderstood as error:
-            raise self._no_backend(error, "misunderstood") from error
-        except BackendUnreachable as error:
-            raise self._no_backend(error, "unreachable") from error
-        finally:
-            self._is_starting = False
-            self._events.close()
+    # While it runs, and its end.
 
     async def poll(self) -> Any:
         """None (alive) while waiting and starting; then what the base spawner says."""
@@ -177,11 +525,6 @@ class MIGSpawnerMixin(WaitMixin):
             answer = super().run_post_stop_hook()
             if inspect.isawaitable(answer):
                 await answer
-
-    async def progress(self) -> AsyncIterator[dict[str, int | str]]:
-        """The events of this start, for JupyterHub's progress page."""
-        async for event in self._events.read():
-            yield event.as_event()
 
     # State and environment.
 
@@ -231,71 +574,3 @@ class MIGSpawnerMixin(WaitMixin):
         if self.simulated:
             env["MIGLAB_SIMULATED"] = "1"
         return env
-
-    # The steps of a start.
-
-    async def _start(self) -> Any:
-        self._wait = None
-        wanted = await self._wanted()
-        self._shape, self._course = wanted.shape, wanted.course
-        if self.needs_grant(wanted.shape):
-            await self._get_slices()
-        self._report(progress.CREATING, "Making your server.")
-        limit = asyncio.timeout(self.create_timeout_s)
-        try:
-            async with limit, self._position_kept():
-                await self.prepare()
-                where = await super().start()
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            said = (
-                f"Your server could not be made within {self.create_timeout_s:g} s. Try again; if "
-                "it stays so, tell your instructor."
-            )
-            raise self._not_started(said, "create-timeout", 503) from None
-        self._news = ""
-        self._report(progress.ANSWERING, "Your server is starting; waiting for its first answer.")
-        return where
-
-    async def home_use(self) -> home_size.HomeUse | None:
-        """What lies in the home, where a class can tell; None where measuring it took too long.
-
-        Only asked with `home_gib`.
-        """
-        return home_size.HomeUse()
-
-    async def _check_home(self) -> None:
-        """A full home is told before the wait for a slice, not after it.
-
-        Raises:
-            NotStarted: the home is too large, or too slow to be measured.
-        """
-        if not self.home_gib:
-            return
-        use = await self.home_use()
-        if use is None:
-            raise self._not_started(home_size.NOT_MEASURED, "home-not-measured")
-        if said := home_size.too_large(use, self.home_gib):
-            raise self._not_started(said, "home-too-large")
-
-    async def _get_slices(self) -> None:
-        await self._check_home()
-        await self.settle_old()
-        self._report(progress.ASKED, f"Asking for {self._shape}.")
-        request = TicketRequest(
-            user=self.user.name, server=self.name, course=self._course, shape=self._shape
-        )
-        lease = await self._lease_for(await self.backend.request(request))
-        if lease is None:
-            self._shape = CPU
-            return
-        self._shape = lease.shape
-        await self.granted(lease)
-        self._report(progress.OFFERED, f"{lease.shape} is yours.")
-
-    # Small things.
-
-    def _no_backend(self, error: BackendError, reason: str) -> NotStarted:
-        reason = f"{self.backend_name}-{reason}"
-        return NotStarted(self.silence, reason=reason, status_code=503, log_message=str(error))

@@ -14,7 +14,7 @@ from tornado import web
 from tornado.iostream import StreamClosedError
 
 from miglab_api.base import SHAPE_MAX
-from miglab_spawner.pool_mixin import PoolSpawnerMixin
+from miglab_spawner.pool_leases import PoolSpawnerMixin
 from miglab_spawner.runs.runner import RESULT_LIMIT
 from miglab_spawner.scopes import LEASE_SCOPE
 from miglab_spawner.server_handler import ServerHandler

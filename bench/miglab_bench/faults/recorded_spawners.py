@@ -7,7 +7,7 @@ between the two speaks of the first when it comes back.
 from miglab_bench.faults.hub_log import STARTED, STARTING
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.local import MIGLocalSpawner
-from miglab_spawner.pool_mixin import PoolSpawnerMixin
+from miglab_spawner.pool_leases import PoolSpawnerMixin
 
 
 class SaysStarts(PoolSpawnerMixin):

@@ -7,8 +7,8 @@ do not.
 from collections.abc import Mapping
 from typing import Any
 
+from miglab_spawner.containers.labels import SavedLease
 from miglab_spawner.containers.limits import GIB, ContainerLimits
-from miglab_spawner.lease_session import SavedLease
 
 _CPU_PERIOD_US = 100_000
 _LOG = {"type": "json-file", "config": {"max-size": "10m", "max-file": "3"}}

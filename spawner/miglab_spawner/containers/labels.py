@@ -6,8 +6,7 @@ Must not import JupyterHub, Docker or the pool.
 """
 
 from collections.abc import Mapping
-
-from miglab_spawner.lease_session import SavedLease
+from dataclasses import dataclass
 
 LAB = "miglab.lab"
 LEASE = "miglab.lease"
@@ -16,6 +15,25 @@ USER = "miglab.user"
 SERVER = "miglab.server"
 SLICES = "miglab.slices"
 LEDGER = "miglab.ledger"
+
+
+@dataclass(frozen=True)
+class SavedLease:
+    """What a server holds: the part of a lease that must survive a hub crash.
+
+    Attributes:
+        lease: the lease's id.
+        generation: the fence that attach presents.
+        ledger: the id of the ledger that granted it; empty before there was one.
+        uuids: the slices, in the lease's order.
+    """
+
+    lease: int
+    generation: int
+    user: str
+    server: str
+    uuids: tuple[str, ...]
+    ledger: str = ""
 
 
 def to_labels(lab: str, grant: SavedLease) -> dict[str, str]:

@@ -9,7 +9,7 @@ from traitlets.config import Config
 
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_bench.harness.student import STEP_S
-from miglab_spawner import hub_pages, wait_mixin
+from miglab_spawner import hub_pages, mixin
 from miglab_spawner.backends.base import BackendUnreachable
 from miglab_spawner.backends.pool import PoolClient
 
@@ -131,7 +131,7 @@ async def test_the_ticket_is_attended_until_the_server_can(
         await prepare()
 
     monkeypatch.setattr(spawner, "prepare", slow)
-    monkeypatch.setattr(wait_mixin, "ATTEND_S", 0.05)
+    monkeypatch.setattr(mixin, "ATTEND_S", 0.05)
     await choose(hub, "cpu")
     lab.way.calls.clear()
     asked = ("GET", f"/api/tickets/{ticket.id}")

@@ -4,15 +4,14 @@ import pytest
 
 from miglab_api import wording
 from miglab_api.tickets import TicketState, TicketView, WaitEstimate
-from miglab_spawner.containers import endings, limits
+from miglab_spawner.containers import endings, labels, limits
 from miglab_spawner.containers.host_config import (
     gpu_environment,
     hard_host_config,
     literal,
     soft_host_config,
 )
-from miglab_spawner.containers.labels import container_holder, container_of, from_labels, to_labels
-from miglab_spawner.lease_session import SavedLease
+from miglab_spawner.containers.labels import SavedLease
 from miglab_spawner.pages import choice, progress
 
 GRANT = SavedLease(7, 3, "ada", "", ("MIG-a", "MIG-b"))
@@ -72,21 +71,22 @@ def test_a_wrong_limit_is_named(row: dict[str, float]):
 
 def test_labels_bring_the_grant_back():
     """What was written on the container is read back whole."""
-    assert from_labels("lab", to_labels("lab", GRANT)) == GRANT
+    assert labels.from_labels("lab", labels.to_labels("lab", GRANT)) == GRANT
 
 
 @pytest.mark.parametrize(
-    "labels", [None, {}, to_labels("other", GRANT), {"miglab.lab": "lab", "miglab.lease": "x"}]
+    "labels",
+    [None, {}, labels.to_labels("other", GRANT), {"miglab.lab": "lab", "miglab.lease": "x"}],
 )
-def test_labels_of_others_are_nothing(labels: dict[str, str] | None):
+def test_labels_of_others_are_nothing(found: dict[str, str] | None):
     """No labels, another lab's, or spoilt ones name no grant."""
-    assert from_labels("lab", labels) is None
+    assert labels.from_labels("lab", found) is None
 
 
 def test_a_container_is_named_by_its_id():
     """The holder's name and back; a process is no container."""
-    assert container_of(container_holder("ab12")) == "ab12"
-    assert container_of("process:1,2,3") == ""
+    assert labels.container_of(labels.container_holder("ab12")) == "ab12"
+    assert labels.container_of("process:1,2,3") == ""
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,15 @@ from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.offers import CPU
 from miglab_spawner.backends.base import BackendError, LeaseBackend, RefusedByBackend
 from miglab_spawner.backends.pool import PoolClient
+from miglab_spawner.containers.labels import SavedLease
 from miglab_spawner.containers.limits import ContainerLimits, limits_of
-from miglab_spawner.lease_session import SavedLease
-from miglab_spawner.mixin import MIGSpawnerMixin
+from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
 from miglab_spawner.pages import progress
 from miglab_spawner.pages.choice import needs_slice
 from miglab_spawner.refusals import why_stopped
 from miglab_spawner.runs.borrower import Borrower
 from miglab_spawner.runs.runner import SliceRunner
 from miglab_spawner.traits import PoolTraits
-from miglab_spawner.wait_mixin import PAUSE_S
 
 _OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
 
@@ -221,7 +220,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
     async def _give_back(self, grant: SavedLease | None, holder: str) -> None:
         if holder:
             await self.end_holder(holder)
-        if grant is None and not needs_slice(self._saved_choice().shape):
+        if grant is None and not needs_slice(self._next_shape()):
             return
         if grant is not None and not self._news:
             await self._hear_why(grant)
