@@ -75,7 +75,7 @@ def test_labels_bring_the_grant_back():
 
 
 @pytest.mark.parametrize(
-    "labels",
+    "found",
     [None, {}, labels.to_labels("other", GRANT), {"miglab.lab": "lab", "miglab.lease": "x"}],
 )
 def test_labels_of_others_are_nothing(found: dict[str, str] | None):
