@@ -1,7 +1,10 @@
 """`./lab bench`: measure what docs/benchmarks.md says, on the machine at hand.
 
-Each benchmark is a module of its own with one function, registered here.
+Each benchmark is a module of its own with one function, registered here; those that need more than
+the lab's own parts come by the entry points `miglab.benches`.
 """
+
+from importlib.metadata import entry_points
 
 import typer
 
@@ -16,12 +19,8 @@ from miglab_bench.measures import (
     placement,
     pool,
     reclaim,
-    slurm_class,
-    slurm_queue,
-    slurm_spawn,
     spawn,
 )
-from miglab_bench.slurm_faults import command as slurm_faults
 from miglab_bench.storm import command as storm
 from miglab_bench.storm import idle
 
@@ -44,9 +43,7 @@ app.command("ledger")(ledger.bench_ledger)
 app.command("spawn")(spawn.bench_spawn)
 app.command("reclaim")(reclaim.bench_reclaim)
 app.command("faults")(faults.bench_faults)
-app.command("slurm-class")(slurm_class.bench_slurm_class)
-app.command("slurm-queue")(slurm_queue.bench_slurm_queue)
-app.command("slurm-spawn")(slurm_spawn.bench_slurm_spawn)
-app.command("slurm-faults")(slurm_faults.bench_slurm_faults)
 app.command("borrow")(borrow.bench_borrow)
 app.command("class")(class_day.bench_class)
+for _point in entry_points(group="miglab.benches"):
+    app.command(_point.name)(_point.load())

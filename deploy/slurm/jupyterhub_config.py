@@ -1,6 +1,6 @@
 """A hub on a Slurm cluster: who signs in, and the site's table.  See docs/howto/slurm.md."""
 
-from miglab_spawner.hub_setup import set_up
+from miglab_slurm.hub_setup import set_up
 
 set_up(c)  # noqa: F821 - JupyterHub gives it  # custom scope, servers outlive the hub
 c.JupyterHub.spawner_class = "mig-slurm"  # noqa: F821

@@ -52,7 +52,7 @@ def databases(settings: Settings) -> list[Path]:
         settings.ledger,
         settings.ledger_archive,
         settings.hub_database,
-        settings.slurm_jobs,
+        *settings.further_databases,
     ]
 
 
@@ -68,8 +68,8 @@ def secret_files(settings: Settings) -> list[Path]:
 
 
 def plain_files(settings: Settings) -> list[Path]:
-    """What is copied as it is: secrets, and on Slurm the record of usage."""
-    return [*secret_files(settings), settings.slurm_usage]
+    """What is copied as it is."""
+    return [*secret_files(settings), *settings.further_files]
 
 
 def make_backup(settings: Settings, target: Path) -> Manifest:

@@ -13,7 +13,8 @@ from typing import Any
 
 from miglab_hub import body_limits, hub_database, lab_secrets
 from miglab_hub.landing import landing_page
-from miglab_hub.settings.lab_toml import SERVICE_NAME, Settings
+from miglab_hub.plugins import plugin
+from miglab_hub.settings.lab_toml import SCHEDULER, SERVICE_NAME, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD
 from miglab_hub.sign_in import check_identity, open_to_all
 from miglab_spawner import hub_pages
@@ -51,7 +52,7 @@ def configure(c: Any, settings: Settings) -> None:
         update_spawner,
         update_docker,
         update_local,
-        update_slurm,
+        update_scheduler,
     ):
         update(c, settings)
     body_limits.install()
@@ -262,14 +263,7 @@ def update_local(c: Any, settings: Settings) -> None:
     }
 
 
-def update_slurm(c: Any, settings: Settings) -> None:
-    """Slurm jobs: the site's table."""
-    if not settings.is_on_slurm:
-        return
-    spawner = c.MIGSlurmSpawner
-    spawner.slurm = settings.slurm_site.model_dump()
-    spawner.slurm_jobs_file = str(settings.slurm_jobs)
-    spawner.reclaimer_url = settings.pool_url
-    spawner.reclaimer_secret_file = str(settings.pool_secret)
-    spawner.default_url = NOTEBOOKS_URL if settings.slurm.notebooks else "/lab"
-    spawner.environment = _students_environment(settings)
+def update_scheduler(c: Any, settings: Settings) -> None:
+    """A scheduler's own package: its spawner's traits, and its routes."""
+    if settings.is_on_slurm:
+        plugin("hub", SCHEDULER)(c, settings)

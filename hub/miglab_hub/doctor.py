@@ -45,7 +45,7 @@ Examination = Callable[[Settings], Iterator[HealthFinding]]
 
 
 def examine(settings: Settings) -> list[HealthFinding]:
-    """Look at everything that lab.toml names; of a lab on Slurm, see `slurm_examination`."""
+    """Look at everything that lab.toml names; a lab on Slurm adds its own."""
     looks: tuple[Examination, ...] = (
         (examine_files, examine_disk, examine_sign_in)
         if settings.is_on_slurm

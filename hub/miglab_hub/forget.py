@@ -23,11 +23,10 @@ from jupyterhub import orm
 
 import docker  # noqa: TID251
 from miglab_hub.errors import StartError
+from miglab_hub.plugins import plugins
 from miglab_hub.settings.lab_toml import Settings
-from miglab_hub.usage_log import UsageLog
 from miglab_pool.ledger import archive, people
 from miglab_pool.ledger.file import LedgerError, inspect, newest_version
-from miglab_spawner.backends.slurm.submissions import Submissions
 from miglab_spawner.containers.home_volume import remove_left
 from miglab_spawner.local import home_name
 
@@ -59,7 +58,6 @@ def tell(settings: Settings, user: str) -> dict[str, Any]:
     Raises:
         StartError: the ledger cannot be read.
     """
-    submissions = _submissions(settings)
     with _files(settings, user) as files, _hub(settings) as hub:
         found = orm.User.find(hub, user) if hub else None
         return {
@@ -68,8 +66,7 @@ def tell(settings: Settings, user: str) -> dict[str, Any]:
             "told_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "hub": _account(found) if found else None,
             **{file.stem: people.kept_of(one, user) for file, one in files.items()},
-            "usage": UsageLog(settings.slurm_usage).kept_of(user),
-            "slurm jobs": submissions.of_user(user) if submissions else [],
+            **{k: v for each in plugins("forget") for k, v in each.kept_of(settings, user).items()},
             "home": _home(settings, user).told(),
         }
 
@@ -100,20 +97,12 @@ def forget(settings: Settings, user: str, *, keep_home: bool = False) -> Forgott
         for file, connection in files.items():
             for table, count in people.forget(connection, user, pseudonym).items():
                 changed[f"{file.stem} {table}"] = count
-    if count := UsageLog(settings.slurm_usage).rename(user, pseudonym):
-        changed[settings.slurm_usage.stem] = count
-    if (submissions := _submissions(settings)) and (count := submissions.forget(user)):
-        changed["slurm jobs"] = count
-    for file in (*files, settings.hub_database, settings.slurm_jobs):
+    for each in plugins("forget"):
+        changed |= each.forget(settings, user, pseudonym)
+    for file in (*files, settings.hub_database, *settings.further_databases):
         if file.exists():
             _rewrite(file)
     return Forgotten(pseudonym, changed, home, tuple(_named(settings, user)))
-
-
-def _submissions(settings: Settings) -> Submissions | None:
-    """What a lab on Slurm has submitted; None elsewhere."""
-    there = settings.slurm_jobs.exists()
-    return Submissions(settings.slurm_jobs, settings.lab_id) if there else None
 
 
 def write_told(told: dict[str, Any], target: Path) -> None:

@@ -7,7 +7,6 @@
 | ``POST api/miglab/move/:user/:server`` | restarts it with what is offered, or on CPU | itself |
 | ``GET miglab/moving/:user/:server`` | a page that says so, until the start begins | its user |
 | ``POST api/miglab/runs/:user/:server`` | measures on a borrowed slice: run_handler.py | itself |
-| ``POST api/miglab/slurm/handover`` | what a job is to become: handover.py | jobs |
 
 Handlers of the hub and not of a service, as JupyterHub would have it: only the hub's own process
 can speak to a start that is under way, and only it can end a server and begin it anew as one step.
@@ -25,7 +24,7 @@ from tornado import web
 
 from miglab_api.base import SHAPE_MAX
 from miglab_api.offers import CPU
-from miglab_spawner import handover, run_handler
+from miglab_spawner import run_handler
 from miglab_spawner.backends.base import BackendError
 from miglab_spawner.scopes import LEASE_SCOPE
 from miglab_spawner.server_handler import ServerHandler
@@ -147,7 +146,6 @@ def _shape(body: object) -> str:
 
 
 HANDLERS = [
-    *handover.HANDLERS,
     *run_handler.HANDLERS,
     (r"/api/miglab/waiting/([^/]+)/([^/]*)", WaitingHandler),
     (r"/api/miglab/move/([^/]+)/([^/]*)", MoveHandler),

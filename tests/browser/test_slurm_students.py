@@ -17,11 +17,11 @@ from tests.browser.people import (
     wait_for_kernel,
 )
 
-from miglab_bench.harness.slurm_cluster import SlurmCluster, missing
-from miglab_bench.harness.slurm_lab import SlurmLab, slurm_lab
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab
 from miglab_hub.lab_secrets import read_passwords
+from miglab_slurm_bench.cluster import SlurmCluster, missing
+from miglab_slurm_bench.lab import SlurmLab, slurm_lab
 
 pytestmark = [pytest.mark.browser, pytest.mark.slurm, pytest.mark.long]
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ import pytest
 from tests.hubs import STUDENT, Hub, hub_config_for, running_hub
 from traitlets.config import Config
 
-from miglab_bench.harness.slurm_cluster import SlurmCluster, missing
-from miglab_spawner.backends.slurm.reader import close_readers
+from miglab_slurm.reader import close_readers
+from miglab_slurm_bench.cluster import SlurmCluster, missing
 
 SITE: dict[str, Any] = {
     "partition": "lab",

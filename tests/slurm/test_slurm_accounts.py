@@ -9,14 +9,14 @@ import pytest
 from tests.hubs import STUDENT, Hub
 from traitlets.config import Config
 
-from miglab_api.slurm_site import site_of
 from miglab_api.tickets import TicketRequest, TicketState
-from miglab_bench.harness.slurm_accounts import AccountedCluster, missing
-from miglab_bench.harness.slurm_cluster import SlurmCluster
-from miglab_hub.slurm_service.course_usage import SACCT, usage
-from miglab_hub.slurm_service.records import MOVED_S, JobRecord
+from miglab_slurm.service.course_usage import SACCT, usage
+from miglab_slurm.service.records import MOVED_S, JobRecord
+from miglab_slurm.site import site_of
+from miglab_slurm.submissions import Submissions
+from miglab_slurm_bench.accounted import AccountedCluster, missing
+from miglab_slurm_bench.cluster import SlurmCluster
 from miglab_spawner.backends.base import RefusedByBackend
-from miglab_spawner.backends.slurm.submissions import Submissions
 from miglab_spawner.refusals import NotStarted
 
 from .conftest import SITE

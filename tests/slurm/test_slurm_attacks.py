@@ -8,10 +8,10 @@ import pytest
 from tests.hubs import Hub
 from traitlets.config import Config
 
-from miglab_bench.harness.slurm_cluster import SlurmCluster
 from miglab_hub.settings.lab_toml import load
-from miglab_hub.slurm_service.leases import SlurmLeases
-from miglab_spawner.backends.slurm.submissions import told_of
+from miglab_slurm.service.leases import SlurmLeases
+from miglab_slurm.submissions import told_of
+from miglab_slurm_bench.cluster import SlurmCluster
 from miglab_spawner.refusals import NotStarted
 
 from .test_slurm_faults import running

@@ -6,7 +6,7 @@ import pytest
 from tests.hubs import Hub
 from tests.polling import until
 
-from miglab_bench.harness.slurm_cluster import SlurmCluster
+from miglab_slurm_bench.cluster import SlurmCluster
 
 from .test_slurm_spawner import jobs
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from miglab_bench.harness.slurm_cluster import SlurmCluster, confines_devices, missing
+from miglab_slurm_bench.cluster import SlurmCluster, confines_devices, missing
 
 pytestmark = pytest.mark.long
 DEPLOY = Path(__file__).parents[2] / "deploy" / "slurm"

@@ -11,10 +11,10 @@ from tests.hubs import Hub
 from tests.polling import until
 from traitlets.config import Config
 
-from miglab_bench.harness.slurm_cluster import SlurmCluster
+from miglab_slurm.records import Tag
+from miglab_slurm.submissions import Submissions
+from miglab_slurm_bench.cluster import SlurmCluster
 from miglab_spawner.backends.base import BackendUnreachable
-from miglab_spawner.backends.slurm.records import Tag
-from miglab_spawner.backends.slurm.submissions import Submissions
 from miglab_spawner.refusals import NotStarted
 
 from .test_slurm_spawner import fresh, hold, jobs, until_waiting

@@ -16,8 +16,8 @@ from tests.hubs import STUDENT
 from tests.polling import until
 
 from miglab_bench.harness.ports import free_ports
-from miglab_bench.harness.slurm_cluster import SlurmCluster
 from miglab_bench.harness.student import STEP_S
+from miglab_slurm_bench.cluster import SlurmCluster
 
 from .conftest import SITE
 from .test_slurm_spawner import hold, jobs

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from miglab_bench.harness.slurm_cluster import confines_devices, missing
-from miglab_bench.harness.slurm_lab import SlurmLab, slurm_lab
 from miglab_bench.harness.student import Student, wait_for
 from miglab_hub.lab_secrets import read_passwords
+from miglab_slurm_bench.cluster import confines_devices, missing
+from miglab_slurm_bench.lab import SlurmLab, slurm_lab
 
 pytestmark = pytest.mark.long
 

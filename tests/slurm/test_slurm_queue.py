@@ -8,14 +8,14 @@ from pwd import getpwnam
 
 import pytest
 
-from miglab_api.slurm_site import site_of
 from miglab_api.tickets import TicketView
-from miglab_bench.harness.slurm_cluster import SlurmCluster
-from miglab_spawner.backends.slurm.backend import SlurmBackend
-from miglab_spawner.backends.slurm.reader import SlurmReader
-from miglab_spawner.backends.slurm.records import Tag
-from miglab_spawner.backends.slurm.submissions import Submissions
-from miglab_spawner.backends.slurm.views import ticket_of
+from miglab_slurm.backend import SlurmBackend
+from miglab_slurm.reader import SlurmReader
+from miglab_slurm.records import Tag
+from miglab_slurm.site import site_of
+from miglab_slurm.submissions import Submissions
+from miglab_slurm.views import ticket_of
+from miglab_slurm_bench.cluster import SlurmCluster
 
 from .conftest import SITE
 from .test_slurm_spawner import hold, jobs

@@ -7,8 +7,8 @@ import pytest
 from tests.hubs import Hub
 from tests.polling import until
 
-from miglab_bench.harness.slurm_cluster import SlurmCluster
 from miglab_bench.harness.student import STEP_S
+from miglab_slurm_bench.cluster import SlurmCluster
 from miglab_spawner.refusals import NotStarted
 
 

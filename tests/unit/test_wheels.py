@@ -18,6 +18,7 @@ SHIPPED = {
     "miglab_spawner": "spawner",
     "miglab_pool": "pool",
     "miglab_hub": "hub",
+    "miglab_slurm": "slurm",
     "labkit": "notebooks",
     "miglab_jupyterlab": "images/student/jupyterlab",
 }
@@ -53,8 +54,9 @@ USES = {
     "miglab_hub": "from miglab_hub.settings.reference import reference; reference()",
 }
 POINTS = {
-    "miglab_spawner": ["mig-docker", "mig-local", "mig-slurm"],
+    "miglab_spawner": ["mig-docker", "mig-local"],
     "miglab_hub": ["miglab"],
+    "miglab_slurm": ["mig-slurm"],
     "labkit": ["labkit"],
 }
 

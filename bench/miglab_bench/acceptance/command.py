@@ -2,8 +2,11 @@
 
 import json
 import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from importlib.metadata import entry_points
+from typing import Annotated, TypeVar
 
 import httpx
 import typer
@@ -12,16 +15,15 @@ from rich.markup import escape
 from rich.table import Table
 from websocket import WebSocketException
 
-from miglab_bench.acceptance import on_slurm
 from miglab_bench.acceptance.run import SHAPE, Run
 from miglab_bench.acceptance.steps import MORE, POOL, STEPS
-from miglab_bench.harness.slurm_cluster import ClusterError, missing
-from miglab_bench.harness.slurm_lab import slurm_lab
 from miglab_bench.harness.student import CheckFailed
 from miglab_bench.harness.temporary import temporary_lab
 
 START = "a temporary lab starts"
 END = "the lab ends and leaves no process"
+L = TypeVar("L")
+R = TypeVar("R")
 app = typer.Typer()
 EXPECTED = (CheckFailed, httpx.HTTPError, WebSocketException, OSError)
 
@@ -50,13 +52,12 @@ class Report:
         self._began = now
 
 
-def run_check(*, as_json: bool, docker: bool, slurm: bool = False) -> int:
-    """Run all steps, and print them as a table or as JSON.
+def say(steps: list[ReportLine], *, as_json: bool) -> int:
+    """Print the steps as a table or as JSON.
 
     Returns:
         0 only if all held.
     """
-    steps = run_steps_on_slurm() if slurm else run_steps(docker=docker)
     is_ok = all(step.ok for step in steps)
     if as_json:
         print(json.dumps({"ok": is_ok, "steps": [asdict(step) for step in steps]}))
@@ -65,34 +66,22 @@ def run_check(*, as_json: bool, docker: bool, slurm: bool = False) -> int:
     return 0 if is_ok else 1
 
 
-def run_steps(*, docker: bool) -> list[ReportLine]:
+def run_steps(
+    temporary: AbstractContextManager[L],
+    run_on: Callable[[L], R],
+    steps: Iterable[tuple[str, Callable[[R], str]]],
+) -> list[ReportLine]:
     """The steps with what came of them; after one that failed, none is tried."""
     report, name = Report(), START
     try:
-        with temporary_lab(docker=docker, pool=POOL, more=MORE, lent=(SHAPE,)) as lab:
-            report.add(START, True, lab.settings.public_url)
-            run = Run(lab)
-            for name, step in STEPS:
+        with temporary as lab:
+            run = run_on(lab)
+            report.add(START, True, "ready")
+            for name, step in steps:
                 report.add(name, True, step(run))
             name = END
         report.add(END, True, "none left")
     except EXPECTED as error:
-        report.add(name, False, str(error) or type(error).__name__)
-    return report.steps
-
-
-def run_steps_on_slurm() -> list[ReportLine]:
-    """The steps that apply on Slurm, over a cluster of two nodes on this machine."""
-    report, name = Report(), START
-    try:
-        with slurm_lab(gres=on_slurm.GRES, more=on_slurm.MORE) as lab:
-            report.add(START, True, lab.lab.settings.public_url)
-            run = on_slurm.SlurmRun(lab)
-            for name, step in on_slurm.STEPS:
-                report.add(name, True, step(run))
-            name = END
-        report.add(END, True, "none left")
-    except (*EXPECTED, ClusterError) as error:
         report.add(name, False, str(error) or type(error).__name__)
     return report.steps
 
@@ -117,7 +106,17 @@ def check(
     ] = False,
 ) -> None:
     """Check a temporary lab with twenty students on one simulated GPU; status 0 if all is well."""
-    if slurm and (absent := missing()):
+    if slurm:
+        raise typer.Exit(say(_steps_on_slurm(), as_json=as_json))
+    lab = temporary_lab(docker=docker, pool=POOL, more=MORE, lent=(SHAPE,))
+    raise typer.Exit(say(run_steps(lab, Run, STEPS), as_json=as_json))
+
+
+def _steps_on_slurm() -> list[ReportLine]:
+    """The steps that a checkout adds, with a Slurm of its own."""
+    (point,) = entry_points(group="miglab.checks", name="slurm")
+    on_slurm = point.load()
+    if absent := on_slurm.missing():
         print(f"--slurm needs {absent}: apt-get install slurmctld slurmd munge slurm-client")
         raise typer.Exit(2)
-    raise typer.Exit(run_check(as_json=as_json, docker=docker, slurm=slurm))
+    return run_steps(on_slurm.lab(), on_slurm.SlurmRun, on_slurm.STEPS)

@@ -63,7 +63,7 @@ borrow = {lent}
 PARTS = {
     "hub": ["jupyterhub", "-f"],
     "pool": ["miglab_hub.service", "--config"],
-    "reclaimer": ["miglab_hub.slurm_service", "--config"],
+    "reclaimer": ["miglab_slurm.service", "--config"],
 }
 
 

@@ -13,7 +13,8 @@ import typer
 from rich.console import Console
 
 from miglab_hub.doctor import examine
-from miglab_hub.settings.lab_toml import ENV_CONFIG, load
+from miglab_hub.plugins import plugin
+from miglab_hub.settings.lab_toml import ENV_CONFIG, SCHEDULER, load
 from miglab_hub.sign_in import check_identity
 from miglab_pool.views.health_findings import HealthFinding
 
@@ -53,9 +54,7 @@ def doctor(
     check_identity(settings)
     findings = examine(settings)
     if settings.is_on_slurm:
-        from miglab_hub.slurm_examination import examine_slurm
-
-        findings += examine_slurm(settings, has_jobs=slurm)
+        findings += plugin("doctor", SCHEDULER)(settings, has_jobs=slurm)
     if egress:
         from miglab_hub.egress import examine_egress
 

@@ -13,9 +13,16 @@ from miglab_hub import lab_secrets
 from miglab_hub.errors import StartError
 from miglab_hub.launch.docker_ready import students_bridge
 from miglab_hub.launch.own_notebooks import make_notebooks
-from miglab_hub.launch.slurm_ready import check_slurm
+from miglab_hub.plugins import plugin
 from miglab_hub.service.gpus import geometries
-from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_PORT, Settings, SettingsError, load
+from miglab_hub.settings.lab_toml import (
+    ENV_BRIDGE,
+    ENV_PORT,
+    SCHEDULER,
+    Settings,
+    SettingsError,
+    load,
+)
 from miglab_hub.sign_in import check_identity, check_installed
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.shapes import ShapeError, resolve
@@ -49,7 +56,7 @@ def prepare(file: Path, port: int | None = None) -> Settings:
     check_ledger(settings)
     check_installed(settings)
     if settings.is_on_slurm:
-        check_slurm(settings)
+        plugin("start", SCHEDULER)(settings)
     else:
         check_shapes(settings, geometries(settings))
     if settings.students.spawner == "docker":

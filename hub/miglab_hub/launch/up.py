@@ -106,11 +106,10 @@ def siblings_of(settings: Settings, config: Path | None = None) -> list[Sibling]
     # Students' servers and kernels are started by name, and the proxy's script asks for node.
     path = {"PATH": os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])}
     token = {"CONFIGPROXY_AUTH_TOKEN": lab_secrets.read(settings.proxy_token)}
-    service = "miglab_hub.slurm_service" if settings.is_on_slurm else "miglab_hub.service"
     name = "reclaimer" if settings.is_on_slurm else "pool"
     return [
         Sibling("proxy", proxy_command(settings), path | token),
-        Sibling(name, [python, "-m", service, "--config", file], path),
+        Sibling(name, [python, "-m", settings.service_module, "--config", file], path),
         Sibling("hub", [python, "-m", "jupyterhub", "-f", str(config or hub_config())], path),
     ]
 

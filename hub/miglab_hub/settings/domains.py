@@ -6,7 +6,6 @@ server serves pages that the student wrote, so it must not share an origin with 
 
 from urllib.parse import urlsplit
 
-from miglab_api.slurm_site import SlurmTables
 from miglab_hub.settings.tables import (
     SHARED_PASSWORD,
     Authentication,
@@ -39,9 +38,7 @@ def check_origins(lab: Lab, students: Students, authentication: Authentication) 
     )
 
 
-def check_exposure(
-    lab: Lab, students: Students, authentication: Authentication, slurm: SlurmTables
-) -> None:
+def check_exposure(lab: Lab, students: Students, authentication: Authentication) -> None:
     """Check that what is for trial only stays on this machine.
 
     Raises:
@@ -56,12 +53,6 @@ def check_exposure(
             'other machines reach this lab, and with students.spawner = "local" every student can '
             'read its secrets and the admin\'s password: choose "docker", or set '
             "students.students_can_read_secrets = true"
-        )
-    if students.spawner == "slurm" and not slurm.run_as and not students.students_can_read_secrets:
-        raise ValueError(
-            "other machines reach this lab, and with slurm.run_as empty every student's job runs "
-            "as the lab's own account and can read its secrets: let jobs run as the student "
-            '(run_as = "sudo -u {username}"), or set students.students_can_read_secrets = true'
         )
 
 

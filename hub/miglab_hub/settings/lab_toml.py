@@ -12,9 +12,8 @@ from typing import Any, Self, get_args
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from miglab_api.slurm_site import SlurmSite, SlurmTables
+from miglab_hub.plugins import plugin
 from miglab_hub.settings.domains import check_exposure, check_origins, service_origin
-from miglab_hub.settings.on_slurm import check_slurms_own, site_of_lab
 from miglab_hub.settings.rosters import RosterError, read_roster
 from miglab_hub.settings.tables import (
     OWN_STAFF,
@@ -32,6 +31,8 @@ ENV_CONFIG = "MIGLAB_CONFIG"
 ENV_PORT = "MIGLAB_PORT"
 ENV_BRIDGE = "MIGLAB_BRIDGE"
 SERVICE_NAME = "pool"
+SCHEDULER = "slurm"
+"""The value of `students.spawner` for which a package of its own brings in tables and service."""
 OWN_LOGO = Path(__file__).parents[1] / "hub_templates" / "logo.svg"
 RENAMED = {
     "reclaim.stay_s": "keepalive_s",
@@ -54,7 +55,6 @@ class Settings(PoolSettings):
     students: Students = Students()
     authentication: Authentication = Authentication()
     limits: dict[str, Limits] = Field(default_factory=dict)
-    slurm: SlurmTables = SlurmTables()
     file: Path = Field(Path("lab.toml"), exclude=True)
     bridge: str = Field("127.0.0.1", exclude=True)
 
@@ -76,14 +76,7 @@ class Settings(PoolSettings):
     @model_validator(mode="after")
     def _is_safe_as_it_stands(self) -> Self:
         check_origins(self.lab, self.students, self.authentication)
-        check_exposure(self.lab, self.students, self.authentication, self.slurm)
-        return self
-
-    @model_validator(mode="after")
-    def _slurm_is_described(self) -> Self:
-        if self.is_on_slurm:
-            _ = self.slurm_site
-            check_slurms_own(self, self.students, self.limits)
+        check_exposure(self.lab, self.students, self.authentication)
         return self
 
     # Who hands out the slices.
@@ -91,12 +84,22 @@ class Settings(PoolSettings):
     @property
     def is_on_slurm(self) -> bool:
         """Whether Slurm hands out the slices, and not the lab's own pool."""
-        return self.students.spawner == "slurm"
+        return self.students.spawner == SCHEDULER
 
     @property
-    def slurm_site(self) -> SlurmSite:
-        """The site's tables with the lab's courses, as the spawner takes them."""
-        return site_of_lab(self.slurm, self, self.students)
+    def service_module(self) -> str:
+        """The module that runs as the lab's service: the pool, or what stands for it."""
+        return "miglab_hub.service"
+
+    @property
+    def further_databases(self) -> tuple[Path, ...]:
+        """What a backup holds beside the lab's own databases."""
+        return ()
+
+    @property
+    def further_files(self) -> tuple[Path, ...]:
+        """The same of files that are copied as they are."""
+        return ()
 
     @property
     def has_simulated_gpus(self) -> bool:
@@ -124,16 +127,6 @@ class Settings(PoolSettings):
     def ledger(self) -> Path:
         """The pool's ledger."""
         return self.state / "ledger.sqlite"
-
-    @property
-    def slurm_usage(self) -> Path:
-        """The stays on Slurm that are over, a line each."""
-        return self.state / "slurm-usage.jsonl"
-
-    @property
-    def slurm_jobs(self) -> Path:
-        """The lab's identity on Slurm, its key, and the jobs that it submitted."""
-        return self.state / "slurm-jobs.sqlite"
 
     @property
     def ledger_archive(self) -> Path:
@@ -344,6 +337,12 @@ class Settings(PoolSettings):
         )
 
 
+def settings_model() -> type[Settings]:
+    """All of lab.toml, the tables of a scheduler's own package included."""
+    model: type[Settings] | None = plugin("settings", SCHEDULER)
+    return model or Settings
+
+
 def load(
     path: Path | None = None, environ: Mapping[str, str] = os.environ, *, running: bool = True
 ) -> Settings:
@@ -400,10 +399,15 @@ def _build(table: dict[str, Any], file: Path, bridge: str) -> Settings:
     for hidden in HIDDEN & table.keys():
         raise SettingsError(_unknown(file, (hidden,)))
     try:
-        settings = Settings.model_validate({**table, "file": file, "bridge": bridge})
+        settings = settings_model().model_validate({**table, "file": file, "bridge": bridge})
     except ValidationError as error:
         lines = [_explain(file, dict(problem)) for problem in error.errors()]
         raise SettingsError("\n".join(lines)) from error
+    if settings.is_on_slurm and type(settings) is Settings:
+        raise SettingsError(
+            f'{file}: students.spawner: "{SCHEDULER}" needs the package miglab-slurm beside the '
+            "hub: pip install miglab-slurm"
+        )
     courses = {
         name: _enrolled(course, settings.folder) if course.roster else course
         for name, course in settings.courses.items()
@@ -480,7 +484,7 @@ def _without_name(loc: tuple[Any, ...]) -> Iterator[str]:
 
 def _allowed(loc: tuple[Any, ...]) -> list[str]:
     """The keys that the table at ``loc`` may have."""
-    model: Any = Settings
+    model: Any = settings_model()
     for part in loc:
         if isinstance(model, type) and issubclass(model, BaseModel):
             field = next(f for n, f in model.model_fields.items() if part in (n, f.alias))

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from miglab_hub.settings.lab_toml import Settings
+from miglab_hub.settings.lab_toml import settings_model
 from miglab_pool.settings import PoolSettings
 
 HEAD = """# Settings: lab.toml
@@ -46,7 +46,8 @@ def keys() -> list[str]:
 
 def _tables() -> list[tuple[str, FieldInfo]]:
     """The lab's own tables, then the pool's."""
-    fields = [(name, field) for name, field in Settings.model_fields.items() if not field.exclude]
+    every = settings_model().model_fields.items()
+    fields = [(name, field) for name, field in every if not field.exclude]
     fields.sort(key=lambda named: named[0] in PoolSettings.model_fields)
     return [each for name, field in fields for each in ((name, field), *_tables_in(name, field))]
 

@@ -161,7 +161,7 @@ def test_the_spawner_finds_the_pool(tmp_path: Path, spawner: str) -> None:
 
 def test_jobs_are_told_the_site(tmp_path: Path) -> None:
     """On Slurm the spawner gets the site's table and the wait; the traits exist and take it."""
-    from miglab_spawner.slurm import MIGSlurmSpawner
+    from miglab_slurm.spawner import MIGSlurmSpawner
 
     text = DOMAINS + '[students]\nspawner = "slurm"\n[slurm]\npartition = "lab"\n'
     text += 'accounts = {everyone = "cs101"}\n[slurm.shapes."1g.5gb"]\ngres = "gpu:1g.5gb:1"\n'

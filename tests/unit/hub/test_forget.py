@@ -17,10 +17,10 @@ from miglab_hub.cli import root
 from miglab_hub.errors import StartError
 from miglab_hub.forget import forget, home_volume, tell
 from miglab_hub.settings.lab_toml import Settings, load
-from miglab_hub.usage_log import UsageLog
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.rows import MessageRow, TicketRow
+from miglab_slurm.service.usage_log import UsageLog
 
 LAB = """
 [lab]

@@ -9,12 +9,12 @@ from dockerspawner import DockerSpawner
 from jupyterhub.spawner import Spawner
 from traitlets.config import Config
 
+from miglab_slurm.spawner import MIGSlurmSpawner
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.hub_setup import set_up
 from miglab_spawner.local import GatedProcessSpawner, MIGLocalSpawner, home_name
 from miglab_spawner.refusals import REASONS
 from miglab_spawner.scopes import LEASE_SCOPE, server_token_scopes
-from miglab_spawner.slurm import MIGSlurmSpawner
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "spawner.md"
 OURS = [

@@ -64,9 +64,13 @@ PLACES = (
 )
 
 
+LOADER = FileSystemLoader(SERVICE / "templates")
+"""A service with pages of its own adds its folder to ``searchpath``."""
+
+
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(SERVICE / "templates"),
+        loader=LOADER,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -1,0 +1,29 @@
+"""What a scheduler's own package adds to the lab, found by entry points; nothing imports it.
+
+The entry points are called like the value of `students.spawner` that they are for:
+
+| group | what it is |
+|---|---|
+| ``miglab.settings`` | `Settings` with the package's own tables, paths and service |
+| ``miglab.hub`` | ``(c, settings)``: sets what JupyterHub is to know beside |
+| ``miglab.start`` | ``(settings)``: raises StartError where the lab cannot start |
+| ``miglab.doctor`` | ``(settings, has_jobs=…)``: findings |
+| ``miglab.forget`` | a module: ``kept_of(settings, user)``, ``forget(settings, user, pseudonym)`` |
+
+Its spawner comes by JupyterHub's own group, ``jupyterhub.spawners``.
+"""
+
+from importlib.metadata import entry_points
+from typing import Any
+
+
+def plugin(group: str, name: str) -> Any:
+    """What a package adds to a group under a name; None where none is installed."""
+    for point in entry_points(group=f"miglab.{group}", name=name):
+        return point.load()
+    return None
+
+
+def plugins(group: str) -> list[Any]:
+    """All that packages add to a group."""
+    return [point.load() for point in entry_points(group=f"miglab.{group}")]

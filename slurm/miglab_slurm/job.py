@@ -1,0 +1,261 @@
+"""A server that is a Slurm job: it reports, gets its environment, is watched, and is cancelled.
+
+Knows nothing of shapes, pages and waits.  The job exists before the start: slurm.py sees to that.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+from pwd import struct_passwd
+from typing import Any
+
+from jupyterhub.spawner import Spawner
+from traitlets import Dict, TraitError, Unicode, default, validate
+
+from miglab_slurm.handover import JobReport
+from miglab_slurm.picture import ClusterPicture
+from miglab_slurm.reader import SlurmReader, reader_of
+from miglab_slurm.records import SlurmJob
+from miglab_slurm.site import SlurmSite, site_of
+from miglab_slurm.unix_accounts import NoAccountError, account_of
+from miglab_spawner.backends.base import BackendError, BackendUnreachable
+from miglab_spawner.refusals import NotStarted
+
+PAUSE_S = 0.5
+LISTEN_PAUSE_S = 0.05
+STOP_S = 60.0
+POLL_S = 5
+
+
+class JobSpawner(Spawner):
+    """A spawner whose server is a Slurm job that exists already: hand over, watch, end."""
+
+    lab_id: str
+
+    slurm = Dict(
+        help="""The site's table: shapes with gres, partition, account, QOS and time limit, and how
+        a server is run.
+
+        Its keys are those of `[slurm]` in lab.toml; docs/reference/settings.md lists them.
+        """,
+    ).tag(config=True)
+
+    slurm_jobs_file = Unicode(
+        "slurm-jobs.sqlite",
+        help="""File (mode 0600) with the lab's identity, its key, and the jobs that it submitted.
+
+        It is made at the first start, from the hub's working directory if the path is relative.  A
+        lab that lost it does nothing to the jobs of before.
+        """,
+    ).tag(config=True)
+
+    _job = 0
+    _cancelled = 0
+    _is_given_back = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._reports: dict[int, JobReport] = {}
+        self._changed = asyncio.Event()
+        self._answer: dict[str, object] | None = None
+        super().__init__(**kwargs)
+
+    @validate("slurm")
+    def _checked(self, proposal: Any) -> Any:
+        try:
+            site_of(proposal["value"])
+        except ValueError as error:
+            raise TraitError(str(error)) from error
+        return proposal["value"]
+
+    @default("ip")
+    def _every_address_of_the_node(self) -> str:
+        return "0.0.0.0"  # noqa: S104 - the hub and the proxy are on another machine
+
+    @default("env_keep")
+    def _nothing_of_the_hub(self) -> list[str]:
+        """A node has its own PATH."""
+        return []
+
+    @default("poll_interval")
+    def _often_because_it_costs_nothing(self) -> int:
+        """All look at one picture; a server that Slurm ended is seen soon."""
+        return POLL_S
+
+    @default("args")
+    def _root_if_it_must_be(self) -> list[str]:
+        return ["--allow-root"] if not self.site.run_as and os.geteuid() == 0 else []
+
+    @property
+    def site(self) -> SlurmSite:
+        """The site's table."""
+        return site_of(self.slurm)
+
+    @property
+    def reader(self) -> SlurmReader:
+        """The pictures, one reader for all students."""
+        return reader_of(Path(self.slurm_jobs_file), self.lab_id, self.site)
+
+    def account(self) -> struct_passwd:
+        """The Unix account of this student's jobs.
+
+        Raises:
+            NoAccountError: there is none, or it may run no jobs.
+        """
+        try:
+            return account_of(self.site, self.user.name)
+        except NoAccountError as error:
+            self.log.warning("%r may run no server: %s", self.user.name, error.why)
+            raise
+
+    # A start: the job runs, and asks.
+
+    async def handed_over(self, report: JobReport) -> dict[str, object] | None:
+        """For the job's own request: what it is to become, once `start` has come that far.
+
+        None once this server is over: another start of it may want the job.
+
+        Raises:
+            LookupError: this server is another job.
+        """
+        self._reports[report.job] = report
+        self._ring()
+        while self._answer is None or report.job != self._job:
+            if self._is_given_back:
+                return None
+            if not self.wants(report.job):
+                raise LookupError("this server is another job")
+            await self._changed.wait()
+        return self._answer
+
+    def wants(self, job: int) -> bool:
+        """Whether a job that reports is, or may become, this server."""
+        return not self._job or job == self._job
+
+    async def start(self) -> tuple[str, int]:
+        """Hand the environment to the job that was granted, and wait for its server."""
+        self._ring()
+        report = await self._report_of(self._job)
+        address = await self._address(report)
+        self.port = report.port
+        command = [*self.cmd, *self.get_args()]
+        environment = self.get_env()
+        self._save(address, report.port)
+        self._answer = {"environment": environment, "command": command}
+        self._ring()
+        try:
+            await self._until_listening(address, report.port)
+        finally:
+            self._answer = None
+        return address, report.port
+
+    async def poll(self) -> int | None:
+        """Gone only if Slurm answered and the job is not there, or is over; else alive."""
+        if not self._job:
+            return 0
+        self.reader.hold(self._job, self)
+        try:
+            picture = await self.reader.picture()
+        except BackendError as error:
+            self.log.warning("Does job %d run? Slurm: %s", self._job, error)
+            return None
+        if not self._is_over(picture):
+            return None
+        self.ended(picture.jobs.get(self._job))
+        return 1
+
+    async def stop(self, now: bool = False) -> None:
+        """Cancel the job, and wait until Slurm says that it is over."""
+        if not self._job:
+            return
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._cancel()
+                while not now and not self._is_over(await self._new_picture()):
+                    pass
+        except TimeoutError:
+            self.log.warning("Job %d may still run; it will be cancelled", self._job)
+
+    def ended(self, job: SlurmJob | None) -> None:
+        """Slurm says that the job is over; None where it has forgotten how."""
+
+    async def _cancel(self) -> None:
+        while True:
+            try:
+                await self.reader.cancel(self._job)
+            except BackendUnreachable as error:
+                self.log.warning("Job %d is not cancelled yet: %s", self._job, error)
+                await asyncio.sleep(PAUSE_S)
+            else:
+                self._cancelled = self._job
+                return
+
+    async def _new_picture(self) -> ClusterPicture:
+        """A picture that was asked for after this call; waits until Slurm answers."""
+        asked = asyncio.get_running_loop().time()
+        while True:
+            try:
+                return await self.reader.picture(newer_than=asked)
+            except BackendUnreachable as error:
+                self.log.warning("How is job %d? Slurm: %s", self._job, error)
+                await asyncio.sleep(PAUSE_S)
+
+    def _is_over(self, picture: ClusterPicture) -> bool:
+        """Whether Slurm has said so; a job that is not known to be the lab's own may run on."""
+        job = picture.jobs.get(self._job)
+        if job is None or job.has_ended:
+            return True
+        return job.tag is None and bool(self.reader.submissions.account_of(self._job))
+
+    async def _report_of(self, job: int) -> JobReport:
+        while job not in self._reports:
+            await self._changed.wait()
+        return self._reports[job]
+
+    async def _address(self, report: JobReport) -> str:
+        """The address of the job's node, by Slurm's word and not by the job's.
+
+        The latest picture will do where it shows the job running: no job of ours is requeued.
+        """
+        picture = self.reader.latest or await self._new_picture()
+        while True:
+            job = picture.jobs.get(report.job)
+            node = picture.nodes.get(job.nodes) if job is not None else None
+            if job is not None and job.tag is not None and job.is_running and node is not None:
+                return node.address
+            picture = await self._new_picture()
+            self._raise_if_over(picture)
+
+    async def _until_listening(self, address: str, port: int) -> None:
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(address, port)
+            except OSError:
+                await asyncio.sleep(LISTEN_PAUSE_S)
+            else:
+                writer.close()
+                return
+            try:
+                self._raise_if_over(await self.reader.picture())
+            except BackendUnreachable as error:
+                self.log.warning("Does job %d run? Slurm: %s", self._job, error)
+                await asyncio.sleep(PAUSE_S)
+
+    def _raise_if_over(self, picture: ClusterPicture) -> None:
+        if self._is_over(picture):
+            raise NotStarted(
+                "Your server ended before it answered. Try again; if it happens again, tell your "
+                "instructor.",
+                reason="job-ended",
+                status_code=500,
+            )
+
+    def _save(self, address: str, port: int) -> None:
+        """Save now what JupyterHub saves after ``start()``: a hub that dies finds the server."""
+        if self.orm_spawner is not None and self.server is not None:
+            self.server.ip, self.server.port = address, port
+            self.orm_spawner.state = self.get_state()
+            self.user.db.commit()
+
+    def _ring(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

@@ -1,0 +1,137 @@
+"""What lab.toml says of a lab on Slurm: the site, as the spawner takes it.  Pure.
+
+Slurm owns the slices there, so the tables by which the pool owns them have no meaning; to accept
+them silently would promise limits that nobody keeps.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+from pydantic import ValidationError, model_validator
+
+from miglab_hub.settings.domains import is_this_machines
+from miglab_hub.settings.lab_toml import Settings
+from miglab_hub.settings.tables import Limits, Students
+from miglab_pool.settings import PoolSettings
+from miglab_slurm.site import SlurmCourse, SlurmSite, SlurmTables
+
+
+class SlurmSettings(Settings):
+    """All of lab.toml where this package is installed: `[slurm]` as well, and what follows."""
+
+    slurm: SlurmTables = SlurmTables()
+
+    @model_validator(mode="after")
+    def _slurm_is_described(self) -> Self:
+        if self.is_on_slurm:
+            _ = self.slurm_site
+            check_slurms_own(self, self.students, self.limits)
+            self._check_exposure()
+        return self
+
+    def _check_exposure(self) -> None:
+        may_read = self.slurm.run_as or self.students.students_can_read_secrets
+        if not may_read and not is_this_machines(self.lab):
+            raise ValueError(
+                "other machines reach this lab, and with slurm.run_as empty every student's job "
+                "runs as the lab's own account and can read its secrets: let jobs run as the "
+                'student (run_as = "sudo -u {username}"), or set '
+                "students.students_can_read_secrets = true"
+            )
+
+    @property
+    def slurm_site(self) -> SlurmSite:
+        """The site's tables with the lab's courses, as the spawner takes them."""
+        return site_of_lab(self.slurm, self, self.students)
+
+    @property
+    def slurm_usage(self) -> Path:
+        """The stays on Slurm that are over, a line each."""
+        return self.state / "slurm-usage.jsonl"
+
+    @property
+    def slurm_jobs(self) -> Path:
+        """The lab's identity on Slurm, its key, and the jobs that it submitted."""
+        return self.state / "slurm-jobs.sqlite"
+
+    @property
+    def service_module(self) -> str:
+        """What stands for the pool on Slurm."""
+        return "miglab_slurm.service" if self.is_on_slurm else super().service_module
+
+    @property
+    def further_databases(self) -> tuple[Path, ...]:
+        """The lab's jobs."""
+        return (self.slurm_jobs,)
+
+    @property
+    def further_files(self) -> tuple[Path, ...]:
+        """The record of usage."""
+        return (self.slurm_usage,)
+
+
+def on_slurm(settings: Settings) -> SlurmSettings:
+    """The settings, which `load` has read as this package's."""
+    assert isinstance(settings, SlurmSettings)
+    return settings
+
+
+def site_of_lab(slurm: SlurmTables, settings: PoolSettings, students: Students) -> SlurmSite:
+    """The site and the lab's courses.
+
+    Raises:
+        ValueError: they do not agree; the message names the key.
+    """
+    courses = {
+        name: SlurmCourse(title=course.title, shapes=course.shapes, default=course.default)
+        for name, course in settings.courses.items()
+    }
+    if not slurm.shapes:
+        raise ValueError(
+            'students.spawner is "slurm", but [slurm] describes no shape: add a table such as '
+            '[slurm.shapes."1g.5gb"] with gres = "gpu:1g.5gb:1" and a partition, and '
+            "[slurm.shapes.cpu]"
+        )
+    try:
+        site = SlurmSite(**slurm.model_dump(), courses=courses)
+    except ValidationError as error:
+        raise ValueError(str(error.errors()[0]["ctx"]["error"])) from error
+    if students.default_shape not in site.shapes:
+        raise ValueError(
+            f'students.default_shape "{students.default_shape}" is not among the shapes of '
+            f"[slurm]: {', '.join(site.shapes)}"
+        )
+    return site
+
+
+def check_slurms_own(
+    settings: PoolSettings, students: Students, limits: Mapping[str, Limits]
+) -> None:
+    """Check that nothing is set that Slurm does instead.
+
+    Raises:
+        ValueError: something is; the message says how Slurm does it.
+    """
+    if told := "; ".join(_slurms_own(settings, students, limits)):
+        raise ValueError(f'students.spawner is "slurm", and there {told}')
+
+
+def _slurms_own(
+    settings: PoolSettings, students: Students, limits: Mapping[str, Limits]
+) -> Iterator[str]:
+    if settings.quotas:
+        yield "[quotas] has no effect: limit people and courses by QOS and associations (sacctmgr)"
+    if limits:
+        yield "[limits] has no effect: set cpus and memory_mib of each shape in [slurm.shapes]"
+    if settings.reclaim.maintenance:
+        yield (
+            "reclaim.maintenance has no effect: announce it to Slurm (scontrol create reservation "
+            "flags=maint,ignore_jobs nodes=…)"
+        )
+    if any(course.gpus for course in settings.courses.values()):
+        yield "courses.NAME.gpus has no effect: give the course a partition or reservation"
+    if any(course.weight != 1 for course in settings.courses.values()):
+        yield "courses.NAME.weight has no effect: give the course's account shares (sacctmgr)"
+    if students.home_gib or students.disk_gib:
+        yield "students.home_gib and disk_gib have no effect: use the file system's own quotas"

@@ -1,0 +1,85 @@
+"""Usage by course, as Slurm's own accounts tell it, or the lab's log; read-only."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from miglab_slurm.commands import CommandFailed, run
+from miglab_slurm.records import Listing, Tag
+from miglab_slurm.site import SlurmSite
+from miglab_slurm.submissions import Submissions
+from miglab_spawner.backends.base import BackendError
+
+DAYS = 30
+ACCOUNTED = ("ElapsedRaw", "User", "Comment")
+SACCT = "Slurm's accounts (sacct)"
+LOG = "the lab's own log, because Slurm's accounts (sacct) show no job of this lab"
+
+
+@dataclass(frozen=True)
+class CourseUsage:
+    """What a course used: servers and their hours."""
+
+    course: str
+    servers: int
+    hours: float
+
+
+async def usage(
+    site: SlurmSite, submissions: Submissions, log: Iterable[Mapping[str, object]]
+) -> tuple[list[CourseUsage], str]:
+    """Usage by course of the last 30 days, and where it is from: sacct, or else our own log.
+
+    Accounts without comments (`AccountingStoreFlags`) know no course, and count as none.
+    """
+    mark = Listing(()).mark
+    words = [
+        "sacct", "-a", "-X", "-n", "-p", f"--delimiter={mark}", "-S", f"now-{DAYS}days", "-o",
+        ",".join(ACCOUNTED), "-r", ",".join(site.partitions),
+    ]  # fmt: skip
+    try:
+        said = await run(words, site.command_timeout_s)
+    except (BackendError, CommandFailed):
+        said = ""
+    if accounted := by_course(accounted_in(said, mark, submissions.signed)):
+        return accounted, SACCT
+    return by_course(_logged(log)), LOG
+
+
+def by_course(stays: Iterable[tuple[str, float]]) -> list[CourseUsage]:
+    """Courses with seconds each, added up; the most used first."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for course, lasted_s in stays:
+        seconds[course].append(lasted_s)
+    rows = [CourseUsage(name, len(all_), sum(all_) / 3600) for name, all_ in seconds.items()]
+    return sorted(rows, key=lambda row: -row.hours)
+
+
+def accounted_in(
+    text: str, mark: str, signed: Callable[[str, str], Tag | None]
+) -> Iterator[tuple[str, float]]:
+    """`sacct -p`, parted by a mark: course and seconds of each job that the lab has signed."""
+    tickets = set()
+    for record in text.split(f"{mark}\n"):
+        parts = record.split(mark)
+        if len(parts) != len(ACCOUNTED):
+            continue
+        elapsed, account, comment = parts
+        tag = signed(comment, account)
+        if tag is not None and tag.ticket not in tickets and elapsed.isdecimal():
+            tickets.add(tag.ticket)
+            yield tag.course, float(elapsed)
+
+
+def _logged(log: Iterable[Mapping[str, object]]) -> Iterable[tuple[str, float]]:
+    oldest = time.time() - DAYS * 86400
+    for one in log:
+        began, ended = one.get("from"), one.get("to")
+        if (
+            isinstance(began, int | float)
+            and isinstance(ended, int | float)
+            and ended > oldest
+            and one.get("gres")
+        ):
+            yield str(one.get("course", "")), max(0.0, ended - began)

@@ -1,0 +1,290 @@
+"""The jobs of students' servers as leases: warned, kept, lengthened, asked back.
+
+Has the methods of the pool's own leases that the reclaimer and the student's listener use.  Decides
+by one picture and memory; what Slurm is to do is noted in `commands`, and done by the runner.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
+from miglab_pool.model.refused import Refused
+from miglab_pool.rules.audit_wording import is_holder
+from miglab_pool.transactions.activity import Spent
+from miglab_pool.views.lease_cases import Case
+from miglab_slurm.lab import SlurmSettings
+from miglab_slurm.picture import ClusterPicture
+from miglab_slurm.records import SlurmJob
+from miglab_slurm.service.records import JobRecord, extensions_used
+from miglab_slurm.service.servers import OVER, all_servers, jobs_of_server
+from miglab_slurm.views import lease_of, tag_of_ours
+
+REMEMBERED = 500
+"""So many ends are remembered, for the hub to tell their students why."""
+
+
+@dataclass(frozen=True)
+class SlurmCommand:
+    """A command that changes something.
+
+    Attributes:
+        words: the command.
+        account: as whom it runs; empty for the service's own account.
+    """
+
+    words: tuple[str, ...]
+    account: str = ""
+
+
+class SlurmLeases:
+    """See the module.
+
+    Args:
+        settings: lab.toml.
+        now: seconds since the epoch.
+    """
+
+    def __init__(self, settings: SlurmSettings, now: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._now = now
+        self.picture: ClusterPicture | None = None
+        self.records: dict[int, JobRecord] = {}
+        self.over: dict[int, LeaseView] = {}
+        self.commands: list[SlurmCommand] = []
+
+    def update(self, picture: ClusterPicture) -> list[JobRecord]:
+        """Take in a picture; returns the records of the servers that are over."""
+        self.picture = picture
+        servers = [jobs.running for _, _, jobs in all_servers(picture) if jobs.running is not None]
+        holders = [job for job in picture.own() if job.gres and _holds(job)]
+        running = {job.id: job for job in (*servers, *holders)}
+        ended = [record for number, record in self.records.items() if number not in running]
+        for record in ended:
+            self._forget(record)
+        for number, job in running.items():
+            known = self.records.get(number)
+            self.records[number] = known.seen(job) if known else JobRecord(job, self._now())
+        return ended
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def live(self) -> list[LeaseView]:
+        """The servers with a slice."""
+        return [self._view(record) for record in self.records.values() if record.job.gres]
+
+    def to_stop(self) -> list[LeaseView]:
+        """Those that are asked back.
+
+        A job can run, and be seen, before its student moves to it.  So what a server must not be
+        younger than is the latest picture, in which the job is still that student's server; one
+        that was started later may be another job, and the next picture knows.
+        """
+        seen_at = self.picture.at if self.picture is not None else 0.0
+        return [
+            self._view(record).model_copy(update={"attached_at": seen_at})
+            for record in self.records.values()
+            if record.release_at is not None
+        ]
+
+    def cases(self) -> Sequence[Case]:
+        """The same, as the reclaimer looks at them."""
+        return [
+            Case(
+                self._view(record),
+                record.job.started_at or record.seen_at,
+                record.keepalives,
+                record.stay_until,
+                end_reason=record.end_reason,
+            )
+            for record in self.records.values()
+            if record.job.gres and record.state is not LeaseState.RELEASING
+        ]
+
+    def of_server(self, user: str, server: str) -> LeaseView | None:
+        """The lease of one server; None for one without a GPU, also while it is offered a slice."""
+        if self.picture is None:
+            return None
+        job = jobs_of_server(self.picture, user, server).running
+        record = self.records.get(job.id) if job is not None else None
+        return self._view(record) if record is not None and record.job.gres else None
+
+    def find(self, number: int) -> LeaseView:
+        """One lease, live or lately over.
+
+        Raises:
+            Refused: there is none.
+        """
+        if number in self.over:
+            return self.over[number]
+        return self._view(self._record(number))
+
+    # -- by the holder -------------------------------------------------------------------------
+
+    def keepalive(self, number: int, by: str) -> LeaseView:
+        """The holder is still there: ends an idle warning; without one nothing happens.
+
+        Raises:
+            Refused: ``no-keepalive``: said too often, or the end is not about being idle.
+        """
+        record, limits = self._record(number), self._settings.reclaim
+        warning = record.warning
+        if warning is None:
+            return self._view(record)
+        if warning.kind is not WarningKind.IDLE:
+            message = f"That does not put this end off: {warning.reason} Save your work in time."
+            raise Refused("no-keepalive", message)
+        if record.keepalives >= limits.keepalives:
+            message = (
+                f"You have said so {record.keepalives} times, and nothing has run since. Run "
+                "something on the slice, or save your work: somebody else may need it."
+            )
+            raise Refused("no-keepalive", message)
+        until = self._now() + limits.keepalive_s
+        return self._put(
+            replace(record, warning=None, keepalives=record.keepalives + 1, stay_until=until)
+        )
+
+    def extend(self, number: int, by_s: float, by: str) -> LeaseView:
+        """Lengthen a job, as often as its student may.
+
+        Raises:
+            Refused: ``no-extension``, with why.
+        """
+        record = self._record(number)
+        left = self._extensions_left(record)
+        if not self._settings.slurm.operator:
+            message = (
+                "On this cluster only its operators can lengthen a running job. Save your work."
+            )
+            raise Refused("no-extension", message)
+        if not left:
+            raise Refused("no-extension", "It has been extended as often as it may be.")
+        return self.extend_as_staff(number, min(by_s, self._settings.pool.extension_s), by)
+
+    def extend_as_staff(self, number: int, by_s: float, by: str) -> LeaseView:
+        """Lengthen a job, as staff.
+
+        Raises:
+            Refused: ``no-extension``: the lab's account is no Operator.
+        """
+        record = self._record(number)
+        if not self._settings.slurm.operator or record.job.ends_at is None:
+            message = "The lab's Slurm account is no Operator, so it can lengthen no job."
+            raise Refused("no-extension", message)
+        minutes = max(1, round(by_s / 60))
+        self.commands.append(
+            SlurmCommand(("scontrol", "update", f"JobId={number}", f"TimeLimit=+{minutes}"))
+        )
+        job = replace(record.job, ends_at=record.job.ends_at + minutes * 60)
+        return self._put(replace(record, job=job, warning=None))
+
+    def release(self, number: int, by: str, reason: str) -> LeaseView:
+        """Ask for a lease back: the hub is asked to stop the server, or the offer is cancelled."""
+        record = self._record(number)
+        if record.release_at is not None:
+            return self._view(record)
+        tag = tag_of_ours(record.job)
+        lease = self.of_server(tag.user, tag.server)
+        if lease is None or lease.id != number:
+            self.taken_out(record.job, reason)
+            return self.over[number]
+        is_given_back = is_holder(by, tag.user, tag.server)
+        asked = replace(record, release_at=self._now(), reason=reason, is_given_back=is_given_back)
+        return self._put(replace(asked, warning=None))
+
+    # -- by the reclaimer ----------------------------------------------------------------------
+
+    def warn(self, number: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseView:
+        """Warn the holder."""
+        record = self._record(number)
+        left = max(0, self._settings.reclaim.keepalives - record.keepalives)
+        warning = LeaseWarning(
+            at=self._now(), reclaim_at=reclaim_at, reason=reason, kind=kind, keepalives_left=left
+        )
+        return self._put(replace(record, warning=warning))
+
+    def end_warning(self, number: int, by: str, reason: str) -> LeaseView:
+        """The holder keeps the lease."""
+        return self._put(replace(self._record(number), warning=None))
+
+    def put_off(self, number: int, reclaim_at: float, reason: str) -> LeaseView:
+        """Give a warned holder until then."""
+        record = self._record(number)
+        if record.warning is None:
+            return self._view(record)
+        warning = record.warning.model_copy(update={"reclaim_at": reclaim_at})
+        return self._put(replace(record, warning=warning))
+
+    def bring_forward(self, number: int, reclaim_at: float, reason: str) -> LeaseView:
+        """Let a warning by staff end sooner."""
+        return self.put_off(number, reclaim_at, reason)
+
+    def worked(self, number: int) -> None:
+        """Work was seen: "I am still here" counts anew."""
+        self._put(replace(self._record(number), keepalives=0, stay_until=None))
+
+    def note_activity(self, spent: Iterable[Spent]) -> None:
+        """Keep what was seen, for reports of usage."""
+        for one in spent:
+            if record := self.records.get(one.lease):
+                active_s, idle_s = record.active_s + one.active_s, record.idle_s + one.idle_s
+                self._put(replace(record, active_s=active_s, idle_s=idle_s))
+
+    def taken_out(self, job: SlurmJob, reason: str) -> None:
+        """Somebody takes a job out of the queue: its student is to read why."""
+        self.commands.append(SlurmCommand(("scancel", str(job.id)), job.account))
+        view = lease_of(job)
+        self._remember(
+            view.model_copy(update={"release_requested_at": self._now(), "reason": reason})
+        )
+
+    def take_commands(self) -> list[SlurmCommand]:
+        """What is to be done, once."""
+        commands, self.commands = self.commands, []
+        return commands
+
+    # -- how it is done ------------------------------------------------------------------------
+
+    def _record(self, number: int) -> JobRecord:
+        if number not in self.records:
+            raise Refused("unknown-lease", f"No server runs as job {number}.", 404)
+        return self.records[number]
+
+    def _put(self, record: JobRecord) -> LeaseView:
+        self.records[record.job.id] = record
+        return self._view(record)
+
+    def _forget(self, record: JobRecord) -> None:
+        del self.records[record.job.id]
+        self._remember(self._view(record))
+
+    def _remember(self, lease: LeaseView) -> None:
+        self.over[lease.id] = lease.model_copy(update={"state": LeaseState.RELEASED})
+        while len(self.over) > REMEMBERED:
+            del self.over[next(iter(self.over))]
+
+    def _view(self, record: JobRecord) -> LeaseView:
+        left = self._extensions_left(record) if self._settings.slurm.operator else 0
+        return record.view(self._others_wait(record.job), left, self._settings.pool.extension_s)
+
+    def _extensions_left(self, record: JobRecord) -> int:
+        tag, pool = record.job.tag, self._settings.pool
+        shape = self._settings.slurm.shapes.get(tag.shape) if tag is not None else None
+        if shape is None:
+            return 0
+        used = extensions_used(record, shape.time_limit_min * 60.0, pool.extension_s)
+        return max(0, pool.extensions - used)
+
+    def _others_wait(self, job: SlurmJob) -> int:
+        """How many wait for slices of the types that this job holds."""
+        shapes: Mapping[str, object] = self._settings.slurm.shapes
+        if self.picture is None or job.tag is None or job.tag.shape not in shapes:
+            return 0
+        shape = self._settings.slurm.shapes[job.tag.shape]
+        return len(self.picture.queue(shape)) if shape.gres else 0
+
+
+def _holds(job: SlurmJob) -> bool:
+    """Whether a job has what it asked for; one of a server's may be offered to it still."""
+    return not job.is_pending and job.state not in OVER

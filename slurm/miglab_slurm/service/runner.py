@@ -1,0 +1,150 @@
+"""The loop: look at the cluster, warn and reclaim by the pool's own policy, ask the hub to stop.
+
+Nothing is decided on a picture that is old: while Slurm is silent nobody is warned or stopped.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.model.refused import Refused
+from miglab_pool.reclaimer.round import Reclaimer
+from miglab_pool.reclaimer.server_stopper import ServerEnder
+from miglab_slurm.commands import CommandFailed, run
+from miglab_slurm.lab import SlurmSettings
+from miglab_slurm.reader import SlurmReader, as_account
+from miglab_slurm.service.leases import SlurmCommand, SlurmLeases
+from miglab_slurm.service.tickets import SlurmMessages, SlurmTickets
+from miglab_slurm.service.usage_log import UsageLog
+from miglab_spawner.backends.base import BackendError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class SlurmDoor:
+    """What the reclaimer, the student's listener and the page ask: the pool's words, Slurm's jobs.
+
+    Args:
+        settings: lab.toml.
+        reader: of the cluster.
+        now: seconds since the epoch.
+    """
+
+    samples = 0
+
+    def __init__(
+        self, settings: SlurmSettings, reader: SlurmReader, now: Callable[[], float] = time.time
+    ) -> None:
+        self._now = now
+        self.leases = SlurmLeases(settings, now)
+        self.tickets = SlurmTickets(settings, self.leases, reader)
+        self.staff = SlurmMessages(settings, self.leases, now)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._now()
+
+    def close_for_maintenance(self, reason: str, by: str) -> None:
+        """Nothing: maintenance is a reservation of Slurm's own."""
+
+
+@dataclass
+class RefusalCount:
+    """Counts refusals; nobody reads them here but the log."""
+
+    def refused(self, reason: str) -> None:
+        """Note one."""
+        log.info("refused: %s", reason)
+
+
+class SlurmRunner:
+    """See the module."""
+
+    def __init__(
+        self,
+        settings: SlurmSettings,
+        reader: SlurmReader,
+        reclaimer: Reclaimer,
+        ender: ServerEnder,
+        usage: UsageLog,
+    ) -> None:
+        self.metrics = RefusalCount()
+        self.door = SlurmDoor(settings, reader)
+        self.reclaimer = reclaimer
+        self.reader = reader
+        self.usage = usage
+        self.trouble = "Slurm has not been asked yet."
+        self._settings, self._ender = settings, ender
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self.reader.close()
+
+    async def look(self, question: Callable[[SlurmDoor], T]) -> T:
+        """Ask, and change nothing."""
+        return question(self.door)
+
+    async def decide(self, decision: Callable[[SlurmDoor], T]) -> T:
+        """Decide, then do what was decided.
+
+        Raises:
+            Refused: Slurm says no.
+            DeniedError: Slurm does not answer.
+        """
+        answer = decision(self.door)
+        for command in self.door.leases.take_commands():
+            await self._do(command)
+        return answer
+
+    async def round(self) -> None:
+        """Look once, and act.
+
+        Raises:
+            BackendError: Slurm does not answer.
+        """
+        picture = await self.reader.picture()
+        self.trouble = ""
+        for record in self.door.leases.update(picture):
+            if stay := record.stay(picture.at):
+                self.usage.add(stay)
+        self.reclaimer.round(self.door)
+        await self._ender.ask(self.door.leases.to_stop())
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.round()
+            except BackendError as error:
+                self.trouble = str(error)
+                log.warning("Slurm does not answer: %s", error)
+            except Exception:  # a loop's outer frame: the next round may go well
+                log.exception("a round failed")
+            await asyncio.sleep(self._settings.reclaim.every_s)
+
+    async def _do(self, command: SlurmCommand) -> None:
+        site = self._settings.slurm_site
+        words = [*(as_account(site, command.account) if command.account else ()), *command.words]
+        log.info("doing: %s", " ".join(words))
+        try:
+            await run(words, site.command_timeout_s)
+        except CommandFailed as failed:
+            raise Refused("slurm-refused", f"Slurm refused it: {failed}") from failed
+        except BackendError as error:
+            raise DeniedError(503, "hub-silent", f"Slurm does not answer: {error}") from error
+        self.reader.refresh()

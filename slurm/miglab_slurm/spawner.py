@@ -1,0 +1,284 @@
+"""MIGSlurmSpawner: students' servers as Slurm jobs; ``c.JupyterHub.spawner_class = "mig-slurm"``.
+
+A ticket is a job, submitted when the student asks and tagged with whose it is; a start adopts it
+when it runs.  Batchspawner's ``start()`` owns its job from submission on, and so loses it with the
+hub, and asks `squeue` twice a second for each student: its life cycle does not fit, and this is one
+of our own.
+
+Order of a start: job → wait → it runs and **reports** → environment handed over → server.
+Order of an end: stop → `scancel` → gone only when Slurm says so.
+"""
+
+import asyncio
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from pwd import struct_passwd
+from types import ModuleType
+from typing import Any
+
+from traitlets import Unicode
+
+from miglab_api.leases import LeaseView
+from miglab_api.offers import CPU
+from miglab_api.tickets import TicketRequest, TicketState, TicketView
+from miglab_slurm import handover, node_server
+from miglab_slurm.backend import SlurmBackend
+from miglab_slurm.job import JobSpawner
+from miglab_slurm.records import SlurmJob, Tag
+from miglab_slurm.site import SlurmShape
+from miglab_slurm.words import AT_LIMIT, SOONER, why_it_ended
+from miglab_spawner.backends.base import BackendError
+from miglab_spawner.backends.pool import PoolClient
+from miglab_spawner.mixin import MIGSpawnerMixin
+from miglab_spawner.pages.choice import is_cpu
+from miglab_spawner.processes import notebooks_copy
+from miglab_spawner.refusals import NotStarted, why_stopped
+
+TAKING_S = 60.0
+"""Who takes an offer in its last second has this long until the new start asks for the job."""
+KEPT = (
+    "Your server was waiting in the queue. Your position is kept for a while; start again to go on "
+    "waiting."
+)
+LOG_FILE = "jupyter-%j.log"
+_SCRIPT = """#!/bin/bash
+trap 'echo miglab: SIGTERM' TERM
+{prologue}
+{notebooks}
+export MIGLAB_TICKET={ticket}
+srun --export=ALL --ntasks=1 {launch} {python} -c {program}
+"""
+
+
+class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
+    """Slurm jobs with the lab's pages and wait."""
+
+    backend_name = "slurm"
+    silence = (
+        "The cluster's scheduler does not answer. Try again in a minute. "
+        "If it stays so, tell your instructor."
+    )
+
+    reclaimer_url = Unicode(
+        "",
+        help="""Address of the lab's reclaimer, with its prefix; empty where there is none.
+
+        It is asked why a server was stopped, for the next spawn page.
+        """,
+    ).tag(config=True)
+
+    reclaimer_secret_file = Unicode(
+        "", help="File (mode 0600) with the secret by which the reclaimer recognises the spawner."
+    ).tag(config=True)
+
+    _ticket = 0
+    _kept = 0
+    _stop_future: asyncio.Future[None] | None = None
+    """JupyterHub's own: there while somebody stops the server, also one that only starts."""
+
+    @property
+    def backend(self) -> SlurmBackend:
+        """Slurm, as this student."""
+        return SlurmBackend(
+            self.reader, self.account, self._script, self._home_of, LOG_FILE, self._kept
+        )
+
+    @property
+    def patience_s(self) -> float:
+        """As long as a wait may be: a silent Slurm stops nobody."""
+        return float(self.longest_wait_s)
+
+    @property
+    def keeps_ticket(self) -> bool:
+        """Yes: the job that waits is attended for as long as the server without a GPU runs."""
+        return True
+
+    def needs_grant(self, shape: str) -> bool:
+        """Every server is a job, without a GPU as well."""
+        return True
+
+    async def settle_old(self) -> None:
+        """Nothing: `give_back` has cancelled the job of an earlier server."""
+
+    async def granted(self, lease: LeaseView) -> None:
+        """The job is this server's."""
+        self._job = lease.id
+        self.reader.hold(lease.id, self)
+
+    async def prepare(self) -> None:
+        """Nothing: the job exists."""
+
+    async def attended(self, ticket: int) -> TicketView:
+        """The ticket when it has changed; a job that reports runs, whatever the last picture."""
+        self._ticket = ticket
+        waiting = self._wait.ticket if self._wait else None
+        attending = asyncio.ensure_future(super().attended(ticket))
+        reported = asyncio.ensure_future(self._report_of(ticket))
+        try:
+            await asyncio.wait({attending, reported}, return_when=asyncio.FIRST_COMPLETED)
+            if reported.done() and waiting is not None:
+                return waiting.model_copy(update={"state": TicketState.OFFERED, "lease": ticket})
+            return await attending
+        finally:
+            for task in (attending, reported):
+                task.cancel()
+            await asyncio.gather(attending, reported, return_exceptions=True)
+
+    async def give_back(self) -> None:
+        """Cancel this server's job; one that only waits keeps its position for a while.
+
+        But who stops a start gives its position up.  `stop` hears nothing of that: `poll` has told
+        JupyterHub that there is no server.
+        """
+        job, self._job = self._job, 0
+        kept, self._kept = self._kept, 0
+        self._reports.clear()
+        self._is_given_back = True
+        self._ring()
+        if kept:
+            self.reader.let_go(kept)
+        if job:
+            self.reader.disown(job)
+            await self._hear_why(job)
+            if job != self._cancelled:
+                await self.reader.cancel(job)
+        elif self._stop_future is not None:
+            self.reader.disown(self._ticket)
+            self.reader.refresh()
+
+    def held(self) -> dict[str, Any]:
+        """The job, and the one that waits meanwhile."""
+        if not self._job:
+            return {}
+        return {"job": self._job, **({"kept": self._kept} if self._kept else {})}
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """The jobs, from before the hub's end."""
+        self._job, self._kept = int(held.get("job", 0)), int(held.get("kept", 0))
+
+    def wants(self, job: int) -> bool:
+        """The server's own job; and the one that got the slice while its student works on CPU."""
+        return super().wants(job) or job == self._kept
+
+    async def poll(self) -> Any:
+        """As every job; who works without a GPU attends the position in the queue."""
+        if self._kept:
+            self.reader.hold(self._kept, self)
+        return await super().poll()
+
+    async def _hear_why(self, job: int) -> None:
+        """Tell the student, on the next spawn page, why the server was stopped."""
+        lease = None if self._news else await self._asked_back(job)
+        if lease is None:
+            return
+        if why := lease.reason if lease.reason in (AT_LIMIT, SOONER) else why_stopped(lease):
+            self.tell_next_time(why)
+
+    async def _asked_back(self, job: int) -> LeaseView | None:
+        """A job as somebody asked for it back; None if nobody did."""
+        if not self.reclaimer_url:
+            return None
+        try:
+            lease = await PoolClient(self.reclaimer_url, self.reclaimer_secret_file).lease(job)
+        except BackendError as error:
+            self.log.info("Why did job %d end? The reclaimer: %s", job, error)
+            return None
+        return lease if lease.release_requested_at is not None else None
+
+    def ended(self, job: SlurmJob | None) -> None:
+        """Tell the student why, where it was not their own doing; the lab itself says its own."""
+        shape = self.site.shapes.get(self._shape or CPU)
+        if job is not None and shape is not None:
+            said = why_it_ended(job.state, shape.time_limit_min)
+            if said and said != self._news:
+                self.tell_next_time(said)
+
+    def get_env(self) -> dict[str, str]:
+        """The environment of every server, and its job."""
+        env: dict[str, str] = super().get_env()
+        if self._job and not is_cpu(self._shape):
+            env["MIGLAB_LEASE"] = str(self._job)
+        return env
+
+    async def _lease_for(self, asked: TicketView) -> LeaseView | None:
+        """As the mixin; a job that can never run is cancelled, one that Slurm lost comes again."""
+        self._ticket = asked.id
+        self._news = KEPT
+        if self.orm_spawner is not None:  # saved now: it is what a hub that dies meanwhile says
+            self.orm_spawner.state = self.get_state()
+            self.user.db.commit()
+        try:
+            return await super()._lease_for(asked)
+        except NotStarted as refused:
+            if refused.reason == "never-runs":
+                await self.backend.cancel(self._ticket)
+            lease = await self._asked_back(self._ticket) if refused.reason == "cancelled" else None
+            if lease is not None and lease.reason:
+                said = f"You were taken out of the queue: {lease.reason}"
+                raise self._not_started(said, "cancelled", 503) from None
+            if refused.reason != "job-gone":
+                raise
+        finally:
+            self._news = ""
+        self.log.warning("Slurm has lost job %d, which waited: it is submitted anew", self._ticket)
+        request = TicketRequest(
+            user=self.user.name, server=self.name, course=self._course, shape=self._shape
+        )
+        return await self._lease_for(await self.backend.request(request))
+
+    async def _get_slices(self) -> None:
+        if self.site.home and not self.site.run_as:
+            home = Path(self._home_of(self.account()))
+            await asyncio.to_thread(home.mkdir, mode=0o700, parents=True, exist_ok=True)
+        self._is_given_back = False
+        await super()._get_slices()
+        if not self._job:  # the student goes on without a GPU: that is a job as well
+            self._keep_position()
+            request = TicketRequest(
+                user=self.user.name, server=self.name, course=self._course, shape=CPU
+            )
+            lease = await self._lease_for(await self.backend.request(request))
+            if lease is not None:
+                await self.granted(lease)
+
+    def _keep_position(self) -> None:
+        self._kept = (self._wait.kept if self._wait else None) or 0
+        if self._kept:
+            self.reader.hold(self._kept, self)
+
+    def _home_of(self, account: struct_passwd) -> str:
+        """The folder in which the server starts."""
+        name = str(self.user.escaped_name)
+        if name.startswith("."):  # no name leads to another folder
+            name = f"%2E{name[1:]}"
+        return self.site.home.replace("{username}", name) or account.pw_dir
+
+    def _script(self, tag: Tag, shape: SlurmShape) -> str:
+        """The job's script.  All that is a student's in it is names, and these are quoted."""
+        key = self.user.settings["cookie_secret"]
+        ticket = {
+            "url": f"{self.hub.api_url.rstrip('/')}/{handover.PATH}",
+            "report": {**tag.__dict__, "secret": handover.secret_of(key, tag)},
+            "patience_s": self.site.offer_s + TAKING_S,
+        }
+        launch, python = shape.launch or self.site.launch, self.site.python
+        notebooks = ""
+        if self.site.notebooks:
+            source = shlex.quote(self.site.notebooks)
+            notebooks = f"{launch} {python} -c {_text_of(notebooks_copy)} {source} notebooks"
+        return _SCRIPT.format(
+            prologue=self.site.prologue,
+            notebooks=notebooks,
+            ticket=shlex.quote(json.dumps(ticket)),
+            launch=launch,
+            python=python,
+            program=_text_of(node_server),
+        )
+
+
+def _text_of(program: ModuleType) -> str:
+    """A program of the standard library alone, as a word of a shell script."""
+    assert program.__file__ is not None
+    return shlex.quote(Path(program.__file__).read_text(encoding="utf-8"))

@@ -1,0 +1,151 @@
+"""Slurm's reasons, refusals and endings in a student's words; tables, and no decision."""
+
+from dataclasses import dataclass
+
+from miglab_api.wording import duration
+from miglab_slurm.commands import CommandFailed
+from miglab_spawner.backends.base import RefusedByBackend
+
+_TELL = "Tell your instructor."
+FOR_ROOM = frozenset({"", "Resources", "Priority"})
+"""It waits for room, in its turn."""
+
+_NODES = (
+    "The nodes with this slice are down or being serviced, so nobody knows when it will start. "
+    "Your position is kept."
+)
+_LIMIT = (
+    "You already use all that one person may. It starts when another server or job of yours ends."
+)
+_WAITS = (
+    (
+        "ReqNodeNotAvail, May be reserved",
+        "Others have reserved the nodes with this slice before your time limit would end. "
+        "Your position is kept.",
+    ),
+    ("ReqNodeNotAvail", _NODES),
+    ("Nodes required", _NODES),
+    ("NodeDown", _NODES),
+    ("PartitionDown", f"The partition is closed, so nothing starts in it. {_TELL}"),
+    ("PartitionInactive", f"The partition is closed, so nothing starts in it. {_TELL}"),
+    ("Reservation", "It starts when your course's reservation begins."),
+    ("Licenses", "All licences of your course are in use. It starts when one is given back."),
+    ("BeginTime", "It may start in a few minutes; Slurm set a time before which it does not."),
+    ("QOSMax", _LIMIT),
+    ("AssocMax", _LIMIT),
+    ("MaxGRESPerAccount", "Your course uses all that it may. It starts when somebody stops."),
+    ("QOSGrp", "Your course uses all that it may at a time. It starts when somebody stops."),
+    ("AssocGrp", "Your course uses all that it may at a time. It starts when somebody stops."),
+    ("QOS", "A limit of your account or course holds it back."),
+    ("Assoc", "A limit of your account or course holds it back."),
+    ("JobHeld", f"Somebody holds it back by hand. {_TELL}"),
+    ("Dependency", f"It waits for another job. {_TELL}"),
+    ("Cleaning", "The previous job is being cleaned up; it starts right after."),
+)
+NEVER = ("PartitionTimeLimit", "PartitionConfig", "PartitionNodeLimit", "BadConstraints",
+         "InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed")  # fmt: skip
+"""Slurm accepted it, and it can never run."""
+
+_REFUSALS = (
+    (
+        "requested node configuration is not available",
+        "impossible-shape",
+        f"No node of this site has such a slice. Choose another. {_TELL}",
+    ),
+    (
+        "invalid account",
+        "account-refused",
+        f"Your Slurm account may not use this partition. {_TELL}",
+    ),
+    ("invalid qos", "account-refused", f"Your Slurm account may not use this QOS. {_TELL}"),
+    ("not permitted", "account-refused", f"Your Slurm account may not use this partition. {_TELL}"),
+    ("access/permission", "account-refused", f"Your Slurm account may not submit jobs. {_TELL}"),
+    ("user unknown", "account-refused", f"You have no account on the cluster. {_TELL}"),
+    ("invalid user", "account-refused", f"You have no account on the cluster. {_TELL}"),
+    ("does not exist", "account-refused", f"You have no account on the cluster. {_TELL}"),
+    ("unknown user", "account-refused", f"You have no account on the cluster. {_TELL}"),
+    (
+        "submitjob",
+        "over-quota",
+        "You or your course already use all that you may. Stop another server, or wait.",
+    ),
+    (
+        "accounting/qos policy",
+        "over-limit",
+        f"This is more than one person may use here. Choose a smaller shape. {_TELL}",
+    ),
+    ("time limit", "bad-site-table", f"The site's time limit is longer than Slurm allows. {_TELL}"),
+    ("invalid partition", "no-partition", f"The partition does not exist. {_TELL}"),
+    ("partition not available", "partition-down", f"The partition is closed now. {_TELL}"),
+    ("required partition", "partition-down", f"The partition is closed now. {_TELL}"),
+    ("requested reservation", "account-refused", f"You may not use the reservation. {_TELL}"),
+    ("reservation", "no-reservation", f"The reservation does not exist now. {_TELL}"),
+)
+
+
+SOONER = (
+    "Slurm ends this server sooner than planned, because another job goes first or an operator "
+    "said so. Your files are kept; what is in memory is lost."
+)
+AT_LIMIT = (
+    "Your server reaches its time limit, and Slurm ends it. Your files are kept; start again for "
+    "a new one."
+)
+
+
+@dataclass(frozen=True)
+class WaitWords:
+    """Why a job waits for something else than room; both empty where it waits for room.
+
+    Attributes:
+        message: for the student.
+        never: whether it can never run.
+        is_limit: whether a limit of the student or course holds it, which holds other shapes too.
+    """
+
+    message: str = ""
+    never: bool = False
+    is_limit: bool = False
+
+
+def why_it_waits(reason: str) -> WaitWords:
+    """Slurm's Reason in plain words."""
+    if reason in FOR_ROOM:
+        return WaitWords()
+    if reason.startswith(NEVER):
+        return WaitWords(f"Slurm can never start this job ({reason}). {_TELL}", never=True)
+    plain = reason.replace("_", " ")  # as some versions and commands print it
+    for start, said in _WAITS:
+        if plain.startswith(start):
+            return WaitWords(said, is_limit=reason.startswith(("QOS", "Assoc", "MaxGRES")))
+    return WaitWords(f"Slurm holds it back: {reason}.")
+
+
+def refusal_of(failed: CommandFailed) -> RefusedByBackend:
+    """`sbatch`'s no, in words and with a reason."""
+    said = str(failed).lower()
+    for sign, reason, message in _REFUSALS:
+        if sign in said:
+            return RefusedByBackend(reason, message, 400)
+    last = str(failed).splitlines()[-1]
+    return RefusedByBackend("slurm-refused", f"Slurm refused the job: {last}. {_TELL}", 400)
+
+
+def why_it_ended(state: str, limit_min: int) -> str:
+    """Why a server's job is over, in words; empty where it was stopped or ended by itself."""
+    limit = duration(60.0 * limit_min)
+    return {
+        "CANCELLED": "Your server was ended by the cluster's operator or by hand. Your files are "
+        "kept; start it again to go on.",
+        "TIMEOUT": f"Your server reached its time limit of {limit}, so Slurm ended it. Your files "
+        "are kept; start it again to go on.",
+        "DEADLINE": "Your server reached its deadline, so Slurm ended it. Your files are kept.",
+        "NODE_FAIL": "The node of your server failed. Your files are kept; start it again.",
+        "BOOT_FAIL": "The node of your server failed. Your files are kept; start it again.",
+        "PREEMPTED": "Slurm gave your slice to a job that goes first. Your files are kept; start "
+        "again to rejoin the queue.",
+        "OUT_OF_MEMORY": "Your server used more memory of the host than it may, so it was ended. "
+        "Your files are kept.",
+        "FAILED": "Your server ended with an error. Your files are kept; start it again. If it "
+        "happens again, tell your instructor.",
+    }.get(state, "")

@@ -1,0 +1,366 @@
+"""A real Slurm on this machine: munged, slurmctld and one slurmd a node, all in one folder.
+
+Starts in about a second as root, on loopback, with fake device files for its slices; another Slurm
+of this machine is neither seen nor disturbed.  Debian's packages `slurmctld slurmd munge
+slurm-client` are enough; nothing is daemonised.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.student import CheckFailed
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scancel", "scontrol")
+START_S = 180.0
+STOP_S = 2.0
+PAUSE_S = 0.01
+DEVICE_MAJOR = 195  # of NVIDIA's files; no driver answers here
+FIRST_MINOR = 200
+GRES = {"1g.5gb": 4, "3g.20gb": 1}
+CGROUP = Path("/sys/fs/cgroup")
+V1_CONTROLLERS = ("devices", "freezer", "cpuset", "memory", "cpuacct")
+
+
+class ClusterError(CheckFailed):
+    """A part of the cluster did not start; the message holds the end of its log."""
+
+
+def missing() -> str:
+    """What must be installed before a cluster can be started; empty if nothing."""
+    if os.geteuid() != 0:
+        return "root"
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    return " ".join(name for name in PROGRAMS if shutil.which(name, path=path) is None)
+
+
+def confines_devices() -> bool:
+    """Whether jobs can be kept to their own device files here: cgroup v1, writable."""
+    return all(os.access(CGROUP / name, os.W_OK) for name in V1_CONTROLLERS)
+
+
+class SlurmCluster:
+    """One cluster; use it as a context manager.
+
+    Args:
+        nodes: how many.
+        gres: fake slices of each node: type to count.
+        partitions: lines of slurm.conf; ``{nodes}`` stands for all nodes.
+        settings: further settings of slurm.conf, which take over from our own.
+
+    Attributes:
+        folder: everything the cluster writes; its name is new each time.
+        nodes: their names.
+        environment: in which commands find this cluster.
+    """
+
+    further_parts: tuple[str, ...] = ()
+    """What runs beside the daemons that every cluster has, in the order of its end."""
+
+    def __init__(
+        self,
+        nodes: int = 2,
+        gres: Mapping[str, int] | None = None,
+        partitions: tuple[str, ...] = ("PartitionName=lab Nodes={nodes} Default=YES MaxTime=240",),
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="miglab-slurm-", dir="/tmp"))
+        self.folder.chmod(0o755)  # munged refuses a socket below a folder that is closed to others
+        prefix = f"s{secrets.token_hex(2)}n"
+        self.nodes = [f"{prefix}{number}" for number in range(1, nodes + 1)]
+        self._prefix = prefix
+        self._gres = dict(GRES if gres is None else gres)
+        self._partitions = partitions
+        self._settings = dict(settings or {})
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        first = free_ports(nodes + 1)
+        self.ports = list(range(first, first + nodes + 1))
+        self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
+        self.environment["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+    def __enter__(self) -> Self:
+        try:
+            self.write_configuration()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Its parts.
+
+    def start(self) -> None:
+        """Start all that does not run, and wait until every node takes jobs."""
+        self.start_munged()
+        self.start_controller()
+        for node in self.nodes:
+            self.start_node(node)
+        self.until(self._are_nodes_idle, "nodes idle")
+
+    def start_munged(self) -> None:
+        """Start the munge daemon, and wait for its socket."""
+        munge = self.folder / "munge"
+        self._run(
+            "munged", "munged", "-F", "--force", f"--key-file={self.folder / 'munge.key'}",
+            f"--socket={munge / 'munge.sock'}", f"--pid-file={munge / 'munged.pid'}",
+            f"--seed-file={munge / 'munged.seed'}", f"--log-file={munge / 'munged.log'}",
+        )  # fmt: skip
+        self.until((munge / "munge.sock").exists, "munged's socket")
+
+    def start_controller(self) -> None:
+        """Start slurmctld."""
+        self._run("slurmctld", "slurmctld", "-D")
+
+    def start_node(self, node: str) -> None:
+        """Start the slurmd of a node."""
+        self._run(node, "slurmd", "-D", "-N", node)
+
+    def kill(self, part: str) -> None:
+        """SIGKILL ``munged``, ``slurmctld`` or a node's slurmd; its jobs' processes live on."""
+        self._end(part, signal.SIGKILL)
+        if part == "munged":
+            (self.folder / "munge" / "munge.sock").unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def stopped(self, part: str) -> Iterator[None]:
+        """A part that is alive and does nothing; its jobs go on, and none of them can be ended."""
+        daemon = self._daemons[part]
+        daemon.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            daemon.send_signal(signal.SIGCONT)
+
+    def until_saved(self) -> None:
+        """Wait until slurmctld has saved its state, which it does every few seconds.
+
+        A job that it started and has not saved is unknown to the next one, which has it killed.
+        """
+        now = time.time()
+        state = self.folder / "state" / "job_state"
+        self.until(lambda: state.exists() and state.stat().st_mtime > now, "slurmctld's state")
+
+    def is_up(self, part: str) -> bool:
+        """Whether a part runs."""
+        daemon = self._daemons.get(part)
+        return daemon is not None and daemon.poll() is None
+
+    def close(self) -> None:
+        """End every process of the cluster, its jobs' included, and remove what it wrote."""
+        if self.is_up("slurmctld"):
+            with contextlib.suppress(subprocess.SubprocessError, ClusterError):
+                for partition in self._partition_names():
+                    self.command("scancel", "--partition", partition, timeout=5, check=False)
+                self.until(lambda: not self.command("squeue", "-h", timeout=5), "jobs over", 8)
+        for part in (*self.nodes, "slurmctld", *self.further_parts, "munged"):
+            self._end(part, signal.SIGTERM)
+        self._end_jobs()
+        for controller in V1_CONTROLLERS:
+            for node in self.nodes:
+                _remove_cgroups(CGROUP / controller / f"slurm_{node}")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # What a test asks of it.
+
+    def command(self, *words: str, timeout: float = 30, stdin: str = "", check: bool = True) -> str:
+        """Run a Slurm command as root; its output.
+
+        Raises:
+            subprocess.CalledProcessError: it failed, and ``check`` is true.
+        """
+        done = subprocess.run(
+            words,
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=check,
+        )
+        return done.stdout.strip()
+
+    def submit(self, script: str, *options: str) -> int:
+        """Submit a job of somebody else; its id."""
+        text = f"#!/bin/bash\n{script}\n"
+        where = ("--output", "/dev/null", "--chdir", "/")
+        return int(self.command("sbatch", "--parsable", *where, *options, stdin=text))
+
+    def job(self, job: int) -> dict[str, str]:
+        """What slurmctld says of a job, field by field; empty if it knows none."""
+        try:
+            said = self.command("scontrol", "-o", "show", "job", str(job))
+        except subprocess.CalledProcessError:
+            return {}
+        return dict(word.partition("=")[::2] for word in said.split() if "=" in word)
+
+    def until(self, holds: Callable[[], object], what: str, within_s: float = START_S) -> None:
+        """Wait until something holds.
+
+        Raises:
+            ClusterError: it does not in time, or a part of the cluster ended meanwhile.
+        """
+        deadline = time.monotonic() + within_s
+        while not holds():
+            dead = [part for part in self._daemons if not self.is_up(part)]
+            if dead or time.monotonic() > deadline:
+                raise ClusterError(f"{what}: not within {within_s:g} s\n{self.logs()}")
+            time.sleep(PAUSE_S)
+
+    def logs(self) -> str:
+        """The ends of all logs."""
+        files = sorted(self.folder.rglob("*.log"))
+        ends = (file.read_text(errors="replace").splitlines()[-15:] for file in files)
+        return "\n".join(
+            f"== {file.name}\n" + "\n".join(end) for file, end in zip(files, ends, strict=True)
+        )
+
+    def write_configuration(self) -> None:
+        """The configuration files and all folders; also again, after a change of `settings`."""
+        for name in ("munge", "state", "dev", *(f"spool/{node}" for node in self.nodes)):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        key = self.folder / "munge.key"
+        if not key.exists():
+            key.touch(mode=0o600)
+            key.write_bytes(secrets.token_bytes(1024))
+        for number, file in enumerate(self.devices()):
+            if not file.exists():
+                mode = 0o666 | 0o020000
+                os.mknod(file, mode, os.makedev(DEVICE_MAJOR, FIRST_MINOR + number))
+                file.chmod(0o666)
+        (self.folder / "slurm.conf").write_text("\n".join(self._slurm_conf()) + "\n")
+        (self.folder / "gres.conf").write_text("\n".join(self._gres_conf()) + "\n")
+        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainDevices=yes\n")
+
+    def devices(self) -> list[Path]:
+        """The device files of all slices, node by node."""
+        return [
+            self.folder / "dev" / f"{node}-{type_}-{number}"
+            for node in self.nodes
+            for type_, count in self._gres.items()
+            for number in range(count)
+        ]
+
+    # How it is done.
+
+    def _slurm_conf(self) -> Iterator[str]:
+        cgroup = confines_devices()
+        host, folder = socket.gethostname().partition(".")[0], self.folder
+        nodes = f"{self._prefix}[1-{len(self.nodes)}]"
+        settings = {
+            "ClusterName": "miglabtest",
+            "SlurmctldHost": f"{host}(127.0.0.1)",
+            "SlurmctldPort": str(self.ports[0]),
+            "CommunicationParameters": "NoInAddrAny,NoCtldInAddrAny",
+            "SlurmUser": "root",
+            "SlurmdUser": "root",
+            "AuthType": "auth/munge",
+            "AuthInfo": f"socket={folder}/munge/munge.sock",
+            "CredType": "cred/munge",
+            "StateSaveLocation": f"{folder}/state",
+            "SlurmdSpoolDir": f"{folder}/spool/%n",
+            "SlurmctldPidFile": f"{folder}/slurmctld.pid",
+            "SlurmdPidFile": f"{folder}/slurmd-%n.pid",
+            "SlurmctldLogFile": f"{folder}/slurmctld.log",
+            "SlurmdLogFile": f"{folder}/slurmd-%n.log",
+            "ProctrackType": "proctrack/cgroup" if cgroup else "proctrack/linuxproc",
+            "TaskPlugin": "task/cgroup" if cgroup else "task/none",
+            "MpiDefault": "none",
+            "JobAcctGatherType": "jobacct_gather/none",
+            "SwitchType": "switch/none",
+            "ReturnToService": "2",
+            "SchedulerType": "sched/backfill",
+            "SchedulerParameters": "bf_interval=2,sched_interval=5,bf_window=2880",
+            "SelectType": "select/cons_tres",
+            "SelectTypeParameters": "CR_Core_Memory",
+            "SlurmdParameters": "config_overrides",
+            "GresTypes": "gpu",
+            "DefMemPerCPU": "100",
+            "KillWait": "5",
+            "MinJobAge": "300",
+            "TCPTimeout": "2",
+            **self._settings,
+        }
+        yield from (f"{key}={value}" for key, value in settings.items() if value)
+        gres = ",".join(f"gpu:{type_}:{count}" for type_, count in self._gres.items())
+        ports = f"[{self.ports[1]}-{self.ports[-1]}]" if len(self.nodes) > 1 else self.ports[1]
+        yield (
+            f"NodeName={nodes} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports} CPUs=64 "
+            f"RealMemory=64000 Gres={gres}"
+        )
+        yield from (line.format(nodes=nodes) for line in self._partitions)
+
+    def _gres_conf(self) -> Iterator[str]:
+        for node in self.nodes:
+            for type_, count in self._gres.items():
+                last = f"[0-{count - 1}]" if count > 1 else "0"
+                files = f"{self.folder}/dev/{node}-{type_}-{last}"
+                yield f"NodeName={node} Name=gpu Type={type_} File={files}"
+
+    def _partition_names(self) -> list[str]:
+        return [line.split()[0].partition("=")[2] for line in self._partitions]
+
+    def _are_nodes_idle(self) -> bool:
+        try:
+            said = self.command("sinfo", "-h", "-N", "-o", "%N %t", timeout=5)
+        except subprocess.SubprocessError:
+            return False
+        states = {line.split()[0]: line.split()[1] for line in said.splitlines()}
+        return all(states.get(node) in ("idle", "mix", "alloc") for node in self.nodes)
+
+    def _run(self, part: str, *words: str) -> None:
+        if self.is_up(part):
+            return
+        with (self.folder / f"{part}.out.log").open("ab") as log:
+            self._daemons[part] = subprocess.Popen(
+                words,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _end(self, part: str, sign: signal.Signals) -> None:
+        daemon = self._daemons.pop(part, None)
+        if daemon is None:
+            return
+        daemon.send_signal(sign)
+        try:
+            daemon.wait(STOP_S)
+        except subprocess.TimeoutExpired:  # a slurmd that reaches no slurmctld ignores SIGTERM
+            daemon.kill()
+            daemon.wait()
+
+    def _end_jobs(self) -> None:
+        """Kill what outlived its slurmd: step daemons, and whatever a job had started."""
+        marker = f"SLURM_CONF={self.folder}".encode()
+        for process in Path("/proc").iterdir():
+            if not process.name.isdecimal() or int(process.name) == os.getpid():
+                continue
+            with contextlib.suppress(OSError):
+                if marker in (process / "environ").read_bytes():
+                    os.kill(int(process.name), signal.SIGKILL)
+
+
+def _remove_cgroups(folder: Path) -> None:
+    """Remove a node's cgroups, which Slurm leaves behind."""
+    if folder.is_dir():
+        for child in sorted(folder.rglob("*"), reverse=True):
+            if child.is_dir():
+                with contextlib.suppress(OSError):
+                    child.rmdir()
+        with contextlib.suppress(OSError):
+            folder.rmdir()

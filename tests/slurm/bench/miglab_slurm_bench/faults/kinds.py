@@ -1,0 +1,156 @@
+"""The kinds of faults: how each begins and ends, and whether it ends a student's server."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from miglab_slurm_bench.cluster import ClusterError, SlurmCluster
+from miglab_slurm_bench.faults.lesson import RUNNING, SlurmLesson
+
+DIES_AFTER_S = 3.0
+
+
+@dataclass
+class FaultScene:
+    """What a fault works on.
+
+    Attributes:
+        victim: the job that it picked; 0 for none.
+        node: the node that it picked.
+    """
+
+    lesson: SlurmLesson
+    rng: Random
+    victim: int = 0
+    node: str = ""
+
+    @property
+    def cluster(self) -> SlurmCluster:
+        """The cluster."""
+        return self.lesson.on.cluster
+
+    def pick(self) -> None:
+        """A running job, and its node."""
+        running = [job for job in self.lesson.jobs() if job.state == RUNNING]
+        chosen = self.rng.choice(running) if running else None
+        self.victim = chosen.id if chosen else 0
+        self.node = chosen.node if chosen else self.rng.choice(self.cluster.nodes)
+
+    def control(self, *words: str) -> None:
+        """An operator's command, which may be refused."""
+        self.cluster.command("scontrol", *words, check=False)
+
+
+Step = Callable[[FaultScene], None]
+
+
+@dataclass(frozen=True)
+class SlurmFaultKind:
+    """One kind.
+
+    Attributes:
+        begin: the fault.
+        end: what ends it.
+        ends_victim: whether the job that it picked is over then, and no other may be.
+        ends_node: whether every job of the node may be over.
+    """
+
+    begin: Step
+    end: Step = lambda _scene: None
+    ends_victim: bool = False
+    ends_node: bool = False
+
+
+def _killed(part: str) -> Step:
+    def step(scene: FaultScene) -> None:
+        scene.lesson.on.lab.kill(part)
+
+    return step
+
+
+def _down(part: str) -> Step:
+    def step(scene: FaultScene) -> None:
+        scene.pick()
+        if part == "slurmctld":
+            with contextlib.suppress(ClusterError):  # nothing has changed, so all is saved
+                scene.cluster.until_saved()  # what it has not saved is unknown to the next one
+        scene.cluster.kill(scene.node if part == "slurmd" else part)
+
+    return step
+
+
+def _up(scene: FaultScene) -> None:
+    scene.cluster.start()
+
+
+def _node_fails(scene: FaultScene) -> None:
+    scene.pick()
+    scene.control("update", f"nodename={scene.node}", "state=down", "reason=fault")
+
+
+def _node_is_back(scene: FaultScene) -> None:
+    scene.control("update", f"nodename={scene.node}", "state=resume")
+    scene.cluster.start()
+
+
+def _on_victim(*words: str) -> Step:
+    def step(scene: FaultScene) -> None:
+        if words[0] != "resume":
+            scene.pick()
+        if scene.victim:
+            scene.control(*words, str(scene.victim))
+
+    return step
+
+
+def _preempted(scene: FaultScene) -> None:
+    scene.pick()
+    words = ("--partition=urgent", f"--nodelist={scene.node}", "--gres=gpu:1g.5gb:1", "--time=5")
+    scene.victim = 0  # which of the node's jobs it is, is Slurm's choice
+    scene.cluster.submit("sleep 3", *words)
+
+
+def _ends_by_time(scene: FaultScene) -> None:
+    scene.pick()
+    if scene.victim:
+        scene.control("update", f"jobid={scene.victim}", "endtime=now")
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and scene.victim in _alive(scene):
+            time.sleep(0.5)
+
+
+def _alive(scene: FaultScene) -> set[int]:
+    return {job.id for job in scene.lesson.jobs()}
+
+
+def _dies(scene: FaultScene) -> None:
+    time.sleep(DIES_AFTER_S)
+    scene.pick()
+    marker = f"SLURM_JOB_ID={scene.victim}\0".encode()
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            if not process.name.isdecimal() or marker not in (process / "environ").read_bytes():
+                continue
+            if b"job_server.py" in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+KINDS: dict[str, SlurmFaultKind] = {
+    "hub killed": SlurmFaultKind(_killed("hub")),
+    "reclaimer killed": SlurmFaultKind(_killed("reclaimer")),
+    "slurmctld down": SlurmFaultKind(_down("slurmctld"), _up),
+    "slurmd down": SlurmFaultKind(_down("slurmd"), _up),
+    "munged down": SlurmFaultKind(_down("munged"), _up),
+    "node failed": SlurmFaultKind(_node_fails, _node_is_back, ends_node=True),
+    "job suspended": SlurmFaultKind(_on_victim("suspend"), _on_victim("resume")),
+    "job requeued": SlurmFaultKind(_on_victim("requeue")),
+    "job preempted": SlurmFaultKind(_preempted, ends_node=True),
+    "ended by its time limit": SlurmFaultKind(_ends_by_time, ends_victim=True),
+    "died after three seconds": SlurmFaultKind(_dies, ends_victim=True),
+}

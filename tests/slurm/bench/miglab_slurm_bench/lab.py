@@ -1,0 +1,93 @@
+"""A lab of miglab's own on a Slurm of its own, for the time of a check."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from miglab_bench.harness.logs import logs_below
+from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
+from miglab_slurm_bench.cluster import SlurmCluster
+
+SHAPES = ("1g.5gb", "3g.20gb", "cpu")
+PARTITIONS = (
+    "PartitionName=lab Nodes={nodes} Default=YES MaxTime=240",
+    "PartitionName=labcpu Nodes={nodes} MaxTime=240",
+)
+SITE = """
+[slurm]
+partition = "lab"
+run_as = ""
+python = "{python}"
+prologue = "export PATH={bin}:$PATH"
+home = "{folder}/homes/{{username}}"
+notebooks = "{notebooks}"
+{more}
+
+[slurm.shapes."1g.5gb"]
+gres = "gpu:1g.5gb:1"
+gpu_memory_gib = 4.75
+sm_count = 14
+{shape}
+
+[slurm.shapes."3g.20gb"]
+gres = "gpu:3g.20gb:1"
+gpu_memory_gib = 19.5
+sm_count = 42
+
+[slurm.shapes.cpu]
+partition = "labcpu"
+time_limit_min = 30
+"""
+
+
+@dataclass(frozen=True)
+class SlurmLab:
+    """A running lab, and the cluster beneath it."""
+
+    lab: TemporaryLab
+    cluster: SlurmCluster
+
+
+@contextmanager
+def slurm_lab(
+    *,
+    gres: Mapping[str, int] | None = None,
+    partitions: tuple[str, ...] = PARTITIONS,
+    settings: Mapping[str, str] | None = None,
+    first_path: str = "",
+    slurm: str = "",
+    shape: str = "",
+    more: str = "",
+    notebooks: str = "",
+) -> Iterator[SlurmLab]:
+    """A lab whose students are jobs of two nodes.
+
+    Args:
+        gres: the fake slices of each node; None for four 1g.5gb and one 3g.20gb.
+        partitions: lines of slurm.conf.
+        settings: more of slurm.conf.
+        first_path: a folder in which jobs look for programs first.
+        slurm: more lines of [slurm].
+        shape: more lines of the table of 1g.5gb.
+        more: more tables of lab.toml.
+        notebooks: a folder of notebooks for the students.
+    """
+    python = Path(sys.executable)
+    with SlurmCluster(gres=gres, partitions=partitions, settings=settings) as cluster:
+        site = SITE.format(
+            python=python,
+            bin=f"{first_path}:{python.parent}" if first_path else python.parent,
+            folder=cluster.folder,
+            notebooks=notebooks,
+            more=slurm,
+            shape=shape,
+        )
+        with (
+            logs_below(cluster.folder),
+            temporary_lab(
+                docker=False, slurm=cluster.environment, shapes=SHAPES, more=site + more
+            ) as lab,
+        ):
+            yield SlurmLab(lab, cluster)

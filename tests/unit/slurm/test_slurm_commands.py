@@ -1,0 +1,62 @@
+"""Slurm's commands: whatever they do, they are over when their time is."""
+
+import asyncio
+import os
+
+import psutil
+import pytest
+
+from miglab_slurm import commands
+from miglab_spawner.backends.base import BackendUnreachable
+
+
+def children():
+    return psutil.Process().children(recursive=True)
+
+
+async def test_what_a_command_has_started_ends_with_it(tmp_path):
+    """Such as what `runuser` runs, which holds the pipes that are read."""
+    script = f"sleep 600 & echo $! > {tmp_path}/pid; wait"
+    with pytest.raises(BackendUnreachable, match="has not ended within 2 s"):
+        await asyncio.wait_for(commands.run(["sh", "-c", script], 2.0), 60)
+    started = int((tmp_path / "pid").read_text())
+    ended = psutil.STATUS_ZOMBIE
+    assert not psutil.pid_exists(started) or psutil.Process(started).status() == ended
+
+
+@pytest.mark.parametrize(
+    ("said", "is_silence"),
+    [
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", True),
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv", True),
+        ("sbatch: error: Invalid account or account/partition combination specified", False),
+    ],
+)
+async def test_silence_is_no_refusal(said, is_silence):
+    """A controller that does not answer is waited for; a refusal is told to who asked."""
+    with pytest.raises(BackendUnreachable if is_silence else commands.CommandFailed, match="error"):
+        await commands.run(["sh", "-c", f"echo '{said}' >&2; exit 1"], 20.0)
+
+
+async def test_what_may_not_be_ended_is_left(monkeypatch):
+    """As a command that `sudo` runs: who asked is told all the same."""
+
+    def another_users(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as denied, pytest.raises(BackendUnreachable):
+        denied.setattr(os, "killpg", another_users)
+        await asyncio.wait_for(commands.run(["sleep", "600"], 0.01), 60)
+    left = [one for one in children() if one.name() == "sleep"]
+    for one in left:
+        one.kill()
+    await asyncio.to_thread(psutil.wait_procs, left)
+
+
+async def test_jobs_get_the_umask_that_students_expect():
+    """Of sbatch a job inherits it; the hub's own would keep a group out of a shared folder."""
+    before = os.umask(0o077)
+    try:
+        assert await commands.run(["sh", "-c", "umask"], 20.0) == "0022\n"
+    finally:
+        os.umask(before)

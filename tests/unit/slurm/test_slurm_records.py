@@ -1,0 +1,367 @@
+"""Slurm's output, as 22.05.8 and 24.11.5 print it, and what a picture makes of it."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from miglab_slurm.estimate import distribution_of, estimate, stays_of
+from miglab_slurm.picture import DOWN, RESERVED, ClusterPicture
+from miglab_slurm.records import (
+    JOB_FIELDS,
+    NODE_FIELDS,
+    Listing,
+    SignedTag,
+    SlurmJob,
+    SlurmReservation,
+    Tag,
+    claim_of,
+    gres_of,
+    hosts_of,
+    jobs_of,
+    nodes_of,
+    reservations_of,
+)
+from miglab_slurm.site import site_of
+from miglab_slurm.words import NEVER, why_it_waits
+
+NOW = 1_795_313_000.0
+TAG = Tag("miglab", "ada", "", "everyone", "1g.5gb", "t1")
+SITE = site_of(
+    {
+        "partition": "lab",
+        "shapes": {
+            "1g.5gb": {"gres": "gpu:1g.5gb:1"},
+            "2x1g.5gb": {"gres": "gpu:1g.5gb:2", "time_limit_min": 30},
+            "cpu": {},
+        },
+    }
+)
+
+
+JOBS, NODES = Listing(JOB_FIELDS), Listing(NODE_FIELDS)
+
+
+def record(listing: Listing, *values: str) -> str:
+    """A record as Slurm prints it."""
+    return f"{listing.mark}f".join(values) + f"{listing.mark}r"
+
+
+def job_line(number: int, state: str, **fields: str) -> str:
+    """A record of squeue; 22.05 writes `gres:gpu:…`, 24.11 `gres/gpu:…`."""
+    line = {
+        "reason": "None", "submit": "1795313000", "start": "N/A", "end": "N/A",
+        "priority": "4294901759", "gres": "gres:gpu:1g.5gb:1", "user": "root", "node": "",
+        "partition": "lab", "restarts": "0", "comment": "(null)", **fields,
+    }  # fmt: skip
+    return record(JOBS, str(number), state, *line.values())
+
+
+def node_line(name: str, state: str, used: int, **fields: str) -> str:
+    """A record of sinfo -N."""
+    gres = fields.get("gres", "gpu:1g.5gb:4(S:0),gpu:3g.20gb:1")
+    held = fields.get("held", f"gpu:1g.5gb:{used}(IDX:0-{used}),gpu:3g.20gb:0(IDX:N/A)")
+    partition = fields.get("partition", "lab*")
+    up, reason = fields.get("up", "up"), "a|b"
+    return record(NODES, name, "10.0.0.1", state, gres, held, partition, up, reason)
+
+
+def jobs_in(*records: str) -> dict[int, SlurmJob]:
+    """The jobs of these records."""
+    return jobs_of(JOBS, "\n".join(records))
+
+
+def picture(jobs: list[str], nodes: list[str]) -> ClusterPicture:
+    """What the site looks like with these lines."""
+    return ClusterPicture(0.0, NOW, SITE, jobs_in(*jobs), nodes_of(NODES, "\n".join(nodes)))
+
+
+EXAM = (
+    "ReservationName=exam StartTime={begins} EndTime={ends} Duration=02:00:00 Nodes=n[1-2] "
+    "NodeCnt=2 Users=ada,bo Groups=(null) Accounts=(null) State=INACTIVE{more}\n"
+    "No reservations in the system\n"
+)
+
+
+def exam(in_s: float, more: str = "") -> tuple[SlurmReservation, ...]:
+    """A reservation of two hours that begins so soon."""
+    begins = round(NOW + in_s)
+    return reservations_of(EXAM.format(begins=begins, ends=begins + 7200, more=more))
+
+
+def test_reservations_as_slurm_prints_them():
+    """Begun or not; one of some cores takes no node."""
+    (found,) = exam(600)
+    assert (found.name, found.whose, found.node_list) == ("exam", "users ada,bo", "n[1-2]")
+    assert (found.begins_at, found.ends_at) == (NOW + 600, NOW + 7800)
+    assert found.nodes == {"n1", "n2"}
+    assert not exam(600, more=" NodeName=n1 CoreIDs=0-3")[0].nodes
+
+
+@pytest.mark.parametrize(
+    ("short", "names"),
+    [
+        ("n1", ["n1"]),
+        ("n[1-2,07],login", ["n1", "n2", "n07", "login"]),
+        ("r[1-2]n[09-10]-x", ["r1n09-x", "r1n10-x", "r2n09-x", "r2n10-x"]),
+        ("", []),
+    ],
+)
+def test_names_of_nodes_in_slurms_short_form(short: str, names: list[str]):
+    """Ranges keep their leading zeros."""
+    assert list(hosts_of(short)) == names
+
+
+@pytest.mark.parametrize(
+    ("in_s", "says"), [(600, RESERVED), (-600, RESERVED), (7300, ""), (-7300, "")]
+)
+def test_a_reservation_counts_before_it_begins(in_s: float, says: str):
+    """From when a job that began now would run into it, until it is over."""
+    seen = replace(picture([], [node_line("n1", "idle", 0)]), reservations=exam(in_s))
+    slice_ = SITE.shapes["1g.5gb"]
+    assert (seen.why_nothing_starts(slice_), seen.free(slice_)) == (says, 0 if says else 4)
+    own = slice_.model_copy(update={"reservation": "exam"})
+    assert seen.why_nothing_starts(own) == ""
+
+
+def test_nodes_that_are_down_start_nothing():
+    """Neither a slice nor a server without one."""
+    for state in ("down*", "idle+drain", "mixed+drain"):
+        seen = picture([], [node_line("n1", state, 0)])
+        assert {seen.why_nothing_starts(shape) for shape in SITE.shapes.values()} == {DOWN}
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("gres:gpu:1g.5gb:1", {"gpu:1g.5gb": 1}),
+        ("gres/gpu:1g.5gb:2,gres/gpu:3g.20gb:1", {"gpu:1g.5gb": 2, "gpu:3g.20gb": 1}),
+        ("gpu:1g.5gb:4(IDX:0-3),gpu:3g.20gb:0(IDX:N/A)", {"gpu:1g.5gb": 4, "gpu:3g.20gb": 0}),
+        ("gpu:1g.5gb:2(IDX:0,3),gpu:3g.20gb:1(IDX:4)", {"gpu:1g.5gb": 2, "gpu:3g.20gb": 1}),
+        ("gpu:1g.5gb:4(S:0)", {"gpu:1g.5gb": 4}),
+        ("gpu:nvidia_a100_1g.5gb:7(S:0-1)", {"gpu:nvidia_a100_1g.5gb": 7}),
+        ("gpu:(null):0(IDX:N/A)", {"gpu:(null)": 0}),
+        ("N/A", {}),
+        ("(null)", {}),
+        ("", {}),
+    ],
+)
+def test_gres_in_every_spelling(text: str, counts: dict[str, int]):
+    """Both versions, with and without indices and sockets."""
+    assert dict(gres_of(text)) == counts
+
+
+def test_a_job_is_read_whole():
+    """Every field; the comment, whatever it says, makes it nobody's."""
+    line = job_line(7, "RUNNING", start="1795313010", end="1795316610", node="n1", comment="a|b")
+    (job,) = jobs_in(line).values()
+    assert (job.id, job.state, job.nodes, job.comment) == (7, "RUNNING", "n1", "a|b")
+    assert job.tag is None
+    assert (job.started_at, job.ends_at) == (1795313010.0, 1795316610.0)
+    assert dict(job.gres) == {"gpu:1g.5gb": 1}
+
+
+@pytest.mark.parametrize("text", ["", "\n", "slurm_load_jobs error", "x|y|z", "||||||||||||"])
+def test_what_is_no_job_is_left_out(text: str):
+    """Empty, unfinished and foreign lines."""
+    assert jobs_of(JOBS, text) == {}
+    assert nodes_of(NODES, "squeue: error") == {}
+
+
+def test_each_listing_has_a_mark_of_its_own() -> None:
+    """Whoever read the last one cannot forge a record of the next."""
+    assert len({Listing(JOB_FIELDS).mark for _ in range(100)}) == 100
+
+
+def test_a_record_within_a_comment_is_text():
+    """Of another call's mark, line breaks and all: one job, with a comment."""
+    forged = f"x\n{record(Listing(JOB_FIELDS), '1', 'RUNNING', 'alice')}\n1|RUNNING|alice"
+    assert list(jobs_in(job_line(2, "RUNNING", comment=forged))) == [2]
+
+
+def test_who_comes_twice_is_left_out(caplog: pytest.LogCaptureFixture):
+    """Of two records of one job, or of one node in one partition, neither is believed."""
+    assert list(jobs_in(*(job_line(n, "RUNNING") for n in (1, 2, 1)))) == [2]
+    assert "lists ('1',) twice" in caplog.text
+    twice = node_line("n1", "idle", 0), node_line("n1", "down", 0), node_line("n2", "idle", 0)
+    assert list(nodes_of(NODES, "\n".join(twice))) == ["n2"]
+
+
+@pytest.mark.parametrize(
+    "comment", ["", "(null)", "{}", "[]", '{"miglab": 1}', '{"miglab": 2}', "7", "[" * 9999]
+)
+def test_what_is_no_tag_of_ours(comment: str):
+    """A site's own comments, and half of ours."""
+    assert claim_of(comment) is None
+
+
+def test_a_claim_comes_back():
+    """What is written into the comment is read from it, in any script."""
+    claim = SignedTag(Tag("miglab", "zoë", "späte", "бг", "1g.5gb", "x"), "id", "signature")
+    assert claim_of(claim.as_comment()) == claim
+
+
+@pytest.mark.parametrize(
+    ("state", "takes"),
+    [
+        ("idle", True), ("mixed", True), ("allocated", True), ("mixed+planned", True),
+        ("idle+drain", False), ("mixed+drain", False), ("idle+completing", False),
+        ("mixed+completing+drain", False), ("down", False), ("idle*", False),
+        ("mixed+maint", False), ("inval", False), ("idle+not_responding", False), ("", False),
+    ],
+)  # fmt: skip
+def test_which_nodes_take_jobs(state: str, takes: bool):
+    """Only those that are up, answer, are not drained, and complete nothing."""
+    (node,) = nodes_of(NODES, node_line("n1", state, 0)).values()
+    assert node.takes_jobs is takes
+    assert node.reason == "a|b"
+
+
+def test_free_and_total_leave_out_what_cannot_be_had():
+    """Free slices count on open nodes only, and two slices must lie on one node."""
+    nodes = [
+        node_line("n1", "mixed", 3),
+        node_line("n2", "idle+drain", 0),
+        node_line("n3", "mixed+reserved", 1),
+        node_line("n4", "mixed", 1),
+    ]
+    seen = picture([], nodes)
+    one, two = SITE.shapes["1g.5gb"], SITE.shapes["2x1g.5gb"]
+    assert (seen.free(one), seen.total(one)) == (4, 16)
+    assert (seen.free(two), seen.total(two)) == (1, 8)
+
+
+def test_the_order_is_slurms():
+    """By priority, then number; who waits for a limit of their own holds up nobody."""
+    waiting = [
+        job_line(1, "PENDING", reason="Priority", priority="5"),
+        job_line(2, "PENDING", reason="Resources", priority="9"),
+        job_line(3, "PENDING", reason="QOSMaxGRESPerUser", priority="99"),
+        job_line(4, "PENDING", reason="Priority", priority="5"),
+        job_line(5, "PENDING", gres="gres/gpu:3g.20gb:1", priority="50"),
+    ]
+    seen = picture(waiting, [node_line("n1", "mixed", 4)])
+    assert [job.id for job in seen.queue(SITE.shapes["1g.5gb"])] == [2, 1, 4]
+
+
+def test_who_comes_later_starts_at_once_only_before_the_first_planned_start():
+    """Backfill plans whole nodes: a free slice is nobody's to take for longer than that."""
+    nodes = [node_line("n1", "mixed", 0, held="gpu:1g.5gb:1(IDX:0),gpu:3g.20gb:1(IDX:4)")]
+    wants_3g: dict[str, Any] = {"gres": "gres:gpu:3g.20gb:1", "reason": "Resources"}
+    in_an_hour = picture([job_line(1, "PENDING", start=str(int(NOW) + 3600), **wants_3g)], nodes)
+    assert not in_an_hour.starts_at_once(SITE.shapes["1g.5gb"])  # two hours
+    assert in_an_hour.starts_at_once(SITE.shapes["2x1g.5gb"])  # half an hour
+    unplanned = picture([job_line(1, "PENDING", **wants_3g)], nodes)
+    assert not unplanned.starts_at_once(SITE.shapes["2x1g.5gb"])
+
+
+def test_the_estimate_counts_slices_and_not_nodes():
+    """Eight jobs that end together start eight, whatever `squeue --start` says."""
+    running = [
+        job_line(n, "RUNNING", start=str(int(NOW) - 600), end=str(int(NOW) + 600), node="n1")
+        for n in range(1, 5)
+    ]
+    waiting = [job_line(n, "PENDING", reason="Priority") for n in range(5, 9)]
+    seen = picture(running + waiting, [node_line("n1", "mixed", 4)])
+    last = estimate(seen, SITE.shapes["1g.5gb"], 8, ())
+    assert last is not None
+    assert 600 <= last.high_s <= 720
+    behind = estimate(seen, SITE.shapes["1g.5gb"], None, ())
+    assert behind is not None
+    assert behind.high_s > 7200
+    early = estimate(seen, SITE.shapes["1g.5gb"], 5, [700.0] * 6)
+    assert early is not None
+    assert early.likely_s == pytest.approx(100.0)
+
+
+def test_the_range_is_of_people_who_leave_independently():
+    """The first of four slices is free much sooner than the slowest leaves, and never negative."""
+    running = [
+        job_line(n, "RUNNING", start=str(int(NOW)), end=str(int(NOW) + 7200), node="n1")
+        for n in range(1, 5)
+    ]
+    seen = picture([*running, job_line(5, "PENDING")], [node_line("n1", "mixed", 4)])
+    first = estimate(seen, SITE.shapes["1g.5gb"], 5, [float(n) for n in range(1000)])
+    assert first is not None
+    assert 0 <= first.low_s < first.likely_s < 400
+    assert first.high_s < 800
+    assert first == estimate(seen, SITE.shapes["1g.5gb"], 5, [float(n) for n in range(1000)])
+
+
+def test_a_stay_is_counted_once_when_it_ends():
+    """Whichever picture catches the job on its way out; one that is suspended is still there."""
+    states = ("RUNNING", "SUSPENDED", "RUNNING", "COMPLETING", "CANCELLED")
+    seen = [jobs_in(job_line(1, state, node="n1")) for state in states]
+    steps = [len(stays_of(before, after, NOW)) for before, after in pairwise(seen)]
+    assert steps == [0, 0, 1, 0]
+    assert len(stays_of(seen[0], {}, NOW)) == 1
+
+
+def test_who_is_still_there_stays_longer_than_those_who_left():
+    """Two who left after 10 and 20 s; one has been there for 15, another for 30."""
+    assert distribution_of([10.0, 20.0], [15.0, 30.0]) == ([10.0, 20.0], [0.25, 0.625])
+    assert distribution_of([10.0, 20.0], []) == ([10.0, 20.0], [0.5, 1.0])
+
+
+def test_a_job_on_its_way_out_frees_its_slice_in_a_moment():
+    """While it is completing nothing starts on its node, and the estimate is still there."""
+    ending = job_line(1, "COMPLETING", start=str(int(NOW) - 60), end=str(int(NOW)), node="n1")
+    seen = picture([ending, job_line(2, "PENDING")], [node_line("n1", "mixed+completing", 0)])
+    found = estimate(seen, SITE.shapes["1g.5gb"], 2, ())
+    assert found is not None
+    assert (found.low_s, found.likely_s) == (0.0, 0.0)
+    assert seen.free(SITE.shapes["1g.5gb"]) == 0
+
+
+def test_without_an_open_node_nobody_knows():
+    """All drained: no estimate, and not a wrong one."""
+    seen = picture([job_line(1, "PENDING")], [node_line("n1", "mixed+drain", 4)])
+    assert estimate(seen, SITE.shapes["1g.5gb"], 1, ()) is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ([], "no partition"),
+        ([node_line("n1", "idle", 0, up="down")], "closed"),
+        ([node_line("n1", "idle", 0, gres="gpu:7g.40gb:1")], "No node"),
+        ([node_line("n1", "idle", 0)], ""),
+        ([node_line("n1", "idle+drain", 4)], ""),
+    ],
+)
+def test_what_can_never_run(nodes: list[str], words: str):
+    """A partition that is not there or closed, a gres that no node has; drained is not never."""
+    said = picture([], nodes).why_never(SITE.shapes["1g.5gb"])
+    assert words in said
+    assert bool(words) is bool(said)
+
+
+def test_reasons_in_words():
+    """Waiting for room needs no words, what can never run says so, the unknown is passed on."""
+    assert why_it_waits("Priority").message == ""
+    assert "being serviced" in why_it_waits("ReqNodeNotAvail,_UnavailableNodes:n1").message
+    for said in ("ReqNodeNotAvail, May be reserved for", "ReqNodeNotAvail,_May_be_reserved_for"):
+        assert "reserved the nodes" in why_it_waits(said).message
+    limits = ("QOSMaxGRESPerUser", "AssocGrpGRES", "MaxGRESPerAccount", "ReqNodeNotAvail, on QOS1")
+    assert [why_it_waits(reason).is_limit for reason in limits] == [True, True, True, False]
+    assert all(why_it_waits(reason).never for reason in NEVER)
+    assert "Nonsense" in why_it_waits("Nonsense").message
+
+
+@pytest.mark.parametrize(
+    ("table", "word"),
+    [
+        ({"partition": "lab", "shapes": {"1g.5gb": {}}}, "gres"),
+        ({"partition": "lab", "shapes": {"1g.5gb": {"gres": "gpu:1g.5gb"}}}, "gres"),
+        ({"shapes": {"cpu": {}}}, "partition"),
+        ({"nonsense": 1}, "nonsense"),
+        ({"partition": "a b"}, "partition"),
+        ({"partition": "lab", "shapes": {"cpu": {}}, "courses": {"ml": {"shapes": ["8g"]}}}, "8g"),
+        ({"courses": {"ml": {}}}, "cpu"),
+    ],
+)
+def test_a_table_that_makes_no_sense(table: dict[str, Any], word: str):
+    """A wrong key or value is an error that names it."""
+    with pytest.raises(ValueError, match=word):
+        site_of(table)

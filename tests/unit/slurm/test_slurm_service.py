@@ -1,0 +1,345 @@
+"""The reclaimer on Slurm: whose job is what, warnings, ends that move, and who may see whom."""
+
+import os
+import pwd
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from miglab_api.leases import KernelSignal, LeaseState, LeaseView, Signals, WarningKind
+from miglab_api.staff import MessageRequest
+from miglab_hub.service.reclaim_rules import rules_of
+from miglab_hub.settings.lab_toml import Settings, load
+from miglab_pool.model.refused import Refused
+from miglab_pool.reclaimer.activity_states import Activity
+from miglab_pool.reclaimer.round import Reclaimer
+from miglab_pool.reclaimer.signals import SignalBoard
+from miglab_slurm.picture import ClusterPicture
+from miglab_slurm.reader import SlurmReader
+from miglab_slurm.records import Node, SlurmJob, Tag
+from miglab_slurm.service.cluster_view import ClusterView, holder_rows, node_rows
+from miglab_slurm.service.course_usage import by_course
+from miglab_slurm.service.runner import SlurmDoor
+from miglab_slurm.service.usage_log import UsageLog
+from miglab_slurm.submissions import Submissions
+from miglab_slurm.words import AT_LIMIT, SOONER
+
+NOW = 1_795_313_000.0
+ME = pwd.getpwuid(os.geteuid()).pw_name
+TOML = """
+[lab]
+students_can_act_as_staff = true
+[students]
+spawner = "slurm"
+[slurm]
+partition = "lab"
+run_as = ""
+{slurm}
+[slurm.shapes."1g.5gb"]
+gres = "gpu:1g.5gb:1"
+[slurm.shapes.cpu]
+[courses.everyone]
+shapes = ["1g.5gb", "cpu"]
+[reclaim]
+{reclaim}
+"""
+RECLAIM = "idle_s = 600\nidle_wanted_s = 60\nholding_factor = 1\nwarning_s = 100\n"
+RESTING = Signals(
+    kernels=(KernelSignal(busy=False, last_execution_age_s=500),),
+    terminals=0,
+    browsers=0,
+    unsaved=0,
+)
+
+
+def job(number: int, state: str = "RUNNING", user: str = "ada", **changes: object) -> SlurmJob:
+    """A student's job with a slice, which has run for ten minutes of two hours."""
+    gres = MappingProxyType({"gpu:1g.5gb": 1})
+    is_pending = state == "PENDING"
+    made = SlurmJob(
+        id=number, state=state, reason="", submitted_at=NOW - 700,
+        started_at=None if is_pending else NOW - 600, ends_at=NOW + 6600, priority=1, gres=gres,
+        account=ME, nodes="" if is_pending else "n1", partition="lab",
+        tag=Tag("miglab", user, "", "everyone", "1g.5gb", "t"),
+    )  # fmt: skip
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def without_gpu(number: int, **changes: object) -> SlurmJob:
+    """Ada's job without a slice."""
+    tag = Tag("miglab", "ada", "", "everyone", "cpu", "c")
+    return job(number, gres=MappingProxyType({}), tag=tag, **changes)
+
+
+class ReclaimerLab:
+    """A reclaimer over pictures that a test draws, at times that it sets."""
+
+    def __init__(self, folder: Path, slurm: str = "", reclaim: str = RECLAIM) -> None:
+        (folder / "lab.toml").write_text(TOML.format(slurm=slurm, reclaim=reclaim))
+        self.settings: Settings = load(folder / "lab.toml", {})
+        self.at = NOW
+        self.board = SignalBoard(clock=lambda: self.at)
+        self.reader = SlurmReader(
+            Submissions(folder / "jobs.sqlite", "miglab"), self.settings.slurm_site, sweeps=False
+        )
+        self.door = SlurmDoor(self.settings, self.reader, lambda: self.at)
+        self.reclaimer = Reclaimer(rules_of(self.settings), self.board, clock=lambda: self.at)
+
+    def look(self, *jobs: SlurmJob, after_s: float = 0.0) -> None:
+        """A round, on a cluster with these jobs."""
+        self.at += after_s
+        self.door.leases.update(self.picture(*jobs))
+        self.reclaimer.round(self.door)
+
+    def picture(self, *jobs: SlurmJob) -> ClusterPicture:
+        """One node with two slices."""
+        node = Node(
+            "n1", "10.0.0.1", frozenset({"mixed"}), {"gpu:1g.5gb": 2}, {"gpu:1g.5gb": 1},
+            {"lab": True}, "",
+        )  # fmt: skip
+        site = self.settings.slurm_site
+        return ClusterPicture(0.0, self.at, site, {one.id: one for one in jobs}, {"n1": node})
+
+    def report(self, number: int, cpu_s: float = 1.0) -> None:
+        """A server says that nothing happens on it."""
+        self.board.take(number, RESTING.model_copy(update={"cpu_s": cpu_s}))
+
+    def lease(self, user: str = "ada") -> LeaseView:
+        """Somebody's lease."""
+        found = self.door.leases.of_server(user, "")
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> ReclaimerLab:
+    """A lab with short limits."""
+    return ReclaimerLab(tmp_path)
+
+
+def test_an_idle_server_is_warned_and_taken_back_when_another_waits(lab: ReclaimerLab) -> None:
+    """By the pool's policy: first a warning, then, after its end, the request to stop."""
+    jobs = job(1), job(2, "PENDING", "bo")
+    lab.look(*jobs)
+    for _ in range(3):
+        lab.report(1)
+        lab.look(*jobs, after_s=5)
+    warning = lab.lease().warning
+    assert warning is not None and warning.kind is WarningKind.IDLE
+    assert lab.lease().others_wait == 1
+    lab.report(1)
+    lab.look(*jobs, after_s=99)
+    assert lab.lease().state is LeaseState.WARNED
+    lab.at += 10
+    lab.report(1)
+    lab.look(*jobs)
+    assert lab.lease().state is LeaseState.RELEASING
+    assert "Nothing has happened on it" in lab.lease().reason
+    lab.look(jobs[1])
+    assert lab.door.leases.find(1).reason  # for the spawn page
+
+
+def test_who_moved_to_the_slice_can_be_ended(lab: ReclaimerLab) -> None:
+    """The job ran before its server did: what counts is the last picture in which it is one.
+
+    Who restarts after that picture has another job, and whose job is over is not stopped.
+    """
+    lab.look(job(1))
+    lab.door.leases.release(1, "user:staff", "The room closes.")
+    lab.look(job(1), after_s=60)  # in which the hub has started the server that took the job over
+    (asked,) = lab.door.leases.to_stop()
+    assert (asked.state, asked.attached_at) == (LeaseState.RELEASING, NOW + 60)
+    lab.look(after_s=3)
+    assert lab.door.leases.to_stop() == []
+
+
+def test_a_silent_server_is_never_idle(lab: ReclaimerLab) -> None:
+    """Without a report nothing is known, and unknown is never idle."""
+    for _ in range(5):
+        lab.look(job(1), job(2, "PENDING", "bo"), after_s=1000)
+    assert lab.lease().warning is None
+
+
+def test_a_server_that_tells_no_cpu_is_never_idle(lab: ReclaimerLab) -> None:
+    """Nobody reads the slices on nodes, so CPU time must tell a program that runs by itself."""
+    for _ in range(5):
+        lab.board.take(1, RESTING)
+        lab.look(job(1), job(2, "PENDING", "bo"), after_s=10)
+    assert lab.lease().warning is None
+
+
+def test_still_here_counts_so_often(lab: ReclaimerLab) -> None:
+    """It ends an idle warning twice, and no more until something runs."""
+    lab.look(job(1))
+    for left in (2, 1):
+        lab.door.leases.warn(1, WarningKind.IDLE, "idle", NOW + 100)
+        warning = lab.lease().warning
+        assert warning is not None and warning.keepalives_left == left
+        lab.door.leases.keepalive(1, "ada")
+        assert lab.lease().warning is None
+    lab.door.leases.warn(1, WarningKind.IDLE, "idle", NOW + 100)
+    with pytest.raises(Refused, match="nothing has run since"):
+        lab.door.leases.keepalive(1, "ada")
+
+
+@pytest.mark.parametrize("reclaim", [RECLAIM, RECLAIM + "dry_run = true\n"])
+def test_the_time_limit_is_told_before_it_comes(tmp_path: Path, reclaim: str) -> None:
+    """Also where nothing is reclaimed: Slurm ends the job whatever the lab's settings say."""
+    lab = ReclaimerLab(tmp_path, reclaim=reclaim)
+    one = job(1, ends_at=NOW + 500)
+    lab.look(one)
+    assert lab.lease().warning is None
+    lab.look(one, after_s=400)
+    warning = lab.lease().warning
+    assert warning is not None
+    assert (warning.kind, warning.reason, warning.reclaim_at) == (
+        WarningKind.TIME, AT_LIMIT, NOW + 500,
+    )  # fmt: skip
+
+
+def test_an_end_that_moved_is_told_at_once_with_its_reason(lab: ReclaimerLab) -> None:
+    """Preemption and operators move EndTime; a student reads that it is sooner than planned."""
+    lab.look(job(1))
+    lab.look(job(1, ends_at=NOW + 20), after_s=1)
+    warning = lab.lease().warning
+    assert warning is not None
+    assert (warning.kind, warning.reason) == (WarningKind.TIME, SOONER)
+    lab.look(job(1, ends_at=NOW + 6600), after_s=1)
+    assert lab.lease().warning is None
+
+
+def test_report_only_takes_nothing_back(tmp_path: Path) -> None:
+    """With `dry_run` an idle server is explained, and neither warned nor stopped."""
+    lab = ReclaimerLab(tmp_path, reclaim=RECLAIM + "dry_run = true\n")
+    jobs = job(1), job(2, "PENDING", "bo")
+    for _ in range(4):
+        lab.report(1)
+        lab.look(*jobs, after_s=30)
+    (said,) = lab.reclaimer.explain(lab.door)
+    assert said.decision == "warn" and not said.is_acted_on
+    assert lab.lease().warning is None
+
+
+def test_a_ticket_is_kept_while_its_student_works_without_a_gpu(lab: ReclaimerLab) -> None:
+    """The job that waits is the ticket; when it runs, it is the offer, and the server stays."""
+    lab.look(without_gpu(1), job(2, "PENDING"))
+    status = lab.door.tickets.server_status("ada", "")
+    assert status.lease is None
+    assert status.ticket is not None and (status.ticket.id, status.ticket.state) == (2, "waiting")
+    offered = job(2, started_at=NOW)
+    lab.look(without_gpu(1), offered)
+    ticket = lab.door.tickets.server_status("ada", "").ticket
+    assert ticket is not None and (ticket.id, ticket.state) == (2, "offered")
+    assert ticket.expires_at == NOW + lab.settings.slurm.offer_s
+    lab.look(offered)
+    assert lab.lease().id == 2
+    over = lab.door.tickets.server_status("ada", "", known=9).ticket
+    assert over is not None and over.state == "expired"
+
+
+def test_each_slice_of_a_server_is_judged(lab: ReclaimerLab) -> None:
+    """Whatever else of the same server runs, and whichever of its jobs is the server."""
+    lab.look(without_gpu(1), job(2), job(3))
+    assert {case.lease.id for case in lab.door.leases.cases()} == {2, 3}
+    assert lab.door.leases.of_server("ada", "") is None
+
+
+def test_an_offer_that_staff_end_is_cancelled(lab: ReclaimerLab) -> None:
+    """The server that its student works on meanwhile is left alone."""
+    lab.look(without_gpu(1), job(2))
+    lab.door.leases.release(2, "ina", "The room closes.")
+    (command,) = lab.door.leases.take_commands()
+    assert command.words == ("scancel", "2")
+    assert lab.door.leases.to_stop() == []
+
+
+def test_the_job_that_is_named_is_the_one_that_is_cancelled(lab: ReclaimerLab) -> None:
+    """Of two that wait for one server, not whichever comes first; and never the server itself."""
+    other = Tag("miglab", "ada", "", "vision", "1g.5gb", "v")
+    named = job(3, "PENDING", tag=other)
+    lab.look(job(1), job(2, "PENDING"), named)
+    assert lab.door.tickets.cancel_job(named, "").id == 3
+    (command,) = lab.door.leases.take_commands()
+    assert command.words == ("scancel", "3")
+    with pytest.raises(Refused, match="waits for nothing"):
+        lab.door.tickets.cancel_job(job(1), "")
+
+
+def test_only_an_operator_extends(tmp_path: Path, lab: ReclaimerLab) -> None:
+    """Without the right it is refused in words; with it, as often as lab.toml says."""
+    lab.look(job(1))
+    with pytest.raises(Refused, match="only its operators"):
+        lab.door.leases.extend(1, 600, "ada")
+    (tmp_path / "op").mkdir()
+    lab = ReclaimerLab(tmp_path / "op", slurm="operator = true")
+    lab.look(job(1))
+    assert lab.lease().extensions_left == 2
+    assert lab.door.leases.extend(1, 99_999, "ada").ends_at == NOW + 6600 + 1800
+    (command,) = lab.door.leases.take_commands()
+    assert command.words == ("scontrol", "update", "JobId=1", "TimeLimit=+30")
+    lab.look(job(1, ends_at=NOW + 6600 + 3600))
+    assert lab.lease().extensions_left == 0
+    with pytest.raises(Refused, match="as often as it may be"):
+        lab.door.leases.extend(1, 600, "ada")
+
+
+def test_the_end_without_a_gpu_is_a_message(lab: ReclaimerLab) -> None:
+    """A server without a lease cannot be warned; its student still reads when Slurm ends it."""
+    lab.look(without_gpu(1, ends_at=NOW + 100))
+    (said,) = lab.door.staff.messages_for("ada", "", ["everyone"])
+    assert (said.by, said.until) == ("Slurm", NOW + 100)
+    lab.door.staff.send(MessageRequest(to_course="vision", text="x"), "person:ina")
+    lab.door.staff.send(MessageRequest(to_user="ada", text="y"), "person:ina")
+    assert [one.text for one in lab.door.staff.messages_for("ada", "", ["everyone"])][1:] == ["y"]
+
+
+def test_usage_is_kept_where_slurm_keeps_none(tmp_path: Path, lab: ReclaimerLab) -> None:
+    """A line a stay; a torn line is left out; hours by course."""
+    lab.look(job(1))
+    (over,) = lab.door.leases.update(lab.picture())
+    log = UsageLog(tmp_path / "usage.jsonl")
+    log.add(over.stay(NOW + 3000))
+    with (tmp_path / "usage.jsonl").open("a") as file:
+        file.write('{"torn')
+    (stay,) = log.stays()
+    assert (stay["user"], stay["course"], stay["from"], stay["to"]) == (
+        "ada", "everyone", NOW - 600, NOW + 3000,
+    )  # fmt: skip
+    rows = by_course([("a", 3600.0), ("b", 1800.0), ("b", 3600.0)])
+    assert [(row.course, row.servers, row.hours) for row in rows] == [("b", 2, 1.5), ("a", 1, 1.0)]
+
+
+def test_a_server_that_does_not_report_is_said_once_it_had_the_time(lab: ReclaimerLab) -> None:
+    """Not at its start; and not of one that is known to rest."""
+    lab.look(job(1))
+    began = lab.lease().granted_at
+    for age_s, activity, said in (
+        (10, Activity.UNKNOWN, "unknown"),
+        (600, Activity.UNKNOWN, "does not report"),
+        (600, Activity.ACTIVE, "active"),
+    ):
+        (row,) = holder_rows(lab.door.leases, {1: activity}, began + age_s)
+        view = ClusterView((), (), (row,), (), 0, {})
+        assert (row.activity, view.has_silent) == (said, said == "does not report")
+
+
+def test_the_example_of_the_docs_is_whole(tmp_path: Path) -> None:
+    """Copied as printed, it is a lab."""
+    page = (Path(__file__).parents[3] / "docs" / "howto" / "slurm.md").read_text()
+    block = page[page.index("       [lab]") : page.index("   The type names")]
+    (tmp_path / "lab.toml").write_text(textwrap.dedent(block))
+    site = load(tmp_path / "lab.toml", {}).slurm_site
+    assert site.courses["everyone"].shapes == ("1g.5gb", "cpu")
+    assert all(shape.sm_count for shape in site.shapes.values() if shape.gres)
+
+
+def test_drains_name_the_operators_command() -> None:
+    """Read-only here: the page says what its operator would type."""
+    states = {"idle": "state=drain", "idle drain": "state=resume", "down": "state=resume"}
+    for state, command in states.items():
+        node = Node("n1", "n1", frozenset(state.split()), {}, {}, {}, "broken fan")
+        (row,) = node_rows([node])
+        assert command in row.command and row.reason == "broken fan"
