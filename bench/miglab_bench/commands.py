@@ -11,18 +11,11 @@ import typer
 from miglab_bench.class_day import command as class_day
 from miglab_bench.faults import command as faults
 from miglab_bench.measures import (
-    borrow,
-    decisions,
     labkit,
-    ledger,
-    page,
     placement,
-    pool,
-    reclaim,
     spawn,
 )
 from miglab_bench.storm import command as storm
-from miglab_bench.storm import idle
 
 app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
 
@@ -33,17 +26,10 @@ def bench() -> None:
 
 
 app.command("placement")(placement.bench_placement)
-app.command("decisions")(decisions.bench_decisions)
-app.command("pool")(pool.bench_pool)
-app.command("page")(page.bench_page)
 app.command("labkit")(labkit.bench_labkit)
 app.command("storm")(storm.bench_storm)
-app.command("idle")(idle.bench_idle)
-app.command("ledger")(ledger.bench_ledger)
 app.command("spawn")(spawn.bench_spawn)
-app.command("reclaim")(reclaim.bench_reclaim)
 app.command("faults")(faults.bench_faults)
-app.command("borrow")(borrow.bench_borrow)
 app.command("class")(class_day.bench_class)
 for _point in entry_points(group="miglab.benches"):
     app.command(_point.name)(_point.load())

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from miglab_bench.harness.pool_service import LAB, wait_until_ready
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import STEP_S, wait_for
-from miglab_bench.measures.pool import LAB, wait_until_ready
 from miglab_hub.lab_secrets import read
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.gpu.simulated.machine import SimulatedMachine

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from miglab_bench.harness.pool_service import LAB, wait_until_ready
 from miglab_bench.harness.ports import free_ports
-from miglab_bench.measures.pool import LAB, wait_until_ready
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.state.lock import PoolLock

@@ -23,9 +23,9 @@ import typer
 from rich.console import Console
 
 from miglab_bench.harness.containers import prepare_engine, remove_all
+from miglab_bench.harness.pool_service import running_pool
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import CheckFailed
-from miglab_bench.measures.pool import running_pool
 from miglab_bench.measures.ratio import Ratio, ratio_of
 from miglab_bench.measures.rounds import COURSE, OURS, PLAIN, SHAPE, Round, names
 from miglab_hub.errors import StartError

@@ -13,7 +13,7 @@ from functools import partial
 
 import httpx
 
-from miglab_bench.measures.pool import TLS, Client
+from miglab_bench.harness.pool_service import TLS, LeasingClient
 from miglab_bench.storm.lab import SHAPE
 from miglab_bench.storm.visitor import TimedVisit, VisitTimes
 from miglab_hub import lab_secrets
@@ -58,15 +58,6 @@ def _evenly(
     list(class_room.map(act_at, range(len(acts))))
 
 
-def arrive(settings: Settings, names: Sequence[str], within_s: float) -> list[VisitTimes]:
-    """Let a class come and stay."""
-    visits = _visits(settings, names)
-    if visits:
-        with ThreadPoolExecutor(len(names)) as class_room:
-            _evenly(class_room, [partial(each.come, SHAPE) for each in visits], within_s)
-    return [each.times for each in visits]
-
-
 def _visits(settings: Settings, names: Sequence[str]) -> list[TimedVisit]:
     password = lab_secrets.read_passwords(settings).student
     return [
@@ -87,6 +78,6 @@ def probe_pool(settings: Settings, seconds: float) -> list[float]:
 async def _probe(settings: Settings, seconds: float) -> list[float]:
     async with AsyncExitStack() as opened:
         count = max(1, int(seconds / PROBE_EVERY_S))
-        all_ = [await opened.enter_async_context(Client(settings)) for _ in range(count)]
-        await asyncio.gather(*(each.come(PROBE_EVERY_S * n, 0) for n, each in enumerate(all_)))
+        all_ = [await opened.enter_async_context(LeasingClient(settings)) for _ in range(count)]
+        await asyncio.gather(*(each.come(PROBE_EVERY_S * n) for n, each in enumerate(all_)))
         return [second for each in all_ for second in each.requests_s]
