@@ -25,6 +25,7 @@ BROUGHT = {
         "traitlets",
         "yaml",
     },
+    "slurm": {"tornado", "traitlets"},
     "notebooks": {"IPython", "nbclient", "nbformat", "pynvml"},
     "images/student/jupyterlab": {"jupyter_core", "tornado", "traitlets"},
 }
