@@ -19,7 +19,7 @@ from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_hub import lab_secrets
 from miglab_spawner.local import home_name
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 DOMAIN = "lab.test"
 DOMAINS = f"""
@@ -154,7 +154,6 @@ def attack(trapped: Page, pool: str = "", hub: str = "") -> list[object]:
     return answers
 
 
-@pytest.mark.long
 def test_on_one_origin_a_link_gives_mallory_the_admins_powers(
     new_page: Callable[[], Page],
 ) -> None:
@@ -176,7 +175,6 @@ def test_with_domains_the_same_link_can_do_nothing(
     assert lab.snapshot().paused == ""
 
 
-@pytest.mark.long
 def test_people_find_everything_on_its_host(
     lab: TemporaryLab, new_page: Callable[[], Page]
 ) -> None:

@@ -18,6 +18,7 @@ from .test_pool_page import PageLab
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.long,
     pytest.mark.asyncio(loop_scope="module"),
 ]
 MINUTE = 60.0

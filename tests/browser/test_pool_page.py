@@ -30,6 +30,7 @@ from miglab_pool.http.pool_runner import PoolRunner
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.long,
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -28,6 +28,7 @@ from .test_pool_page import PageLab
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.long,
     pytest.mark.asyncio(loop_scope="module"),
 ]
 HOUR = 3600.0

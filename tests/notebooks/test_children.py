@@ -267,6 +267,7 @@ def test_a_rank_that_is_done_may_leave_before_the_others():
     assert labkit.ranks(leaves_first, n=2).values == (0, 1)
 
 
+@pytest.mark.long
 def test_a_hanging_collective_is_ended_and_explained():
     """One rank waits for another that never comes: a sentence after the time limit."""
     with pytest.raises(errors.ChildTimeout, match="same collective calls"):

@@ -34,8 +34,7 @@ CORE = {
     "5_model_parallelism": {"MP-1", "MP-2", "MP-3", "MP-6", "MP-10"},
     "6_choose_your_slice": {"CH-1", "CH-2", "CH-3"},
 }
-ONE_AND_SEVERAL = ("1_your_slice", "4_data_parallelism")
-"""The notebooks that `./lab test` solves: one whose panels need one process, one with ranks."""
+QUICKEST = "1_your_slice"  # which `./lab test` solves
 ONE_OF_ALL = "4_data_parallelism"  # its exercises stand between most of its panels
 CELL_S = 600  # a cell that hangs fails; how long one takes is the machine's affair
 CELL_LINES = 16  # the median of a notebook's cells may not grow beyond this
@@ -108,11 +107,10 @@ def is_noise(evidence) -> bool:
     return evidence.experiment == "T-1" and 0.75 < evidence.points[0].value < 1.33
 
 
-@pytest.mark.parametrize("name", ONE_AND_SEVERAL)
-def test_the_solved_notebook_measures_what_its_tier_shows(name, tmp_path, no_lease):
+def test_the_solved_notebook_measures_what_its_tier_shows(tmp_path, no_lease):
     """With solutions and the quick budget, no cell fails and no verdict is the wrong way round."""
     no_lease.setenv("LAB_QUICK", "1")
-    assert_it_measures(name, tmp_path)
+    assert_it_measures(QUICKEST, tmp_path)
 
 
 @pytest.mark.long

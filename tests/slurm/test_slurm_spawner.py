@@ -11,6 +11,8 @@ from miglab_bench.harness.student import STEP_S
 from miglab_slurm_bench.cluster import SlurmCluster
 from miglab_spawner.refusals import NotStarted
 
+pytestmark = pytest.mark.long
+
 
 def jobs(slurm: SlurmCluster, *states: str) -> list[int]:
     """The jobs in these states; of all states that are not over if none is named."""
@@ -46,7 +48,6 @@ async def test_a_server_gets_its_slice(hub: Hub, slurm: SlurmCluster):
     assert jobs(slurm) == []
 
 
-@pytest.mark.long
 async def test_who_waits_sees_position_and_estimate_and_is_served(hub: Hub, slurm: SlurmCluster):
     """With all eight slices held two wait, in Slurm's order, and each gets the next free one."""
     held = hold(slurm, 8)
@@ -66,7 +67,6 @@ async def test_who_waits_sees_position_and_estimate_and_is_served(hub: Hub, slur
     assert hub.spawner("bo").news == ""
 
 
-@pytest.mark.long
 async def test_who_waits_can_take_what_is_free_or_give_up(hub: Hub, slurm: SlurmCluster):
     """Another shape, no GPU, and giving up; each leaves no job behind in the queue."""
     hold(slurm, 8)
@@ -98,7 +98,6 @@ async def test_who_waits_can_take_what_is_free_or_give_up(hub: Hub, slurm: Slurm
     assert jobs(slurm, "PENDING") == []
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("shape", "reason", "words"),
     [
@@ -120,7 +119,6 @@ async def test_what_can_never_run_is_said(
     await until(lambda: jobs(slurm) == [], "no job is left")
 
 
-@pytest.mark.long
 async def test_the_spawn_page_counts_what_is_free(hub: Hub, slurm: SlurmCluster):
     """Free and total, without drained, reserved and completing nodes; and what cannot be had."""
     hub.user("ada")
@@ -151,7 +149,6 @@ async def test_the_spawn_page_counts_what_is_free(hub: Hub, slurm: SlurmCluster)
         await page_says(spawner, "4 of 8 free (")
 
 
-@pytest.mark.long
 async def test_nodes_that_are_down_and_reservations_to_come_are_said(hub: Hub, slurm: SlurmCluster):
     """On the spawn page, for servers without a GPU too; who waits reads when Slurm plans it."""
     hub.user("ada")
@@ -193,7 +190,6 @@ async def fresh(spawner: Any) -> None:
     await spawner.reader.picture(newer_than=asyncio.get_running_loop().time())
 
 
-@pytest.mark.long
 async def test_pending_students_cost_no_queries(hub: Hub, slurm: SlurmCluster):
     """Ten who wait cost a reading every `every_s`, as one does."""
     hold(slurm, 8)
@@ -209,7 +205,6 @@ async def test_pending_students_cost_no_queries(hub: Hub, slurm: SlurmCluster):
     assert reader.readings - before <= elapsed_s / reader.site.every_s + 1
 
 
-@pytest.mark.long
 async def test_sbatch_that_hangs_is_said(
     hub: Hub, slurm: SlurmCluster, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ):

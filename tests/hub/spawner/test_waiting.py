@@ -369,6 +369,7 @@ async def test_a_server_that_cannot_keep_its_ticket_gives_it_up(
     assert lab.pool.tickets.find(ticket.id).state is TicketState.CANCELLED
 
 
+@pytest.mark.long
 async def test_a_pool_that_restarts_just_then(hub: Hub, lab: PoolLab):
     """The choice fails in words, and the place is there afterwards."""
     ticket = await line_up(hub, lab)

@@ -193,6 +193,7 @@ def graded(folder, sources, tmp_path, *more):
 
 
 @pytest.mark.bubblewrap
+@pytest.mark.long
 def test_a_class_is_marked(tmp_path, sources, capsys):
     """Honest work gets its marks, a copy, a wrong reading and wrong code do not."""
     folder = tmp_path / "zips"
@@ -218,6 +219,7 @@ def test_a_class_is_marked(tmp_path, sources, capsys):
 
 
 @pytest.mark.bubblewrap
+@pytest.mark.long
 def test_honest_work_alone_gets_full_marks(tmp_path, sources):
     """One student: both rows marked, the explanation left to a person and no formula."""
     folder = tmp_path / "zips"
@@ -230,6 +232,7 @@ def test_honest_work_alone_gets_full_marks(tmp_path, sources):
 
 
 @pytest.mark.bubblewrap
+@pytest.mark.long
 def test_an_edited_check_changes_nothing(sources):
     """Only exercises come from the student; the check and its numbers come from the source."""
     cheat = (
@@ -242,6 +245,7 @@ def test_an_edited_check_changes_nothing(sources):
 
 
 @pytest.mark.bubblewrap
+@pytest.mark.long
 def test_a_students_own_helper_is_taken_along(sources):
     """An exercise may use a function that only the student has."""
     own = "def square(x):\n    return x * x\ndef area(r):\n    return math.pi * square(r)"
@@ -251,6 +255,7 @@ def test_a_students_own_helper_is_taken_along(sources):
 
 
 @pytest.mark.bubblewrap
+@pytest.mark.long
 def test_code_without_an_end_is_ended(sources):
     """A loop without an end costs the limit, not the evening."""
     text = json.dumps({"cells": [{"cell_type": "code", "source": "def area(r):\n    while 1: 0"}]})

@@ -18,9 +18,8 @@ from labkit.grading import grade_code, grading, sandbox
 from labkit.grading.values import Kept, decode, encode
 from labkit.run import cells
 
-pytestmark = pytest.mark.bubblewrap
+pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
 SOURCES = Path(__file__).parents[3] / "notebooks/src"
-WITH_TORCH = ("mixed_precision", "data_parallelism", "model_parallelism")
 KEY = """# %%
 def answer(question):
     # <solution>
@@ -156,14 +155,7 @@ def test_without_user_namespaces_code_is_refused(tmp_path):
     assert "Students' code runs only where bubblewrap or Docker isolates it" in done.stderr
 
 
-def notebooks():
-    """Every source; those whose exercises load torch are long."""
-    for path in sorted(SOURCES.glob("*.py")):
-        is_long = path.stem.partition("_")[2] in WITH_TORCH
-        yield pytest.param(path, id=path.stem, marks=[pytest.mark.long] if is_long else [])
-
-
-@pytest.mark.parametrize("source", list(notebooks()))
+@pytest.mark.parametrize("source", sorted(SOURCES.glob("*.py")), ids=lambda path: path.stem)
 def test_the_solutions_of_every_notebook_are_right(source):
     """The checks work over the channel: tensors, callbacks, threads and objects."""
     key = grade_code.answer_key(source)
@@ -240,7 +232,6 @@ WRONG = [
 ]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("source", "name", "old", "new", "said"), WRONG)
 def test_a_mistake_is_named_over_the_channel(source, name, old, new, said):
     """The grader says of objects that stay on their side what the notebook says."""
@@ -306,14 +297,12 @@ def marked_rows(code):
     return marked(only, code, limit_s=60.0)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("code", NOT_SPLIT.values(), ids=NOT_SPLIT)
 def test_products_are_counted_by_the_grader(code):
     """Nothing in the student's process says how often a matrix was multiplied by, or what with."""
     assert not marked_rows(code).right
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("code", SPLIT.values(), ids=SPLIT)
 def test_a_matrix_of_the_graders_can_be_split_in_any_way(code):
     """The student's code need not know that its entries are elsewhere."""
