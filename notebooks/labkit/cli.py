@@ -144,7 +144,7 @@ def _redraw(asked: argparse.Namespace) -> int:
 
 
 def _controls(asked: argparse.Namespace) -> int:
-    """0 only if every experiment that could be asked flips."""
+    """0 only if every experiment that could be asked notices what is absent."""
     from labkit.authoring.controls import Control, controls
     from labkit.evidence.checks import CHECKS
     from labkit.grading.grading import own_sources
@@ -157,15 +157,15 @@ def _controls(asked: argparse.Namespace) -> int:
     ran, skipped = [], []
     for one in controls(notebooks, where(), asked.keys):
         if isinstance(one, Control):
-            ran.append({**to_data(one), "flips": one.flips})
-            said = f"{one.key}: {one.verdict}; {one.twin}: {one.twin_verdict}"
-            print(said, "" if one.flips else "DOES NOT FLIP", file=sys.stderr, flush=True)
+            ran.append({**to_data(one), "twin": one.absent, "notices": one.notices})
+            said = f"{one.key}: {one.verdict}; without {one.absent}: {one.twin_verdict}"
+            print(said, "" if one.notices else "NOT NOTICED", file=sys.stderr, flush=True)
         else:
             skipped.append(to_data(one))
             print(f"{one.key}: skipped: {one.reason}", file=sys.stderr, flush=True)
     if asked.json:
         print(json.dumps({"experiments": ran, "skipped": skipped}))
-    return 0 if all(one["flips"] for one in ran) else 1
+    return 0 if all(one["notices"] for one in ran) else 1
 
 
 def _refuse_without_gpu(asked: argparse.Namespace) -> None:

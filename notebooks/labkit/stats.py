@@ -114,6 +114,25 @@ def _resampled(logs: Floats, generator: np.random.Generator) -> Floats:
     return np.moveaxis(np.concatenate(medians, axis=-1), -1, 0)
 
 
+def saved_share(slow: ArrayLike, fast: ArrayLike, base: ArrayLike) -> tuple[float, float, float]:
+    """Which share of what `slow` takes longer than `base` does `fast` save?
+
+    Args:
+        slow: seconds, a value a round.
+        fast: seconds of the same rounds.
+        base: seconds of the same rounds.
+
+    Returns:
+        The share of medians, and the bootstrap interval over rounds that are redrawn together.
+    """
+    saved, cost = _numbers(slow) - _numbers(fast), _numbers(slow) - _numbers(base)
+    generator = np.random.default_rng(0)
+    picks = generator.integers(0, len(cost), size=(RESAMPLES, len(cost)))
+    shares = np.median(saved[picks], axis=-1) / np.median(cost[picks], axis=-1)
+    low, high = np.percentile(shares, [50.0 * (1 - LEVEL), 50.0 * (1 + LEVEL)])
+    return float(np.median(saved) / np.median(cost)), float(low), float(high)
+
+
 def verdict(low: float, high: float, band: tuple[float, float], margin: float = 0.0) -> Verdict:
     """Supported: the interval lies inside the band; contradicted: outside; else undecided.
 

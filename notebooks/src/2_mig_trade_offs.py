@@ -554,17 +554,38 @@ can_rank = labkit.exercises.check_percentile(percentile)
 print(can_rank)
 
 # %% [markdown]
-# The transformer of MIG-5 answers one request after another, each timed until the answer is on the host.
-# A bigger batch answers several requests at once, and each of them waits until all are answered.
+# The transformer of MIG-5 answers requests. They come at random moments (a *Poisson process*), on average at a third of
+# the rate at which it could answer one by one, and at most 100 a second. Whoever comes while it is busy waits in a queue, and with a bigger batch, also
+# until the batch is full. A request's wait ends when its answer is on the host.
 # **Predict:** at batch 1, how many times the median is the 99th percentile?
 
 # %%
-REQUESTS = 20 if labkit.is_quick() else 300
+REQUESTS = 20 if labkit.is_quick() else 320
 ASKED = (1, 8, 64) if ON_GPU else (1, 4, 16)
+LOAD, LEAST_GAP_S = 1 / 3, 0.01
 
 
 def answer(batch, model=MODEL, to_host=True):
     return labkit.networks.transformer_answer(batch, **model, to_host=to_host)
+
+
+def arrivals(requests, mean_gap_s):
+    """When the requests come, in seconds from now; the same gaps for every batch."""
+    import random
+
+    luck, moment, found = random.Random(0), 0.0, []
+    for _ in range(requests):
+        moment += luck.expovariate(1 / mean_gap_s)
+        found.append(moment)
+    return found
+
+
+def seconds_of(work):
+    import time
+
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
 
 
 def waits(batches, requests):
@@ -573,14 +594,18 @@ def waits(batches, requests):
     import torch
 
     torch.set_num_threads(1)  # of a CPU
-    found = {}
+    found, mean_gap_s = {}, None
     for batch in batches:
-        work, seconds = answer(batch), []
-        for number in range(requests + 10):  # the first ten wake the device
-            begun = time.perf_counter()
+        work = answer(batch)
+        once = sorted(seconds_of(work) for _ in range(30))[15]  # the first ones wake the device
+        mean_gap_s = mean_gap_s or max(LEAST_GAP_S, once / LOAD)
+        come, waited, begun = arrivals(requests, mean_gap_s), [], time.perf_counter()
+        for first in range(0, requests, batch):
+            together = come[first : first + batch]
+            time.sleep(max(0.0, begun + together[-1] - time.perf_counter()))  # until the batch is full
             work()
-            seconds.append(time.perf_counter() - begun)
-        found[f"batch {batch}"] = seconds[10:]
+            waited += [time.perf_counter() - begun - moment for moment in together]
+        found[f"batch {batch}"] = waited
     return found
 
 
@@ -593,8 +618,7 @@ def promised(points):
     for point in points:
         samples = point.records[0].samples_s
         p50, p90, p99 = (1e3 * percentile(samples, percent) for percent in (50, 90, 99))
-        rate = point.x * len(samples) / sum(samples)
-        print(f"{point.label}: p50 {p50:.2f} ms, p90 {p90:.2f} ms, p99 {p99:.2f} ms; {rate:.4g} sequences/s")
+        print(f"{point.label}: p50 {p50:.2f} ms, p90 {p90:.2f} ms, p99 {p99:.2f} ms")
 
 
 await served.report(promised, needs=can_rank)

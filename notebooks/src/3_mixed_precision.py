@@ -425,20 +425,21 @@ await trace.report(beside_torch, needs=both_written)
 #
 # Activations wait in memory for the backward pass, and AMP keeps them in 16 bits.
 # Weights do not shrink under autocast: an fp32 master copy stays.
-# What is kept for the backward pass is *counted* on every device, and the check is about that.
+# What is kept for the backward pass, beside the parameters, is *counted* on every device, and the claim is about that.
 # On a GPU the peak of a whole step is measured and drawn as well.
 # Each format is measured in a process of its own. (Read the network with `labkit.networks.mlp??`.)
 
 # %%
-def kept_for_backward(run):
-    """MiB of the tensors that autograd keeps, each counted once."""
+def kept_for_backward(network, run):
+    """MiB of the tensors that autograd keeps beside the parameters, each counted once."""
     import torch
 
-    seen = {}
+    seen, parameters = {}, {one.untyped_storage().data_ptr() for one in network.parameters()}
 
     def note(tensor):
         storage = tensor.untyped_storage()
-        seen[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in parameters:  # they lie there anyway
+            seen[storage.data_ptr()] = storage.nbytes()
         return tensor.detach()  # the tensor itself would keep its own graph alive
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
@@ -492,7 +493,7 @@ def memory_of(width, batch, kind):
     network, forward, step = training(width, kind)
     on_gpu = torch.cuda.is_available()
     return {
-        "kept": kept_for_backward(lambda: forward(batch)),
+        "kept": kept_for_backward(network, lambda: forward(batch)),
         "weights": sum(p.numel() * p.element_size() for p in network.parameters()) / 2**20,
         "peak": peak_mib(step, ROWS) if on_gpu else 0.0,
     }

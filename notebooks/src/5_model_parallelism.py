@@ -228,7 +228,7 @@ are_sharing = ON_GPU and not SEVERAL and place.slices < 2
 halves_on = "two ranks on one device" if are_sharing else "two ranks"
 spots = {f"{count} tokens{how}": count for how in ("", ", split") for count in TOKENS}
 kinds = {label: f"split over {halves_on}" if "split" in label else "whole on one" for label in spots}
-sizes = {"width": PAIR_WIDTH, "tokens": TOKENS, "times": min(10, labkit.rounds())}
+sizes = {"width": PAIR_WIDTH, "tokens": TOKENS, "times": labkit.rounds()}
 pair_steps = labkit.together(pair_times, spots, series=kinds, n=2, share_device=True, **sizes)
 paying = labkit.experiment("MP-3", pair_steps)
 
@@ -543,8 +543,9 @@ labkit.pipeline(schedule(3, 5), 3)
 # ## MP-6: how many micro-batches?
 #
 # Two ranks run *your* schedule, forward and then backward. With m micro-batches and p stages, the ideal is
-# (m + p - 1) / (m · p) of the time with one micro-batch.
-# But each micro-batch has costs of its own, and small matrices are slow.
+# m + p - 1 times what the slowest stage takes for one micro-batch. That time is measured as well: each stage works
+# alone, and its copies to and from the host's memory count. So the ideal knows that small matrices are slow,
+# and what is longer than the ideal is waiting for the other stage.
 
 # %%
 def first_stage(network, parts, order, wires):
@@ -567,6 +568,15 @@ def last_stage(network, order, wires, device):
         wires.send(0, got.grad)
 
 
+def one_micro_batch(network, part, device):
+    """What a stage does for one micro-batch: in from the host, forward, backward, and out again."""
+    got = part.to(device).requires_grad_()
+    output = network(got)
+    output.cpu()
+    output.square().mean().backward()
+    return got.grad.cpu()
+
+
 # %%
 def pipeline_times(width, depth, batch, counts, times):
     import torch
@@ -587,7 +597,17 @@ def pipeline_times(width, depth, batch, counts, times):
 
         return run
 
-    return labkit.in_turns({f"m={count}": step(count) for count in counts}, times)
+    def alone(count, stage):
+        part = torch.randn(batch // count, width)
+        return lambda: one_micro_batch(network, part, device) if rank == stage else None
+
+    works = {f"m={count}": step(count) for count in counts}
+    works |= {f"stage {stage}, m={count}": alone(count, stage) for stage in (0, 1) for count in counts}
+    found, both = labkit.in_turns(works, times), [None, None]
+    dist.all_gather_object(both, found)
+    own = lambda stage, count: both[stage][f"stage {stage}, m={count}"]
+    slowest = {f"m={count}": list(map(max, own(0, count), own(1, count))) for count in counts}
+    return found | {"facts": {"stages": slowest}}
 
 
 # %% [markdown]
@@ -602,16 +622,17 @@ def in_seconds(record):
 
 
 spots = {f"m={count}": count for count in COUNTS}
-shape = {"width": WIDTH, "depth": 4, "batch": BATCH, "counts": COUNTS, "times": labkit.rounds()}
+shape = {"width": WIDTH, "depth": 4, "batch": BATCH, "counts": COUNTS, "times": min(20, labkit.rounds())}
 host = {"n": 2, "link": "host memory, gloo", "value": in_seconds, "relative": True}
 pipeline = labkit.experiment("MP-6", labkit.together(pipeline_times, spots, **host, **shape))
 
 # %%
 def beside_the_ideal(points):
     for point in points:
-        m = int(point.x)
-        waiting = labkit.exercises.bubble(2, m)
-        print(f"{point.label}: {point.value:.2f}, ideal {(m + 1) / (2 * m):.2f}, waiting {waiting:.0%}")
+        m, stages = int(point.x), points[0].records[0].setting["stages"]
+        ideal = (m + 1) * labkit.stats.median(stages[point.label])
+        took = point.records[0].median_s
+        print(f"{point.label}: {1e3 * took:.3g} ms, ideal {1e3 * ideal:.3g} ms, so {took / ideal:.2f} times as long")
 
 
 await pipeline.report(beside_the_ideal, needs=schedule_verdict)

@@ -29,7 +29,7 @@ ON_GPU = HELD.backend == "cuda"
 STEPS, DUE_H = 400_000, 3.0
 MODEL = {"width": 768, "layers": 6, "length": 128} if ON_GPU else {"width": 128, "layers": 2, "length": 64}
 ROOMY = ON_GPU and HELD.memory_mib > 20_000 and not HELD.emulated
-BATCH, BATCHES = (64, (16, 64, 256)) if ROOMY else (16, (4, 16, 32)) if ON_GPU else (16, (4, 16, 32))
+BATCH, BATCHES = (64, (16, 64, 256)) if ROOMY else (16, (4, 16, 32)) if ON_GPU else (16, (4, 16, 64))
 print(f"{STEPS:,} steps of {BATCH}, due in {DUE_H:g} h{'' if ON_GPU else ' (scaled down for a CPU)'}")
 
 

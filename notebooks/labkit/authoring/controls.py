@@ -1,7 +1,7 @@
-"""Runs every core experiment twice, as it is and in its twin's world, and compares the verdicts.
+"""Runs every experiment with a claim twice, as it is and in its twin's world.
 
-Both runs go through the notebook's own steps, series and check. An experiment *flips* when one
-verdict is supported and the other contradicted.
+Both runs go through the notebook's own steps, series and check. An experiment *notices* what is
+absent in the twin's world when the verdict is decided here and is not the same there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from labkit.authoring import twins
 from labkit.authoring.definitions import define, experiments
-from labkit.authoring.twins import TWINS, Twin
+from labkit.authoring.twins import TWINS
 from labkit.evidence.check import NotApplicable
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import NOT_APPLICABLE
@@ -25,7 +25,8 @@ from labkit.panel.experiment import Experiment
 from labkit.panel.runner import Runner
 from labkit.records import Place, Verdict
 
-OPPOSITE = {Verdict.SUPPORTED.value, Verdict.CONTRADICTED.value}
+FAILED = "failed"
+DECIDED = {Verdict.SUPPORTED.value, Verdict.CONTRADICTED.value}
 
 
 @dataclass(frozen=True)
@@ -33,22 +34,23 @@ class Control:
     """One experiment's verdict, and its twin's.
 
     Attributes:
-        twin: what is different in the twin's world.
+        absent: what is taken away in the twin's world.
         why: the verdict's reason.
         twin_why: the reason of the twin's.
     """
 
     key: str
     verdict: str
-    twin: str
+    absent: str
     twin_verdict: str
     why: str = ""
     twin_why: str = ""
 
     @property
-    def flips(self) -> bool:
-        """Whether one is supported and the other contradicted."""
-        return {self.verdict, self.twin_verdict} == OPPOSITE
+    def notices(self) -> bool:
+        """Whether the verdict is decided, and is another one where the effect is absent."""
+        is_judged = self.twin_verdict != FAILED
+        return self.verdict in DECIDED and is_judged and self.twin_verdict != self.verdict
 
 
 @dataclass(frozen=True)
@@ -93,15 +95,8 @@ def control(experiment: Experiment, notebook: Path, place: Place) -> Control | S
     plain = said_by(experiment, {})
     if not plain.applies:
         return Skipped(twin.key, plain.why)
-    changed = in_the_world_of(twin, notebook, place) if twin.is_computed else experiment
-    there = said_by(changed, {} if twin.is_computed else twins.environment(twin.key))
-    return Control(twin.key, plain.verdict, twin.says, there.verdict, plain.why, there.why)
-
-
-def in_the_world_of(twin: Twin, notebook: Path, place: Place) -> Experiment:
-    """The experiment as the notebook defines it when one of its functions is another."""
-    names = define(notebook, place, {twin.target: twin.change})
-    return next(one for one in experiments(names) if one.key == twin.key)
+    there = said_by(experiment, twins.environment(twin.key))
+    return Control(twin.key, plain.verdict, twin.absent, there.verdict, plain.why, there.why)
 
 
 class _Said(NamedTuple):
@@ -117,7 +112,7 @@ def said_by(experiment: Experiment, added: Mapping[str, str]) -> _Said:
         evidence = asyncio.run(runner.run(None, headless=True))
     found = evidence.judgement
     if found is None:
-        return _Said("failed", runner.message)
+        return _Said(FAILED, runner.message)
     return _Said(found.verdict.value, found.why, found.expected != NOT_APPLICABLE)
 
 

@@ -12,9 +12,8 @@ import contextlib
 import io
 import linecache
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from labkit.measuring import sharing
@@ -30,7 +29,6 @@ RUNS_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, a
 def define(
     notebook: Path,
     place: Place,
-    changed: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
     *,
     probing: bool = False,
 ) -> dict[str, Any]:
@@ -39,11 +37,10 @@ def define(
     Args:
         notebook: its source.
         place: the machine.
-        changed: by name, what makes another function of the notebook's; later statements see it.
         probing: whether ways to share a GPU are tried; else none but time sharing works.
     """
     with contextlib.nullcontext() if probing else _no_probes():
-        return _names(notebook, place, changed)
+        return _names(notebook, place)
 
 
 @contextlib.contextmanager
@@ -61,9 +58,7 @@ def _no_probes() -> Iterator[None]:
         sharing.probe_async = real
 
 
-def _names(
-    notebook: Path, place: Place, changed: Mapping[str, Callable[[Any], Any]]
-) -> dict[str, Any]:
+def _names(notebook: Path, place: Place) -> dict[str, Any]:
     names = vars(types.ModuleType("__main__"))
     names["place"] = place
     for cell in read_cells(notebook):
@@ -75,20 +70,12 @@ def _names(
                 # What needs a result fails, and only words for the student are made of results.
                 with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
                     exec(code, names)  # noqa: S102  the project's own notebook
-                for name in _defined(statement) & changed.keys():
-                    names[name] = changed[name](names[name])
     return names
 
 
 def experiments(names: dict[str, Any]) -> Iterator[Experiment]:
     """The experiments among a notebook's names."""
     yield from (value.experiment for value in names.values() if isinstance(value, Panel))
-
-
-def _defined(statement: ast.stmt) -> set[str]:
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        return {(one.asname or one.name).split(".")[0] for one in statement.names}
-    return {getattr(statement, "name", "")}
 
 
 def _defines(statement: ast.stmt) -> bool:

@@ -1,11 +1,10 @@
-"""Twins: for every core experiment a world in which its verdict is the opposite one.
+"""Twins: for every claim a world without the effect that its experiment is about.
 
 A twin changes one named function in the process that computes, and nothing else: the notebook's own
-steps, series and check then say what they say. An experiment whose verdict does not turn round
-measures nothing. `enter` is called by a child that finds `VARIABLE` in its environment; `TWINS` has
-one entry an experiment.
-
-The module is long because it is one list: cut in two, each half is read with the other open.
+steps, series and check then say what they say. The effect is taken away, not made many times as
+large: where a claim is true it must no longer be supported, and where it is false the twin has what
+the claim asserts, which must then not be contradicted. `enter` is called by a child that finds
+`VARIABLE` in its environment; `TWINS` has one entry a claim.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import importlib
 import inspect
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -34,17 +33,15 @@ class Twin:
 
     Attributes:
         key: the experiment.
-        says: what is different in it.
+        absent: what is taken away in it.
         target: the function that is changed: a notebook's own name, or "module:name".
         change: takes the function, returns the one that takes its place.
-        is_computed: whether the experiment computes in this process and starts no child.
     """
 
     key: str
-    says: str
+    absent: str
     target: str
     change: Change
-    is_computed: bool = False
 
 
 def enter(key: str) -> None:
@@ -63,18 +60,6 @@ def environment(key: str) -> Mapping[str, str]:
     return {VARIABLE: f"{__name__}:{key}"}
 
 
-def _more_work(times: int) -> Change:
-    """The work is done several times over."""
-
-    def change(function: Function) -> Function:
-        def prepared(*given: Any, **named: Any) -> Any:
-            return _repeat(function(*given, **named), times)
-
-        return prepared
-
-    return change
-
-
 def _repeat(work: Function, times: int) -> Function:
     def repeated() -> None:
         for _ in range(times):
@@ -83,20 +68,17 @@ def _repeat(work: Function, times: int) -> Function:
     return repeated
 
 
-def _every_other(change: Change) -> Change:
-    """Every second preparation is changed: of two compared functions, the second."""
+def _every_other_more(product: Function) -> Function:
+    """Every second product is followed by another one of a quarter of its operations."""
     calls = [0]  # of this process: the function itself is rebuilt for each
+    usual = inspect.signature(product).parameters["size"].default
 
-    def changed(function: Function) -> Function:
-        other = change(function)
+    def matmul(size: int = usual, **given: Any) -> Function:
+        calls[0] += 1
+        work, more = product(size, **given), product(size * 5 // 8, **given)
+        return work if calls[0] % 2 else lambda: (work(), more())
 
-        def prepared(*given: Any, **named: Any) -> Any:
-            calls[0] += 1
-            return (function if calls[0] % 2 else other)(*given, **named)
-
-        return prepared
-
-    return changed
+    return matmul
 
 
 def _waits(function: Function) -> Function:
@@ -130,18 +112,8 @@ def _timer_of_two(_: Function) -> Function:
     return my_timer
 
 
-def _adds_up(_: Function) -> Function:
-    """A reading that counts what overlaps as often as it overlaps."""
-
-    def busy_share(spans: Any, lane: str) -> float:
-        lasted = sum(ended - begun for kind, _, begun, ended in spans if kind == lane)
-        return float(lasted / max(ended for *_, ended in spans))
-
-    return busy_share
-
-
-def _without_reuse(product: Function) -> Function:
-    """A product that fetches its matrices again for every column."""
+def _without_arithmetic(product: Function) -> Function:
+    """A product that only reads its matrices and writes the result: no roof but the memory's."""
     usual = inspect.signature(product).parameters["size"].default
 
     def matmul(size: int = usual, dtype: str = "float32") -> Function:
@@ -149,42 +121,72 @@ def _without_reuse(product: Function) -> Function:
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
         a, b = (
-            torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2)
+            torch.ones(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2)
         )
-
-        def work() -> None:
-            for column in range(size):
-                (a * b[:, column]).sum(1)
-
-        return work
+        found = torch.empty_like(a)
+        return lambda: torch.add(a, b, out=found)
 
     return matmul
 
 
-def _part_slowed(times: int) -> Change:
-    """On a part the work is done several times, as if a tenant had the rest of the part."""
+def _same_busy_share(my_step: Function) -> Function:
+    """On a GPU both batches are big; on a CPU Python waits in the small one's step."""
+
+    def step_of(batch: int) -> Function:
+        import torch
+
+        if torch.cuda.is_available():
+            return my_step(16384)  # type: ignore[no-any-return]
+        work = my_step(batch)
+
+        def waiting() -> None:
+            begun = time.perf_counter()
+            work()
+            ends = time.perf_counter() + 6 * (time.perf_counter() - begun)
+            while time.perf_counter() < ends:
+                pass
+            torch.ones(1).add(1)  # the step ends with its last operator
+
+        return waiting if batch < 100 else work
+
+    return step_of
+
+
+def _sms() -> int:
+    import torch
+
+    return int(torch.cuda.get_device_properties(0).multi_processor_count)
+
+
+WHOLE, PROPORTION = "as the whole", "in proportion"
+
+
+def _on_parts(of_slice: str, of_gpu: str) -> Change:
+    """What a part of the SMs does, of a slice and of a whole GPU.
+
+    Either "as the whole" does, or "in proportion": as much longer as its SMs are fewer.
+    """
 
     def change(confined: Function) -> Function:
-        def slowed(work: Function, size: int | None, **named: Any) -> Function:
-            inside: Function = confined(work, size, **named)
-            return inside if size is None else _repeat(inside, times)
-
-        return slowed
-
-    return change
-
-
-def _whole_slowed(times: int) -> Change:
-    """The whole has no more bandwidth than its share: it works as long as its SMs are more."""
-
-    def change(confined: Function) -> Function:
-        def slowed(work: Function, size: int | None, **named: Any) -> Function:
+        def changed(work: Function, size: int | None, **named: Any) -> Function:
             inside: Function = confined(work, None, **named)
-            return inside if size is None else _repeat(inside, times)
+            if size is None or (of_slice if _sms() < SMS_OF_A_SLICE else of_gpu) == WHOLE:
+                return inside
+            return _repeat(inside, round(_sms() / size))
 
-        return slowed
+        return changed
 
     return change
+
+
+def _part_slowed(confined: Function) -> Function:
+    """On a part the work is done twice, as if a tenant had half of the part."""
+
+    def slowed(work: Function, size: int | None, **named: Any) -> Function:
+        inside: Function = confined(work, size, **named)
+        return inside if size is None else _repeat(inside, 2)
+
+    return slowed
 
 
 def _idle_neighbours(count: Function) -> Function:
@@ -200,53 +202,34 @@ def _idle_neighbours(count: Function) -> Function:
     return count_in_windows
 
 
-def _one_call_beside_others(count: Function) -> Function:
-    """After a call, a copy must rest until the window is over if another one is at work."""
+def _one_after_another(count: Function) -> Function:
+    """A copy works only while no other one does: nothing is gained by sharing."""
 
     def calls_per_s(work: Function, settle: Function, ends: float) -> Any:
-        from labkit.run.tasks import FOLDER, RANK
+        from labkit.run.tasks import FOLDER
 
-        at_work = Path(os.environ[FOLDER]) / f"at-work-{os.environ[RANK]}"
+        with (Path(os.environ[FOLDER]) / "at-work").open("w") as shared:
 
-        def held_up() -> None:
-            work()
-            settle()
-            while time.monotonic() < ends and len(list(at_work.parent.glob("at-work-*"))) > 1:
-                time.sleep(0.001)
+            def in_turn() -> None:
+                fcntl.flock(shared, fcntl.LOCK_EX)
+                try:
+                    work()
+                    settle()
+                finally:
+                    fcntl.flock(shared, fcntl.LOCK_UN)
 
-        at_work.touch()
-        try:
-            return count(held_up, settle, ends)
-        finally:
-            at_work.unlink()
+            return count(in_turn, settle, ends)
 
     return calls_per_s
 
 
-def _one_by_one(waits: Function) -> Function:
-    """A batch is no batch: its sequences are answered one after another, each four times.
+def _all_at_once(_: Function) -> Function:
+    """Nobody waits for others to come: every request is there from the beginning."""
 
-    Four, since the time of one varies: launched by Python, twofold on an H200's host.  A batch
-    waits twenty times only, as more would take minutes.
-    """
+    def arrivals(requests: int, __: float) -> list[float]:
+        return [0.0] * requests
 
-    def waited(batches: Sequence[int], requests: int) -> dict[str, list[float]]:
-        found: dict[str, list[float]] = waits(batches[:1], requests)
-        for batch in batches[1:]:
-            answers = 4 * batch
-            (alone,) = waits((1,), 20 * answers).values()
-            starts = range(0, len(alone), answers)
-            found[f"batch {batch}"] = [sum(alone[start : start + answers]) for start in starts]
-        return found
-
-    return waited
-
-
-def _like_a_slice(table: Function) -> Function:
-    def sms_of(packing: Mapping[str, int]) -> float:
-        return float(table(packing)) * 108 / 98  # a GPU that MIG takes nothing from
-
-    return sms_of
+    return arrivals
 
 
 def _one_format(product: Function) -> Function:
@@ -258,48 +241,22 @@ def _one_format(product: Function) -> Function:
     return in_fp32
 
 
-def _as_bf16(function: Function) -> Function:
-    def gradients(network: Any, x: Any, y: Any, dtype: Any, scale: float) -> Any:
-        import torch
+def _small_helps(function: Function) -> Function:
+    """Fewer gradients vanish, the smaller the number is that the loss is multiplied by."""
 
-        narrow = torch.bfloat16 if dtype is torch.float16 else dtype
-        return function(network, x, y, narrow, scale)
+    def gradients(network: Any, x: Any, y: Any, dtype: Any, scale: float) -> Any:
+        return function(network, x, y, dtype, 1 / scale)
 
     return gradients
 
 
-def _wide_exponent(largest: Function) -> Function:
-    def of(dtype: Any) -> Any:
-        import torch
+def _amp_in_bf16(training: Function) -> Function:
+    """AMP keeps no second copy of a weight."""
 
-        return largest(torch.bfloat16 if dtype is torch.float16 else dtype)
+    def pure(width: int, kind: str) -> Any:
+        return training(width, "bf16" if kind == "AMP" else kind)
 
-    return of
-
-
-def _never_halves(kind: Any) -> Any:
-    class LossScaler(kind):  # type: ignore[misc]
-        def update(self, found_inf: bool) -> bool:
-            before: float = self.scale  # type: ignore[has-type]
-            taken = bool(super().update(found_inf))
-            self.scale = max(self.scale, before)  # type: ignore[has-type]
-            return taken
-
-    return LossScaler
-
-
-def _without_autocast(training: Function) -> Function:
-    def plain(width: int, kind: str) -> Any:
-        return training(width, "fp32" if kind == "AMP" else kind)
-
-    return plain
-
-
-def _sums(_: Function) -> Function:
-    def average(gradients: Any) -> Any:
-        return sum(gradients)
-
-    return average
+    return pure
 
 
 def _undivided(optimizer_of: Function) -> Function:
@@ -315,104 +272,64 @@ def _undivided(optimizer_of: Function) -> Function:
     return without
 
 
-def _leaves_late(kind: Any) -> Any:
-    class Buckets(kind):  # type: ignore[misc]
-        def __init__(self, world: int, all_reduce: Function, _: int) -> None:
-            super().__init__(world, all_reduce, float("inf"))
+def _without_start_up(reduces: Function) -> Function:
+    """Messages take what their bytes say, at 50 MB/s."""
 
-    return Buckets
-
-
-def _fewer_bytes(reduces: Function) -> Function:
     def payload(megabytes: float) -> Any:
-        return reduces(1 / megabytes)
+        def take_time() -> None:
+            ends = time.perf_counter() + megabytes / 50
+            while time.perf_counter() < ends:
+                pass
+
+        return take_time
 
     return payload
 
 
-def _whole_batch(_: Function) -> Function:
+def _whole_batch(shared: Function) -> Function:
     """Every rank takes the whole batch: nothing is shared out."""
 
-    def shared(width: int, depth: int, batch: int) -> Function:
-        import torch
+    def whole(width: int, depth: int, batch: int) -> Function:
         import torch.distributed as dist
 
-        from labkit.exercises.networks import mlp
+        return shared(width, depth, batch * dist.get_world_size())  # type: ignore[no-any-return]
 
-        network, device = mlp(width, depth)
-        x = torch.randn(batch, width, device=device)
-
-        def step() -> None:
-            for _ in range(2):
-                network.zero_grad()
-                network(x).square().mean().backward()
-            for parameter in network.parameters():
-                dist.all_reduce(parameter.grad)
-
-        return step
-
-    return shared
+    return whole
 
 
-def _slow_arithmetic(flat_gradient: Function) -> Function:
-    """A processor so slow that sending costs nothing beside it, at the batch that is judged."""
+def _without_bytes(send: Function) -> Function:
+    """The gradient has one number."""
 
-    def slow(network: Any, x: Any) -> Any:
-        time.sleep(0.015 * len(x) if len(x) <= 16 else 0.0)
-        return flat_gradient(network, x)
+    def send_whole(gradient: Any) -> None:
+        send(gradient[:1])
+
+    return send_whole
+
+
+def _blocks(kind: Any) -> Any:
+    """A network on which every message is waited for at once."""
+
+    class SimulatedNetwork(kind):  # type: ignore[misc]
+        def __call__(self, tensor: Any) -> Function:
+            super().__call__(tensor)()
+            return lambda: tensor
+
+    return SimulatedNetwork
+
+
+def _slow_exchange(reducer: Function) -> Function:
+    """An exchange takes longer than all of the arithmetic."""
+
+    def slow(log: Any) -> Function:
+        exchange = reducer(log)
+
+        def all_reduce(tensor: Any) -> Any:
+            time.sleep(0.05)
+            return exchange(tensor)
+
+        return all_reduce
 
     return slow
-
-
-def _naive(_: Function) -> Function:
-    def ring_all_reduce(
-        tensor: Any, rank: int, world: int, send: Function, receive: Function
-    ) -> Any:
-        others = [other for other in range(world) if other != rank]
-        for other in others:
-            send(other, tensor)
-        return sum((receive(other) for other in others), tensor.clone())
-
-    return ring_all_reduce
-
-
-def _first_part_only(_: Function) -> Function:
-    """A rank that does not add what the others send."""
-
-    def split_rows(x: Any, weights: Any, ranks: int) -> Any:
-        return x.tensor_split(ranks, dim=1)[0] @ weights.tensor_split(ranks, dim=0)[0]
-
-    return split_rows
-
-
-def _keeps_its_part(backward: Function) -> Function:
-    """A rank that takes its part of the input's gradient for the whole."""
-
-    def pair_backward(delta: Any, kept: Any, first: Any, second: Any, _: Function) -> Any:
-        return backward(delta, kept, first, second, lambda part: part)
-
-    return pair_backward
-
-
-def _counts_half(elements_sent: Function) -> Function:
-    """A link on which every number takes half a number's room."""
-
-    def compressed(layer: Function, batch: int) -> float:
-        return float(elements_sent(layer, batch)) / 2
-
-    return compressed
-
-
-def _everyone_steps(_: Function) -> Function:
-    """Plain data parallelism: every rank runs Adam on all weights."""
-
-    def zero_step(
-        weights: Any, gradients: Any, adam: Any, _: int, world: int, reduce: Any, __: Any
-    ) -> Any:
-        pairs = enumerate(zip(weights, gradients, strict=True))
-        return [adam(number, one, reduce(gradient) / world) for number, (one, gradient) in pairs]
-
-    return zero_step
 
 
 def _one_processor(_: Function) -> Function:
@@ -438,114 +355,72 @@ def _one_processor(_: Function) -> Function:
     return mlp
 
 
-def _padded(train: Function) -> Function:
-    """A step that keeps the more memory the smaller its batch is."""
+def _one_batch(train: Function) -> Function:
+    """A step's memory does not depend on its batch."""
 
-    def roomy(batch: int, *given: Any, **named: Any) -> Any:
-        import torch
+    def always(_: int, *given: Any, **named: Any) -> Any:
+        return train(4, *given, **named)
 
-        on_gpu = torch.cuda.is_available()
-        is_big = on_gpu and torch.cuda.mem_get_info()[1] > 20 << 30 and not emulated
-        room = (160 << 30) if is_big else (8 << 30) if on_gpu else (4 << 30)
-        held = torch.ones(room // batch, dtype=torch.int8, device="cuda" if on_gpu else "cpu")
-        step = train(batch, *given, **named)
-
-        def with_it() -> None:
-            step()
-            held[0] = 1
-
-        return with_it
-
-    emulated = os.environ.get("LABKIT_EMULATE")
-    return roomy
+    return always
 
 
-def _again_and_again(train: Function) -> Function:
-    """A step that goes over its batch the oftener the bigger it is."""
+def _by_fours(train: Function) -> Function:
+    """A batch is gone through in fours, so that a sample takes as long in any."""
 
-    def dear(batch: int, *given: Any, **named: Any) -> Any:
-        return _repeat(train(batch, *given, **named), max(1, min(8, batch // 6)))
+    def small(batch: int, *given: Any, **named: Any) -> Any:
+        return _repeat(train(4, *given, **named), max(1, batch // 4))
 
-    return dear
+    return small
 
+
+SMS_OF_A_SLICE = 40  # fewer than the smallest GPU, at least as many as an emulated slice
+CONFINED = "labkit.machine.parts:confined"
 
 TWINS: Mapping[str, Twin] = MappingProxyType(
     {
         twin.key: twin
         for twin in (
-            Twin(
-                "T-1",
-                "the second does the work four times over",
-                "matmul",
-                _every_other(_more_work(4)),
-            ),
-            Twin("T-2", "a call returns only when the device is done", "matmul", _waits),
-            Twin("T-3", "the student's timer times two calls as one", "my_timer", _timer_of_two),
-            Twin("T-4", "the product fetches every number again", "matmul", _without_reuse),
-            Twin("T-6", "what overlaps is counted twice", "busy_share", _adds_up),
-            Twin(
-                "T-7",
-                "memory paths are divided as the SMs are",
-                "labkit.machine.parts:confined",
-                _whole_slowed(8),
-            ),
-            Twin("MIG-1", "a tenant in the part", "labkit.machine.parts:confined", _part_slowed(2)),
-            Twin(
-                "MIG-3",
-                "memory paths are divided as the SMs are",
-                "labkit.machine.parts:confined",
-                _whole_slowed(64),
-            ),
-            Twin("MIG-5", "a tenant in the part", "labkit.machine.parts:confined", _part_slowed(4)),
+            Twin("T-1", "that both are the same", "matmul", _every_other_more),
+            Twin("T-2", "that a call returns early", "matmul", _waits),
+            Twin("T-3", "that the timer times one call", "my_timer", _timer_of_two),
+            Twin("T-4", "the roof", "matmul", _without_arithmetic),
+            Twin("T-6", "what differs between the batches", "my_step", _same_busy_share),
+            Twin("T-7", "memory of one's own", CONFINED, _on_parts(PROPORTION, PROPORTION)),
+            Twin("MIG-1", "a part of one's own", CONFINED, _part_slowed),
+            Twin("MIG-3", "how a part shares the memory", CONFINED, _on_parts(WHOLE, PROPORTION)),
+            Twin("MIG-5", "that fewer SMs take longer", CONFINED, _on_parts(WHOLE, WHOLE)),
             Twin(
                 "MIG-6",
-                "the neighbours rest",
+                "the neighbours' work",
                 "labkit.notebook.windows:count_in_windows",
                 _idle_neighbours,
             ),
             Twin(
                 "MIG-7",
-                "whoever works beside others gets one call a window",
+                "working at the same time",
                 "labkit.notebook.windows:calls_per_s",
-                _one_call_beside_others,
+                _one_after_another,
             ),
-            Twin("MIG-12", "MIG takes no SMs", "sms_of", _like_a_slice, is_computed=True),
-            Twin(
-                "MIG-14",
-                "sequences of a batch are answered one by one, each four times",
-                "waits",
-                _one_by_one,
-            ),
-            Twin(
-                "MIG-11", "a tenant in the part", "labkit.machine.parts:confined", _part_slowed(8)
-            ),
-            Twin("MX-1", "fp16 has bf16's exponent", "largest", _wide_exponent),
-            Twin("MX-2", "both formats run on the fp32 cores", "product", _one_format),
-            Twin("MX-5", "16 bits have fp32's range", "gradients", _as_bf16),
-            Twin("MX-7", "the scaler never halves", "LossScaler", _never_halves),
-            Twin("MX-9", "autocast casts nothing", "training", _without_autocast),
-            Twin("DP-1", "a rank that adds and does not average", "average", _sums),
-            Twin("DP-12", "an Adam that divides by nothing", "optimizer_of", _undivided),
-            Twin("DP-2", "a link that widens with what is sent", "reduces", _fewer_bytes),
-            Twin("DP-3", "every rank takes the whole batch", "shared", _whole_batch),
-            Twin(
-                "DP-4", "arithmetic so slow that sending is free", "flat_gradient", _slow_arithmetic
-            ),
-            Twin("DP-5", "a ring that sends to everyone", "ring_all_reduce", _naive, True),
-            Twin("DP-6", "one bucket, which fills at the end", "Buckets", _leaves_late),
-            Twin("MP-1", "a rank that does not add", "split_rows", _first_part_only, True),
-            Twin("MP-2", "a link that compresses", "elements_sent", _counts_half, True),
-            Twin("MP-3", "a rank that does not add going back", "pair_backward", _keeps_its_part),
-            Twin("MP-10", "every rank runs Adam on all weights", "zero_step", _everyone_steps),
+            Twin("MIG-14", "the time between requests", "arrivals", _all_at_once),
+            Twin("MIG-11", "that fewer SMs take longer", CONFINED, _on_parts(WHOLE, WHOLE)),
+            Twin("MX-2", "the other format", "product", _one_format),
+            Twin("MX-5", "the direction of the scale", "gradients", _small_helps),
+            Twin("MX-9", "AMP's copies of the weights", "training", _amp_in_bf16),
+            Twin("DP-12", "Adam's denominator", "optimizer_of", _undivided),
+            Twin("DP-2", "the start-up time", "reduces", _without_start_up),
+            Twin("DP-3", "sharing the batch out", "shared", _whole_batch),
+            Twin("DP-4", "the gradient's bytes", "send_whole", _without_bytes),
+            Twin("DP-6", "sending while something computes", "SimulatedNetwork", _blocks),
+            Twin("MP-3", "an exchange worth its time", "reducer", _slow_exchange),
             Twin(
                 "MP-6",
-                "the stages share one processor",
+                "working at the same time",
                 "labkit.exercises.networks:mlp",
                 _one_processor,
             ),
-            Twin("CH-1", "a tenant in the part", "labkit.machine.parts:confined", _part_slowed(8)),
-            Twin("CH-2", "small batches are padded to fill a room", "train", _padded),
-            Twin("CH-3", "a bigger batch is gone over more often", "train", _again_and_again),
+            Twin("CH-1", "what differs with the SMs", CONFINED, _on_parts(WHOLE, PROPORTION)),
+            Twin("CH-2", "memory that follows the batch", "train", _one_batch),
+            Twin("CH-3", "what a bigger batch gains", "train", _by_fours),
         )
     }
 )

@@ -1,7 +1,8 @@
 """What a check is: a relation, its source, and what each tier should show.
 
-A check that nothing can contradict checks nothing: every core experiment has a twin, in which the
-world is changed and the same pipeline must give the opposite verdict (`labkit controls`).
+A check that nothing can contradict checks nothing: each has a twin, a world without the effect that
+the experiment is about, in which the same pipeline must not give the same verdict
+(`labkit controls`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Check:
         emulated: why an emulated slice cannot be asked; None where it can.
         least_gain: how many times as much the ranks must get done side by side as one alone, in the
             same rounds, before the relation can be asked of CPU cores.
+        instead: what is true where the claim is false; the number found stands in its braces.
     """
 
     key: str
@@ -52,6 +54,7 @@ class Check:
     expected: Expected
     emulated: NotApplicable | None = None
     least_gain: float = 0.0
+    instead: str = ""
 
     def expects(self, tier: Tier, *, emulated: bool = False) -> Verdict | NotApplicable:
         """What a tier should show, or why it cannot be asked."""
@@ -72,7 +75,10 @@ class Check:
         if self.least_gain and (why_not := no_free_cores(data, self.least_gain)):
             return Judgement(self.key, Verdict.UNDECIDED, why_not, NOT_APPLICABLE)
         outcome = self.relation.judge(data)
-        return Judgement(self.key, outcome.verdict, outcome.why, expected.value)
+        why = outcome.why
+        if outcome.verdict is Verdict.CONTRADICTED and self.instead and outcome.number is not None:
+            why = f"{self.instead.format(outcome.number)} ({why})"
+        return Judgement(self.key, outcome.verdict, why, expected.value)
 
 
 def no_free_cores(data: Data, least_gain: float) -> str:
@@ -95,9 +101,9 @@ def no_free_cores(data: Data, least_gain: float) -> str:
     if low >= least_gain:
         return ""
     return (
-        f"side by side its ranks got {low:.1f} to {high:.1f} times as much done as one alone, "
-        f"before they sent anything, and not surely {least_gain:g} times: "
-        "a core is missing, busy, or half of another (hyperthreads)"
+        f"before they sent anything, the ranks side by side got {low:.1f} to {high:.1f} times as "
+        f"much done as one alone, which is not surely {least_gain:g} times: a core is missing, "
+        "busy, or half of another (a hyperthread)"
     )
 
 

@@ -19,10 +19,11 @@ MARGIN = 0.05  # above what processes differ by for no reason: up to 3 % here, o
 
 @dataclass(frozen=True)
 class Outcome:
-    """A verdict and its reason in words."""
+    """A verdict, its reason in words, and the number that decided it."""
 
     verdict: Verdict
     why: str
+    number: float | None = None
 
 
 class Relation(Protocol):
@@ -56,7 +57,8 @@ class RatioIn:
         looks = stats.judge(data[self.a], data[self.b], self.band, margin=self.margin)
         verdict = looks[-1].verdict if looks else Verdict.UNDECIDED
         words = stats.why(looks, self.band, self.margin)
-        return Outcome(verdict, f"{self.a} over {self.b}: {words}")
+        number = looks[-1].ratio if looks else None
+        return Outcome(verdict, f"{self.a} over {self.b}: {words}", number)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class Exactly:
             return Outcome(Verdict.UNDECIDED, f"{self.name} was not measured")
         wrong = [value for value in values if not self.holds(value)]
         if wrong:
-            return Outcome(Verdict.CONTRADICTED, f"{self.name} is {wrong[0]:g}, not {self.says}")
+            why = f"{self.name} is {wrong[0]:g}, not {self.says}"
+            return Outcome(Verdict.CONTRADICTED, why, wrong[0])
         if len(values) == 1:
             return Outcome(Verdict.SUPPORTED, f"{self.name}: {values[0]:g}")
         said = f"{self.name}: each of the {len(values)} values is {self.says}"
@@ -106,28 +109,71 @@ class AllOf:
 
 
 @dataclass(frozen=True)
-class ForBoth:
-    """A claim that something exists: supported by what was picked, refuted only by the luckiest.
+class NearIdeal:
+    """A time is at most so many times the ideal's; far under it, the ideal is none.
 
-    An unlucky pick then leaves open whether another would have done.
+    Attributes:
+        found: the series that was measured.
+        ideal: the series that nothing should be faster than.
+        most: how many times the ideal's time is still near it.
     """
 
-    picked: Relation
-    favoured: Relation
+    found: str
+    ideal: str
+    most: float
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.picked.needs, *self.favoured.needs)))
+        return (self.found, self.ideal)
 
     def judge(self, data: Data) -> Outcome:
-        """What the pick says; its contradiction counts if the favoured one's does, too."""
-        said = self.picked.judge(data)
-        if said.verdict is not Verdict.CONTRADICTED:
-            return said
-        other = self.favoured.judge(data)
-        if other.verdict is Verdict.CONTRADICTED:
-            return said
-        return Outcome(Verdict.UNDECIDED, f"{said.why}, which does not decide it: {other.why}")
+        """As `RatioIn`, but what is faster than the ideal decides nothing."""
+        said = RatioIn(self.found, self.ideal, (1 - MARGIN, self.most)).judge(data)
+        times = _both(data, self.found, self.ideal)
+        if len(times) and float(stats.ratio(*times)) < 1 - MARGIN:
+            return Outcome(Verdict.UNDECIDED, f"{said.why}; what is beaten is no ideal")
+        return said
+
+
+@dataclass(frozen=True)
+class HiddenShare:
+    """Of what `slow` takes longer than `base`, a share that `fast` saves is at least `least`.
+
+    Attributes:
+        slow: seconds with all of the cost.
+        fast: seconds with some of it hidden.
+        base: seconds without the cost.
+        least: the share that is claimed.
+        worth: the cost's least share of `slow`; below it there is nothing to hide.
+    """
+
+    slow: str
+    fast: str
+    base: str
+    least: float
+    worth: float = 0.2
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.slow, self.fast, self.base)
+
+    def judge(self, data: Data) -> Outcome:
+        """By the interval of the share over rounds that are redrawn in pairs."""
+        slow, fast, base = (data[name] for name in self.needs)
+        if len(slow) < stats.LOOKS[0]:
+            return Outcome(Verdict.UNDECIDED, f"fewer than {stats.LOOKS[0]} rounds were measured")
+        cost = 1 - stats.median(base) / stats.median(slow)
+        if cost < self.worth:
+            why = f"sending is only {cost:.0%} of the {self.slow} step, too little to judge by"
+            return Outcome(Verdict.UNDECIDED, why)
+        share, low, high = stats.saved_share(slow, fast, base)
+        verdict = stats.verdict(low, high, (self.least, float("inf")))
+        why = f"{self.fast} hides {share:.0%} of the {cost:.0%} ({low:.0%} to {high:.0%})"
+        return Outcome(verdict, why, share)
+
+
+def _both(data: Data, a: str, b: str) -> tuple[Sequence[float], Sequence[float]] | tuple[()]:
+    return (data[a], data[b]) if data[a] and data[b] else ()
 
 
 def greater(a: str, b: str, factor: float = 1.0) -> RatioIn:
@@ -143,16 +189,3 @@ def less(a: str, b: str, factor: float = 1.0) -> RatioIn:
 def _margin(factor: float) -> float:
     """At a factor of 1 the claim's border lies where the truth often is: equal."""
     return MARGIN if factor == 1.0 else 0.0
-
-
-def dips(first: str, best: str, lowest: str, last: str) -> ForBoth:
-    """A U: something in the middle is lower than either end.
-
-    Args:
-        first: one end.
-        best: what was picked in the middle before the rounds that are judged.
-        lowest: the middle's lowest in these rounds, which chance favours.
-        last: the other end.
-    """
-    picked, favoured = (AllOf((less(one, first), less(one, last))) for one in (best, lowest))
-    return ForBoth(picked, favoured)

@@ -7,9 +7,12 @@ import pytest
 
 from labkit.evidence import evidence as store
 from labkit.evidence import replay
+from labkit.evidence.check import Check, everywhere
+from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import Evidence, Point
 from labkit.evidence.prediction import Prediction, Trend, predict
-from labkit.notebook.catalogue import EXPERIMENTS
+from labkit.evidence.relations import Exactly
+from labkit.notebook.catalogue import EXPERIMENTS, reading
 from labkit.notebook.experiments import experiment
 from labkit.notebook.steps import computed_step
 from labkit.notebook.summary import summary
@@ -22,6 +25,14 @@ from labkit.panel.runner import Runner
 from labkit.panel.widgets import Widgets
 from labkit.records import Verdict
 
+PACKED = Check(
+    "MIG-12",
+    "No packing of one GPU strands fewer SMs than seven 1g.5gb",
+    Exactly("SMs used by the best packing", "98", lambda value: value == 98),
+    "profile table: 7 x 14 of 98 SMs",
+    everywhere(Verdict.SUPPORTED),
+)
+"""A claim about points that are computed, so that no child is started."""
 LINE = Experiment("X-1", "t", "q", (), "x", "ms", unit="ms")
 POINTS = (Point(1, "one", 10.0), Point(2, "two", 20.0))
 
@@ -31,6 +42,7 @@ def _somebody_is_there(monkeypatch, tmp_path):
     for name in ("LAB_QUICK", "LAB_HEADLESS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(CHECKS, "MIG-12", PACKED)
 
 
 def seen(prediction, points=POINTS):
@@ -81,7 +93,8 @@ def packing_runner(folder, best=98.0):
         computed_step("3x2g.10gb", 0, lambda: 84.0),
         computed_step("the best", 1, lambda: best),
     )
-    return Runner(replace(EXPERIMENTS["MIG-12"], steps=steps), folder)
+    read = reading.values("SMs used by the best packing", "the best")
+    return Runner(replace(EXPERIMENTS["MIG-12"], steps=steps, check="MIG-12", data=read), folder)
 
 
 def run_by_hand(runner):

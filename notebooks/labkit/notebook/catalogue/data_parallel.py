@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
 
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import Curves, Experiment, Points, PublishedRow
 
-
-def four_times(points: Points) -> Data:
-    """The two biggest sizes."""
-    return {
-        "four times": points[-1].records[0].samples_s,
-        "bytes": points[-2].records[0].samples_s,
-    }
+WHOLE_GRADIENT, ONE_NUMBER = "the whole gradient", "one number"
 
 
-def over_the_ring(points: Points) -> Data:
-    """What is sent, in units of what a ring needs."""
-    sent = [point.value / (2 * (point.x - 1) / point.x) for point in points]
-    return {"bytes over 2(n-1)/n S": sent}
+def two_small_sizes(points: Points) -> Data:
+    """The two smallest sizes."""
+    return {point.label: point.records[0].samples_s for point in points[:2]}
 
 
 def everyone_to_everyone(points: Points) -> Curves:
@@ -57,11 +48,11 @@ def times_the_mean(points: Points, times: float) -> float:
     return times * next(p.value for p in reversed(points) if p.series == "Adam, averaged")
 
 
-def hidden_by_adam(points: Points) -> Data:
-    """At the end with SGD, at every step with Adam."""
+def added_at_the_end(points: Points) -> Data:
+    """The last loss with added gradients over that with averaged ones, by optimizer."""
     return {
-        "loss with SGD, added over averaged, at the end": added_over_averaged(points, "SGD")[-1:],
-        "loss with Adam, added over averaged": added_over_averaged(points, "Adam"),
+        f"loss with {name}, added over averaged, at the end": added_over_averaged(points, name)[-1:]
+        for name in ("Adam", "SGD")
     }
 
 
@@ -73,15 +64,41 @@ def saved(points: Points) -> Point | None:
     return replace(kinds["views"], value=kinds["copies"].value - kinds["views"].value)
 
 
-def sent_early(points: Points) -> Data:
-    """How far each way is from DDP's gradients, and how many all-reduces left before the end."""
-    facts = cast("Mapping[str, Mapping[str, float]]", reading.facts(points[0]))
-    early = facts["early"]
-    return {
-        "difference from DDP's gradients": list(facts["difference"].values()),
-        "flat all-reduces before the backward pass is over": [early["flat"]],
-        "buckets that leave before it is over": [early["buckets"]],
-    }
+def at_the_small_batch(points: Points) -> Data:
+    """Seconds of a step with the smallest batch, by what is sent."""
+    least = min(point.x for point in points)
+    return {point.series: point.records[0].samples_s for point in points if point.x == least}
+
+
+def bytes_share(points: Points) -> Point | None:
+    """At the smallest batch: the share of a step that the gradient's bytes take, in percent."""
+    found = {point.series: point for point in points if point.x == points[0].x}
+    if not {WHOLE_GRADIENT, ONE_NUMBER} <= found.keys():
+        return None
+    whole, one = found[WHOLE_GRADIENT], found[ONE_NUMBER]
+    return replace(whole, value=100 * (1 - one.value / whole.value))
+
+
+def without_the_bytes(points: Points, percent: float) -> float:
+    """How high the step is if its bytes take so many percent."""
+    whole = next(point for point in points if point.series == WHOLE_GRADIENT)
+    return whole.value * (1 - percent / 100)
+
+
+def hidden_share(points: Points) -> Point | None:
+    """How much of flat's sending the buckets hide, in percent."""
+    took = {point.label: point for point in points}
+    if not {"no sync", "flat", "buckets"} <= took.keys():
+        return None
+    sending = took["flat"].value - took["no sync"].value
+    saved = took["flat"].value - took["buckets"].value
+    return replace(took["buckets"], value=100 * saved / sending) if sending > 0 else None
+
+
+def with_so_much_hidden(points: Points, percent: float) -> float:
+    """How high the step with buckets is if they hide so many percent."""
+    took = {point.label: point.value for point in points}
+    return took["flat"] - (took["flat"] - took["no sync"]) * percent / 100
 
 
 EXPERIMENTS = (
@@ -94,8 +111,6 @@ EXPERIMENTS = (
         y_label="relative difference (0: 10⁻¹²)",
         unit="",
         asked=reading.at("one rank's own"),
-        check="DP-1",
-        data=reading.values("relative difference", "yours"),
         is_categorical=True,
         log_y=True,
     ),
@@ -111,7 +126,7 @@ EXPERIMENTS = (
         asked=adam_at_the_end,
         height=times_the_mean,
         check="DP-12",
-        data=hidden_by_adam,
+        data=added_at_the_end,
         log_y=True,
     ),
     Experiment(
@@ -125,7 +140,7 @@ EXPERIMENTS = (
         asked=reading.at("16 MB"),
         published=PublishedRow("Dettmers 2014, one transfer", {"dettmers.dp.six.step": 4}),
         check="DP-2",
-        data=four_times,
+        data=two_small_sizes,
         log_x=True,
         log_y=True,
     ),
@@ -137,8 +152,6 @@ EXPERIMENTS = (
         x_label="ranks",
         y_label="sent, in units of S (counted)",
         unit="S",
-        check="DP-5",
-        data=over_the_ring,
         curves=everyone_to_everyone,
     ),
     Experiment(
@@ -185,27 +198,33 @@ EXPERIMENTS = (
     ),
     Experiment(
         key="DP-4",
-        title="Speed-up of two ranks",
-        question="From small to big batches, does it rise, stay flat, or fall?",
+        title="A step of two ranks, by what they send",
+        question="With the small batch, what percentage of a step do the gradient's bytes take?",
         steps=(),
         x_label="batch of both ranks together",
-        y_label="one rank's time over two ranks'",
+        y_label="ms a step",
+        points_unit="ms",
+        unit="%",
+        asked=bytes_share,
+        height=without_the_bytes,
         check="DP-4",
-        data=reading.pair("one rank", "two ranks"),
-        curves=lambda _: {"no gain": [(0, 1.0)]},
+        data=at_the_small_batch,
         log_x=True,
+        log_y=True,
     ),
     Experiment(
         key="DP-6",
-        title="A step without sending, three ways by hand, and DDP",
-        question="How many ms does the step with your buckets take?",
+        title="A step on a simulated network, and on the real one",
+        question="What percentage of flat's sending do your buckets hide on the simulated network?",
         steps=(),
         x_label="how gradients are sent",
         y_label="ms",
-        unit="ms",
-        asked=reading.at("buckets"),
+        points_unit="ms",
+        unit="%",
+        asked=hidden_share,
+        height=with_so_much_hidden,
         check="DP-6",
-        data=sent_early,
+        data=reading.by_label,
         is_categorical=True,
     ),
     Experiment(

@@ -80,12 +80,9 @@ def tail(points: Points) -> Point | None:
 
 
 def by_batch(points: Points) -> Data:
-    """What a request waits at the first and at the last batch, and a sequence of the last."""
-    names = ("batch 1, a request", "biggest batch, a request", "biggest batch, a sequence")
-    if len(points) < 2:
-        return dict.fromkeys(names, ())
-    alone, many = (point.records[0].samples_s for point in (points[0], points[-1]))
-    return dict(zip(names, (alone, many, [one / points[-1].x for one in many]), strict=True))
+    """What a request waits, at the first batch and at the last."""
+    ends = {"batch 1": points[0], "biggest batch": points[-1]}
+    return {f"a request, {name}": point.records[0].samples_s for name, point in ends.items()}
 
 
 def cut_and_whole(points: Points) -> Data:
@@ -196,8 +193,6 @@ EXPERIMENTS = (
         y_label="SMs",
         unit="SMs",
         asked=reading.at("the best"),
-        check="MIG-12",
-        data=reading.values("SMs used by the best packing", "the best"),
         is_categorical=True,
         curves=lambda _: {"an A100 without MIG: 108": [(0, 108.0)]},
     ),

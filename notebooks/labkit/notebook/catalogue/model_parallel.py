@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
@@ -39,57 +39,44 @@ def percent_of_plain(points: Points, percent: float) -> float:
     )
 
 
-def ledger_and_count(points: Points) -> Data:
-    """Predicted over counted, of every kind in every bar; and what two of the ways leave."""
-    facts = {point.label: reading.facts(point) for point in points}
-    counted = {
-        label[: -len(" counted")]: one for label, one in facts.items() if "computed" not in one
-    }
-    plain = counted["plain"]
+def at_both_ends(points: Points) -> Data:
+    """Whole and split, with the fewest tokens and with the most."""
+    tokens = [point.x for point in points]
+    ends = {"fewest tokens": min(tokens), "most tokens": max(tokens)}
     return {
-        "predicted over counted": [
-            facts[f"{name} predicted"][kind] / one[kind]
-            for name, one in counted.items()
-            for kind in KINDS[:-1]
-        ],
-        "optimiser's state of two ranks over one's": [
-            counted["ZeRO-1 on 2"]["optimiser"] / plain["optimiser"]
-        ],
-        "activations of a quarter of the rows": [
-            counted["4 micro-batches"]["activations"] / plain["activations"]
-        ],
-    }
-
-
-def exact_and_sent(points: Points) -> Data:
-    """How far the split pair is from the whole one, and what it sends."""
-    facts = cast("Mapping[str, Any]", reading.facts(points[0]))
-    return {
-        "difference of output and input's gradient": list(facts["off"].values()),
-        "numbers reduced in a step, over tokens times width": [facts["sent"]],
+        f"{end}, {'split' if ', split' in point.label else 'whole'}": point.records[0].samples_s
+        for end, count in ends.items()
+        for point in points
+        if point.x == count
     }
 
 
 GPIPE_OVER_1F1B = reading.AskedRatio("GPipe", "1F1B")
 
 
-def u_curve(points: Points) -> Data:
-    """The ends, the best between by the warm-up, and the lowest between by the rounds."""
-
-    def warm(point: Point) -> float:
-        record = point.records[0]
-        return statistics.median(record.warmup_s or record.samples_s)
-
-    between = points[1:-1]
-    lowest = min(between, key=lambda point: point.records[0].median_s)
-    picked = (points[0], min(between, key=warm), lowest, points[-1])
-    names = ("1 micro-batch", "the best", "the lowest", "the most")
-    return {name: one.records[0].samples_s for name, one in zip(names, picked, strict=True)}
+def warm(point: Point) -> float:
+    """The time before the rounds that are judged."""
+    record = point.records[0]
+    return statistics.median(record.warmup_s or record.samples_s)
 
 
-def without_waiting(points: Points) -> Curves:
-    """Two stages that only wait at the ends: (m + 1) / 2m."""
-    return {"ideal: (m + 1) / 2m": reading.line(points, lambda m: (m + 1) / (2 * m))}
+def beside_the_ideal(points: Points) -> Data:
+    """The best number of micro-batches by the warm-up, and its ideal, round by round."""
+    best = min(points, key=warm)
+    stages = cast("Mapping[str, Sequence[float]]", reading.facts(best)["stages"])
+    times = int(best.x) + 1
+    ideal = [times * seconds for seconds in stages[best.label]]
+    return {"the best": best.records[0].samples_s, "its ideal": ideal}
+
+
+def ideals(points: Points) -> Curves:
+    """(m + 1) times the slowest stage's time at that micro-batch, over the time with m = 1."""
+    if not points or "stages" not in reading.facts(points[0]):
+        return {}
+    stages = cast("Mapping[str, Sequence[float]]", reading.facts(points[0])["stages"])
+    whole = points[0].records[0].median_s
+    line = [(p.x, (p.x + 1) * statistics.median(stages[p.label]) / whole) for p in points]
+    return {"ideal: (m + 1) times the slowest stage": line}
 
 
 EXPERIMENTS = (
@@ -102,8 +89,6 @@ EXPERIMENTS = (
         y_label="relative difference (0: 10⁻¹²)",
         unit="",
         asked=reading.at("split_rows, backward"),
-        check="MP-1",
-        data=reading.values("relative difference"),
         is_categorical=True,
         log_y=True,
     ),
@@ -116,7 +101,7 @@ EXPERIMENTS = (
         y_label="ms",
         unit="ms",
         check="MP-3",
-        data=exact_and_sent,
+        data=reading.on_free_cores(at_both_ends),
         log_x=True,
         log_y=True,
     ),
@@ -129,8 +114,6 @@ EXPERIMENTS = (
         y_label="batch (counted)",
         unit="samples",
         asked=reading.at("rows"),
-        check="MP-2",
-        data=reading.values("crossover batch", "rows"),
         is_categorical=True,
     ),
     Experiment(
@@ -144,8 +127,6 @@ EXPERIMENTS = (
         unit="%",
         asked=with_recomputing,
         height=percent_of_plain,
-        check="MP-10",
-        data=ledger_and_count,
         points_are="parameters",
         also={name: kind(name) for name in OTHER_KINDS},
         is_categorical=True,
@@ -161,8 +142,8 @@ EXPERIMENTS = (
         unit="x",
         asked=reading.lowest,
         check="MP-6",
-        data=reading.on_free_cores(u_curve),
-        curves=without_waiting,
+        data=reading.on_free_cores(beside_the_ideal),
+        curves=ideals,
         log_x=True,
     ),
     Experiment(

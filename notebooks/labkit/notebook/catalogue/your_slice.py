@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
-from labkit.machine.spans import LAUNCHES, busy_ms
 from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import Curves, Experiment, Points
 from labkit.records import Measurement
@@ -25,8 +24,11 @@ def upper_end(points: Points) -> Point | None:
 
 
 def rates(points: Points) -> Data:
-    """The rate of every sample, of the work and not of the limits."""
-    return {f"{point.label} rate": _every_rate(point) for point in points if not point.series}
+    """Every sample's rate of a product, and axpy's as if it rose with the operations per byte."""
+    found = {point.label: point for point in points if not point.series}
+    low, high = found["axpy"], found["matmul"]
+    as_far_up = [rate * high.x / low.x for rate in _every_rate(low)]
+    return {"matmul rate": _every_rate(high), "axpy rate as far up": as_far_up}
 
 
 def roof(points: Points) -> Curves:
@@ -100,22 +102,13 @@ def _every_rate(point: Point) -> list[float]:
     return [point.value * record.median_s / seconds for seconds in record.samples_s]
 
 
-def shares(points: Points) -> Data:
-    """The student's two readings of each trace over labkit's, in percent of the step."""
-    own, theirs = [list[float](), list[float]()], [list[float](), list[float]()]
+def busy_shares(points: Points) -> Data:
+    """In every trace, the share of the step during which something computes, by batch."""
+    found: dict[str, list[float]] = {}
     for point in points:
         facts = cast("Mapping[str, Any]", reading.facts(point))
-        spans, lane = facts["spans"], facts["lane"]
-        whole = max(ended for *_, ended in spans)
-        own[0].append(facts["computes"])
-        own[1].append(facts["computes"] + facts["only launches"])
-        theirs[0].append(100 * busy_ms(spans, lane) / whole)
-        theirs[1].append(100 * busy_ms(spans, lane, LAUNCHES) / whole)
-    names = ("computing", "computing or launching")
-    return {
-        f"{name}, your share less labkit's": [a - b for a, b in zip(x, y, strict=True)]
-        for name, x, y in zip(names, own, theirs, strict=True)
-    }
+        found[f"{point.label}'s busy share"] = list(facts["shares"])
+    return found
 
 
 def part(name: str) -> Callable[[Measurement], float]:
@@ -191,7 +184,7 @@ EXPERIMENTS = (
         unit="%",
         asked=reading.at("small batch"),
         check="T-6",
-        data=shares,
+        data=busy_shares,
         points_are="computes",
         also={name: part(name) for name in ("only launches", "neither")},
         is_categorical=True,
