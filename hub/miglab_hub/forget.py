@@ -25,8 +25,8 @@ import docker  # noqa: TID251
 from miglab_hub.errors import StartError
 from miglab_hub.plugins import plugins
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.ledger import archive, people
-from miglab_pool.ledger.file import LedgerError, inspect, newest_version
+from miglab_pool.ledger import people
+from miglab_pool.ledger.file import VERSION, LedgerError, inspect
 from miglab_spawner.containers.home_volume import remove_left
 from miglab_spawner.local import home_name
 
@@ -121,9 +121,9 @@ def write_told(told: dict[str, Any], target: Path) -> None:
 
 @contextmanager
 def _files(settings: Settings, user: str) -> Iterator[dict[Path, sqlite3.Connection]]:
-    """The ledger and its archive, as far as they are there."""
+    """The ledger, and the archive of one that had any, as far as they are there."""
     try:
-        if inspect(settings.ledger) not in (None, newest_version()):
+        if inspect(settings.ledger) not in (None, VERSION):
             raise StartError(OLD_LEDGER)
     except LedgerError as error:
         raise StartError(str(error)) from error
@@ -133,8 +133,6 @@ def _files(settings: Settings, user: str) -> Iterator[dict[Path, sqlite3.Connect
             for file in (settings.ledger, settings.ledger_archive)
             if file.exists()
         }
-        if archived := files.get(settings.ledger_archive):
-            archive.upgrade(archived)
         targets = {each for one in files.values() for each in people.targets_of(one, user)}
         for one in files.values():
             people.know(one, targets)

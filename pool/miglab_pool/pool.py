@@ -23,8 +23,8 @@ from miglab_pool.door.pool_staff import PoolStaff
 from miglab_pool.door.pool_tickets import PoolTickets
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import WatchedDriver
-from miglab_pool.ledger.archive import move_old
 from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.retention import delete_old
 from miglab_pool.model.holders import Holders
 from miglab_pool.model.memory import Wellness
 from miglab_pool.settings import PoolSettings
@@ -122,11 +122,11 @@ class Pool:
         """How long the oldest driver call that has not come back has lasted; 0: there is none."""
         return self.worker.driver.longest_call_s
 
-    def archive_old(self) -> int:
-        """Move some of what is old out of the ledger; how many rows."""
+    def delete_old(self) -> int:
+        """Delete some of what is older than it is to be kept; how many rows."""
         keep, store = self.settings.pool, self.store
         with store.lock:  # GPU threads write to the same connection
-            return move_old(store.ledger, store.now(), keep.keep_days, keep.keep_staff_days)
+            return delete_old(store.ledger, store.now(), keep.keep_days, keep.keep_staff_days)
 
     def close_for_maintenance(self, reason: str, by: str) -> None:
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""

@@ -103,7 +103,7 @@ class Pool(Section):
         400,
         ge=0,
         description="How many days the ledger keeps its log, and tickets that led to no lease; "
-        "then they move to `ledger-archive.sqlite` beside it. Leases stay. 0 keeps everything.",
+        "then they are deleted. Leases stay. 0 keeps everything.",
     )
     keep_staff_days: float = Field(
         1200, ge=0, description="The same for what staff did by hand. 0 keeps everything."

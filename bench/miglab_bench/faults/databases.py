@@ -4,17 +4,12 @@ import resource
 import shutil
 import sqlite3
 from contextlib import closing
-from importlib import import_module
 from pathlib import Path
-
-from sqlalchemy import create_engine
 
 from miglab_bench.faults.service import FAILING
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.ledger.file import upgrade
 
-OLDER = "0010"  # before the migration that renamed tables and columns
-RENAMED = import_module("miglab_pool.ledger.migrations.versions.0011_glossary")
+OLDER = "0012"  # before tickets knew since when their student waits
 
 
 class LabDatabases:
@@ -67,33 +62,9 @@ class LabDatabases:
 
     def age_ledger(self) -> None:
         """Make the ledger what version `OLDER` left; the pool does not run."""
-        older = self._ledger.with_suffix(".older")
-        engine = create_engine(f"sqlite:///{older}")
-        with engine.begin() as connection:
-            upgrade(connection, OLDER)
-        engine.dispose()
-        with closing(sqlite3.connect(older)) as ledger, ledger:
-            ledger.execute("ATTACH ? AS newer", (str(self._ledger),))
-            for table in _tables(ledger):
-                _copy_rows(ledger, table)
-            ledger.execute("UPDATE transitions SET what = 'note' WHERE what = 'message'")
-        _remove_log(self._ledger)
-        older.replace(self._ledger)
-
-
-def _tables(ledger: sqlite3.Connection) -> list[str]:
-    found = ledger.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'")
-    return [name for (name,) in found if name != "alembic_version"]
-
-
-def _copy_rows(ledger: sqlite3.Connection, table: str) -> None:
-    """Of the newer ledger, as far as the older one has columns for them."""
-    renamed = RENAMED.COLUMNS.get(table, {})
-    columns = [row[1] for row in ledger.execute(f"PRAGMA main.table_info({table})")]
-    newer = ", ".join(f'"{renamed.get(column, column)}"' for column in columns)
-    source = f"newer.{RENAMED.TABLES.get(table, table)}"
-    ledger.execute(f"DELETE FROM main.{table}")  # noqa: S608
-    ledger.execute(f"INSERT INTO main.{table} SELECT {newer} FROM {source}")  # noqa: S608
+        with closing(sqlite3.connect(self._ledger)) as ledger, ledger:
+            ledger.execute("ALTER TABLE tickets DROP COLUMN since")
+            ledger.execute("UPDATE alembic_version SET version_num = ?", (OLDER,))
 
 
 def _remove_log(database: Path) -> None:

@@ -25,7 +25,7 @@ from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.http.student_app import student_app
-from miglab_pool.ledger.file import inspect, newest_version
+from miglab_pool.ledger.file import VERSION, inspect
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.model.holders import Holders
 from miglab_pool.pool import Pool
@@ -142,10 +142,10 @@ def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:
 def _keep_backup(settings: Settings) -> None:
     """Copy all that belongs together before an upgrade changes the ledger."""
     version = inspect(settings.ledger)
-    if version is None or version == newest_version():
+    if version is None or version == VERSION:
         return
     settings.backups.mkdir(mode=0o700, exist_ok=True)
-    file = settings.backups / name_of_backup(settings, f"before-{newest_version()}")
+    file = settings.backups / name_of_backup(settings, f"before-{VERSION}")
     make_backup(settings, file)
     log.info("The ledger is about to be upgraded; all of it as before: %s", file)
 

@@ -52,7 +52,7 @@ class Times:
         sample_s: between two readings of the slices' memory and processes.
         estimate_s: between two estimates of the waits; more if one takes long.
         reclaim_s: between two looks for what is to be warned or reclaimed.
-        archive_s: between two moves of old rows out of the ledger.
+        retention_s: between two deletions of rows that are too old.
         start_s: how long the service waits, when it starts, for all GPUs to be compared.
         stuck_s: how long a driver call may last before health says so.
         stop_s: how long the service, when it ends, waits for a GPU call under way.
@@ -65,7 +65,7 @@ class Times:
     sample_s: float = 5.0
     estimate_s: float = 3.0
     reclaim_s: float = _RECLAIM.every_s
-    archive_s: float = 60.0
+    retention_s: float = 60.0
     start_s: float = 5.0
     stuck_s: float = _TUNING.stuck_s
     stop_s: float = 10.0
@@ -274,7 +274,7 @@ class PoolRunner:
             self._every(self._times.estimate_s, "estimate", self._estimate),
             self._every(self._times.turn_s, "end servers", self._end),
             self._every(self._times.reclaim_s, "reclaim", self._reclaim),
-            self._every(self._times.archive_s, "archive", self._archive),
+            self._every(self._times.retention_s, "retention", self._delete_old),
         ):
             self._tasks.append(asyncio.create_task(loop))
 
@@ -379,8 +379,8 @@ class PoolRunner:
         if self.reclaimer is not None:
             await self.decide(self.reclaimer.round)
 
-    async def _archive(self) -> None:
-        await self.decide(lambda pool: pool.archive_old())
+    async def _delete_old(self) -> None:
+        await self.decide(lambda pool: pool.delete_old())
 
     async def _every(self, period_s: float, what: str, work: Callable[[], Awaitable[None]]) -> None:
         while not self.notifier.closed:

@@ -4,15 +4,17 @@ Must not import the ledger, nor anything that decides.
 """
 
 import sqlite3
-from functools import lru_cache
 from pathlib import Path
+from uuid import uuid4
 
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy import inspect as reflect
+from sqlalchemy.schema import CreateColumn
 
-MIGRATIONS = Path(__file__).parent / "migrations"
+from miglab_pool.ledger import tables
+
+VERSION = "0013"  # of what `tables` describes: grows with each change of a column
+OLDEST = "0012"  # that can be brought up to date
 BUSY_S = 1.0  # how long another program may hold the file while it is opened
 
 
@@ -36,8 +38,12 @@ class LedgerTooNew(LedgerError):
     """A newer miglab has written this ledger."""
 
 
+class LedgerTooOld(LedgerError):
+    """A miglab of before the first release has written this ledger."""
+
+
 def migrate(connection: Connection, path: Path, version: str | None) -> None:
-    """Bring a ledger up to the version that this miglab writes, after a copy was put beside it.
+    """Bring a ledger up to `VERSION`, after a copy was put beside it.
 
     Args:
         connection: to the file, open.
@@ -46,38 +52,46 @@ def migrate(connection: Connection, path: Path, version: str | None) -> None:
     """
     if version is not None:
         _keep_copy(path, version)
-    upgrade(connection, newest_version())
-    connection.commit()
+    with connection.begin():
+        upgrade(connection)
 
 
-def upgrade(connection: Connection, version: str) -> None:
-    """Run the migrations up to a version within the connection's transaction."""
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.attributes["connection"] = connection
-    command.upgrade(config, version)
+def upgrade(connection: Connection) -> None:
+    """Make the tables, or give those of an older version the columns that they have today.
+
+    A new column has its row's default; what no row has any more goes.
+    """
+    tables.metadata.create_all(connection)
+    for table in tables.metadata.sorted_tables:
+        _change_columns(connection, table)
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
+    for table, values in (
+        (tables.pool_state, {"id": 1, "paused": "", "pause_kind": ""}),
+        (tables.identity, {"id": 1, "ledger": uuid4().hex, "engine": ""}),
+        (tables.version, {"version_num": VERSION}),
+    ):
+        if connection.execute(select(table)).first() is None:
+            connection.execute(insert(table).values(values))
+    connection.execute(tables.version.update().values(version_num=VERSION))
+
+
+def _change_columns(connection: Connection, table: Table) -> None:
+    there = {column["name"] for column in reflect(connection).get_columns(table.name)}
+    for name in set(table.c.keys()) - there:
+        column = CreateColumn(table.c[name]).compile(dialect=connection.dialect)
+        connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column}")
+    for name in there - set(table.c.keys()):
+        connection.exec_driver_sql(f'ALTER TABLE {table.name} DROP COLUMN "{name}"')
 
 
 def _keep_copy(path: Path, version: str) -> None:
-    copy = sqlite3.connect(path.with_suffix(f".before-{newest_version()}-{version}"))
+    copy = sqlite3.connect(path.with_suffix(f".before-{VERSION}-{version}"))
     source = sqlite3.connect(path)
     with copy:
         source.backup(copy)
     copy.close()
     source.close()
-
-
-@lru_cache
-def newest_version() -> str:
-    """The revision this miglab writes."""
-    head = ScriptDirectory(str(MIGRATIONS)).get_current_head()
-    assert head is not None
-    return head
-
-
-@lru_cache
-def _known_versions() -> frozenset[str]:
-    return frozenset(r.revision for r in ScriptDirectory(str(MIGRATIONS)).walk_revisions())
 
 
 def inspect(path: Path) -> str | None:
@@ -92,7 +106,7 @@ def inspect(path: Path) -> str | None:
         version = _read_version(path)
         if version is None:
             return None
-        if version in _known_versions():
+        if version <= VERSION:
             _check_free(path)
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
@@ -101,10 +115,16 @@ def inspect(path: Path) -> str | None:
                 "sqlite3 shell, another service), then start again. Nothing was changed."
             ) from error
         raise LedgerDamaged(_damaged(path, str(error))) from error
-    if version not in _known_versions():
+    if version < OLDEST:
+        raise LedgerTooOld(
+            f"The ledger {path} is of a miglab of before the first release (its version is "
+            f"{version}, this miglab reads {OLDEST} to {VERSION}). Start commit 3500e72 with it "
+            "once, which brings it up to date, and then this one. Nothing was changed."
+        )
+    if version > VERSION:
         raise LedgerTooNew(
             f"The ledger {path} was written by a newer miglab (its version is {version}, this "
-            f"miglab knows up to {newest_version()}). Start the newer miglab, or put back the "
+            f"miglab knows up to {VERSION}). Start the newer miglab, or put back the "
             "copy that it made beside the ledger before it changed it. Nothing was changed."
         )
     return version

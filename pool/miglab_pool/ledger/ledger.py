@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from sqlalchemy import (
     URL,
+    ColumnElement,
     Connection,
-    Table,
     create_engine,
     event,
     func,
     select,
-    text,
+    true,
     update,
 )
 from sqlalchemy.exc import OperationalError
@@ -32,34 +32,32 @@ from sqlalchemy.pool import StaticPool
 
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.file import (
+    VERSION,
     LedgerUnwritable,
     inspect,
     migrate,
-    newest_version,
 )
 from miglab_pool.ledger.live_rows import State
-from miglab_pool.ledger.transaction import TABLES, Transaction
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.model.rows import (
-    LIVE_LAYOUTS,
-    LIVE_LEASES,
-    LIVE_RESERVATIONS,
-    LIVE_SLICES,
     LIVE_TICKETS,
+    ROWS,
     GpuRow,
-    LayoutRow,
     LeaseRow,
-    MessageRow,
     PauseKind,
     ReservationRow,
+    Row,
     SliceRow,
     TicketRow,
 )
 
 log = logging.getLogger(__name__)
 
+AnyRow = TypeVar("AnyRow", bound=Row)
+
 EXIT_STATUS = 70  # of sysexits.h: an internal error
 DISK_REFUSALS = ("disk is full", "disk I/O error", "readonly database")  # SQLite's own words
-NUMBERED = ("slice", "ticket", "lease", "reservation", "message", "layout")
+NUMBERED = tuple(row.kind for row in ROWS if row is not GpuRow)
 LARGEST_ID = 2**63 - 1  # of SQLite
 
 
@@ -104,7 +102,7 @@ class Ledger:
         event.listen(self._engine, "connect", _on_connect)
         event.listen(self._engine, "begin", _on_begin)
         self.connection: Connection = self._engine.connect()
-        if version != newest_version():
+        if version != VERSION:
             migrate(self.connection, path, version)
         self._synchronous = ""
         self.state = self._load()
@@ -203,23 +201,19 @@ class Ledger:
 
     def find_ticket(self, number: int) -> TicketRow | None:
         """A ticket, live or long over."""
-        live = self.state.tickets.get(number)
-        return live or self._by_id(TicketRow, tables.tickets, number)
+        return self.state.tickets.get(number) or self._by_id(TicketRow, number)
 
     def find_lease(self, number: int) -> LeaseRow | None:
         """A lease, live or long over."""
-        live = self.state.leases.get(number)
-        return live or self._by_id(LeaseRow, tables.leases, number)
+        return self.state.leases.get(number) or self._by_id(LeaseRow, number)
 
     def find_reservation(self, number: int) -> ReservationRow | None:
         """A reservation, live or long over."""
-        live = self.state.reservations.get(number)
-        return live or self._by_id(ReservationRow, tables.reservations, number)
+        return self.state.reservations.get(number) or self._by_id(ReservationRow, number)
 
     def find_slice(self, number: int) -> SliceRow | None:
         """A slice, live or long gone."""
-        live = self.state.slices.get(number)
-        return live or self._by_id(SliceRow, tables.slices, number)
+        return self.state.slices.get(number) or self._by_id(SliceRow, number)
 
     def history(self, kind: str = "", target: str = "", limit: int = 1000) -> list[dict[str, Any]]:
         """The transitions, newest first.
@@ -258,11 +252,10 @@ class Ledger:
         """The answer of any query over `tables`, row by row; changes nothing."""
         return self._read(query)
 
-    def _by_id(self, kind: Any, table: Table, number: int) -> Any:
+    def _by_id(self, kind: type[AnyRow], number: int) -> AnyRow | None:
         if abs(number) > LARGEST_ID:  # anybody may ask for any number
             return None
-        found = self._rows(kind, table, table.c.id == number)
-        return found[0] if found else None
+        return next(iter(self.rows(kind, tables.TABLES[kind.kind].c.id == number)), None)
 
     def _read(self, query: Any) -> Sequence[Any]:
         is_inside = self.connection.in_transaction()
@@ -272,8 +265,10 @@ class Ledger:
             if not is_inside:  # one left open would stop every later write
                 self.connection.rollback()
 
-    def _rows(self, kind: Any, table: Table, condition: Any) -> list[Any]:
-        found = [kind(**row) for row in self._read(select(table).where(condition))]
+    def rows(self, kind: type[AnyRow], condition: ColumnElement[bool]) -> list[AnyRow]:
+        """The rows for which this holds, live or long over."""
+        query = select(tables.TABLES[kind.kind]).where(condition)
+        found: list[Any] = [kind(**row) for row in self._read(query)]
         if kind is not LeaseRow:
             return found
         slices = self._slices_of([lease.id for lease in found])
@@ -289,38 +284,26 @@ class Ledger:
 
     def _load(self) -> State:
         state = State()
-        for row in self._rows(GpuRow, tables.gpus, text("1")):
-            state.store(row)
-        there = tables.slices.c.state.in_(sorted(LIVE_SLICES))
-        for row in self._rows(SliceRow, tables.slices, there):
-            state.store(row)
-        live = tables.leases.c.state.in_(sorted(LIVE_LEASES))
-        for row in self._rows(LeaseRow, tables.leases, live):
-            state.store(row)
-        for row in self._rows(TicketRow, tables.tickets, _live_tickets(state)):
-            state.store(row)
-        planned = tables.reservations.c.state.in_(sorted(LIVE_RESERVATIONS))
-        for row in self._rows(ReservationRow, tables.reservations, planned):
-            state.store(row)
-        for row in self._rows(MessageRow, tables.messages, tables.messages.c.state == "open"):
-            state.store(row)
-        laid = tables.layouts.c.state.in_(sorted(LIVE_LAYOUTS))
-        for row in self._rows(LayoutRow, tables.layouts, laid):
-            state.store(row)
+        for kind in ROWS:
+            for row in self.rows(kind, _is_live(kind, state)):
+                state.store(row)
         (pause,) = self._read(select(tables.pool_state.c.paused, tables.pool_state.c.pause_kind))
         state.paused = pause["paused"]
         state.pause_kind = PauseKind(pause["pause_kind"]) if pause["pause_kind"] else None
         return state
 
     def _last_id(self, kind: str) -> int:
-        query = select(func.max(TABLES[kind].c.id).label("last"))
+        query = select(func.max(tables.TABLES[kind].c.id).label("last"))
         return int(self._read(query)[0]["last"] or 0)
 
 
-def _live_tickets(state: State) -> Any:
-    columns = tables.tickets.c
-    taken = (columns.state == "taken") & columns.lease.in_(sorted(state.leases))
-    return columns.state.in_(sorted(LIVE_TICKETS - {"taken"})) | taken
+def _is_live(kind: type[Row], state: State) -> ColumnElement[bool]:
+    """Which of a table's rows still matter; the leases that do are in the state already."""
+    columns = tables.TABLES[kind.kind].c
+    if kind is TicketRow:
+        taken = (columns.state == "taken") & columns.lease.in_(sorted(state.leases))
+        return columns.state.in_(sorted(LIVE_TICKETS - {"taken"})) | taken
+    return true() if kind.live_states is None else columns.state.in_(sorted(kind.live_states))
 
 
 def _on_connect(driver: sqlite3.Connection, _record: object) -> None:

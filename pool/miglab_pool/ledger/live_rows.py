@@ -5,6 +5,7 @@ from collections import defaultdict
 from typing import Any
 
 from miglab_pool.model.rows import (
+    ROWS,
     GpuRow,
     LayoutRow,
     LeaseRow,
@@ -15,16 +16,6 @@ from miglab_pool.model.rows import (
     SliceRow,
     TicketRow,
 )
-
-PLURAL = {
-    "gpu": "gpus",
-    "slice": "slices",
-    "ticket": "tickets",
-    "lease": "leases",
-    "reservation": "reservations",
-    "message": "messages",
-    "layout": "layouts",
-}
 
 
 class State:
@@ -48,16 +39,21 @@ class State:
         self.layouts: dict[int, LayoutRow] = {}
         self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
         self.touched: set[str] = set()
-        self.changed: set[str] = set(PLURAL.values())
+        self.changed: set[str] = {f"{row.kind}s" for row in ROWS}
         self.ended: dict[int, LeaseRow] = {}
         self.writes = 0
         self.paused = ""
         self.pause_kind: PauseKind | None = None
 
+    def of_kind(self, kind: str) -> dict[Any, Any]:
+        """The live rows of a kind, by key."""
+        rows: dict[Any, Any] = getattr(self, f"{kind}s")
+        return rows
+
     def store(self, row: Row) -> None:
         """Take in a new or changed row; what is no longer live is dropped."""
-        kept: dict[Any, Any] = getattr(self, PLURAL[row.kind])
-        self.changed.add(PLURAL[row.kind])
+        kept = self.of_kind(row.kind)
+        self.changed.add(f"{row.kind}s")
         self.writes += 1
         if row.is_live:
             kept[row.key] = row

@@ -1,4 +1,8 @@
-"""The ledger's tables as SQLAlchemy sees them today.  `migrations/` says how they came to be."""
+"""The ledger's tables: one for each row of `model.rows`, made of it, and those that have no row."""
+
+from dataclasses import MISSING, Field, fields
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from sqlalchemy import (
     Boolean,
@@ -10,136 +14,70 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
-    Text,
     text,
 )
 
-metadata = MetaData()
+from miglab_pool.model.rows import ROWS, Row
 
-gpus = Table(
-    "gpus",
-    metadata,
-    Column("uuid", String, primary_key=True),
-    Column("idx", Integer, nullable=False),
-    Column("name", String, nullable=False),
-    Column("memory_mib", Integer, nullable=False),
-    Column("memory_slices", Integer, nullable=False),
-    Column("sm_count", Integer),
-    Column("mig", Boolean),
-    Column("state", String, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("generation", Integer, nullable=False),
-    Column("course", String, nullable=False),
-    Column("draining", Text, nullable=False, server_default=""),
-)
+TYPES = {str: String, int: Integer, float: Float, bool: Boolean}
 
-slices = Table(
-    "slices",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("gpu", String, ForeignKey("gpus.uuid"), nullable=False),
-    Column("generation", Integer, nullable=False),
-    Column("profile", String, nullable=False),
-    Column("start", Integer, nullable=False),
-    Column("size", Integer, nullable=False),
-    Column("sm_count", Integer, nullable=False),
-    Column("memory_mib", Integer, nullable=False),
-    Column("state", String, nullable=False),
-    Column("gi_id", Integer),
-    Column("ci_id", Integer),
-    Column("uuid", String),
-    Column("lease", Integer),
-    Column("tried", Boolean, nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("retry_at", Float, nullable=False),
-    Column("remake", Boolean, nullable=False),
-    Column("lost", Boolean, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("course", String, nullable=False),
-    Column("draining", Text, nullable=False, server_default=""),
-    Index("slices_state", "state"),
-    Index("slices_generation", "gpu", "generation", unique=True),
-)
+metadata = MetaData(naming_convention={"ix": "%(table_name)s_%(column_0_name)s"})
 
-tickets = Table(
-    "tickets",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("user", String, nullable=False),
-    Column("server", String, nullable=False),
-    Column("course", String, nullable=False),
-    Column("shape", String, nullable=False),
-    Column("asked", String, nullable=False),
-    Column("state", String, nullable=False),
-    Column("created_at", Float, nullable=False),
-    Column("attended_at", Float, nullable=False),
-    Column("offered_at", Float),
-    Column("lease", Integer),
-    Column("reason", String, nullable=False),
-    Column("message", Text, nullable=False),
-    Column("next_at", Float),
-    Column("purpose", String, nullable=False, server_default="server"),
-    Column("since", Float),
-    Index("tickets_state", "state"),
-)
 
-leases = Table(
-    "leases",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("ticket", Integer, ForeignKey("tickets.id")),
-    Column("generation", Integer, nullable=False),
-    Column("user", String, nullable=False),
-    Column("server", String, nullable=False),
-    Column("course", String, nullable=False),
-    Column("shape", String, nullable=False),
-    Column("state", String, nullable=False),
-    Column("granted_at", Float, nullable=False),
-    Column("holder", String, nullable=False),
-    Column("taken_at", Float),
-    Column("attached_at", Float),
-    Column("releasing_at", Float),
-    Column("ended_at", Float),
-    Column("ends_at", Float),
-    Column("extensions", Integer, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("warned_at", Float),
-    Column("reclaim_at", Float),
-    Column("warn_kind", String, nullable=False, server_default=""),
-    Column("warn_reason", Text, nullable=False, server_default=""),
-    Column("keepalives", Integer, nullable=False, server_default="0"),
-    Column("keepalive_until", Float),
-    Column("warn_by", String, nullable=False, server_default=""),
-    Column("purpose", String, nullable=False, server_default="server"),
-    Column("server_started", String, nullable=False, server_default=""),
-    Index("leases_state", "state"),
-    Index("leases_user", "user"),
-)
+def _table_of(row: type[Row]) -> Table:
+    types = get_type_hints(row)
+    key, *others = [one for one in fields(row) if one.metadata.get("is_column", True)]
+    columns = [_column(one, types[one.name]) for one in others]
+    return Table(f"{row.kind}s", metadata, _column(key, types[key.name], is_key=True), *columns)
+
+
+def _column(declared: Field[Any], annotation: Any, *, is_key: bool = False) -> Column[Any]:
+    kinds = get_args(annotation) or (annotation,)
+    references = declared.metadata.get("references")
+    return Column(
+        declared.name,
+        TYPES[kinds[0]],
+        *([ForeignKey(references)] if references else ()),
+        primary_key=is_key,
+        nullable=NoneType in kinds,
+        index=declared.metadata.get("is_indexed", False),
+        server_default=_sql_default(declared.default),
+    )
+
+
+def _sql_default(value: Any) -> str | None:
+    """What a row has that was written before there was such a field."""
+    if value is MISSING or value is None:
+        return None
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+TABLES = {row.kind: _table_of(row) for row in ROWS}
+gpus, slices, leases, tickets, reservations, messages, layouts = TABLES.values()
+Index("slices_generation", slices.c.gpu, slices.c.generation, unique=True)
 
 lease_slices = Table(
     "lease_slices",
     metadata,
-    Column("lease", Integer, ForeignKey("leases.id"), primary_key=True),
-    Column("slice", Integer, ForeignKey("slices.id"), primary_key=True),
+    Column("lease", ForeignKey("leases.id"), primary_key=True),
+    Column("slice", ForeignKey("slices.id"), primary_key=True, index=True),
     Column("position", Integer, nullable=False),
-    Index("lease_slices_slice", "slice"),
 )
 
 transitions = Table(
     "transitions",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("at", Float, nullable=False),
+    Column("at", Float, nullable=False, index=True),
     Column("kind", String, nullable=False),
     Column("target", String, nullable=False),
     Column("from_state", String, nullable=False),
     Column("to_state", String, nullable=False),
     Column("by", String, nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("reason", String, nullable=False),
     Column("course", String, nullable=False),
-    Column("action", String, nullable=False, server_default=""),
+    Column("action", String, nullable=False),
     Index("transitions_target", "kind", "target"),
-    Index("transitions_at", "at"),
     Index("transitions_actions", "id", sqlite_where=text("action != ''")),
 )
 
@@ -147,8 +85,8 @@ pool_state = Table(
     "pool_state",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("paused", Text, nullable=False),
-    Column("pause_kind", String, nullable=False, server_default=""),
+    Column("paused", String, nullable=False),
+    Column("pause_kind", String, nullable=False),
 )
 
 identity = Table(
@@ -159,65 +97,15 @@ identity = Table(
     Column("engine", String, nullable=False),
 )
 
-reservations = Table(
-    "reservations",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("course", String, nullable=False),
-    Column("shape", String, nullable=False),
-    Column("count", Integer, nullable=False),
-    Column("weekdays", Integer, nullable=False),
-    Column("first_date", String, nullable=False),
-    Column("last_date", String, nullable=False),
-    Column("from_time", String, nullable=False),
-    Column("to_time", String, nullable=False),
-    Column("tz", String, nullable=False),
-    Column("grace_s", Float, nullable=False),
-    Column("made_by", String, nullable=False),
-    Column("made_at", Float, nullable=False),
-    Column("state", String, nullable=False),
-    Column("reason", String, nullable=False),
-    Column("message", Text, nullable=False),
-    Index("reservations_state", "state"),
-)
-
-messages = Table(
-    "messages",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("at", Float, nullable=False),
-    Column("by", String, nullable=False),
-    Column("to_user", String),
-    Column("to_server", String),
-    Column("to_course", String),
-    Column("text", Text, nullable=False),
-    Column("until", Float, nullable=False),
-    Column("state", String, nullable=False),
-    Index("messages_state", "state"),
-)
-
-layouts = Table(
-    "layouts",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("name", String, nullable=False),
-    Column("course", String, nullable=False),
-    Column("partitions", Text, nullable=False),
-    Column("times", Text, nullable=False),
-    Column("made_by", String, nullable=False),
-    Column("made_at", Float, nullable=False),
-    Column("state", String, nullable=False),
-    Column("message", Text, nullable=False),
-    Index("layouts_state", "state"),
-)
-
 activity = Table(
     "activity",
     metadata,
-    Column("lease", Integer, ForeignKey("leases.id"), primary_key=True),
-    Column("day", Integer, primary_key=True),
+    Column("lease", ForeignKey("leases.id"), primary_key=True),
+    Column("day", Integer, primary_key=True, index=True),
     Column("active_s", Float, nullable=False),
     Column("idle_s", Float, nullable=False),
     Column("unknown_s", Float, nullable=False),
-    Index("activity_day", "day"),
 )
+
+version = Table("alembic_version", metadata, Column("version_num", String, primary_key=True))
+"""Named so that a miglab which still used Alembic refuses a ledger that is newer than itself."""

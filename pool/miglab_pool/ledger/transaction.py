@@ -7,21 +7,14 @@ from sqlalchemy import Connection, Insert, Table, Update, bindparam, insert, upd
 from sqlalchemy.dialects.sqlite import dialect
 
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.live_rows import PLURAL, State
+from miglab_pool.ledger.live_rows import State
+from miglab_pool.ledger.tables import TABLES
 from miglab_pool.model.rows import LeaseRow, PauseKind, Row
 
 REASON_KEPT = 500
 BY_HAND = ("person:", "service:", "server:")
-TABLES = {
-    "gpu": tables.gpus,
-    "slice": tables.slices,
-    "ticket": tables.tickets,
-    "lease": tables.leases,
-    "reservation": tables.reservations,
-    "message": tables.messages,
-    "layout": tables.layouts,
-}
 _COLUMNS = {kind: tuple(column.name for column in table.c) for kind, table in TABLES.items()}
+_KEYS = {kind: columns[0] for kind, columns in _COLUMNS.items()}
 
 
 def _sql(statement: Insert | Update, *columns: str) -> str:
@@ -89,8 +82,7 @@ class Transaction:
                 is called by the state it led to.
         """
         self._begin()
-        kept: dict[Any, Any] = getattr(self._state, PLURAL[row.kind])
-        before = kept.get(row.key)
+        before = self._state.of_kind(row.kind).get(row.key)
         if before == row:
             return
         self._write(row, is_new=before is None)
@@ -105,7 +97,7 @@ class Transaction:
             if isinstance(row, LeaseRow) and row.slices:
                 self._write_slices(row)
             return
-        values.pop("uuid" if row.kind == "gpu" else "id")
+        values.pop(_KEYS[row.kind])
         done = self._connection.exec_driver_sql(_UPDATES[row.kind], values | {"key_": row.key})
         if done.rowcount != 1:
             raise LedgerMismatch(row.kind, row.key)

@@ -1,9 +1,11 @@
 """The ledger's rows as frozen records, and which of their states still matter.
 
-A row is replaced, never changed: `dataclasses.replace` and `Transaction.put`.
+A row is replaced, never changed: `dataclasses.replace` and `Transaction.put`.  Each is declared
+here alone: `ledger.tables` makes a table of it, whose key is the first field.  A field's metadata
+says what its type does not: `INDEXED`, `ELSEWHERE`, or which column it ``references``.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar
 
@@ -33,8 +35,13 @@ LIVE_LEASES = frozenset(
     }
 )
 LIVE_RESERVATIONS = frozenset({"planned", "reserved", "open"})
+LIVE_MESSAGES = frozenset({"open"})
 LIVE_LAYOUTS = frozenset({"planned", "in-force"})
 HELD_LEASES = LIVE_LEASES - {LeaseState.GRANTED}
+
+
+INDEXED = {"is_indexed": True}
+ELSEWHERE = {"is_column": False}  # in a table of its own
 
 
 class PauseKind(StrEnum):
@@ -44,7 +51,25 @@ class PauseKind(StrEnum):
     MAINTENANCE = "maintenance"
 
 
-class _Numbered:
+class _Row:
+    """What every row has.
+
+    Attributes:
+        kind: what it is of; the table's name is its plural.
+        live_states: those in which it still matters; None: in every one.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    live_states: ClassVar[frozenset[str] | None]
+    state: str
+
+    @property
+    def is_live(self) -> bool:
+        return self.live_states is None or self.state in self.live_states
+
+
+class _Numbered(_Row):
     """What the ledger gives a number."""
 
     __slots__ = ()
@@ -56,14 +81,15 @@ class _Numbered:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuRow:
+class GpuRow(_Row):
     """A GPU the pool has been given; ``generation`` counts the slices made on it.
 
     Attributes:
         draining: why it takes no new lease, by a person's act; empty: it does.
     """
 
-    kind: ClassVar[str] = "gpu"
+    kind = "gpu"
+    live_states = None
     uuid: str
     idx: int
     name: str
@@ -81,10 +107,6 @@ class GpuRow:
     def key(self) -> str:
         return self.uuid
 
-    @property
-    def is_live(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True, slots=True)
 class SliceRow(_Numbered):
@@ -101,16 +123,17 @@ class SliceRow(_Numbered):
         draining: why its place takes no new lease, by a person's act; empty: it does.
     """
 
-    kind: ClassVar[str] = "slice"
+    kind = "slice"
+    live_states = LIVE_SLICES
     id: int
-    gpu: str
+    gpu: str = field(metadata={"references": "gpus.uuid"})
     generation: int
     profile: str
     start: int
     size: int
     sm_count: int
     memory_mib: int
-    state: str
+    state: str = field(metadata=INDEXED)
     gi_id: int | None = None
     ci_id: int | None = None
     uuid: str | None = None
@@ -123,10 +146,6 @@ class SliceRow(_Numbered):
     reason: str = ""
     course: str = ""
     draining: str = ""
-
-    @property
-    def is_live(self) -> bool:
-        return self.state != GONE
 
     @property
     def is_open(self) -> bool:
@@ -162,14 +181,15 @@ class TicketRow(_Numbered):
             None for when it was made.
     """
 
-    kind: ClassVar[str] = "ticket"
+    kind = "ticket"
+    live_states = LIVE_TICKETS
     id: int
     user: str
     server: str
     course: str
     shape: str
     asked: str
-    state: str
+    state: str = field(metadata=INDEXED)
     created_at: float
     attended_at: float
     offered_at: float | None = None
@@ -179,10 +199,6 @@ class TicketRow(_Numbered):
     next_at: float | None = None
     purpose: str = Purpose.SERVER
     since: float | None = None
-
-    @property
-    def is_live(self) -> bool:
-        return self.state in LIVE_TICKETS
 
     @property
     def period_at(self) -> float:
@@ -217,15 +233,16 @@ class LeaseRow(_Numbered):
         server_started: which start of the server was attached: the hub's own time of it.
     """
 
-    kind: ClassVar[str] = "lease"
+    kind = "lease"
+    live_states = LIVE_LEASES
     id: int
-    ticket: int | None
+    ticket: int | None = field(metadata={"references": "tickets.id"})
     generation: int
-    user: str
+    user: str = field(metadata=INDEXED)
     server: str
     course: str
     shape: str
-    state: str
+    state: str = field(metadata=INDEXED)
     granted_at: float
     holder: str = ""
     taken_at: float | None = None
@@ -244,11 +261,7 @@ class LeaseRow(_Numbered):
     warn_by: str = ""
     purpose: str = Purpose.SERVER
     server_started: str = ""
-    slices: tuple[int, ...] = ()
-
-    @property
-    def is_live(self) -> bool:
-        return self.state in LIVE_LEASES
+    slices: tuple[int, ...] = field(default=(), metadata=ELSEWHERE)
 
     @property
     def is_borrow(self) -> bool:
@@ -293,7 +306,8 @@ class ReservationRow(_Numbered):
         message: the same in words, or why it was cancelled.
     """
 
-    kind: ClassVar[str] = "reservation"
+    kind = "reservation"
+    live_states = LIVE_RESERVATIONS
     id: int
     course: str
     shape: str
@@ -307,13 +321,9 @@ class ReservationRow(_Numbered):
     grace_s: float
     made_by: str
     made_at: float
-    state: str
+    state: str = field(metadata=INDEXED)
     reason: str = ""
     message: str = ""
-
-    @property
-    def is_live(self) -> bool:
-        return self.state in LIVE_RESERVATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +338,8 @@ class MessageRow(_Numbered):
         state: ``open`` or ``over``.
     """
 
-    kind: ClassVar[str] = "message"
+    kind = "message"
+    live_states = LIVE_MESSAGES
     id: int
     at: float
     by: str
@@ -337,11 +348,7 @@ class MessageRow(_Numbered):
     to_course: str | None
     text: str
     until: float
-    state: str = "open"
-
-    @property
-    def is_live(self) -> bool:
-        return self.state == "open"
+    state: str = field(default="open", metadata=INDEXED)
 
     @property
     def course(self) -> str:
@@ -363,7 +370,8 @@ class LayoutRow(_Numbered):
         message: why it was applied, removed, replaced or refused.
     """
 
-    kind: ClassVar[str] = "layout"
+    kind = "layout"
+    live_states = LIVE_LAYOUTS
     id: int
     name: str
     course: str
@@ -371,12 +379,18 @@ class LayoutRow(_Numbered):
     times: str
     made_by: str
     made_at: float
-    state: str
+    state: str = field(metadata=INDEXED)
     message: str = ""
-
-    @property
-    def is_live(self) -> bool:
-        return self.state in LIVE_LAYOUTS
 
 
 Row = GpuRow | SliceRow | TicketRow | LeaseRow | ReservationRow | MessageRow | LayoutRow
+ROWS: tuple[type[Row], ...] = (
+    GpuRow,
+    SliceRow,
+    LeaseRow,
+    TicketRow,
+    ReservationRow,
+    MessageRow,
+    LayoutRow,
+)
+"""In the order in which they are read: which tickets still matter is known by the leases."""

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import select
-
 from miglab_pool.gpu.geometry import Geometry, Placed, Profile
 from miglab_pool.gpu.readings import GpuInfo, Usage, Versions
 from miglab_pool.ledger import tables
@@ -216,9 +214,8 @@ class Store:
 
     def _read_past(self) -> tuple[ReservationRow, ...]:
         """The reservations that are over: leases may still live from them."""
-        rows = tables.reservations
-        found = self.ledger.read(select(rows).where(rows.c.state == "over"))
-        return tuple(ReservationRow(**row) for row in found)
+        over = tables.reservations.c.state == "over"
+        return tuple(self.ledger.rows(ReservationRow, over))
 
     # -- GPUs ---------------------------------------------------------------------------------
 

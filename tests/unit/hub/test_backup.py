@@ -192,11 +192,11 @@ def test_before_an_upgrade_all_of_it_is_kept(
     _keep_backup(lab)
     assert not lab.backups.exists()
     with closing(sqlite3.connect(lab.ledger)) as ledger:
-        ledger.execute("UPDATE alembic_version SET version_num = '0001'")
+        ledger.execute("UPDATE alembic_version SET version_num = '0012'")
         ledger.commit()
     _keep_backup(lab)
     (kept,) = lab.backups.iterdir()
-    assert f"before-{ledger_file.newest_version()}" in kept.name
+    assert f"before-{ledger_file.VERSION}" in kept.name
     with tarfile.open(kept) as archive:
         assert {"ledger.sqlite", "jupyterhub.sqlite", "pool.secret"} <= set(archive.getnames())
 

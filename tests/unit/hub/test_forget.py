@@ -11,6 +11,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from jupyterhub import orm
 from sqlalchemy import create_engine
+from tests import old_ledgers
 from typer.testing import CliRunner
 
 from miglab_hub.cli import root
@@ -192,6 +193,31 @@ def test_a_name_that_nobody_has_is_questioned(lab: Settings, tmp_path: Path) -> 
     """A misspelt name must not look as if the person had been forgotten."""
     words = ["forget", "adda", "--export", str(tmp_path / "adda.json"), "--config", str(lab.file)]
     assert "is that the name at the hub?" in CliRunner().invoke(root.app, words).output
+
+
+def test_people_are_found_in_an_old_archive(lab: Settings) -> None:
+    """What 3500e72 moved to a file beside the ledger is told, and made nobody's."""
+    old_ledgers.write(old_ledgers.ARCHIVE, lab.ledger_archive)
+    told = tell(lab, "ada")["ledger-archive"]
+    assert [row["message"] for row in told["tickets"]] == ["ada gave it up"]
+    assert "ada: enough" in {row["reason"] for row in told["transitions"]}
+    done = forget(lab, "ada")
+    assert done.changed["ledger-archive tickets"] == 1
+    assert "ledger-archive" not in {name for name, rows in tell(lab, "ada").items() if rows}
+    assert "ada" not in words_in(lab.ledger_archive)
+
+
+def test_a_ledger_of_before_is_brought_up_to_date_first(lab: Settings) -> None:
+    """Until then nobody is forgotten in it; afterwards they are found there too."""
+    for left in lab.ledger.parent.glob("ledger.sqlite*"):
+        left.unlink()
+    old_ledgers.write(old_ledgers.LEDGER, lab.ledger)
+    with pytest.raises(StartError, match="start the lab once"):
+        forget(lab, "ada")
+    Ledger(lab.ledger).close()
+    assert {row["id"] for row in tell(lab, "ada")["ledger"]["leases"]} == {1}
+    forget(lab, "ada")
+    assert "ledger" not in {name for name, rows in tell(lab, "ada").items() if rows}
 
 
 @pytest.mark.parametrize("user", ["a'b", "%", "x_y", "ада", "a/b;--", "[a-z]+"])

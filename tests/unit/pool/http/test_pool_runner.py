@@ -233,7 +233,7 @@ async def test_servers_are_ended() -> None:
 class PoolWithAnArchive(FakePool):
     """Says when it was told to move what is old."""
 
-    def archive_old(self) -> int:
+    def delete_old(self) -> int:
         self.moved_by = threading.current_thread().name
         self.loop.call_soon_threadsafe(self.told.set)  # type: ignore[attr-defined]
         return 0
@@ -243,7 +243,7 @@ async def test_what_is_old_is_moved_from_time_to_time() -> None:
     """By the thread that decides, as every write of the ledger."""
     pool = PoolWithAnArchive()
     pool.loop, pool.told = asyncio.get_running_loop(), asyncio.Event()  # type: ignore[attr-defined]
-    runner = PoolRunner(pool, Metrics(), Times(archive_s=0.001))  # type: ignore[arg-type]
+    runner = PoolRunner(pool, Metrics(), Times(retention_s=0.001))  # type: ignore[arg-type]
     await runner.start()
     async with asyncio.timeout(60):
         await pool.told.wait()  # type: ignore[attr-defined]

@@ -1,0 +1,17 @@
+BEGIN TRANSACTION;
+CREATE TABLE tickets ("id", "user", "server", "course", "shape", "asked", "state", "created_at", "attended_at", "offered_at", "lease", "reason", "message", "next_at", "purpose", UNIQUE (id, created_at));
+INSERT INTO "tickets" VALUES(1,'ada','','vision','1g.5gb','at least 4 GiB','cancelled',1746800000.0,1746800001.0,NULL,NULL,'cancelled','ada gave it up',NULL,'server');
+CREATE TABLE transitions ("id", "at", "kind", "target", "from_state", "to_state", "by", "reason", "course", "action", UNIQUE (id, at));
+INSERT INTO "transitions" VALUES(1,1746800000.0,'gpu','GPU-0','','ok','pool','','','');
+INSERT INTO "transitions" VALUES(2,1746800000.0,'gpu','GPU-1','','unknown','pool','','vision','');
+INSERT INTO "transitions" VALUES(3,1746800000.0,'slice','1','','making','pool','','','');
+INSERT INTO "transitions" VALUES(4,1746800000.0,'ticket','1','','waiting','spawner','asked','vision','');
+INSERT INTO "transitions" VALUES(5,1746800000.0,'ticket','1','waiting','cancelled','server:ada/','ada: enough','vision','cancelled');
+INSERT INTO "transitions" VALUES(6,1746800000.0,'ticket','2','','waiting','spawner','asked','vision','');
+INSERT INTO "transitions" VALUES(7,1746800000.0,'ticket','2','waiting','taken','pool','','vision','');
+INSERT INTO "transitions" VALUES(8,1746800000.0,'slice','1','making','leased','pool','','vision','');
+INSERT INTO "transitions" VALUES(9,1746800000.0,'lease','1','','granted','pool','','vision','');
+INSERT INTO "transitions" VALUES(10,1746800000.0,'lease','1','granted','running','pool','','vision','');
+INSERT INTO "transitions" VALUES(11,1746800000.0,'lease','1','running','released','server:ada/','given back','vision','released');
+INSERT INTO "transitions" VALUES(12,1746800000.0,'slice','1','leased','gone','pool','','','');
+COMMIT;
