@@ -31,7 +31,7 @@ package = importlib.import_module(sys.argv[1])
 missing = {}
 for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
     # Python, Alembic and JupyterHub run these
-    if not module.name.endswith((".__main__", ".migrations.env", ".jupyterhub_config")):
+    if not module.name.endswith((".__main__", ".jupyterhub_config")):
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:
@@ -91,7 +91,7 @@ def files_of(package: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("package", SHIPPED)
 def test_the_wheel_is_whole(wheels: Path, package: str) -> None:
-    """Templates, migrations, figures and all: what is in the repository is in the wheel."""
+    """Templates, figures and all: what is in the repository is in the wheel."""
     names = set(zipfile.ZipFile(wheel_of(wheels, package)).namelist())
     assert set(files_of(package)) <= names
     assert not [name for name in names if "__pycache__" in name or "/tests/" in name]

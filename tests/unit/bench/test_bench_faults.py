@@ -143,7 +143,7 @@ def lab_toml(folder: Path) -> Path:
 
 
 def test_an_aged_ledger_is_upgraded_with_all_that_it_held(tmp_path: Path) -> None:
-    """It is what an older version wrote, whatever migrations have come since."""
+    """It is what an older version wrote, whatever columns have come since."""
     settings = load(lab_toml(tmp_path), {})
     ledger = Ledger(settings.ledger)
     with ledger.write(1.0, durable=True) as tx:
