@@ -3,10 +3,16 @@
 Build it offline, warnings as errors: ``.venv/bin/python -m sphinx -W -b html docs OUT``.
 """
 
+import sys
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+sys.path.insert(0, str(ROOT / "docs"))
+import generate  # noqa: E402 -- beside this file
+
+generate.write()
 
 project = "miglab"
 author = "the miglab developers"
