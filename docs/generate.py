@@ -2,7 +2,13 @@
 
 import ast
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import typer
+
+from miglab_hub.cli import root
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -39,7 +45,52 @@ def sentence(test: str) -> str:
     return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
 
 
-PAGES = {"explanation/security-tests.md": security_tests}
+SAID_ONCE = {"json", "as_json", "install_completion", "show_completion"}
+
+
+def commands() -> str:
+    """Every command of `miglab` that ships, with its arguments and options."""
+    lines = ["# Commands and options", ""]
+    lines += ["What [the command line](cli.md) takes, as `--help` says it.", ""]
+    whole: Any = typer.main.get_command(root.app)
+    context: Any = typer.Context(whole)
+    for name in root.COMMANDS:
+        for words, command in leaves(("miglab", name), whole.get_command(context, name)):
+            lines += [f"## {' '.join(words)}", "", " ".join((command.help or "").split()), ""]
+            lines += parameters(command)
+    return "\n".join(lines)
+
+
+def leaves(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The commands below one, each with the words that call it."""
+    below = getattr(command, "commands", {})
+    if not below or command.invoke_without_command:
+        yield words, command
+    for name, each in below.items():
+        yield from leaves((*words, name), each)
+
+
+def parameters(command: Any) -> list[str]:
+    """A table of a command's arguments and options; nothing where it has none of its own."""
+    shown = [item for item in command.params if not item.hidden and "--help" not in item.opts]
+    own = [item for item in shown if item.name not in SAID_ONCE]
+    if not own:
+        return []
+    rows = [f"| `{option(item)}` | {' '.join((item.help or '').split())} |" for item in own]
+    return ["| argument or option | meaning |", "|---|---|", *rows, ""]
+
+
+def option(item: Any) -> str:
+    """How a parameter is written on the command line."""
+    if item.param_type_name == "argument":
+        return str(item.name).upper()
+    return ", ".join([*item.opts, *item.secondary_opts])
+
+
+PAGES = {
+    "explanation/security-tests.md": security_tests,
+    "reference/commands.md": commands,
+}
 
 
 def write() -> None:
