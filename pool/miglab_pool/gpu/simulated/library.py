@@ -1,10 +1,11 @@
 """Stands in for libnvidia-ml.so.1: what every simulated NVML function shares.
 
 pynvml calls C functions by name and reads their return codes; the classes below this one
-(``sim_nvml_*``) have a Python method for each.  pynvml's own code therefore runs unchanged over
+(``nvml_*``) have a Python method for each.  pynvml's own code therefore runs unchanged over
 the simulated GPUs, with its own types, constants and exceptions.
 """
 
+import ctypes
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import Any, TypeVar
 import pynvml
 
 from miglab_pool.gpu.simulated import rules
-from miglab_pool.gpu.simulated.nvml_types import handle_number, number
 from miglab_pool.gpu.simulated.rules import NvmlRefusal
 from miglab_pool.gpu.simulated.state import (
     ComputeInstance,
@@ -29,6 +29,7 @@ F = TypeVar("F", bound=Callable[..., None])
 GPU, MIG, INSTANCE, COMPUTE, EVENTS, SAMPLE = range(1, 7)
 _HANDLE_BASE = 0x4D49_0000_0000_0000
 STUCK_POLL_S = 0.02
+_POINTER_SIZE = ctypes.sizeof(ctypes.c_void_p)
 
 
 def exports(*names: str) -> Callable[[F], F]:
@@ -228,4 +229,35 @@ _HANDLE_TYPES = (
     pynvml.c_nvmlComputeInstance_t,
 )
 
-__all__ = ["Library", "exports", "handle_of", "number", "refuse", "split_handle"]
+
+# -- C arguments that pynvml passes to its library -------------------------------------------------
+
+
+def number(argument: Any) -> int:
+    """An integer argument, given as such or as a ctypes integer."""
+    return int(getattr(argument, "value", argument))
+
+
+def target(reference: Any) -> Any:
+    """What ``byref(x)``, a pointer or an array argument refers to; None for a null pointer."""
+    if reference is None:
+        return None
+    if hasattr(reference, "_obj"):  # byref()
+        return reference._obj
+    return getattr(reference, "contents", reference)
+
+
+def put(reference: Any, value: float) -> None:
+    """Write a number through a reference."""
+    target(reference).value = value
+
+
+def put_handle(reference: Any, handle: int, index: int = 0) -> None:
+    """Write an opaque handle through a reference, or into an array of handles."""
+    address = ctypes.addressof(target(reference)) + index * _POINTER_SIZE
+    ctypes.c_void_p.from_address(address).value = handle
+
+
+def handle_number(handle: Any) -> int:
+    """The number behind an opaque handle; 0 for a null one."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0

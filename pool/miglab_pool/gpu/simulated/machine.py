@@ -12,15 +12,16 @@ import pynvml
 from miglab_pool.gpu.simulated import rules
 from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.gpu.simulated.state import (
+    ComputeInstance,
     Delays,
     Fault,
     Gpu,
+    GpuInstance,
     Hang,
     MachineState,
     Process,
     StateFile,
 )
-from miglab_pool.gpu.simulated.view import describe
 
 DEFAULT_XID = 79
 MOST_GPUS = 256
@@ -115,7 +116,7 @@ class SimulatedMachine:
 
     def view(self) -> dict[str, Any]:
         """The machine as plain values: GPUs with their slices, processes and faults."""
-        return describe(self.state(), self._now())
+        return _described(self.state(), self._now())
 
     # -- processes ----------------------------------------------------------------------------
 
@@ -262,20 +263,15 @@ class SimulatedMachine:
 
 def _lose(state: MachineState, gpu: Gpu, xid: int) -> None:
     gpu.lost = True
-    rules.tell(state, gpu, pynvml.nvmlEventTypeXidCriticalError, DEFAULT_XID)
+    rules.raise_xid(state, gpu, DEFAULT_XID)
 
 
 def _stick(state: MachineState, gpu: Gpu, xid: int) -> None:
     gpu.stuck = True
 
 
-def _raise_xid(state: MachineState, gpu: Gpu, xid: int) -> None:
-    rules.tell(state, gpu, pynvml.nvmlEventTypeXidCriticalError, xid)
-
-
 def _raise_ecc(state: MachineState, gpu: Gpu, xid: int) -> None:
     gpu.ecc_errors += 1
-    rules.tell(state, gpu, pynvml.nvmlEventTypeDoubleBitEccError, 0)
 
 
 def _leak(state: MachineState, gpu: Gpu, xid: int) -> None:
@@ -311,7 +307,7 @@ def _use_hang(state: MachineState, gpu: Gpu, xid: int) -> None:
 _BREAKS: dict[Break, Callable[[MachineState, Gpu, int], None]] = {
     Break.LOST: _lose,
     Break.STUCK: _stick,
-    Break.XID: _raise_xid,
+    Break.XID: rules.raise_xid,
     Break.ECC: _raise_ecc,
     Break.LEAK: _leak,
     Break.NO_PERMISSION: _forbid,
@@ -320,3 +316,63 @@ _BREAKS: dict[Break, Callable[[MachineState, Gpu, int], None]] = {
     Break.HANG: _use_hang,
     Break.OK: _repair,
 }
+
+
+def _described(machine: MachineState, now: float) -> dict[str, Any]:
+    return {
+        "driver_loaded": machine.driver_loaded,
+        "may_configure": machine.may_configure,
+        "boots": machine.boots,
+        "faults": [f"{fault.function} ×{fault.times}" for fault in machine.faults],
+        "hangs": [
+            " ".join((hang.function or "all", *([hang.gpu_uuid] if hang.gpu_uuid else [])))
+            for hang in machine.hangs
+        ],
+        "gpus": [_described_gpu(index, gpu, now) for index, gpu in enumerate(machine.gpus)],
+    }
+
+
+def _described_gpu(index: int, gpu: Gpu, now: float) -> dict[str, Any]:
+    return {
+        "index": index,
+        "uuid": gpu.uuid,
+        "model": gpu.model,
+        "mig": gpu.mig,
+        "mig_pending": gpu.mig_pending,
+        "lost": gpu.lost,
+        "stuck": gpu.stuck,
+        "ecc_errors": gpu.ecc_errors,
+        "slices": [
+            _described_slice(gpu, instance, compute, now)
+            for instance in sorted(gpu.instances, key=lambda i: i.start)
+            for compute in (*instance.compute, *([] if instance.compute else [None]))
+        ],
+        "processes": [
+            {"pid": p.pid, "memory_mib": p.memory_mib, "gi_id": p.gi_id, "ci_id": p.ci_id}
+            for p in gpu.processes
+        ],
+    }
+
+
+def _described_slice(
+    gpu: Gpu, instance: GpuInstance, compute: ComputeInstance | None, now: float
+) -> dict[str, Any]:
+    return {
+        "profile": rules.profile_of(gpu, instance.profile_id).name,
+        "start": instance.start,
+        "size": instance.size,
+        "gi_id": instance.gi_id,
+        "ci_id": None if compute is None else compute.ci_id,
+        "uuid": None if compute is None else rules.mig_uuid(gpu, instance.gi_id, compute.ci_id),
+        "state": _state_of(instance, compute, now),
+        "leaked_handles": instance.leaked,
+    }
+
+
+def _state_of(instance: GpuInstance, compute: ComputeInstance | None, now: float) -> str:
+    parts: list[GpuInstance | ComputeInstance] = [instance, *([compute] if compute else [])]
+    if any(part.gone_at is not None for part in parts):
+        return "destroying"
+    if not all(rules.is_past(part.ready_at, now) for part in parts):
+        return "making"
+    return "half-made" if compute is None else "ready"

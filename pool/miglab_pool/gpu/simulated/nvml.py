@@ -20,9 +20,8 @@ import pynvml
 from miglab_pool.gpu.simulated.library import Library
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
 from miglab_pool.gpu.simulated.nvml_events import EventFunctions
+from miglab_pool.gpu.simulated.nvml_gpus import GpuFunctions, error_string
 from miglab_pool.gpu.simulated.nvml_mig import MigFunctions
-from miglab_pool.gpu.simulated.nvml_readings import ReadingFunctions
-from miglab_pool.gpu.simulated.nvml_system import SystemFunctions, error_string
 from miglab_pool.gpu.simulated.state import Delays, StateError
 
 __all__ = [
@@ -36,7 +35,7 @@ __all__ = [
 ]
 
 
-class SimulatedLibrary(SystemFunctions, MigFunctions, ReadingFunctions, EventFunctions, Library):
+class SimulatedLibrary(GpuFunctions, MigFunctions, EventFunctions, Library):
     """Every simulated NVML function, by its C name."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

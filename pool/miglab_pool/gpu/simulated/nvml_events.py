@@ -1,5 +1,6 @@
-"""The simulated event sets, and GPM (activity per slice, Hopper only)."""
+"""The simulated event sets, which hear of Xid faults, and GPM (activity per slice, Hopper only)."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import pynvml
@@ -12,30 +13,27 @@ from miglab_pool.gpu.simulated.library import (
     Library,
     exports,
     handle_of,
+    number,
+    put,
+    put_handle,
     refuse,
     split_handle,
+    target,
 )
-from miglab_pool.gpu.simulated.nvml_readings import activity_pct
-from miglab_pool.gpu.simulated.nvml_types import number, put, put_handle, target
-from miglab_pool.gpu.simulated.state import Gpu, Process, SimulatedEvent
+from miglab_pool.gpu.simulated.nvml_gpus import activity_pct
+from miglab_pool.gpu.simulated.state import Gpu, Process, XidEvent
 
-EVENT_KINDS = (
-    pynvml.nvmlEventTypeXidCriticalError
-    | pynvml.nvmlEventMigConfigChange
-    | pynvml.nvmlEventTypeSingleBitEccError
-    | pynvml.nvmlEventTypeDoubleBitEccError
-)
 EVENT_POLL_S = 0.05
 NO_ID = 0xFFFFFFFF
 GPM_METRICS = (pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL, pynvml.NVML_GPM_METRIC_SM_UTIL)
 
 
+@dataclass
 class EventSet:
-    """What one event set listens to: kinds by GPU, and the last event it was given."""
+    """The GPUs that one event set listens to, and the last event it was given."""
 
-    def __init__(self, last: int) -> None:
-        self.kinds: dict[str, int] = {}
-        self.last = last
+    last: int
+    gpus: set[str] = field(default_factory=set)
 
 
 class EventFunctions(Library):
@@ -61,15 +59,14 @@ class EventFunctions(Library):
     @exports("nvmlDeviceGetSupportedEventTypes")
     def supported_kinds(self, device: Any, kinds: Any) -> None:
         self.gpu_of(device)
-        put(kinds, EVENT_KINDS)
+        put(kinds, pynvml.nvmlEventTypeXidCriticalError)
 
     @exports("nvmlDeviceRegisterEvents")
     def register(self, device: Any, kinds: Any, handle: Any) -> None:
         _, gpu = self.gpu_of(device)
-        if number(kinds) & ~EVENT_KINDS:
+        if number(kinds) & ~pynvml.nvmlEventTypeXidCriticalError:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        events = self._sets[self._set_number(handle)]
-        events.kinds[gpu.uuid] = events.kinds.get(gpu.uuid, 0) | number(kinds)
+        self._sets[self._set_number(handle)].gpus.add(gpu.uuid)
 
     @exports("nvmlEventSetWait_v2")
     def wait(self, handle: Any, data: Any, timeout_ms: Any) -> None:
@@ -85,20 +82,19 @@ class EventFunctions(Library):
             self.sleep(pause_s)
             left_s -= pause_s
 
-    def _next_event(self, events: EventSet) -> SimulatedEvent | None:
+    def _next_event(self, events: EventSet) -> XidEvent | None:
         for event in self.file.read().events:
             if event.number > events.last:
                 events.last = event.number
-                if event.kind & events.kinds.get(event.gpu_uuid, 0):
+                if event.gpu_uuid in events.gpus:
                     return event
         return None
 
-    def _give_event(self, event: SimulatedEvent, out: Any) -> None:
+    def _give_event(self, event: XidEvent, out: Any) -> None:
         uuids = [gpu.uuid for gpu in self.file.read().gpus]
         put_handle(out, handle_of(GPU, uuids.index(event.gpu_uuid)))  # the first field
-        out.eventType, out.eventData = event.kind, event.data
-        out.gpuInstanceId = NO_ID if event.gi_id is None else event.gi_id
-        out.computeInstanceId = NO_ID if event.ci_id is None else event.ci_id
+        out.eventType, out.eventData = pynvml.nvmlEventTypeXidCriticalError, event.xid
+        out.gpuInstanceId = out.computeInstanceId = NO_ID
 
     # -- GPM ----------------------------------------------------------------------------------
 

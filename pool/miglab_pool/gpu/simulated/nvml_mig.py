@@ -15,10 +15,13 @@ from miglab_pool.gpu.simulated.library import (
     Library,
     exports,
     handle_of,
+    number,
+    put,
+    put_handle,
     refuse,
+    target,
 )
-from miglab_pool.gpu.simulated.nvml_types import number, put, put_handle, target
-from miglab_pool.gpu.simulated.state import Gpu, GpuInstance
+from miglab_pool.gpu.simulated.state import Gpu
 
 
 class MigFunctions(Library):
@@ -48,11 +51,6 @@ class MigFunctions(Library):
             if profile.enum == number(enum):
                 return _fill_profile(target(info), gpu, profile)
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-    @exports("nvmlDeviceGetGpuInstanceProfileInfoByIdV")
-    def profile_info_by_id(self, device: Any, profile_id: Any, info: Any) -> None:
-        _, gpu = self.gpu_of(device)
-        _fill_profile(target(info), gpu, rules.profile_of(gpu, number(profile_id)))
 
     @exports("nvmlDeviceGetGpuInstancePossiblePlacements_v2")
     def placements(self, device: Any, profile_id: Any, places: Any, count: Any) -> None:
@@ -130,36 +128,18 @@ class MigFunctions(Library):
         if number(enum) not in rules.COMPUTE_SLICES:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
         slices = rules.compute_slices_of(gpu, instance, number(enum))
-        _fill_compute_profile(target(info), gpu, instance, number(enum), slices)
-
-    @exports("nvmlGpuInstanceGetComputeInstanceRemainingCapacity")
-    def compute_remaining(self, handle: Any, profile_id: Any, count: Any) -> None:
-        _, gpu, instance = self.instance_of(handle)
-        slices = rules.compute_slices_of(gpu, instance, number(profile_id))
-        put(count, len(rules.compute_starts(gpu, instance, slices)))
-
-    @exports("nvmlGpuInstanceGetComputeInstancePossiblePlacements")
-    def compute_placements(self, handle: Any, profile_id: Any, places: Any, count: Any) -> None:
-        _, gpu, instance = self.instance_of(handle)
-        slices = rules.compute_slices_of(gpu, instance, number(profile_id))
-        empty = GpuInstance(instance.gi_id, instance.profile_id, instance.start, instance.size)
-        starts = rules.compute_starts(gpu, empty, slices)
-        _fill_placements(places, starts, slices)
-        put(count, len(starts))
+        profile = rules.profile_of(gpu, instance.profile_id)
+        out = target(info)
+        out.id, out.sliceCount = number(enum), slices
+        out.instanceCount = profile.compute_slices // slices
+        out.multiprocessorCount = profile.sm_count * slices // profile.compute_slices
 
     @exports("nvmlGpuInstanceCreateComputeInstance")
     def create_compute(self, handle: Any, profile_id: Any, made: Any) -> None:
-        self._create_compute(handle, number(profile_id), None, made)
-
-    @exports("nvmlGpuInstanceCreateComputeInstanceWithPlacement")
-    def create_compute_at(self, handle: Any, profile_id: Any, place: Any, made: Any) -> None:
-        self._create_compute(handle, number(profile_id), target(place).start, made)
-
-    def _create_compute(self, handle: Any, profile_id: int, start: int | None, made: Any) -> None:
         with self.file.change() as machine:
             index, gpu, instance = self.instance_of(handle, machine)
             compute = rules.create_compute_instance(
-                machine, gpu, instance, profile_id, start, self.now()
+                machine, gpu, instance, number(profile_id), self.now()
             )
             delay_s = machine.delays.create_compute_instance_s
         self._take(delay_s)
@@ -180,13 +160,6 @@ class MigFunctions(Library):
         for place, compute in enumerate(wanted):
             put_handle(found, handle_of(COMPUTE, index, instance.gi_id, compute.ci_id), place)
         put(count, len(wanted))
-
-    @exports("nvmlGpuInstanceGetComputeInstanceById")
-    def compute_by_id(self, handle: Any, ci_id: Any, found: Any) -> None:
-        index, _, instance = self.instance_of(handle)
-        if all(compute.ci_id != number(ci_id) for compute in instance.compute):
-            refuse(pynvml.NVML_ERROR_NOT_FOUND)
-        put_handle(found, handle_of(COMPUTE, index, instance.gi_id, number(ci_id)))
 
     @exports("nvmlComputeInstanceGetInfo_v2")
     def compute_info(self, handle: Any, info: Any) -> None:
@@ -232,20 +205,6 @@ class MigFunctions(Library):
         index = next(i for i, g in enumerate(self.file.read().gpus) if g.uuid == gpu.uuid)
         put_handle(found, handle_of(GPU, index))
 
-    @exports("nvmlDeviceGetAttributes_v2")
-    def attributes(self, device: Any, info: Any) -> None:
-        gpu, instance, compute = self.mig_of(device)
-        profile = rules.profile_of(gpu, instance.profile_id)
-        engines = rules.model_of(gpu).engines[profile.profile_id]
-        out = target(info)
-        out.multiprocessorCount = profile.sm_count * compute.size // profile.compute_slices
-        out.sharedCopyEngineCount, out.sharedDecoderCount = engines.copy, engines.decoders
-        out.sharedEncoderCount, out.sharedJpegCount = 0, engines.jpeg
-        out.sharedOfaCount = engines.ofa
-        out.gpuInstanceSliceCount = profile.compute_slices
-        out.computeInstanceSliceCount = compute.size
-        out.memorySizeMB = profile.memory_mib
-
     def _take(self, delay_s: float) -> None:
         if delay_s > 0:
             self.sleep(delay_s)
@@ -268,19 +227,3 @@ def _fill_profile(out: Any, gpu: Gpu, profile: Profile) -> None:
     out.memorySizeMB = profile.memory_mib
     if hasattr(out, "name"):
         out.name = f"MIG {profile.name}".encode()
-
-
-def _fill_compute_profile(
-    out: Any, gpu: Gpu, instance: GpuInstance, enum: int, slices: int
-) -> None:
-    profile = rules.profile_of(gpu, instance.profile_id)
-    engines = rules.model_of(gpu).engines[profile.profile_id]
-    out.id, out.sliceCount = enum, slices
-    out.instanceCount = profile.compute_slices // slices
-    out.multiprocessorCount = profile.sm_count * slices // profile.compute_slices
-    out.sharedCopyEngineCount, out.sharedDecoderCount = engines.copy, engines.decoders
-    out.sharedEncoderCount, out.sharedJpegCount = 0, engines.jpeg
-    out.sharedOfaCount = engines.ofa
-    if hasattr(out, "name"):
-        prefix = "" if slices == profile.compute_slices else f"{slices}c."
-        out.name = f"MIG {prefix}{profile.name}".encode()

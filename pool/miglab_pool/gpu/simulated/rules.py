@@ -18,7 +18,7 @@ from miglab_pool.gpu.simulated.state import (
     GpuInstance,
     MachineState,
     Process,
-    SimulatedEvent,
+    XidEvent,
 )
 
 # GPU-instance ids by size: not tied to where the instance lies, the lowest free is not the first
@@ -108,7 +108,6 @@ def create_gpu_instance(
         _free_gi_id(gpu, profile.size), profile_id, chosen.start, chosen.size, ready_at=ready_at
     )
     gpu.instances.append(instance)
-    tell(machine, gpu, pynvml.nvmlEventMigConfigChange, 0, instance.gi_id)
     return instance
 
 
@@ -121,7 +120,6 @@ def destroy_gpu_instance(
     if instance.compute or users or instance.leaked or _is_busy(instance, now):
         raise NvmlRefusal(pynvml.NVML_ERROR_IN_USE)
     instance.gone_at = now + machine.delays.destroy_gpu_instance_s
-    tell(machine, gpu, pynvml.nvmlEventMigConfigChange, 0, instance.gi_id)
     settle(gpu, now)
 
 
@@ -130,7 +128,6 @@ def create_compute_instance(
     gpu: Gpu,
     instance: GpuInstance,
     profile_id: int,
-    start: int | None,
     now: float,
 ) -> ComputeInstance:
     """Make a compute instance on a part of a GPU instance, lowest free slices first."""
@@ -139,8 +136,6 @@ def create_compute_instance(
     if _is_busy(instance, now):
         raise NvmlRefusal(pynvml.NVML_ERROR_IN_USE)
     places = compute_starts(gpu, instance, slices)
-    if start is not None:
-        places = [place for place in places if place == start]
     if not places:
         raise NvmlRefusal(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
     compute = ComputeInstance(
@@ -152,7 +147,6 @@ def create_compute_instance(
         ready_at=now + machine.delays.create_compute_instance_s,
     )
     instance.compute.append(compute)
-    tell(machine, gpu, pynvml.nvmlEventMigConfigChange, 0, instance.gi_id, compute.ci_id)
     return compute
 
 
@@ -165,7 +159,6 @@ def destroy_compute_instance(
     if any((p.gi_id, p.ci_id) == ids for p in gpu.processes) or _is_busy(compute, now):
         raise NvmlRefusal(pynvml.NVML_ERROR_IN_USE)
     compute.gone_at = now + machine.delays.destroy_compute_instance_s
-    tell(machine, gpu, pynvml.nvmlEventMigConfigChange, 0, instance.gi_id, compute.ci_id)
     settle(gpu, now)
 
 
@@ -219,17 +212,10 @@ def reset(gpu: Gpu) -> None:
     gpu.ecc_errors = 0
 
 
-def tell(
-    machine: MachineState,
-    gpu: Gpu,
-    kind: int,
-    data: int,
-    gi_id: int | None = None,
-    ci_id: int | None = None,
-) -> None:
-    """Record an event for every event set that listens."""
+def raise_xid(machine: MachineState, gpu: Gpu, xid: int) -> None:
+    """Record a fault for every event set that listens."""
     machine.events_ever += 1
-    machine.events.append(SimulatedEvent(machine.events_ever, gpu.uuid, kind, data, gi_id, ci_id))
+    machine.events.append(XidEvent(machine.events_ever, gpu.uuid, xid))
     del machine.events[:-MOST_EVENTS_KEPT]
 
 

@@ -81,15 +81,12 @@ class Gpu:
 
 
 @dataclass
-class SimulatedEvent:
-    """Something event sets hear of; ``kind`` is NVML's event type."""
+class XidEvent:
+    """An Xid fault of which event sets hear."""
 
     number: int
     gpu_uuid: str
-    kind: int
-    data: int
-    gi_id: int | None = None
-    ci_id: int | None = None
+    xid: int
 
 
 @dataclass
@@ -137,7 +134,7 @@ class MachineState:
     may_configure: bool = True
     driver_loaded: bool = True
     boots: int = 1
-    events: list[SimulatedEvent] = field(default_factory=list)
+    events: list[XidEvent] = field(default_factory=list)
     events_ever: int = 0
     faults: list[Fault] = field(default_factory=list)
     hangs: list[Hang] = field(default_factory=list)
@@ -330,22 +327,18 @@ def _machine_from(text: str, before: MachineState | None) -> MachineState:
     """The machine that a file describes; a GPU of an earlier file is kept if its line is."""
     gpus, tail, others = text.removeprefix(HEAD).partition(TAIL)
     if not (text.startswith(HEAD) and tail):
-        return _machine_of_one_line(json.loads(text))
+        raise ValueError("a GPU a line is what it should have")
     known = before.gpus if before is not None else None
     lines = GpuLines(gpus.split(BETWEEN), known if isinstance(known, GpuLines) else None)
     return _machine_with(lines, json.loads("{" + others))
-
-
-def _machine_of_one_line(facts: dict[str, Any]) -> MachineState:
-    """As files were written before each GPU had a line of its own."""
-    return _machine_with([_gpu_from(gpu) for gpu in facts["gpus"]], facts)
 
 
 def _machine_with(gpus: Sequence[Gpu], facts: dict[str, Any]) -> MachineState:
     if facts["version"] != STATE_VERSION:
         raise ValueError(f"version {facts['version']}, this miglab writes {STATE_VERSION}")
     plain = {**facts, "gpus": gpus, "delays": Delays(**facts["delays"])}
-    plain["events"] = [SimulatedEvent(**event) for event in facts["events"]]
+    heard = (event for event in facts["events"] if "xid" in event)  # others are of an older miglab
+    plain["events"] = [XidEvent(**event) for event in heard]
     plain["faults"] = [Fault(**fault) for fault in facts["faults"]]
     plain["hangs"] = [Hang(**hang) for hang in facts.get("hangs", ())]
     return MachineState(**plain)

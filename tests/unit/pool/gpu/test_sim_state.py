@@ -1,6 +1,5 @@
 """The state file that processes share: behaviour 9 of docs/explanation/mig.md."""
 
-import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -81,17 +80,6 @@ def test_only_the_gpus_that_changed_are_read_again(tmp_path: Path) -> None:
     after = reader.read().gpus
     assert [now is then for now, then in zip(after, before, strict=True)] == [True, False, True]
     assert [gpu.lost for gpu in after] == [False, True, False]
-
-
-def test_a_file_of_one_line_is_read_too(tmp_path: Path) -> None:
-    """As it was written before; the next change gives each GPU its line."""
-    machine = SimulatedMachine.create(tmp_path, 2)
-    path = tmp_path / "state.json"
-    path.write_text(json.dumps(json.loads(path.read_text())))
-    uuid = StateFile(tmp_path).read().gpus[1].uuid
-    machine.break_gpu("lost", uuid)
-    assert [gpu.lost for gpu in StateFile(tmp_path).read().gpus] == [False, True]
-    assert len(path.read_text().splitlines()) == 4
 
 
 def test_failed_change_writes_nothing(tmp_path: Path) -> None:

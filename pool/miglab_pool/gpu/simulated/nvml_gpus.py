@@ -1,0 +1,255 @@
+"""The simulated functions that open the library, find GPUs, and tell what these are and do.
+
+On a MIG device, and on a GPU with MIG on, utilisation is NOT_SUPPORTED: unknown, not zero.
+"""
+
+import ctypes
+from typing import Any
+
+import pynvml
+
+from miglab_pool.gpu.simulated import rules
+from miglab_pool.gpu.simulated.library import (
+    GPU,
+    MIG,
+    Library,
+    exports,
+    handle_of,
+    number,
+    put,
+    put_handle,
+    refuse,
+    target,
+)
+from miglab_pool.gpu.simulated.state import ComputeInstance, Gpu, GpuInstance, MachineState, Process
+
+DRIVER_VERSION = "580.159.04"
+CUDA_VERSION = 13000
+MIB = 1 << 20
+IDLE_POWER_SHARE = 0.14
+NOT_TOLD = pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value
+NOT_SIMULATED = (
+    "nvmlDeviceGetComputeMode",
+    "nvmlDeviceGetDecoderUtilization",
+    "nvmlDeviceGetDisplayActive",
+    "nvmlDeviceGetDriverModel_v2",
+    "nvmlDeviceGetEncoderUtilization",
+    "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetFanSpeed",
+    "nvmlDeviceGetPciInfo_v3",
+    "nvmlDeviceGetPerformanceState",
+    "nvmlDeviceGetPersistenceMode",
+    "nvmlDeviceGetPowerManagementLimit",
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetTemperatureV",
+)
+"""What nvitop and gpustat put on their screens beside; they show it as unknown."""
+ERROR_WORDS: dict[int, str] = {
+    value: name.removeprefix("NVML_ERROR_").replace("_", " ").capitalize()
+    for name, value in vars(pynvml).items()
+    if name.startswith("NVML_ERROR_")
+}
+
+
+class GpuFunctions(Library):
+    """Library, system, and single GPUs: their identity, and what changes while they are used."""
+
+    @exports("nvmlInitWithFlags")
+    def init(self, flags: Any = 0) -> None:
+        self.opened += 1
+
+    @exports("nvmlShutdown")
+    def shutdown(self) -> None:
+        self.opened -= 1
+
+    @exports("nvmlSystemGetDriverVersion")
+    def driver_version(self, buffer: Any, length: Any) -> None:
+        _text(buffer, DRIVER_VERSION)
+
+    @exports("nvmlSystemGetCudaDriverVersion")
+    def cuda_version(self, version: Any) -> None:
+        put(version, CUDA_VERSION)
+
+    # -- finding GPUs -------------------------------------------------------------------------
+
+    @exports("nvmlDeviceGetCount_v2")
+    def count(self, count: Any) -> None:
+        put(count, len(self.file.read().gpus))
+
+    @exports("nvmlDeviceGetHandleByIndex_v2")
+    def by_index(self, index: Any, found: Any) -> None:
+        self._give(self.file.read(), number(index), found)
+
+    @exports("nvmlDeviceGetHandleByUUID")
+    def by_uuid(self, uuid: Any, found: Any) -> None:
+        wanted = (uuid.value or b"").decode(errors="replace")
+        machine = self.file.read()
+        for index, gpu in enumerate(machine.gpus):
+            if gpu.uuid == wanted:
+                return self._give(machine, index, found)
+        for index, gpu in enumerate(machine.gpus if wanted.startswith("MIG-") else ()):
+            rules.settle(gpu, self.now())
+            for instance, compute in rules.mig_devices(gpu, self.now()):
+                if rules.mig_uuid(gpu, instance.gi_id, compute.ci_id) == wanted:
+                    return put_handle(found, handle_of(MIG, index, compute.mig_index))
+        return refuse(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def _give(self, machine: MachineState, index: int, found: Any) -> None:
+        if not 0 <= index < len(machine.gpus):
+            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        if machine.gpus[index].lost:
+            refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
+        put_handle(found, handle_of(GPU, index))
+
+    # -- what they are ------------------------------------------------------------------------
+
+    @exports("nvmlDeviceGetName")
+    def name(self, device: Any, buffer: Any, length: Any) -> None:
+        gpu, instance, _ = self.device_of(device)
+        name = rules.model_of(gpu).gpu_name
+        if instance is not None:
+            name = f"{name} MIG {rules.profile_of(gpu, instance.profile_id).name}"
+        _text(buffer, name)
+
+    @exports("nvmlDeviceGetUUID")
+    def uuid(self, device: Any, buffer: Any, length: Any) -> None:
+        gpu, instance, compute = self.device_of(device)
+        if instance is None or compute is None:
+            _text(buffer, gpu.uuid)
+        else:
+            _text(buffer, rules.mig_uuid(gpu, instance.gi_id, compute.ci_id))
+
+    @exports("nvmlDeviceGetIndex")
+    def index(self, device: Any, answer: Any) -> None:
+        _, _, compute = self.device_of(device)
+        put(answer, self.gpu_of(device)[0] if compute is None else compute.mig_index)
+
+    @exports("nvmlDeviceGetCudaComputeCapability")
+    def compute_capability(self, device: Any, major: Any, minor: Any) -> None:
+        capability = rules.model_of(self.device_of(device)[0]).compute_capability
+        put(major, capability[0])
+        put(minor, capability[1])
+
+    @exports("nvmlDeviceGetNumGpuCores")
+    def cores(self, device: Any, answer: Any) -> None:
+        model = rules.model_of(self.gpu_of(device)[1])
+        put(answer, model.sm_count * (128 if model.is_hopper else 64))
+
+    @exports("nvmlDeviceGetFieldValues")
+    def field_values(self, device: Any, count: Any, values: Any) -> None:
+        _, gpu = self.gpu_of(device)
+        for value in target(values)[: number(count)]:
+            _fill_field(value, gpu)
+
+    # -- what changes while they are used -----------------------------------------------------
+
+    @exports("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")
+    def memory(self, device: Any, info: Any) -> None:
+        gpu, instance, compute = self.device_of(device)
+        total_mib = rules.model_of(gpu).memory_mib
+        if instance is not None:
+            total_mib = rules.profile_of(gpu, instance.profile_id).memory_mib
+        used_mib = sum(p.memory_mib or 0 for p in _processes(gpu, instance, compute))
+        out = target(info)
+        out.total, out.used = total_mib * MIB, used_mib * MIB
+        out.free = max(total_mib - used_mib, 0) * MIB
+        if hasattr(out, "reserved"):
+            out.reserved = 0
+
+    @exports("nvmlDeviceGetBAR1MemoryInfo")  # nvitop 1.7.2 does not take "unknown" of a slice
+    def bar1(self, device: Any, info: Any) -> None:
+        gpu, _, _ = self.device_of(device)
+        out = target(info)
+        out.bar1Total = out.bar1Free = 2 * rules.model_of(gpu).memory_mib * MIB
+        out.bar1Used = 0
+
+    @exports("nvmlDeviceGetComputeRunningProcesses_v3")
+    def processes(self, device: Any, count: Any, found: Any) -> None:
+        gpu, instance, compute = self.device_of(device)
+        running = _processes(gpu, instance, compute)
+        room = number(target(count))
+        put(count, len(running))
+        if running and (found is None or room < len(running)):
+            refuse(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+        for out, process in zip(target(found) or (), running, strict=False):
+            _fill_process(out, process)
+
+    @exports("nvmlDeviceGetGraphicsRunningProcesses_v3")
+    def other_processes(self, device: Any, count: Any, found: Any) -> None:
+        self.device_of(device)
+        put(count, 0)
+
+    @exports("nvmlDeviceGetUtilizationRates")
+    def utilization(self, device: Any, info: Any) -> None:
+        gpu = self._without_mig(device)
+        out = target(info)
+        out.gpu = out.memory = round(activity_pct(gpu.processes))
+
+    @exports("nvmlDeviceGetTemperature")
+    def temperature(self, device: Any, sensor: Any, answer: Any) -> None:
+        put(answer, self.device_of(device)[0].temperature_c)
+
+    @exports("nvmlDeviceGetPowerUsage")
+    def power(self, device: Any, answer: Any) -> None:
+        _, gpu = self.gpu_of(device)
+        share = IDLE_POWER_SHARE + (1 - IDLE_POWER_SHARE) * activity_pct(gpu.processes) / 100
+        put(answer, round(rules.model_of(gpu).power_limit_w * 1000 * share))
+
+    @exports("nvmlDeviceGetTotalEccErrors")
+    def ecc_errors(self, device: Any, kind: Any, counter: Any, answer: Any) -> None:
+        gpu, _, _ = self.device_of(device)
+        is_uncorrected = number(kind) == pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+        put(answer, gpu.ecc_errors if is_uncorrected else 0)
+
+    @exports(*NOT_SIMULATED)
+    def not_simulated(self, *arguments: Any) -> None:
+        refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    def _without_mig(self, device: Any) -> Gpu:
+        """The GPU, unless MIG is on: then such a reading does not exist."""
+        gpu, _, _ = self.device_of(device)
+        if gpu.mig:
+            refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return gpu
+
+
+def error_string(code: Any) -> bytes:
+    """What ``nvmlErrorString`` returns; the one function that answers no code."""
+    return ERROR_WORDS.get(number(code), f"Unknown error {number(code)}").encode()
+
+
+def activity_pct(processes: list[Process]) -> float:
+    """How busy these processes keep what they run on, in percent."""
+    return min(sum(process.activity_pct for process in processes), 100.0)
+
+
+def _processes(
+    gpu: Gpu, instance: GpuInstance | None, compute: ComputeInstance | None
+) -> list[Process]:
+    if instance is None or compute is None:
+        return gpu.processes
+    return rules.processes_of(gpu, instance.gi_id, compute.ci_id)
+
+
+def _fill_process(out: Any, process: Process) -> None:
+    out.pid = process.pid
+    out.usedGpuMemory = NOT_TOLD if process.memory_mib is None else process.memory_mib * MIB
+    out.gpuInstanceId = 0xFFFFFFFF if process.gi_id is None else process.gi_id
+    out.computeInstanceId = 0xFFFFFFFF if process.ci_id is None else process.ci_id
+
+
+def _fill_field(value: Any, gpu: Gpu) -> None:
+    """One field value; each has a return code of its own."""
+    if value.fieldId != pynvml.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED:
+        value.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
+        return
+    value.nvmlReturn = pynvml.NVML_SUCCESS
+    value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+    value.value.uiVal = rules.model_of(gpu).is_hopper
+
+
+def _text(buffer: ctypes.Array[ctypes.c_char], text: str) -> None:
+    data = text.encode()
+    if len(data) + 1 > len(buffer):
+        refuse(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+    buffer.value = data
