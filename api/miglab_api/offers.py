@@ -15,6 +15,7 @@ class ShapeOffer(WireModel):
         sm_count: SMs per slice (0 for cpu).
         memory_mib: GPU memory per slice (0 for cpu).
         slices: how many slices.
+        compute_slices: how many a whole GPU of this model has; 0 where that is not known.
         good_for: one sentence for the student.
         free_now: how many such leases could be granted right now; None for cpu.
         waiting: how many tickets wait for this shape.
@@ -33,6 +34,7 @@ class ShapeOffer(WireModel):
     sm_count: int
     memory_mib: int
     slices: int
+    compute_slices: int = 0
     good_for: str
     free_now: int | None
     waiting: int = 0

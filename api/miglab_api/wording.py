@@ -46,9 +46,10 @@ def duration(duration_s: float) -> str:
     return " ".join(said[:2])
 
 
-def free_in_words(free: int, total: int | None, shape: str) -> str:
+def free_in_words(free: int, total: int | None, shape: str = "") -> str:
     """What people who ask now could have: "14 of 14 free (1g.5gb)"."""
-    return f"{free}{'' if total is None else f' of {total}'} free ({shape})"
+    which = f" ({shape})" if shape else ""
+    return f"{free}{'' if total is None else f' of {total}'} free{which}"
 
 
 def people_in_words(people: Headcount) -> str:

@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from miglab_api import web
 from miglab_hub import body_limits, hub_database, lab_secrets
 from miglab_hub.landing import landing_page
 from miglab_hub.plugins import plugin
@@ -75,7 +76,7 @@ def update_domains(c: Any, settings: Settings) -> None:
     origin = settings.lab.subdomain_host
     c.JupyterHub.subdomain_host = origin
     c.JupyterHub.cookie_host_prefix_enabled = origin.startswith("https://")
-    c.JupyterHub.setdefault("template_paths", []).append(str(TEMPLATES))
+    c.JupyterHub.setdefault("template_paths", []).extend([str(TEMPLATES), str(web.FOLDER)])
 
 
 def update_pages(c: Any, settings: Settings) -> None:

@@ -19,10 +19,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from traitlets import Instance, default
+from traitlets import Dict, Instance, default
 
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import BORROW, CPU, Offers
+from miglab_api.shape_words import gpu_picture, shape_title
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
 from miglab_spawner import home_size, scopes
 from miglab_spawner.backends.base import (
@@ -65,6 +66,7 @@ class MIGSpawnerMixin(SpawnerTraits):
     _course = ""
     _lent: tuple[str, ...] = ()
     _news = ""
+    _compute_slices = Dict()  # by shape, of the GPUs that have it
     _is_starting = False
     _noticing = Instance(asyncio.Lock, args=())
 
@@ -224,11 +226,12 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     async def _offers(self) -> Offers:
         groups = self._groups()
-        if groups:
-            offers = await self.backend.offers(self.user.name, groups)
-            if offers.courses:
-                return offers
-        return await self.backend.offers(self.user.name, [self.default_course])
+        offers = await self.backend.offers(self.user.name, groups) if groups else None
+        if offers is None or not offers.courses:
+            offers = await self.backend.offers(self.user.name, [self.default_course])
+        shapes = [one for course in offers.courses for one in course.shapes]
+        self._compute_slices = {one.shape: one.compute_slices for one in shapes}
+        return offers
 
     def _groups(self) -> list[str]:
         return sorted(group.name for group in self.user.groups)
@@ -448,7 +451,15 @@ class MIGSpawnerMixin(SpawnerTraits):
         if ticket is None:
             return None
         free = await self.backend.alternatives(ticket.id)
-        return waiting.shown(ticket, free, keeps_ticket=self.keeps_ticket)
+        if ticket.shape not in self._compute_slices:
+            await self._offers()
+        return waiting.shown(
+            ticket,
+            free,
+            keeps_ticket=self.keeps_ticket,
+            course=self.course_titles.get(self._course) or self._course,
+            compute_slices=self._compute_slices.get(ticket.shape, 0),
+        )
 
     async def switch_to(self, shape: str) -> None:
         """Let the start that waits go on with `CPU`, another shape, or not at all (empty).
@@ -567,6 +578,9 @@ class MIGSpawnerMixin(SpawnerTraits):
         env["MIGLAB_SHAPE"] = self._shape or CPU
         env["MIGLAB_COURSE"] = self._course
         env["MIGLAB_COURSE_TITLE"] = self.course_titles.get(self._course) or self._course
+        size = self._compute_slices.get(self._shape, 0)
+        env["MIGLAB_SHAPE_TITLE"] = shape_title(self._shape, size)
+        env["MIGLAB_SHAPE_PICTURE"] = gpu_picture(self._shape, size)
         if self.borrows:
             env["MIGLAB_BORROW"] = json.dumps(self._lent)
         if self.student_api_url:

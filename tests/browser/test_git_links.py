@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.people import KERNEL_MS, offer, picture, serious_problems
+from tests.browser.people import KERNEL_MS, picture, serious_problems, start
 from tests.needs import needs
 
 from miglab_bench.harness.student import Student
@@ -161,8 +161,7 @@ def test_who_waits_or_may_not_have_the_shape_gets_the_files_later(
     cal.sign_in()
     cal.ask("1g.5gb")
     cal.wait_until_ready()
-    offer(page, "7g.40gb").check()
-    page.get_by_role("button", name="Start", exact=True).click()
+    start(page, "7g.40gb")
     page.get_by_role("button", name="Start on CPU now").click()
     agree(page)
     expect(page.get_by_role("tab", name="week1.ipynb")).to_be_visible(timeout=KERNEL_MS)

@@ -67,8 +67,8 @@ def line_up(lab: TemporaryLab, page: Page, name: str) -> TicketView:
     """Sign in, ask for the whole GPU, and wait for it."""
     sign_in(page, lab, name)
     start(page, "7g.40gb")
-    expect(page.get_by_text("You are 1st of 1 in the queue").first).to_be_visible()
-    expect(page.get_by_role("heading", name="While you wait")).to_be_visible()
+    expect(page.get_by_role("heading", name="1st of 1")).to_be_visible()
+    expect(page.get_by_role("region", name="While you wait")).to_be_visible()
     return lab.tickets()[name]
 
 
@@ -100,7 +100,7 @@ def test_from_the_queue_by_way_of_the_cpu_to_the_slice(
     essay = home(lab, "ada") / "essay.txt"
     page = new_page()
     ticket = line_up(lab, page, "ada")
-    assert serious_problems(page, ".miglab-waiting") == []
+    assert serious_problems(page) == []
     picture(page, "waiting")
     page.get_by_role("button", name="Start on CPU now").click()
     in_jupyterlab(page, "ada")
@@ -178,7 +178,7 @@ def test_a_smaller_shape_and_giving_up(page: Page, lab: TemporaryLab, classmate:
     page.wait_for_url("**/hub/spawn/di**")
     wait_for(lambda: lab.positions() == {}, "the place to be given up")
     start(page, "7g.40gb")
-    page.get_by_role("button", name="1g.5gb (4.75 GiB)").click()
+    page.get_by_role("button", name="Small: 1/7 of a GPU, 5 GB", exact=True).click()
     in_jupyterlab(page, "di")
     assert lab.leases()["di"].shape == "1g.5gb"
     assert lab.positions() == {}

@@ -79,7 +79,7 @@ def two_share(ada: Page, bo: Page, staff: Page, works: Student, on_slurm: SlurmL
 
     sign_in(bo, lab, "bo")
     start(bo, "1g.5gb")
-    expect(bo.get_by_text("You are 1st of 1 in the queue").first).to_be_visible()
+    expect(bo.get_by_role("heading", name="1st of 1")).to_be_visible()
     picture(bo, "slurm-waiting")
     assert serious_problems(bo, ".miglab-waiting") == []
     bo.get_by_role("button", name="Start on CPU now").click()

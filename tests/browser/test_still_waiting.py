@@ -45,7 +45,7 @@ def test_asked_aside_and_back(page: Page, lab: TemporaryLab, classmate: Student)
     question = page.get_by_role("alert").filter(has_text="Are you still waiting?")
     expect(question).to_be_visible()
     expect(page).to_have_title(re.compile("^Are you still waiting?"))
-    assert serious_problems(page, ".miglab-waiting") == []
+    assert serious_problems(page) == []
     picture(page, "still-waiting")
     ticket = lab.tickets()["ada"].id
     page.get_by_role("button", name="Yes, keep my place").click()

@@ -74,7 +74,7 @@ def test_who_comes_too_late_sees_the_position_and_is_served(
     sign_in(page, lab, "late")
     expect(offer(page, "1g.5gb")).to_be_visible()
     start(page, "1g.5gb")
-    expect(page.get_by_text("You are 1st of 1 in the queue").first).to_be_visible()
+    expect(page.get_by_role("heading", name="1st of 1")).to_be_visible()
     early[0].leave()
     page.wait_for_url("**/user/late/lab**")
     assert lab.positions() == {}

@@ -108,6 +108,7 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
         sm_count=sm_count,
         memory_mib=memory_mib,
         slices=shape.slice_count,
+        compute_slices=_compute_slices(view, shape),
         good_for=good_for(sm_count, shape.slice_count),
         free_now=free,
         total=_count_all(view, shape, course),
@@ -196,6 +197,16 @@ def _without_held(
 
 def _whole(view: PoolView) -> list[GpuSnapshot]:
     return [gpu for gpu in view.gpus.values() if gpu.is_whole]
+
+
+def _compute_slices(view: PoolView, shape: Shape) -> int:
+    """How many compute slices the GPUs have that can hold the shape; 0 if they differ."""
+    found = {
+        max(profile.compute_slices for profile in geometry.profiles)
+        for geometry in view.geometries
+        if shape.is_full or set(shape.profiles) <= set(geometry.by_name)
+    }
+    return found.pop() if len(found) == 1 else 0
 
 
 def _per_slice(view: PoolView, shape: Shape) -> tuple[int, int]:

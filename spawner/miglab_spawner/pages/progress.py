@@ -98,3 +98,13 @@ def _wait(ticket: TicketView) -> str:
     late = " This is longer than first estimated." if ticket.estimate.is_late else ""
     basis = ticket.estimate.basis
     return f"Estimated wait: {estimated_wait(ticket.estimate)} ({basis}).{late} "
+
+
+def range_in_words(ticket: TicketView) -> str:
+    """How long it is likely to wait, or what for; for the line below the position."""
+    if ticket.message:
+        return ticket.message
+    if ticket.estimate is None:
+        return "The wait cannot be estimated yet"
+    late = ", longer than first estimated" if ticket.estimate.is_late else ""
+    return f"{estimated_wait(ticket.estimate)}{late}".capitalize()

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from miglab_api.offers import BORROW, CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
+from miglab_api.shape_words import gpu_picture, shape_title
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import (
     duration,
     estimated_wait,
     free_in_words,
+    ordinal,
     people_in_words,
     queue_position,
 )
@@ -45,6 +47,9 @@ class ShapeCard:
         facts: size, in a few words; empty for no GPU.
         now: whether one can have it now, or how long the wait is.
         is_free: whether it would start at once.
+        shape: the profiles, as their names are; empty where the title says it all.
+        picture: the part of a GPU that it is, as SVG; empty where that is not known.
+        action: what the button does when this is chosen.
     """
 
     value: str
@@ -54,6 +59,9 @@ class ShapeCard:
     now: str
     is_free: bool
     is_chosen: bool
+    shape: str = ""
+    picture: str = ""
+    action: str = "Start"
 
 
 @dataclass(frozen=True)
@@ -120,8 +128,10 @@ def page_of(
         return page_without_pool("None of your courses offers a GPU.", news)
     course, shape = _preselected(offers.courses, saved)
     several = len(offers.courses) > 1
+    ahead = offers.people.waiting if offers.people else None
     sections = tuple(
-        _section(each, shape if each.course == course else None, several) for each in offers.courses
+        _section(each, shape if each.course == course else None, several, ahead)
+        for each in offers.courses
     )
     trouble = f"The pool is paused: {offers.paused}" if offers.paused else ""
     people = "" if offers.people is None else people_in_words(offers.people)
@@ -171,12 +181,16 @@ def _choices(offers: CourseOffers) -> list[str]:
     return [CPU, *borrow, *(offer.shape for offer in offers.shapes)]
 
 
-def _section(offers: CourseOffers, chosen: str | None, several: bool) -> CourseSection:
+def _section(
+    offers: CourseOffers, chosen: str | None, several: bool, ahead: int | None
+) -> CourseSection:
     suffix = f"@{offers.course}" if several else ""
     gpu_offers = [offer for offer in offers.shapes if not is_cpu(offer.shape)]
     if chosen is not None and chosen not in _choices(offers):
         chosen = CPU
-    cards = [_card(offer, offer.shape + suffix, offer.shape == chosen) for offer in gpu_offers]
+    cards = [
+        _card(offer, offer.shape + suffix, offer.shape == chosen, ahead) for offer in gpu_offers
+    ]
     if offers.borrow:
         cards.append(_borrow_card(offers, BORROW + suffix, chosen == BORROW))
     cpu = next((offer for offer in offers.shapes if is_cpu(offer.shape)), None)
@@ -204,20 +218,27 @@ def _left(quota: QuotaLeft) -> str:
     return f"{said}; some are back in {in_minutes(quota.more_in_s)}."
 
 
-def _card(offer: ShapeOffer, value: str, is_chosen: bool) -> ShapeCard:
+def _card(offer: ShapeOffer, value: str, is_chosen: bool, ahead: int | None) -> ShapeCard:
     sms = f"{offer.sm_count} SMs" if offer.sm_count else ""
     memory = f"{in_gib(offer.memory_mib)} of GPU memory" if offer.memory_mib else ""
     facts = ", ".join(filter(None, (sms, memory)))
     if offer.slices > 1:
         facts = ", ".join(filter(None, (f"{offer.slices} slices", facts and f"{facts} each")))
-    free = offer.free_now or 0
-    return ShapeCard(value, offer.shape, facts, offer.good_for, _now(offer), free > 0, is_chosen)
+    is_free = (offer.free_now or 0) > 0
+    position = (offer.waiting if ahead is None else ahead) + 1
+    title = shape_title(offer.shape, offer.compute_slices)
+    return ShapeCard(
+        value, title, facts, offer.good_for, _now(offer), is_free, is_chosen,
+        shape="" if title == offer.shape else offer.shape,
+        picture=gpu_picture(offer.shape, offer.compute_slices),
+        action="Start" if is_free else f"Join the queue as {ordinal(position)}",
+    )  # fmt: skip
 
 
 def _now(offer: ShapeOffer) -> str:
     if offer.never:
         return f"Not available: {offer.never}"
-    free = free_in_words(offer.free_now or 0, offer.total, offer.shape)
+    free = free_in_words(offer.free_now or 0, offer.total)
     if offer.held_up:
         return f"{free}. {offer.held_up}"
     return free if offer.free_now else f"{free}, {_queue(offer)}. {_wait(offer)}"

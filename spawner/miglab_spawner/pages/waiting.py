@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from miglab_api.offers import ShapeOffer
+from miglab_api.shape_words import gpu_picture, shape_title
 from miglab_api.tickets import TicketState, TicketView
+from miglab_api.wording import ordinal
 from miglab_spawner.backends.base import BackendError, RefusedByBackend
 from miglab_spawner.pages.choice import is_cpu
-from miglab_spawner.pages.progress import ProgressEvent, queued
+from miglab_spawner.pages.progress import ProgressEvent, queued, range_in_words
 from miglab_spawner.pages.spawn_page import in_gib
 
 NOTHING = ""  # the shape of who gives up
@@ -155,16 +157,43 @@ def _size(slices: int, memory_mib: int) -> str:
 
 
 def shown(
-    ticket: TicketView, alternatives: Sequence[ShapeOffer], *, keeps_ticket: bool
+    ticket: TicketView,
+    alternatives: Sequence[ShapeOffer],
+    *,
+    keeps_ticket: bool,
+    course: str,
+    compute_slices: int,
 ) -> dict[str, Any]:
-    """What the waiting page is told; JSON."""
+    """What the waiting page is told; JSON.
+
+    Args:
+        ticket: how it stands.
+        alternatives: what is free meanwhile.
+        keeps_ticket: whether a server without a GPU keeps the position.
+        course: its title.
+        compute_slices: of a whole GPU; 0 where that is not known.
+    """
     return {
         "shape": ticket.shape,
+        "title": shape_title(ticket.shape, compute_slices),
+        "picture": gpu_picture(ticket.shape, compute_slices),
+        "course": course,
+        "position": ticket.position,
+        "which": ordinal(ticket.position) if ticket.position else "",
+        "waiting": ticket.waiting,
         "message": queued(ticket).message,
+        "range": range_in_words(ticket),
+        "basis": ticket.estimate.basis if ticket.estimate else "",
         "asks": ticket.answer_by is not None,
         "aside": ticket.state is TicketState.ASIDE,
         "keeps_ticket": keeps_ticket,
         "alternatives": [
-            {"shape": one.shape, "size": _size(one.slices, one.memory_mib)} for one in alternatives
+            {
+                "shape": one.shape,
+                "size": _size(one.slices, one.memory_mib),
+                "title": shape_title(one.shape, one.compute_slices),
+                "picture": gpu_picture(one.shape, one.compute_slices),
+            }
+            for one in alternatives
         ],
     }

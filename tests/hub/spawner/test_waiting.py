@@ -96,10 +96,12 @@ async def test_the_page_says_which_alternatives_are_free(hub: Hub, lab: PoolLab)
     await line_up(hub, lab)
     view = (await waiting(hub)).json()
     assert (view["shape"], view["keeps_ticket"]) == ("7g.40gb", True)
-    assert view["alternatives"][:2] == [
-        {"shape": "1g.5gb", "size": "4.75 GiB"},
-        {"shape": "2x1g.5gb", "size": "2 × 4.75 GiB"},
+    assert [(one["shape"], one["size"], one["title"]) for one in view["alternatives"][:2]] == [
+        ("1g.5gb", "4.75 GiB", "Small: 1/7 of a GPU, 5 GB"),
+        ("2x1g.5gb", "2 × 4.75 GiB", "2 × small: 1/7 of a GPU, 5 GB each"),
     ]
+    assert (view["which"], view["waiting"], view["title"]) == ("1st", 1, "Whole GPU: 40 GB")
+    assert view["picture"].count('fill="currentColor"') == 7
     assert (await waiting(hub, who="bo")).status_code == 403
     assert (await waiting(hub, "POST", "bo", json={"shape": ""})).status_code == 403
     assert (await hub.ask("bo", "GET", "api/miglab/waiting/bo/")).json() is None

@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from miglab_api.offers import CourseOffers, Offers, QuotaLeft, ShapeOffer
+from miglab_api.shape_words import gpu_picture, shape_title
 from miglab_api.tickets import Headcount, TicketState, TicketView, WaitEstimate
 from miglab_spawner.pages.choice import SpawnChoice
 from miglab_spawner.pages.spawn_page import in_gib, in_minutes, page_of, page_without_pool, render
@@ -60,7 +61,7 @@ def test_a_card_says_size_use_and_wait():
     for words in (
         "14 SMs, 4.75 GiB",
         "A small net.",
-        "3 free (1g.5gb)",
+        "3 free",
         "Deep <Learning>",
         "No GPU",
     ):
@@ -141,16 +142,16 @@ def test_trap_7_a_choice_that_is_gone_is_not_chosen(saved: SpawnChoice):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({}, "0 free (1g.5gb), nobody waiting yet. The wait cannot be estimated."),
+        ({}, "0 free, nobody waiting yet. The wait cannot be estimated."),
         ({"waiting": 2, "next_end_s": 600.0}, "2 waiting. The next one ends in about 10 minutes."),
         (
             {"is_held": True},
-            "0 free (1g.5gb), the free room is held for the first in the queue. The wait cannot",
+            "0 free, the free room is held for the first in the queue. The wait cannot",
         ),
         ({"reserved_s": 600.0}, "is reserved for a class; unused slots are free in about 10 m"),
         (
             {"is_held": True, "waiting": 2},
-            "0 free (1g.5gb), 2 waiting, the free room is held for the first",
+            "0 free, 2 waiting, the free room is held for the first",
         ),
     ],
 )
@@ -167,7 +168,7 @@ def test_counts_are_of_people():
     people = Headcount(shape="1g.5gb", free=14, total=14, holding=9, waiting=13)
     offers = Offers(simulated=True, courses=(course,), people=people)
     page = Form(render(page_of(offers, SpawnChoice())))
-    assert "14 of 14 free (1g.5gb)" in page.words
+    assert "14 of 14 free" in page.words
     assert "In this lab: 9 hold, 13 wait." in page.words
 
 
@@ -264,3 +265,33 @@ def test_a_ticket_that_outlived_its_start(state: TicketState, position: int | No
     assert words in " ".join(page.words)
     assert page.chosen == ["3g.20gb@everyone"]
     assert page.buttons == ["submit"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "of", "words", "lit"),
+    [
+        ("1g.5gb", 7, "Small: 1/7 of a GPU, 5 GB", 1),
+        ("2x1g.5gb", 7, "2 × small: 1/7 of a GPU, 5 GB each", 2),
+        ("4g.24gb", 4, "Whole GPU: 24 GB", 4),
+        ("full", 7, "Whole GPU", 7),
+        ("3g.20gb", 0, "Large: 20 GB", 0),  # of how many is not known: no picture
+        ("big", 7, "big", 0),
+    ],
+)
+def test_a_shape_in_words_and_as_a_picture(shape: str, of: int, words: str, lit: int):
+    """What part of a GPU it is; nothing is made up where that is not known."""
+    assert shape_title(shape, of) == words
+    assert gpu_picture(shape, of).count('fill="currentColor"') == lit
+
+
+def test_the_button_says_what_it_does():
+    """Start what is free; else join the queue of all who wait, at its end."""
+    shapes = (offer("1g.5gb", 3), offer("3g.20gb", waiting=2))
+    course = CourseOffers(course="c", title="", shapes=shapes, default="cpu")
+    people = Headcount(shape="1g.5gb", free=3, total=14, holding=9, waiting=11)
+    page = page_of(Offers(simulated=True, courses=(course,), people=people), SpawnChoice())
+    assert [card.action for card in page.sections[0].cards] == [
+        "Start",
+        "Join the queue as 12th",
+        "Start",
+    ]

@@ -16,6 +16,8 @@ from miglab_jupyterlab.keeper import Keeper, Pace
 from miglab_jupyterlab.pool import StudentListener
 from miglab_jupyterlab.state import BORROW, CPU
 
+PICTURE = ("title", "picture")  # of the shape, in words and as SVG: MIGLAB_SHAPE_TITLE …
+
 
 class LeaseExtension(ExtensionApp):
     """``c.LeaseExtension``: silent unless the spawner said where the pool is (``MIGLAB_API``)."""
@@ -75,6 +77,9 @@ class LeaseExtension(ExtensionApp):
         self.course = partial(course, title, root, self.notebooks.strip("/"))
         if pool is not None and title:
             settings.setdefault("page_config_data", {})["miglabCourse"] = title
+        if has_slice:
+            drawn = {key: os.environ.get(f"MIGLAB_SHAPE_{key.upper()}") for key in PICTURE}
+            settings.setdefault("page_config_data", {})["miglabShape"] = drawn
 
     def initialize_handlers(self) -> None:
         """Put the routes up; the base URL is added by Jupyter Server."""

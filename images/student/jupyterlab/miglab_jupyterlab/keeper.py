@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from miglab_jupyterlab.asking import Answer, PoolRefused, PoolSilent
+from miglab_jupyterlab.history import History
 from miglab_jupyterlab.hub import HubClient
 from miglab_jupyterlab.pool import StudentListener
 from miglab_jupyterlab.readings import process_cpu_s, read
@@ -73,6 +74,7 @@ class Keeper:
         self._moving = self._moving_to = ""
         self._told = asyncio.Event()
         self._ages = Ages()
+        self._history = History()
         self._listeners: set[Listener] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -82,10 +84,13 @@ class Keeper:
         """How the server stands, for a front end.
 
         ``moving`` is empty; ``saving`` while every tab is to save its documents; then the hub's
-        page that leads to the new server, which has the shape ``moving_to``.
+        page that leads to the new server, which has the shape ``moving_to``.  ``history``: how the
+        slice was used.
         """
         moving = {"moving": self._moving, "moving_to": self._moving_to}
-        return {**shown(self._known, self._clock(), self._read), **moving}
+        now = self._clock()
+        history = self._history.shown(now)
+        return {**shown(self._known, now, self._read), **moving, "history": history}
 
     def told(self, tab: object, said: Mapping[str, Any]) -> None:
         """A tab reported."""
@@ -233,6 +238,9 @@ class Keeper:
         else:
             heard = self._answered(answer).heard(answer.body, answer.said_at, self._clock())
             self._known = heard.without_tickets(self._forgotten)
+            if heard.lease is not None and not heard.gone:
+                runs = any(state == "busy" for state, _ in reading.kernels.values())
+                self._history.add(self._clock(), heard.lease, runs=runs)
 
     def _asked(self) -> StudentListener:
         if self._pool is None:

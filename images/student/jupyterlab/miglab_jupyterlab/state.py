@@ -184,16 +184,23 @@ def _lease(known: KnownStatus, view: View, now: float) -> dict[str, Any]:
         "id": view["id"],
         "course": view.get("course", ""),
         "left_s": known.until_s(view.get("ends_at"), now),
+        "total_s": _total_s(view),
         "others_wait": view.get("others_wait"),
         "extensions_left": view.get("extensions_left", 0),
         "extension_s": view.get("extension_s", 0),
         "memory_mib": sum(one["memory_mib"] for one in slices) if slices else None,
-        "memory_used_mib": _sum_if_known(one.get("memory_used_mib") for one in slices),
+        "memory_used_mib": sum_if_known(one.get("memory_used_mib") for one in slices),
         "slices": [
             {name: one.get(name) for name in ("uuid", "profile", "memory_mib", "memory_used_mib")}
             for one in slices
         ],
     }
+
+
+def _total_s(view: View) -> float | None:
+    """How long it is, from its start to its end; None without an end."""
+    began, ends = view.get("attached_at") or view.get("granted_at"), view.get("ends_at")
+    return None if began is None or ends is None else ends - began
 
 
 def _warning(known: KnownStatus, now: float) -> dict[str, Any]:
@@ -245,7 +252,7 @@ def _messages(known: KnownStatus, now: float, read: Collection[int]) -> list[dic
     )
 
 
-def _sum_if_known(values: Any) -> float | None:
+def sum_if_known(values: Any) -> float | None:
     """The sum, or None if there is none or one of them is not known."""
     found = list(values)
     return None if not found or None in found else sum(found)

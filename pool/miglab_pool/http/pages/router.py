@@ -59,5 +59,9 @@ def page_router() -> APIRouter:
         "/live", pool_page.live, response_class=EventSourceResponse, dependencies=[ONE_STREAM]
     )
     router.add_api_route("/oauth_callback", callback, dependencies=[OPEN])
-    router.mount("/static", StaticFiles(directory=SERVICE / "static"), name="static")
+    router.mount(
+        "/static",
+        StaticFiles(directory=SERVICE / "static", packages=[("miglab_api", "web")]),
+        name="static",
+    )
     return router

@@ -1,9 +1,10 @@
-// The cards over the page, one below the other, and the keyboard's way to them and back.
+// The cards above the page, one below the other, and the keyboard's way to them and back.
 
 import { make } from './dom.js';
 
 export function cardStack({ app }, parts) {
-  const node = make('div', { class: 'miglab-cards' }, ...parts.map(part => part.node));
+  const inner = make('div', {}, ...parts.map(part => part.node));
+  const node = make('div', { class: 'miglab-cards' }, inner);
   let cameFrom = null;
 
   const first = () =>
@@ -25,6 +26,7 @@ export function cardStack({ app }, parts) {
   return {
     node,
     isEmpty: () => !first(),
+    height: () => `${Math.min(inner.offsetHeight, Math.round(window.innerHeight * 0.45))}px`,
     render: view => {
       const focused = node.contains(document.activeElement) ? document.activeElement : null;
       parts.forEach(part => part.render(view));

@@ -19,6 +19,26 @@ export function setText(element, text) {
   }
 }
 
+/** A bar that drains: `set(left, all)`; hidden where nothing runs out. */
+export function drain() {
+  const node = make('div', { class: 'miglab-drain', 'aria-hidden': 'true', hidden: '' }, make('div'));
+  let most = 0;
+  return {
+    node,
+    set: left => {
+      node.hidden = left === null || left === undefined;
+      most = node.hidden ? 0 : Math.max(most, left, 1);
+      if (!node.hidden) {
+        node.firstChild.style.width = `${Math.max(0, (100 * left) / most)}%`;
+      }
+    }
+  };
+}
+
+/** What every card begins with, by its kind: `offer`, `warning` or `message`. */
+export const icon = kind =>
+  make('span', { class: 'miglab-icon', 'aria-hidden': 'true' }, { offer: '✓', warning: '!', message: '✉' }[kind]);
+
 /**
  * A button that runs `action`, is disabled meanwhile, and hands what went wrong to `onError`.
  */

@@ -7,6 +7,7 @@ import { Documents } from './documents.js';
 import { lostQuestion } from './lost.js';
 import { messageCards } from './messages.js';
 import { movedOutputs } from './moved.js';
+import { newsOf, notifier } from './notify.js';
 import { offlineLine } from './offline.js';
 import { offerCard } from './offer.js';
 import { outputsPlugin } from './outputs.js';
@@ -157,6 +158,9 @@ function place({ app, lab }, parts, { statusBar, restorer }) {
   side.hide();
   parts.side = side;
   parts.item = new Widget({ node: parts.status.node });
+  // Above the menu, in room of their own: a card hides neither a plot nor the panel.
+  parts.strip = new Widget({ node: parts.cards.node });
+  parts.strip.id = 'miglab-strip';
   parts.place = () => {
     app.shell.add(side, 'right', { rank: 800, type: 'GPU slice' });
     restorer?.add(side, 'miglab-panel');
@@ -165,7 +169,7 @@ function place({ app, lab }, parts, { statusBar, restorer }) {
       align: 'left',
       rank: 100
     });
-    document.body.append(parts.cards.node);
+    app.shell.add(parts.strip, 'header');
   };
 }
 
@@ -193,6 +197,7 @@ function addCommands({ app, trans }, parts, palette) {
 function run(site, parts, lost, moved) {
   const { app, connection, documents, say } = site;
   const announce = announcer(say);
+  const notify = notifier();
   const follow = follower(site, moved);
   const render = () => {
     const view = connection.now();
@@ -212,7 +217,9 @@ function run(site, parts, lost, moved) {
     for (const part of [parts.status, parts.panel, parts.cards]) {
       part.render(view);
     }
+    fitStrip(parts);
     announce(view);
+    notify(newsOf(site, view));
     documents.saveBeforeTheEnd(view);
     connection.report();
     follow(view);
@@ -221,6 +228,15 @@ function run(site, parts, lost, moved) {
   connection.unsaved = () => documents.unsaved().length;
   setInterval(render, TICK_MS);
   void app.restored.then(() => connection.open());
+}
+
+/** The strip is as high as what it shows; the shell is told when that changes. */
+function fitStrip({ cards, strip }) {
+  const height = cards.height();
+  if (strip.node.style.minHeight !== height) {
+    strip.node.style.minHeight = height;
+    strip.parent?.fit();
+  }
 }
 
 const hasNews = ({ state, ticket, borrow, messages }) =>

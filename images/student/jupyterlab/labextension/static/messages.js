@@ -2,7 +2,7 @@
 //
 // Whatever it says is text: nothing in it is ever read as markup.
 
-import { button, make } from './dom.js';
+import { button, icon, make } from './dom.js';
 
 export function messageCards({ trans }, actions) {
   const cards = new Map(); // by the message's number
@@ -17,8 +17,8 @@ export function messageCards({ trans }, actions) {
     );
     return make(
       'section',
-      { class: 'miglab-card', 'aria-labelledby': heading.id },
-      heading,
+      { class: 'miglab-card', 'data-kind': 'message', 'aria-labelledby': heading.id },
+      make('div', { class: 'miglab-title' }, icon('message'), heading),
       make('p', { class: 'miglab-message' }, text),
       make('div', { class: 'miglab-buttons' }, close),
       error

@@ -3,15 +3,16 @@
 //
 // Like the warning it never takes the focus by itself.
 
-import { button, make, setText } from './dom.js';
+import { button, drain, icon, make, setText } from './dom.js';
 
 export function offerCard({ trans, say }, actions, keys) {
   const heading = make('h2', { id: 'miglab-offer-title' });
   const clock = make('span', { role: 'timer', 'aria-live': 'off', class: 'miglab-clock' });
   const text = make('p');
   const fate = make('p');
-  const hint = make('p', { class: 'miglab-hint' }, trans.__('Keyboard: %1', keys));
+  const hint = make('p', { class: 'miglab-hint' }, trans.__('%1 leads to these buttons.', keys));
   const error = make('p', { role: 'alert', class: 'miglab-problem' });
+  const bar = drain();
   let isUnsavedElsewhere = false;
   const fail = (message, reason) => {
     isUnsavedElsewhere = reason === 'unsaved';
@@ -31,13 +32,14 @@ export function offerCard({ trans, say }, actions, keys) {
   const buttons = make('div', { class: 'miglab-buttons' }, ...all);
   const node = make(
     'section',
-    { class: 'miglab-card', 'aria-labelledby': heading.id, hidden: '' },
-    make('div', { class: 'miglab-title' }, heading, clock),
+    { class: 'miglab-card', 'data-kind': 'offer', 'aria-labelledby': heading.id, hidden: '' },
+    make('div', { class: 'miglab-title' }, icon('offer'), heading, clock),
     text,
     fate,
     buttons,
     hint,
-    error
+    error,
+    bar.node
   );
 
   const fill = (kind, view) => {
@@ -65,6 +67,7 @@ export function offerCard({ trans, say }, actions, keys) {
       ]
     }[kind];
     [heading, text, fate].forEach((element, i) => setText(element, [title, said, lost][i]));
+    bar.set(isHeld ? left_s : null);
     setText(clock, isHeld ? trans.__('held for %1', say.duration(left_s)) : '');
     move.hidden = next.hidden = kind !== 'offered';
     leave.hidden = kind !== 'offered' || !isUnsavedElsewhere;

@@ -1,8 +1,13 @@
 // The side panel: the slice or the position in the queue in detail, and what can be done with it.
 
 import { button, make, setText } from './dom.js';
+import { tellMe } from './notify.js';
+import { useOfSlice } from './use.js';
 
-export function panel({ trans, say }, actions) {
+export function panel(site, actions) {
+  const { trans, say } = site;
+  const use = useOfSlice(site);
+  const tell = tellMe(site);
   const title = trans.__('GPU slice');
   const heading = make('h2', { tabindex: '-1' }, title);
   const details = make('dl');
@@ -23,9 +28,11 @@ export function panel({ trans, say }, actions) {
     { class: 'miglab-panel', 'aria-label': title },
     heading,
     problem,
+    use.node,
+    make('div', { class: 'miglab-buttons' }, extend, goOn, release, anyway, move, cancel),
+    error,
     details,
-    make('div', { class: 'miglab-buttons' }, extend, release, goOn, anyway, move, cancel),
-    error
+    tell.node
   );
   anyway.hidden = true;
 
@@ -107,6 +114,8 @@ export function panel({ trans, say }, actions) {
     focus: () => heading.focus(),
     render: view => {
       setText(problem, say.problem(view));
+      use.render(view);
+      tell.render();
       renderRows(rows(view));
       const isHeld = view.state === 'held' && view.connected && !view.moving;
       release.hidden = goOn.hidden = !isHeld;

@@ -3,7 +3,7 @@
 // It never takes the focus: somebody may be typing, and a space would press a button.  A key leads
 // to it (cards.js) and its text names that key.
 
-import { button, make, setText } from './dom.js';
+import { button, drain, icon, make, setText } from './dom.js';
 
 const EXTENDED = ['idle', 'time']; // the end of a class and maintenance come all the same
 
@@ -12,8 +12,9 @@ export function warningCard({ trans, say }, actions, keys) {
   const clock = make('span', { role: 'timer', 'aria-live': 'off', class: 'miglab-clock' });
   const reasonLine = make('p');
   const fate = make('p');
-  const hint = make('p', { class: 'miglab-hint' }, trans.__('Keyboard: %1', keys));
+  const hint = make('p', { class: 'miglab-hint' }, trans.__('%1 leads to these buttons.', keys));
   const error = make('p', { role: 'alert', class: 'miglab-problem' });
+  const bar = drain();
   const fail = message => setText(error, message);
   const keepalive = button(trans.__('I am still here'), actions.keepalive, fail, 'miglab-first');
   const extend = button('', actions.extend, fail);
@@ -22,13 +23,14 @@ export function warningCard({ trans, say }, actions, keys) {
   const buttons = make('div', { class: 'miglab-buttons' }, keepalive, extend, release, toHub);
   const node = make(
     'section',
-    { class: 'miglab-card', 'aria-labelledby': heading.id, hidden: '' },
-    make('div', { class: 'miglab-title' }, heading, clock),
+    { class: 'miglab-card', 'data-kind': 'warning', 'aria-labelledby': heading.id, hidden: '' },
+    make('div', { class: 'miglab-title' }, icon('warning'), heading, clock),
     reasonLine,
     fate,
     buttons,
     hint,
-    error
+    error,
+    bar.node
   );
 
   const show = view => {
@@ -51,6 +53,7 @@ export function warningCard({ trans, say }, actions, keys) {
       ]
     };
     [heading, reasonLine, fate].forEach((element, i) => setText(element, texts[kind][i]));
+    bar.set(kind === 'warned' ? warning.left_s : null);
     setText(clock, kind === 'warned' ? say.duration(warning.left_s) : '');
     keepalive.hidden = kind !== 'warned' || warning.kind !== 'idle' || warning.keepalives_left < 1;
     extend.hidden =

@@ -1,0 +1,68 @@
+// Calls somebody who looks elsewhere: the browser's notification where it is allowed, and the tab's
+// title.  No names and no texts of people: a notification is seen by whoever sees the screen.
+
+import { button, make, setText } from './dom.js';
+
+const MARK = '(!) ';
+
+const can = () => (window.isSecureContext ? window.Notification?.permission : undefined);
+
+/** Returns a function that is told what is new, in words; the same words again are no news. */
+export function notifier() {
+  let told = '';
+  document.addEventListener('visibilitychange', () => {
+    if (!document.hidden && document.title.startsWith(MARK)) {
+      document.title = document.title.slice(MARK.length);
+    }
+  });
+  return text => {
+    if (text && text !== told && document.hidden) {
+      document.title = document.title.startsWith(MARK) ? document.title : MARK + document.title;
+      if (can() === 'granted') {
+        try {
+          new Notification(text, { tag: 'miglab' });
+        } catch {
+          // a phone's browser wants a service worker: the title says it
+        }
+      }
+    }
+    told = text;
+  };
+}
+
+/** What of a view calls somebody. */
+export function newsOf({ trans }, { fate, ticket, messages }) {
+  if (fate === 'warned') {
+    return trans.__('Your GPU slice is about to be reclaimed.');
+  }
+  if (fate === 'gone') {
+    return trans.__('Your GPU slice has gone back.');
+  }
+  const ofTicket = {
+    offered: trans.__('Your GPU slice is ready.'),
+    aside: trans.__('You have stepped aside in the queue.'),
+    over: trans.__('You are no longer in the queue.')
+  };
+  if (ticket?.asks) {
+    return trans.__('Are you still waiting for a GPU slice?');
+  }
+  return ofTicket[ticket?.state] ?? (messages.length ? trans.__('There is a message from staff.') : '');
+}
+
+/** The button that asks the browser, once; and a sentence where it cannot. */
+export function tellMe({ trans }) {
+  const said = make('span', { class: 'miglab-hint' });
+  const ask = button(trans.__('Tell me'), async () => {
+    await Notification.requestPermission();
+    render();
+  }, message => setText(said, message));
+  const render = () => {
+    ask.hidden = can() !== 'default';
+    setText(said, {
+      default: trans.__('by a notification, when your slice is ready or about to go.'),
+      granted: trans.__('Your browser notifies you when your slice is ready or about to go.')
+    }[can()] ?? trans.__('This browser shows no notifications here: watch the title of this tab.'));
+  };
+  render();
+  return { node: make('p', { class: 'miglab-tell' }, ask, ' ', said), render };
+}

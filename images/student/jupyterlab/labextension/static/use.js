@@ -1,0 +1,62 @@
+// How the slice is used: what part of the GPU it is, its memory and activity since it was leased, and
+// the time that is left.
+
+import { chart } from './chart.js';
+import { make, setText } from './dom.js';
+
+/** The shape in words and as a picture, as the spawner told it; empty where it did not. */
+function shapeOfServer() {
+  const data = document.getElementById('jupyter-config-data')?.textContent ?? '{}';
+  return JSON.parse(data).miglabShape ?? {};
+}
+
+export function useOfSlice({ trans, say }) {
+  const { title, picture } = shapeOfServer();
+  const drawing = make('span', { class: 'miglab-picture' });
+  drawing.innerHTML = picture ?? ''; // from the spawner, made of numbers alone
+  const memory = chart(trans.__('Memory'));
+  const activity = chart(trans.__('Activity'));
+  const untold = make('p', { class: 'miglab-hint' });
+  const bar = make('progress', { 'aria-label': trans.__('Time left') });
+  const node = make(
+    'div',
+    { class: 'miglab-use' },
+    make('p', { class: 'miglab-what' }, drawing, title ?? ''),
+    bar,
+    memory.node,
+    activity.node,
+    untold,
+    make('p', { class: 'miglab-hint' }, trans.__('Marks at the top: a cell was running.'))
+  );
+  const one = (history, which) => history.map(point => [point[0], point[which], point[3]]);
+
+  const time = ({ left_s, total_s }) => {
+    bar.hidden = left_s === null || !total_s;
+    if (!bar.hidden) {
+      bar.max = total_s;
+      bar.value = Math.max(0, left_s);
+      bar.title = say.time(left_s);
+    }
+  };
+
+  return {
+    node,
+    render: ({ state, fate, lease, history = [] }) => {
+      node.hidden = state !== 'held' || fate === 'gone' || !lease;
+      if (node.hidden) {
+        return;
+      }
+      time(lease);
+      memory.draw(one(history, 1), lease.memory_mib ?? 1, say.memory(lease));
+      const told = history.filter(point => point[2] !== null);
+      activity.node.hidden = told.length === 0;
+      if (told.length) {
+        activity.draw(one(history, 2), 100, trans.__('%1 % now', Math.round(told.at(-1)[2])));
+      }
+      setText(
+        untold,
+        told.length ? '' : trans.__('Activity: the driver tells none for a slice of this GPU.')
+      );
+    }
+  };
+}
