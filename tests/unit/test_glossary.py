@@ -8,9 +8,11 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 import pytest
+import typer
 
 import miglab_api
 from miglab_api.base import WireModel
+from miglab_hub.cli.pool.commands import app
 from miglab_hub.settings.reference import keys
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +28,7 @@ SAME_THING = {
     "NoProxy": "a hub's configuration without a proxy, in the text of two configurations",
     "LossScaler": "the student's exercise, and the twin that stands in for it",
     "Buckets": "the same",
+    "SimulatedNetwork": "the same",
     "InForce": "what holds at a moment: of a reservation, of a layout",
 }
 """Class names that occur more than once, each with the reason."""
@@ -75,7 +78,7 @@ IDENTIFIERS = {
     "path": first_column("api.md", r"^\| (?:GET|POST|PUT|DELETE) \| `([^`]+)`"),
     "right": first_column("roles.md", r"^\| `([a-z-]+)` \|"),
     "JSON key": json_keys(),
-    "command": first_column("cli.md", r"^\| `(miglab pool [a-z ]+)`"),
+    "command": set(typer.main.get_command(app).commands),
     "metric": first_column("metrics.md", r"^\| `(miglab_\w+)`"),
     "label": first_column("metrics.md", r"^\| `miglab_\w+` \| (`[^|]+`) \|"),
     "setting": set(keys()),
