@@ -2,12 +2,11 @@
 # # 6. Choose your slice
 #
 # **Afterwards you can decide** which shape to ask for, before you ask: from a few measured steps you
-# predict a job's time, memory and *slice-hours* on every shape, choose, and defend the choice.
+# predict a job's time, memory and *price* on every shape, choose, and defend the choice.
 #
-# A slice-hour is one seventh of a GPU for one hour. It is what you take away from your classmates.
-# A GPU has seven compute slices and eight memory slices, and a shape costs whichever share is larger:
-# a 3g.20gb takes half of the memory, so it costs 3.5 slice-hours an hour, not 3.
-# (The lab's own Usage page and quotas count eighths instead, by memory slices: 4 for a 3g.20gb.)
+# What a shape takes away from your classmates is counted as on the lab's Usage page: in *slice-hours*, hours times
+# memory slices, of which an A100 has eight. A 1g.5gb takes one, a 3g.20gb four. But your own time has a price, too:
+# you wait in the queue, longer for a big shape than for a small one, and then for the job.
 # About 75 minutes; the sections after the summary are optional.
 
 # %%
@@ -47,29 +46,49 @@ def train(batch, model=MODEL):
 # **Predict** how long a step takes on all of your SMs, as the GPU's own time.
 
 # %%
+def ridge_of(points):
+    """Operations per byte at which T-4's roof of the memory meets that of the format used here."""
+    rate = {point.label: point for point in points}
+    slant, flat = rate["limit of memory"], rate["limit of bf16" if ON_GPU else "limit of fp32"]
+    return flat.value / (slant.value / slant.x)
+
+
+def ridge_here():
+    """Yours from notebook 1, a recorded one, or at last the data sheet's of an A100."""
+    kept = labkit.evidence_of("T-4")
+    run = labkit.recorded_run("T-4") if isinstance(kept, str) and ON_GPU else kept
+    if run is None or isinstance(run, str) or run.stopped:
+        return (312e12 / 1555e9, "an A100's data sheet") if ON_GPU else (20.0, "a guess: measure T-4 in notebook 1")
+    return ridge_of(run.points), run.place.split(", tier")[0]
+
+
+RIDGE, ridge_from = ridge_here()
+print(f"the SMs limit what does more than {RIDGE:.3g} operations a byte; the memory, all else ({ridge_from})")
+
+# %%
 SPOTS = {parts.named(size): size for size in (*parts.sizes, parts.whole)}
 BY_PYTHON = "launched by Python"
 
 
-def sweep(batch=BATCH):
-    """Seconds on every part, in turns, and the profile: which kernels the SMs limit, which the memory."""
+def sweep(ridge, batch=BATCH):
+    """Seconds on every part, in turns, and the profile: how much of a step the SMs limit, how much the memory."""
     cuts = {label: None if size == parts.whole else size for label, size in SPOTS.items()}
     works = {label: labkit.parts.confined(train(batch), cut, graph=True) for label, cut in cuts.items()}
     step = train(batch)
     times = labkit.in_turns(works | ({BY_PYTHON: step} if ON_GPU else {}), labkit.rounds())
-    return times | {"facts": labkit.profile_of(step)}
+    return times | {"facts": labkit.profile_of(step, ridge) | {"ridge": ridge}}
 
 
 # %%
 ALL_SPOTS = SPOTS | ({BY_PYTHON: parts.whole} if ON_GPU else {})
-on_sizes_steps = labkit.together(sweep, ALL_SPOTS, seconds=12, series={BY_PYTHON: BY_PYTHON})
+on_sizes_steps = labkit.together(sweep, ALL_SPOTS, seconds=12, series={BY_PYTHON: BY_PYTHON}, ridge=RIDGE)
 times = labkit.experiment("CH-1", on_sizes_steps, batch=BATCH, unit=parts.unit, whole=parts.whole)
 
 # %%
 await times.report()
 
 # %% [markdown]
-# Think ahead: with more SMs, does SMs × time rise or fall? That product is what your classmates pay.
+# Think ahead: with more SMs, does SMs × time rise or fall? What would that say about big shapes?
 
 # %% [markdown]
 # ## Exercise 1: what shrinks and what does not
@@ -172,52 +191,111 @@ peaks = labkit.experiment("CH-2", labkit.apart(memory, by_batch, value="mib"), l
 await peaks.report()
 
 # %% [markdown]
-# ## Exercise 2: what a job costs on a shape
+# ## Exercise 2: a job on a shape
 #
-# Your a and b come from parts that all share one memory. But a slice has only its own share of the memory's
-# bandwidth, so a law for slices needs two terms, and your profile has them: the time of the kernels that the *SMs*
-# limit (products, attention), and of those that the *memory* limits (adding, casting, AdamW).
-# The first is divided by the SMs, the second by the memory slices:
+# Your a and b come from parts that all share one memory. A slice has only its own share of it, so a law for slices
+# has a third term: T = a + b / SMs + c / memory slices. Your profile finds it: every operation's bytes and FLOPs are
+# counted, and the ridge of your own roofs says which of them the memory limits. Their time on what you hold is the
+# memory's part. The SMs' part is b over the SMs you hold; the rest, never below zero, is *fixed*.
 #
-# T(shape) = T_SM · (SMs you hold / SMs) + T_memory · (memory slices you hold / memory slices)
-#
-# Write `shape_costs`. `profile` and `held` (what you measured on) have `sms`, `compute` and `memory`. `law` has, in
-# milliseconds, the terms `sm` and `memory` of a step and `python`, the time that launching a step takes on any shape;
-# and `scatter`, the relative scatter of your times. Return a dict with four figures:
-#
-# - `hours` for `steps` steps. No step takes less than `python`, and that holds for the range as well;
-# - `low` and `high`, an honest range of the hours: few SMs may be unable to use all of their memory's bandwidth, and
-#   then the second term follows the SMs as well, which gives another T. Divide the smaller of the two by 1 + scatter,
-#   and multiply the larger by it;
-# - `slice_hours`: hours · 7 · the share of a GPU, which is compute / 7 or memory / 8, whichever is larger.
+# Write `job_hours`. `profile` and `held` (what you measured on) have `sms` and `memory`, their memory slices. `law` has
+# the three parts of a step on what you hold, in milliseconds: `fixed`, `sm` and `memory`; and `python`, the time that
+# launching a step takes. On another shape, the first part stays, the second grows as the SMs become fewer, the third
+# as the memory slices do. No step is shorter than `python`.
 
 # %%
-def shape_costs(profile, held, law, steps):
+def job_hours(profile, held, law, steps):
     # <solution>
     by_sms, by_memory = held.sms / profile.sms, held.memory / profile.memory
-    likely = law["sm"] * by_sms + law["memory"] * by_memory
-    other = (law["sm"] + law["memory"]) * by_sms
-    low = min(likely, other) / (1 + law["scatter"])
-    high = max(likely, other) * (1 + law["scatter"])
-    hours, low, high = (max(ms, law["python"]) * steps / 3.6e6 for ms in (likely, low, high))
-    share = max(profile.compute / 7, profile.memory / 8)
-    return {"hours": hours, "low": low, "high": high, "slice_hours": hours * 7 * share}
+    step_ms = law["fixed"] + law["sm"] * by_sms + law["memory"] * by_memory
+    return max(step_ms, law["python"]) * steps / 3.6e6
     # </solution>
     # <student>
-    # return None  # your lines here: about eight
+    # return None  # your lines here: about three
     # </student>
 
 
 # %%
-costs_verdict = labkit.exercises.check_shape_costs(shape_costs)
-print(costs_verdict)
+hours_verdict = labkit.exercises.check_job_hours(job_hours)
+print(hours_verdict)
 
 # %% [markdown]
-# ## Every shape's time, memory and slice-hours
+# ### What it costs
 #
-# Your function makes the table. What you did not measure is called an extrapolation. Its range also holds what your
-# a + b / s says of that many SMs: the 95 % prediction interval of the line through your times on all sizes, which is the
-# wider the farther a shape is from what you hold. (No shape is slower than a smaller one, and none gains more than its SMs.)
+# The price has two parts: the slice-hours that the class cannot use, and your own time, from now until the job is done.
+# You say what an hour earlier is worth to you, in slice-hours. Write `price`: of `hours` on a shape of `slices` memory
+# slices, after `wait_h` hours in the queue, if an hour of yours is worth `an_hour` slice-hours.
+
+# %%
+def price(hours, slices, wait_h, an_hour):
+    # <solution>
+    return hours * slices + an_hour * (wait_h + hours)
+    # </solution>
+    # <student>
+    # return None  # one line
+    # </student>
+
+
+# %%
+price_verdict = labkit.exercises.check_price(price)
+print(price_verdict)
+
+# %% [markdown]
+# ### A price that decides nothing
+#
+# Before you use a price, see whether it can choose at all. Say that your time is worth nothing. Then only the slices
+# count, and there are two ways to count them: memory slices, or *sevenths* (seven times the share of the GPU that a
+# shape takes, of its 98 SMs or of its 8 memory slices, whichever is larger). Write `step_price`: the milliseconds of a step,
+# `fixed + sms_ms / SMs + memory_ms / memory slices`, times what the shape takes in that unit. The cell below then lets 2,000 random jobs choose.
+
+# %%
+def step_price(fixed, sms_ms, memory_ms, profile, unit):
+    # <solution>
+    took = fixed + sms_ms / profile.sms + memory_ms / profile.memory
+    return took * (profile.memory if unit == "memory slices" else 7 * max(profile.sms / 98, profile.memory / 8))
+    # </solution>
+    # <student>
+    # return None  # two lines
+    # </student>
+
+
+step_price_verdict = labkit.exercises.check_step_price(step_price)
+print(step_price_verdict)
+
+# %%
+import random
+
+
+def never_beaten(unit, fixed, jobs=2000):
+    """The shapes that no other beats by more than rounding, for every one of the jobs."""
+    luck, shapes = random.Random(0), set(labkit.packing.A100)
+    for _ in range(jobs):
+        job = (luck.uniform(*fixed), luck.uniform(1, 500), luck.uniform(1, 50))
+        costs = {name: step_price(*job, profile, unit) for name, profile in labkit.packing.A100.items()}
+        shapes &= {name for name, cost in costs.items() if cost <= 1.000001 * min(costs.values())}
+    return ", ".join(sorted(shapes)) or "none: it depends on the job"
+
+
+if step_price_verdict.right:
+    for unit in ("memory slices", "sevenths"):
+        print(f"in {unit}: without a fixed part {never_beaten(unit, (0, 0))}; with one {never_beaten(unit, (1, 10))}")
+else:
+    print("write step_price first")
+
+# %% [markdown]
+# So a price of slices alone is decided by algebra before anybody measures: whichever way the slices are counted,
+# the answer is always the same shape, and the two ways give opposite ones. Multiply the law out to see why.
+# What your own time is worth, and how long the queue is, make it a question. Answer it for yourself:
+
+# %%
+AN_HOUR = 1.0  # slice-hours: what is an hour earlier worth to you?
+WAIT_H = {name: profile.memory / 8 for name, profile in labkit.packing.A100.items()}  # put in what the spawn page says
+
+# %% [markdown]
+# ## Every shape's time, memory and price
+#
+# Your functions make the table. What you did not measure is called an extrapolation, and it has a range: the fixed part
+# is known only as well as the line through your times (95 %), and what is not fixed is the SMs' part.
 # The memory that a step needs is the same on every shape: it was measured, between the tensors' peak and what the
 # allocator took.
 # A whole GPU stands for a 7g.40gb here: the ratios carry over, and the hours are those of *your* device.
@@ -236,34 +314,47 @@ def held_profile(device):
 
 
 def law_of(points):
-    """What the profile says of the whole: both terms and Python's time (ms), the scatter, and the device."""
-    whole = on_sizes(points)[-1]
+    """The three parts of a step on what is held, the ends of the fixed part, and Python's time (ms)."""
+    sizes, whole = on_sizes(points), on_sizes(points)[-1]
     record, facts = whole.records[0], whole.records[0].setting
-    share = facts["sm_ms"] / (facts["sm_ms"] + facts["memory_ms"])
+    scatter = record.iqr_s / record.median_s
+    x, y = [1 / point.x for point in sizes], [point.value for point in sizes]
+    intercept, slope, _ = labkit.stats.line_fit(x, y)
+    least, most = labkit.stats.line_interval(x, y, 0.0, noise=scatter)
+    in_memory = whole.value * facts["memory_ms"] / (facts["sm_ms"] + facts["memory_ms"])
+    by_sms = min(max(slope / whole.x, 0.0), whole.value)
+    memory = min(in_memory, whole.value - by_sms)
+    ends = [min(max(end - memory, 0.0), whole.value - memory) for end in (least, most)]
     launched = [point.value for point in points if point.series == BY_PYTHON]
     python = launched[0] if launched and launched[0] > 1.25 * whole.value else 0.0
     return {
-        "sm": whole.value * share, "memory": whole.value * (1 - share), "python": python,
-        "scatter": record.iqr_s / record.median_s, "device": record.devices[0],
-        "sizes": [point.x for point in on_sizes(points)], "times": [point.value for point in on_sizes(points)],
+        "fixed": whole.value - by_sms - memory, "sm": by_sms, "memory": memory, "python": python,
+        "ends": ends, "scatter": scatter, "device": record.devices[0],
     }
 
 
 # %%
-def with_the_fit(costs, profile, held, law):
-    """The same with a range that also holds what a + b / s says of a shape that was not measured."""
-    sms = max(law["sizes"]) * profile.sms / held.sms
-    ends = labkit.stats.scaled_range(law["sizes"], law["times"], sms, noise=law["scatter"])
-    low, high = (max(ms, law["python"]) * STEPS / 3.6e6 for ms in ends)
-    return costs | {"low": min(costs["low"], low), "high": max(costs["high"], high)}
+def hours_between(profile, held, law):
+    """The ends of the range: the fixed part at its own ends, and the SMs' part what is left."""
+    found = []
+    for fixed in law["ends"]:
+        sms = law["fixed"] + law["sm"] - fixed
+        found.append(job_hours(profile, held, law | {"fixed": fixed, "sm": sms}, STEPS))
+    likely = job_hours(profile, held, law, STEPS)
+    return min(likely, *found) / (1 + law["scatter"]), max(likely, *found) * (1 + law["scatter"])
 
 
 def shape_row(profile, law, needs_mib, context_mib):
     held = held_profile(law["device"])
     likely, least, most = (mib + context_mib <= profile.gib * 1024 for mib in needs_mib)
-    costs = shape_costs(profile, held, law, STEPS)
-    costs = costs if profile == held else with_the_fit(costs, profile, held, law)
-    return {"shape": profile.name, "fits": likely, "perhaps": least != most, "measured": profile == held} | costs
+    hours, (low, high) = job_hours(profile, held, law, STEPS), hours_between(profile, held, law)
+    row = {"shape": profile.name, "slices": profile.memory, "wait_h": WAIT_H[profile.name], "hours": hours, "low": low, "high": high}
+    return priced(row | {"fits": likely, "perhaps": least != most, "measured": profile == held})
+
+
+def priced(row):
+    """The row with its price, by its hours."""
+    return row | {"price": price(row["hours"], row["slices"], row["wait_h"], AN_HOUR), "slice_hours": row["hours"] * row["slices"]}
 
 
 def memory_words(row):
@@ -284,7 +375,7 @@ def table(of_memory=1.0):
     """The rows; with less memory, where a way to save some is used."""
     by_size, by_batch, whose = sources()
     is_whole = by_size and by_batch and "sm_ms" in by_size[0].records[0].setting
-    if not costs_verdict.right or not is_whole or fitted() == WHY_NOT:
+    if not (hours_verdict.right and price_verdict.right) or not is_whole or fitted() == WHY_NOT:
         return [], whose
     batch = BATCH if ON_GPU else 64  # the recorded run's
     need = next((point for point in by_batch if point.x >= batch), by_batch[-1])
@@ -299,24 +390,24 @@ print(f"from times that are {whose}")
 for row in rows:
     how = "measured" if row["measured"] else "extrapolated"
     span = f"{row['hours']:6.2f} h ({row['low']:.2f} to {row['high']:.2f}, {how})"
-    print(f"{row['shape']:8} {span}  {row['slice_hours']:6.2f} slice-hours, {memory_words(row)}")
+    print(f"{row['shape']:8} {span}  {row['slice_hours']:6.2f} slice-hours, price {row['price']:6.2f}, {memory_words(row)}")
 if HELD.emulated:
     print("emulated: this slice has the whole GPU's bandwidth, so the table shows the method and no slice")
 if not rows:
-    missing = "measure CH-1 and CH-2 first (a recorded run is not yours)" if costs_verdict.right else "write shape_costs first"
+    missing = "measure CH-1 and CH-2 first, and write job_hours and price"
     print(WHY_NOT if fitted() == WHY_NOT else missing)
 
 # %% [markdown]
 # ## Exercise 3: choose
 #
-# Write `choose`: of the rows that fit and are ready in time, the name of the one with the fewest
-# slice-hours; the word `"none"` if there is none.
+# Write `choose`: of the rows that fit and are ready in time, the name of the one with the lowest
+# `price`; the word `"none"` if there is none.
 
 # %%
 def choose(rows, due_h):
     # <solution>
     able = [row for row in rows if row["fits"] and row["hours"] <= due_h]
-    return min(able, key=lambda row: row["slice_hours"])["shape"] if able else "none"
+    return min(able, key=lambda row: row["price"])["shape"] if able else "none"
     # </solution>
     # <student>
     # return None  # your lines here: about two
@@ -328,10 +419,17 @@ choose_verdict = labkit.exercises.check_choose(choose)
 print(choose_verdict)
 
 # %%
+def in_words(found, among):
+    """The choice, and the shapes whose price is less than a tenth higher: about equal."""
+    best = next((row["price"] for row in among if row["shape"] == found), None)
+    near = [row["shape"] for row in among if best and row["fits"] and row["shape"] != found and row["price"] < 1.1 * best]
+    return f"{found}{', about equal: ' + ', '.join(near) if near else ''}"
+
+
 if rows and choose_verdict.right:
-    print(f"due in {DUE_H:g} h: {choose(rows, DUE_H)}")
+    print(f"due in {DUE_H:g} h: {in_words(choose(rows, DUE_H), rows)}")
     for due_h in (DUE_H / 8, DUE_H * 8):
-        print(f"if it were due in {due_h:g} h: {choose(rows, due_h)}")
+        print(f"if it were due in {due_h:g} h: {in_words(choose(rows, due_h), rows)}")
 else:
     print("no table to choose from yet" if not rows else "write choose first")
 
@@ -409,8 +507,8 @@ def recomputed(share_of_memory):
     """Rows that fit only because a step keeps less; a third more arithmetic."""
     pairs = zip(rows, table(share_of_memory)[0], strict=True)
     saved = [after for before, after in pairs if after["fits"] and not before["fits"]]
-    dearer = ("hours", "slice_hours", "low", "high")
-    return [row | {name: row[name] * 4 / 3 for name in dearer} | {"shape": f"{row['shape']}, recompute"} for row in saved]
+    longer = ("hours", "low", "high")
+    return [priced(row | {name: row[name] * 4 / 3 for name in longer} | {"shape": f"{row['shape']}, recompute"}) for row in saved]
 
 
 def on_two(two_over_one):
@@ -418,8 +516,8 @@ def on_two(two_over_one):
     made = []
     for row in rows:
         if 2 * labkit.packing.share_of(A100[row["shape"]]) <= 1:
-            hours, cost = on_ranks(row, 2, 1 / two_over_one)
-            made.append(row | {"shape": f"2x{row['shape']}", "hours": hours, "slice_hours": cost})
+            hours, _ = on_ranks(row, 2, 1 / two_over_one)
+            made.append(priced(row | {"shape": f"2x{row['shape']}", "hours": hours, "slices": 2 * row["slices"]}))
     return made
 
 
@@ -430,8 +528,8 @@ def candidates():
 
 if rows and choose_verdict.right and ranks_verdict.right:
     for row in candidates()[len(rows):]:
-        print(f"{row['shape']:20} {row['hours']:6.2f} h  {row['slice_hours']:6.2f} slice-hours, {memory_words(row)}")
-    print(f"due in {DUE_H:g} h: {choose(candidates(), DUE_H)}; without notebooks 3 to 5: {choose(rows, DUE_H)}")
+        print(f"{row['shape']:20} {row['hours']:6.2f} h  {row['slice_hours']:6.2f} slice-hours, price {row['price']:6.2f}, {memory_words(row)}")
+    print(f"due in {DUE_H:g} h: {in_words(choose(candidates(), DUE_H), candidates())}; without notebooks 3 to 5: {choose(rows, DUE_H)}")
 else:
     print("no table to choose from yet" if not rows else "write choose and on_ranks first")
 
@@ -469,7 +567,7 @@ await per_sample.report()
 def moved(end, which=None):
     """The choice when one row, or every row, lies at an end of its range."""
     there = [
-        row | {"hours": row[end], "slice_hours": row["slice_hours"] * row[end] / row["hours"]}
+        priced(row | {"hours": row[end]})
         if which in (None, row["shape"]) else row
         for row in rows
     ]
@@ -484,41 +582,10 @@ else:
     print("no choice to move yet: measure first")
 
 # %% [markdown]
-# ## What the published figures say
+# ## CH-4: your prediction judged
 #
-# CERN trained the same model on pairs of slices. In hours the big one wins; in slice-hours?
-# The rows marked E1 and E2 are known to be wrong, so they are left out here. What tells you that they are?
-
-# %%
-for big, small in (("7g", "3g"), ("4g", "2g"), ("2g", "1g")):
-    pair = [labkit.published.figure(f"cern5.train.{big}-{small}.10k.{name}") for name in (big, small)]
-    profiles = {profile.name[:2]: profile for profile in A100.values()}
-    costs = [figure.value * 7 * labkit.packing.share_of(profiles[name]) / 3600 for figure, name in zip(pair, (big, small), strict=True)]
-    print(f"{big}: {pair[0].value:6.0f} s = {costs[0]:.2f} slice-hours   {small}: {pair[1].value:6.0f} s = {costs[1]:.2f}")
-labkit.cite("cern5")
-
-# %% [markdown]
-# In slice-hours, which row is cheaper in each pair? And is "always ask for 1g.5gb" the right rule?
-# Think of memory, of the deadline, of the students in the queue behind you, and of a job that fills every SM:
-# it costs the same slice-hours on 1g, 2g, 4g and 7g (a sixth more on a 3g.20gb), and the big slice is done sooner.
-
-# %% [markdown]
-# ## Summary: your choice and its defence
-#
-# Write the defence into the explanation of CH-1: the shape, the three numbers, the row that speaks
-# against it, and what you would measure if you had an hour more.
-
-# %%
-print(f"split_time: {split_verdict}\nshape_costs: {costs_verdict}\nchoose: {choose_verdict}\non_ranks: {ranks_verdict}")
-print(f"due in {DUE_H:g} h: {choose(rows, DUE_H) if rows and choose_verdict.right else 'not chosen yet'}")
-print("" if ON_GPU else labkit.recorded_note("CH-1", "CH-2", "CH-3"))
-labkit.summary("CH-1", "CH-2", "CH-3")
-
-# %% [markdown]
-# ## Optional: CH-4, your prediction judged
-#
-# If your course lends slices, you can measure every shape that it lends: each is borrowed for the seconds of
-# a measurement. The table above predicted the times; here are the measured ones.
+# If your course lends slices, measure every shape that it lends: each is borrowed for the seconds of
+# a measurement. The table above predicted the times; here are the measured ones beside their ranges.
 # **Predict:** from the smallest shape to the largest, does the time of a step rise, stay flat, or fall?
 
 # %%
@@ -549,6 +616,36 @@ def judged(points):
 
 
 await on_lent.report(judged)
+
+# %% [markdown]
+# ## What the published figures say
+#
+# CERN trained the same model on pairs of slices. In hours the big one wins; in slice-hours?
+# The rows marked E1 and E2 are known to be wrong, so they are left out here. What tells you that they are?
+
+# %%
+for big, small in (("7g", "3g"), ("4g", "2g"), ("2g", "1g")):
+    pair = [labkit.published.figure(f"cern5.train.{big}-{small}.10k.{name}") for name in (big, small)]
+    profiles = {profile.name[:2]: profile for profile in A100.values()}
+    costs = [figure.value * profiles[name].memory / 3600 for figure, name in zip(pair, (big, small), strict=True)]
+    print(f"{big}: {pair[0].value:6.0f} s = {costs[0]:.2f} slice-hours   {small}: {pair[1].value:6.0f} s = {costs[1]:.2f}")
+labkit.cite("cern5")
+
+# %% [markdown]
+# In slice-hours, which row is cheaper in each pair? And is "always ask for 1g.5gb" the right rule?
+# Think of memory, of the deadline, of the students in the queue behind you, and of what your own hour is worth.
+
+# %% [markdown]
+# ## Summary: your choice and its defence
+#
+# Write the defence into the explanation of CH-1: the shape, the three numbers, the row that speaks
+# against it, and what you would measure if you had an hour more.
+
+# %%
+print(f"split_time: {split_verdict}\njob_hours: {hours_verdict}\nprice: {price_verdict}\nchoose: {choose_verdict}\non_ranks: {ranks_verdict}")
+print(f"due in {DUE_H:g} h: {choose(rows, DUE_H) if rows and choose_verdict.right else 'not chosen yet'}")
+print("" if ON_GPU else labkit.recorded_note("CH-1", "CH-2", "CH-3"))
+labkit.summary("CH-1", "CH-2", "CH-3")
 
 # %% [markdown]
 # ## Optional: when the job does not fit

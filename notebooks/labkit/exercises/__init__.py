@@ -12,10 +12,12 @@ from labkit.exercises.ddp_checks import check_buckets, check_sync
 from labkit.exercises.formula_checks import (
     check_attainable,
     check_choose,
+    check_job_hours,
     check_on_ranks,
     check_per_sm_ratio,
-    check_shape_costs,
+    check_price,
     check_split_time,
+    check_step_price,
 )
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
 from labkit.exercises.packing import check_fits
@@ -37,6 +39,7 @@ __all__ = [
     "check_choose",
     "check_fits",
     "check_gradient_averaging",
+    "check_job_hours",
     "check_ledger",
     "check_loss_scaler",
     "check_on_ranks",
@@ -45,11 +48,12 @@ __all__ = [
     "check_per_sm_ratio",
     "check_percentile",
     "check_place",
+    "check_price",
     "check_scaled_step",
     "check_schedule",
-    "check_shape_costs",
     "check_split_matmul",
     "check_split_time",
+    "check_step_price",
     "check_sync",
     "check_timer",
     "check_zero_step",

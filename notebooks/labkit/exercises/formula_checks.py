@@ -157,13 +157,13 @@ def _least(rows: Sequence[Row], name: str) -> Any:
 
 
 def _rows(*rows: tuple[str, float, float, bool]) -> list[dict[str, Any]]:
-    names = ("shape", "hours", "slice_hours", "fits")
+    names = ("shape", "hours", "price", "fits")
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 CHOOSE = ExactFormula(
     "choose",
-    lambda rows, due_h: _least(_able(rows, due_h), "slice_hours"),
+    lambda rows, due_h: _least(_able(rows, due_h), "price"),
     (
         (_rows(("small", 9, 9, True), ("big", 2, 14, True)), 10),
         (_rows(("small", 9, 9, True), ("big", 2, 14, True)), 8),
@@ -173,12 +173,12 @@ CHOOSE = ExactFormula(
     ),
     {
         "that one is not ready in time": (
-            lambda rows, due_h: _least([row for row in rows if row["fits"]], "slice_hours")
+            lambda rows, due_h: _least([row for row in rows if row["fits"]], "price")
         ),
         "that one does not fit in memory": (
-            lambda rows, due_h: _least([r for r in rows if r["hours"] <= due_h], "slice_hours")
+            lambda rows, due_h: _least([r for r in rows if r["hours"] <= due_h], "price")
         ),
-        "that is the fastest: choose the one that costs the fewest slice-hours": (
+        "that is the fastest: choose the one with the lowest price": (
             lambda rows, due_h: _least(_able(rows, due_h), "hours")
         ),
     },
@@ -210,82 +210,106 @@ ON_RANKS = ExactFormula(
 )
 
 
-def shape_costs(
+def job_hours(
     profile: PackingProfile, held: PackingProfile, law: Mapping[str, float], steps: int
-) -> dict[str, float]:
-    """What a job costs on a shape, by the two terms of the profile of what was measured.
+) -> float:
+    """The hours of a job on a shape, by the three terms of the step that was measured.
 
     Args:
         profile: the shape.
         held: the shape that was measured.
-        law: `sm` and `memory` (ms of a step that each limits there), `python` (ms that a step
-            takes to launch, on every shape), `scatter` (relative, of the measured times).
+        law: `fixed`, `sm` and `memory`: ms of a step there that nothing shortens, that the SMs
+            share and that the memory slices share; `python`: ms that launching a step takes on
+            every shape.
         steps: of the job.
-
-    Returns:
-        The hours, the two ends of their range, and the slice-hours.
     """
-    by_sms, by_memory = held.sms / profile.sms, held.memory / profile.memory
-    likely = law["sm"] * by_sms + law["memory"] * by_memory
-    other, noise = (law["sm"] + law["memory"]) * by_sms, 1 + law["scatter"]
-    ends = likely, min(likely, other) / noise, max(likely, other) * noise
-    hours, low, high = (max(ms, law["python"]) * steps / 3.6e6 for ms in ends)
-    return {"hours": hours, "low": low, "high": high, "slice_hours": hours * 7 * share_of(profile)}
+    shared = law["sm"] * held.sms / profile.sms + law["memory"] * held.memory / profile.memory
+    return max(law["fixed"] + shared, law["python"]) * steps / 3.6e6
 
 
 def _with(law: Mapping[str, float], **other: float) -> dict[str, float]:
     return {**law, **other}
 
 
-def _compute_only(profile: PackingProfile, *rest: Any) -> dict[str, float]:
-    right = shape_costs(profile, *rest)
-    return {**right, "slice_hours": right["hours"] * profile.compute}
-
-
-def _one_term(profile: Any, held: Any, law: Mapping[str, float], steps: int) -> dict[str, float]:
-    return shape_costs(profile, held, _with(law, sm=law["sm"] + law["memory"], memory=0), steps)
-
-
-def _likely_ends(*given: Any) -> dict[str, float]:
-    right = shape_costs(*given)
-    noise = 1 + given[2]["scatter"]
-    return {**right, "low": right["hours"] / noise, "high": right["hours"] * noise}
-
-
-def _ends_exchanged(*given: Any) -> dict[str, float]:
-    right = shape_costs(*given)
-    return {**right, "low": right["high"], "high": right["low"]}
-
-
-_LAW = {"sm": 6.0, "memory": 4.0, "python": 0.0, "scatter": 0.1}
-SHAPE_COSTS = ExactFormula(
-    "shape_costs",
-    shape_costs,
+_LAW = {"fixed": 2.0, "sm": 6.0, "memory": 4.0, "python": 0.0}
+JOB_HOURS = ExactFormula(
+    "job_hours",
+    job_hours,
     tuple(
         (A100[name], A100[held], law, STEPS)
         for held in ("7g.40gb", "1g.5gb")
-        for law in (_LAW, _with(_LAW, python=15.0, scatter=0.02))
+        for law in (_LAW, _with(_LAW, python=15.0))
         for name in ("1g.5gb", "3g.20gb", "4g.20gb", "7g.40gb")
     ),
     {
-        "the memory's part follows the memory slices, not the SMs": _one_term,
+        "the memory's part follows the memory slices, not the SMs": (
+            lambda profile, held, law, steps: job_hours(
+                profile, held, _with(law, sm=law["sm"] + law["memory"], memory=0.0), steps
+            )
+        ),
+        "the fixed part is as long on every shape": (
+            lambda profile, held, law, steps: job_hours(
+                profile, held, _with(law, sm=law["sm"] + law["fixed"], fixed=0.0), steps
+            )
+        ),
         "upside down: with fewer SMs than you hold, the SMs' part takes longer": (
-            lambda profile, held, law, steps: shape_costs(held, profile, law, steps)
+            lambda profile, held, law, steps: job_hours(held, profile, law, steps)
         ),
         "no shape is faster than Python can launch the step: that time is the minimum": (
-            lambda profile, held, law, steps: shape_costs(
+            lambda profile, held, law, steps: job_hours(
                 profile, held, _with(law, python=0.0), steps
             )
         ),
-        "the scatter is missing: it widens the range at both ends": (
-            lambda profile, held, law, steps: shape_costs(
-                profile, held, _with(law, scatter=0.0), steps
-            )
+    },
+)
+
+PRICE = ExactFormula(
+    "price",
+    lambda hours, slices, wait_h, an_hour: hours * slices + an_hour * (wait_h + hours),
+    ((2.0, 1, 0.5, 3.0), (0.5, 8, 1.0, 0.25), (1.0, 4, 0.0, 0.0)),
+    {
+        "waiting in the queue is time, too: you are done after wait and hours": (
+            lambda hours, slices, wait_h, an_hour: hours * slices + an_hour * hours
         ),
-        "at the other end, the memory's part follows the SMs too": _likely_ends,
-        "the ends are exchanged: low is the smaller one": _ends_exchanged,
-        "a shape costs whichever share is larger, of the compute or of the memory slices": (
-            _compute_only
+        "you hold no slice while you wait: only the hours count for the slices": (
+            lambda hours, slices, wait_h, an_hour: (hours + wait_h) * (slices + an_hour)
+        ),
+        "the class pays for every memory slice, hour by hour": (
+            lambda hours, slices, wait_h, an_hour: hours + an_hour * (wait_h + hours)
+        ),
+    },
+)
+
+
+def step_price(
+    fixed: float, sms_ms: float, memory_ms: float, profile: PackingProfile, unit: str
+) -> float:
+    """What a step costs on a shape: ms times memory slices, or sevenths of the larger share."""
+    took = fixed + sms_ms / profile.sms + memory_ms / profile.memory
+    return took * (profile.memory if unit == "memory slices" else 7 * share_of(profile))
+
+
+STEP_PRICE = ExactFormula(
+    "step_price",
+    step_price,
+    tuple(
+        (fixed, 140.0, 8.0, A100[name], unit)
+        for fixed in (0.0, 3.0)
+        for unit in ("memory slices", "sevenths")
+        for name in ("1g.5gb", "3g.20gb", "7g.40gb")
+    ),
+    {
+        "in sevenths, a shape costs seven times its larger share of the GPU": (
+            lambda a, b, c, profile, _: step_price(a, b, c, profile, "memory slices")
+        ),
+        "in memory slices, a shape costs its memory slices": (
+            lambda a, b, c, profile, _: step_price(a, b, c, profile, "sevenths")
+        ),
+        "that is the time of the step: times what the shape takes of the GPU": (
+            lambda a, b, c, profile, _: a + b / profile.sms + c / profile.memory
+        ),
+        "the fixed part is missing": (
+            lambda a, b, c, profile, unit: step_price(0.0, b, c, profile, unit)
         ),
     },
 )
@@ -306,9 +330,19 @@ def check_split_time(function: Callable[..., Any]) -> CodeVerdict:
     return SPLIT_TIME.check(function)
 
 
-def check_shape_costs(function: Callable[..., Any]) -> CodeVerdict:
-    """Whether `shape_costs(profile, held, law, steps)` puts the law of two terms on a shape."""
-    return SHAPE_COSTS.check(function)
+def check_job_hours(function: Callable[..., Any]) -> CodeVerdict:
+    """Whether `job_hours(profile, held, law, steps)` puts the law of three terms on a shape."""
+    return JOB_HOURS.check(function)
+
+
+def check_price(function: Callable[..., Any]) -> CodeVerdict:
+    """Whether `price(hours, slices, wait_h, an_hour)` counts the slices and the waiting."""
+    return PRICE.check(function)
+
+
+def check_step_price(function: Callable[..., Any]) -> CodeVerdict:
+    """Whether `step_price(fixed, sms_ms, memory_ms, profile, unit)` is a step's price in a unit."""
+    return STEP_PRICE.check(function)
 
 
 def check_choose(function: Callable[..., Any]) -> CodeVerdict:

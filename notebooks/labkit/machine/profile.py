@@ -1,41 +1,86 @@
-"""Where a step's time goes: kernels that the SMs limit, and kernels that the memory limits.
+"""Where a step's time goes: operations that the SMs limit, and operations that the memory limits.
 
-In a child only. PyTorch's own profiler names every kernel and its time; a product of matrices, a
-convolution or attention is arithmetic, all else (adding, casting, Adam) reads and writes more than
-it computes. On a CPU the operators are told apart in the same way.
+In a child only. Every operation's bytes and FLOPs are counted from its tensors, and its time is
+PyTorch's own profiler's. What does more operations a byte than the ridge of the roofs is limited by
+the SMs, all else by the memory; a kernel's name says nothing about that.
 """
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from labkit.arguments import public
-from labkit.machine.spans import is_annotation
 
-ARITHMETIC = re.compile(
-    r"gemm|nvjet|cutlass|xmma|wgmma|sdpa|flash|fmha|conv|aten::(addmm|mm|bmm|baddbmm|linear)$"
-    r"|mkldnn|scaled_dot_product",
-    re.IGNORECASE,
-)
 CALLS = 3
 
 
+@dataclass
+class Counted:
+    """Bytes that an operation reads and writes, and its floating-point operations."""
+
+    moved: int = 0
+    flops: int = 0
+
+
 @public
-def profile_of(work: Callable[[], Any]) -> dict[str, float]:
-    """Milliseconds of one call by what limits them: `sm_ms` and `memory_ms`; and `kernels`.
+def profile_of(work: Callable[[], Any], ridge: float) -> dict[str, float]:
+    """Milliseconds of one call by what limits them: `sm_ms` and `memory_ms`; and `operations`.
 
     Args:
         work: the step, which runs a few times.
+        ridge: operations per byte at which the roof of the memory meets that of arithmetic (T-4).
     """
+    work()
+    return by_limit(_milliseconds(work), count_operations(work), ridge)
+
+
+def by_limit(
+    took: Mapping[str, float], counted: Mapping[str, Counted], ridge: float
+) -> dict[str, float]:
+    """Sort milliseconds by operation into those right of the ridge and those left of it."""
+    found = {"sm_ms": 0.0, "memory_ms": 0.0, "operations": float(len(took))}
+    for name, milliseconds in took.items():
+        known = counted.get(name, Counted())
+        is_arithmetic = known.flops > ridge * known.moved
+        found["sm_ms" if is_arithmetic else "memory_ms"] += milliseconds
+    return found
+
+
+def count_operations(work: Callable[[], Any]) -> dict[str, Counted]:
+    """The bytes and FLOPs of one call, by operation: `aten::mm` and the like."""
+    from torch.utils import _pytree as pytree
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import flop_registry
+
+    counted: dict[str, Counted] = {}
+
+    class Counting(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            out = func(*args, **(kwargs or {}))
+            one = counted.setdefault(func._schema.name, Counted())
+            tensors = [t for t in pytree.tree_leaves((args, kwargs, out)) if hasattr(t, "nbytes")]
+            one.moved += sum(tensor.nbytes for tensor in tensors)
+            if (flops_of := flop_registry.get(func._overloadpacket)) is not None:
+                one.flops += int(flops_of(*args, **(kwargs or {}), out_val=out))
+            return out
+
+    with Counting():
+        work()
+    return counted
+
+
+def _milliseconds(work: Callable[[], Any]) -> dict[str, float]:
+    """The time of each operation itself in one call: of its kernels on a GPU, of the CPU's else."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     on_gpu = torch.cuda.is_available()
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-    work()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with profile(activities=kinds) as seen:
@@ -43,28 +88,7 @@ def profile_of(work: Callable[[], Any]) -> dict[str, float]:
                 work()
             if on_gpu:
                 torch.cuda.synchronize()
-        spans = list(_on_gpu(torch, seen.events()) if on_gpu else _on_cpu(seen.events()))
-    return by_limit(spans)
-
-
-def by_limit(spans: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Sort names and microseconds of `CALLS` calls into the two kinds."""
-    found = {"sm_ms": 0.0, "memory_ms": 0.0, "kernels": 0.0}
-    for name, microseconds in spans:
-        kind = "sm_ms" if ARITHMETIC.search(name) else "memory_ms"
-        found[kind] += microseconds / 1e3 / CALLS
-        found["kernels"] += 1 / CALLS
-    return found
-
-
-def _on_gpu(torch: Any, events: Any) -> Iterable[tuple[str, float]]:
-    for event in events:
-        on_gpu = event.device_type == torch.autograd.DeviceType.CUDA
-        if on_gpu and not is_annotation(event):
-            yield event.name, event.device_time
-
-
-def _on_cpu(events: Any) -> Iterable[tuple[str, float]]:
-    for event in events:
-        if event.name.startswith("aten::"):
-            yield event.name, event.self_cpu_time_total
+        events = [one for one in seen.key_averages() if one.key.startswith("aten::")]
+    spent = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    times = {one.key: getattr(one, spent) / 1e3 / CALLS for one in events}
+    return {name: milliseconds for name, milliseconds in times.items() if milliseconds > 0}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from labkit.arguments import public
 from labkit.errors import WrongArgument
-from labkit.machine.profile import ARITHMETIC
 from labkit.machine.spans import (
     KERNELS,
     LAUNCHES,
@@ -19,6 +19,13 @@ from labkit.machine.spans import (
     outermost,
 )
 from labkit.notebook.pictures import FIRST, SECOND, WIDE, Picture, box, text
+
+ARITHMETIC = re.compile(
+    r"gemm|nvjet|cutlass|xmma|wgmma|sdpa|flash|fmha|conv|aten::(addmm|mm|bmm|baddbmm|linear)$"
+    r"|mkldnn|scaled_dot_product",
+    re.IGNORECASE,
+)
+"""Products, convolutions and attention, by name: for the colour of a span, and nothing else."""
 
 LEFT, RIGHT, TOP, LANE, GAP = 120.0, 20.0, 44.0, 30.0, 12.0
 THIRD = "#009e73"  # as in plots

@@ -9,14 +9,16 @@ from labkit.exercises import check_choose, check_per_sm_ratio
 from labkit.exercises.formula_checks import (
     ATTAINABLE,
     CHOOSE,
+    JOB_HOURS,
     ON_RANKS,
     PER_SM_RATIO,
-    SHAPE_COSTS,
+    PRICE,
     SPLIT_TIME,
+    STEP_PRICE,
     ExactFormula,
 )
 
-FORMULAS = (ATTAINABLE, PER_SM_RATIO, SPLIT_TIME, CHOOSE, ON_RANKS, SHAPE_COSTS)
+FORMULAS = (ATTAINABLE, PER_SM_RATIO, SPLIT_TIME, CHOOSE, ON_RANKS, JOB_HOURS, PRICE, STEP_PRICE)
 MISTAKES = {
     f"{one.name}-{number}": (one, words, mistake)
     for one in FORMULAS

@@ -59,7 +59,7 @@ RIGHT = {
     "peak": {"function": work, "timeout_s": 60.0},
     "picture": {"name": "ring"},
     "pipeline": {"schedule": [[(0, "F", 0)]], "stages": 1},
-    "profile_of": {"work": work},
+    "profile_of": {"work": work, "ridge": 1.0},
     "ranks": {"function": work, "n": 2, "samples": 20, "share_device": False, **CHILD},
     "recorded_note": {"keys": "T-1"},
     "recorded_run": {"key": "T-1"},

@@ -84,6 +84,5 @@ EXPERIMENTS = (
         steps=(),
         x_label="{unit} of an A100's slice of that shape",
         y_label="ms",
-        is_optional=True,
     ),
 )

@@ -1,0 +1,57 @@
+"""The capstone's answer is open: no shape is always the cheapest, and waiting has a price."""
+
+import math
+import random
+from collections import Counter
+
+from labkit.exercises.formula_checks import JOB_HOURS, PRICE, STEP_PRICE
+from labkit.exercises.packing import A100
+from labkit.machine.profile import Counted, by_limit
+
+WHOLE = A100["7g.40gb"]
+
+
+def a_job(luck):
+    """A step of 1 ms on the whole GPU, the hours of the job there, and an hour's worth."""
+    fixed = luck.uniform(0.05, 0.6)
+    sm = (1 - fixed) * luck.uniform(0.3, 0.8)
+    law = {"fixed": fixed, "sm": sm, "memory": 1 - fixed - sm, "python": 0.0}
+    return law, luck.uniform(0.05, 2), math.exp(luck.uniform(math.log(0.1), math.log(4)))
+
+
+def prices(luck):
+    """The price of one job on every shape, after a wait that is longer for more memory slices."""
+    law, hours, an_hour = a_job(luck)
+    found = {}
+    for name, profile in A100.items():
+        wait_h = luck.expovariate(8 / profile.memory)
+        there = JOB_HOURS.right(profile, WHOLE, law, hours * 3.6e6)
+        found[name] = PRICE.right(there, profile.memory, wait_h, an_hour)
+    return found
+
+
+def test_of_ten_thousand_jobs_at_least_three_shapes_win_a_tenth_each():
+    """Among jobs that fit every shape."""
+    luck = random.Random(0)
+    winners = Counter(min(found, key=found.get) for found in (prices(luck) for _ in range(10_000)))
+    print(winners)
+    assert sum(count >= 1000 for count in winners.values()) >= 3
+
+
+def test_without_a_price_of_time_the_smallest_shape_is_never_beaten():
+    """And sevenths of the larger share give the opposite answer, where nothing is fixed."""
+    luck = random.Random(0)
+    for _ in range(1000):
+        fixed, job = luck.uniform(0, 10), (luck.uniform(1, 500), luck.uniform(1, 50))
+        slices = {n: STEP_PRICE.right(fixed, *job, p, "memory slices") for n, p in A100.items()}
+        sevenths = {n: STEP_PRICE.right(0.0, *job, p, "sevenths") for n, p in A100.items()}
+        assert slices["1g.5gb"] <= min(slices.values()) * 1.000001
+        assert sevenths["7g.40gb"] <= min(sevenths.values()) * 1.000001
+
+
+def test_what_limits_an_operation_is_its_intensity_and_not_its_name():
+    """A product left of the ridge waits for the memory; what nobody counted, too."""
+    took = {"aten::mm": 2.0, "aten::thin": 3.0, "aten::add": 1.0}
+    counted = {"aten::mm": Counted(10, 1000), "aten::thin": Counted(10, 100)}
+    found = by_limit(took, counted, ridge=50.0)
+    assert found == {"sm_ms": 2.0, "memory_ms": 4.0, "operations": 3.0}
