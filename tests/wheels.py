@@ -34,7 +34,25 @@ def pins(folder: Path) -> list[str | Path]:
 
 def bare_environment(folder: Path, *arguments: str | Path) -> Path:
     """The Python of a new environment in which there is what pip installs with these arguments."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    python = folder / "bin" / "python"
+    python = _empty_environment(folder)
     pip("--python", python, "install", "--no-compile", *arguments)
     return python
+
+
+def offline_environment(folder: Path, wheels: Path, wheel: Path) -> Path:
+    """The Python of a new environment with one wheel and what it needs of those in a folder.
+
+    By uv, where the lab could install it: pip takes ten times as long.
+    """
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        return bare_environment(folder, "--no-index", "--find-links", wheels, wheel)
+    python = _empty_environment(folder)
+    options = ["--quiet", "--offline", "--no-index", "--find-links", wheels]
+    subprocess.run([uv, "pip", "install", "--python", python, *options, wheel], check=True)
+    return python
+
+
+def _empty_environment(folder: Path) -> Path:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return folder / "bin" / "python"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.wheels import ROOT, bare_environment, build_wheels, pins, pip
+from tests.wheels import ROOT, build_wheels, offline_environment, pins, pip
 
 SHIPPED = {
     "miglab_api": "api",
@@ -101,7 +101,7 @@ def test_the_wheel_is_whole(wheels: Path, package: str) -> None:
 def test_what_it_depends_on_is_all_it_needs(wheels: Path, tmp_path: Path, package: str) -> None:
     """In an environment with the declared dependencies alone every module can be imported."""
     wheel = wheel_of(wheels, package)
-    python = bare_environment(tmp_path / "env", "--no-index", "--find-links", wheels, wheel)
+    python = offline_environment(tmp_path / "env", wheels, wheel)
     missing, points = json.loads(_said(tmp_path, python, LOOK, package))
     distributions = {NAMED_OTHERWISE.get(name, name) for name in missing.values()}
     assert distributions <= _extras(wheel), missing
