@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ from miglab_spawner.hub_setup import set_up
 STUDENT = Path(__file__).parent / "hub" / "spawner" / "student.py"
 
 
-def hub_config_for(spawner: str) -> Config:
+def hub_config_for(spawner: str, set_up: Callable[[Config], None] = set_up) -> Config:
     """A hub without a proxy, on a free port, that everybody may enter.
 
     Args:
         spawner: the entry point's name, as "mig-local".
+        set_up: what its package sets of the hub.
     """
     c = Config()
     set_up(c)

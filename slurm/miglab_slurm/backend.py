@@ -10,15 +10,16 @@ import shlex
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pwd import struct_passwd
 
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
-from miglab_slurm.commands import CommandFailed, run
+from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.estimate import estimate
 from miglab_slurm.picture import ClusterPicture
-from miglab_slurm.reader import SlurmReader, as_account
+from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.site import SlurmShape, SlurmSite
 from miglab_slurm.views import (
@@ -35,10 +36,11 @@ log = logging.getLogger(__name__)
 EXHAUSTED = ("over-quota", "over-limit")  # it may be the very job that is given up
 
 
+@dataclass(frozen=True)
 class SlurmBackend:
     """A `Backend` for one student.
 
-    Args:
+    Attributes:
         reader: the pictures.
         account: the Unix account of this student's jobs; raises RefusedByBackend for none.
         script: makes the job's script of its tag.
@@ -47,34 +49,25 @@ class SlurmBackend:
         kept: the job that keeps this server's position in the queue while it runs without a GPU.
     """
 
-    def __init__(
-        self,
-        reader: SlurmReader,
-        account: Callable[[], struct_passwd],
-        script: Callable[[Tag, SlurmShape], str],
-        home: Callable[[struct_passwd], str],
-        log_file: str,
-        kept: int = 0,
-    ) -> None:
-        self._reader = reader
-        self._account = account
-        self._script = script
-        self._home = home
-        self._log_file = log_file
-        self._kept = kept
+    reader: SlurmReader
+    account: Callable[[], struct_passwd]
+    script: Callable[[Tag, SlurmShape], str]
+    home: Callable[[struct_passwd], str]
+    log_file: str
+    kept: int = 0
 
     @property
     def site(self) -> SlurmSite:
         """The site's table."""
-        return self._reader.site
+        return self.reader.site
 
     # Tickets.
 
     async def request(self, request: TicketRequest) -> TicketView:
         """Submit a job, or find the one that this server has in the queue already."""
-        self._account()
+        self.account()
         shape = self._shape(request.shape)
-        picture = await self._reader.picture()
+        picture = await self.reader.picture()
         if never := picture.why_never(shape):
             raise _refused(never, is_closed=picture.is_closed(shape))
         if request.only_if_free and not picture.starts_at_once(shape):
@@ -83,9 +76,9 @@ class SlurmBackend:
         for job in self._own(picture, request.user, request.server):
             tag = tag_of_ours(job)
             if (tag.shape, tag.course) == (request.shape, request.course):
-                self._reader.claim(job.id)
-                return self._view(picture, job)
-            if job.id != self._kept:
+                self.reader.claim(job.id)
+                return ticket_of(picture, job)
+            if job.id != self.kept:
                 others.append(job)
         if others:
             await self._check(request, shape)
@@ -99,28 +92,28 @@ class SlurmBackend:
         """Attend a job: answers when what is said of it has changed, or after ``wait_s``."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
-        picture = await self._reader.picture()
+        picture = await self.reader.picture()
         first = self._said(picture, ticket)
         while True:
-            self._reader.claim(ticket)
+            self.reader.claim(ticket)
             left_s = deadline - loop.time()
             if left_s <= 0:
                 return self._said(picture, ticket)
-            picture = await self._reader.changed(picture, left_s)
+            picture = await self.reader.changed(picture, left_s)
             now = self._said(picture, ticket)
             if now.model_copy(update={"estimate": first.estimate}) != first:
                 return now
 
     async def cancel(self, ticket: int) -> TicketView:
         """Take the job out of the queue."""
-        picture = await self._reader.picture()
+        picture = await self.reader.picture()
         said = self._said(picture, ticket)
         await self._cancel(ticket)
         return said.model_copy(update={"state": TicketState.CANCELLED, "reason": "cancelled"})
 
     async def take(self, ticket: int) -> LeaseView:
         """The job, as what its server holds."""
-        picture = await self._reader.picture()
+        picture = await self.reader.picture()
         job = picture.jobs.get(ticket)
         if job is None or job.tag is None or job.has_ended:
             raise RefusedByBackend("expired", GONE, 409)
@@ -130,14 +123,14 @@ class SlurmBackend:
 
     async def server_status(self, user: str, server: str) -> ServerStatus:
         """What a server holds and waits for."""
-        picture = await self._reader.picture()
+        picture = await self.reader.picture()
         own = self._own(picture, user, server)
-        waiting = [job for job in own if job.is_pending or job.id == self._kept]
-        return ServerStatus(ticket=self._view(picture, waiting[0]) if waiting else None)
+        waiting = [job for job in own if job.is_pending or job.id == self.kept]
+        return ServerStatus(ticket=ticket_of(picture, waiting[0]) if waiting else None)
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:
         """What who waits could have at once."""
-        picture = await self._reader.picture()
+        picture = await self.reader.picture()
         job = picture.jobs.get(ticket)
         if job is None or job.tag is None or why_it_waits(job.reason).is_limit:
             return []
@@ -150,7 +143,7 @@ class SlurmBackend:
 
     async def offers(self, user: str, courses: Sequence[str]) -> Offers:
         """What these courses offer now; a name that is no course is left out."""
-        picture = await self._reader.picture()
+        picture = await self.reader.picture()
         known = [(name, self.site.courses[name]) for name in courses if name in self.site.courses]
         return Offers(
             simulated=False,
@@ -187,7 +180,7 @@ class SlurmBackend:
         return [
             job
             for job in picture.own(user, server)
-            if (job.is_pending or job.is_running) and not self._reader.is_disowned(job.id)
+            if (job.is_pending or job.is_running) and not self.reader.is_disowned(job.id)
         ]
 
     async def _check(self, request: TicketRequest, shape: SlurmShape) -> None:
@@ -203,13 +196,13 @@ class SlurmBackend:
                 raise
 
     def _tag(self, request: TicketRequest) -> Tag:
-        lab, ticket = self._reader.submissions.lab, uuid.uuid4().hex
+        lab, ticket = self.reader.submissions.lab, uuid.uuid4().hex
         return Tag(lab, request.user, request.server, request.course, request.shape, ticket)
 
     async def _submit(self, request: TicketRequest, shape: SlurmShape) -> str:
         """Submit a job, which is noted before; returns what tells it from all others."""
-        tag, submissions = self._tag(request), self._reader.submissions
-        comment = submissions.intend(tag, self._account().pw_name, time.time())
+        tag, submissions = self._tag(request), self.reader.submissions
+        comment = submissions.intend(tag, self.account().pw_name, time.time())
         try:
             await self._sbatch(tag, shape, comment)
         except RefusedByBackend:
@@ -218,46 +211,36 @@ class SlurmBackend:
         return tag.ticket
 
     async def _sbatch(self, tag: Tag, shape: SlurmShape, comment: str, *more: str) -> None:
-        account = self._account()
-        options = [*self._options(tag, shape, self._home(account)), *more]
-        words = [*as_account(self.site, account.pw_name), "sbatch", *options]
+        account = self.account()
+        options = [*self._options(tag, shape, self.home(account)), *more]
+        words = [*as_account(self.site.run_as, account.pw_name), "sbatch", *options]
         given = [f"--comment={comment}"] if comment else []
         try:
-            await run([*words, *given], self.site.command_timeout_s, self._script(tag, shape))
+            await run([*words, *given], self.site.command_timeout_s, self.script(tag, shape))
         except CommandFailed as failed:
             log.warning("Slurm refused a job: %s: %s", shlex.join(words), failed)
             raise refusal_of(failed) from failed
 
     def _options(self, tag: Tag, shape: SlurmShape, home: str) -> list[str]:
-        """The options of `sbatch`; empty ones are left to Slurm."""
-        own = self.site.accounts.get(tag.course, "")
-        values = {
-            "partition": self.site.partition_of(shape),
-            "gres": shape.gres,
-            "account": shape.account or own or self.site.account,
-            "qos": shape.qos,
-            "reservation": shape.reservation,
-            "time": str(shape.time_limit_min),
-            "cpus-per-task": str(shape.cpus),
-            "mem": f"{shape.memory_mib}M" if shape.memory_mib else "",
-            "job-name": f"jupyter-{tag.shape}",
-            "chdir": home,
-            "output": self._log_file,
-        }
-        given = [f"--{name}={value}" for name, value in values.items() if value]
-        return ["--parsable", "--no-requeue", "--nodes=1", "--ntasks=1", *given]
+        """The options of `sbatch`."""
+        memory = [f"--mem={shape.memory_mib}M"] if shape.memory_mib else []
+        return [
+            "--parsable", "--no-requeue", *self.site.options_of(shape, tag.course), *memory,
+            f"--cpus-per-task={shape.cpus}", f"--job-name=jupyter-{tag.shape}", f"--chdir={home}",
+            f"--output={self.log_file}",
+        ]  # fmt: skip
 
     async def _cancel(self, job: int) -> None:
-        await self._reader.cancel(job)
-        self._reader.disown(job)
+        await self.reader.cancel(job)
+        self.reader.disown(job)
 
     async def _submitted(self, ticket: str, asked: float) -> TicketView:
         """The job of a submission that Slurm has taken, as the next picture shows it."""
-        picture = await self._reader.picture(newer_than=asked)
+        picture = await self.reader.picture(newer_than=asked)
         for job in picture.jobs.values():
             if job.tag is not None and job.tag.ticket == ticket:
-                self._reader.claim(job.id)
-                return self._view(picture, job)
+                self.reader.claim(job.id)
+                return ticket_of(picture, job)
         message = "Slurm took the job, but does not show it as it was submitted."
         log.error("%s Does a job_submit plugin change comments? Ticket %s", message, ticket)
         raise RefusedByBackend("slurm-refused", f"{message} Tell your instructor.", 503)
@@ -266,38 +249,24 @@ class SlurmBackend:
         job = picture.jobs.get(job_id)
         if job is None or job.tag is None:
             return ticket_gone(job_id)
-        return self._view(picture, job)
-
-    def _view(self, picture: ClusterPicture, job: SlurmJob) -> TicketView:
-        return ticket_of(picture, job, self._reader.stays_s)
-
-    def _stays(self, shape: SlurmShape) -> Sequence[float]:
-        return self._reader.stays_s.get(shape.gres_type, ())
+        return ticket_of(picture, job)
 
     def _offer(self, picture: ClusterPicture, name: str) -> ShapeOffer:
-        shape = self.site.shapes[name]
-        held_up = picture.why_nothing_starts(shape)
-        if not shape.gres:
-            return ShapeOffer(
-                shape=name, sm_count=0, memory_mib=0, slices=0, good_for=shape.good_for,
-                free_now=None, never=picture.why_never(shape), held_up=held_up,
-            )  # fmt: skip
-        free, waiting = picture.free(shape), len(picture.queue(shape))
-        never = picture.why_never(shape)
-        has_room = picture.starts_at_once(shape)
+        shape, never = self.site.shapes[name], picture.why_never(self.site.shapes[name])
+        has_room, free = picture.starts_at_once(shape), picture.free(shape) if shape.gres else None
         return ShapeOffer(
             shape=name,
-            sm_count=shape.sm_count,
-            memory_mib=round(shape.gpu_memory_gib * 1024),
+            sm_count=shape.sm_count if shape.gres else 0,
+            memory_mib=round(shape.gpu_memory_gib * 1024) if shape.gres else 0,
             slices=shape.count,
             good_for=shape.good_for,
-            free_now=free if has_room else 0,
-            is_held=free > 0 and not has_room,
-            total=picture.total(shape),
-            waiting=waiting,
+            free_now=free if has_room or free is None else 0,
+            is_held=bool(free) and not has_room,
+            total=picture.total(shape) if shape.gres else None,
+            waiting=len(picture.queue(shape)) if shape.gres else 0,
             never=never,
-            held_up=held_up,
-            wait=None if has_room or never else estimate(picture, shape, None, self._stays(shape)),
+            held_up=picture.why_nothing_starts(shape),
+            wait=None if has_room or never else estimate(picture, shape, None),
         )
 
 

@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
-from miglab_spawner.backends.base import BackendUnreachable
+from miglab_spawner.backends.base import BackendError, BackendUnreachable
 
 _SILENT = (
     "unable to contact slurm controller", "socket timed out", "connection refused",
@@ -23,8 +23,12 @@ _PASSED_ON = ("SLURM_CONF", "LANG", "SUDO_ASKPASS")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class CommandFailed(Exception):
+class CommandFailed(BackendError):
     """A command answered no; the message is what it said."""
+
+    def __init__(self, message: str, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -62,7 +66,9 @@ async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:
         if process.returncode is None:
             await _end(process)
     if process.returncode:
-        raise _judged(wrong.decode(errors="replace").strip() or f"exit {process.returncode}")
+        said = wrong.decode(errors="replace").strip() or f"exit {process.returncode}"
+        is_silent = any(sign in said.lower() for sign in _SILENT)
+        raise BackendUnreachable(said) if is_silent else CommandFailed(said, process.returncode)
     return out.decode(errors="replace")
 
 
@@ -79,7 +85,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             await process.wait()
 
 
-def _judged(message: str) -> Exception:
-    if any(sign in message.lower() for sign in _SILENT):
-        return BackendUnreachable(message)
-    return CommandFailed(message)
+def as_account(run_as: str, account: str) -> list[str]:
+    """The words before a command by which it runs as this account."""
+    return [word.replace("{username}", account) for word in run_as.split()]

@@ -4,10 +4,10 @@ Reads alone, unless jobs are asked for: `sbatch --test-only` submits nothing.  W
 is told as unknown.
 """
 
+import asyncio
 import re
 import shlex
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import jupyterhub
@@ -16,20 +16,14 @@ from miglab_api.offers import CPU
 from miglab_hub.settings.tables import is_loopback
 from miglab_pool.views.health_findings import HealthFinding, fine, wrong
 from miglab_slurm import node_probe
-from miglab_slurm.commands import clean_environment
+from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.picture import ClusterPicture
-from miglab_slurm.reader import as_account
-from miglab_slurm.records import (
-    JOB_FIELDS,
-    NODE_FIELDS,
-    Listing,
-    jobs_of,
-    nodes_of,
-)
-from miglab_slurm.site import SlurmShape
+from miglab_slurm.reader import read
+from miglab_slurm.site import SlurmShape, SlurmSite
 from miglab_slurm.submissions import Submissions, told_of
 from miglab_slurm.unix_accounts import NoAccountError, account_of
+from miglab_spawner.backends.base import BackendError
 
 OLDEST = (22, 5)
 TRIED = ((22, 5), (24, 11))
@@ -39,6 +33,7 @@ BF_DEFAULT_S = 30
 LIMIT_MIN = 480
 JOB_S = 180
 SHELL_SAYS = (126, 127)
+PROBE = shlex.quote(Path(node_probe.__file__).read_text(encoding="utf-8"))
 LACKS = {
     node_probe.HUB: "JupyterHub of the hub's version",
     node_probe.LAB: "JupyterLab",
@@ -52,75 +47,61 @@ Config = Mapping[str, str]
 Check = Callable[[Config], HealthFinding]
 
 
-class SlurmSilent(Exception):
-    """A command could not be run, did not end in time, or failed; the message says how."""
-
-
-def answer(words: Sequence[str], timeout_s: float) -> str:
-    """What a Slurm command says, its complaints included.
-
-    Raises:
-        SlurmSilent: it does not answer.
-    """
-    try:
-        done = subprocess.run(
-            words,
-            env=clean_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-        )
-    except subprocess.TimeoutExpired:
-        raise SlurmSilent(f"{words[0]} has not ended within {timeout_s:g} s") from None
-    except OSError as error:
-        raise SlurmSilent(f"{words[0]} cannot be run: {error.strerror}") from None
-    if done.returncode:
-        raise SlurmSilent((done.stderr or done.stdout).strip() or f"exit {done.returncode}")
-    return done.stdout + done.stderr
-
-
-def examine_slurm(settings: SlurmSettings, *, has_jobs: bool = False) -> Iterator[HealthFinding]:
+def examine_slurm(settings: SlurmSettings, *, has_jobs: bool = False) -> list[HealthFinding]:
     """Versions, daemons' settings, partitions, nodes, limits, and whether jobs are accepted.
 
     Args:
         settings: lab.toml.
         has_jobs: whether a job of a minute in each partition tells what its node lacks.
     """
-    if not settings.is_on_slurm:
-        return
-    limit_s = settings.slurm.command_timeout_s
+
+    async def examined() -> list[HealthFinding]:
+        return [finding async for finding in _findings(settings, has_jobs)]
+
+    return asyncio.run(examined())
+
+
+async def _findings(settings: SlurmSettings, has_jobs: bool) -> AsyncIterator[HealthFinding]:
+    site = settings.slurm_site
     try:
-        config = settings_in(answer(["scontrol", "show", "config"], limit_s))
-        partitions = partitions_in(answer(["scontrol", "-o", "show", "partition"], limit_s))
-        picture = picture_of(settings)
-    except SlurmSilent as silent:
+        config = settings_in(await _said(site, "scontrol", "show", "config"))
+        partitions = partitions_in(await _said(site, "scontrol", "-o", "show", "partition"))
+        picture = await picture_of(settings)
+    except BackendError as silent:
         do = "start slurmctld and munged, or see SLURM_CONF; nothing else of Slurm was looked at"
         yield wrong("Slurm", f"unknown: {silent}", do)
         return
-    yield from (check(config) for check in CHECKS)
-    yield from of_partitions(settings, partitions)
-    yield from of_shapes(picture)
-    yield from of_cpu(picture)
-    yield from of_nodes(picture)
-    yield of_address(settings, picture)
-    yield of_name(settings, picture)
-    yield from _submissions(settings, has_jobs)
+    for finding in (
+        *(check(config) for check in CHECKS),
+        *of_partitions(site, partitions),
+        *of_shapes(picture),
+        *of_cpu(picture),
+        *of_nodes(picture),
+        of_address(settings, picture),
+        of_name(settings, picture),
+    ):
+        yield finding
+    async for finding in _submissions(settings, has_jobs):
+        yield finding
 
 
-def picture_of(settings: SlurmSettings) -> ClusterPicture:
-    """The lab's jobs and nodes.
+async def _said(site: SlurmSite, *words: str, stdin: str = "") -> str:
+    return await run(words, site.command_timeout_s, stdin)
+
+
+async def picture_of(settings: SlurmSettings) -> ClusterPicture:
+    """The lab's jobs and nodes, now.
 
     Raises:
-        SlurmSilent: Slurm does not answer.
+        BackendError: Slurm does not answer.
     """
-    site, jobs, nodes = settings.slurm_site, Listing(JOB_FIELDS), Listing(NODE_FIELDS)
-    where, limit_s = ("-h", "-p", ",".join(site.partitions)), site.command_timeout_s
-    found = jobs_of(jobs, answer(["squeue", "-a", *where, "-O", jobs.option], limit_s))
-    if settings.slurm_jobs.exists():
-        found = Submissions(settings.slurm_jobs, settings.lab_id).recognised(found)
-    said = answer(["sinfo", "-N", *where, "-O", nodes.option], limit_s)
-    return ClusterPicture(0.0, 0.0, site, found, nodes_of(nodes, said))
+    file = settings.slurm_jobs
+    submissions = Submissions(file, settings.lab_id) if file.exists() else None
+    return await read(settings.slurm_site, submissions)
+
+
+def _judged(subject: str, is_fine: bool, found: str, do: str) -> HealthFinding:
+    return fine(subject, found) if is_fine else wrong(subject, found, do)
 
 
 # -- the daemons' settings -----------------------------------------------------------------------
@@ -128,72 +109,61 @@ def picture_of(settings: SlurmSettings) -> ClusterPicture:
 
 def of_version(config: Config) -> HealthFinding:
     """Whether the version is one whose output is understood."""
-    said = config.get("SLURM_VERSION", "")
+    said = config.get("SLURM_VERSION", "unknown")
     version = tuple(int(part) for part in said.split(".")[:2] if part.isdecimal())
-    if version < OLDEST:
-        return wrong("Slurm", f"version {said or 'unknown'}", "upgrade to 22.05 or newer")
-    tried = "" if version in TRIED else "; miglab was tried with 22.05 and 24.11"
-    return fine("Slurm", f"version {said}{tried}")
+    is_new = version >= OLDEST
+    untried = "; miglab was tried with 22.05 and 24.11" if is_new and version not in TRIED else ""
+    return _judged("Slurm", is_new, f"version {said}{untried}", "upgrade to 22.05 or newer")
 
 
 def of_tracking(config: Config) -> HealthFinding:
     """Whether a process that ignores SIGTERM ends with its job."""
-    said = config.get("ProctrackType", "")
-    if said == "proctrack/cgroup":
-        return fine("process tracking", said)
+    said = config.get("ProctrackType", "unknown")
     do = "set ProctrackType=proctrack/cgroup: what ignores SIGTERM outlives its job otherwise"
-    return wrong("process tracking", said or "unknown", do)
+    return _judged("process tracking", said == "proctrack/cgroup", said, do)
 
 
 def of_devices(config: Config) -> HealthFinding:
     """Whether a job can open no slice but its own."""
-    has_task = "task/cgroup" in config.get("TaskPlugin", "")
-    if has_task and config.get("ConstrainDevices", "").lower() == "yes":
-        return fine("isolation", "task/cgroup with ConstrainDevices")
-    found = f"TaskPlugin={config.get('TaskPlugin', 'unknown')}, ConstrainDevices="
-    found += config.get("ConstrainDevices", "unknown")
+    task, devices = config.get("TaskPlugin", "unknown"), config.get("ConstrainDevices", "unknown")
+    is_fine = "task/cgroup" in task and devices.lower() == "yes"
     do = "set TaskPlugin=task/cgroup and ConstrainDevices=yes: a job can open any slice otherwise"
-    return wrong("isolation", found, do)
+    return _judged("isolation", is_fine, f"TaskPlugin={task}, ConstrainDevices={devices}", do)
 
 
 def of_kill_wait(config: Config) -> HealthFinding:
     """Whether a job that ends blocks its node for a short time only."""
-    seconds = _number(config.get("KillWait", ""))
-    if seconds is not None and seconds <= KILL_WAIT_S:
-        return fine("KillWait", f"{seconds} s")
+    found = re.match(r"\d+", config.get("KillWait", ""))
+    is_fine = found is not None and int(found[0]) <= KILL_WAIT_S
     do = f"set KillWait={KILL_WAIT_S}: a job that is ending blocks its whole node for new jobs"
-    return wrong("KillWait", "unknown" if seconds is None else f"{seconds} s", do)
+    return _judged("KillWait", is_fine, f"{found[0]} s" if found else "unknown", do)
 
 
 def of_backfill(config: Config) -> HealthFinding:
     """Whether Slurm's plan for those who wait is fresh."""
     found = re.search(r"\bbf_interval=(\d+)", config.get("SchedulerParameters", ""))
     seconds = int(found[1]) if found else BF_DEFAULT_S
-    if seconds <= BF_INTERVAL_S:
-        return fine("backfill", f"bf_interval={seconds}")
     do = f"set SchedulerParameters=bf_interval={BF_INTERVAL_S}: starts are planned that rarely"
-    return wrong("backfill", f"bf_interval={seconds}", do)
+    return _judged("backfill", seconds <= BF_INTERVAL_S, f"bf_interval={seconds}", do)
 
 
 def of_limits(config: Config) -> HealthFinding:
     """Whether Slurm refuses what can never run."""
     said = config.get("EnforcePartLimits", "NO")
-    if said.upper() in ("ALL", "ANY", "YES"):
-        return fine("EnforcePartLimits", said)
     do = "set EnforcePartLimits=ALL: jobs above a partition's limits are accepted, and never run"
-    return wrong("EnforcePartLimits", said, do)
+    return _judged("EnforcePartLimits", said.upper() in ("ALL", "ANY", "YES"), said, do)
 
 
 def of_accounts(config: Config) -> HealthFinding:
     """Whether Slurm's accounts say whose a job was, for usage by course."""
-    kind, flags = config.get("AccountingStorageType", ""), config.get("AccountingStoreFlags", "")
-    if kind and "slurmdbd" not in kind:
+    kind = config.get("AccountingStorageType", "unknown")
+    flags = config.get("AccountingStoreFlags", "unknown")
+    if "slurmdbd" not in kind and kind != "unknown":
         return fine("accounts", "no slurmdbd: usage is from the lab's own log")
-    if "job_comment" in flags:
-        return fine("accounts", f"slurmdbd, AccountingStoreFlags={flags}")
     do = "set AccountingStoreFlags=job_comment: sacct knows no course otherwise, and usage is from "
-    found = f"{kind or 'unknown'}, AccountingStoreFlags={flags or 'unknown'}"
-    return wrong("accounts", found, f"{do}the lab's own log")
+    do += "the lab's own log"
+    found = f"{kind}, AccountingStoreFlags={flags}"
+    return _judged("accounts", "job_comment" in flags, found, do)
 
 
 CHECKS: tuple[Check, ...] = (
@@ -205,10 +175,9 @@ CHECKS: tuple[Check, ...] = (
 
 
 def of_partitions(
-    settings: SlurmSettings, partitions: Mapping[str, Mapping[str, str]]
+    site: SlurmSite, partitions: Mapping[str, Mapping[str, str]]
 ) -> Iterator[HealthFinding]:
     """Each partition of the lab: there, open, with limits that fit, and shared with nobody."""
-    site = settings.slurm_site
     for name in site.partitions:
         said = partitions.get(name)
         if said is None:
@@ -303,36 +272,34 @@ def of_address(settings: SlurmSettings, picture: ClusterPicture) -> HealthFindin
 
 def of_name(settings: SlurmSettings, picture: ClusterPicture) -> HealthFinding:
     """Whether another lab of this name uses the cluster, or this one has lost its identity."""
-    if told := told_of(settings.lab_id, picture.jobs.values()):
-        do = "give each lab a lab.name of its own, or `miglab restore` a backup; cancel by hand "
-        do += "(scancel) what nobody needs"
-        return wrong("lab.name", told, do)
-    return fine("lab.name", f"no other lab's job bears the name {settings.lab_id}")
+    told = told_of(settings.lab_id, picture.jobs.values())
+    do = "give each lab a lab.name of its own, or `miglab restore` a backup; cancel by hand "
+    do += "(scancel) what nobody needs"
+    alone = f"no other lab's job bears the name {settings.lab_id}"
+    return _judged("lab.name", not told, told or alone, do)
 
 
 # -- submitting ----------------------------------------------------------------------------------
 
 
-def _submissions(settings: SlurmSettings, has_jobs: bool) -> Iterator[HealthFinding]:
+async def _submissions(settings: SlurmSettings, has_jobs: bool) -> AsyncIterator[HealthFinding]:
     """Whether `sbatch` would take a job of each shape, as the first student that is named."""
-    who = _somebody(settings)
-    if settings.slurm.run_as and not who:
+    site, who = settings.slurm_site, _somebody(settings)
+    if site.run_as and not who:
         yield fine("sbatch", "not tried: lab.toml names no member of a course to try it as")
         return
-    site = settings.slurm_site
     try:
-        account = account_of(site, who).pw_name
+        prefix = as_account(site.run_as, account_of(site, who).pw_name)
     except NoAccountError as error:
         do = "see slurm.unix_group, unix_accounts and least_uid"
         yield wrong("accounts", f"{who} may run no server: {error.why}", do)
         return
-    prefix = as_account(site, account)
+    course, as_whom = settings.students.default_course, f" as {who}" if prefix else ""
     for name, shape in site.shapes.items():
-        words = [*prefix, "sbatch", "--test-only", *_options(settings, shape), "--wrap=true"]
-        as_whom = f" as {who}" if prefix else ""
+        options = site.options_of(shape, course)
         try:
-            answer(words, settings.slurm.command_timeout_s)
-        except SlurmSilent as refused:
+            await _said(site, *prefix, "sbatch", "--test-only", *options, "--wrap=true")
+        except BackendError as refused:
             do = "see account, partition and QOS in [slurm], the student's association "
             do += "(sacctmgr show assoc), and run_as"
             last = str(refused).splitlines()[-1]
@@ -341,54 +308,42 @@ def _submissions(settings: SlurmSettings, has_jobs: bool) -> Iterator[HealthFind
             yield fine(f"sbatch for {name}", f"accepted{as_whom}")
     for name in site.partitions if has_jobs else ():
         shape = next(one for one in site.shapes.values() if site.partition_of(one) == name)
-        yield _of_a_node(settings, name, shape, prefix)
+        yield await _of_a_node(settings, name, shape, prefix)
 
 
-def _of_a_node(
+async def _of_a_node(
     settings: SlurmSettings, name: str, shape: SlurmShape, prefix: Sequence[str]
 ) -> HealthFinding:
     """What a node of a partition says in a job of a minute; `sbatch` ends as the job does."""
-    site = settings.slurm_site
+    site, subject = settings.slurm_site, f"nodes of {name}"
     bare = shape.model_copy(update={"gres": "", "reservation": "", "time_limit_min": 1})
     words = [
-        *prefix, "sbatch", "--wait", f"--deadline=now+{JOB_S}", "--nodes=1", "--ntasks=1",
-        "--job-name=miglab-doctor", "--chdir=/", "--output=/dev/null", *_options(settings, bare),
+        *prefix, "sbatch", "--wait", f"--deadline=now+{JOB_S}", "--job-name=miglab-doctor",
+        "--chdir=/", "--output=/dev/null",
+        *site.options_of(bare, settings.students.default_course),
     ]  # fmt: skip
-    program = shlex.quote(Path(node_probe.__file__).read_text(encoding="utf-8"))
     urls = f"{settings.hub_api_url} {settings.student_api_url}/api/health"
     version = ".".join(jupyterhub.__version__.split(".")[:2])
-    command = f"{shape.launch or site.launch} {site.python} -c {program} {version} {urls}"
+    command = f"{shape.launch or site.launch} {site.python} -c {PROBE} {version} {urls}"
     script = f"#!/bin/bash\n{site.prologue}\nexec {command}\n"
     try:
-        done = subprocess.run(words, env=clean_environment(), input=script, capture_output=True,
-                              text=True, timeout=JOB_S + site.command_timeout_s)  # fmt: skip
-    except subprocess.TimeoutExpired:
+        await run(words, JOB_S + site.command_timeout_s, script)
+    except CommandFailed as failed:
+        return wrong(subject, *_lack(site, failed))
+    except BackendError as silent:
         do = "see squeue, and scancel the job called miglab-doctor"
-        return wrong(f"nodes of {name}", f"no job has ended within {JOB_S} s", do)
-    if not done.returncode:
-        return fine(f"nodes of {name}", "have what a server needs, and reach hub and reclaimer")
-    if done.returncode in SHELL_SAYS:
-        found, do = f"cannot run {site.python}", "see slurm.python, prologue and launch"
-    elif lacks := [what for bit, what in LACKS.items() if done.returncode & bit]:
-        found, do = f"lack {', '.join(lacks)}", "see “Nodes” in docs/howto/slurm.md"
-    else:
-        last = (done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1]
-        found, do = f"the job of a minute failed: {last}", "see the account, its home and the node"
-    return wrong(f"nodes of {name}", found, do)
+        return wrong(subject, f"unknown: {silent}", do)
+    return fine(subject, "have what a server needs, and reach hub and reclaimer")
 
 
-def _options(settings: SlurmSettings, shape: SlurmShape) -> list[str]:
-    site = settings.slurm_site
-    account = shape.account or site.accounts.get(settings.students.default_course, "")
-    values = {
-        "partition": site.partition_of(shape),
-        "gres": shape.gres,
-        "account": account or site.account,
-        "qos": shape.qos,
-        "reservation": shape.reservation,
-        "time": str(shape.time_limit_min),
-    }
-    return [f"--{name}={value}" for name, value in values.items() if value]
+def _lack(site: SlurmSite, failed: CommandFailed) -> tuple[str, str]:
+    """What a job of a minute found missing by its exit status, and what to do."""
+    if failed.status in SHELL_SAYS:
+        return f"cannot run {site.python}", "see slurm.python, prologue and launch"
+    if lacks := [what for bit, what in LACKS.items() if failed.status & bit]:
+        return f"lack {', '.join(lacks)}", "see “Nodes” in docs/howto/slurm.md"
+    last = str(failed).splitlines()[-1]
+    return f"the job of a minute failed: {last}", "see the account, its home and the node"
 
 
 def _somebody(settings: SlurmSettings) -> str:
@@ -424,8 +379,3 @@ def minutes(text: str) -> int | None:
         return None
     days, hours, mins, _ = (int(part or 0) for part in found.groups())
     return (days * 24 + hours) * 60 + mins
-
-
-def _number(text: str) -> int | None:
-    found = re.match(r"\d+", text)
-    return int(found[0]) if found else None

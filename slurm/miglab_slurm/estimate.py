@@ -2,15 +2,13 @@
 
 `squeue --start` is right for the first of a node only: backfill plans whole nodes, and takes every
 job for as long as its time limit.  Here slices of a type become free one by one, in many futures
-that are drawn from observed stays; nine in ten of them end within the range.  Pure.
+that are drawn from observed stays as the pool draws them; nine in ten end within the range.  Pure.
 """
 
 import heapq
 import random
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Protocol
 
 from miglab_api.tickets import WaitEstimate
 from miglab_slurm.picture import ClusterPicture
@@ -28,16 +26,11 @@ Range = tuple[float, float, float]
 """Low, likely, high: seconds from the picture on."""
 
 
-class Stays(Protocol):
-    """How long a slice is held, in one future."""
-
-    def __call__(self, held_s: float, limit_s: float) -> float:
-        """How much longer a job stays that has run so long and may run so much longer."""
+Stays = Callable[[float, float], float]
+"""How much longer a job stays that has run so long and may run so much longer, in one future."""
 
 
-def estimate(
-    picture: ClusterPicture, shape: SlurmShape, job: int | None, stays_s: Sequence[float]
-) -> WaitEstimate | None:
+def estimate(picture: ClusterPicture, shape: SlurmShape, job: int | None) -> WaitEstimate | None:
     """How long a job waits from the picture on; None for one that asks now: behind all others.
 
     Returns:
@@ -45,6 +38,7 @@ def estimate(
     """
     if not shape.gres:
         return None
+    stays_s = picture.stays_s.get(shape.gres_type, ())
     enough = len(stays_s) >= LEAST_STAYS
     waits = _waits(picture, shape, tuple(stays_s) if enough else ())
     found = waits.get(job, waits[None])
@@ -82,35 +76,13 @@ def _futures(stays_s: Sequence[float], held_s: Sequence[float]) -> Iterator[Stay
     if not stays_s:
         yield from (_fraction(part) for part in (0.0, 0.5, 1.0))
         return
-    rng = random.Random(len(stays_s))  # noqa: S311 -- no secret
-    ends, chances = distribution_of(stays_s, held_s)
+    # Only here: every hub loads this package's spawner, and the pool's code only where it is used.
+    from miglab_pool.decisions.wait_simulation.samples import Lengths
+
+    seen = [*((stay, True) for stay in stays_s), *((stay, False) for stay in held_s)]
+    lengths = Lengths(seen, random.Random(len(stays_s)))  # noqa: S311 -- no secret
     for _ in range(FUTURES):
-        yield _drawn(ends, chances, rng)
-
-
-def distribution_of(
-    stays_s: Sequence[float], held_s: Sequence[float]
-) -> tuple[list[float], list[float]]:
-    """How likely a stay is over by then: Kaplan and Meier's estimate (doi:10.2307/2281868).
-
-    Early in a class only short stays are over; those who are still there stay longer than that.
-
-    Args:
-        stays_s: of those who have left.
-        held_s: how long those who are there have stayed.
-
-    Returns:
-        The lengths of stays, growing, and the chance that one is over by then; the last is below 1
-        where somebody has been there for longer than anybody who has left.
-    """
-    seen = sorted([(stay, 0) for stay in stays_s] + [(stay, 1) for stay in held_s])
-    ends, chances, remain = [], [], 1.0
-    for number, (stay, is_there) in enumerate(seen):
-        if not is_there:
-            remain *= 1 - 1 / (len(seen) - number)
-            ends.append(stay)
-            chances.append(1 - remain)
-    return ends, chances
+        yield lambda held_s, limit_s: min(limit_s, lengths.draw(beyond_s=held_s) - held_s)
 
 
 def _starts(picture: ClusterPicture, shape: SlurmShape, stays: Stays) -> Sequence[float | None]:
@@ -146,20 +118,6 @@ def _take(free_at: list[float], count: int) -> float | None:
 
 def _fraction(part: float) -> Stays:
     return lambda _held_s, limit_s: part * limit_s
-
-
-def _drawn(ends: Sequence[float], chances: Sequence[float], rng: random.Random) -> Stays:
-    """A stay that is longer than this one is already; up to its limit where none was observed."""
-
-    def left(held_s: float, limit_s: float) -> float:
-        first = bisect_right(ends, held_s)
-        gone = chances[first - 1] if first else 0.0
-        drawn = bisect_left(chances, gone + rng.random() * (1 - gone), first)
-        if drawn == len(ends):
-            return limit_s * rng.random()
-        return min(limit_s, ends[drawn] - held_s)
-
-    return left
 
 
 def stays_of(

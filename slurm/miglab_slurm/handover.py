@@ -7,64 +7,16 @@ secret that only its script holds, and is told nothing that is not its own.
 """
 
 import asyncio
-import hashlib
 import hmac
 import json
-from typing import Annotated, Protocol, runtime_checkable
 
 from jupyterhub.apihandlers.base import APIHandler
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 from tornado import web
 
-from miglab_api.base import Server, User, WireModel
-from miglab_slurm.records import Tag
+from miglab_slurm.job import HANDOVER, JobReport, JobSpawner
 
-PATH = "miglab/slurm/handover"
 ANSWER_S = 25.0
-
-
-class JobReport(WireModel):
-    """What a job that runs says of itself.
-
-    Attributes:
-        secret: proves that the hub wrote the job's script.
-        port: on which its server will listen.
-    """
-
-    user: User
-    server: Server
-    course: Annotated[str, Field(max_length=255)]
-    shape: Annotated[str, Field(max_length=64)]
-    ticket: Annotated[str, Field(max_length=64)]
-    lab: Annotated[str, Field(max_length=64)]
-    secret: Annotated[str, Field(max_length=128)]
-    job: Annotated[int, Field(ge=1, lt=2**32)]
-    node: Annotated[str, Field(max_length=255)]
-    port: Annotated[int, Field(ge=1024, le=65535)]
-
-    @property
-    def tag(self) -> Tag:
-        """Whose job it says it is."""
-        return Tag(self.lab, self.user, self.server, self.course, self.shape, self.ticket)
-
-
-@runtime_checkable
-class HandsOver(Protocol):
-    """A spawner that hands environments to jobs."""
-
-    async def handed_over(self, report: JobReport) -> dict[str, object] | None:
-        """Environment and command for this job; None while no start attends it.
-
-        Raises:
-            LookupError: nobody wants this job.
-        """
-
-
-def secret_of(cookie_secret: bytes, tag: Tag) -> str:
-    """A job's secret: known to the hub, also after its restart, and to the job's script."""
-    key = hashlib.sha256(b"miglab-slurm-handover" + cookie_secret).digest()
-    said = json.dumps(tag.__dict__, sort_keys=True).encode()
-    return hmac.new(key, said, hashlib.sha256).hexdigest()
 
 
 class HandoverHandler(APIHandler):
@@ -77,10 +29,15 @@ class HandoverHandler(APIHandler):
         except ValidationError:
             raise web.HTTPError(400, "This is no report of a job.") from None
         if not hmac.compare_digest(
-            report.secret, secret_of(self.settings["cookie_secret"], report.tag)
+            report.secret, report.tag.secret(self.settings["cookie_secret"])
         ):
             raise web.HTTPError(403, "This is not a job of this hub.")
-        spawner = self._spawner(report)
+        user, server = self.find_user(report.tag.user), report.tag.server
+        if user is None or (server and server not in user.spawners):
+            raise web.HTTPError(404, "There is no such server.")
+        spawner = user.spawners[server]
+        if not isinstance(spawner, JobSpawner):
+            raise web.HTTPError(404, "This server is no job.")
         try:
             async with asyncio.timeout(ANSWER_S):
                 answer = await spawner.handed_over(report)
@@ -94,14 +51,5 @@ class HandoverHandler(APIHandler):
             return
         self.finish(json.dumps(answer))
 
-    def _spawner(self, report: JobReport) -> HandsOver:
-        user = self.find_user(report.user)
-        if user is None or (report.server and report.server not in user.spawners):
-            raise web.HTTPError(404, "There is no such server.")
-        spawner = user.spawners[report.server]
-        if not isinstance(spawner, HandsOver):
-            raise web.HTTPError(404, "This server is no job.")
-        return spawner
 
-
-HANDLERS = [(rf"/api/{PATH}", HandoverHandler)]
+HANDLERS = [(rf"/api/{HANDOVER}", HandoverHandler)]

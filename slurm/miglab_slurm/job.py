@@ -5,32 +5,51 @@ Knows nothing of shapes, pages and waits.  The job exists before the start: slur
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from pwd import struct_passwd
-from typing import Any
+from typing import Annotated, Any
 
 from jupyterhub.spawner import Spawner
+from pydantic import Field
 from traitlets import Dict, TraitError, Unicode, default, validate
 
-from miglab_slurm.handover import JobReport
+from miglab_api.base import WireModel
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader, reader_of
-from miglab_slurm.records import SlurmJob
-from miglab_slurm.site import SlurmSite, site_of
+from miglab_slurm.records import SlurmJob, Tag
+from miglab_slurm.site import SlurmSite
 from miglab_slurm.unix_accounts import NoAccountError, account_of
-from miglab_spawner.backends.base import BackendError, BackendUnreachable
+from miglab_spawner.backends.base import BackendError
 from miglab_spawner.refusals import NotStarted
 
-PAUSE_S = 0.5
 LISTEN_PAUSE_S = 0.05
 STOP_S = 60.0
 POLL_S = 5
+HANDOVER = "miglab/slurm/handover"
+"""The route below the hub's API by which a job asks for its server's environment."""
+
+
+class JobReport(WireModel):
+    """What a job that runs says of itself.
+
+    Attributes:
+        tag: whose it says it is.
+        secret: proves that the hub wrote the job's script.
+        port: on which its server will listen.
+    """
+
+    tag: Tag
+    secret: Annotated[str, Field(max_length=128)]
+    job: Annotated[int, Field(ge=1, lt=2**32)]
+    port: Annotated[int, Field(ge=1024, le=65535)]
 
 
 class JobSpawner(Spawner):
     """A spawner whose server is a Slurm job that exists already: hand over, watch, end."""
 
     lab_id: str
+    _patiently: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
     slurm = Dict(
         help="""The site's table: shapes with gres, partition, account, QOS and time limit, and how
@@ -62,7 +81,7 @@ class JobSpawner(Spawner):
     @validate("slurm")
     def _checked(self, proposal: Any) -> Any:
         try:
-            site_of(proposal["value"])
+            SlurmSite.model_validate(proposal["value"])
         except ValueError as error:
             raise TraitError(str(error)) from error
         return proposal["value"]
@@ -88,7 +107,7 @@ class JobSpawner(Spawner):
     @property
     def site(self) -> SlurmSite:
         """The site's table."""
-        return site_of(self.slurm)
+        return SlurmSite.model_validate(self.slurm)
 
     @property
     def reader(self) -> SlurmReader:
@@ -169,7 +188,8 @@ class JobSpawner(Spawner):
             return
         try:
             async with asyncio.timeout(STOP_S):
-                await self._cancel()
+                await self._patiently(lambda: self.reader.cancel(self._job))
+                self._cancelled = self._job
                 while not now and not self._is_over(await self._new_picture()):
                     pass
         except TimeoutError:
@@ -178,26 +198,13 @@ class JobSpawner(Spawner):
     def ended(self, job: SlurmJob | None) -> None:
         """Slurm says that the job is over; None where it has forgotten how."""
 
-    async def _cancel(self) -> None:
-        while True:
-            try:
-                await self.reader.cancel(self._job)
-            except BackendUnreachable as error:
-                self.log.warning("Job %d is not cancelled yet: %s", self._job, error)
-                await asyncio.sleep(PAUSE_S)
-            else:
-                self._cancelled = self._job
-                return
-
     async def _new_picture(self) -> ClusterPicture:
         """A picture that was asked for after this call; waits until Slurm answers."""
         asked = asyncio.get_running_loop().time()
-        while True:
-            try:
-                return await self.reader.picture(newer_than=asked)
-            except BackendUnreachable as error:
-                self.log.warning("How is job %d? Slurm: %s", self._job, error)
-                await asyncio.sleep(PAUSE_S)
+        picture: ClusterPicture = await self._patiently(
+            lambda: self.reader.picture(newer_than=asked)
+        )
+        return picture
 
     def _is_over(self, picture: ClusterPicture) -> bool:
         """Whether Slurm has said so; a job that is not known to be the lab's own may run on."""
@@ -234,11 +241,7 @@ class JobSpawner(Spawner):
             else:
                 writer.close()
                 return
-            try:
-                self._raise_if_over(await self.reader.picture())
-            except BackendUnreachable as error:
-                self.log.warning("Does job %d run? Slurm: %s", self._job, error)
-                await asyncio.sleep(PAUSE_S)
+            self._raise_if_over(await self._patiently(self.reader.picture))
 
     def _raise_if_over(self, picture: ClusterPicture) -> None:
         if self._is_over(picture):

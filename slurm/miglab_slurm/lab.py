@@ -4,7 +4,7 @@ Slurm owns the slices there, so the tables by which the pool owns them have no m
 them silently would promise limits that nobody keeps.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -12,8 +12,6 @@ from pydantic import ValidationError, model_validator
 
 from miglab_hub.settings.domains import is_this_machines
 from miglab_hub.settings.lab_toml import Settings
-from miglab_hub.settings.tables import Limits, Students
-from miglab_pool.settings import PoolSettings
 from miglab_slurm.site import SlurmCourse, SlurmSite, SlurmTables
 
 
@@ -24,13 +22,11 @@ class SlurmSettings(Settings):
 
     @model_validator(mode="after")
     def _slurm_is_described(self) -> Self:
-        if self.is_on_slurm:
-            _ = self.slurm_site
-            check_slurms_own(self, self.students, self.limits)
-            self._check_exposure()
-        return self
-
-    def _check_exposure(self) -> None:
+        if not self.is_on_slurm:
+            return self
+        _ = self.slurm_site
+        if told := "; ".join(self._slurms_own()):
+            raise ValueError(f'students.spawner is "slurm", and there {told}')
         may_read = self.slurm.run_as or self.students.students_can_read_secrets
         if not may_read and not is_this_machines(self.lab):
             raise ValueError(
@@ -39,11 +35,35 @@ class SlurmSettings(Settings):
                 'student (run_as = "sudo -u {username}"), or set '
                 "students.students_can_read_secrets = true"
             )
+        return self
 
     @property
     def slurm_site(self) -> SlurmSite:
-        """The site's tables with the lab's courses, as the spawner takes them."""
-        return site_of_lab(self.slurm, self, self.students)
+        """The site's tables with the lab's courses, as the spawner takes them.
+
+        Raises:
+            ValueError: they do not agree; the message names the key.
+        """
+        if not self.slurm.shapes:
+            raise ValueError(
+                'students.spawner is "slurm", but [slurm] describes no shape: add a table such as '
+                '[slurm.shapes."1g.5gb"] with gres = "gpu:1g.5gb:1" and a partition, and '
+                "[slurm.shapes.cpu]"
+            )
+        courses = {
+            name: SlurmCourse(title=course.title, shapes=course.shapes, default=course.default)
+            for name, course in self.courses.items()
+        }
+        try:
+            site = SlurmSite(**self.slurm.model_dump(), courses=courses)
+        except ValidationError as error:
+            raise ValueError(str(error.errors()[0]["ctx"]["error"])) from error
+        if self.students.default_shape not in site.shapes:
+            raise ValueError(
+                f'students.default_shape "{self.students.default_shape}" is not among the shapes '
+                f"of [slurm]: {', '.join(site.shapes)}"
+            )
+        return site
 
     @property
     def slurm_usage(self) -> Path:
@@ -70,68 +90,29 @@ class SlurmSettings(Settings):
         """The record of usage."""
         return (self.slurm_usage,)
 
+    def _slurms_own(self) -> Iterator[str]:
+        """What is set that Slurm does instead, and how Slurm does it."""
+        if self.quotas:
+            yield (
+                "[quotas] has no effect: limit people and courses by QOS and associations "
+                "(sacctmgr)"
+            )
+        if self.limits:
+            yield "[limits] has no effect: set cpus and memory_mib of each shape in [slurm.shapes]"
+        if self.reclaim.maintenance:
+            yield (
+                "reclaim.maintenance has no effect: announce it to Slurm (scontrol create "
+                "reservation flags=maint,ignore_jobs nodes=…)"
+            )
+        if any(course.gpus for course in self.courses.values()):
+            yield "courses.NAME.gpus has no effect: give the course a partition or reservation"
+        if any(course.weight != 1 for course in self.courses.values()):
+            yield "courses.NAME.weight has no effect: give the course's account shares (sacctmgr)"
+        if self.students.home_gib or self.students.disk_gib:
+            yield "students.home_gib and disk_gib have no effect: use the file system's own quotas"
+
 
 def on_slurm(settings: Settings) -> SlurmSettings:
     """The settings, which `load` has read as this package's."""
     assert isinstance(settings, SlurmSettings)
     return settings
-
-
-def site_of_lab(slurm: SlurmTables, settings: PoolSettings, students: Students) -> SlurmSite:
-    """The site and the lab's courses.
-
-    Raises:
-        ValueError: they do not agree; the message names the key.
-    """
-    courses = {
-        name: SlurmCourse(title=course.title, shapes=course.shapes, default=course.default)
-        for name, course in settings.courses.items()
-    }
-    if not slurm.shapes:
-        raise ValueError(
-            'students.spawner is "slurm", but [slurm] describes no shape: add a table such as '
-            '[slurm.shapes."1g.5gb"] with gres = "gpu:1g.5gb:1" and a partition, and '
-            "[slurm.shapes.cpu]"
-        )
-    try:
-        site = SlurmSite(**slurm.model_dump(), courses=courses)
-    except ValidationError as error:
-        raise ValueError(str(error.errors()[0]["ctx"]["error"])) from error
-    if students.default_shape not in site.shapes:
-        raise ValueError(
-            f'students.default_shape "{students.default_shape}" is not among the shapes of '
-            f"[slurm]: {', '.join(site.shapes)}"
-        )
-    return site
-
-
-def check_slurms_own(
-    settings: PoolSettings, students: Students, limits: Mapping[str, Limits]
-) -> None:
-    """Check that nothing is set that Slurm does instead.
-
-    Raises:
-        ValueError: something is; the message says how Slurm does it.
-    """
-    if told := "; ".join(_slurms_own(settings, students, limits)):
-        raise ValueError(f'students.spawner is "slurm", and there {told}')
-
-
-def _slurms_own(
-    settings: PoolSettings, students: Students, limits: Mapping[str, Limits]
-) -> Iterator[str]:
-    if settings.quotas:
-        yield "[quotas] has no effect: limit people and courses by QOS and associations (sacctmgr)"
-    if limits:
-        yield "[limits] has no effect: set cpus and memory_mib of each shape in [slurm.shapes]"
-    if settings.reclaim.maintenance:
-        yield (
-            "reclaim.maintenance has no effect: announce it to Slurm (scontrol create reservation "
-            "flags=maint,ignore_jobs nodes=…)"
-        )
-    if any(course.gpus for course in settings.courses.values()):
-        yield "courses.NAME.gpus has no effect: give the course a partition or reservation"
-    if any(course.weight != 1 for course in settings.courses.values()):
-        yield "courses.NAME.weight has no effect: give the course's account shares (sacctmgr)"
-    if students.home_gib or students.disk_gib:
-        yield "students.home_gib and disk_gib have no effect: use the file system's own quotas"

@@ -27,7 +27,6 @@ def main() -> None:
     report = {
         **ticket["report"],
         "job": int(os.environ["SLURM_JOB_ID"]),
-        "node": os.environ["SLURMD_NODENAME"],
         "port": port,
     }
     given = ask(ticket["url"], report, time.monotonic() + ticket["patience_s"])

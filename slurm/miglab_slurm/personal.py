@@ -1,7 +1,7 @@
 """What a lab on Slurm keeps of a person, for `miglab forget`: usage, and submitted jobs."""
 
 from miglab_slurm.lab import SlurmSettings
-from miglab_slurm.service.usage_log import UsageLog
+from miglab_slurm.service.usage import UsageLog
 from miglab_slurm.submissions import Submissions
 
 

@@ -3,7 +3,7 @@
 Pure: every page and every decision is a function of a picture.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from miglab_slurm.records import Node, SlurmJob, SlurmReservation
@@ -24,6 +24,7 @@ class ClusterPicture:
         at: the same, seconds since the epoch.
         jobs: also those that have ended, for as long as Slurm remembers them.
         reservations: also those that have not begun.
+        stays_s: how long slices of a type were held, the last ones that the reader saw.
     """
 
     asked_at: float
@@ -32,6 +33,7 @@ class ClusterPicture:
     jobs: Mapping[int, SlurmJob] = field(default_factory=dict)
     nodes: Mapping[str, Node] = field(default_factory=dict)
     reservations: tuple[SlurmReservation, ...] = ()
+    stays_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def nodes_of(self, shape: SlurmShape) -> list[Node]:
         """The nodes of a shape's partition."""

@@ -10,10 +10,11 @@ import logging
 import os
 import time
 import weakref
-from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from miglab_slurm.commands import CommandFailed, run
+from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.estimate import stays_of
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.records import (
@@ -46,7 +47,6 @@ class SlurmReader:
 
     Attributes:
         readings: how often Slurm was asked.
-        stays_s: how long slices of a type were held, the last ones.
     """
 
     def __init__(self, submissions: Submissions, site: SlurmSite, *, sweeps: bool = True) -> None:
@@ -55,7 +55,6 @@ class SlurmReader:
         self.submissions = submissions
         self.site = site
         self.readings = 0
-        self.stays_s: dict[str, deque[float]] = {}
         self._claims: dict[int, float] = {}
         self._held: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
         self._picture: ClusterPicture | None = None
@@ -144,7 +143,7 @@ class SlurmReader:
         if not account:
             log.warning("Job %d is not cancelled: this lab did not submit it", job)
             return
-        words = [*as_account(self.site, account), "scancel", str(job)]
+        words = [*as_account(self.site.run_as, account), "scancel", str(job)]
         try:
             await run(words, self.site.command_timeout_s)
         except CommandFailed as failed:
@@ -169,13 +168,11 @@ class SlurmReader:
                     await self._wanted.wait()
 
     async def _read(self) -> None:
-        asked_at, at = asyncio.get_running_loop().time(), time.time()
         self.readings += 1
         try:
-            picture = await self._ask(asked_at, at)
-            self._learn(picture)
-        except* (BackendError, CommandFailed) as failed:
-            error = failed.exceptions[0]
+            seen = await read(self.site, self.submissions, adopts=self._sweeps)
+            picture = replace(seen, stays_s=self._learnt(seen))
+        except BackendError as error:
             if self._trouble is None:
                 log.warning("Slurm does not answer: %s", error)
             self._trouble = BackendUnreachable(str(error))
@@ -185,34 +182,18 @@ class SlurmReader:
             if self._sweeps:
                 await self._sweep(picture)
 
-    async def _ask(self, asked_at: float, at: float) -> ClusterPicture:
-        """What Slurm's commands print; when one fails or we are cancelled, all have ended."""
-        where, limit_s = ",".join(self.site.partitions), self.site.command_timeout_s
-        jobs, nodes = Listing(JOB_FIELDS), Listing(NODE_FIELDS)
-        asked = ["squeue", "-h", "-a", "-t", "all", "-p", where, "-O", jobs.option]
-        async with asyncio.TaskGroup() as all_:
-            jobs_said = all_.create_task(run(asked, limit_s))
-            nodes_said = all_.create_task(
-                run(["sinfo", "-h", "-N", "-p", where, "-O", nodes.option], limit_s)
-            )
-            reserved = all_.create_task(run(["scontrol", "-o", "show", "reservation"], limit_s))
-        found = jobs_of(jobs, jobs_said.result())
-        if self._sweeps:
-            self.submissions.adopt(found, at)
-        found = self.submissions.recognised(found)
-        found_nodes = nodes_of(nodes, nodes_said.result())
-        reservations = reservations_of(reserved.result())
-        return ClusterPicture(asked_at, at, self.site, found, found_nodes, reservations)
-
-    def _learn(self, picture: ClusterPicture) -> None:
+    def _learnt(self, picture: ClusterPicture) -> dict[str, Sequence[float]]:
+        """The stays that are known, and those that are over in this picture."""
+        known = dict(self._picture.stays_s) if self._picture else {}
         before = self._picture.jobs if self._picture else {}
         for job in stays_of(before, picture.jobs, picture.at).values():
             began, ended = job.started_at or picture.at, picture.at
             if job.has_left and job.ends_at is not None:
                 ended = job.ends_at
             for gres_type in job.gres:
-                kept = self.stays_s.setdefault(gres_type, deque(maxlen=STAYS_KEPT))
-                kept.append(max(0.0, ended - began))
+                stay_s = max(0.0, ended - began)
+                known[gres_type] = (*known.get(gres_type, ()), stay_s)[-STAYS_KEPT:]
+        return known
 
     async def _sweep(self, picture: ClusterPicture) -> None:
         """Cancel the lab's jobs that nobody attends; one seen for the first time gets its grace."""
@@ -240,9 +221,39 @@ class SlurmReader:
         self._told = told
 
 
-def as_account(site: SlurmSite, account: str) -> list[str]:
-    """The words before a command by which it runs as this account."""
-    return [word.replace("{username}", account) for word in site.run_as.split()]
+async def read(
+    site: SlurmSite, submissions: Submissions | None, *, adopts: bool = False
+) -> ClusterPicture:
+    """What Slurm's commands print; when one fails or we are cancelled, all have ended.
+
+    Raises:
+        BackendUnreachable: Slurm does not answer.
+    """
+    asked_at, at = asyncio.get_running_loop().time(), time.time()
+    where, limit_s = ",".join(site.partitions), site.command_timeout_s
+    jobs, nodes = Listing(JOB_FIELDS), Listing(NODE_FIELDS)
+    asked = (
+        ["squeue", "-h", "-a", "-t", "all", "-p", where, "-O", jobs.option],
+        ["sinfo", "-h", "-N", "-p", where, "-O", nodes.option],
+        ["scontrol", "-o", "show", "reservation"],
+    )
+    silent: BackendError | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(run(words, limit_s)) for words in asked]
+    except* BackendError as failed:
+        silent = BackendUnreachable(str(failed.exceptions[0]))
+    if silent is not None:
+        raise silent
+    jobs_said, nodes_said, reserved = (task.result() for task in tasks)
+    found = jobs_of(jobs, jobs_said)
+    if submissions is not None:
+        if adopts:
+            submissions.adopt(found, at)
+        found = submissions.recognised(found)
+    return ClusterPicture(
+        asked_at, at, site, found, nodes_of(nodes, nodes_said), reservations_of(reserved)
+    )
 
 
 _readers: weakref.WeakKeyDictionary[

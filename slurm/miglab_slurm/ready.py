@@ -3,15 +3,18 @@
 A Slurm that is silent stops nobody: the lab starts, and its pages say so until Slurm answers.
 """
 
+import asyncio
 import shutil
 import sys
 
 from miglab_hub.errors import StartError
-from miglab_slurm.commands import clean_environment
-from miglab_slurm.doctor import SlurmSilent, answer, picture_of
+from miglab_slurm.commands import clean_environment, run
+from miglab_slurm.doctor import picture_of
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.submissions import told_of
+from miglab_spawner.backends.base import BackendError
 
+PARTITIONS = ("sinfo", "-h", "-a", "-o", "%R")
 COMMANDS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue")
 
 
@@ -38,21 +41,17 @@ def check_slurm(settings: SlurmSettings) -> None:
             f"{settings.file}: slurm.run_as: nobody may run a server as a Unix account yet: name "
             "their group in slurm.unix_group, or list them in slurm.unix_accounts"
         )
-    wanted = settings.slurm_site.partitions
     try:
-        said = answer(["sinfo", "-h", "-a", "-o", "%R"], settings.slurm.command_timeout_s)
-    except SlurmSilent as silent:
+        known = set(asyncio.run(run(PARTITIONS, settings.slurm.command_timeout_s)).split())
+        unknown = sorted(set(settings.slurm_site.partitions) - known)
+        jobs = {} if unknown else asyncio.run(picture_of(settings)).jobs
+    except BackendError as silent:
         print(f"lab: Slurm does not answer ({silent}); servers start once it does", file=sys.stderr)
         return
-    known = set(said.split())
-    if unknown := sorted(set(wanted) - known):
+    if unknown:
         raise StartError(
             f"{settings.file}: slurm.partition: Slurm has no partition {', '.join(unknown)}; "
             f"it has {', '.join(sorted(known))}"
         )
-    try:
-        told = told_of(settings.lab_id, picture_of(settings).jobs.values())
-    except SlurmSilent as silent:
-        told = f"Slurm does not say whose jobs there are ({silent})"
-    if told:
+    if told := told_of(settings.lab_id, jobs.values()):
         print(f"lab: {told}", file=sys.stderr)

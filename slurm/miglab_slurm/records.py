@@ -6,6 +6,8 @@ random mark that is made for each call: nobody can write it beforehand.  The out
 Times are seconds since the epoch: the commands run with ``SLURM_TIME_FORMAT=%s``.
 """
 
+import hashlib
+import hmac
 import json
 import logging
 import re
@@ -80,6 +82,12 @@ class Tag:
     shape: str
     ticket: str
 
+    def secret(self, cookie_secret: bytes) -> str:
+        """A job's secret: known to the hub, also after its restart, and to the job's script."""
+        key = hashlib.sha256(b"miglab-slurm-handover" + cookie_secret).digest()
+        said = json.dumps(self.__dict__, sort_keys=True).encode()
+        return hmac.new(key, said, hashlib.sha256).hexdigest()
+
 
 @dataclass(frozen=True)
 class SignedTag:
@@ -139,6 +147,11 @@ class SlurmJob:
         return self.has_ended or self.state == "COMPLETING"
 
     @property
+    def holds(self) -> bool:
+        """Whether it has what it asked for; one of a server's may be offered to it still."""
+        return not self.is_pending and not self.has_left
+
+    @property
     def is_pending(self) -> bool:
         """Whether it waits."""
         return self.state == "PENDING"
@@ -187,6 +200,13 @@ class Node:
     def is_reserved(self) -> bool:
         """Whether somebody's reservation holds it now."""
         return "reserved" in self.state
+
+    @property
+    def operators_command(self) -> str:
+        """What its operator would type: to end a drain, or to begin one."""
+        is_out = self.state & {"drain", "drained", "draining", "down"}
+        end = "resume" if is_out else "drain reason=…"
+        return f"scontrol update nodename={self.name} state={end}"
 
     def free(self, gres_type: str) -> int:
         """How many slices of a type nobody holds."""

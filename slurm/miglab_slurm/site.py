@@ -3,8 +3,7 @@
 Names of gres types, partitions, accounts and QOS differ from site to site, so all are written down.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -175,6 +174,19 @@ class SlurmTables(SlurmTable):
         """The partition in which a shape runs."""
         return shape.partition or self.partition
 
+    def options_of(self, shape: SlurmShape, course: str) -> list[str]:
+        """The options of `sbatch` that say where and as whom; empty ones are left to Slurm."""
+        values = {
+            "partition": self.partition_of(shape),
+            "gres": shape.gres,
+            "account": shape.account or self.accounts.get(course, "") or self.account,
+            "qos": shape.qos,
+            "reservation": shape.reservation,
+            "time": str(shape.time_limit_min),
+        }
+        given = [f"--{name}={value}" for name, value in values.items() if value]
+        return ["--nodes=1", "--ntasks=1", *given]
+
     @property
     def partitions(self) -> tuple[str, ...]:
         """Every partition of the table, once."""
@@ -200,12 +212,3 @@ class SlurmSite(SlurmTables):
                     f"{', '.join(unknown)}; it has {', '.join(self.shapes) or 'no shape'}"
                 )
         return self
-
-
-def site_of(table: Mapping[str, Any]) -> SlurmSite:
-    """The site's table, checked.
-
-    Raises:
-        ValueError: a key that does not exist, or something missing; the message names it.
-    """
-    return SlurmSite.model_validate(dict(table))

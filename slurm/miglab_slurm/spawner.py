@@ -22,10 +22,10 @@ from traitlets import Unicode
 
 from miglab_api.leases import LeaseView
 from miglab_api.offers import CPU
-from miglab_api.tickets import TicketRequest, TicketState, TicketView
-from miglab_slurm import handover, node_server
+from miglab_api.tickets import TicketState, TicketView
+from miglab_slurm import node_server
 from miglab_slurm.backend import SlurmBackend
-from miglab_slurm.job import JobSpawner
+from miglab_slurm.job import HANDOVER, JobSpawner
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.site import SlurmShape
 from miglab_slurm.words import AT_LIMIT, SOONER, why_it_ended
@@ -223,10 +223,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         finally:
             self._news = ""
         self.log.warning("Slurm has lost job %d, which waited: it is submitted anew", self._ticket)
-        request = TicketRequest(
-            user=self.user.name, server=self.name, course=self._course, shape=self._shape
-        )
-        return await self._lease_for(await self.backend.request(request))
+        return await self._lease_for(await self.backend.request(self._request_for(self._shape)))
 
     async def _get_slices(self) -> None:
         if self.site.home and not self.site.run_as:
@@ -236,10 +233,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         await super()._get_slices()
         if not self._job:  # the student goes on without a GPU: that is a job as well
             self._keep_position()
-            request = TicketRequest(
-                user=self.user.name, server=self.name, course=self._course, shape=CPU
-            )
-            lease = await self._lease_for(await self.backend.request(request))
+            lease = await self._lease_for(await self.backend.request(self._request_for(CPU)))
             if lease is not None:
                 await self.granted(lease)
 
@@ -259,8 +253,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         """The job's script.  All that is a student's in it is names, and these are quoted."""
         key = self.user.settings["cookie_secret"]
         ticket = {
-            "url": f"{self.hub.api_url.rstrip('/')}/{handover.PATH}",
-            "report": {**tag.__dict__, "secret": handover.secret_of(key, tag)},
+            "url": f"{self.hub.api_url.rstrip('/')}/{HANDOVER}",
+            "report": {"tag": tag.__dict__, "secret": tag.secret(key)},
             "patience_s": self.site.offer_s + TAKING_S,
         }
         launch, python = shape.launch or self.site.launch, self.site.python

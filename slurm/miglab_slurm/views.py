@@ -1,7 +1,5 @@
 """A job as the pages know tickets and leases.  Pure: a picture in, a view out."""
 
-from collections.abc import Mapping, Sequence
-
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import duration
@@ -14,16 +12,8 @@ from miglab_slurm.words import why_it_ended, why_it_waits
 GONE = "Your job is no longer in Slurm's queue. Start again."
 
 
-def ticket_of(
-    picture: ClusterPicture, job: SlurmJob, stays_s: Mapping[str, Sequence[float]]
-) -> TicketView:
-    """A job of ours as a ticket: its position by Slurm's order, and our own estimate.
-
-    Args:
-        picture: in which it is.
-        job: one with a tag.
-        stays_s: how long slices were held, by their gres without count.
-    """
+def ticket_of(picture: ClusterPicture, job: SlurmJob) -> TicketView:
+    """A job of ours as a ticket: its position by Slurm's order, and our own estimate."""
     tag, site = tag_of_ours(job), picture.site
     shape = site.shapes.get(tag.shape)
     words = why_it_waits(job.reason)
@@ -38,7 +28,7 @@ def ticket_of(
             position = ids.index(job.id) + 1 if job.id in ids else len(ids) + 1
             waiting = max(len(ids), position)
         if not message:
-            wait = estimate(picture, shape, job.id, stays_s.get(shape.gres_type, ()))
+            wait = estimate(picture, shape, job.id)
     is_offered = state is TicketState.OFFERED
     return TicketView(
         id=job.id,

@@ -9,6 +9,7 @@ import pytest
 from tests.hubs import STUDENT, Hub, hub_config_for, running_hub
 from traitlets.config import Config
 
+from miglab_slurm.hub_setup import set_up
 from miglab_slurm.reader import close_readers
 from miglab_slurm_bench.cluster import SlurmCluster, missing
 
@@ -84,7 +85,7 @@ def empty(cluster: SlurmCluster) -> None:
 @pytest.fixture
 def hub_config(slurm: SlurmCluster, tmp_path: Path) -> Config:
     """The hub's configuration; a test module may override it."""
-    c = hub_config_for("mig-slurm")
+    c = hub_config_for("mig-slurm", set_up)
     c.JupyterHub.hub_ip = "127.0.0.1"
     c.MIGSlurmSpawner.cmd = [sys.executable, "-S", str(STUDENT)]
     c.MIGSlurmSpawner.slurm = {**SITE, "home": str(slurm.folder)}

@@ -10,9 +10,8 @@ from tests.hubs import STUDENT, Hub
 from traitlets.config import Config
 
 from miglab_api.tickets import TicketRequest, TicketState
-from miglab_slurm.service.course_usage import SACCT, usage
-from miglab_slurm.service.records import MOVED_S, JobRecord
-from miglab_slurm.site import site_of
+from miglab_slurm.service.leases import MOVED_S, JobRecord
+from miglab_slurm.service.usage import SACCT, usage
 from miglab_slurm.submissions import Submissions
 from miglab_slurm_bench.accounted import AccountedCluster, missing
 from miglab_slurm_bench.cluster import SlurmCluster
@@ -154,7 +153,7 @@ async def test_usage_is_from_sacct(hub: Hub, slurm: SlurmCluster, tmp_path: Path
     """Where slurmdbd is, the instructors' page adds up what Slurm itself has counted."""
     hub.user(BO)
     await hub.start(BO, shape="1g.5gb")
-    site, submissions = site_of(hub.spawner(BO).slurm), hub.spawner(BO).reader.submissions
+    site, submissions = hub.spawner(BO).site, hub.spawner(BO).reader.submissions
     await hub.stop(BO)
     async with asyncio.timeout(60):
         while not (found := await usage(site, submissions, []))[0]:

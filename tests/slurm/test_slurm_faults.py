@@ -166,10 +166,8 @@ class TestNobodyComes:
 async def test_only_the_jobs_own_secret_opens_the_door(hub: Hub, slurm: SlurmCluster):
     """The route that hands environments over refuses a report with a wrong secret."""
     hub.user("ada")
-    report = {
-        "user": "ada", "server": "", "course": "everyone", "shape": "1g.5gb", "ticket": "0",
-        "lab": "miglab", "secret": "0" * 64, "job": 1, "node": "n1", "port": 2000,
-    }  # fmt: skip
+    tag = Tag("miglab", "ada", "", "everyone", "1g.5gb", "0")
+    report = {"tag": tag.__dict__, "secret": "0" * 64, "job": 1, "port": 2000}
     path = "api/miglab/slurm/handover"
     assert (await hub.http.post(path, json=report)).status_code == 403
     assert (await hub.http.post(path, json={**report, "exec_prefix": "x"})).status_code == 400

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.long
 TOKEN = secrets.token_hex(16)
 CONFIG = """
 from miglab_bench.harness.hub_here import NoProxy
-from miglab_spawner.hub_setup import set_up
+from miglab_slurm.hub_setup import set_up
 set_up(c)
 c.JupyterHub.authenticator_class = "dummy"
 c.Authenticator.allow_all = True

@@ -12,7 +12,7 @@ from miglab_api.tickets import TicketView
 from miglab_slurm.backend import SlurmBackend
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import Tag
-from miglab_slurm.site import site_of
+from miglab_slurm.site import SlurmSite
 from miglab_slurm.submissions import Submissions
 from miglab_slurm.views import ticket_of
 from miglab_slurm_bench.cluster import SlurmCluster
@@ -29,7 +29,7 @@ MANY = 200
 async def reader(slurm: SlurmCluster, tmp_path: Path) -> AsyncIterator[SlurmReader]:
     """One reader for all who wait."""
     submissions = Submissions(tmp_path / "jobs.sqlite", LAB)
-    reader = SlurmReader(submissions, site_of({**SITE, "attend_grace_s": 600}))
+    reader = SlurmReader(submissions, SlurmSite.model_validate({**SITE, "attend_grace_s": 600}))
     yield reader
     await reader.close()
 
@@ -45,7 +45,7 @@ async def tickets(reader: SlurmReader) -> dict[int, TicketView]:
     """What the waiting pages show of a new picture."""
     picture = await reader.picture(newer_than=asyncio.get_running_loop().time())
     waiting = (job for job in picture.jobs.values() if job.tag and job.is_pending)
-    return {job.id: ticket_of(picture, job, reader.stays_s) for job in waiting}
+    return {job.id: ticket_of(picture, job) for job in waiting}
 
 
 async def expect_positions(reader: SlurmReader, waiting: list[int]) -> None:

@@ -7,12 +7,28 @@ must mend first.  A Slurm that is silent is no reason to end.
 import asyncio
 import socket
 import sys
+import time
 
+from miglab_hub import lab_secrets
+from miglab_hub.service.hub_side import access_of, hub_client, private
 from miglab_hub.service.process import foreground, locked_sockets, serve_apps
+from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import Settings
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, HubTokens
 from miglab_pool.http.listeners import stop_on_signals
-from miglab_slurm.lab import on_slurm
-from miglab_slurm.service.assembly import SlurmParts, assemble_on_slurm
+from miglab_pool.http.student_app import student_app
+from miglab_pool.reclaimer.round import Reclaimer
+from miglab_pool.reclaimer.server_stopper import ServerEnder
+from miglab_pool.reclaimer.signals import SignalBoard
+from miglab_slurm.lab import SlurmSettings, on_slurm
+from miglab_slurm.reader import SlurmReader
+from miglab_slurm.service.page import management_app
+from miglab_slurm.service.runner import SlurmRunner
+from miglab_slurm.service.usage import UsageLog
+from miglab_slurm.submissions import Submissions
+
+STUDENT_CACHE_S = 10
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,18 +39,41 @@ def main(arguments: list[str] | None = None) -> int:
 def run(settings: Settings) -> None:
     """Run the service of these settings until told to stop."""
     with locked_sockets(settings) as sockets:
-        asyncio.run(_serve(assemble_on_slurm(on_slurm(settings)), sockets))
+        asyncio.run(_serve(on_slurm(settings), sockets))
 
 
-async def _serve(parts: SlurmParts, sockets: tuple[socket.socket, socket.socket]) -> None:
+async def _serve(settings: SlurmSettings, sockets: tuple[socket.socket, socket.socket]) -> None:
+    """One reader, one reclaimer, two applications."""
+    lab_secrets.make_all(settings)
+    access = access_of(settings)
+    hub = hub_client(access)
+    board = SignalBoard(settings.reclaim.cpu_busy_pct)
+    submissions = Submissions(settings.slurm_jobs, settings.lab_id)
+    runner = SlurmRunner(
+        settings,
+        SlurmReader(submissions, settings.slurm_site, sweeps=False),
+        Reclaimer(rules_of(settings), board),
+        ServerEnder(hub, time.time),
+        UsageLog(settings.slurm_usage),
+    )
+    sign_in = SignIn(access, private(settings.pool_secret), settings.role_book())
+    student = student_app(
+        runner,
+        HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN),
+        board,
+        default_course=settings.students.default_course,
+    )
+    management = management_app(settings, runner, sign_in)
     stop = asyncio.Event()
     stop_on_signals(stop)
-    parts.runner.start()
+    rounds = asyncio.create_task(runner.run())
     try:
-        await serve_apps(parts.management, parts.student, sockets, stop)
+        await serve_apps(management, student, sockets, stop)
     finally:
-        await parts.runner.stop()
-        await parts.hub.aclose()
+        rounds.cancel()
+        await asyncio.gather(rounds, return_exceptions=True)
+        await runner.reader.close()
+        await hub.aclose()
 
 
 if __name__ == "__main__":

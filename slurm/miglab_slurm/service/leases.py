@@ -2,10 +2,13 @@
 
 Has the methods of the pool's own leases that the reclaimer and the student's listener use.  Decides
 by one picture and memory; what Slurm is to do is noted in `commands`, and done by the runner.
+
+A service that is started anew knows of no warning: each begins anew, and nothing is reclaimed
+before its server has reported again.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
@@ -16,12 +19,102 @@ from miglab_pool.views.lease_cases import Case
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.records import SlurmJob
-from miglab_slurm.service.records import JobRecord, extensions_used
-from miglab_slurm.service.servers import OVER, all_servers, jobs_of_server
 from miglab_slurm.views import lease_of, tag_of_ours
+from miglab_slurm.words import AT_LIMIT, SOONER
 
 REMEMBERED = 500
 """So many ends are remembered, for the hub to tell their students why."""
+MOVED_S = 30.0
+"""Slurm itself corrects an end by a few seconds."""
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """What is remembered of one server's job.
+
+    Attributes:
+        job: as Slurm said last.
+        seen_at: since when it is known to be this server's, by the service's clock.
+        end_reason: why it ends when it does.
+        warning: what its student is warned of; None for nothing.
+        keepalives: how often "I am still here" was said since work was last seen.
+        stay_until: until when the last one counts.
+        release_at: when somebody asked for it back; None if nobody did.
+        reason: why, in words for its student.
+        is_given_back: whether it was the student who asked.
+    """
+
+    job: SlurmJob
+    seen_at: float
+    end_reason: str = AT_LIMIT
+    warning: LeaseWarning | None = None
+    keepalives: int = 0
+    stay_until: float | None = None
+    release_at: float | None = None
+    reason: str = ""
+    is_given_back: bool = False
+
+    @property
+    def state(self) -> LeaseState:
+        """As leases have it."""
+        if self.release_at is not None:
+            return LeaseState.RELEASING
+        return LeaseState.RUNNING if self.warning is None else LeaseState.WARNED
+
+    def stay(self, until: float) -> dict[str, object]:
+        """What is kept of it when its server is over; nothing of a job that is nobody's."""
+        job, tag = self.job, self.job.tag
+        if tag is None:
+            return {}
+        return {
+            "job": job.id, "user": tag.user, "server": tag.server, "course": tag.course,
+            "shape": tag.shape, "gres": dict(job.gres), "from": job.started_at, "to": until,
+        }  # fmt: skip
+
+    def seen(self, job: SlurmJob) -> "JobRecord":
+        """The same with Slurm's latest word; an end that came nearer has another reason."""
+        before, now = self.job.ends_at, job.ends_at
+        reason = self.end_reason
+        if before is not None and now is not None and abs(now - before) > MOVED_S:
+            reason = SOONER if now < before else AT_LIMIT
+        return replace(self, job=job, end_reason=reason)
+
+
+@dataclass(frozen=True)
+class ServerJobs:
+    """The jobs of one server.
+
+    Attributes:
+        running: the server itself; None while there is none.
+        waiting: its place in the queue, or what is offered to it; None for none.
+    """
+
+    running: SlurmJob | None = None
+    waiting: SlurmJob | None = None
+
+
+def jobs_of_server(picture: ClusterPicture, user: str, server: str) -> ServerJobs:
+    """The jobs of one server.
+
+    Of two that run, one is the server, on which its student works without a GPU, and the other has
+    just been given what was waited for.
+    """
+    jobs = [job for job in picture.own(user, server) if not job.has_left]
+    running = sorted((job for job in jobs if not job.is_pending), key=_age)
+    pending = [job for job in jobs if job.is_pending]
+    waiting = [*running[1:], *pending]
+    return ServerJobs(running[0] if running else None, waiting[0] if waiting else None)
+
+
+def all_servers(picture: ClusterPicture) -> Iterator[tuple[str, str, ServerJobs]]:
+    """Every student's every server: user, server, jobs."""
+    tags = {job.tag for job in picture.own() if job.tag is not None}
+    for user, server in sorted({(tag.user, tag.server) for tag in tags}):
+        yield user, server, jobs_of_server(picture, user, server)
+
+
+def _age(job: SlurmJob) -> tuple[bool, float, int]:
+    return bool(job.gres), job.started_at or 0.0, job.id
 
 
 @dataclass(frozen=True)
@@ -46,7 +139,7 @@ class SlurmLeases:
     """
 
     def __init__(self, settings: SlurmSettings, now: Callable[[], float] = time.time) -> None:
-        self._settings = settings
+        self._settings, self._site = settings, settings.slurm_site
         self._now = now
         self.picture: ClusterPicture | None = None
         self.records: dict[int, JobRecord] = {}
@@ -57,7 +150,7 @@ class SlurmLeases:
         """Take in a picture; returns the records of the servers that are over."""
         self.picture = picture
         servers = [jobs.running for _, _, jobs in all_servers(picture) if jobs.running is not None]
-        holders = [job for job in picture.own() if job.gres and _holds(job)]
+        holders = [job for job in picture.own() if job.gres and job.holds]
         running = {job.id: job for job in (*servers, *holders)}
         ended = [record for number, record in self.records.items() if number not in running]
         for record in ended:
@@ -153,7 +246,7 @@ class SlurmLeases:
         """
         record = self._record(number)
         left = self._extensions_left(record)
-        if not self._settings.slurm.operator:
+        if not self._site.operator:
             message = (
                 "On this cluster only its operators can lengthen a running job. Save your work."
             )
@@ -169,7 +262,7 @@ class SlurmLeases:
             Refused: ``no-extension``: the lab's account is no Operator.
         """
         record = self._record(number)
-        if not self._settings.slurm.operator or record.job.ends_at is None:
+        if not self._site.operator or record.job.ends_at is None:
             message = "The lab's Slurm account is no Operator, so it can lengthen no job."
             raise Refused("no-extension", message)
         minutes = max(1, round(by_s / 60))
@@ -225,11 +318,7 @@ class SlurmLeases:
         self._put(replace(self._record(number), keepalives=0, stay_until=None))
 
     def note_activity(self, spent: Iterable[Spent]) -> None:
-        """Keep what was seen, for reports of usage."""
-        for one in spent:
-            if record := self.records.get(one.lease):
-                active_s, idle_s = record.active_s + one.active_s, record.idle_s + one.idle_s
-                self._put(replace(record, active_s=active_s, idle_s=idle_s))
+        """Nothing: usage on Slurm counts whole stays."""
 
     def taken_out(self, job: SlurmJob, reason: str) -> None:
         """Somebody takes a job out of the queue: its student is to read why."""
@@ -265,26 +354,36 @@ class SlurmLeases:
             del self.over[next(iter(self.over))]
 
     def _view(self, record: JobRecord) -> LeaseView:
-        left = self._extensions_left(record) if self._settings.slurm.operator else 0
-        return record.view(self._others_wait(record.job), left, self._settings.pool.extension_s)
+        left = self._extensions_left(record) if self._site.operator else 0
+        return lease_of(record.job).model_copy(
+            update={
+                "state": record.state,
+                "holder": f"slurm:{record.job.id}",
+                "attached_at": record.seen_at,
+                "release_requested_at": record.release_at,
+                "reason": record.reason,
+                "is_given_back": record.is_given_back,
+                "warning": record.warning,
+                "others_wait": self._others_wait(record.job),
+                "extensions_left": left,
+                "extension_s": self._settings.pool.extension_s if left else 0,
+            }
+        )
 
     def _extensions_left(self, record: JobRecord) -> int:
-        tag, pool = record.job.tag, self._settings.pool
-        shape = self._settings.slurm.shapes.get(tag.shape) if tag is not None else None
+        """How often it may still be lengthened, by its limit: the service need not remember it."""
+        job, pool = record.job, self._settings.pool
+        shape = self._site.shapes.get(job.tag.shape) if job.tag is not None else None
         if shape is None:
             return 0
-        used = extensions_used(record, shape.time_limit_min * 60.0, pool.extension_s)
+        planned_s = shape.time_limit_min * 60.0
+        lasts_s = job.ends_at - job.started_at if job.ends_at and job.started_at else planned_s
+        used = max(0, round((lasts_s - planned_s) / pool.extension_s))
         return max(0, pool.extensions - used)
 
     def _others_wait(self, job: SlurmJob) -> int:
         """How many wait for slices of the types that this job holds."""
-        shapes: Mapping[str, object] = self._settings.slurm.shapes
-        if self.picture is None or job.tag is None or job.tag.shape not in shapes:
+        shape = self._site.shapes.get(job.tag.shape) if job.tag is not None else None
+        if self.picture is None or shape is None or not shape.gres:
             return 0
-        shape = self._settings.slurm.shapes[job.tag.shape]
-        return len(self.picture.queue(shape)) if shape.gres else 0
-
-
-def _holds(job: SlurmJob) -> bool:
-    """Whether a job has what it asked for; one of a server's may be offered to it still."""
-    return not job.is_pending and job.state not in OVER
+        return len(self.picture.queue(shape))

@@ -4,7 +4,6 @@ Nothing is decided on a picture that is old: while Slurm is silent nobody is war
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -15,12 +14,12 @@ from miglab_pool.http.errors import DeniedError
 from miglab_pool.model.refused import Refused
 from miglab_pool.reclaimer.round import Reclaimer
 from miglab_pool.reclaimer.server_stopper import ServerEnder
-from miglab_slurm.commands import CommandFailed, run
+from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmSettings
-from miglab_slurm.reader import SlurmReader, as_account
+from miglab_slurm.reader import SlurmReader
 from miglab_slurm.service.leases import SlurmCommand, SlurmLeases
 from miglab_slurm.service.tickets import SlurmMessages, SlurmTickets
-from miglab_slurm.service.usage_log import UsageLog
+from miglab_slurm.service.usage import UsageLog
 from miglab_spawner.backends.base import BackendError
 
 log = logging.getLogger(__name__)
@@ -32,18 +31,15 @@ class SlurmDoor:
 
     Args:
         settings: lab.toml.
-        reader: of the cluster.
         now: seconds since the epoch.
     """
 
     samples = 0
 
-    def __init__(
-        self, settings: SlurmSettings, reader: SlurmReader, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, settings: SlurmSettings, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self.leases = SlurmLeases(settings, now)
-        self.tickets = SlurmTickets(settings, self.leases, reader)
+        self.tickets = SlurmTickets(self.leases)
         self.staff = SlurmMessages(settings, self.leases, now)
 
     @property
@@ -76,25 +72,12 @@ class SlurmRunner:
         usage: UsageLog,
     ) -> None:
         self.metrics = RefusalCount()
-        self.door = SlurmDoor(settings, reader)
+        self.door = SlurmDoor(settings)
         self.reclaimer = reclaimer
         self.reader = reader
         self.usage = usage
         self.trouble = "Slurm has not been asked yet."
         self._settings, self._ender = settings, ender
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def stop(self) -> None:
-        """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        await self.reader.close()
 
     async def look(self, question: Callable[[SlurmDoor], T]) -> T:
         """Ask, and change nothing."""
@@ -126,7 +109,8 @@ class SlurmRunner:
         self.reclaimer.round(self.door)
         await self._ender.ask(self.door.leases.to_stop())
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """A round every few seconds, until it is cancelled."""
         while True:
             try:
                 await self.round()
@@ -139,7 +123,8 @@ class SlurmRunner:
 
     async def _do(self, command: SlurmCommand) -> None:
         site = self._settings.slurm_site
-        words = [*(as_account(site, command.account) if command.account else ()), *command.words]
+        whose = as_account(site.run_as, command.account) if command.account else ()
+        words = [*whose, *command.words]
         log.info("doing: %s", " ".join(words))
         try:
             await run(words, site.command_timeout_s)

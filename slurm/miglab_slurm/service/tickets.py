@@ -9,10 +9,8 @@ from miglab_api.wording import clock_time
 from miglab_pool.model.refused import Refused
 from miglab_pool.reclaimer.policy import LEAD
 from miglab_slurm.lab import SlurmSettings
-from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import SlurmJob
-from miglab_slurm.service.leases import SlurmLeases
-from miglab_slurm.service.servers import ServerJobs, jobs_of_server
+from miglab_slurm.service.leases import ServerJobs, SlurmLeases, jobs_of_server
 from miglab_slurm.views import tag_of_ours, ticket_gone, ticket_of
 
 MOST_MESSAGES = 100
@@ -21,8 +19,8 @@ MOST_MESSAGES = 100
 class SlurmTickets:
     """See the module."""
 
-    def __init__(self, settings: SlurmSettings, leases: SlurmLeases, reader: SlurmReader) -> None:
-        self._settings, self._leases, self._reader = settings, leases, reader
+    def __init__(self, leases: SlurmLeases) -> None:
+        self._leases = leases
 
     def server_status(self, user: str, server: str, known: int | None = None) -> ServerStatus:
         """What a server holds and waits for; of a known ticket that is over, how it ended."""
@@ -53,7 +51,7 @@ class SlurmTickets:
         if picture is None or job.has_ended or job == jobs.running:
             raise Refused("unknown-ticket", f"Job {job.id} waits for nothing.", 404)
         self._leases.taken_out(job, reason)
-        ticket = ticket_of(picture, job, self._reader.stays_s)
+        ticket = ticket_of(picture, job)
         return ticket.model_copy(update={"state": TicketState.CANCELLED, "reason": "cancelled"})
 
     def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:
@@ -68,7 +66,7 @@ class SlurmTickets:
         job, picture = self._jobs(user, server).waiting, self._leases.picture
         if job is None or picture is None:
             return None
-        return ticket_of(picture, job, self._reader.stays_s)
+        return ticket_of(picture, job)
 
     def _ended(self, user: str, number: int) -> TicketView | None:
         picture = self._leases.picture
@@ -77,7 +75,7 @@ class SlurmTickets:
         job = picture.jobs.get(number)
         if job is None or job.tag is None or job.tag.user != user:
             return ticket_gone(number)
-        return ticket_of(picture, job, {})
+        return ticket_of(picture, job)
 
     def _jobs(self, user: str, server: str) -> ServerJobs:
         picture = self._leases.picture

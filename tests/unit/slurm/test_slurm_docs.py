@@ -4,7 +4,7 @@ from pathlib import Path
 
 from traitlets.config import Config
 
-from miglab_slurm.site import site_of
+from miglab_slurm.site import SlurmSite
 from miglab_slurm.spawner import MIGSlurmSpawner
 
 ROOT = Path(__file__).parents[3]
@@ -17,5 +17,5 @@ def test_the_example_hub_is_configured():
     exec(compile(source, "jupyterhub_config.py", "exec"), {"c": c})
     assert c.JupyterHub.spawner_class == "mig-slurm"
     spawner = MIGSlurmSpawner(config=c)
-    site = site_of(spawner.slurm)
+    site = SlurmSite.model_validate(spawner.slurm)
     assert set(site.partitions) == {"lab", "lab-cpu"}

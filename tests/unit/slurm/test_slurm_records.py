@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from miglab_slurm.estimate import distribution_of, estimate, stays_of
+from miglab_slurm.estimate import _futures, estimate, stays_of
 from miglab_slurm.picture import DOWN, RESERVED, ClusterPicture
 from miglab_slurm.records import (
     JOB_FIELDS,
@@ -23,12 +23,12 @@ from miglab_slurm.records import (
     nodes_of,
     reservations_of,
 )
-from miglab_slurm.site import site_of
+from miglab_slurm.site import SlurmSite
 from miglab_slurm.words import NEVER, why_it_waits
 
 NOW = 1_795_313_000.0
 TAG = Tag("miglab", "ada", "", "everyone", "1g.5gb", "t1")
-SITE = site_of(
+SITE = SlurmSite.model_validate(
     {
         "partition": "lab",
         "shapes": {
@@ -264,13 +264,13 @@ def test_the_estimate_counts_slices_and_not_nodes():
     ]
     waiting = [job_line(n, "PENDING", reason="Priority") for n in range(5, 9)]
     seen = picture(running + waiting, [node_line("n1", "mixed", 4)])
-    last = estimate(seen, SITE.shapes["1g.5gb"], 8, ())
+    last = estimate(seen, SITE.shapes["1g.5gb"], 8)
     assert last is not None
     assert 600 <= last.high_s <= 720
-    behind = estimate(seen, SITE.shapes["1g.5gb"], None, ())
+    behind = estimate(seen, SITE.shapes["1g.5gb"], None)
     assert behind is not None
     assert behind.high_s > 7200
-    early = estimate(seen, SITE.shapes["1g.5gb"], 5, [700.0] * 6)
+    early = estimate(known(seen, [700.0] * 6), SITE.shapes["1g.5gb"], 5)
     assert early is not None
     assert early.likely_s == pytest.approx(100.0)
 
@@ -282,11 +282,11 @@ def test_the_range_is_of_people_who_leave_independently():
         for n in range(1, 5)
     ]
     seen = picture([*running, job_line(5, "PENDING")], [node_line("n1", "mixed", 4)])
-    first = estimate(seen, SITE.shapes["1g.5gb"], 5, [float(n) for n in range(1000)])
+    first = estimate(known(seen, [float(n) for n in range(1000)]), SITE.shapes["1g.5gb"], 5)
     assert first is not None
     assert 0 <= first.low_s < first.likely_s < 400
     assert first.high_s < 800
-    assert first == estimate(seen, SITE.shapes["1g.5gb"], 5, [float(n) for n in range(1000)])
+    assert first == estimate(known(seen, [float(n) for n in range(1000)]), SITE.shapes["1g.5gb"], 5)
 
 
 def test_a_stay_is_counted_once_when_it_ends():
@@ -298,17 +298,25 @@ def test_a_stay_is_counted_once_when_it_ends():
     assert len(stays_of(seen[0], {}, NOW)) == 1
 
 
+def known(seen: ClusterPicture, stays_s: list[float]) -> ClusterPicture:
+    """A picture of a reader that has seen such stays."""
+    return replace(seen, stays_s={"gpu:1g.5gb": stays_s})
+
+
 def test_who_is_still_there_stays_longer_than_those_who_left():
     """Two who left after 10 and 20 s; one has been there for 15, another for 30."""
-    assert distribution_of([10.0, 20.0], [15.0, 30.0]) == ([10.0, 20.0], [0.25, 0.625])
-    assert distribution_of([10.0, 20.0], []) == ([10.0, 20.0], [0.5, 1.0])
+    alone = [stays(0.0, 1000.0) for stays in _futures([10.0, 20.0], [])]
+    beside = [stays(0.0, 1000.0) for stays in _futures([10.0, 20.0], [15.0, 30.0])]
+    assert set(alone) == {10.0, 20.0} < set(beside)
+    assert sum(beside) > sum(alone)
+    assert {stays(15.0, 2.0) for stays in _futures([10.0, 20.0], [])} == {2.0}  # its limit
 
 
 def test_a_job_on_its_way_out_frees_its_slice_in_a_moment():
     """While it is completing nothing starts on its node, and the estimate is still there."""
     ending = job_line(1, "COMPLETING", start=str(int(NOW) - 60), end=str(int(NOW)), node="n1")
     seen = picture([ending, job_line(2, "PENDING")], [node_line("n1", "mixed+completing", 0)])
-    found = estimate(seen, SITE.shapes["1g.5gb"], 2, ())
+    found = estimate(seen, SITE.shapes["1g.5gb"], 2)
     assert found is not None
     assert (found.low_s, found.likely_s) == (0.0, 0.0)
     assert seen.free(SITE.shapes["1g.5gb"]) == 0
@@ -317,7 +325,7 @@ def test_a_job_on_its_way_out_frees_its_slice_in_a_moment():
 def test_without_an_open_node_nobody_knows():
     """All drained: no estimate, and not a wrong one."""
     seen = picture([job_line(1, "PENDING")], [node_line("n1", "mixed+drain", 4)])
-    assert estimate(seen, SITE.shapes["1g.5gb"], 1, ()) is None
+    assert estimate(seen, SITE.shapes["1g.5gb"], 1) is None
 
 
 @pytest.mark.parametrize(
@@ -364,4 +372,4 @@ def test_reasons_in_words():
 def test_a_table_that_makes_no_sense(table: dict[str, Any], word: str):
     """A wrong key or value is an error that names it."""
     with pytest.raises(ValueError, match=word):
-        site_of(table)
+        SlurmSite.model_validate(table)

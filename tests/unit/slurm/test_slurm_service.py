@@ -2,28 +2,31 @@
 
 import os
 import pwd
+import re
 import textwrap
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
+from fastapi import FastAPI, Request
 
 from miglab_api.leases import KernelSignal, LeaseState, LeaseView, Signals, WarningKind
 from miglab_api.staff import MessageRequest
 from miglab_hub.service.reclaim_rules import rules_of
-from miglab_hub.settings.lab_toml import Settings, load
+from miglab_hub.settings.lab_toml import load
+from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.model.refused import Refused
 from miglab_pool.reclaimer.activity_states import Activity
 from miglab_pool.reclaimer.round import Reclaimer
 from miglab_pool.reclaimer.signals import SignalBoard
+from miglab_slurm.lab import on_slurm
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import Node, SlurmJob, Tag
-from miglab_slurm.service.cluster_view import ClusterView, holder_rows, node_rows
-from miglab_slurm.service.course_usage import by_course
-from miglab_slurm.service.runner import SlurmDoor
-from miglab_slurm.service.usage_log import UsageLog
+from miglab_slurm.service.page import PLACES, _draw, activity_in_words
+from miglab_slurm.service.runner import SlurmDoor, SlurmRunner
+from miglab_slurm.service.usage import UsageLog, by_course
 from miglab_slurm.submissions import Submissions
 from miglab_slurm.words import AT_LIMIT, SOONER
 
@@ -79,13 +82,13 @@ class ReclaimerLab:
 
     def __init__(self, folder: Path, slurm: str = "", reclaim: str = RECLAIM) -> None:
         (folder / "lab.toml").write_text(TOML.format(slurm=slurm, reclaim=reclaim))
-        self.settings: Settings = load(folder / "lab.toml", {})
+        self.settings = on_slurm(load(folder / "lab.toml", {}))
         self.at = NOW
         self.board = SignalBoard(clock=lambda: self.at)
         self.reader = SlurmReader(
             Submissions(folder / "jobs.sqlite", "miglab"), self.settings.slurm_site, sweeps=False
         )
-        self.door = SlurmDoor(self.settings, self.reader, lambda: self.at)
+        self.door = SlurmDoor(self.settings, lambda: self.at)
         self.reclaimer = Reclaimer(rules_of(self.settings), self.board, clock=lambda: self.at)
 
     def look(self, *jobs: SlurmJob, after_s: float = 0.0) -> None:
@@ -312,18 +315,14 @@ def test_usage_is_kept_where_slurm_keeps_none(tmp_path: Path, lab: ReclaimerLab)
     assert [(row.course, row.servers, row.hours) for row in rows] == [("b", 2, 1.5), ("a", 1, 1.0)]
 
 
-def test_a_server_that_does_not_report_is_said_once_it_had_the_time(lab: ReclaimerLab) -> None:
+def test_a_server_that_does_not_report_is_said_once_it_had_the_time() -> None:
     """Not at its start; and not of one that is known to rest."""
-    lab.look(job(1))
-    began = lab.lease().granted_at
     for age_s, activity, said in (
         (10, Activity.UNKNOWN, "unknown"),
         (600, Activity.UNKNOWN, "does not report"),
         (600, Activity.ACTIVE, "active"),
     ):
-        (row,) = holder_rows(lab.door.leases, {1: activity}, began + age_s)
-        view = ClusterView((), (), (row,), (), 0, {})
-        assert (row.activity, view.has_silent) == (said, said == "does not report")
+        assert activity_in_words(activity, age_s) == said
 
 
 def test_the_example_of_the_docs_is_whole(tmp_path: Path) -> None:
@@ -341,5 +340,32 @@ def test_drains_name_the_operators_command() -> None:
     states = {"idle": "state=drain", "idle drain": "state=resume", "down": "state=resume"}
     for state, command in states.items():
         node = Node("n1", "n1", frozenset(state.split()), {}, {}, {}, "broken fan")
-        (row,) = node_rows([node])
-        assert command in row.command and row.reason == "broken fan"
+        assert command in node.operators_command
+
+
+async def test_the_page_shows_ones_own_courses(lab: ReclaimerLab) -> None:
+    """Staff read names, places and commands; of another course nothing but the slices' numbers."""
+    lab.look(job(1), job(2, "PENDING", "bo"), job(3, tag=None))
+    page = {}
+    for course in ("everyone", "vision"):
+        request = request_of(lab)
+        staff = Principal(PrincipalKind.PERSON, "ina", instructs=frozenset({course}))
+        page[course] = await _draw(request, staff)
+    assert "End the server of ada" in page["everyone"]
+    assert "Take bo out of the queue" in page["everyone"]
+    assert "Others hold 1 of gpu:1g.5gb" in page["everyone"]
+    assert "scontrol update nodename=n1 state=drain" in page["vision"]
+    assert not {"ada", "bo"} & set(re.findall(r"\w+", page["vision"]))
+
+
+def request_of(lab: ReclaimerLab) -> Request:
+    """A request for the page, of a service over the lab's latest picture."""
+    log = UsageLog(lab.settings.slurm_usage)
+    runner = SlurmRunner(lab.settings, lab.reader, lab.reclaimer, None, log)  # type: ignore[arg-type]
+    runner.door, runner.trouble = lab.door, "silent"
+    access = SimpleNamespace(prefix="/p", hub_origin="", hub_prefix="/hub/")
+    app = FastAPI()
+    app.state.runner, app.state.settings = runner, lab.settings
+    app.state.sign_in = SimpleNamespace(access=access)
+    app.state.title, app.state.notices, app.state.places = "Lab", (), PLACES
+    return Request({"type": "http", "app": app})

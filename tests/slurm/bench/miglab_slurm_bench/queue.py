@@ -21,7 +21,7 @@ from miglab_slurm.estimate import LATE_S
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import Tag
-from miglab_slurm.site import site_of
+from miglab_slurm.site import SlurmSite
 from miglab_slurm.submissions import Submissions
 from miglab_slurm.views import ticket_of
 from miglab_slurm_bench.cluster import SlurmCluster, missing
@@ -77,7 +77,7 @@ class QueueRun:
                 self.over.add(job.id)
             if job.started_at is not None and not job.is_pending:
                 self.started.setdefault(job.id, job.started_at)
-            ticket = ticket_of(picture, job, reader.stays_s) if job.tag else None
+            ticket = ticket_of(picture, job) if job.tag else None
             if ticket is None or ticket.estimate is None or ticket.position is None:
                 continue
             wait = ticket.estimate
@@ -142,7 +142,7 @@ def figures(run: QueueRun, students: int) -> dict[str, float]:
 
 
 async def _run(cluster: SlurmCluster, students: int, seed: int) -> QueueRun:
-    site = site_of(
+    site = SlurmSite.model_validate(
         {
             "partition": "lab",
             "run_as": "",

@@ -94,7 +94,7 @@ async def _measure(cluster: SlurmCluster, rounds: int) -> list[SlurmRound]:
 def _config(cluster: SlurmCluster, folder: Path) -> Any:
     from traitlets.config import Config
 
-    from miglab_spawner.hub_setup import set_up
+    from miglab_slurm.hub_setup import set_up
 
     c = Config()
     set_up(c)

@@ -1,0 +1,244 @@
+"""What staff, browsers and the spawner ask of the service on Slurm: the cluster's page and its API.
+
+Names are shown of one's own courses alone; everything of Slurm's own is read-only, with the command
+by which its operator would change it.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import HTMLResponse
+from fastapi.staticfiles import StaticFiles
+from pydantic import Field
+
+from miglab_api.base import WireModel
+from miglab_api.leases import ExtendRequest, LeaseView
+from miglab_api.staff import ActionRequest, MessageRequest, SentMessage
+from miglab_api.tickets import TicketView
+from miglab_api.wording import day_and_time
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.dependencies import OPEN, needs, page_needs
+from miglab_pool.http.access.principal import Principal
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import REFUSED, DeniedError, install
+from miglab_pool.http.pages import frame
+from miglab_pool.reclaimer.activity_states import Activity
+from miglab_slurm.lab import SlurmSettings
+from miglab_slurm.picture import ClusterPicture
+from miglab_slurm.service.leases import all_servers
+from miglab_slurm.service.runner import SlurmRunner
+from miglab_slurm.service.usage import CourseUsage, usage
+from miglab_slurm.views import ticket_of
+
+PLACES = (frame.NavigationEntry("pool", "/", "Cluster", frame.everybody),)
+OWN_STATIC: list[str | tuple[str, str]] = [("miglab_slurm.service", "static")]
+REPORTS_WITHIN_S = 120.0
+SILENT = "does not report"
+frame.LOADER.searchpath.append(str(Path(__file__).with_name("templates")))
+api = APIRouter(prefix="/api", responses=REFUSED)
+
+
+class CancelRequest(WireModel):
+    """Take a job out of the queue, for this reason."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+def management_app(settings: SlurmSettings, runner: SlurmRunner, sign_in: SignIn) -> FastAPI:
+    """The management application: the API, the page, sign-in's way back, and the static files."""
+    prefix = sign_in.access.prefix
+    app = FastAPI(
+        title="miglab on Slurm: management",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=f"{prefix}/api/openapi.json",
+    )
+    pages = APIRouter(include_in_schema=False)
+    seen = [page_needs(Right.SEE_POOL)]
+    pages.add_api_route("/", page, response_class=HTMLResponse, dependencies=seen)
+    pages.add_api_route("/oauth_callback", frame.callback, dependencies=[OPEN])
+    static = StaticFiles(directory=frame.SERVICE / "static", packages=OWN_STATIC)
+    pages.mount("/static", static, name="static")
+    for router in (api, pages):
+        app.include_router(router, prefix=prefix)
+    app.state.runner, app.state.sign_in, app.state.settings = runner, sign_in, settings
+    app.state.notices, app.state.title = settings.notices, settings.lab.title
+    app.state.places = PLACES
+    install(app, runner.metrics.refused)
+    return app
+
+
+def runner_of(request: Request) -> SlurmRunner:
+    """The service's runner."""
+    runner: SlurmRunner = request.app.state.runner
+    return runner
+
+
+async def page(request: Request) -> Response:
+    """The whole page."""
+    return await frame.shown(request, partial(_draw, request))
+
+
+async def _draw(request: Request, principal: Principal) -> str:
+    runner, settings = runner_of(request), request.app.state.settings
+    picture, leases = runner.door.leases.picture, runner.door.leases
+    used: tuple[list[CourseUsage], str] = ([], "")
+    if principal.has(Right.SEE_USAGE) and not runner.trouble:
+        used = await usage(settings.slurm_site, runner.reader.submissions, runner.usage.stays())
+    courses, told = principal.courses(Right.SEE_USAGE), principal.courses(Right.MESSAGE)
+    may_see = partial(principal.may, Right.SEE_NAMES)
+    holders = [lease for lease in leases.live() if may_see(lease.course, lease.user)]
+    activities = {lease.id: _activity(runner, lease) for lease in holders}
+    waiting = _tickets(picture) if picture is not None else []
+    return frame.render(
+        "cluster.html",
+        request,
+        principal,
+        "pool",
+        picture=picture,
+        trouble=runner.trouble,
+        holders=[
+            (each, leases.records[each.id].job.nodes, activities[each.id]) for each in holders
+        ],
+        has_silent=SILENT in activities.values(),
+        waiting=[each for each in waiting if may_see(each.course, each.user)],
+        without_gpu=sum(not record.job.gres for record in leases.records.values()),
+        others=_of_others(picture, activities) if picture is not None else {},
+        may_end=partial(principal.may, Right.RELEASE),
+        may_extend=partial(_may_extend, settings, principal),
+        at=partial(day_and_time, zone=settings.reclaim.timezone),
+        usage=[row for row in used[0] if courses is None or row.course in courses],
+        usage_from=used[1],
+        is_staff=principal.is_staff,
+        may_message=principal.has(Right.MESSAGE),
+        messages_to=sorted(settings.courses if told is None else told),
+        is_acting=runner.reclaimer.is_acting,
+    )
+
+
+def _activity(runner: SlurmRunner, lease: LeaseView) -> str:
+    activity = runner.reclaimer.activities().get(lease.id, Activity.UNKNOWN)
+    return activity_in_words(activity, runner.door.now - lease.granted_at)
+
+
+def activity_in_words(activity: Activity, age_s: float) -> str:
+    """What a server does; one that has had the time to report, and did not, does not report."""
+    is_silent = activity is Activity.UNKNOWN and age_s >= REPORTS_WITHIN_S
+    return SILENT if is_silent else activity.value
+
+
+def _tickets(picture: ClusterPicture) -> list[TicketView]:
+    """Every place in the queue, and every offer."""
+    waiting = (jobs.waiting for _, _, jobs in all_servers(picture))
+    found = [ticket_of(picture, job) for job in waiting if job is not None]
+    return sorted(found, key=lambda ticket: (ticket.shape, ticket.position or 0, ticket.id))
+
+
+def _of_others(picture: ClusterPicture, shown: Collection[int]) -> Counter[str]:
+    """Slices that others hold, by type: other labs, other courses, other users of the cluster."""
+    held: Counter[str] = Counter()
+    for job in picture.jobs.values():
+        if job.gres and not job.is_pending and not job.has_ended and job.id not in shown:
+            held.update(job.gres)
+    return held
+
+
+def _may_extend(settings: SlurmSettings, principal: Principal, course: str, user: str) -> bool:
+    may = settings.slurm.operator and principal.may(Right.EXTEND, course, user)
+    return may and not principal.is_user(user)
+
+
+# -- the API -------------------------------------------------------------------------------------
+
+
+def lease_for(runner: SlurmRunner, principal: Principal, number: int, right: Right) -> LeaseView:
+    """A server's lease, if the principal has the right over it.
+
+    Raises:
+        Refused: there is no such lease.
+        DeniedError: 404 or 403.
+    """
+    found = runner.door.leases.find(number)
+    if not principal.may(Right.SEE_NAMES, found.course, found.user):
+        raise DeniedError(404, "unknown-lease", f"You have no lease {number}.")
+    principal.require(right, found.course, found.user)
+    return found
+
+
+@api.get("/health", dependencies=[OPEN])
+async def health(request: Request) -> dict[str, object]:
+    """Whether the service answers, and Slurm."""
+    trouble = runner_of(request).trouble
+    return {"ok": not trouble, "slurm": trouble or "answers"}
+
+
+@api.get("/leases/{lease_id}")
+async def lease(
+    lease_id: int, principal: Annotated[Principal, needs(Right.SEE_NAMES)], request: Request
+) -> LeaseView:
+    """One server's lease, live or lately over; a lease is a job and has its number."""
+    return lease_for(runner_of(request), principal, lease_id, Right.SEE_NAMES)
+
+
+@api.post("/leases/{lease_id}/release")
+async def end(
+    lease_id: int,
+    asked: ActionRequest,
+    principal: Annotated[Principal, needs(Right.RELEASE)],
+    request: Request,
+) -> LeaseView:
+    """End a server: the hub is asked to stop it."""
+    runner = runner_of(request)
+    lease_for(runner, principal, lease_id, Right.RELEASE)
+    return await runner.decide(
+        lambda door: door.leases.release(lease_id, principal.by, asked.reason)
+    )
+
+
+@api.post("/leases/{lease_id}/extend")
+async def extend(
+    lease_id: int,
+    asked: ExtendRequest,
+    principal: Annotated[Principal, needs(Right.EXTEND)],
+    request: Request,
+) -> LeaseView:
+    """Lengthen a job, where the lab's account is an Operator."""
+    runner = runner_of(request)
+    found = lease_for(runner, principal, lease_id, Right.EXTEND)
+    leases, is_own = runner.door.leases, principal.is_user(found.user)
+    lengthen = leases.extend if is_own else leases.extend_as_staff
+    return await runner.decide(lambda _door: lengthen(lease_id, asked.by_s, principal.by))
+
+
+@api.post("/tickets/{job}/cancel")
+async def cancel(
+    job: int,
+    asked: CancelRequest,
+    principal: Annotated[Principal, needs(Right.RELEASE)],
+    request: Request,
+) -> TicketView:
+    """Take a job out of the queue."""
+    runner = runner_of(request)
+    picture = runner.door.leases.picture
+    found = picture.jobs.get(job) if picture is not None else None
+    if found is None or found.tag is None:
+        raise DeniedError(404, "unknown-ticket", f"No job {job} of this lab waits.")
+    principal.require(Right.RELEASE, found.tag.course, found.tag.user)
+    return await runner.decide(lambda door: door.tickets.cancel_job(found, asked.reason))
+
+
+@api.post("/messages")
+async def message(
+    asked: MessageRequest,
+    principal: Annotated[Principal, needs(Right.MESSAGE)],
+    request: Request,
+) -> SentMessage:
+    """Tell a course, one student, or all, in JupyterLab."""
+    if principal.courses(Right.MESSAGE) is not None:
+        principal.require(Right.MESSAGE, asked.to_course)
+    return await runner_of(request).decide(lambda door: door.staff.send(asked, principal.by))
