@@ -26,6 +26,7 @@ from .test_cli import Service, lab, run, service
 
 __all__ = ["lab", "service"]  # fixtures
 POOL = typer.main.get_command(commands_room.app)
+REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
 
 
 def commands(of: Any, before: str = "") -> Iterator[tuple[str, Any]]:
