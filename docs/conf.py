@@ -20,7 +20,8 @@ project_copyright = author
 release = tomllib.loads((ROOT / "hub/pyproject.toml").read_text())["project"]["version"]
 
 extensions = ["myst_parser", "sphinx_copybutton"]
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "substitution"]
+myst_substitutions = {"version": release}
 # Headings have the anchors that the same pages have on a forge, so a link works in both.
 myst_heading_anchors = 4
 # Files outside this folder (lab.toml, a module) are offered for download.
