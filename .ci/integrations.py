@@ -2,7 +2,8 @@
 """Which tests of .ci/integrations.toml are due: run in the project's root.
 
 `deselect` prints the pytest options that leave out what is not due, and why on standard error.
-`record` runs what is due and keeps the green groups in .ci/integrations.json, which is committed.
+`record [GROUP ...]` runs what is due (of these groups) and keeps the green ones in
+.ci/integrations.json, which is committed.
 """
 
 import json
@@ -64,12 +65,16 @@ def deselect() -> int:
     return 0
 
 
-def record() -> int:
+def record(names: list[str]) -> int:
     """Run what is due at the commit that is checked out, and keep what was green."""
     if git("status", "--porcelain", "--", ".", f":!{RECORDS}").stdout:
         print("integrations: commit your changes first: a record names a commit", file=sys.stderr)
         return 2
     groups, records, due = read()
+    if unknown := sorted(set(names) - set(groups)):
+        print(f"integrations: no group is called {', '.join(unknown)}", file=sys.stderr)
+        return 2
+    due = {name: why for name, why in due.items() if not names or name in names}
     if not due:
         return 0
     results = run([test for name in due for test in groups[name]["tests"]])
@@ -119,7 +124,10 @@ def green(tests: list[str], results: dict[str, str]) -> str | None:
 
 
 if __name__ == "__main__":
-    commands = {"deselect": deselect, "record": record}
-    if sys.argv[1:] not in [[name] for name in commands]:
-        sys.exit(__doc__)
-    sys.exit(commands[sys.argv[1]]())
+    match sys.argv[1:]:
+        case ["deselect"]:
+            sys.exit(deselect())
+        case ["record", *names]:
+            sys.exit(record(names))
+        case _:
+            sys.exit(__doc__)
