@@ -160,7 +160,7 @@ def test_a_ticket_that_ends_is_said_and_asked_for_again(
     in_jupyterlab(page, "cy")
     classmate.leave()
     expect(card(page, "Your GPU slice 7g.40gb is ready")).to_be_visible()
-    lab._ask(f"/api/leases/{lab.leases()['cy'].id}/release", {"reason": "Repairs."})
+    lab.ask(f"/api/leases/{lab.leases()['cy'].id}/release", {"reason": "Repairs."})
     ended = card(page, "You are no longer in the queue")
     expect(ended).to_be_visible()
     ended.get_by_role("button", name="Ask again").click()
@@ -261,7 +261,7 @@ def test_what_staff_say_is_text(page: Page, lab: TemporaryLab):
     in_jupyterlab(page, "eve")
     other = page.context.new_page()
     other.goto(page.url, wait_until="commit")
-    lab._ask("/api/messages", {"to_user": "eve", "text": HOSTILE, "minutes": 5})
+    lab.ask("/api/messages", {"to_user": "eve", "text": HOSTILE, "minutes": 5})
     for tab in (page, other):
         expect(card(tab, "Message from")).to_contain_text(HOSTILE)
         expect(tab.get_by_role("log").filter(has_text="Ten minutes left")).to_be_attached()

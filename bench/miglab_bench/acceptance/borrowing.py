@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseView
 from miglab_api.offers import BORROW
 from miglab_api.tickets import Purpose, TicketView
@@ -159,14 +158,8 @@ def _waited_s(watch: BorrowWatch, number: int) -> float:
 
 def all_is_free(run: Run) -> str:
     """Nobody holds or waits for anything, although every server still runs."""
-    wait_for(lambda: _is_free(run), "every slice to be free")
+    wait_for(lambda: run.is_empty, "every slice to be free")
     broken = run.lab.broken_invariants()
     expect(not broken, f"invariants: {broken}")
     in_parallel(run.students, Student.leave)
     return "every slice is free; the ledger's invariants hold"
-
-
-def _is_free(run: Run) -> bool:
-    snapshot = run.lab.snapshot()
-    states = {each.state for gpu in snapshot.gpus for each in gpu.slices}
-    return not snapshot.waiting and not run.lab.leases() and states <= {SliceState.FREE}

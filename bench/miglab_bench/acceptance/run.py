@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from miglab_api.gpus import SliceState
 from miglab_api.reservations import ReservationView
 from miglab_api.tickets import TicketView
 from miglab_bench.harness.student import CheckFailed, Student
@@ -43,6 +44,13 @@ class Run:
     def student(self, number: int) -> Student:
         """The one with that number, from 1."""
         return self.students[number - 1]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody holds or waits for anything, and every slice is free."""
+        snapshot = self.lab.snapshot()
+        states = {each.state for gpu in snapshot.gpus for each in gpu.slices}
+        return not snapshot.waiting and not self.lab.leases() and states <= {SliceState.FREE}
 
     def positions(self) -> str:
         """Who waits where, in words."""

@@ -5,7 +5,7 @@ Each returns what it saw, or raises `CheckFailed`.  Times are shortened by the l
 
 from collections.abc import Callable
 
-from miglab_bench.acceptance import borrowing, moving, reclaiming, reserving, waiting
+from miglab_bench.acceptance import borrowing, moving, probing, reclaiming, reserving, waiting
 from miglab_bench.acceptance.reserving import COURSE, MEMBERS
 from miglab_bench.acceptance.run import SHAPE, Run
 
@@ -51,4 +51,8 @@ STEPS: tuple[tuple[str, Callable[[Run], str]], ...] = (
     ("twenty start servers that borrow", borrowing.twenty_borrow),
     ("all measure at once, each on a slice of its own", borrowing.all_measure_at_once),
     ("afterwards every slice is free", borrowing.all_is_free),
+    ("a grant", probing.a_grant),
+    ("an offer", probing.an_offer),
+    ("an update of the pool's page", probing.a_pages_update),
+    ("a reclaim: from the decision to a free slice", probing.a_reclaim),
 )

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from miglab_api.gpus import SliceState
 from miglab_api.wording import estimated_wait
 from miglab_bench.acceptance.run import (
     SHAPE,
@@ -99,7 +98,7 @@ def survives_kill(run: Run) -> str:
 def all_leave(run: Run) -> str:
     """All leave, and the GPU is empty."""
     in_parallel(run.holding, Student.leave)
-    wait_for(lambda: _is_empty(run), "the GPU to be empty")
+    wait_for(lambda: run.is_empty, "the GPU to be empty")
     expect(not run.lab.servers(), f"servers still run: {run.lab.servers()}")
     broken = run.lab.broken_invariants()
     expect(not broken, f"invariants: {broken}")
@@ -108,9 +107,3 @@ def all_leave(run: Run) -> str:
 
 def _held(run: Run) -> dict[str, tuple[int, tuple[str, ...]]]:
     return {user: (lease.id, lease.uuids) for user, lease in run.lab.leases().items()}
-
-
-def _is_empty(run: Run) -> bool:
-    snapshot = run.lab.snapshot()
-    states = {each.state for gpu in snapshot.gpus for each in gpu.slices}
-    return not snapshot.waiting and not run.lab.leases() and states <= {SliceState.FREE}

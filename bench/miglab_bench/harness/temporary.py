@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import psutil
 from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.leases import LeaseView
@@ -87,11 +88,11 @@ class TemporaryLab:
 
     def snapshot(self) -> PoolSnapshot:
         """The pool, as `miglab pool status` sees it."""
-        return PoolSnapshot.model_validate_json(self._ask("/api/pool"))
+        return PoolSnapshot.model_validate_json(self.ask("/api/pool"))
 
     def leases(self) -> dict[str, LeaseView]:
         """The live leases, by user."""
-        found = _LEASES.validate_json(self._ask("/api/leases"))
+        found = _LEASES.validate_json(self.ask("/api/leases"))
         return {lease.user: lease for lease in found}
 
     def tickets(self) -> dict[str, TicketView]:
@@ -100,21 +101,20 @@ class TemporaryLab:
 
     def reserve(self, request: ReservationRequest) -> ReservationView:
         """Reserve, as the operator."""
-        body = request.model_dump(mode="json")
-        return ReservationView.model_validate_json(self._ask("/api/reservations", body))
+        return ReservationView.model_validate_json(self.ask("/api/reservations", request))
 
     def reservations(self) -> list[ReservationView]:
         """What is reserved."""
-        return _RESERVATIONS.validate_json(self._ask("/api/reservations"))
+        return _RESERVATIONS.validate_json(self.ask("/api/reservations"))
 
     def reclaim(self, user: str, reason: str, warning_s: float) -> None:
         """Take the user's lease back after so long a warning, as the operator."""
         request = ReclaimRequest(reason=reason, warning_s=warning_s)
-        self._ask(f"/api/leases/{self.leases()[user].id}/reclaim", request.model_dump(mode="json"))
+        self.ask(f"/api/leases/{self.leases()[user].id}/reclaim", request)
 
     def broken_invariants(self) -> list[str]:
         """What contradicts the pool's invariants, in words."""
-        return _TEXTS.validate_json(self._ask("/api/invariants"))
+        return _TEXTS.validate_json(self.ask("/api/invariants"))
 
     def positions(self) -> dict[str, int | None]:
         """Who waits, and where in the queue."""
@@ -139,6 +139,21 @@ class TemporaryLab:
         """The students' servers among the lab's own processes."""
         return [p.pid for p in self._processes() if "jupyterhub.singleuser" in _command(p)]
 
+    def ask(self, path: str, body: object = None) -> bytes:
+        """What the pool's management listener answers the operator.
+
+        Raises:
+            CheckFailed: it refuses.
+        """
+        secret = lab_secrets.read(self.settings.pool_secret)
+        headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+        said = None if body is None else to_json(body)
+        method, url = "GET" if body is None else "POST", self.settings.pool_url + path
+        answer = self._pool.request(method, url, headers=headers, content=said)
+        if answer.is_error:
+            raise CheckFailed(f"{method} {path} gave HTTP {answer.status_code}: {answer.text}")
+        return answer.content
+
     def close(self) -> None:
         """End the lab.
 
@@ -156,15 +171,6 @@ class TemporaryLab:
         _, left = psutil.wait_procs(family, timeout=1)
         if left:
             raise CheckFailed(f"still there after the lab's end: {[_command(p) for p in left]}")
-
-    def _ask(self, path: str, body: object = None) -> bytes:
-        secret = lab_secrets.read(self.settings.pool_secret)
-        headers = {"Authorization": f"Bearer {secret}"}
-        method, url = "GET" if body is None else "POST", self.settings.pool_url + path
-        answer = self._pool.request(method, url, headers=headers, json=body)
-        if answer.is_error:
-            raise CheckFailed(f"{method} {path} gave HTTP {answer.status_code}: {answer.text}")
-        return answer.content
 
     def _answers(self, url: str) -> bool:
         return self._pool.get(url).is_success

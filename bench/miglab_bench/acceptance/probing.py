@@ -1,0 +1,117 @@
+"""Steps: what a grant, an offer, a page's update and a reclaim take, over HTTP, while nobody works.
+
+The median of a few, said in the report; only a reclaim has a bound (the driver's time is nothing
+here).  Whoever holds a slice is a process that only sleeps.
+"""
+
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from statistics import median
+
+from miglab_api.holders import process_holder
+from miglab_api.leases import AttachRequest, Fence, LeaseState, LeaseView, ReleaseRequest
+from miglab_api.staff import ActionRequest, ReclaimRequest
+from miglab_api.tickets import TicketRequest, TicketView
+from miglab_bench.acceptance.run import SHAPE, Run, expect
+from miglab_bench.harness.student import wait_for
+from miglab_bench.harness.temporary import TemporaryLab
+
+SAMPLES = 20
+RECLAIMS = 3
+RECLAIM_BOUND_S = 5.0
+LOOK_S, POLL_S = 0.02, 5
+COURSE, USER = "everyone", "student-1"
+WHY = "the acceptance run"
+
+
+def a_grant(run: Run) -> str:
+    """From asking for a free slice to having it."""
+    took_s = []
+    for _ in range(SAMPLES):
+        began = time.perf_counter()
+        lease = _granted(run.lab)
+        took_s.append(time.perf_counter() - began)
+        gone = ReleaseRequest(reason=WHY, generation=lease.generation)
+        run.lab.ask(f"/api/leases/{lease.id}/release", gone)
+    return _said(took_s)
+
+
+def an_offer(run: Run) -> str:
+    """What a course offers, as the spawn page asks it."""
+    took_s = []
+    for _ in range(SAMPLES):
+        began = time.perf_counter()
+        run.lab.ask(f"/api/offers?course={COURSE}&user={USER}")
+        took_s.append(time.perf_counter() - began)
+    return _said(took_s)
+
+
+def a_pages_update(run: Run) -> str:
+    """The parts of the pool's page that a GPU's draining changes."""
+    (gpu,) = run.lab.snapshot().gpus
+    took_s = []
+    for number in range(SAMPLES):
+        page = run.lab.ask("/").decode()
+        parts = re.findall(r'id="part-([\w-]+)" data-version="(\w+)"', page)
+        expect(bool(parts), "the pool's page has no parts")
+        have = ",".join(f"{name}.{version}" for name, version in parts)
+        verb = "undrain" if number % 2 else "drain"
+        run.lab.ask(f"/api/gpus/{gpu.uuid}/{verb}", ActionRequest(reason=WHY))
+        began = time.perf_counter()
+        changed = run.lab.ask(f"/fragment?have={have}")
+        took_s.append(time.perf_counter() - began)
+        expect(f'id="part-gpu-{gpu.index}"'.encode() in changed, "the update shows no change")
+    return _said(took_s)
+
+
+def a_reclaim(run: Run) -> str:
+    """From the decision until the slice is free; its holder ends as soon as it is asked."""
+    took_s = []
+    for _ in range(RECLAIMS):
+        with _held(run.lab) as (lease, holder):
+            began = time.perf_counter()
+            ending = ReclaimRequest(reason=WHY, warning_s=0)
+            run.lab.ask(f"/api/leases/{lease.id}/reclaim", ending)
+            wait_for(partial(_is_ending, run.lab), "the reclaim to begin", pause_s=LOOK_S)
+            holder.kill()
+            wait_for(lambda: run.is_empty, "the slice to be free", pause_s=LOOK_S)
+            took_s.append(time.perf_counter() - began)
+    said = f"{max(took_s):.1f} s at most in {len(took_s)}"
+    expect(max(took_s) <= RECLAIM_BOUND_S, said)
+    return said
+
+
+def _granted(lab: TemporaryLab) -> LeaseView:
+    """A lease of a slice that is free."""
+    asked = TicketRequest(user=USER, server="", course=COURSE, shape=SHAPE)
+    ticket = TicketView.model_validate_json(lab.ask("/api/tickets", asked))
+    while ticket.lease is None:
+        found = lab.ask(f"/api/tickets/{ticket.id}?wait_s={POLL_S}")
+        ticket = TicketView.model_validate_json(found)
+    return LeaseView.model_validate_json(lab.ask(f"/api/tickets/{ticket.id}/take", {}))
+
+
+@contextmanager
+def _held(lab: TemporaryLab) -> Iterator[tuple[LeaseView, "subprocess.Popen[bytes]"]]:
+    """A lease, and the process that holds it."""
+    with subprocess.Popen(["sleep", "infinity"]) as holder:
+        try:
+            lease = _granted(lab)
+            fence = {"generation": lease.generation, "holder": process_holder(holder.pid)}
+            lab.ask(f"/api/leases/{lease.id}/attach", AttachRequest(**fence))
+            lab.ask(f"/api/leases/{lease.id}/running", Fence(generation=lease.generation))
+            yield lease, holder
+        finally:
+            holder.kill()
+
+
+def _is_ending(lab: TemporaryLab) -> bool:
+    return {lease.state for lease in lab.leases().values()} <= {LeaseState.RELEASING}
+
+
+def _said(took_s: list[float]) -> str:
+    return f"{median(took_s) * 1000:.1f} ms, the median of {len(took_s)}"
