@@ -18,13 +18,11 @@ from docker.errors import DockerException  # noqa: TID251 -- real containers
 from requests import RequestException
 
 from miglab_bench.faults import hub_config
-from miglab_bench.faults.clock import OwnClock
 from miglab_bench.faults.databases import LabDatabases
-from miglab_bench.faults.disk import OwnDisk
 from miglab_bench.faults.engine import IMAGE, OwnEngine
 from miglab_bench.faults.fork_server import ForkedPart, LabForkServer
 from miglab_bench.faults.hub_log import HubLog
-from miglab_bench.faults.network import OwnNetwork
+from miglab_bench.faults.machine import OwnClock, OwnDisk, OwnNetwork
 from miglab_bench.faults.operator import BOUND_S, PoolOperator
 from miglab_bench.faults.service import WITHOUT
 from miglab_bench.harness.ports import free_ports
