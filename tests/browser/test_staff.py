@@ -207,7 +207,7 @@ def drain_with_the_keyboard(admin: Page) -> None:
 
 def put_in_front(instructor: Page, name: str) -> None:
     """Who waits is given the next slice."""
-    instructor.get_by_role("region", name="Queue").get_by_role("button", name=name).click()
+    instructor.get_by_role("region", name="Waiting").get_by_role("button", name=name).click()
     take_action(instructor, "Serve next", Reason="works on the thesis")
     said(instructor, f"{name} is next.")
     expect(instructor.get_by_text("served next")).to_be_visible()

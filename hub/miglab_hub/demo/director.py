@@ -125,7 +125,7 @@ def reserve(settings: Settings) -> None:
         "count": 4,
         "weekdays": [_weekday(starts)],
         "from_time": f"{starts:%H:%M}",
-        "to_time": f"{starts + CLASS:%H:%M}",
+        "to_time": f"{class_ends(starts):%H:%M}",
         "tz": zone,
         "reason": "the weekly practical",
     }
@@ -137,12 +137,14 @@ def reserve(settings: Settings) -> None:
 
 
 def next_class(now: dt.datetime) -> dt.datetime:
-    """The next full quarter of an hour but one; at nine tomorrow where the day is nearly over."""
+    """The next full quarter of an hour but one, whatever the clock says."""
     quarter = now.replace(minute=now.minute // 15 * 15, second=0, microsecond=0)
-    starts = quarter + dt.timedelta(minutes=30)
-    if (starts + CLASS).date() == now.date():
-        return starts
-    return (now + dt.timedelta(days=1)).replace(hour=9, minute=0, second=0, microsecond=0)
+    return quarter + dt.timedelta(minutes=30)
+
+
+def class_ends(starts: dt.datetime) -> dt.datetime:
+    """A class later, or the last minute of its day: a reservation ends on the day it begins."""
+    return min(starts + CLASS, starts.replace(hour=23, minute=59))
 
 
 async def partition(settings: Settings) -> None:

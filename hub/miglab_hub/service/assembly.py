@@ -111,6 +111,7 @@ def _management(settings: Settings, runner: PoolRunner, access: HubAccess) -> Fa
         default_course=settings.students.default_course,
         notices=settings.notices,
         title=settings.lab.title,
+        course_titles={name: course.title for name, course in settings.courses.items()},
         timezone=settings.reclaim.timezone,
         look=lambda: [of_lab_toml(settings.file, lab_toml), *examine_host(settings)],
     )

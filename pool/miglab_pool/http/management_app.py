@@ -1,7 +1,9 @@
 """The management application: what spawner, staff and browsers may ask, put together."""
 
 import logging
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import PlainTextResponse
@@ -49,6 +51,7 @@ def management_app(
     default_course: str,
     notices: tuple[str, ...] = (),
     title: str = "miglab",
+    course_titles: Mapping[str, str] = MappingProxyType({}),
     timezone: str = "UTC",
     look: Look = list,
 ) -> FastAPI:
@@ -60,6 +63,7 @@ def management_app(
         default_course: the course of those who are in none.
         notices: labels that every page shows, such as "simulated GPUs".
         title: the lab's name on every page.
+        course_titles: by course, the name by which people know it.
         timezone: where the days and weeks of a report of usage begin.
         look: examines the host, for the Health page; may take long.
     """
@@ -75,7 +79,7 @@ def management_app(
     app.state.runner, app.state.sign_in = runner, sign_in
     app.state.timezone, app.state.doctor = timezone, Doctor(look)
     app.state.default_course, app.state.notices = default_course, notices
-    app.state.title = title
+    app.state.title, app.state.course_titles = title, course_titles
     app.state.streams, app.state.texts = Streams(), SnapshotTexts()
     install(app, runner.metrics.refused)
     return app

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from miglab_api.leases import Signals
-from miglab_hub.demo.director import next_class
+from miglab_hub.demo.director import class_ends, next_class
 from miglab_hub.demo.plan import Habit, plan
 from miglab_hub.demo.prepare import check_fits, make_folder
 from miglab_hub.demo.student_server import signals
@@ -46,15 +46,20 @@ def test_real_gpus_and_containers_are_refused(demo: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "starts"),
-    [("09:07", "09:30"), ("09:15", "09:45"), ("22:14", "22:30"), ("23:20", "09:00")],
+    ("now", "times"),
+    [
+        ("09:07", "09:30-10:30"),
+        ("09:15", "09:45-10:45"),
+        ("23:12", "23:30-23:59"),
+        ("23:40", "00:00-01:00"),
+    ],
 )
-def test_a_class_begins_soon_and_ends_on_its_day(now: str, starts: str) -> None:
-    """A reservation lies within a day; late in the evening it is for the next morning."""
+def test_a_class_begins_soon_and_ends_on_its_day(now: str, times: str) -> None:
+    """Within half an hour, whatever the clock says; a reservation lies within a day."""
     at = dt.datetime.fromisoformat(f"2026-03-01T{now}:30+00:00")
     found = next_class(at)
-    assert f"{found:%H:%M}" == starts
-    assert found > at
+    assert f"{found:%H:%M}-{class_ends(found):%H:%M}" == times
+    assert dt.timedelta(0) < found - at <= dt.timedelta(minutes=30)
 
 
 @pytest.mark.parametrize(

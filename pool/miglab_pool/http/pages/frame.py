@@ -153,6 +153,8 @@ def _frame(request: Request, principal: Principal | None, here: str) -> dict[str
     return {
         "prefix": access.prefix,
         "hub_home": f"{access.hub_origin}{access.hub_prefix}home",
+        "hub_logout": f"{access.hub_origin}{access.hub_prefix}logout",
+        "user": principal.name if principal else "",
         "lab_title": request.app.state.title,
         "notices": request.app.state.notices,
         "xsrf": principal.xsrf if principal else "",

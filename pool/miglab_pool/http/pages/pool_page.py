@@ -5,14 +5,15 @@ The browser says which parts it has, by name and version; it is sent only those 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.sse import ServerSentEvent
 
+from miglab_api.base import WireModel
 from miglab_api.gpus import PoolSnapshot, SliceState
 from miglab_api.leases import LeaseView
 from miglab_pool.http.access.dependencies import Runner, Who, who
@@ -36,6 +37,7 @@ from miglab_pool.reclaimer.activity_states import Activity
 
 REST_S = 0.5  # a class that starts at once changes much
 NEWS_S = 30.0  # a stream without news says that it is alive
+T = TypeVar("T", bound=WireModel)
 IDLE = frozenset({Activity.IDLE_FREE, Activity.IDLE_HOLDING})
 
 
@@ -84,9 +86,30 @@ async def pool_parts(request: Request, principal: Principal) -> list[Part[Any]]:
     runner: PoolRunner = request.app.state.runner
     own, warned = await runner.look(lambda pool: (_own(pool, principal), pool.leases.warned()))
     snapshot = visible_snapshot(await runner.snapshot(), principal)
+    snapshot = titled(snapshot, request.app.state.course_titles)
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
     return parts_of(_shelf(request, principal), snapshot, own, principal, doings, time.time())
+
+
+def titled(snapshot: PoolSnapshot, titles: Mapping[str, str]) -> PoolSnapshot:
+    """The same with courses' titles in place of their names: to be read, never to decide by."""
+
+    def one(view: T) -> T:
+        title = titles.get(getattr(view, "course", None) or "")
+        return view.model_copy(update={"course": title}) if title else view
+
+    gpus = [
+        gpu.model_copy(update={"slices": tuple(one(item) for item in gpu.slices)})
+        for gpu in snapshot.gpus
+    ]
+    return snapshot.model_copy(
+        update={
+            "gpus": tuple(gpus),
+            "waiting": tuple(one(ticket) for ticket in snapshot.waiting),
+            "reserved_slots": tuple(one(slot) for slot in snapshot.reserved_slots),
+        }
+    )
 
 
 def _own(pool: Pool, principal: Principal) -> list[LeaseView]:

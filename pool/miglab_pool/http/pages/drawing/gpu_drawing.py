@@ -79,6 +79,7 @@ class Box:
         ends_at: when its lease ends; None for no limit, or no lease.
         used_pct: how full the slice's memory is; None if unknown.
         memory: the same in words.
+        activity: how busy it was lately, in words; empty where the hardware does not tell.
         address: of what can be done to it; empty for nothing.
         is_own: whether the principal holds it.
     """
@@ -93,6 +94,7 @@ class Box:
     ends_at: float | None = None
     used_pct: int | None = None
     memory: str = ""
+    activity: str = ""
     address: str = ""
     is_own: bool = False
 
@@ -215,6 +217,7 @@ def _box(
         "whole GPU" if item.profile == "full" else item.profile,
         used_pct=_used_pct(item),
         memory=_memory(item),
+        activity="" if item.activity_pct is None else f"{round(item.activity_pct)} % busy",
         address=_address(item, principal),
     )
     if item.lease is None:
