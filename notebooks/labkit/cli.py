@@ -79,10 +79,14 @@ def _add_controls(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_controls)
 
 
+CLASS = "put the class's medians here; in a folder `class` beside the notebooks, panels draw them"
+
+
 def _add_grade(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--csv", type=Path, required=True, help="marks, a row an item")
     parser.add_argument("--plot", type=Path, help="the class's results in one SVG")
+    parser.add_argument("--class", type=Path, dest="class_folder", help=CLASS)
     parser.add_argument("--sources", type=Path, help="folder of the notebooks' .py sources")
     parser.add_argument(
         "--run-code",
@@ -176,7 +180,8 @@ def _refuse_without_gpu(asked: argparse.Namespace) -> None:
 def _grade(asked: argparse.Namespace) -> int:
     from labkit.grading.grading import grade_folder
 
-    how = {"run_code": asked.run_code} | ({"image": asked.image} if asked.image else {})
+    how = {"run_code": asked.run_code, "class_folder": asked.class_folder}
+    how |= {"image": asked.image} if asked.image else {}
     return grade_folder(asked.folder, asked.csv, asked.plot, asked.sources, **how)
 
 

@@ -107,7 +107,7 @@ def test_a_notebook_by_hand(opened: Page, jupyter: PanelLab) -> None:  # noqa: F
     status = measure(
         noise, lambda one: one.get_by_label("Your prediction (x)").fill("1,5"), "it is noisy"
     )
-    expect(status).to_contain_text("You predicted 1.5 x; it is")
+    expect(status).to_contain_text("You said 1.5 x; it is")
     expect(status).to_contain_text("What do the data say of it?")
     expect(noise).not_to_contain_text("as expected here")
     expect(floor).to_contain_text("differences below")  # nobody ran that cell again
@@ -134,7 +134,7 @@ def test_a_notebook_by_hand(opened: Page, jupyter: PanelLab) -> None:  # noqa: F
     roof = panel_of(page, "Rate against intensity")
     rises = lambda one: one.get_by_label("Your prediction").select_option("rises")  # noqa: E731
     status = measure(roof, rises, "more work a byte")
-    expect(status).to_contain_text("it rises, as you predicted")
+    expect(status).to_contain_text("It rises, as you said")
     lines = cell_with(page, "def against_the_roof").locator(".jp-OutputArea").first
     expect(lines).to_contain_text("of what is possible here")
     picture(page, "notebook-roof")

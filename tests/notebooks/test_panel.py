@@ -1,5 +1,6 @@
 """The panel in a real kernel through nbclient: predict, run, stop, explain, read again."""
 
+import json
 import textwrap
 
 import nbformat
@@ -10,6 +11,7 @@ from nbclient import NotebookClient
 from tests.needs import needs
 
 from labkit.evidence import evidence as store
+from labkit.panel.vega import MIME
 
 needs("torch", "panels measure with torch")
 needs("ipywidgets", "panels are widgets")
@@ -94,9 +96,9 @@ def test_a_headless_run_saves_marked_evidence(tmp_path, kernel):
     )
     assert printed(notebook, 1).split() == ["2", "True", "False"]
     bundle = notebook.cells[2].outputs[0]["data"]
-    assert "<svg" in bundle["text/html"]
-    assert "you predicted 3.5 ms" in bundle["text/html"]
-    assert "&lt;b&gt;" in bundle["text/html"]
+    drawn = json.dumps(bundle[MIME])
+    assert "you predicted 3.5 ms" in drawn
+    assert "<b>longer</b>" in drawn  # which Vega takes as text
     assert "took (ms) against asked (ms)" in bundle["text/plain"]
     saved = store.load(tmp_path / "evidence" / "T-9.json")
     assert [len(point.records[0].samples_s) for point in saved.points] == [6, 6]

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import LabError
+from labkit.panel import figures
 from labkit.panel.panel import Panel
 from labkit.run.cells import Cell, read_cells
 
@@ -80,8 +81,9 @@ class PlainRun:
         for panel in self.panels():
             if panel.evidence.points:
                 folder.mkdir(exist_ok=True)
-                file = folder / f"{panel.experiment.key}.svg"
-                file.write_text(panel.svg() + "\n", encoding="utf-8")
+                figures.write_spec(
+                    panel.plots()[0], folder / f"{panel.experiment.key}{figures.SUFFIX}"
+                )
 
     def unfinished(self) -> dict[str, str]:
         """Which experiments ended early, and why."""

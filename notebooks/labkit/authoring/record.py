@@ -7,6 +7,7 @@ without such a machine what one gives, always under the machine's name.
 from __future__ import annotations
 
 import fnmatch
+import json
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from labkit.errors import EvidenceDamaged
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence
 from labkit.measuring import place as around
+from labkit.panel import figures
 from labkit.records import Place, Tier, now_text
 
 
@@ -93,7 +95,10 @@ def _keep(run: Rehearsal, folder: Path) -> Iterator[Evidence]:
         except EvidenceDamaged:
             continue
         _copy(file, folder)
-        _copy(run.folder / "figures" / f"{file.stem}.svg", folder)
+        figure = run.folder / "figures" / f"{file.stem}{figures.SUFFIX}"
+        if figure.is_file():
+            drawn = figures.drawn(json.loads(figure.read_text(encoding="utf-8")))
+            (folder / f"{file.stem}.svg").write_text(drawn, encoding="utf-8")
         yield found
 
 

@@ -18,9 +18,9 @@ from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import Evidence, Judgement
 from labkit.machine import device
+from labkit.panel import figures
 from labkit.panel.experiment import Experiment
 from labkit.panel.picture import plot_of
-from labkit.panel.plot_svg import render
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
 
 
@@ -87,7 +87,7 @@ def _draw(experiment: Experiment, item: Evidence, folder: Path, recorded: Path |
     if again.judgement != item.judgement:
         store.save(again, folder)
         _replace_row(folder / "README.md", again)
-    drawn = render(plot_of(experiment, again)) + "\n"
+    drawn = figures.svg(plot_of(experiment, again))
     file.with_suffix(".svg").write_text(drawn, encoding="utf-8")
     shipped = recorded / file.name if recorded else None
     if shipped and shipped.is_file() and store.load(shipped).started == item.started:

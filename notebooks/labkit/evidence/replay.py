@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from labkit.errors import NotMeasured
-from labkit.evidence.evidence import Evidence
+from labkit.evidence.evidence import Evidence, load
 from labkit.records import from_data
 
 FOLDER = "recorded"
+CLASS = Path("class")  # beside the notebooks: what `labkit grade --class` wrote for them
 
 
 def _file(key: str) -> Traversable:
@@ -36,6 +38,20 @@ def recorded(key: str) -> Evidence:
         )
     data = json.loads(_file(key).read_text(encoding="utf-8"))
     return mark(data)
+
+
+def of_class_exists(key: str) -> bool:
+    """Whether the class's points of this experiment lie beside the notebooks."""
+    return (CLASS / f"{key}.json").is_file()
+
+
+def of_class(key: str) -> Evidence:
+    """The medians of the class, as `labkit grade --class` wrote them.
+
+    Raises:
+        EvidenceDamaged: the file cannot be read.
+    """
+    return load(CLASS / f"{key}.json")
 
 
 def mark(data: Mapping[str, Any]) -> Evidence:

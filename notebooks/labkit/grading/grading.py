@@ -18,20 +18,21 @@ from pathlib import Path
 from labkit.evidence import consistency
 from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
-from labkit.evidence.evidence import Evidence, Judgement
+from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.grading import grade_code, sandbox
 from labkit.grading.container import IMAGE
 from labkit.grading.sandbox import Start
 from labkit.grading.submissions import Submission, read_folder, said
 from labkit.notebook.experiments import series_of
+from labkit.panel import figures
 from labkit.panel.plot import Mark, Plot, Series
-from labkit.panel.plot_svg import render
-from labkit.records import Tier
+from labkit.records import Tier, now_text
 
 CAUTION = (
     "These checks deter forgery and cannot prevent it: "
     "who can run labkit can also write such a file. Ask students to explain their numbers."
 )
+CLASS_LEAST = 3  # runs, so that nobody's own can be told
 YES, NO, ABSENT = "yes", "no", ""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -200,7 +201,7 @@ def class_plot(submissions: Sequence[Submission]) -> str:
         dots = tuple(value / middle for value in found) if middle else ()
         if dots:
             marks.append(Mark(float(place), 1.0, key, min(dots), max(dots), dots))
-    return render(
+    return figures.svg(
         Plot(
             title="The class's results",
             x_label="experiment",
@@ -213,6 +214,42 @@ def class_plot(submissions: Sequence[Submission]) -> str:
     )
 
 
+def class_points(submissions: Sequence[Submission]) -> dict[str, Evidence]:
+    """By experiment the medians of the students' own whole runs, to be shown to them."""
+    runs: dict[str, list[Evidence]] = {}
+    for one in submissions:
+        for key, item in one.evidence.items():
+            if item.points and item.is_students and item.stopped is None:
+                runs.setdefault(key, []).append(item)
+    return {key: _middle(found) for key, found in runs.items() if len(found) >= CLASS_LEAST}
+
+
+def _middle(runs: Sequence[Evidence]) -> Evidence:
+    """Medians and quartiles of the points that most have; no student's words or samples."""
+    values: dict[tuple[float, str, str], list[float]] = {}
+    for point in (point for run in runs for point in run.points):
+        values.setdefault((point.x, point.label, point.series), []).append(point.value)
+    points = []
+    for (x, label, series), found in values.items():
+        if 2 * len(found) > len(runs):
+            low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
+            points.append(Point(x, label, middle, low=low, high=high, series=series))
+    said = f"the class, median of {len(runs)}"
+    first = runs[0]
+    return Evidence(
+        first.experiment,
+        first.title,
+        first.unit,
+        said,
+        first.tier,
+        now_text(),
+        points=tuple(points),
+        headless=True,
+        ended=now_text(),
+        replayed_from=said,
+    )
+
+
 def grade_folder(
     folder: Path,
     table: Path,
@@ -221,6 +258,7 @@ def grade_folder(
     *,
     run_code: bool = False,
     image: str = IMAGE,
+    class_folder: Path | None = None,
 ) -> int:
     """Grade every zip of a folder, write the marks and the plot, and say what was found.
 
@@ -231,6 +269,7 @@ def grade_folder(
         sources: of the notebooks' .py sources; None takes those of this checkout.
         run_code: whether to run the students' code, isolated, against the exact checks.
         image: what runs it where bubblewrap cannot, and Docker can.
+        class_folder: where the class's medians are put, for the panels to draw; or None.
 
     Returns:
         The exit status, 0.
@@ -248,7 +287,10 @@ def grade_folder(
     ]
     write_csv(rows, table)
     if plot is not None:
-        plot.write_text(class_plot(submissions) + "\n", encoding="utf-8", errors="replace")
+        plot.write_text(class_plot(submissions), encoding="utf-8", errors="replace")
+    if class_folder is not None:
+        for item in class_points(submissions).values():
+            store.save(item, class_folder)
     flagged = sum(bool(row.look_at) for row in rows)
     print(f"{len(submissions)} zips, {len(rows)} rows in {table}, {flagged} to look at")
     print(CAUTION)

@@ -22,12 +22,12 @@ def comparison(experiment: Experiment, evidence: Evidence) -> str:
     if answer is None or prediction.number is None:
         return ""
     unit = f" {prediction.unit}" if prediction.unit else ""
-    shown = f"{number(answer.value)}{unit} at {answer.label}"
+    shown = f"{number(answer.value)}{unit}"
     said, apart = (
         with_unit(prediction.number, prediction.unit),
         _apart(prediction.number, answer.value),
     )
-    return f"You predicted {said}; it is {shown}: {apart}."
+    return f"You said {said}; it is {shown}. At {answer.label}: {apart}."
 
 
 def _apart(said: float, found: float) -> str:
@@ -59,5 +59,9 @@ def _of_trends(said: Trend, points: tuple[Point, ...]) -> str:
         return ""
     line = [point for point in points if point.series == points[0].series]
     ends = " to ".join(f"{number(point.value)} ({point.label})" for point in (line[0], line[-1]))
-    outcome = ", as you predicted" if found is said else f"; you predicted that it {said.verb}"
-    return f"From {ends}: it {found.verb}{outcome}."
+    outcome = (
+        f"it {found.verb}, as you said"
+        if found is said
+        else f"you said it {said.verb}; it {found.verb}"
+    )
+    return f"{outcome[0].upper()}{outcome[1:]}. From {ends}."

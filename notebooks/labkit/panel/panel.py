@@ -9,7 +9,6 @@ as text.
 from __future__ import annotations
 
 import asyncio
-import html
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,16 +20,22 @@ from labkit.evidence import evidence as store
 from labkit.evidence import replay
 from labkit.evidence.evidence import Evidence, Point
 from labkit.evidence.prediction import Prediction, predict
+from labkit.panel import vega
 from labkit.panel.experiment import Experiment, Points
-from labkit.panel.picture import plot_of
-from labkit.panel.plot import text_table
-from labkit.panel.plot_svg import render
+from labkit.panel.picture import is_comparable, plot_of
+from labkit.panel.plot import Plot, text_table
 from labkit.panel.reports import CellReport, is_right, publisher
 from labkit.panel.runner import PREDICT_FIRST, Runner, RunnerState, is_wanted, nobody_is_there
-from labkit.panel.widgets import Widgets
+from labkit.panel.widgets import Widgets, span_of
 from labkit.records import Verdict
 
-REDRAW_S = 0.2  # at most five redraws a second
+RETELL_S = 0.2  # at most five times a second
+REDRAW_S = 1.0  # the plot of a run that lasts longer; the last one is always drawn
+A_PICTURE = (
+    "This is only a picture of the panel. Run the cells from the top to use it; "
+    "what was measured is kept."
+)
+RECORDED, CLASS = "recorded run", "the class"
 
 
 class Panel:
@@ -48,9 +53,9 @@ class Panel:
         self._prediction: Prediction | None = None
         self._task: asyncio.Task[Any] | None = None
         self._reports: dict[str, CellReport] = {}
-        self._drawn, self._said = 0.0, ""
+        self._told, self._drawn, self._said = 0.0, 0.0, ""
         self._widgets: Widgets | None = None
-        self._beside: Evidence | None = None
+        self._on: dict[str, Evidence] = {}
         try:
             self._loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
@@ -114,7 +119,7 @@ class Panel:
         if publish is None:
             print(self)
         else:
-            publish(self._twin())
+            publish(*self._twin())
 
     @property
     def evidence(self) -> Evidence:
@@ -146,35 +151,67 @@ class Panel:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.runner.stop)
 
-    def replay(self) -> None:
-        """Show evidence recorded elsewhere, after a prediction, marked as not theirs.
+    @property
+    def layers(self) -> list[str]:
+        """What can be drawn beside an own run: a recorded one, the class's."""
+        key = self.experiment.key
+        known = {RECORDED: replay.exists(key), CLASS: replay.of_class_exists(key)}
+        return [name for name, is_there in known.items() if is_there]
 
-        Beside a run of their own, which stays as it is with what was said of it; else in its place.
+    @property
+    def has_predicted(self) -> bool:
+        """Whether a prediction has been made, so that other runs may be seen."""
+        return self._prediction is not None or self.runner.evidence.prediction is not None
+
+    def switch(self, layer: str, *, is_on: bool) -> None:
+        """Draw what others measured, after a prediction; the own run and its result stay.
+
+        Where there is none a recorded run is shown in its place, marked as not the student's.
         """
         own = self.runner.evidence
-        has_run = bool(own.points) and own.replayed_from is None
-        prediction = (own.prediction if has_run else None) or self._prediction
-        if prediction is None:
+        prediction = self._prediction or own.prediction
+        if not is_on:
+            self._on.pop(layer, None)
+        elif prediction is None:
             self._say("Predict first; then the recorded run may be seen.")
             return
-        try:
-            recorded = replay.recorded(self.experiment.key)
-        except LabError as error:
-            self._say(str(error))
-            return
-        if has_run:
-            self._beside = replace(recorded, prediction=prediction, verdict_read=None)
-            self._draw(force=True)
         else:
-            self.runner.show_recorded(recorded, prediction)
-            self._refresh()
+            find = replay.recorded if layer == RECORDED else replay.of_class
+            try:
+                found = find(self.experiment.key)
+            except LabError as error:
+                self._say(str(error))
+                return
+            if layer == RECORDED and not own.points and not self.is_running:
+                self.runner.show_recorded(found, prediction)
+                self._refresh()
+            elif own.replayed_from != found.replayed_from:
+                self._on[layer] = found
+        self._draw(force=True)
 
-    def beside(self) -> str:
-        """The recorded run that is shown beside an own one; empty for none."""
-        if self._beside is None:
-            return ""
-        said = f"Recorded on {self._beside.replayed_from}, not yours."
-        return f"<p>{html.escape(said)}</p>{render(plot_of(self.experiment, self._beside))}"
+    @property
+    def is_running(self) -> bool:
+        """Whether it is being measured now."""
+        return self.runner.state is RunnerState.RUNNING
+
+    def plots(self, said: float | None = None) -> list[Plot]:
+        """The plot as it stands with the layers switched on, and those that need axes of their own.
+
+        Args:
+            said: a number that is about to be predicted, on axes that are still empty.
+        """
+        shown = self.runner.shown
+        if said is not None:
+            shown = replace(shown, prediction=Prediction("", "", said, self.experiment.unit))
+        elif shown.prediction is None:
+            shown = replace(shown, prediction=self._prediction)
+        near = [one for one in self._on.values() if is_comparable(self.experiment, shown, one)]
+        far = [one for one in self._on.values() if one not in near]
+        span = None if self.experiment.unit is None else span_of(self.experiment.unit)
+        main = replace(plot_of(self.experiment, shown, near), range_before=span)
+        if not shown.points and not near and span is not None:
+            main = replace(main, series=(), log_y=span[0] > 0)
+        return [main, *(plot_of(self.experiment, one) for one in far)]
 
     def show_live(self, point: Point) -> None:
         """Draw a point that is still being measured, as a run does while it reads."""
@@ -219,44 +256,48 @@ class Panel:
         self._draw(force=is_news or self.runner.state is not RunnerState.RUNNING)
 
     def _draw(self, *, force: bool) -> None:
-        """Redraw, at most five times a second unless something ended."""
+        """Say what is new, five times a second at most, and redraw the plot once a second."""
         now = time.monotonic()
-        if self._widgets is None or (not force and now - self._drawn < REDRAW_S):
+        if self._widgets is None or (not force and now - self._told < RETELL_S):
             return
-        self._drawn, self._said = now, self.runner.message
-        self._widgets.update(self)
+        self._told, self._said = now, self.runner.message
+        is_due = not self.is_running or now - self._drawn >= REDRAW_S
+        if is_due:
+            self._drawn = now
+        self._widgets.update(self, with_plot=is_due)
 
     @property
     def can_run(self) -> bool:
         """Whether Run is unlocked."""
         is_ready = self._prediction is not None and bool(self.experiment.steps)
-        return is_ready and self.runner.state is not RunnerState.RUNNING
-
-    def svg(self) -> str:
-        """The plot as it stands."""
-        return render(plot_of(self.experiment, self.runner.shown))
+        return is_ready and not self.is_running
 
     def _repr_mimebundle_(self, **_: Any) -> Any:
         """Widgets where there are any, with a static twin for a notebook without a kernel.
 
         Marked in the metadata, by which outputs.js of @miglab/jupyterlab finds a panel again.
         """
-        twin = self._twin()
+        twin, how = self._twin()
         try:
             self._widgets = self._widgets or Widgets(self)
         except ImportError:
-            return twin, {}
+            return twin, how
         self._widgets.update(self)
         bundle = self._widgets.root._repr_mimebundle_()
         found = bundle[0] if isinstance(bundle, tuple) else bundle
-        return {**(found or {}), **twin}, {"labkit_panel": True}
+        return {**(found or {}), **twin}, {"labkit_panel": True, **how}
 
-    def _twin(self) -> dict[str, str]:
-        said = f"<p>{html.escape(self.runner.message)}</p>"
-        return {"text/plain": repr(self), "text/html": self.svg() + said + self.beside()}
+    def _twin(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The picture of what was measured, which says that it is one; else that alone."""
+        if not self.runner.shown.points:
+            return {"text/plain": repr(self), "text/html": f"<p><b>{A_PICTURE}</b></p>"}, {}
+        plot = self.plots()[0]
+        said = replace(plot, caption=f"{A_PICTURE} {self.runner.message} {plot.caption}")
+        data, how = vega.bundle(said, titled=True)
+        return data | {"text/plain": repr(self)}, how
 
     def __repr__(self) -> str:
         if not self.runner.shown.points:
             return f"{self.experiment.key}: {self.experiment.title}: measure first"
-        plot = plot_of(self.experiment, self.runner.shown)
-        return f"{text_table(plot)}\n{self.runner.message}"
+        tables = "\n".join(text_table(plot) for plot in self.plots())
+        return f"{tables}\n{self.runner.message}"

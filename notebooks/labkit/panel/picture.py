@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from labkit.evidence import published as published_room
 from labkit.evidence.evidence import Evidence, Point
@@ -10,11 +12,20 @@ from labkit.evidence.prediction import with_unit
 from labkit.panel.experiment import Experiment, PublishedRow
 from labkit.panel.plot import Mark, Plot, Series, SeriesKind
 from labkit.records import Measurement, Tier
+from labkit.stats import NORMAL_95
+
+NEAR = 4.0  # what is more times as high as all of the other would flatten it
 
 
-def plot_of(experiment: Experiment, evidence: Evidence) -> Plot:
-    """The plot of what has been measured so far, with prediction, published row and curves."""
-    series = tuple(_all_series(experiment, evidence))
+def plot_of(experiment: Experiment, evidence: Evidence, beside: Sequence[Evidence] = ()) -> Plot:
+    """The plot of what has been measured so far, with prediction, published row and curves.
+
+    Args:
+        experiment: whose axes and words are taken.
+        evidence: what was measured.
+        beside: what others measured, drawn in the same plot.
+    """
+    series = tuple(_all_series(experiment, evidence, beside))
     answer = experiment.answer(evidence.points, is_whole=bool(evidence.ended))
     on_gpu = bool(evidence.points) and evidence.tier != Tier.CPU.value
     return Plot(
@@ -26,11 +37,30 @@ def plot_of(experiment: Experiment, evidence: Evidence) -> Plot:
         prediction=_height(experiment, evidence, answer),
         prediction_at=experiment.place_of(answer, evidence.points) if answer else None,
         prediction_text=_said(evidence),
-        categories=_categories(series) if experiment.is_categorical else (),
+        categories=_categories(experiment, series) if experiment.is_categorical else (),
         log_x=experiment.log_x,
         log_y=experiment.log_y,
         is_zoomed=experiment.is_zoomed,
         is_stacked=experiment.is_stacked,
+    )
+
+
+def is_comparable(experiment: Experiment, own: Evidence, other: Evidence) -> bool:
+    """Whether two runs can be drawn on the same axes and both be read."""
+    is_named_alike = not experiment.gpu_x_label or {own.tier, other.tier}.isdisjoint({Tier.CPU})
+    ends = [
+        (min(values), max(values))
+        for values in ([point.value for point in one.points] for one in (own, other))
+        if values
+    ]
+    if len(ends) < 2:
+        return True
+    (low, high), (least, most) = ends
+    return (
+        is_named_alike
+        and high <= NEAR * most
+        and most <= NEAR * high
+        and (not experiment.log_y or (low > 0) is (least > 0))
     )
 
 
@@ -42,23 +72,34 @@ def _height(experiment: Experiment, evidence: Evidence, answer: Point | None) ->
     return None if answer is None else experiment.height(evidence.points, number)
 
 
-def _all_series(experiment: Experiment, evidence: Evidence) -> Iterator[Series]:
-    points, name = evidence.points, _name_of(evidence)
-    for group in dict.fromkeys(point.series for point in points):
-        marks = tuple(_mark(point) for point in points if point.series == group)
-        is_measured = any(point.records for point in points if point.series == group)
-        kind = SeriesKind.MEASURED if is_measured else SeriesKind.COMPUTED
-        said = group or experiment.points_are
-        words = f"{name}: {said}" if said else name
-        yield Series(words, marks, kind, experiment.is_joined)
+def _all_series(
+    experiment: Experiment, evidence: Evidence, beside: Sequence[Evidence]
+) -> Iterator[Series]:
+    points = evidence.points
+    yield from _own(experiment, evidence)
     for words, value in (experiment.also or {}).items() if points else ():
-        yield Series(f"{name}: {words}", tuple(_other(points, value)), SeriesKind.MEASURED)
+        yield Series(words, tuple(_other(points, value)), SeriesKind.MEASURED)
+    for other in beside:
+        for one in _own(experiment, other):
+            yield replace(one, kind=SeriesKind.BESIDE)
     if experiment.published is not None:
         yield from _published_series(experiment.published)
     for words, places in (
         experiment.curves(points) if experiment.curves and points else {}
     ).items():
         yield Series(words, tuple(Mark(x, y) for x, y in places), SeriesKind.CURVE)
+
+
+def _own(experiment: Experiment, evidence: Evidence) -> Iterator[Series]:
+    """The series that were measured or computed; those of another machine bear its name."""
+    points = evidence.points
+    for group in dict.fromkeys(point.series for point in points):
+        marks = tuple(_mark(point) for point in points if point.series == group)
+        is_measured = any(point.records for point in points if point.series == group)
+        kind = SeriesKind.MEASURED if is_measured else SeriesKind.COMPUTED
+        said, name = group or experiment.points_are, _name_of(evidence)
+        words = f"{name}: {said}" if said and evidence.replayed_from else said or name
+        yield Series(words, marks, kind, experiment.is_joined)
 
 
 def _other(points: tuple[Point, ...], value: Callable[[Measurement], float]) -> Iterator[Mark]:
@@ -72,16 +113,20 @@ def _other(points: tuple[Point, ...], value: Callable[[Measurement], float]) -> 
             continue
 
 
-def _categories(series: tuple[Series, ...]) -> tuple[str, ...]:
+def _categories(experiment: Experiment, series: tuple[Series, ...]) -> tuple[str, ...]:
+    """What is measured, in order; before anything is, what will be."""
     marks = [mark for one in series if one.kind is not SeriesKind.CURVE for mark in one.marks]
-    return tuple(dict.fromkeys(mark.label for mark in marks))
+    return tuple(dict.fromkeys(mark.label for mark in marks)) or tuple(
+        step.label for step in experiment.steps
+    )
 
 
 def _name_of(evidence: Evidence) -> str:
     if evidence.replayed_from:
-        return f"recorded on {evidence.replayed_from.split(',')[0]}, not yours"  # all is below
+        where = evidence.replayed_from.split(",")[0]  # all is in the caption
+        return where if where.startswith("the class") else f"recorded on {where}, not yours"
     done = "measured" if any(point.records for point in evidence.points) else "computed"
-    return f"{done} here" + (" (headless)" if evidence.headless else "")
+    return f"{done} here"
 
 
 def _said(evidence: Evidence) -> str:
@@ -108,7 +153,18 @@ def _mark(point: Point) -> Mark:
             for sample in record.samples_s
         )
     is_computed = bool(point.records) and _is_computed(point.records[0])
-    return Mark(point.x, point.value, point.label, point.low, point.high, dots, is_computed)
+    low, high = (point.low, point.high) if point.low is not None else _median_interval(dots)
+    return Mark(point.x, point.value, point.label, low, high, dots, is_computed)
+
+
+def _median_interval(dots: Sequence[float]) -> tuple[float | None, float | None]:
+    """Where the median of such samples lies in 95 of 100 cases: two of their order statistics."""
+    n = len(dots)
+    first = math.floor(n / 2 - NORMAL_95 * math.sqrt(n) / 2)
+    if first < 1:
+        return None, None
+    ordered = sorted(dots)
+    return ordered[first - 1], ordered[n - first]
 
 
 def _is_computed(record: Measurement) -> bool:

@@ -1,6 +1,6 @@
 """What a plot shows, as data and in words: for those who do not see it, and for a terminal.
 
-`plot_svg` draws it. Nothing here knows of pixels.
+`vega` makes the drawing of it. Nothing here knows of pixels.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ class Mark:
     dots: tuple[float, ...] = ()
     is_computed: bool = False
 
+    @property
+    def n(self) -> int:
+        """How many samples are behind it."""
+        return len(self.dots)
+
 
 class SeriesKind(StrEnum):
     """What a series is; each kind is drawn in a way of its own, and never as another."""
@@ -37,6 +42,7 @@ class SeriesKind(StrEnum):
     COMPUTED = "computed"
     PUBLISHED = "published"
     CURVE = "curve"
+    BESIDE = "beside"  # measured, but not here: the recorded run, the class
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class Series:
     @property
     def is_hollow(self) -> bool:
         """Whether its marks are outlines: nothing here was measured on this machine."""
-        return self.kind in (SeriesKind.COMPUTED, SeriesKind.PUBLISHED)
+        return self.kind not in (SeriesKind.MEASURED, SeriesKind.CURVE)
 
     @property
     def is_level(self) -> bool:
@@ -75,6 +81,7 @@ class Plot:
         prediction_text: the same in words, or the trend.
         is_zoomed: whether the y axis need not begin at zero; then there are no bars.
         is_stacked: whether the series of one category stand on one another: parts of a whole.
+        range_before: of the value axis as long as nothing has been measured.
     """
 
     title: str
@@ -90,6 +97,7 @@ class Plot:
     is_stacked: bool = False
     log_x: bool = False
     log_y: bool = False
+    range_before: tuple[float, float] | None = None
 
 
 def describe(plot: Plot) -> str:

@@ -161,7 +161,7 @@ class Runner:
         self.evidence = replace(recorded, prediction=prediction, verdict_read=None)
         self.state = RunnerState.IDLE
         said = f"Recorded on {recorded.replayed_from}, not yours."
-        self._say(" ".join([said, *self._outcome()]))
+        self._say(" ".join([*self._outcome(), said]))
 
     async def _steps(self) -> None:
         waits.set(self._wait)
@@ -256,7 +256,7 @@ class Runner:
         taken = f"{self.evidence.samples} samples on " if self.evidence.samples else ""
         said = f"Done: {taken}{self.evidence.place}."
         if check is None or self.evidence.is_open_to_claims:
-            self.message = " ".join([said, *self._outcome()])
+            self.message = " ".join([*self._outcome(), said])
         else:
             self.message = " ".join(self._outcome())
 

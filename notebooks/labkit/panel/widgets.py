@@ -1,26 +1,47 @@
-"""The ipywidgets of one panel: what the student writes, the buttons, the plot, the spoken status.
+"""The ipywidgets of one panel: a card in three steps that fold: predict, measure, explain.
 
-Imported with the panel; ipywidgets itself only when a panel is shown.
+Imported with the panel; ipywidgets itself only when a panel is shown. The button to press next is
+the coloured one. Controls are never made anew, so that the focus stays where it is.
 """
 
 from __future__ import annotations
 
 import html
+import math
+import re
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from labkit.evidence import replay
+from labkit.errors import NotAPrediction
 from labkit.evidence.checks import CHECKS
-from labkit.evidence.prediction import Trend
+from labkit.evidence.prediction import Trend, parse_number
+from labkit.panel import vega
 from labkit.panel.experiment import Experiment
-from labkit.panel.picture import plot_of
-from labkit.panel.plot import table
+from labkit.panel.plot import Plot, number, table
 from labkit.panel.runner import Runner, RunnerState
 from labkit.records import Verdict
 
 HIDDEN = "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)"
-STYLE = {"description_width": "12rem"}
-SHORT = "22rem"  # the longest choice, "contradicted", is read whole
-WIDE = {"width": "calc(100% - 8px)", "max_width": "64rem"}
+SHORT = "16rem"
+STEPS = ("Predict", "Measure", "Explain")
+SENTENCE_END = re.compile(r"(?<=[.?!]) +(?=[A-Z“])")
+CSS = """
+.labkit-card{border:1px solid var(--jp-border-color1,#bbb);border-radius:8px;padding:8px 16px 12px;
+ max-width:60rem;margin:4px 0;box-sizing:border-box;overflow:visible}
+.labkit-card h3{margin:4px 0}
+.labkit-card .widget-inline-hbox{flex-flow:row wrap;height:auto;max-width:100%}
+.labkit-card .widget-inline-hbox .widget-label{flex:1 0 100%;text-align:left;max-width:none;
+ width:auto;white-space:normal}
+.labkit-card .labkit-step{width:100%;text-align:left;font-weight:600;font-size:1.05em;
+ background:none;border:0;border-top:1px solid var(--jp-border-color2,#ddd);border-radius:0;
+ box-shadow:none;margin:6px 0 0;padding:4px 0;height:auto;white-space:normal;line-height:1.5;
+ color:var(--jp-content-font-color1,inherit)}
+.labkit-card .labkit-said{border-left:4px solid var(--jp-brand-color1,#1976d2);padding-left:10px;
+ margin:8px 0;line-height:1.4}
+.labkit-card .progress{flex:1 1 100%;height:8px}
+.labkit-card table{font-size:.9em}
+.labkit-card .widget-html-content{line-height:1.4}
+"""
 
 
 class Controlled(Protocol):
@@ -31,13 +52,23 @@ class Controlled(Protocol):
 
     @property
     def can_run(self) -> bool: ...
-    def svg(self) -> str: ...
-    def beside(self) -> str: ...
+    @property
+    def has_predicted(self) -> bool: ...
+    @property
+    def layers(self) -> Sequence[str]: ...
+    def plots(self, said: float | None = None) -> Sequence[Plot]: ...
     def lock_in(self, said: str, because: str) -> bool: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
-    def replay(self) -> None: ...
+    def switch(self, layer: str, *, is_on: bool) -> None: ...
     def explain(self, text: str, read_as: str = "") -> None: ...
+
+
+def span_of(unit: str | None) -> tuple[float, float]:
+    """From where to where the slider of a predicted number goes; the field takes any number."""
+    if unit == "%":
+        return 0.0, 100.0
+    return (0.01, 100.0) if unit in ("x", "") else (0.01, 10_000.0)
 
 
 class Widgets:
@@ -48,102 +79,203 @@ class Widgets:
 
         self._w, experiment = ipywidgets, panel.experiment
         self._live_id = f"labkit-live-{experiment.key}-{id(panel):x}"
+        self._stage = -1
         self._make_fields(experiment)
-        self._make_buttons()
+        self._make_buttons(panel)
         self._make_outputs()
         self._connect(panel)
         self.root = ipywidgets.VBox(self._in_order(experiment))
+        self.root.add_class("labkit-card")
 
     def _make_fields(self, experiment: Experiment) -> None:
         """What the student writes and chooses."""
-        w, wide, short = self._w, self._w.Layout(**WIDE), self._w.Layout(width=SHORT)
+        w = self._w
+        wide = w.Layout(width="100%", max_width="44rem")
         # A text goes to the kernel when its field is left: ipywidgets 8 holds keystrokes back while
         # the kernel is busy, and a press of a button would overtake them.
-        text = {"style": STYLE, "continuous_update": False}
+        text = {"continuous_update": False}
+        self.slider: Any = None
         if experiment.unit is None:
             options = [("choose", ""), *((trend.value, trend.value) for trend in Trend)]
-            named = {"description": "Your prediction", "style": STYLE, "layout": short}
-            self.said: Any = w.Dropdown(options=options, **named)
+            self.said: Any = w.Dropdown(
+                options=options, description="Your prediction", layout=w.Layout(width=SHORT)
+            )
         else:
             name = f"Your prediction ({experiment.unit})" if experiment.unit else "Your prediction"
-            self.said = w.Text(description=name, placeholder="a number", layout=short, **text)
+            self.said = w.Text(
+                description=name, placeholder="a number", layout=w.Layout(width=SHORT), **text
+            )
+            self.slider = self._slider(experiment.unit)
         self.because = w.Text(description="because", layout=wide, **text)
         verdicts = [("choose", ""), *((verdict.value, verdict.value) for verdict in Verdict)]
-        asked = {"description": "The claim is", "style": STYLE, "layout": short}
-        self.verdict = w.Dropdown(options=verdicts, **asked)
+        self.verdict = w.Dropdown(
+            options=verdicts, description="The claim is", layout=w.Layout(width=SHORT)
+        )
         self.claim = w.HTML()
         self.explanation = w.Textarea(description="Your explanation", layout=wide, **text)
 
-    def _make_buttons(self) -> None:
+    def _slider(self, unit: str) -> Any:
+        """Sets the field beside it; on a scale of powers where nothing bounds the number."""
+        low, high = span_of(unit)
+        layout = self._w.Layout(width="18rem", max_width="100%")
+        known = {"description": "Slide", "readout": False, "layout": layout}
+        if low > 0:
+            ends = {"min": math.log10(low), "max": math.log10(high), "step": 0.02}
+            return self._w.FloatLogSlider(value=math.sqrt(low * high), **ends, **known)
+        return self._w.FloatSlider(value=(low + high) / 2, min=low, max=high, step=1.0, **known)
+
+    def _make_buttons(self, panel: Controlled) -> None:
         w, auto = self._w, self._w.Layout(width="auto")
         self.lock = w.Button(description="Lock in prediction", layout=auto)
-        self.run = w.Button(description="Run", button_style="primary", disabled=True)
+        self.run = w.Button(description="Run", disabled=True)
         self.stop = w.Button(description="Stop", disabled=True)
-        self.recorded = w.Button(description="Show recorded run", layout=auto)
+        self.layers = [
+            w.ToggleButton(description=f"Show {name}", layout=auto) for name in panel.layers
+        ]
         self.keep = w.Button(description="Keep", layout=auto)
-        self.show_table = w.ToggleButton(description="Data table")
+        self.show_table = w.ToggleButton(description="Data table", layout=auto)
+        self.heads = [w.Button(description=name) for name in STEPS]
+        for head in self.heads:
+            head.add_class("labkit-step")
 
     def _make_outputs(self) -> None:
         """What the panel says: the status in a live region outside the plot that is redrawn."""
-        w, wide = self._w, self._w.Layout(**WIDE)
-        self.bar = w.FloatProgress(max=1.0, description="Progress", style=STYLE, layout=wide)
-        self.plot, self.table, self.status, self.beside = w.HTML(), w.HTML(), w.HTML(), w.HTML()
+        w, wide = self._w, self._w.Layout(width="100%", max_width="44rem")
+        self.bar = w.FloatProgress(max=1.0, description="Progress", layout=wide)
+        self.plots = [w.Output(layout=w.Layout(width="100%")) for _ in range(3)]
+        self.table, self.status = w.HTML(), w.HTML()
         self.live = w.HTML(
             f'<div id="{self._live_id}" role="status" aria-live="polite" style="{HIDDEN}"></div>'
         )
 
     def _in_order(self, experiment: Experiment) -> list[Any]:
         """The panel from top to bottom."""
-        w, recorded = self._w, [self.recorded] if replay.exists(experiment.key) else []
+        w = self._w
         title, question = html.escape(experiment.title), html.escape(experiment.question)
-        controls = [self.lock, self.run, self.stop, self.show_table, *recorded]
+        row = w.Layout(flex_flow="row wrap", align_items="flex-end")
+        said = [self.said] if self.slider is None else [self.said, self.slider]
+        judged = [self.claim, self.verdict] if experiment.check else []
+        measure = [self.run, self.stop, self.show_table, *self.layers]
+        self.bodies = [
+            w.VBox([w.HBox(said, layout=row), self.plots[0], self.because, w.HBox([self.lock])]),
+            w.VBox([w.HBox(measure, layout=row), self.bar, *self.plots[1:], self.table]),
+            w.VBox([*judged, self.explanation, w.HBox([self.keep])]),
+        ]
+        first, second, third = zip(self.heads, self.bodies, strict=True)
         return [
-            w.HTML(f"<h3>{title}</h3><p>{question}</p>"),
-            self.said,
-            self.because,
-            w.HBox(controls, layout=w.Layout(flex_flow="row wrap")),
-            self.bar,
+            w.HTML(f"<style>{CSS}</style><h3>{title}</h3><p>{question}</p>"),
+            *first,
+            *second,
             self.status,
             self.live,
-            self.plot,
-            self.table,
-            self.beside,
-            *([self.claim, self.verdict] if experiment.check else []),
-            self.explanation,
-            w.HBox([self.keep]),
+            *third,
         ]
 
     def _connect(self, panel: Controlled) -> None:
-        self.lock.on_click(lambda _: panel.lock_in(self.said.value, self.because.value))
+        self.lock.on_click(lambda _: self._lock(panel))
         self.run.on_click(lambda _: panel.start())
         self.stop.on_click(lambda _: panel.stop())
-        self.recorded.on_click(lambda _: panel.replay())
+        for name, button in zip(panel.layers, self.layers, strict=True):
+            button.observe(lambda change, name=name: panel.switch(name, is_on=change.new), "value")
         self.explanation.value = panel.runner.evidence.explanation
         self.keep.on_click(lambda _: panel.explain(self.explanation.value, self.verdict.value))
         self.show_table.observe(lambda _: self._fill_table(panel), "value")
+        for number_of, head in enumerate(self.heads):
+            head.on_click(lambda _, at=number_of: self._fold(at, is_open=not self._is_open(at)))
+        if self.slider is not None:
+            self.slider.observe(lambda change: self._slid(change.new), "value")
+            self.said.observe(lambda change: self._typed(panel, change.new), "value")
 
-    def update(self, panel: Controlled) -> None:
+    def _lock(self, panel: Controlled) -> None:
+        if panel.lock_in(self.said.value, self.because.value) and panel.can_run:
+            self.run.focus()  # the button that had the focus has just been folded away
+
+    def _slid(self, value: float) -> None:
+        self.said.value = number(value)
+
+    def _typed(self, panel: Controlled, text: str) -> None:
+        """The mark moves on the axes with what is said; what is no number moves nothing."""
+        unit = panel.experiment.unit or ""
+        try:
+            said = parse_number(text, unit)
+        except NotAPrediction:
+            return
+        low, high = span_of(unit)
+        if low <= said <= high and number(self.slider.value) != number(said):
+            self.slider.value = said
+        if not panel.runner.shown.points:
+            self._draw(0, panel.plots(said)[:1])
+
+    def _is_open(self, at: int) -> bool:
+        return bool(self.bodies[at].layout.display != "none")
+
+    def _fold(self, at: int, *, is_open: bool) -> None:
+        self.bodies[at].layout.display = None if is_open else "none"
+        self.heads[at].description = f"{'▾' if is_open else '▸'} {at + 1}  {STEPS[at]}"
+
+    def _follow(self, panel: Controlled) -> None:
+        """Open the step that is next and fold the others, once, when it becomes the next."""
+        has_points = bool(panel.runner.shown.points)
+        is_running = panel.runner.state is RunnerState.RUNNING
+        stage = 1 if panel.can_run or is_running else 2 if has_points else 0
+        if stage == self._stage:
+            return
+        self._stage = stage
+        for at in range(3):
+            self._fold(at, is_open=at == stage or (at == 1 and has_points))
+        for button, at in ((self.lock, 0), (self.run, 1), (self.keep, 2)):
+            button.button_style = "primary" if at == stage else ""
+
+    def update(self, panel: Controlled, *, with_plot: bool = True) -> None:
         """Bring every widget up to date; controls are never rebuilt, so the focus stays."""
         runner = panel.runner
         running = runner.state is RunnerState.RUNNING
+        self._follow(panel)
         self.run.disabled, self.stop.disabled = not panel.can_run, not running
+        self.bar.layout.display = None if running else "none"
         self.bar.value = 1.0 if runner.state is RunnerState.DONE else runner.progress
         left = "Waiting" if runner.is_waiting else f"{runner.seconds_left:.0f} s left"
         self.bar.description = left if running else "Progress"
         asks = runner.evidence.is_open_to_claims and not running
         self.claim.value = _claim(panel.experiment) if runner.evidence.judgement else ""
         self.verdict.disabled = not asks
+        self.verdict.layout.display = None if runner.evidence.judgement else "none"
+        for button in self.layers:
+            button.disabled = not panel.has_predicted
         self._announce(runner.message)
-        self.plot.value = panel.svg() if runner.shown.points else ""
-        self.beside.value = panel.beside()
+        if with_plot:
+            self._draw_all(panel)
+
+    def _draw_all(self, panel: Controlled) -> None:
+        plots = panel.plots()
+        if panel.runner.shown.points:
+            self._draw(0, ())
+            self._draw(1, plots[:1])
+            self._draw(2, plots[1:])
+        elif panel.experiment.unit is not None:
+            self._draw(0, plots)
         self._fill_table(panel)
 
+    def _draw(self, at: int, plots: Sequence[Plot]) -> None:
+        """Put a plot into its output, if it is another one than the one that is there."""
+        found = [vega.bundle(plot) for plot in plots]
+        outputs = tuple(
+            {"output_type": "display_data", "data": data, "metadata": metadata}
+            for data, metadata in found
+        )
+        if outputs != self.plots[at].outputs:
+            pixels = sum(vega.pixels(plot) for plot in plots)
+            self.plots[at].layout.min_height = f"{pixels}px" if pixels else None
+            self.plots[at].outputs = outputs
+
     def _fill_table(self, panel: Controlled) -> None:
-        plot = plot_of(panel.experiment, panel.runner.shown)
-        self.table.value = table(plot) if self.show_table.value else ""
+        plots = panel.plots() if self.show_table.value and panel.runner.shown.points else ()
+        place = html.escape(panel.runner.shown.place)
+        said = f"<p>{place}</p>" if plots else ""
+        self.table.value = "".join(table(plot) for plot in plots) + said
 
     def _announce(self, message: str) -> None:
-        """Show the message, and copy it into the live region that is never redrawn.
+        """Show the first sentence, fold the rest, and copy all into the live region.
 
         A widget can only replace its whole content, and a replaced live region is not read out. The
         broken image's handler copies the text into the persistent one; where a page forbids such
@@ -152,7 +284,9 @@ class Widgets:
         said = html.escape(message, quote=True)
         copy = f"var e=document.getElementById('{self._live_id}');if(e)e.textContent=this.alt"
         image = f'<img src="data:," alt="{said}" style="display:none" onerror="{copy}">'
-        value = f'<p aria-hidden="true">{said}</p>{image}'
+        first, *rest = (html.escape(one) for one in SENTENCE_END.split(message, maxsplit=1))
+        more = f"<details><summary>More</summary>{rest[0]}</details>" if rest else ""
+        value = f'<div class="labkit-said"><b>{first}</b>{more}</div>{image}'
         if value != self.status.value:
             self.status.value = value
 

@@ -1,6 +1,7 @@
 """The student decides first: prediction beside result, then a claim, then the verdict."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
@@ -20,8 +21,8 @@ from labkit.panel.answers import comparison
 from labkit.panel.experiment import Experiment
 from labkit.panel.panel import Panel
 from labkit.panel.picture import plot_of
-from labkit.panel.plot_svg import render
 from labkit.panel.runner import Runner
+from labkit.panel.vega import MIME, spec
 from labkit.panel.widgets import Widgets
 from labkit.records import Verdict
 
@@ -52,7 +53,7 @@ def seen(prediction, points=POINTS):
 @pytest.mark.parametrize(
     ("said", "says"),
     [
-        (20.0, "it is 20 ms at two: exactly as predicted"),
+        (20.0, "it is 20 ms. At two: exactly as predicted"),
         (19.0, "within 10 % of the prediction"),
         (5.0, "4 times the prediction"),
         (100.0, "0.2 times the prediction"),
@@ -67,24 +68,23 @@ def test_a_number_is_compared_with_the_result(said, says):
 @pytest.mark.parametrize(
     ("trend", "says"),
     [
-        (Trend.RISES, "it rises, as you predicted"),
-        (Trend.FLAT, "it rises; you predicted that it stays flat"),
+        (Trend.RISES, "It rises, as you said."),
+        (Trend.FLAT, "You said it stays flat; it rises."),
     ],
 )
 def test_a_trend_is_compared_with_both_ends(trend, says):
     """From the first point to the last."""
     said = comparison(replace(LINE, unit=None), seen(Prediction("why", "", trend=trend)))
-    assert said.startswith("From 10 (one) to 20 (two): ")
-    assert says in said
+    assert said == f"{says} From 10 (one) to 20 (two)."
 
 
 def test_a_cross_is_drawn_for_an_end_of_an_interval():
     """What is asked of T-1 is no point's value; its cross stands over the point all the same."""
     point = Point(1.0, "itself", 1.0, low=0.97, high=1.02)
     shown = seen(Prediction("why", "", 1.1, "x"), (point,))
-    drawn = render(plot_of(EXPERIMENTS["T-1"], shown))
-    assert "it is 1.02 x at the interval" in comparison(EXPERIMENTS["T-1"], shown)
-    assert drawn.count('stroke-width="3"') == 4  # two arms in the plot, two in the legend
+    drawn = spec(plot_of(EXPERIMENTS["T-1"], shown))["layer"][-1]["data"]["values"]
+    assert "it is 1.02 x. At the interval" in comparison(EXPERIMENTS["T-1"], shown)
+    assert [row["place"] for row in drawn] == ["itself"]
 
 
 def packing_runner(folder, best=98.0):
@@ -105,7 +105,7 @@ def test_no_verdict_before_a_claim_and_the_first_claim_counts(tmp_path):
     """Prediction, result and the question; then one's own verdict; then the data's."""
     runner = packing_runner(tmp_path / "evidence")
     run_by_hand(runner)
-    assert "You predicted 84 SMs; it is 98 SMs at the best" in runner.message
+    assert "You said 84 SMs; it is 98 SMs. At the best" in runner.message
     assert "What do the data say of it?" in runner.message
     assert "supported" not in runner.message
     assert "make your claim" in str(summary("MIG-12"))
@@ -149,21 +149,73 @@ def test_nobody_at_the_panel_gets_the_verdict_at_once(tmp_path):
     assert "contradicted, although supported was expected here" in runner.message
 
 
-def test_a_recorded_run_stands_beside_ones_own(tmp_path):
-    """After a run the button shows it as a second plot; sentence, verdict and evidence stay."""
+def series_drawn(widgets):
+    """The names in the legends of the plots that are shown."""
+    drawn = [output["data"] for one in widgets.plots for output in one.outputs]
+    return " ".join(json.dumps(data[MIME], ensure_ascii=False) for data in drawn)
+
+
+def test_a_recorded_run_can_be_switched_on_beside_ones_own(tmp_path):
+    """After a run it is another layer; sentence, verdict and evidence stay. Off again, it goes."""
     panel = Panel(EXPERIMENTS["MX-5"], tmp_path)
     said = predict("5", "it is safe", "%")
     own = replace(replay.recorded("MX-5"), replayed_from=None, prediction=said)
-    panel.runner.evidence, panel.runner.message = own, "You predicted 5 %; it is 10 %."
-    widgets = Widgets(panel)
-    widgets.update(panel)
-    assert widgets.beside.value == ""
-    panel.replay()
-    widgets.update(panel)
-    assert (panel.evidence, panel.runner.message) == (own, "You predicted 5 %; it is 10 %.")
-    assert "not yours" in widgets.beside.value and "<svg" in widgets.beside.value
-    assert "not yours" not in widgets.plot.value and "not yours" not in widgets.status.value
-    assert "not yours" in panel._repr_mimebundle_()[0]["text/html"]
+    panel.runner.evidence, panel.runner.message = own, "You said 5 %; it is 10 %."
+    panel._repr_mimebundle_()
+    widgets = panel._widgets
+    assert "not yours" not in series_drawn(widgets)
+    (recorded,) = (one for one in widgets.layers if "recorded" in one.description)
+    recorded.value = True
+    assert (panel.evidence, panel.runner.message) == (own, "You said 5 %; it is 10 %.")
+    assert "not yours" in series_drawn(widgets)
+    assert "not yours" not in widgets.status.value
+    recorded.value = False
+    assert "not yours" not in series_drawn(widgets)
+
+
+def test_what_others_measured_is_shown_after_a_prediction_only(tmp_path, monkeypatch):
+    """The button is locked, and says so to whoever presses it all the same."""
+    monkeypatch.setattr(replay, "CLASS", tmp_path)
+    middle = replace(replay.recorded("MX-5"), replayed_from="the class, median of 9")
+    store.save(middle, tmp_path)
+    panel = Panel(EXPERIMENTS["MX-5"], tmp_path / "evidence")
+    panel._repr_mimebundle_()
+    layers = panel._widgets.layers
+    assert [one.description for one in layers] == ["Show recorded run", "Show the class"]
+    assert all(one.disabled for one in layers)
+    panel.switch("the class", is_on=True)
+    assert "Predict first" in panel.runner.message
+    panel.lock_in("5", "it is safe")
+    assert not any(one.disabled for one in layers)
+    panel.switch("the class", is_on=True)
+    assert "the class, median" not in panel.runner.message
+    assert any("the class" in one.name for plot in panel.plots() for one in plot.series)
+
+
+def test_the_next_step_is_open_and_its_button_is_the_strong_one(tmp_path):
+    """Predict, then measure, then explain; what is said first is one sentence."""
+    panel = Panel(packing_runner(tmp_path).experiment, tmp_path)
+    panel._repr_mimebundle_()
+    widgets = panel._widgets
+
+    def strong():
+        buttons = (widgets.lock, widgets.run, widgets.keep)
+        return [one.description for one in buttons if one.button_style]
+
+    def is_open():
+        return [one.layout.display is None for one in widgets.bodies]
+
+    assert (strong(), is_open()) == (["Lock in prediction"], [True, False, False])
+    widgets.slider.value = 84.0
+    assert widgets.said.value == "84"
+    (empty,) = widgets.plots[0].outputs
+    assert '"value": 84' in json.dumps(empty["data"][MIME])
+    widgets.because.value = "I counted"
+    widgets.lock.click()
+    assert (strong(), is_open()) == (["Run"], [False, True, False])
+    asyncio.run(panel._run_by_hand())
+    assert (strong(), is_open()) == (["Keep"], [False, True, True])
+    assert "<b>You said 84 SMs; it is 98 SMs.</b><details>" in widgets.status.value
 
 
 def test_a_recorded_run_is_judged_by_the_student_first_and_never_kept(tmp_path):
@@ -171,7 +223,7 @@ def test_a_recorded_run_is_judged_by_the_student_first_and_never_kept(tmp_path):
     runner = Runner(EXPERIMENTS["MX-5"], tmp_path)
     runner.show_recorded(replay.recorded("MX-5"), predict("5", "it is safe", "%"))
     assert "not yours" in runner.message
-    assert "You predicted 5 %; it is 100 % at 2^-10" in runner.message
+    assert "You said 5 %; it is 100 %. At 2^-10" in runner.message
     assert "as expected" not in runner.message
     runner.explain("small scales lose all", Verdict.SUPPORTED)
     assert "as expected" in runner.message

@@ -214,7 +214,7 @@ def test_a_class_is_marked(tmp_path, sources, capsys):
     assert code == {"ann": "yes", "bob": "no", "cy": "no", "dee": "no"}
     assert "ZeroDivisionError" in rows["dee", "geometry: area"]["look_at"]
     assert rows["eve", "zip"]["readable"] == "no"
-    assert "The class&#x27;s results" in plot.read_text()
+    assert "The class's results" in plot.read_text()
     assert "cannot prevent it" in capsys.readouterr().out
 
 

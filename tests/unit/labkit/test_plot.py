@@ -1,11 +1,12 @@
-"""Plots are well-formed, say in words what they show, and escape what students type."""
+"""Plots say in words what they show, and are drawn so that everything on them can be read."""
 
+import json
 from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
-from labkit.panel import plot_layout
+from labkit.panel import figures, vega
 from labkit.panel.plot import (
     Mark,
     Plot,
@@ -17,50 +18,53 @@ from labkit.panel.plot import (
     table,
     text_table,
 )
-from labkit.panel.plot_scales import Axis, scales
-from labkit.panel.plot_svg import render
 
+OWN = Series("measured here", (Mark(1, 10, "1", 9, 11, (9.5, 10, 10.5)), Mark(2, 6, "2")))
+PUBLISHED = Series("published: CERN & co", (Mark(1, 12), Mark(2, 7)), SeriesKind.PUBLISHED)
 PLOT = Plot(
     "DP-3: <scaling>",
     "ranks",
     "time (ms)",
-    (
-        Series("measured here", (Mark(1, 10, "1", 9, 11, (9.5, 10, 10.5)), Mark(2, 6, "2"))),
-        Series("published: CERN & co", (Mark(1, 12), Mark(2, 7)), SeriesKind.PUBLISHED),
-    ),
+    (OWN, PUBLISHED),
     caption="Xeon, tier cpu",
     prediction=5.0,
     prediction_at=2,
     prediction_text="5 ms",
 )
+BARS = Plot(
+    "T-2: timers",
+    "timer",
+    "ms",
+    (
+        Series("measured here", (Mark(0, 2, "naive"), Mark(1, 9, "a label of many words"))),
+        Series("published", (Mark(0, 7, "honest"),), SeriesKind.PUBLISHED),
+        Series("limit", (Mark(0, 8),), SeriesKind.CURVE),
+    ),
+    prediction=4.0,
+    prediction_at="honest",
+    prediction_text="4 ms",
+    categories=("naive", "a label of many words", "honest"),
+)
 
 
-def test_it_is_xml_with_title_and_description():
-    """A screen reader gets the title and the figures; markup in texts is escaped."""
-    root = ElementTree.fromstring(render(PLOT))
-    title, description = root[0].text, root[1].text
-    assert root.get("role") == "img"
-    assert title == "DP-3: <scaling>"
-    assert "Prediction: 5 ms" in description
-    assert "2 6" in description
+def layers(plot, kind):
+    """The layers of a specification that draw this kind of mark."""
+    return [one for one in vega.spec(plot)["layer"] if one["mark"]["type"] == kind]
 
 
-def test_prediction_and_published_row_are_drawn_in():
-    """The student's cross is in the legend, the published series dashed and hollow."""
-    drawn = render(PLOT)
-    assert "you predicted 5 ms" in drawn
-    assert 'stroke-dasharray="7 5"' in drawn
-    assert "published: CERN &amp; co" in drawn
+def values(layer):
+    return layer["data"]["values"]
 
 
-def test_everything_lies_inside_the_picture():
-    """No point, dot or interval is drawn outside the frame."""
-    root = ElementTree.fromstring(render(PLOT))
-    circles = [item for item in root.iter() if item.tag.endswith("circle")]
-    assert len(circles) >= 5
-    assert all(
-        0 <= float(item.get("cx")) <= 760 and 0 <= float(item.get("cy")) <= 432 for item in circles
-    )
+def domain(plot, axis="y"):
+    """Where an axis ends; the same in every layer."""
+    ends = {
+        tuple(one["encoding"][axis]["scale"]["domain"])
+        for one in vega.spec(plot)["layer"]
+        if axis in one["encoding"]
+    }
+    assert len(ends) == 1
+    return ends.pop()
 
 
 def test_the_table_says_the_same():
@@ -88,199 +92,129 @@ def test_numbers_have_three_figures(value, text):
     assert number(value) == text
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "log"), [(0, 1, False), (1, 1000, True), (64, 128, True), (1e-6, 2e-6, False)]
-)
-def test_ticks_are_few_and_inside(low, high, log):
-    """Two to ten ticks on any axis."""
-    ticks = Axis(low, high, 0, 100, log).ticks()
-    assert 2 <= len(ticks) <= 10
-    assert all(low * 0.99 - 1e-12 <= tick <= high * 1.01 for tick in ticks)
+@pytest.mark.parametrize("plot", [PLOT, BARS, replace(PLOT, series=(), prediction_at=None)])
+def test_it_is_drawn_and_described(plot):
+    """Vega-Lite takes it, with a title and a description; before the first sample it is a frame."""
+    drawn = ElementTree.fromstring(figures.svg(plot))
+    assert drawn.tag.endswith("}svg")
+    assert plot.title in "".join(drawn.itertext())
+    assert "Prediction: " in vega.spec(plot)["description"]
 
 
-def test_an_empty_plot_is_still_a_picture():
-    """Before the first sample there is a frame, whose axes have names and no numbers yet."""
-    empty = Plot("t", "x", "y", (Series("measured here", ()),))
-    assert ElementTree.fromstring(render(empty)).tag.endswith("}svg")
-    assert not [words for *_, words in lines_of(empty) if words[0].isdigit()]
+def test_pointing_at_a_mark_says_what_the_table_says():
+    """Name, value, interval and number of samples."""
+    (points,) = layers(replace(PLOT, prediction=None), "point")
+    first = values(points)[0]
+    said = [first[one["field"]] for one in points["encoding"]["tooltip"]]
+    assert said == ["1", "10", "9 – 11", "3", "measured here"]
 
 
-LONG = "published: a very long name of a row, with its source, its tool, its size, and its year"
+def test_an_interval_is_drawn_over_its_point_and_broader_than_it():
+    """Its ends are seen where it is shorter than the dot, too."""
+    kinds = [one["mark"]["type"] for one in vega.spec(PLOT)["layer"]]
+    caps = layers(PLOT, "tick")[-1]
+    dot = layers(PLOT, "point")[0]["mark"]
+    assert kinds.index("rule") > kinds.index("point")
+    assert caps["mark"]["size"] > dot["size"] ** 0.5
+    assert {row["value"] for row in values(caps)} == {9, 11}
 
 
-def lines_of(plot):
-    """Every text drawn: where it begins, its height, its words."""
-    found = (item for item in ElementTree.fromstring(render(plot)).iter() if item.text)
-    texts = (item for item in found if item.tag.endswith("}text"))
-    return [(float(item.get("x")), float(item.get("y")), item.text) for item in texts]
+@pytest.mark.parametrize("is_zoomed", [True, False])
+def test_outliers_set_no_axis(is_zoomed):
+    """One sample of a hundred times the others is left to the table."""
+    marks = (Mark(1, 1.0, "a", 0.98, 1.02, (*[0.99, 1.0, 1.01] * 8, 100.0)),)
+    plot = replace(PLOT, series=(Series("a", marks),), prediction=None, is_zoomed=is_zoomed)
+    assert domain(plot)[1] < 1.3
+    assert len(values(layers(plot, "tick")[0])) == 24
 
 
-def test_no_legend_is_cut_off():
-    """A long name goes on in the next line, whole, and nothing is written over it."""
-    names = ("measured here", LONG, "published: short", "published: another")
-    plot = Plot("t", "x", "y", tuple(Series(name, (Mark(1, 1),)) for name in names), "caption")
-    texts = [text for text in lines_of(plot) if text[1] > 370]
-    assert " ".join(words for _, _, words in texts) == " ".join([*names, "caption"])
-    assert all(len(words) <= plot_layout.LINE_CHARACTERS for _, _, words in texts)
-    assert len({(x, y) for x, y, _ in texts}) == len(texts)
-    box = ElementTree.fromstring(render(plot)).get("viewBox").split()
-    assert all(y < float(box[3]) for _, y, _ in texts)
+@pytest.mark.parametrize(("predicted", "shape"), [(1e9, "triangle"), (5.0, None)])
+def test_a_prediction_far_off_is_an_arrow_at_the_rim(predicted, shape):
+    """It does not flatten what was measured; a near one is a cross at its place."""
+    plot = replace(PLOT, prediction=predicted, prediction_text="a lot")
+    drawn = layers(plot, "point")[-1]
+    assert domain(plot)[1] < 50
+    assert drawn["mark"].get("shape") == shape
+    assert values(drawn)[0]["place"] == 2
+    assert "you predicted a lot" in json.dumps(vega.spec(plot))
 
 
-def test_a_caption_is_whole():
-    """However long it is, no line of it is left out."""
-    caption = "one rank " * 60
-    plot = Plot("t", "x", "y", (Series("a", (Mark(1, 1),)),), caption)
-    assert " ".join(words for _, y, words in lines_of(plot) if y > 380).count("rank") == 60
-
-
-def test_ticks_do_not_overlap_and_measured_ones_come_first():
-    """Where a published place is beside a measured one, the measured one keeps its label."""
-    plot = Plot(
-        "t",
-        "x",
-        "y",
-        (
-            Series("published", (Mark(2, 2), Mark(3, 4), Mark(7, 8)), SeriesKind.PUBLISHED),
-            Series(
-                "measured", (Mark(2.06, 1, "64 SMs"), Mark(4.1, 2, "32 SMs"), Mark(8, 3, "16 SMs"))
-            ),
-        ),
-    )
-    words = [words for _, y, words in lines_of(plot) if y == 330]
-    assert words == ["64 SMs", "3", "32 SMs", "7", "16 SMs"]
-
-
-def test_labels_at_one_place_are_one():
-    """Two labels of the same pixel: the first stays."""
-    ticks = [(100.0, "first"), (100.0, "second"), (300.0, "far")]
-    assert plot_layout.clear_of_each_other(ticks) == [(100.0, "first"), (300.0, "far")]
-
-
-BARS = Plot(
-    "T-2: timers",
-    "timer",
-    "ms",
-    (
-        Series("measured here", (Mark(0, 2, "naive"), Mark(1, 9, "a label of many words"))),
-        Series("published", (Mark(0, 7, "honest"),), SeriesKind.PUBLISHED),
-        Series("limit", (Mark(0, 8),), SeriesKind.CURVE),
-    ),
-    prediction=4.0,
-    prediction_at="honest",
-    prediction_text="4 ms",
-    categories=("naive", "a label of many words", "honest"),
-)
-
-
-def test_categories_are_bars_with_names_and_no_numbers():
-    """A name has no place between numbers: a bar each, from zero, its value above it."""
-    drawn = render(BARS)
-    root = ElementTree.fromstring(drawn)
-    bars = [item for item in root.iter() if item.get("fill-opacity") in ("0.35", "0")]
-    words = {words for _, _, words in lines_of(BARS)}
-    assert len(bars) == 3
-    assert "polyline" not in drawn
-    assert {"naive", "honest", "2", "9", "7"} <= words
-    assert "0.5" not in words
-
-
-@pytest.mark.parametrize(
-    ("predicted", "category", "value"),
-    [(2.3, "naive", "2"), (9.3, "a label of many words", "9")],
-)
-def test_a_bars_value_is_clear_of_the_predictions_cross(predicted, category, value):
-    """Above it, or inside the bar where there is no room above."""
-    said = replace(BARS, series=BARS.series[:1], prediction=predicted, prediction_at=category)
-    space = scales(said)
-    column = space.of(category)
-    (height,) = (y for x, y, words in lines_of(said) if words == value and abs(x - column) < 80)
-    assert abs(height - 5 - space.y.at(predicted)) >= 14
-
-
-@pytest.mark.parametrize(("count", "is_tight"), [(4, False), (8, True)])
-def test_labels_that_could_touch_are_set_smaller(count, is_tight):
-    """Eight words of nine characters would run into one another where the font is wide."""
-    labels = tuple(f"{letter}ecompute" for letter in "abcdefgh"[:count])
-    marks = tuple(Mark(0.0, 1.0, label) for label in labels)
-    series = (Series("measured here", marks),)
-    plot = replace(BARS, series=series, categories=labels, prediction_at=labels[0])
-    assert scales(plot).are_ticks_tight is is_tight
-    assert ('font-size="13">hecompute' in render(plot)) is is_tight
-
-
-def test_a_prediction_stands_at_the_place_it_is_about():
-    """A cross at its x or category, not a line over the whole plot."""
-    for plot, place in ((PLOT, 2.0), (BARS, "honest")):
-        here = scales(plot).of(place)
-        lines = [item for item in ElementTree.fromstring(render(plot)).iter()]
-        arms = [item for item in lines if item.get("stroke-width") == "3"]
-        middles = {(float(item.get("x1")) + float(item.get("x2"))) / 2 for item in arms}
-        assert any(middle == pytest.approx(here, abs=0.1) for middle in middles)
-        assert "you predicted" in render(plot)
-
-
-def test_a_prediction_far_off_does_not_flatten_what_was_measured():
-    """It is drawn at the edge."""
-    far = replace(PLOT, prediction=1e9, prediction_text="a lot")
-    assert scales(far).y.high < 50
-    assert "you predicted a lot (above this scale)" in render(far)
-    assert "this scale" not in render(PLOT)
+def test_categories_are_bars_below_each_other_with_their_values():
+    """A name has no place between numbers; side by side where several series have it."""
+    (bars,) = layers(BARS, "bar")
+    assert [row["place"] for row in values(bars)] == ["naive", "a label of many words", "honest"]
+    assert bars["encoding"]["y"]["type"] == "nominal"
+    assert "yOffset" in bars["encoding"]
+    assert [row["text"] for row in values(layers(BARS, "text")[0])] == ["2", "9", "7"]
+    assert domain(BARS, "x")[0] == 0
 
 
 def test_what_is_computed_is_not_drawn_as_measured():
-    """Measured marks are filled, computed and published ones outlines."""
-    for kind, filled in (
-        (SeriesKind.MEASURED, True),
-        (SeriesKind.COMPUTED, False),
-        (SeriesKind.PUBLISHED, False),
-    ):
-        drawn = render(Plot("t", "x", "y", (Series("a", (Mark(1, 1), Mark(2, 2)), kind),)))
-        circles = [i for i in ElementTree.fromstring(drawn).iter() if i.tag.endswith("circle")]
-        assert circles
-        assert all((item.get("fill") != "none") is filled for item in circles)
+    """Measured marks are filled, all others outlines."""
+    for kind in set(SeriesKind) - {SeriesKind.CURVE}:
+        plot = Plot("t", "x", "y", (Series("a", (Mark(1, 1), Mark(2, 2)), kind),))
+        solid = {row["solid"] for row in values(layers(plot, "point")[0])}
+        assert solid == {int(kind is SeriesKind.MEASURED)}
+
+
+def test_a_published_series_has_one_colour_in_every_plot():
+    """Whatever else is drawn."""
+    for plot in (PLOT, BARS):
+        scale = vega.spec(plot)["layer"][-1]["encoding"]["color"]["scale"]
+        colours = dict(zip(scale["domain"], scale["range"], strict=True))
+        assert {colours[name] for name in colours if "published" in name} == {vega.PUBLISHED}
 
 
 def test_a_curve_is_a_line_without_points():
     """A bound is drawn through, and is no row of the data table."""
     curve = Series("ideal", (Mark(1, 1), Mark(2, 0.5)), SeriesKind.CURVE)
     plot = Plot("t", "x", "y", (Series("measured here", (Mark(1, 1), Mark(2, 0.8))), curve))
-    assert render(plot).count("<polyline") == 2
+    assert len(layers(plot, "line")) == 2
+    assert len(values(layers(plot, "point")[0])) == 2
     assert len(rows(plot)) == 2
     assert "ideal" in describe(plot)
 
 
-@pytest.mark.parametrize("log_y", [False, True])
-def test_no_label_of_the_y_axis_lies_over_its_ticks(log_y):
-    """However long the numbers, they end right of the label."""
-    marks = (Mark(1, 1.7e13), Mark(2, 3.3e38 if log_y else 2.9e13))
-    plot = Plot("t", "x", "loss scale", (Series("a", marks),), log_y=log_y)
-    left = scales(plot).left - 8
-    ticks = [words for x, _, words in lines_of(plot) if abs(x - left) < 0.1]
-    assert ticks
-    assert all(left - plot_layout.TICK_CHARACTER * len(words) >= 28 for words in ticks)
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [(("64 SMs", "32 SMs"), ["32 SMs", "64 SMs"]), (("copy", "matmul"), []), (("", ""), [])],
+)
+def test_ticks_are_of_one_kind_and_points_have_their_names(labels, says):
+    """Names of places are ticks; names of work stand at the points, and the ticks are numbers."""
+    marks = tuple(Mark(x, 1.0, label) for x, label in zip((3.0, 7.0), labels, strict=True))
+    plot = Plot("t", "x", "y", (Series("a", marks), replace(PUBLISHED, marks=(Mark(5, 1),))))
+    axis = layers(plot, "point")[0]["encoding"]["x"]["axis"]
+    assert all(word in axis.get("labelExpr", "") for word in says)
+    assert ("labelExpr" in axis) is bool(says)
+    named = {row["text"] for layer in layers(plot, "text") for row in values(layer)}
+    assert named == ({"copy", "matmul"} if "copy" in labels else set())
 
 
-STACK = replace(
-    BARS,
-    series=(
+@pytest.mark.parametrize(("low", "high"), [(1, 1000), (64, 128), (1e-6, 2e-6), (3, 3.1)])
+def test_a_scale_of_powers_has_two_to_ten_ticks(low, high):
+    """All of them inside."""
+    ticks = vega._log_ticks(low, high)
+    assert 2 <= len(ticks) <= 10
+    assert all(low * 0.99 <= tick <= high * 1.01 for tick in ticks)
+
+
+def test_no_legend_is_cut_off():
+    """A long name goes on in the next line, whole."""
+    long = "published: a very long name of a row, with its source, its tool, its size and its year"
+    plot = replace(PLOT, series=(OWN, replace(PUBLISHED, name=long)))
+    drawn = " ".join("".join(ElementTree.fromstring(figures.svg(plot)).itertext()).split())
+    assert long.replace(" ", "") in drawn.replace(" ", "")
+
+
+def test_stacked_bars_stand_on_one_another():
+    """Parts of a whole: each begins where the one below ends."""
+    parts = (
         Series("parameters", (Mark(0, 2, "plain", is_computed=True), Mark(1, 2, "shared"))),
         Series("gradients", (Mark(0, 3, "plain", is_computed=True), Mark(1, 1, "shared"))),
-    ),
-    prediction=None,
-    categories=("plain", "shared"),
-    is_stacked=True,
-)
-
-
-def test_stacked_bars_stand_on_one_another_with_their_sum_on_top():
-    """Parts of a whole: each begins where the one below ends, and what was computed is hollow."""
-    root = ElementTree.fromstring(render(STACK))
-    bars = [item for item in root.iter() if item.get("fill-opacity") in ("0.35", "0")]
-    first, _, second, _ = bars
-    assert float(first.get("y")) == pytest.approx(
-        float(second.get("y")) + float(second.get("height"))
     )
-    assert first.get("x") == second.get("x")
-    assert [bar.get("fill-opacity") for bar in bars] == ["0", "0.35", "0", "0.35"]
-    assert {"5", "3"} <= {words for _, _, words in lines_of(STACK)}
+    stack = replace(
+        BARS, series=parts, prediction=None, categories=("plain", "shared"), is_stacked=True
+    )
+    drawn = [(row["from"], row["value"]) for row in values(layers(stack, "bar")[0])]
+    assert drawn == [(0, 2), (0, 2), (2, 5), (2, 3)]
+    assert "yOffset" not in layers(stack, "bar")[0]["encoding"]

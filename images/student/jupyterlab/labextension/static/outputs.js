@@ -15,20 +15,17 @@ export function outputsPlugin(lab) {
     id: '@miglab/jupyterlab:outputs',
     description: 'Keeps the cells under a panel up to date, and says when a panel has lost its kernel.',
     autoStart: true,
-    requires: [lab.notebook.INotebookTracker, lab.translation.ITranslator],
-    activate: (_app, tracker, translator) => {
-      const note = translator.load('miglab').__(
-        'The kernel was restarted, so this is only a picture of the panel. Run the cells again from the top to use it; what was measured is kept.'
-      );
-      tracker.widgetAdded.connect((_tracker, panel) => watch(panel, note));
+    requires: [lab.notebook.INotebookTracker],
+    activate: (_app, tracker) => {
+      tracker.widgetAdded.connect((_tracker, panel) => watch(panel));
     }
   };
 }
 
-function watch(panel, note) {
+function watch(panel) {
   const { context, sessionContext } = panel;
   let isRestarting = false;
-  const look = () => replaceDead(context.model, sessionContext, note);
+  const look = () => replaceDead(context.model, sessionContext);
   sessionContext.iopubMessage.connect((_session, message) => renew(context.model, message));
   sessionContext.statusChanged.connect((_session, status) => {
     if (status === 'restarting' || status === 'autorestarting') {
@@ -67,8 +64,8 @@ function renew(model, { header, content }) {
   }
 }
 
-/** Put its picture and a sentence in the place of each panel whose widgets the kernel does not have. */
-async function replaceDead(model, sessionContext, note) {
+/** Put its picture, which says that it is one, in the place of each panel that the kernel does not have. */
+async function replaceDead(model, sessionContext) {
   const kernel = sessionContext.session?.kernel;
   if (!kernel || marked(model, PANEL).next().done) {
     return;
@@ -76,10 +73,8 @@ async function replaceDead(model, sessionContext, note) {
   const { content } = await kernel.requestCommInfo({ target_name: 'jupyter.widget' });
   const alive = content.status === 'ok' ? content.comms : {};
   for (const [outputs, place, output] of [...marked(model, PANEL)]) {
-    const { [WIDGET]: view, ...rest } = output.data;
+    const { [WIDGET]: view, ...data } = output.data;
     if (view && !(view.model_id in alive)) {
-      const said = `<p><strong>${note}</strong></p>`;
-      const data = { ...rest, 'text/html': said + (rest['text/html'] ?? '') };
       outputs.set(place, { output_type: 'display_data', data, metadata: output.metadata });
     }
   }
