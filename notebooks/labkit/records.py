@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 import statistics
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any
 
+from labkit import shown
+from labkit.shown import Bar
+
+NORMAL_95 = 1.96
 METHOD_VERSION = "2"  # raised when the timing loop or the statistics change what a number means
 
 
@@ -87,12 +92,13 @@ class Lease:
 
 @dataclass(frozen=True)
 class Borrowed:
-    """The slices that a measurement borrowed, and the runner that it ran in."""
+    """The slices that a measurement borrowed, the runner that it ran in, and the wait for them."""
 
     shape: str
     slices: tuple[str, ...]
     lease: str
     runner: str
+    waited_s: float = field(default=0.0, compare=False)
 
     def __str__(self) -> str:
         return f"borrowed {self.shape} ({', '.join(self.slices)}) in runner {self.runner}"
@@ -136,6 +142,16 @@ class Place:
     def emulated(self) -> bool:
         """Whether this is a make-believe slice on a bigger GPU."""
         return any(device.emulated for device in self.devices)
+
+
+def median_interval(samples: Sequence[float]) -> tuple[float | None, float | None]:
+    """Where the median of such samples lies in 95 of 100 cases: two of their order statistics."""
+    n = len(samples)
+    first = math.floor(n / 2 - NORMAL_95 * math.sqrt(n) / 2)
+    if first < 1:
+        return None, None
+    ordered = sorted(samples)
+    return ordered[first - 1], ordered[n - first]
 
 
 @dataclass(frozen=True)
@@ -261,6 +277,18 @@ class Measurement:
         parts += [str(self.borrowed)] if self.borrowed else []
         return ", ".join([*parts, self.date[:10]])
 
+    @property
+    def bar(self) -> Bar:
+        """What a cell shows of it."""
+        low, high = (None if end is None else end * 1e3 for end in median_interval(self.samples_s))
+        waited = self.borrowed.waited_s if self.borrowed else None
+        name = self.borrowed.shape if self.borrowed else self.name
+        samples = tuple(sample * 1e3 for sample in self.samples_s)
+        return Bar(name, self.median_s * 1e3, low, high, self.caption, samples, waited)
+
+    def _repr_html_(self) -> str | None:
+        return shown.html([self.bar]) if self.samples_s else None
+
     def __str__(self) -> str:
         ended = f"; stopped: {self.stopped}" if self.stopped else ""
         took = f"{self.median_s * 1e3:.4g} ms (IQR {self.iqr_s * 1e3:.2g} ms)"
@@ -319,6 +347,14 @@ class RankResults:
     versions: Mapping[str, str] = field(default_factory=dict)
     sensors: Mapping[str, Any] = field(default_factory=dict)
     borrowed: Borrowed | None = None
+
+
+class ByShape(dict[str, Any]):
+    """What was measured on each shape, in the order asked for."""
+
+    def _repr_html_(self) -> str | None:
+        found = [one for one in self.values() if isinstance(one, Measurement) and one.samples_s]
+        return shown.html([one.bar for one in found]) if len(found) == len(self) else None
 
 
 CIRCUMSTANCES = ("tier", "devices", "versions", "sensors", "borrowed")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from labkit.errors import WrongArgument
-from labkit.records import InterimLook, Verdict
+from labkit.records import NORMAL_95, InterimLook, Verdict
 
 LOOKS = (20, 40, 80)
 LEVEL = 0.983
@@ -22,7 +22,6 @@ RESAMPLES = 2000
 AT_ONCE = 20
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Two-sided 95 % points of Student's t, 1 to 10 degrees of freedom; for more, the last serves."""
-NORMAL_95 = 1.96
 Floats = NDArray[np.float64]
 
 

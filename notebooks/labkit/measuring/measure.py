@@ -25,7 +25,7 @@ from labkit.arguments import (
 from labkit.machine.memory import PeakMemory
 from labkit.machine.readings import Readings
 from labkit.measuring.place import spread
-from labkit.records import Comparison, Measurement, RankResults
+from labkit.records import ByShape, Comparison, Measurement, RankResults
 from labkit.run import borrowed
 from labkit.run.child import run_blocking
 from labkit.run.jobs import (
@@ -171,7 +171,7 @@ def _on_each(call: Callable[Given, Found]) -> Callable[Given, Found]:
             raise errors.WrongArgument('`on=[]` names no shape: `on=["1g.5gb", "3g.20gb"]` does.')
         for shape in shapes:  # all are checked before anything is measured
             borrowed.chosen(shape, os.environ)
-        found: Any = {shape: call(*given, **{**named, "on": shape}) for shape in shapes}
+        found = ByShape((shape, call(*given, **{**named, "on": shape})) for shape in shapes)
         return cast("Found", found)
 
     return calls

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -11,8 +10,7 @@ from labkit.evidence.evidence import Evidence, Point
 from labkit.evidence.prediction import with_unit
 from labkit.panel.experiment import Experiment, PublishedRow
 from labkit.panel.plot import Mark, Plot, Series, SeriesKind
-from labkit.records import Measurement, Tier
-from labkit.stats import NORMAL_95
+from labkit.records import Measurement, Tier, median_interval
 
 NEAR = 4.0  # what is more times as high as all of the other would flatten it
 
@@ -153,18 +151,8 @@ def _mark(point: Point) -> Mark:
             for sample in record.samples_s
         )
     is_computed = bool(point.records) and _is_computed(point.records[0])
-    low, high = (point.low, point.high) if point.low is not None else _median_interval(dots)
+    low, high = (point.low, point.high) if point.low is not None else median_interval(dots)
     return Mark(point.x, point.value, point.label, low, high, dots, is_computed)
-
-
-def _median_interval(dots: Sequence[float]) -> tuple[float | None, float | None]:
-    """Where the median of such samples lies in 95 of 100 cases: two of their order statistics."""
-    n = len(dots)
-    first = math.floor(n / 2 - NORMAL_95 * math.sqrt(n) / 2)
-    if first < 1:
-        return None, None
-    ordered = sorted(dots)
-    return ordered[first - 1], ordered[n - first]
 
 
 def _is_computed(record: Measurement) -> bool:

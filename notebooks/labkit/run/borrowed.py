@@ -26,8 +26,10 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -100,10 +102,12 @@ class BorrowedCrew:
         self._order = json.dumps(order).encode()
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         self._connection: http.client.HTTPConnection | None = None
+        self._began = 0.0
 
     async def __aenter__(self) -> BorrowedCrew:
         if len(self._order) > RESULT_LIMIT:
             raise errors.Unsendable("The functions and arguments are larger than 16 MiB together.")
+        self._began = time.monotonic()
         self._connection = _connect(os.environ)
         reader = threading.Thread(
             target=self._read, args=(asyncio.get_running_loop(), self._connection), daemon=True
@@ -135,7 +139,9 @@ class BorrowedCrew:
                 yield 0, {"type": "stage", "stage": words}
             elif letter == GRANTED:
                 waits.get()(f"Your {said['shape']} is here. The measurement is starting.")
-                yield 0, {"type": "borrowed", "borrowed": from_data(Borrowed, said)}
+                waited_s = round(time.monotonic() - self._began, 1)
+                found = replace(from_data(Borrowed, said), waited_s=waited_s)
+                yield 0, {"type": "borrowed", "borrowed": found}
             elif letter == FAILED:
                 kind = getattr(errors, said["kind"], errors.LabError)
                 raise kind(said["message"], details=said["details"])

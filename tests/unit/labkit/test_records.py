@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from labkit.records import (
+    Borrowed,
+    ByShape,
     Comparison,
     Device,
     InterimLook,
@@ -83,3 +85,21 @@ def test_copies_that_eat_the_cpu_budget_are_called_cpu_bound():
     assert seven.is_cpu_bound
     assert not replace(seven, ranks=1).is_cpu_bound
     assert not ranks.is_cpu_bound
+
+
+def test_a_cell_shows_bars_with_intervals_ratios_and_waits():
+    """By shape the ratio to the first and the wait, too; samples are folded."""
+    samples = tuple(0.010 + 0.0001 * turn for turn in range(20))
+    one = Measurement("<train>", samples, Tier.CPU, (), "host", False)
+    alone = one._repr_html_()
+    assert "&lt;train&gt;" in alone and "over the first" not in alone
+    assert "<td>10.95 ms</td><td>10.4 – 11.5 ms</td><td>20</td>" in alone
+    lent = [Borrowed(shape, (), "1", "r", waited) for shape, waited in (("1g", 3), ("2g", 0))]
+    slow, fast = (
+        replace(one, samples_s=tuple(x / factor for x in samples), borrowed=slice_)
+        for factor, slice_ in zip((1, 2), lent, strict=True)
+    )
+    shown = ByShape({"1g": slow, "2g": fast})._repr_html_()
+    assert "<td>1 ×</td>" in shown and "<td>0.5 ×</td>" in shown
+    assert "<td>3 s</td>" in shown
+    assert ByShape({"1g": object()})._repr_html_() is None
