@@ -232,22 +232,6 @@ class Ledger:
             query = query.where(columns.target == target)
         return [dict(row) for row in self._read(query)]
 
-    def holders_of(self, gpu: str, generation: int) -> int:
-        """How many leases ever held this generation of this GPU and were attached."""
-        joined = tables.slices.join(
-            tables.lease_slices, tables.lease_slices.c.slice == tables.slices.c.id
-        ).join(tables.leases, tables.leases.c.id == tables.lease_slices.c.lease)
-        query = (
-            select(func.count().label("n"))
-            .select_from(joined)
-            .where(
-                tables.slices.c.gpu == gpu,
-                tables.slices.c.generation == generation,
-                tables.leases.c.attached_at.is_not(None),
-            )
-        )
-        return int(self._read(query)[0]["n"])
-
     def read(self, query: Any) -> Sequence[Any]:
         """The answer of any query over `tables`, row by row; changes nothing."""
         return self._read(query)

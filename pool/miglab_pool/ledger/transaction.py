@@ -87,39 +87,27 @@ class Transaction:
             return
         self._write(row, is_new=before is None)
         if before is None or before.state != row.state:
-            self._record(row, "" if before is None else before.state, by, reason, action)
+            states = ("" if before is None else before.state, row.state)
+            self._record((row.kind, row.key), states, by, reason, action, row.course)
         self._state.store(row)
 
     def _write(self, row: Row, *, is_new: bool) -> None:
         values = {name: getattr(row, name) for name in _COLUMNS[row.kind]}
         if is_new:
             self._connection.exec_driver_sql(_INSERTS[row.kind], values)
-            if isinstance(row, LeaseRow) and row.slices:
-                self._write_slices(row)
+            held = row.slices if isinstance(row, LeaseRow) else ()
+            for position, number in enumerate(held):
+                placed = {"lease": row.key, "slice": number, "position": position}
+                self._connection.exec_driver_sql(_INSERT_SLICES, placed)
             return
         values.pop(_KEYS[row.kind])
         done = self._connection.exec_driver_sql(_UPDATES[row.kind], values | {"key_": row.key})
         if done.rowcount != 1:
             raise LedgerMismatch(row.kind, row.key)
 
-    def _write_slices(self, row: LeaseRow) -> None:
-        held = [
-            {"lease": row.id, "slice": number, "position": position}
-            for position, number in enumerate(row.slices)
-        ]
-        self._connection.exec_driver_sql(_INSERT_SLICES, held)
-
     def _record(
-        self, row: Row, before: str, by: str, reason: str, action: str, course: str | None = None
-    ) -> None:
-        states = (before, row.state)
-        whose = row.course if course is None else course
-        self._write_down(row.kind, str(row.key), states, by, reason, action, whose)
-
-    def _write_down(
         self,
-        kind: str,
-        target: str,
+        target: tuple[str, object],
         states: tuple[str, str],
         by: str,
         reason: str,
@@ -130,8 +118,8 @@ class Transaction:
             _INSERT_TRANSITION,
             {
                 "at": self.at,
-                "kind": kind,
-                "target": target,
+                "kind": target[0],
+                "target": str(target[1]),
                 "from_state": states[0],
                 "to_state": states[1],
                 "by": by,
@@ -154,13 +142,14 @@ class Transaction:
             course: whose it is, if not the row's course's.
         """
         self._begin()
-        self._record(row, row.state, by, reason, action, course)
+        whose = row.course if course is None else course
+        self._record((row.kind, row.key), (row.state, row.state), by, reason, action, whose)
 
     def pause(self, reason: str, by: str, kind: PauseKind | None) -> None:
         """Why nothing is granted from now on; empty, and of no kind: it is granted."""
         self._begin()
         states = (_granting(self._state.paused), _granting(reason))
-        self._write_down("pool", "", states, by, reason, "pause" if reason else "resume")
+        self._record(("pool", ""), states, by, reason, "pause" if reason else "resume")
         self._connection.execute(
             update(tables.pool_state).values(paused=reason, pause_kind=kind or "")
         )

@@ -198,14 +198,6 @@ class SimulatedMachine:
         with self._file.change() as state:
             state.hangs.append(Hang(function, gpu_uuid))
 
-    def leak_handle(self, slice_uuid: str, count: int = 1) -> None:
-        """Set how many handles some monitoring client holds on a slice; 0 = it let go."""
-        with self._file.change() as state:
-            gpu, gi_id, _ = self._find(state, slice_uuid)
-            for instance in gpu.instances:
-                if instance.gi_id == gi_id:
-                    instance.leaked = count
-
     # -- the operator -------------------------------------------------------------------------
 
     def set_mig(self, on: bool, gpu_uuid: str | None = None) -> None:

@@ -31,7 +31,6 @@ class Model:
         memory_mib: memory of the whole GPU, MiB.
         sm_count: streaming multiprocessors of the whole GPU.
         compute_capability: major, minor.
-        pci_device_id: PCI device and vendor id.
         power_limit_w: board power, W.
         is_hopper: changes MIG mode without a reset, and has GPM.
         compute_slices: 7, or 4 on an A30.
@@ -44,7 +43,6 @@ class Model:
     memory_mib: int
     sm_count: int
     compute_capability: tuple[int, int]
-    pci_device_id: int
     power_limit_w: int
     is_hopper: bool
     compute_slices: int
@@ -81,7 +79,6 @@ def _model(key: str, facts: dict[str, Any]) -> Model:
         memory_mib=facts["memory_mib"],
         sm_count=facts["sm_count"],
         compute_capability=(major, minor),
-        pci_device_id=int(facts["pci_device_id"] + "10DE", 16),
         power_limit_w=facts["power_limit_w"],
         is_hopper=facts["is_hopper"],
         compute_slices=facts["compute_slices"],

@@ -1,5 +1,6 @@
 """The simulated event sets, which hear of Xid faults, and GPM (activity per slice, Hopper only)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +55,7 @@ class EventFunctions(Library):
 
     @exports("nvmlEventSetFree")
     def free_set(self, handle: Any) -> None:
-        del self._sets[self._set_number(handle)]
+        del self._sets[self._known(handle, self._sets)]
 
     @exports("nvmlDeviceGetSupportedEventTypes")
     def supported_kinds(self, device: Any, kinds: Any) -> None:
@@ -66,11 +67,11 @@ class EventFunctions(Library):
         _, gpu = self.gpu_of(device)
         if number(kinds) & ~pynvml.nvmlEventTypeXidCriticalError:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        self._sets[self._set_number(handle)].gpus.add(gpu.uuid)
+        self._sets[self._known(handle, self._sets)].gpus.add(gpu.uuid)
 
     @exports("nvmlEventSetWait_v2")
     def wait(self, handle: Any, data: Any, timeout_ms: Any) -> None:
-        events = self._sets[self._set_number(handle)]
+        events = self._sets[self._known(handle, self._sets)]
         left_s = number(timeout_ms) / 1000
         while True:
             event = self._next_event(events)
@@ -110,12 +111,12 @@ class EventFunctions(Library):
 
     @exports("nvmlGpmSampleFree")
     def free_sample(self, handle: Any) -> None:
-        del self._samples[self._sample_number(handle)]
+        del self._samples[self._known(handle, self._samples)]
 
     @exports("nvmlGpmSampleGet")
     def sample(self, device: Any, handle: Any) -> None:
         gpu = self._gpm_gpu(device)
-        self._samples[self._sample_number(handle)] = activity_pct(gpu.processes)
+        self._samples[self._known(handle, self._samples)] = activity_pct(gpu.processes)
 
     @exports("nvmlGpmMigSampleGet")
     def sample_slice(self, device: Any, gi_id: Any, handle: Any) -> None:
@@ -123,13 +124,14 @@ class EventFunctions(Library):
         if all(instance.gi_id != number(gi_id) for instance in gpu.instances):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         on_slice: list[Process] = [p for p in gpu.processes if p.gi_id == number(gi_id)]
-        self._samples[self._sample_number(handle)] = activity_pct(on_slice)
+        self._samples[self._known(handle, self._samples)] = activity_pct(on_slice)
 
     @exports("nvmlGpmMetricsGet")
     def metrics(self, request: Any) -> None:
         out = target(request)
         values = [
-            self._samples[self._sample_number(handle)] for handle in (out.sample1, out.sample2)
+            self._samples[self._known(handle, self._samples)]
+            for handle in (out.sample1, out.sample2)
         ]
         for index in range(out.numMetrics):
             metric = out.metrics[index]
@@ -151,14 +153,8 @@ class EventFunctions(Library):
         self._serial += 1
         return handle_of(kind, self._serial)
 
-    def _set_number(self, handle: Any) -> int:
+    def _known(self, handle: Any, opened: Mapping[int, Any]) -> int:
         value = handle_of(*split_handle(handle))
-        if value not in self._sets:
-            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        return value
-
-    def _sample_number(self, handle: Any) -> int:
-        value = handle_of(*split_handle(handle))
-        if value not in self._samples:
+        if value not in opened:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return value

@@ -199,12 +199,6 @@ class MigFunctions(Library):
             refuse(pynvml.NVML_ERROR_NOT_FOUND)
         put_handle(found, handle_of(MIG, gpu_index, number(index)))
 
-    @exports("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
-    def parent(self, device: Any, found: Any) -> None:
-        gpu, _, _ = self.mig_of(device)
-        index = next(i for i, g in enumerate(self.file.read().gpus) if g.uuid == gpu.uuid)
-        put_handle(found, handle_of(GPU, index))
-
     def _take(self, delay_s: float) -> None:
         if delay_s > 0:
             self.sleep(delay_s)
