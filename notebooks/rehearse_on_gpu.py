@@ -1,205 +1,83 @@
-"""Tries labkit on a machine with a GPU, without a notebook.
+"""Rehearses and records the notebooks on a machine with GPUs, within some minutes; it can go on.
 
-`PYTHONPATH=notebooks python3 notebooks/rehearse_on_gpu.py report.json` prints one JSON line a part
-and writes the whole to the file. Needs torch and numpy only. Exit status 0 when every part gave
-what was expected of it.
+`PYTHONPATH=notebooks python3 notebooks/rehearse_on_gpu.py OUT --minutes 8` runs every notebook that
+has not yet run whole in OUT, until the time is up; the same command again goes on with the rest.
+OUT/MACHINE is then that machine's gallery. `--only 4 5` are the ones with several ranks, for two
+and four GPUs; `--recorded notebooks/labkit/recorded` also keeps what students may replay.
+Exit status 0 once every notebook asked for has run whole.
 """
 
+import argparse
 import json
 import sys
-import traceback
+import time
 from pathlib import Path
 
-import labkit
-from labkit import errors
-from labkit.evidence import checks
-from labkit.measuring import sharing
-from labkit.records import to_data
+from labkit.authoring import record
+from labkit.authoring.rehearse import Rehearsal, rehearse
+from labkit.measuring.place import where
+
+SOURCES = Path(__file__).parent / "src"
+LEAST_S = 30  # less is not worth starting a notebook
+DONE = "whole.json"
 
 
-def matmul(size=4096, dtype="bfloat16"):
-    import torch
-
-    a, b = (torch.randn(size, size, device="cuda", dtype=getattr(torch, dtype)) for _ in range(2))
-    return lambda: a @ b
-
-
-def copy(elements=1 << 28):
-    import torch
-
-    source = torch.ones(elements, device="cuda")
-    target = torch.empty_like(source)
-    return lambda: target.copy_(source)
+def asked():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--only", nargs="*", default=[], help="how the notebooks' names begin")
+    parser.add_argument("--recorded", type=Path)
+    parser.add_argument("--emulate-slice", action="store_true")
+    return parser.parse_args()
 
 
-def too_much():
-    import torch
-
-    return torch.empty(1 << 45, device="cuda", dtype=torch.uint8)
-
-
-def reduces(elements=1 << 24):
-    import torch
-    import torch.distributed as dist
-
-    payload = torch.ones(elements, device="cuda")
-    return lambda: dist.all_reduce(payload)
+def went(folder):
+    """How a notebook went that has run whole; None if it has not."""
+    file = folder / DONE
+    if not file.is_file():
+        return None
+    name, total_s = json.loads(file.read_text())
+    report = json.loads((folder / "report.json").read_text())
+    return Rehearsal(name, folder, **report, total_s=total_s)
 
 
-def place():
-    found = labkit.where()
-    assert found.devices[0].backend == "cuda", found
+def run(source, folder, limit_s, emulate):
+    found = rehearse(source, folder, emulate=emulate, limit_s=limit_s)
+    print(found, flush=True)
+    if not found.failed:
+        (folder / DONE).write_text(json.dumps([found.notebook, found.total_s]))
     return found
 
 
-def timing():
-    found = labkit.measure(matmul, flops=2 * 4096**3, dtype="bfloat16", samples=40)
-    assert found.clock == "cuda events" and found.cold, found
-    assert 0 < found.median_s < 1, found
-    return found
-
-
-def same_against_itself():
-    found = labkit.compare(matmul, matmul, band=(0.97, 1.03))
-    assert found.verdict is not labkit.Verdict.CONTRADICTED, str(found)
-    return found
-
-
-def memory_is_full():
-    try:
-        labkit.peak(too_much)
-    except errors.OutOfMemory as error:
-        return str(error)
-    raise AssertionError("nothing was raised")
-
-
-def sharing_ways():
-    return [sharing.probe(way) for way in sharing.Way]
-
-
-def partitions():
-    """fp32 per SM and bandwidth of partitions: the samples of MIG-1 and MIG-3."""
-    rows = {}
-    for sms in (16, 32, 64):
-        found = {
-            name: sharing.share(
-                function, "SM partitions", copies=1, sms_per_copy=sms, seconds=1.0, **given
-            )
-            for name, function, given in (
-                ("fp32", matmul, {"dtype": "float32"}),
-                ("bf16", matmul, {}),
-                ("copy", copy, {}),
-            )
-        }
-        rows[str(sms)] = {name: [one.total_per_s, one.sms[0]] for name, one in found.items()}
-    return rows
-
-
-def seven_copies():
-    ways = ("time sharing", "MPS")
-    return {way: sharing.share(matmul, way, copies=7, seconds=3.0, size=1024) for way in ways}
-
-
-def several_ranks():
-    gpus = len(labkit.where().devices)
-    if gpus < 2:
-        return "one GPU only"
-    return labkit.ranks(reduces, n=2, samples=20)
-
-
-def backward_stays_on_its_part():
-    """A backward pass keeps to its part, though autograd has threads of its own."""
-    found = labkit.ranks(sms_of_backward, n=1, sms=16).values[0]
-    assert max(found.values()) <= 16, found
-    return found
-
-
-def sms_of_backward(sms):
-    import torch
-
-    from labkit.machine.emulate import count_sms, enter_green_context
-    from labkit.machine.parts import confined
-
-    seen = []
-
-    class CountedBackward(torch.autograd.Function):
-        @staticmethod
-        def forward(_, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(_, gradient):
-            seen.append(count_sms(torch))
-            return gradient
-
-    x = torch.ones(1, device="cuda", requires_grad=True)
-
-    def step():
-        CountedBackward.apply(x).sum().backward()
-
-    confined(step, sms)()
-    enter_green_context(torch, sms)
-    step()
-    return dict(zip(("a part", "the whole child"), seen, strict=True))
-
-
-def timer_that_does_not_wait():
-    """The wrong timer of exercise 0, against the right one."""
-    found = labkit.ranks(unwaited, n=1).values[0]
-    judged = checks.CHECKS["T-2"].judge(found, labkit.Tier.WHOLE_GPU)
-    assert judged.verdict is labkit.Verdict.SUPPORTED, judged
-    return judged
-
-
-def unwaited():
-    import time
-
-    import torch
-
-    a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
-    a @ a
-    torch.cuda.synchronize()
-    times = {"unwaited": [], "waited": []}
-    for _ in range(40):
-        begun = time.perf_counter()
-        a @ a
-        times["unwaited"].append(time.perf_counter() - begun)
-        torch.cuda.synchronize()
-        begun = time.perf_counter()
-        a @ a
-        torch.cuda.synchronize()
-        times["waited"].append(time.perf_counter() - begun)
-    return times
-
-
-PARTS = (
-    place,
-    timing,
-    same_against_itself,
-    memory_is_full,
-    timer_that_does_not_wait,
-    sharing_ways,
-    partitions,
-    backward_stays_on_its_part,
-    seven_copies,
-    several_ranks,
-)
+def gallery(out, runs, recorded, emulate):
+    """What has been measured so far, as `labkit record` keeps it."""
+    place = where()
+    name = record.machine_name(place) + ("-emulated" if emulate else "")
+    (out / name).mkdir(parents=True, exist_ok=True)
+    kept = [item for one in runs for item in record._keep(one, out / name)]
+    for item in kept:
+        if recorded and record._is_replayable(item, ["*"]):
+            record._copy(out / name / f"{item.experiment}.json", recorded)
+    (out / name / "README.md").write_text(record.page(name, place, kept, runs), encoding="utf-8")
+    false = [one for one in kept if one.judgement and one.judgement.verdict == "contradicted"]
+    print(f"{len(kept)} experiments in {out / name}, {len(false)} claims contradicted")
 
 
 def main():
-    report, failed = {}, []
-    for part in PARTS:
-        try:
-            report[part.__name__] = to_data(part())
-        except Exception as error:  # outermost frame: one broken part must not hide the others
-            failed.append(part.__name__)
-            details = getattr(error, "details", "") or traceback.format_exc()
-            report[part.__name__] = {"failed": str(error), "details": details[-1500:]}
-        print(json.dumps({part.__name__: report[part.__name__]})[:2000], flush=True)
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(json.dumps(report, indent=1))
-    print(json.dumps({"failed": failed}))
-    return 1 if failed else 0
+    given = asked()
+    ends, runs = time.monotonic() + 60 * given.minutes, []
+    names = tuple(given.only) or ("",)
+    sources = [one for one in sorted(SOURCES.glob("[1-9]*_*.py")) if one.name.startswith(names)]
+    for source in sources:
+        folder = given.out / ".work" / source.stem
+        left = ends - time.monotonic()
+        found = went(folder)
+        if found is None and left > LEAST_S:
+            found = run(source, folder, left, given.emulate_slice)
+        runs += [found] if found else []
+    gallery(given.out, runs, given.recorded, given.emulate_slice)
+    return 0 if len(runs) == len(sources) and not any(one.failed for one in runs) else 1
 
 
 if __name__ == "__main__":

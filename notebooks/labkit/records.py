@@ -249,13 +249,11 @@ class Measurement:
     def sensed(self) -> str:
         """The sensors in words, for captions; empty without sensors."""
         units = {"sm_clock_mhz": "MHz", "power_w": "W", "temperature_c": "°C"}
-        ranges = [
+        return ", ".join(
             f"{self.sensors[name][0]:.0f}–{self.sensors[name][1]:.0f} {unit}"
             for name, unit in units.items()
             if name in self.sensors
-        ]
-        busy = self.sensors.get("busy_pct")
-        return ", ".join([*ranges, *([] if busy is None else [f"GPU busy {busy:.0f} %"])])
+        )
 
     @property
     def caption(self) -> str:

@@ -5,7 +5,7 @@
 # with processors (SMs) and memory of its own, and given it to this server alone.
 #
 # **Afterwards you can decide** whether to believe a number measured here,
-# how small a difference this machine can show today, which speed no program of yours can exceed,
+# how small a difference this machine can show today, how near a program of yours comes to what is possible,
 # and what your training step spends its time on.
 #
 # Each experiment asks for a prediction first, then measures, then asks you to explain.
@@ -67,7 +67,7 @@ for part in (ask_pool() or {}).get("slices", []):
 # One process sees one slice and calls it `cuda:0`, as if it were a whole GPU.
 # Everything is measured in a *child process* that ends afterwards and takes its memory with it;
 # this notebook itself never touches the GPU.
-# If PyTorch cannot open the slice, the notebook stops here: CPU figures in its place would be a lie.
+# If PyTorch cannot open the slice, the notebook stops here, because figures of the CPU would not be those of your slice.
 
 # %%
 import labkit
@@ -97,7 +97,7 @@ def matmul(size=SIZE, dtype=DTYPE):
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.set_num_threads(1)  # of a CPU: two threads wait for each other whenever a neighbour takes a core
+    torch.set_num_threads(1)  # on a CPU: with two, one waits for the other whenever a neighbour takes its core
     a, b = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
     return lambda: a @ b
 
@@ -276,7 +276,8 @@ print(roof_verdict)
 # ## T-4: the roofs over everything you run
 #
 # Arithmetic has a limit for each format: fp32, bf16, and on a GPU TF32, which multiplies fp32 numbers
-# with a short mantissa on tensor cores. So there are several roofs over one slant.
+# with a short mantissa on tensor cores. So there are several roofs over one slant. A limit is the best of several tries:
+# of the memory, a copy, a triad and a sum; of a format, products of five sizes other than the one that is judged.
 # FLOPs and bytes are counted from the algorithm, not read from the hardware's counters, which slices share.
 #
 # `dot` and `axpy` read two vectors, `layer_norm` a matrix; `matvec` multiplies a matrix with a vector,
@@ -284,7 +285,9 @@ print(roof_verdict)
 
 # %%
 ROWS = ELEMENTS // SIZE
-WIDER = SIZE * 5 // 4  # what measures a limit is other work than what is judged by it
+WIDER = SIZE * 5 // 4  # a limit is measured by other work than what is judged by it
+SIDES = [SIZE * eighths // 8 for eighths in (4, 6, 7, 9, 10)]  # cuBLAS is faster at one size than at another
+STREAM = max(ELEMENTS, int((place.devices[0].l2_mib or 0) * 2**20))  # an array takes at least four L2 caches
 KINDS = {
     "axpy": labkit.roofline.axpy(ELEMENTS),
     "dot": labkit.roofline.dot(ELEMENTS),
@@ -358,6 +361,30 @@ def in_tf32(work):
 
 
 # %%
+def streams():
+    """Three ways to move memory: a copy, a triad and a sum, each as GB/s of what it must move."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a, b, c = (torch.ones(STREAM, device=device) for _ in range(3))
+    return {
+        "limit of memory, copy": lambda: c.copy_(a),
+        "limit of memory, triad": lambda: torch.add(a, b, alpha=2.0, out=c),
+        "limit of memory, sum": lambda: a.sum(),
+    }
+
+
+def products():
+    """Products of five other sizes, in every format."""
+    found = {}
+    for n in SIDES:
+        found[f"limit of fp32, n = {n}"] = wider_product("float32", n)
+        found[f"limit of bf16, n = {n}"] = wider_product("bfloat16", n)
+        if ON_GPU:
+            found[f"limit of TF32, n = {n}"] = in_tf32(found[f"limit of fp32, n = {n}"])
+    return found
+
+
 def limits():
     found = {"limit of memory": copied()}
     found |= {"limit of fp32": wider_product("float32"), "limit of bf16": wider_product("bfloat16")}
@@ -370,13 +397,17 @@ def roof_times():
     works["matmul, bf16"] = matmul(dtype="bfloat16")
     if ON_GPU:
         works["matmul, TF32"] = in_tf32(matmul(dtype="float32"))
-    return labkit.in_turns(works | limits(), labkit.rounds())
+    return labkit.in_turns(works | streams() | products(), min(20, labkit.rounds()))
 
 
-INTENSITY = {label: work.intensity for label, work in (KINDS | LIMITS).items()}
-INTENSITY["limit of memory"] = INTENSITY["axpy"]
-COUNTED = {label: work.flops for label, work in (KINDS | LIMITS).items()}
-COUNTED["limit of memory"] = 8 * ELEMENTS * INTENSITY["axpy"]
+MOVED = {"copy": 8 * STREAM, "triad": 12 * STREAM, "sum": 4 * STREAM}
+FORMATS = {"fp32": "float32", "bf16": "bfloat16"} | ({"TF32": "tf32"} if ON_GPU else {})
+SQUARE = {f"limit of {name}, n = {n}": labkit.roofline.matmul(n, n, n, dtype) for name, dtype in FORMATS.items() for n in SIDES}
+INTENSITY = {label: work.intensity for label, work in (KINDS | SQUARE).items()}
+COUNTED = {label: work.flops for label, work in (KINDS | SQUARE).items()}
+for way, moved in MOVED.items():
+    INTENSITY[f"limit of memory, {way}"] = KINDS["axpy"].intensity
+    COUNTED[f"limit of memory, {way}"] = moved * KINDS["axpy"].intensity
 
 
 def giga_per_s(record):
@@ -388,7 +419,7 @@ def giga_per_s(record):
 # will the rate rise, stay flat, or fall?
 
 # %%
-beside = dict.fromkeys(("limit of memory", *LIMITS), "the limits, from other work")
+beside = {label: "the limits, from other work" for label in COUNTED if label.startswith("limit of ")}
 roof_steps = labkit.together(roof_times, INTENSITY, value=giga_per_s, seconds=12, series=beside)
 roof = labkit.experiment("T-4", roof_steps)
 
@@ -402,21 +433,21 @@ def against_the_roof(points):
     if len(values) < len(COUNTED) or not roof_verdict.right:
         print("measure all of T-4 first, and write attainable")
         return
-    widest = values["limit of memory"] / INTENSITY["axpy"]
-    for limit in LIMITS:
-        print(f"{limit}: {values[limit]:.0f} GFLOP/s; with {widest:.1f} GB/s the ridge is at {values[limit] / widest:.1f} FLOP/byte")
-    for label in KINDS:
-        best = values["limit of " + (label.partition(", ")[2] or "fp32")]
-        share = values[label] / attainable(INTENSITY[label], best, widest)
-        above = " (above your roof: then the limit's own work did not reach it)" if share > 1.05 else ""
-        print(f"{label}: {share:.0%} of what is possible here{above}")
+    best = lambda of: max(rate for label, rate in values.items() if label.startswith(f"limit of {of}"))
+    widest = best("memory") / INTENSITY["axpy"]
+    for name in FORMATS:
+        print(f"limit of {name}: {best(name):.0f} GFLOP/s; with {widest:.1f} GB/s the ridge is at {best(name) / widest:.1f} FLOP/byte")
+    for label, work in KINDS.items():
+        share = values[label] / attainable(INTENSITY[label], best(label.partition(", ")[2] or "fp32"), widest)
+        cached = work.moved_bytes < 2**20 * (place.devices[0].l2_mib or 0)
+        beyond = ": it fits the L2 cache, so the memory is no limit of it" if cached else ", above your roof" if share > 1.05 else ""
+        print(f"{label}: {share:.0%} of what is possible here{beyond}")
 
 
 await roof.report(against_the_roof)
 
 # %% [markdown]
-# The article of 2023 writes that new formats "do not provide speedups" (E12),
-# and gpu-burn's "-tc" figure for an A100 looks like a 16-bit peak (E7). Your figures show whether that is so.
+# gpu-burn's "-tc" figure for an A100 looks like a 16-bit peak. Your figures show whether it can be one.
 
 # %%
 def formats(points):
@@ -428,10 +459,9 @@ def formats(points):
 
 
 formats(roof.evidence.points)
-for key in ("E12", "E7"):
-    wrong = labkit.published.known_errors()[key]
-    print(f"{key} says: {wrong.says}\n   but: {wrong.correct}")
-labkit.cite("dettmers", "habr")
+wrong = labkit.published.known_errors()["E7"]
+print(f"Published: {wrong.says}.\n   But: {wrong.correct}")
+labkit.cite("habr")
 
 # %% [markdown]
 # **Explain:** which of these would a slice with twice the SMs and the same memory speed up?
@@ -557,7 +587,7 @@ for part in ("7g", "3g", "2g", "1g"):
     print(f"{part}: {bandwidth.value:6.1f} GB/s, {bandwidth.per_sm:.1f} GB/s per SM  ({bandwidth.label})")
 
 # %% [markdown]
-# And a trap: four sources give four numbers for "the" 16-bit rate of a whole A100.
+# And a trap: three sources give three numbers for "the" 16-bit rate of a whole A100.
 # They do not contradict each other; they measured different work with different tools.
 # That is why this lab compares ratios and rates per SM, and names tool, size and type.
 
@@ -618,12 +648,16 @@ def roofs_of_parts():
     )
 
 
+AT = {name: work.intensity for name, work in LIMITS.items()} | {"limit of memory": KINDS["axpy"].intensity}
+FLOPS = {name: work.flops for name, work in LIMITS.items()} | {"limit of memory": 8 * ELEMENTS * AT["limit of memory"]}
+
+
 def limit_rate(record):
-    return COUNTED[record.setting["label"].rpartition(", ")[0]] / record.median_s / 1e9
+    return FLOPS[record.setting["label"].rpartition(", ")[0]] / record.median_s / 1e9
 
 
 # %%
-both = {f"{name}, {words}": INTENSITY[name] for words in CUTS for name in ("limit of memory", *LIMITS)}
+both = {f"{name}, {words}": AT[name] for words in CUTS for name in ("limit of memory", *LIMITS)}
 held_by = {label: label.rpartition(", ")[2] for label in both}
 roofs = labkit.experiment("T-7", labkit.together(roofs_of_parts, both, value=limit_rate, series=held_by))
 

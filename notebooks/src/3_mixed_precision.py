@@ -170,7 +170,9 @@ labkit.cite("cern5")
 #
 # A small network, trained for a while.
 # Its loss is divided by 2048 micro-batches, as in gradient accumulation,
-# so that its gradients are as small as those of a big model:
+# so that its gradients are as small as those of a big model.
+# (Do not take the upper end from here: this loss is 2^11 times as small, so its ceiling is that much higher than that of
+# real trainings, which lies between 2^10 and 2^20. PyTorch starts at 2^16.)
 
 # %%
 SHARES = 2048
@@ -571,7 +573,7 @@ if not ON_GPU and labkit.recorded_run("MX-9-fits") is None:
 # ## What the published figures say, and where they are wrong
 
 # %%
-for key in ("E9", "E12", "E8", "E7"):
+for key in ("E9", "E8", "E7"):
     error = labkit.published.known_errors()[key]
     print(f"{key} says: {error.says}\n   but: {error.correct}\n")
 labkit.cite("dettmers", "habr", "cern5")
@@ -706,7 +708,6 @@ await amp.report()
 # ## MX-4: what is limited by memory gains only by its bytes
 #
 # Half the bytes take half the time, however many tensor cores there are.
-# Dettmers' figure for memory-bound work, 1.73 from a V100 to an A100, is drawn as a level.
 # **Predict** whether the gain of 16 bits rises, stays flat or falls from left (few operations per byte) to right.
 
 # %%
@@ -769,8 +770,7 @@ await gains.report()
 # Dettmers' article expects "near FP32 stability" and "speedups close to FP16"; the data sheet says half of fp16.
 # On a CPU the shorter mantissa is emulated by cutting bits off, and there is no speed to see.
 # **Predict** the relative error of TF32.
-# On a GPU the speed is measured below: it decides E12 ("do not provide speedups"), and it is the fair baseline
-# for bf16, because nobody who may use TF32 runs plain fp32 products.
+# On a GPU the speed is measured below: it is the fair baseline for bf16, because nobody who may use TF32 runs plain fp32 products.
 
 # %%
 def cut(tensor, bits=13):

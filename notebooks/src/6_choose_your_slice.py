@@ -48,9 +48,9 @@ def train(batch, model=MODEL):
 # %%
 def ridge_of(points):
     """Operations per byte at which T-4's roof of the memory meets that of the format used here."""
-    rate = {point.label: point for point in points}
-    slant, flat = rate["limit of memory"], rate["limit of bf16" if ON_GPU else "limit of fp32"]
-    return flat.value / (slant.value / slant.x)
+    of = lambda name: (point for point in points if point.label.startswith(f"limit of {name}"))
+    widest = max(point.value / point.x for point in of("memory"))
+    return max(point.value for point in of("bf16" if ON_GPU else "fp32")) / widest
 
 
 def ridge_here():

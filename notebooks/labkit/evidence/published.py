@@ -75,6 +75,8 @@ class Figure:
     """One published figure; `value` is None where the source prints a failure (out of memory).
 
     `as_printed` is the source's own spelling, None for a figure worked out from printed ones.
+    `drawn_in` names the experiments and notebooks that show it; else `left_out_because` says why
+    none does (`notebooks/seeds_table.py` finds out, and makes the table of the docs).
     """
 
     id: str
@@ -90,6 +92,8 @@ class Figure:
     sms: int | None = None
     as_printed: str | None = None
     error: str | None = None
+    drawn_in: tuple[str, ...] = ()
+    left_out_because: str = ""
 
     @property
     def per_sm(self) -> float | None:
@@ -122,7 +126,7 @@ def figures() -> Mapping[str, Figure]:
 
 @functools.cache
 def known_errors() -> Mapping[str, KnownError]:
-    """The seeds' errors, E1 to E14."""
+    """The seeds' errors, by their numbers."""
     return {key: from_data(KnownError, item) for key, item in _data()["errors"].items()}
 
 

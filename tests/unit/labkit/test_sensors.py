@@ -8,11 +8,10 @@ import types
 import pytest
 from tests.needs import needs
 
-from labkit.authoring.twins import TWINS
 from labkit.machine import parts
 from labkit.machine.readings import Readings
 from labkit.machine.sensors import own_sensors
-from labkit.notebook import steps, windows
+from labkit.notebook import steps
 from labkit.records import (
     CpuBudget,
     Device,
@@ -23,7 +22,7 @@ from labkit.records import (
     circumstances,
     to_data,
 )
-from labkit.run.tasks import FOLDER, RANK, sensed
+from labkit.run.tasks import sensed
 
 needs("torch", "what a child does is done with torch")
 
@@ -70,9 +69,7 @@ def test_whatever_a_child_does_its_sensors_are_read(gpu):
     readings.take(0, {"type": "hello", "device": to_data(GPU), "versions": {"torch": "2"}})
     readings.take(0, message)
     assert circumstances(readings)["sensors"]["sm_clock_mhz"] == [1980, 1980]
-    assert (
-        readings.measurement("work").sensed == "1980–1980 MHz, 100–200 W, 33–33 °C, GPU busy 87 %"
-    )
+    assert readings.measurement("work").sensed == "1980–1980 MHz, 100–200 W, 33–33 °C"
 
 
 def sweep():
@@ -85,7 +82,7 @@ FOUND = RankResults(
     Tier.WHOLE_GPU,
     "none",
     "nccl",
-    sensors={"busy_pct": 87},
+    sensors={"power_w": [100, 200]},
 )
 
 
@@ -103,7 +100,7 @@ def test_records_say_which_clock_and_what_the_sensors_read(monkeypatch):
     own, labkits = one_point(steps.together(sweep, ("own", "labkit")))
     assert (own.clock, labkits.clock) == ("host", "cuda events")
     (memory,) = one_point(steps.apart(sweep, {"a": {}}, value=lambda _: 1.0))
-    assert own.sensed == memory.sensed == "GPU busy 87 %"
+    assert own.sensed == memory.sensed == "100–200 W"
 
 
 def test_times_in_turns_say_how_long_python_took_to_queue_them(monkeypatch):
@@ -149,25 +146,3 @@ def test_a_step_is_launched_in_every_way_there_is():
     on_cpu = Place(Tier.CPU, (Device("cpu", "a CPU", 1024),), "none", budget, Lease())
     assert list(parts.launches(on_gpu).items()) == [(parts.GRAPH, True), (parts.PYTHON, False)]
     assert parts.launches(on_cpu) == {"": False}
-
-
-def test_in_the_twin_of_sharing_a_copy_gets_one_call_beside_others(monkeypatch, tmp_path):
-    """The calls of a window are counted by the pipeline itself: one beside others, else many."""
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setenv(RANK, "0")
-    changed = TWINS["MIG-7"].change(windows.calls_per_s)
-    other, calls = tmp_path / "at-work-1", []
-
-    other.touch()
-    changed(lambda: calls.append(1), lambda: None, windows.time.monotonic() + 0.05)
-    assert len(calls) == 1
-    other.unlink()
-
-    def alone():
-        calls.append(1)
-        if len(calls) == 6:
-            raise StopIteration
-
-    with pytest.raises(StopIteration):
-        changed(alone, lambda: None, windows.time.monotonic() + 600)
-    assert list(tmp_path.iterdir()) == []

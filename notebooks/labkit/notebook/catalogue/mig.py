@@ -16,6 +16,7 @@ from labkit.records import Measurement
 
 PLACES = {Way.TIME: 1, Way.SMS: 2, Way.MPS: 3, Way.SLICES: 4}
 CERN_FP32 = {"7g-3g": 7 / 3, "3g-2g": 1.5, "2g-1g": 2.0}
+CERN_SIMPLETRACK = {"3g-7g": 7 / 3, "2g-3g": 1.5, "1g-2g": 2.0}
 
 
 def in_proportion(points: Points) -> Curves:
@@ -104,8 +105,9 @@ EXPERIMENTS = (
         unit="x",
         asked=reading.first,
         published=PublishedRow(
-            "CERN part 5, fp32, dcgmproftester, A100 slices",
-            {f"cern5.scaling.fp32.{name}": x for name, x in CERN_FP32.items()},
+            "CERN part 5, A100 slices: fp32 by dcgmproftester, and simpletrack",
+            {f"cern5.scaling.fp32.{name}": x for name, x in CERN_FP32.items()}
+            | {f"cern5.simpletrack.15M.{name}": x for name, x in CERN_SIMPLETRACK.items()},
         ),
         check="MIG-1",
         data=per_unit,
@@ -137,8 +139,12 @@ EXPERIMENTS = (
         x_label="batch",
         y_label="time over the whole's",
         published=PublishedRow(
-            "CERN part 5, BERT fine-tuning on half the slice",
-            {"cern5.train.2g-1g.2k.ratio": None, "cern5.train.4g-2g.2k.ratio": None},
+            "CERN part 5, BERT fine-tuning: on half the slice, and on 3g of 7g (2.33)",
+            {
+                "cern5.train.2g-1g.2k.ratio": None,
+                "cern5.train.4g-2g.2k.ratio": None,
+                "cern5.train.7g-3g.10k.ratio": None,
+            },
         ),
         check="MIG-5",
         data=part_and_whole,
@@ -241,8 +247,25 @@ EXPERIMENTS = (
         steps=(),
         x_label="n",
         y_label="time over the whole's",
+        published=PublishedRow(
+            "CERN part 5, tensor cores: 7g over 3g (2.33), 3g over 2g (1.5)",
+            {"cern5.scaling.fp16-tensor.7g-3g": None, "cern5.scaling.fp16-tensor.3g-2g": None},
+        ),
         is_optional=True,
         log_x=True,
+    ),
+    Experiment(
+        key="MIG-8",
+        title="Seven 1g.5gb together, over the whole A100 (published)",
+        question="In NVIDIA's inference, how many times the whole GPU's rate do seven slices have?",
+        steps=(),
+        x_label="what was run",
+        y_label="seven slices over the whole GPU",
+        unit="x",
+        asked=reading.at("BERT, inference"),
+        is_categorical=True,
+        is_optional=True,
+        curves=lambda _: {"as the whole GPU": [(0, 1.0)]},
     ),
     Experiment(
         key="MIG-15",

@@ -165,7 +165,6 @@ EXPERIMENTS = (
         steps=(),
         x_label="operations per byte (fp32)",
         y_label="fp32 time over 16-bit time",
-        published=PublishedRow("Dettmers 2023, A100 over V100", {"dettmers.a100-v100": None}),
         is_optional=True,
         curves=lambda _: {"half the bytes": [(0, 2.0)]},
         log_x=True,

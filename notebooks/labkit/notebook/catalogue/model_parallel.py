@@ -10,11 +10,12 @@ from typing import cast
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import reading
-from labkit.panel.experiment import Curves, Experiment, Points
+from labkit.panel.experiment import Curves, Experiment, Points, PublishedRow
 from labkit.records import Measurement
 
 OTHER_KINDS = ("gradients", "optimiser", "activations", "temporaries")
 KINDS = ("parameters", *OTHER_KINDS)
+GRADIENT = 1000.0 * 500  # of MP-2's layer
 
 
 def kind(name: str) -> Callable[[Measurement], float]:
@@ -37,6 +38,16 @@ def percent_of_plain(points: Points, percent: float) -> float:
     return (
         0.0 if plain is None else sum(reading.facts(plain)[kind] for kind in KINDS) * percent / 100
     )
+
+
+def where_both_send_the_same(points: Points) -> Point | None:
+    """The batch at which the row split, which grows with it, reaches the gradient's numbers."""
+    return replace(points[-1], value=GRADIENT * points[-1].x / points[-1].value) if points else None
+
+
+def by_the_gradient(points: Points) -> Curves:
+    """What data parallelism sends, whatever the batch."""
+    return {"data parallelism": [(point.x, GRADIENT) for point in points]}
 
 
 def at_both_ends(points: Points) -> Data:
@@ -107,14 +118,21 @@ EXPERIMENTS = (
     ),
     Experiment(
         key="MP-2",
-        title="Batch at which both send the same",
+        title="What a split layer sends, by batch",
         question="From which batch on does the row split send as much as data parallelism?",
         steps=(),
-        x_label="split by",
-        y_label="batch (counted)",
+        x_label="batch",
+        y_label="numbers sent (counted)",
+        points_unit="numbers",
         unit="samples",
-        asked=reading.at("rows"),
-        is_categorical=True,
+        asked=where_both_send_the_same,
+        height=lambda points, batch: points[0].value / points[0].x * batch,
+        published=PublishedRow(
+            "Dettmers 2014, batch 128", {"dettmers.mp.rows": 128, "dettmers.mp.columns": 128}
+        ),
+        points_are="row split",
+        also={"column split": lambda record: float(record.setting["columns"])},
+        curves=by_the_gradient,
     ),
     Experiment(
         key="MP-10",

@@ -9,7 +9,7 @@ from typing import Any, cast
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import reading
-from labkit.panel.experiment import Curves, Experiment, Points
+from labkit.panel.experiment import Curves, Experiment, Points, PublishedRow
 from labkit.records import Measurement
 
 LIMIT = "limit of "
@@ -33,7 +33,9 @@ def rates(points: Points) -> Data:
 
 def roof(points: Points) -> Curves:
     """Slanted up to the ridge, flat after it: one roof a format; all limits are other work's."""
-    found = {point.label: point for point in points}
+    found: dict[str, Point] = {}
+    for point in sorted(points, key=lambda one: one.value):  # of several sizes, the best stays
+        found[point.label.partition(", ")[0]] = point
     if MEMORY not in found:
         return {}
     slant, end = found[MEMORY], max(point.x for point in points)
@@ -183,6 +185,7 @@ EXPERIMENTS = (
         y_label="% of the step",
         unit="%",
         asked=reading.at("small batch"),
+        published=PublishedRow("Habr, utilisation of an A100", {"habr.utilisation.a100": None}),
         check="T-6",
         data=busy_shares,
         points_are="computes",
