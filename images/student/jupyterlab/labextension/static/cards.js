@@ -26,7 +26,15 @@ export function cardStack({ app }, parts) {
   return {
     node,
     isEmpty: () => !first(),
-    height: () => `${Math.min(inner.offsetHeight, Math.round(window.innerHeight * 0.45))}px`,
+    /** As high as what it shows: call `then` when that changes, once there is a width to measure by. */
+    onResize: then =>
+      new ResizeObserver(() => {
+        const height = `${Math.min(inner.offsetHeight, Math.round(window.innerHeight * 0.45))}px`;
+        if (node.offsetWidth && node.style.minHeight !== height) {
+          node.style.minHeight = height;
+          then();
+        }
+      }).observe(inner),
     render: view => {
       const focused = node.contains(document.activeElement) ? document.activeElement : null;
       parts.forEach(part => part.render(view));

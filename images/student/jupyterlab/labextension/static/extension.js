@@ -161,6 +161,7 @@ function place({ app, lab }, parts, { statusBar, restorer }) {
   // Above the menu, in room of their own: a card hides neither a plot nor the panel.
   parts.strip = new Widget({ node: parts.cards.node });
   parts.strip.id = 'miglab-strip';
+  parts.cards.onResize(() => parts.strip.parent?.fit());
   parts.place = () => {
     app.shell.add(side, 'right', { rank: 800, type: 'GPU slice' });
     restorer?.add(side, 'miglab-panel');
@@ -217,7 +218,6 @@ function run(site, parts, lost, moved) {
     for (const part of [parts.status, parts.panel, parts.cards]) {
       part.render(view);
     }
-    fitStrip(parts);
     announce(view);
     notify(newsOf(site, view));
     documents.saveBeforeTheEnd(view);
@@ -228,15 +228,6 @@ function run(site, parts, lost, moved) {
   connection.unsaved = () => documents.unsaved().length;
   setInterval(render, TICK_MS);
   void app.restored.then(() => connection.open());
-}
-
-/** The strip is as high as what it shows; the shell is told when that changes. */
-function fitStrip({ cards, strip }) {
-  const height = cards.height();
-  if (strip.node.style.minHeight !== height) {
-    strip.node.style.minHeight = height;
-    strip.parent?.fit();
-  }
 }
 
 const hasNews = ({ state, ticket, borrow, messages }) =>

@@ -19,12 +19,19 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
   const heading = make('h1', { tabindex: '-1' }, title);
   const node = make(
     'section',
-    { class: 'miglab-start', 'aria-label': title, tabindex: '-1' },
+    { class: 'miglab-start miglab-loading', 'aria-label': title, tabindex: '-1' },
     heading,
     section(trans.__('Your GPU slice'), slice, make('div', { class: 'miglab-buttons' }, details, toHub)),
     section(trans.__('Notebooks'), list, problem),
     section(trans.__('How to…'), howTo(trans, borrowing, handedIn))
   );
+
+  // Nothing moves under the eye: the page is shown when both of its answers are there.
+  const awaited = new Set(['view', 'list']);
+  const arrived = what => {
+    awaited.delete(what);
+    node.classList.toggle('miglab-loading', awaited.size > 0);
+  };
 
   const refresh = async () => {
     const { makeRequest } = lab.services.ServerConnection;
@@ -68,12 +75,16 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
   return {
     node,
     title,
-    refresh: () => void refresh().catch(error => fail(error.message)),
+    refresh: () =>
+      void refresh()
+        .catch(error => fail(error.message))
+        .finally(() => arrived('list')),
     render: view => {
       setText(slice, now(trans, say, view));
       details.hidden = view.state === 'none' && !view.ticket;
       toHub.hidden = view.state !== 'none' || Boolean(view.ticket);
       borrowing.hidden = !view.borrow;
+      arrived('view');
     }
   };
 }
