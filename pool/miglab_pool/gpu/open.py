@@ -12,6 +12,7 @@ simulated/     simulated GPUs with pynvml's functions
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pynvml
 
@@ -33,11 +34,7 @@ def open_gpus(
     Raises:
         GpuError: there is no driver, or a listed GPU is not there.
     """
-    if simulated_state is None:
-        return Driver(pynvml, gpu_uuids)
-    from miglab_pool.gpu.simulated.nvml import SimulatedNvml  # a real lab never loads it
-
-    return Driver(SimulatedNvml(simulated_state), gpu_uuids)
+    return Driver(_nvml(simulated_state), gpu_uuids)
 
 
 def open_watched(
@@ -53,21 +50,20 @@ def open_watched(
     Raises:
         GpuError: there is no such simulated machine.
     """
-    if simulated_state is None:
-        return WatchedDriver(
-            lambda gpus, seen: Driver(pynvml, gpus, seen),
-            gpu_uuids or (),
-            simulated=False,
-            limit_s=limit_s,
-        )
-    from miglab_pool.gpu.simulated.nvml import SimulatedNvml
-    from miglab_pool.gpu.simulated.state import StateFile
-
-    there = [gpu.uuid for gpu in StateFile(simulated_state).read().gpus]
-    nvml = SimulatedNvml(simulated_state)
+    nvml = _nvml(simulated_state)
+    machine = None if simulated_state is None else nvml.library.file.read()
+    there = [gpu.uuid for gpu in machine.gpus] if machine else ()
     return WatchedDriver(
         lambda gpus, seen: Driver(nvml, gpus, seen),
         gpu_uuids or there,
-        simulated=True,
+        simulated=simulated_state is not None,
         limit_s=limit_s,
     )
+
+
+def _nvml(simulated_state: Path | None) -> Any:
+    if simulated_state is None:
+        return pynvml
+    from miglab_pool.gpu.simulated.nvml import SimulatedNvml  # a real lab never loads it
+
+    return SimulatedNvml(simulated_state)

@@ -13,7 +13,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -308,3 +308,25 @@ def _at_once(work: Callable[[S], T], things: Sequence[S]) -> list[T]:
         return []
     with ThreadPoolExecutor(len(things), "miglab-each") as threads:
         return list(threads.map(work, things))
+
+
+class Stopwatch:
+    """Times the calls that make and destroy slices; nobody publishes how long these take.
+
+    Only those that succeed are told: one that fails ends sooner, or later, for reasons that say
+    nothing of the work itself.
+
+    Attributes:
+        told: called with ``create`` or ``destroy``, the slice's profile, and the seconds it took.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.told: Callable[[str, str, float], None] = lambda *_: None
+        self._clock = clock
+
+    @contextlib.contextmanager
+    def time(self, kind: str, profile: str) -> Iterator[None]:
+        """Tell how long what is inside took, unless it fails."""
+        began = self._clock()
+        yield
+        self.told(kind, profile, self._clock() - began)

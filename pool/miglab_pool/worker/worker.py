@@ -9,8 +9,7 @@ from contextlib import contextmanager
 
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.stopwatch import Stopwatch
-from miglab_pool.gpu.watched import WatchedDriver
+from miglab_pool.gpu.watched import Stopwatch, WatchedDriver
 from miglab_pool.model.backoff import Backoff
 from miglab_pool.model.holders import Claim, Holders
 from miglab_pool.model.rows import LeaseRow, SliceRow

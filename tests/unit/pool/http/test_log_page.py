@@ -172,7 +172,7 @@ async def test_an_admin_chooses_a_course(client: httpx.AsyncClient, pool: FakePo
 async def test_students_have_no_log(client: httpx.AsyncClient) -> None:
     """Neither the page nor the way to it."""
     assert (await client.get("/log", headers=ALICE)).status_code == 403
-    assert "/log\"" not in (await client.get("/", headers=ALICE)).text
+    assert '/log"' not in (await client.get("/", headers=ALICE)).text
     for staff in (ILSE, as_("assistant-token")):
         assert 'aria-current="page">Log' in (await client.get("/log", headers=staff)).text
 
