@@ -21,7 +21,10 @@ from pathlib import Path
 from tests.mutants.drawing import HERE, ROOMS, Mutant, drawn, files, named
 
 KINDS = {"named": named, "random": drawn}
-PACKAGES = ("api", "spawner", "pool", "hub", "bench", "notebooks", "images/student/jupyterlab", ".")
+PACKAGES = (
+    *("api", "spawner", "pool", "hub", "slurm", "bench", "tests/slurm/bench", "notebooks"),
+    "images/student/jupyterlab", ".",
+)  # fmt: skip
 PYTEST = ("nice", "-n", "19", sys.executable, "-m", "pytest", "-q", "-s", "--no-header",
           "-p", "no:cacheprovider", "-p", "tests.mutants.runner", "-m", "not long")  # fmt: skip
 
