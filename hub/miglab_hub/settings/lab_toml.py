@@ -398,16 +398,18 @@ def _read(file: Path) -> dict[str, Any]:
 def _build(table: dict[str, Any], file: Path, bridge: str) -> Settings:
     for hidden in HIDDEN & table.keys():
         raise SettingsError(_unknown(file, (hidden,)))
+    students = table.get("students")
+    spawner = students.get("spawner") if isinstance(students, dict) else ""
+    if SCHEDULER in (spawner, *table) and settings_model() is Settings:
+        raise SettingsError(
+            f"{file}: {SCHEDULER}: a lab on Slurm needs the package miglab-slurm beside the hub: "
+            "pip install miglab-slurm"
+        )
     try:
         settings = settings_model().model_validate({**table, "file": file, "bridge": bridge})
     except ValidationError as error:
         lines = [_explain(file, dict(problem)) for problem in error.errors()]
         raise SettingsError("\n".join(lines)) from error
-    if settings.is_on_slurm and type(settings) is Settings:
-        raise SettingsError(
-            f'{file}: students.spawner: "{SCHEDULER}" needs the package miglab-slurm beside the '
-            "hub: pip install miglab-slurm"
-        )
     courses = {
         name: _enrolled(course, settings.folder) if course.roster else course
         for name, course in settings.courses.items()

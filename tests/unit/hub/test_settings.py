@@ -216,6 +216,16 @@ def test_a_lab_on_slurm_has_its_site(tmp_path: Path) -> None:
     assert settings.notices == ()
 
 
+@pytest.mark.parametrize("text", [SITE + COURSE, SLURM + COURSE])
+def test_a_lab_on_slurm_needs_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Where it is not installed, the message says how to install it, and no key is unknown."""
+    monkeypatch.setattr("miglab_hub.settings.lab_toml.plugin", lambda *_names: None)
+    with pytest.raises(SettingsError, match="pip install miglab-slurm"):
+        load(write(tmp_path, text), {})
+
+
 def test_paths_start_at_the_file(tmp_path: Path) -> None:
     """The state folder lies beside lab.toml, wherever the command was given."""
     settings = load(write(tmp_path, COURSE), {})
