@@ -12,11 +12,12 @@ from jupyterhub import orm, roles
 from jupyterhub.tests.mocking import MockHub
 from traitlets.config import Config
 
+from miglab_bench.harness import student_server
 from miglab_bench.harness.hub_here import NoProxy
 from miglab_bench.harness.student import STEP_S
 from miglab_spawner.hub_setup import set_up
 
-STUDENT = Path(__file__).parent / "hub" / "spawner" / "student.py"
+STUDENT = Path(student_server.__file__)
 
 
 def hub_config_for(spawner: str, set_up: Callable[[Config], None] = set_up) -> Config:
@@ -111,7 +112,7 @@ class Hub:
 
     async def environment(self, name: str, server: str = "") -> dict[str, str]:
         """What a server says of its own environment."""
-        answer = await self.http.get(self.spawner(name, server).server.url)
+        answer = await self.http.get(f"{self.spawner(name, server).server.url}environment")
         environment: dict[str, str] = answer.json()
         return environment
 

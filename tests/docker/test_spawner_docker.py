@@ -80,7 +80,7 @@ def hub_config(lab: PoolLab, base_image: str) -> Config:
     spawner.lab_id = LAB
     spawner.network_name = f"{LAB}-students"
     spawner.client_kwargs = {"base_url": SOCKET}
-    spawner.cmd = ["python3", "-S", "/student/student.py"]
+    spawner.cmd = ["python3", "-S", "/student/student_server.py"]
     spawner.read_only_volumes = {str(STUDENT.parent): "/student"}
     spawner.home_volume = LAB + "-home-{username}"
     spawner.home_dir = "/home/student"  # the base image does not say where its home is
@@ -333,7 +333,7 @@ async def test_trap_9_out_of_memory_is_said(hub, lab, container_of):
     """The engine's mark is read before the container goes, and the student reads it."""
     hub.user("ada")
     hub.user("ada").spawner.shape_limits = {"1g.5gb": {"mem_gib": 0.0625}}
-    hub.user("ada").spawner.cmd = ["python3", "-S", "/student/student.py", "hungry"]
+    hub.user("ada").spawner.cmd = ["python3", "-S", "/student/student_server.py", "hungry"]
     await hub.start("ada", shape="1g.5gb")
     container = container_of("ada")
     with pytest.raises(Exception):  # noqa: B017 - however a dying server answers

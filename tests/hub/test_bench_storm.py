@@ -37,4 +37,4 @@ def measured(*words: str) -> dict[str, Any]:
 def is_of_the_bench(process: psutil.Process) -> bool:
     """Whether it is a student's server of a benchmark of this environment."""
     words = process.info["cmdline"] or []
-    return words[:1] == [sys.executable] and words[-1].endswith("storm/minimal_server.py")
+    return words[:1] == [sys.executable] and words[-1].endswith("harness/student_server.py")

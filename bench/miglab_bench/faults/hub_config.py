@@ -8,8 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from miglab_bench.faults import student_server
 from miglab_bench.faults.recorded_spawners import SPAWNERS
+from miglab_bench.harness import student_server
 from miglab_hub.configure import configure
 from miglab_hub.settings.lab_toml import load
 
@@ -29,7 +29,7 @@ def configure_harness(c: Any) -> None:
     c.MIGLocalSpawner.cmd = [sys.executable, "-S", "-c", source]
     c.MIGLocalSpawner.notebooks_dir = ""
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
-        own = {"MIGLAB_FAULTS_HUB": version("jupyterhub"), "MIGLAB_FAULTS_LAB": settings.lab_id}
+        own = {"MIGLAB_HUB_VERSION": version("jupyterhub"), "MIGLAB_FAULTS_LAB": settings.lab_id}
         spawner.environment = {**spawner.environment, **own}
     c.MIGDockerSpawner.environment["HOME"] = "/home/student"  # the base image has none
 

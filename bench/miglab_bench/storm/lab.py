@@ -12,8 +12,8 @@ from typing import NoReturn
 
 import psutil
 
+from miglab_bench.harness import student_server
 from miglab_bench.harness.ports import free_ports
-from miglab_bench.storm import minimal_server
 from miglab_hub.launch.preflight import prepare
 from miglab_hub.launch.process_group import Siblings
 from miglab_hub.launch.up import say, siblings_of, wait_until_ready
@@ -61,7 +61,7 @@ def running_lab(settings: Settings) -> Iterator[Siblings]:
     """
     os.environ[ENV_CONFIG] = str(settings.file)
     config = settings.folder / "jupyterhub_config.py"
-    command = [sys.executable, "-I", "-S", str(minimal_server.__file__)]
+    command = [sys.executable, "-I", "-S", str(student_server.__file__)]
     config.write_text(
         HUB_CONFIG.format(command=command, shape=SHAPE, version=version("jupyterhub"))
     )

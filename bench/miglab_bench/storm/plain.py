@@ -31,7 +31,7 @@ def use_both_spawners(c: Any, command: list[str], shape: str, version: str, home
     for spawner in (c.MIGLocalSpawner, c.PlainSpawner):
         spawner.cmd = command
         spawner.args = []
-        spawner.environment = {"MIGLAB_BENCH_HUB": version}
+        spawner.environment = {"MIGLAB_HUB_VERSION": version}
     c.PlainSpawner.http_timeout = c.MIGLocalSpawner.http_timeout
     c.PlainSpawner.home_dir_template = f"{homes}/plain-{{username}}"
     c.PlainSpawner.options_form = FORM.format(shape=shape)

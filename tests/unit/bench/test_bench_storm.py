@@ -2,13 +2,15 @@
 
 import json
 import socket
+from pathlib import Path
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
 from miglab_bench.commands import app
-from miglab_bench.storm import command, minimal_server, plain
+from miglab_bench.harness import student_server
+from miglab_bench.storm import command, plain
 from miglab_bench.storm.figures import median_of, row_of, why_failed
 from miglab_bench.storm.visitor import TimedVisit, TimingTransport, VisitTimes, kind_of
 from miglab_bench.storm.waves import Wave
@@ -146,15 +148,34 @@ def test_names_decide_the_spawner() -> None:
     assert plain.class_for(f"{command.OURS}-0-1") is MIGLocalSpawner
 
 
-def test_the_smallest_server_answers_with_the_hubs_version() -> None:
-    """One head read, one answer; who hangs up early gets none."""
+@pytest.mark.parametrize(
+    ("request_", "status", "body"),
+    [
+        ("GET /user/ada/ HTTP/1.1\r\nHost: x\r\n\r\n", "200", ""),
+        ("GET /user/ada/environment HTTP/1.1\r\n\r\n", "200", "JUPYTERHUB_SERVICE_PREFIX"),
+        ("GET /user/bo/ HTTP/1.1\r\n\r\n", "404", ""),
+        ("POST /user/ada/n HTTP/1.1\r\nContent-Length: 3\r\n\r\none", "200", ""),
+        ("POST /user/bo/n HTTP/1.1\r\nContent-Length: 3\r\n\r\ntwo", "404", ""),
+        ("GET /user/ada/ HTTP/1.1\r\n", "", ""),
+    ],
+)
+def test_the_smallest_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request_: str, status: str, body: str
+) -> None:
+    """It answers what is meant for it, with the hub's version, and keeps only that."""
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/ada/")
+    monkeypatch.setenv("MIGLAB_HUB_VERSION", "6.1")
+    monkeypatch.setenv("HOME", str(tmp_path))
     client, connection = socket.socketpair()
-    with client, connection:
-        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        minimal_server.answer_one(connection, minimal_server.HEAD.format("6.1").encode())
-        assert b"X-JupyterHub-Version: 6.1\r\n" in client.recv(1000)
+    with client:
+        client.sendall(request_.encode())
         client.shutdown(socket.SHUT_WR)
-        minimal_server.answer_one(connection, b"never")
+        student_server.answer_one(connection)
+        said = client.recv(100_000).decode()
+    assert said.partition(" ")[2].startswith(status) and body in said
+    assert not status or "X-JupyterHub-Version: 6.1\r\n" in said
+    kept = [file.read_text() for file in tmp_path.iterdir()]
+    assert kept == (["one\n"] if request_.endswith("one") else [])
 
 
 @pytest.fixture
