@@ -145,7 +145,7 @@ def update_groups(c: Any, settings: Settings) -> None:
     """Each course is a group; an authenticator that manages groups fills them itself.
 
     Who teaches a course is in its group too, to try what the students get.  The role does not come
-    of that: see `miglab_pool.model.course_roles`.
+    of that: see `miglab_pool.course_roles`.
     """
     if settings.authentication.manages_groups:
         return

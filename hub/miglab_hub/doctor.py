@@ -24,7 +24,7 @@ from miglab_hub.sign_in import open_to_all
 from miglab_pool.gpu.errors import DriverMissing, GpuError, GpuHung, GpuLost
 from miglab_pool.gpu.open import open_watched
 from miglab_pool.gpu.watched import WatchedDriver
-from miglab_pool.views.health_findings import (
+from miglab_pool.worker.health_findings import (
     GPU_IS_LOST,
     HealthFinding,
     fine,

@@ -13,7 +13,7 @@ from docker.errors import DockerException  # noqa: TID251 - doctor may ask the D
 
 import docker  # noqa: TID251
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.views.health_findings import HealthFinding, fine, wrong
+from miglab_pool.worker.health_findings import HealthFinding, fine, wrong
 from miglab_spawner.containers import egress, networks
 
 LONGEST_S = 60

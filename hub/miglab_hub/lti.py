@@ -1,7 +1,7 @@
 """LTI 1.3 sign-in in which each launch says course and role; needs requirements/sign-in.txt.
 
 The learning platform's context becomes the course (a JupyterHub group), and its roles decide
-between students, assistants and instructors (`miglab_pool.model.course_roles`).
+between students, assistants and instructors (`miglab_pool.course_roles`).
 """
 
 import re
@@ -13,7 +13,7 @@ from ltiauthenticator.lti13.auth import (  # type: ignore[import-untyped]
 )
 from traitlets import Dict, default
 
-from miglab_pool.model.course_roles import ASSISTANTS, INSTRUCTORS
+from miglab_pool.course_roles import ASSISTANTS, INSTRUCTORS
 
 CONTEXT = "https://purl.imsglobal.org/spec/lti/claim/context"
 ROLES = "https://purl.imsglobal.org/spec/lti/claim/roles"

@@ -14,8 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.offers import Offers
-from miglab_pool.decisions import offers, queue
-from miglab_pool.decisions.wait_simulation import estimate, gather
 from miglab_pool.door.pool_layouts import PoolLayouts
 from miglab_pool.door.pool_leases import PoolLeases
 from miglab_pool.door.pool_reservations import PoolReservations
@@ -23,28 +21,28 @@ from miglab_pool.door.pool_staff import PoolStaff
 from miglab_pool.door.pool_tickets import PoolTickets
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import WatchedDriver
+from miglab_pool.layouts import transactions as layouts
+from miglab_pool.leases import grant as grants
+from miglab_pool.leases import views as pool_views
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.retention import delete_old
-from miglab_pool.model.holders import Holders
-from miglab_pool.model.memory import Wellness
+from miglab_pool.queue import estimate, gather, offers, tickets
+from miglab_pool.queue import order as queue
+from miglab_pool.reclaim.warnings import Case
+from miglab_pool.reservations import transactions as reservations
 from miglab_pool.settings import PoolSettings
+from miglab_pool.staff.messages import end_old as end_old_messages
+from miglab_pool.state import clock as clock_steps
 from miglab_pool.state import invariants
 from miglab_pool.state.clock import PoolClock
+from miglab_pool.state.memory import Wellness
 from miglab_pool.state.store import Store
 from miglab_pool.state.view import PoolView
-from miglab_pool.transactions import (
-    clock_steps,
-    grants,
-    layouts,
-    reservations,
-    tickets,
-)
-from miglab_pool.transactions.messages import end_old as end_old_messages
-from miglab_pool.views import pool_views, usage_facts
-from miglab_pool.views.lease_cases import Case
-from miglab_pool.views.usage_report import Facts
+from miglab_pool.usage import facts as usage_facts
+from miglab_pool.usage.report import Facts
 from miglab_pool.worker import gpu_health, inspect_gpu, jobs, reconcile, sampling
 from miglab_pool.worker.gpu_health import Condition
+from miglab_pool.worker.holder import Holders
 from miglab_pool.worker.inspect_gpu import Finding
 from miglab_pool.worker.jobs import Job, JobKind
 from miglab_pool.worker.worker import Worker

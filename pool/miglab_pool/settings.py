@@ -12,9 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from miglab_api.offers import BORROW, CPU
 from miglab_api.tickets import ATTEND_S
-from miglab_pool.model.closing_times import class_end, window
-from miglab_pool.model.course_roles import ASSISTANTS, INSTRUCTORS
-from miglab_pool.model.schedule import is_zone
+from miglab_pool.course_roles import ASSISTANTS, INSTRUCTORS
+from miglab_pool.schedule import class_end, is_zone, window
 
 Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600)]
 Name = Annotated[str, Field(pattern=r"^\w([\w.@ -]*[\w.-])?$", max_length=255)]

@@ -14,7 +14,7 @@ import jupyterhub
 
 from miglab_api.offers import CPU
 from miglab_hub.settings.tables import is_loopback
-from miglab_pool.views.health_findings import HealthFinding, fine, wrong
+from miglab_pool.worker.health_findings import HealthFinding, fine, wrong
 from miglab_slurm import node_probe
 from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmSettings

@@ -77,7 +77,7 @@ def _futures(stays_s: Sequence[float], held_s: Sequence[float]) -> Iterator[Stay
         yield from (_fraction(part) for part in (0.0, 0.5, 1.0))
         return
     # Only here: every hub loads this package's spawner, and the pool's code only where it is used.
-    from miglab_pool.decisions.wait_simulation.samples import Lengths
+    from miglab_pool.queue.estimate import Lengths
 
     seen = [*((stay, True) for stay in stays_s), *((stay, False) for stay in held_s)]
     lengths = Lengths(seen, random.Random(len(stays_s)))  # noqa: S311 -- no secret

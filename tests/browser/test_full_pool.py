@@ -18,7 +18,7 @@ from miglab_bench.harness.ports import free_ports
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pages.drawing.gpu_drawing import WORDS
+from miglab_pool.http.pages.gpu_drawing import WORDS
 from miglab_pool.http.pool_runner import PoolRunner
 
 PHONE, LAPTOP, PROJECTOR = (390, 844), (1280, 800), (1920, 1080)

@@ -15,13 +15,13 @@ from jupyterhub.httpclient import JupyterHubHTTPClient
 
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import STEP_S
+from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.http.access.auth import SignIn, principal_from, server_of
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.model.course_roles import CourseStaff, RoleBook
 
 BOOK = RoleBook({"everyone": CourseStaff(), "ml": CourseStaff()})
 PREFIX = "/services/pool"

@@ -24,12 +24,12 @@ from miglab_pool.state.lock import PoolLock
 ROOT = Path(__file__).parents[2]
 LINE = re.compile(r"^import time: .*\| +(\S+)$", re.MULTILINE)
 WEB = {"fastapi", "starlette", "uvicorn"}
-LEDGER = {"sqlalchemy", "alembic", "miglab_pool.ledger"}
+LEDGER = {"sqlalchemy", "alembic", "miglab_pool.ledger.ledger"}
 LAB_ONLY = {
     *("miglab_api", "miglab_spawner", "miglab_pool", "miglab_hub", "miglab_slurm", "miglab_bench")
 }
 UNBUILT = {"torch", "ipywidgets"}
-POOL_ROOMS = {"miglab_pool.http", "miglab_pool.reclaimer", "miglab_pool.transactions"}
+POOL_ROOMS = {"miglab_pool.http", "miglab_pool.reclaim", "miglab_pool.leases"}
 COMPILES = "rfc3987_syntax"  # its grammars, for two seconds, at each import
 
 COMMANDS = {

@@ -25,12 +25,12 @@ from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.readings import GpuInfo, Health, ProcessReading, SliceReading, Usage, Versions
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.model.holders import Stray
-from miglab_pool.model.refused import Refused
 from miglab_pool.pool import Pool
+from miglab_pool.queue import tickets
+from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, PoolSettings, Quota
 from miglab_pool.settings import Pool as PoolTable
-from miglab_pool.transactions import tickets
+from miglab_pool.worker.holder import Stray
 
 COURSE, BRIEF = "class", "brief"
 MIDNIGHT = 1_795_046_400.0  # of the simulated day, seconds since the epoch

@@ -15,7 +15,7 @@ from miglab_bench.faults.plan import Act
 from miglab_bench.faults.servers import SeenServer, StudentServers
 from miglab_bench.harness.student import CheckFailed, Student
 from miglab_hub import lab_secrets
-from miglab_pool.reclaimer.closing_times import KEPT
+from miglab_pool.reclaim.policy import KEPT
 
 AGAIN_S = 1.0
 TIMEOUT_S = 5.0  # of one request: an act that finds nobody is over then

@@ -9,8 +9,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from miglab_pool.gpu.geometry import Geometry, Placed
-from miglab_pool.model.gpu import Choice, GpuOccupancy
-from miglab_pool.rules.placement.placement import packs, place
+from miglab_pool.state.placement import Choice, GpuOccupancy, packs, place
 
 Held = Any  # what a policy wants back at release; only that policy looks into it
 

@@ -25,8 +25,7 @@ from rich.table import Table
 from miglab_bench.measures.packing import POLICIES
 from miglab_pool.gpu.geometry import Geometry, Placed, legal_placements
 from miglab_pool.gpu.simulated.models import models
-from miglab_pool.model.gpu import GpuOccupancy
-from miglab_pool.rules.placement.placement import place
+from miglab_pool.state.placement import GpuOccupancy, place
 
 MODEL = "A100-40GB"
 PROFILES = ("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")

@@ -16,7 +16,7 @@ from miglab_hub.doctor import examine
 from miglab_hub.plugins import plugin
 from miglab_hub.settings.lab_toml import ENV_CONFIG, SCHEDULER, load
 from miglab_hub.sign_in import check_identity
-from miglab_pool.views.health_findings import HealthFinding
+from miglab_pool.worker.health_findings import HealthFinding
 
 FOUND = 1
 

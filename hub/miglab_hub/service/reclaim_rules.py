@@ -1,8 +1,8 @@
 """How the reclaimer works here: from lab.toml to what the policy takes.  Pure."""
 
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.model.closing_times import Closings, class_end, window
-from miglab_pool.reclaimer.rules import Rules
+from miglab_pool.reclaim.policy import Rules
+from miglab_pool.schedule import Closings, class_end, window
 
 
 def rules_of(settings: Settings) -> Rules:

@@ -24,7 +24,7 @@ from miglab_hub.settings.tables import (
     Limits,
     Students,
 )
-from miglab_pool.model.course_roles import CourseStaff, RoleBook
+from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.settings import Course, PoolSettings
 
 ENV_CONFIG = "MIGLAB_CONFIG"

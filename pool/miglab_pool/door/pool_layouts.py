@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from miglab_api.layouts import LayoutDiff, Layouts, LayoutSpec
-from miglab_pool.decisions.layouts import PartitionableGpu, partitionable, resolved
+from miglab_pool.layouts import transactions as layouts
+from miglab_pool.layouts import views as layout_views
+from miglab_pool.layouts.checks import PartitionableGpu, partitionable, resolved
 from miglab_pool.state.store import Store
-from miglab_pool.transactions import layouts
-from miglab_pool.views import layout_views
 
 
 class PoolLayouts:

@@ -3,12 +3,15 @@
 from collections.abc import Iterable
 
 from miglab_api.leases import Fence, LeaseState, LeaseView, WarningKind
-from miglab_pool.model.rows import LeaseRow
+from miglab_pool.leases import activity
+from miglab_pool.leases import transactions as leases
+from miglab_pool.leases import views as pool_views
+from miglab_pool.leases.activity import Spent
+from miglab_pool.ledger.rows import LeaseRow
+from miglab_pool.reclaim import warnings
+from miglab_pool.reclaim import warnings as lease_cases
+from miglab_pool.reclaim.warnings import Case
 from miglab_pool.state.store import Store
-from miglab_pool.transactions import activity, leases, warnings
-from miglab_pool.transactions.activity import Spent
-from miglab_pool.views import lease_cases, pool_views
-from miglab_pool.views.lease_cases import Case
 from miglab_pool.worker.worker import Worker
 
 

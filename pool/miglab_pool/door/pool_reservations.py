@@ -1,10 +1,10 @@
 """Reservations: made, changed, cancelled."""
 
 from miglab_api.reservations import ReservationRequest, ReservationView
-from miglab_pool.model.rows import ReservationRow
+from miglab_pool.leases import views as pool_views
+from miglab_pool.ledger.rows import ReservationRow
+from miglab_pool.reservations import transactions as reservations
 from miglab_pool.state.store import Store
-from miglab_pool.transactions import reservations
-from miglab_pool.views import pool_views
 
 
 class PoolReservations:

@@ -11,13 +11,16 @@ from miglab_api.leases import LeaseView
 from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketView
 from miglab_pool.door.pool_leases import lease_answer
-from miglab_pool.model.rows import LeaseRow, MessageRow, PauseKind
-from miglab_pool.rules import staff_actions
-from miglab_pool.rules.audit_wording import called
+from miglab_pool.leases import views as pool_views
+from miglab_pool.ledger.audit_wording import called
+from miglab_pool.ledger.rows import LeaseRow, MessageRow, PauseKind
+from miglab_pool.staff import actions as staff_gpus
+from miglab_pool.staff import actions as staff_leases
+from miglab_pool.staff import log as audit
+from miglab_pool.staff import messages
+from miglab_pool.staff import rules as staff_actions
+from miglab_pool.staff.actions import find_gpu, find_slice, told_of
 from miglab_pool.state.store import Store
-from miglab_pool.transactions import messages, staff_gpus, staff_leases
-from miglab_pool.transactions.staff_common import find_gpu, find_slice, told_of
-from miglab_pool.views import audit, pool_views
 
 
 class PoolStaff:

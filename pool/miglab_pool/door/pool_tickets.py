@@ -6,12 +6,14 @@ from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketView, borrower_of
 from miglab_api.wording import lab_in_words
-from miglab_pool.decisions import alternatives, offers
 from miglab_pool.door.pool_leases import lease_answer
-from miglab_pool.model.rows import TicketRow
+from miglab_pool.leases import requests
+from miglab_pool.leases import views as pool_views
+from miglab_pool.ledger.rows import TicketRow
+from miglab_pool.queue import offers, tickets
+from miglab_pool.queue import offers as alternatives
+from miglab_pool.queue import tickets as servers
 from miglab_pool.state.store import Store
-from miglab_pool.transactions import requests, servers, tickets
-from miglab_pool.views import pool_views
 from miglab_pool.worker.worker import Worker
 
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from miglab_api.refusals import Refusal
 from miglab_pool.ledger.file import LedgerUnwritable
-from miglab_pool.model.refused import Refused
+from miglab_pool.refused import Refused
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,7 @@ from fastapi import Depends, Request
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_pool.http.access.dependencies import who
-from miglab_pool.http.access.principal import Principal
-from miglab_pool.http.access.redaction import visible_snapshot
+from miglab_pool.http.access.principal import Principal, visible_snapshot
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pool_runner import PoolRunner
 

@@ -1,32 +1,89 @@
-"""The management application: what spawner, staff and browsers may ask, put together."""
+"""The pages for people: drawn on the server from the same answers as the API, one room for each.
+
+`frame` is what they share: the way in, the navigation, the words.  The others each draw one page.
+
+The management application: what spawner, staff and browsers may ask, put together.
+"""
 
 import logging
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 
 from fastapi import APIRouter, FastAPI
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.sse import EventSourceResponse
+from fastapi.staticfiles import StaticFiles
 
+from miglab_pool.http import health as health_page
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.dependencies import OPEN
+from miglab_pool.http.access.dependencies import OPEN, page_needs
+from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import install
-from miglab_pool.http.event_streams import SnapshotTexts, Streams
-from miglab_pool.http.examiner import Doctor, Look
-from miglab_pool.http.pages.router import page_router
+from miglab_pool.http.event_streams import ONE_STREAM, SnapshotTexts, Streams
+from miglab_pool.http.health import Doctor, Look
+from miglab_pool.http.health import router as health_router
+from miglab_pool.http.pages import details_page, pool_page
+from miglab_pool.http.pages.frame import SERVICE, callback
+from miglab_pool.http.pool_routes import metrics
+from miglab_pool.http.pool_routes import router as pool_router
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.http.routes.audit_routes import router as audit_router
-from miglab_pool.http.routes.health_routes import router as health_router
-from miglab_pool.http.routes.layout_routes import router as layout_router
-from miglab_pool.http.routes.lease_routes import router as lease_router
-from miglab_pool.http.routes.message_routes import router as messages_router
-from miglab_pool.http.routes.pool_routes import metrics
-from miglab_pool.http.routes.pool_routes import router as pool_router
-from miglab_pool.http.routes.reservation_routes import router as reservations_router
-from miglab_pool.http.routes.server_status_routes import router as server_status_router
-from miglab_pool.http.routes.staff_routes import router as staff_router
-from miglab_pool.http.routes.ticket_routes import router as ticket_router
-from miglab_pool.http.routes.usage_routes import router as usage_router
+from miglab_pool.layouts import page as layouts_page
+from miglab_pool.layouts.routes import router as layout_router
+from miglab_pool.leases.routes import router as lease_router
+from miglab_pool.queue.routes import router as ticket_router
+from miglab_pool.queue.routes import server_router as server_status_router
+from miglab_pool.reservations import page as reservations_page
+from miglab_pool.reservations.routes import router as reservations_router
+from miglab_pool.staff import log_page
+from miglab_pool.staff.log_page import router as audit_router
+from miglab_pool.staff.routes import messages_router as messages_router
+from miglab_pool.staff.routes import router as staff_router
+from miglab_pool.usage import page as usage_page
+from miglab_pool.usage.routes import router as usage_router
+
+PAGES = (
+    ("/", pool_page.page, Right.SEE_POOL),
+    ("/reservations", reservations_page.page, Right.SEE_POOL),
+    ("/layouts", layouts_page.page, Right.SEE_LAYOUTS),
+    ("/log", log_page.page, Right.AUDIT),
+    ("/usage", usage_page.page, Right.SEE_USAGE),
+    ("/health", health_page.page, Right.HEALTH),
+)
+"""Each page's address, what draws it, and the right that it needs."""
+
+PARTS = (
+    ("/fragment", pool_page.fragment),
+    ("/details/reserve", reservations_page.new_reservation),
+    ("/details/reservation/{target}", reservations_page.reservation_details),
+    ("/details/layout/{name}", layouts_page.layout_details),
+    ("/details/message/{target}", log_page.message_details),
+    ("/details/{kind}", details_page.details),
+    ("/details/{kind}/{target}", details_page.details),
+)
+"""What pages fetch: the first address that matches answers, and asks for its own right."""
+
+
+def page_router() -> APIRouter:
+    """Every page, the parts of them that change, sign-in's way back, and the static files."""
+    router = APIRouter(include_in_schema=False)
+    add = partial(router.add_api_route, response_class=HTMLResponse)
+    for address, page, right in PAGES:
+        add(address, page, dependencies=[page_needs(right)])
+    for address, part in PARTS:
+        add(address, part)
+    add("/layouts/preview", layouts_page.preview, methods=["POST"])
+    router.add_api_route(
+        "/live", pool_page.live, response_class=EventSourceResponse, dependencies=[ONE_STREAM]
+    )
+    router.add_api_route("/oauth_callback", callback, dependencies=[OPEN])
+    router.mount(
+        "/static",
+        StaticFiles(directory=SERVICE / "static", packages=[("miglab_api", "web")]),
+        name="static",
+    )
+    return router
+
 
 log = logging.getLogger(__name__)
 ROUTERS = (

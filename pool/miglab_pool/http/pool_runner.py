@@ -27,7 +27,7 @@ from miglab_pool.worker.jobs import Job, JobKind
 
 if TYPE_CHECKING:
     from miglab_pool.pool import Pool
-    from miglab_pool.reclaimer.round import Reclaimer
+    from miglab_pool.reclaim.round import Reclaimer
     from miglab_pool.worker.inspect_gpu import Finding
 
 

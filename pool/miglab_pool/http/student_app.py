@@ -1,26 +1,108 @@
-"""The student application: a server sees and steers its own lease and ticket, and nothing else.
+"""What the student application needs of whoever keeps leases and tickets.
+
+The lab's own pool is one; jobs of Slurm are another, and their students' servers ask the same.
+
+The student application: a server sees and steers its own lease and ticket, and nothing else.
 
 The only listener of the pool that students' containers reach.  A request carries the server's own
 hub token; the hub says which server that is.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Protocol, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 
 from miglab_api.leases import ExtendRequest, LeaseView, ReleaseRequest, ServerStatus, Signals
+from miglab_api.staff import StaffMessage
 from miglab_api.tickets import RequeueRequest, TicketView
 from miglab_pool.http.access.auth import bearer, server_of
 from miglab_pool.http.access.hub_tokens import HubTokens
 from miglab_pool.http.connection_limits import peer_of
 from miglab_pool.http.errors import REFUSED, DeniedError, install
-from miglab_pool.http.student_door import StudentDoor, StudentRunner
-from miglab_pool.model.token_bucket import TokenBuckets, TooOften
-from miglab_pool.reclaimer.signals import SignalBoard
+from miglab_pool.reclaim.signals import SignalBoard
+from miglab_pool.reclaim.token_bucket import TokenBuckets, TooOften
+
+T = TypeVar("T")
+
+
+class StudentLeases(Protocol):
+    """Of a server's own lease."""
+
+    def of_server(self, user: str, server: str) -> LeaseView | None:
+        """The live lease of one server."""
+
+    def keepalive(self, number: int, by: str) -> LeaseView:
+        """The holder is still there."""
+
+    def extend(self, number: int, by_s: float, by: str) -> LeaseView:
+        """Put off the end."""
+
+    def release(self, number: int, by: str, reason: str) -> LeaseView:
+        """Give it back."""
+
+
+class StudentTickets(Protocol):
+    """Of a server's own position in the queue."""
+
+    def server_status(self, user: str, server: str, known: int | None = None) -> ServerStatus:
+        """What a server holds and waits for."""
+
+    def cancel_of_server(self, user: str, server: str, by: str) -> TicketView:
+        """Leave the queue, or give up the offer."""
+
+    def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:
+        """Join the queue once more."""
+
+
+class StudentMessages(Protocol):
+    """What staff say."""
+
+    def messages_for(
+        self, user: str, server: str, courses: Collection[str]
+    ) -> tuple[StaffMessage, ...]:
+        """What is to be shown to whoever is at this server."""
+
+
+class StudentDoor(Protocol):
+    """All of it."""
+
+    @property
+    def leases(self) -> StudentLeases:
+        """Leases."""
+
+    @property
+    def tickets(self) -> StudentTickets:
+        """Tickets."""
+
+    @property
+    def staff(self) -> StudentMessages:
+        """Messages."""
+
+
+class RefusalCounter(Protocol):
+    """Counts refusals for the metrics."""
+
+    def refused(self, reason: str) -> None:
+        """Count one."""
+
+
+class StudentRunner(Protocol):
+    """Runs decisions one at a time, and answers questions."""
+
+    @property
+    def metrics(self) -> RefusalCounter:
+        """What is counted on the way."""
+
+    async def decide(self, decision: Callable[[StudentDoor], T]) -> T:
+        """Decide, alone."""
+
+    async def look(self, question: Callable[[StudentDoor], T]) -> T:
+        """Look, and change nothing."""
+
 
 WRITES_BURST = 20.0  # changes at once: more than a person clicks in a minute
 WRITES_PER_S = 0.1  # and then so many per second

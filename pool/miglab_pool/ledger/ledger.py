@@ -31,15 +31,9 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import StaticPool
 
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.file import (
-    VERSION,
-    LedgerUnwritable,
-    inspect,
-    migrate,
-)
+from miglab_pool.ledger.file import VERSION, LedgerUnwritable, inspect, migrate
 from miglab_pool.ledger.live_rows import State
-from miglab_pool.ledger.transaction import Transaction
-from miglab_pool.model.rows import (
+from miglab_pool.ledger.rows import (
     LIVE_TICKETS,
     ROWS,
     GpuRow,
@@ -50,6 +44,7 @@ from miglab_pool.model.rows import (
     SliceRow,
     TicketRow,
 )
+from miglab_pool.ledger.transaction import Transaction
 
 log = logging.getLogger(__name__)
 

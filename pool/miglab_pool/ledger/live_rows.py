@@ -4,7 +4,7 @@ import dataclasses
 from collections import defaultdict
 from typing import Any
 
-from miglab_pool.model.rows import (
+from miglab_pool.ledger.rows import (
     ROWS,
     GpuRow,
     LayoutRow,

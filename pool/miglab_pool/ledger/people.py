@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from miglab_pool.model.rows import LIVE_LEASES, LIVE_TICKETS
+from miglab_pool.ledger.rows import LIVE_LEASES, LIVE_TICKETS
 
 WHOSE = {"tickets": "user", "leases": "user", "messages": "to_user"}
 BY = {

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Table, bindparam, delete, false, func, or_
 
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.model.rows import LIVE_TICKETS
+from miglab_pool.ledger.rows import LIVE_TICKETS
 
 MOST = 1000  # rows at once: each round holds the pool up for some milliseconds
 DAY_S = 86_400.0

@@ -17,7 +17,7 @@ from sqlalchemy import (
     text,
 )
 
-from miglab_pool.model.rows import ROWS, Row
+from miglab_pool.ledger.rows import ROWS, Row
 
 TYPES = {str: String, int: Integer, float: Float, bool: Boolean}
 

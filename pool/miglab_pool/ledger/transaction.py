@@ -8,8 +8,8 @@ from sqlalchemy.dialects.sqlite import dialect
 
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.live_rows import State
+from miglab_pool.ledger.rows import LeaseRow, PauseKind, Row
 from miglab_pool.ledger.tables import TABLES
-from miglab_pool.model.rows import LeaseRow, PauseKind, Row
 
 REASON_KEPT = 500
 BY_HAND = ("person:", "service:", "server:")

@@ -12,11 +12,9 @@ from functools import cached_property
 from miglab_api.gpus import SliceState
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.readings import GpuInfo, Usage
-from miglab_pool.model.gpu import SOON, GpuOccupancy
-from miglab_pool.model.once import once
-from miglab_pool.model.rows import GPU_OK, GpuRow, LeaseRow, SliceRow
-from miglab_pool.rules.layout_plan import (
+from miglab_pool.layouts.rules import (
     Change,
+    InForce,
     Kind,
     PresentSlice,
     arrange,
@@ -24,9 +22,11 @@ from miglab_pool.rules.layout_plan import (
     is_possible,
     only,
 )
-from miglab_pool.rules.layout_times import InForce
-from miglab_pool.rules.lease_length import frees_at
+from miglab_pool.leases.rules import frees_at
+from miglab_pool.ledger.rows import GPU_OK, GpuRow, LeaseRow, SliceRow
 from miglab_pool.settings import PoolSettings
+from miglab_pool.state.once import once
+from miglab_pool.state.placement import SOON, GpuOccupancy
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,14 +15,13 @@ from miglab_pool.gpu.readings import GpuInfo, Usage, Versions
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.live_rows import State
+from miglab_pool.ledger.rows import GpuRow, ReservationRow, SliceRow
 from miglab_pool.ledger.transaction import Transaction
-from miglab_pool.ledger.usage_history import Uses
-from miglab_pool.model.backoff import Backoff
-from miglab_pool.model.memory import Wellness
-from miglab_pool.model.queue import WaitEstimates
-from miglab_pool.model.rows import GpuRow, ReservationRow, SliceRow
+from miglab_pool.queue.rules import WaitEstimates
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.gpu_snapshot import GpuFacts, is_whole, placed_on, profile_on
+from miglab_pool.state.memory import Backoff, Wellness
+from miglab_pool.state.usage_history import Uses
 from miglab_pool.state.view import PoolView
 
 TABLES = ("slices", "tickets", "leases", "reservations", "messages", "layouts")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from miglab_pool.gpu.geometry import Geometry, Placed
-from miglab_pool.model.gpu import GpuOccupancy
-from miglab_pool.model.queue import WaitEstimates
-from miglab_pool.model.rows import (
+from miglab_pool.layouts import rules as layout_times
+from miglab_pool.layouts.rules import Planned
+from miglab_pool.ledger.rows import (
     GpuRow,
     LayoutRow,
     LeaseRow,
@@ -23,12 +23,12 @@ from miglab_pool.model.rows import (
     SliceRow,
     TicketRow,
 )
-from miglab_pool.rules import layout_times, reservations_in_force
-from miglab_pool.rules.fair_share import UsageTotals
-from miglab_pool.rules.layout_times import Planned
-from miglab_pool.rules.reservations_in_force import InForce
+from miglab_pool.queue.rules import UsageTotals, WaitEstimates
+from miglab_pool.reservations import rules as reservations_in_force
+from miglab_pool.reservations.rules import InForce
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.gpu_snapshot import GpuFacts, GpuSnapshot, occupancies_of
+from miglab_pool.state.placement import GpuOccupancy
 
 
 @dataclass(frozen=True, eq=False)

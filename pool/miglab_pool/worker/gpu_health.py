@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from miglab_pool.gpu.readings import GpuInfo, Health, Versions
-from miglab_pool.model.memory import Wellness
-from miglab_pool.model.rows import GpuRow
+from miglab_pool.ledger.rows import GpuRow
+from miglab_pool.state.memory import Wellness
 from miglab_pool.worker.worker import Worker
 
 BY = "driver"

@@ -28,7 +28,7 @@ from miglab_api.holders import (
     parse_process,
     probe_process,
 )
-from miglab_pool.model.holders import Holders, Stray
+from miglab_pool.worker.holder import Holders, Stray
 
 ENGINE_ERRORS = (docker.errors.DockerException, requests.RequestException, OSError)
 

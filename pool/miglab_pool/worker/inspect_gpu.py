@@ -11,8 +11,8 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.errors import GpuError, GpuLost
 from miglab_pool.gpu.readings import GpuInfo, SliceReading
-from miglab_pool.ledger.transaction import Transaction
-from miglab_pool.model.rows import (
+from miglab_pool.leases import transactions as leases
+from miglab_pool.ledger.rows import (
     FULL,
     GONE,
     GPU_LOST,
@@ -22,8 +22,10 @@ from miglab_pool.model.rows import (
     LeaseRow,
     SliceRow,
 )
+from miglab_pool.ledger.transaction import Transaction
+from miglab_pool.queue import tickets
+from miglab_pool.state import slices
 from miglab_pool.state.gpu_snapshot import is_whole
-from miglab_pool.transactions import leases, slices, tickets
 from miglab_pool.worker import gpu_health
 from miglab_pool.worker.worker import Worker
 

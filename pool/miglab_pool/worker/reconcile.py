@@ -8,11 +8,11 @@ only for a holder that is confirmed gone.
 
 from miglab_api.holders import CONTAINER
 from miglab_api.leases import Fence
-from miglab_pool.model.holders import Claim, Stray
-from miglab_pool.model.refused import Refused
-from miglab_pool.model.rows import LeaseRow
-from miglab_pool.transactions import leases
+from miglab_pool.leases import transactions as leases
+from miglab_pool.ledger.rows import LeaseRow
+from miglab_pool.refused import Refused
 from miglab_pool.worker import inspect_gpu
+from miglab_pool.worker.holder import Claim, Stray
 from miglab_pool.worker.inspect_gpu import Finding
 from miglab_pool.worker.jobs import probe, quarantine_claimed
 from miglab_pool.worker.worker import Worker

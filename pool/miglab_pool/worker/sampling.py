@@ -7,7 +7,7 @@ from miglab_api.gpus import SliceState
 from miglab_pool.gpu.errors import GpuError, GpuHung
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import SliceReading, Usage
-from miglab_pool.model.rows import GPU_OK, SliceRow
+from miglab_pool.ledger.rows import GPU_OK, SliceRow
 from miglab_pool.worker import inspect_gpu
 from miglab_pool.worker.worker import Worker
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import Stopwatch, WatchedDriver
-from miglab_pool.model.backoff import Backoff
-from miglab_pool.model.holders import Claim, Holders
-from miglab_pool.model.rows import LeaseRow, SliceRow
+from miglab_pool.ledger.rows import LeaseRow, SliceRow
+from miglab_pool.state.memory import Backoff
 from miglab_pool.state.store import Store
+from miglab_pool.worker.holder import Claim, Holders
 
 
 class Worker:

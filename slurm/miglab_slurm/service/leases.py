@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
-from miglab_pool.model.refused import Refused
-from miglab_pool.rules.audit_wording import is_holder
-from miglab_pool.transactions.activity import Spent
-from miglab_pool.views.lease_cases import Case
+from miglab_pool.leases.activity import Spent
+from miglab_pool.ledger.audit_wording import is_holder
+from miglab_pool.reclaim.warnings import Case
+from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.records import SlurmJob

@@ -26,7 +26,7 @@ from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.http.pages import frame
-from miglab_pool.reclaimer.activity_states import Activity
+from miglab_pool.reclaim.activity import Activity
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.service.leases import all_servers

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.model.refused import Refused
-from miglab_pool.reclaimer.round import Reclaimer
-from miglab_pool.reclaimer.server_stopper import ServerEnder
+from miglab_pool.reclaim.round import Reclaimer
+from miglab_pool.reclaim.server_stopper import ServerEnder
+from miglab_pool.refused import Refused
 from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.reader import SlurmReader

@@ -6,8 +6,8 @@ from miglab_api.leases import ServerStatus
 from miglab_api.staff import MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import clock_time
-from miglab_pool.model.refused import Refused
-from miglab_pool.reclaimer.policy import LEAD
+from miglab_pool.reclaim.policy import LEAD
+from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.records import SlurmJob
 from miglab_slurm.service.leases import ServerJobs, SlurmLeases, jobs_of_server

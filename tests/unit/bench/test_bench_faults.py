@@ -23,8 +23,8 @@ from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.ledger.file import inspect
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.model.rows import TicketRow
-from miglab_pool.reclaimer.closing_times import KEPT
+from miglab_pool.ledger.rows import TicketRow
+from miglab_pool.reclaim.policy import KEPT
 
 WAITING = TicketRow(1, "ada", "", "vision", "1g.5gb", "1g.5gb", TicketState.WAITING, 1.0, 1.0)
 

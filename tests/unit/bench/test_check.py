@@ -9,8 +9,8 @@ from miglab_api.tickets import Purpose, TicketState, TicketView, WaitEstimate
 from miglab_bench.acceptance.borrowing import BorrowWatch
 from miglab_bench.acceptance.command import Report
 from miglab_bench.acceptance.reserving import GRACE_S, LASTS, class_now
-from miglab_pool.model.schedule import Schedule, mask_of, occurrence
-from miglab_pool.model.schedule import local_day as day_of
+from miglab_pool.schedule import Schedule, mask_of, occurrence
+from miglab_pool.schedule import local_day as day_of
 
 MOMENTS = {
     "noon": datetime(2026, 6, 2, 12, 0, 0, tzinfo=UTC),

@@ -30,7 +30,7 @@ from miglab_hub.lab_secrets import make_all
 from miglab_hub.service.gpus import make_simulated
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
-from miglab_pool.views.health_findings import Level
+from miglab_pool.worker.health_findings import Level
 
 LAB = '[lab]\nport = 9000\n[gpus]\ncount = 1\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
 

@@ -20,7 +20,7 @@ from miglab_hub.forget import forget, home_volume, tell
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.model.rows import MessageRow, TicketRow
+from miglab_pool.ledger.rows import MessageRow, TicketRow
 from miglab_slurm.service.usage import UsageLog
 
 LAB = """

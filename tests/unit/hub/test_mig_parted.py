@@ -10,7 +10,7 @@ from miglab_hub.cli.pool.mig_parted import (
     is_mig_parted,
     to_layout_file,
 )
-from miglab_pool.http.layout_files.reader import read
+from miglab_pool.layouts.file import read
 
 # From the examples of NVIDIA's mig-parted.
 EXAMPLE = """\

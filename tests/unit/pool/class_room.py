@@ -20,9 +20,9 @@ from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import Purpose, TicketState, borrower_of
 from miglab_pool.gpu.errors import GpuError
 from miglab_pool.gpu.simulated.machine import Break
-from miglab_pool.model.refused import Refused
-from miglab_pool.model.rows import LIVE_LEASES
-from miglab_pool.rules.layout_plan import parse
+from miglab_pool.layouts.rules import parse
+from miglab_pool.ledger.rows import LIVE_LEASES
+from miglab_pool.refused import Refused
 
 from .conftest import Crash, World
 

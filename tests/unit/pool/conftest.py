@@ -16,10 +16,10 @@ from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.model.holders import Stray
 from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.settings import Pool as PoolTable
+from miglab_pool.worker.holder import Stray
 
 SHAPES = ("1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", "full", "cpu")
 LENT = ("1g.5gb", "2x1g.5gb", "3g.20gb")

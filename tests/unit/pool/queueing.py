@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from miglab_pool.model.gpu import GpuOccupancy
-from miglab_pool.model.queue import ALL_EQUAL, FairShareUsage, Grant, Waiting
-from miglab_pool.rules.backfill import first_that_fits
-from miglab_pool.rules.queue_order import in_order
+from miglab_pool.queue.backfill import first_that_fits
+from miglab_pool.queue.rules import ALL_EQUAL, FairShareUsage, Grant, Waiting, in_order
+from miglab_pool.state.placement import GpuOccupancy
 
 
 def next_grant(

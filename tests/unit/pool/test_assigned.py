@@ -10,11 +10,11 @@ from tests.refusals import because
 from miglab_api.leases import LeaseView
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
-from miglab_pool.model.gpu import GpuOccupancy, open_to
-from miglab_pool.model.queue import Waiting
-from miglab_pool.model.refused import Refused
-from miglab_pool.rules.backfill import first_that_fits
+from miglab_pool.queue.backfill import first_that_fits
+from miglab_pool.queue.rules import Waiting
+from miglab_pool.refused import Refused
 from miglab_pool.settings import Course
+from miglab_pool.state.placement import GpuOccupancy, open_to
 
 from .conftest import SETTINGS, SHAPES, World
 from .test_reservations import TUESDAY

@@ -4,7 +4,7 @@ import pytest
 from tests.refusals import because
 
 from miglab_api.tickets import TicketState
-from miglab_pool.model.refused import Refused
+from miglab_pool.refused import Refused
 
 from .conftest import SETTINGS, World
 

@@ -1,6 +1,6 @@
 """The audit: what students do in their own servers does not push out what staff did."""
 
-from miglab_pool.views.audit import Question, read
+from miglab_pool.staff.log import Question, read
 
 from .conftest import World
 

@@ -13,11 +13,10 @@ from tests.pool_settings import changed
 from miglab_api.leases import WarningKind
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.gpu import SOON, GpuOccupancy
-from miglab_pool.model.queue import Waiting
-from miglab_pool.rules.backfill import NO_HOLD, first_that_fits, hold
-from miglab_pool.rules.queue_order import in_order
+from miglab_pool.queue.backfill import NO_HOLD, first_that_fits, hold
+from miglab_pool.queue.rules import Waiting, in_order
 from miglab_pool.settings import Course, Quota
+from miglab_pool.state.placement import SOON, GpuOccupancy
 
 from .conftest import SETTINGS, World
 from .test_queue import gpu, placed

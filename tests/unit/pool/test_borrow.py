@@ -9,11 +9,10 @@ from tests.refusals import because
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.offers import BORROW
 from miglab_api.tickets import Purpose, TicketState, borrower_of
-from miglab_pool.model.refused import Refused
-from miglab_pool.reclaimer.activity_states import Reading
-from miglab_pool.reclaimer.closing_times import HardEnd
-from miglab_pool.reclaimer.policy import Decision, LeaseFacts, decide
-from miglab_pool.rules.lease_length import BORROW_OFFER_S
+from miglab_pool.leases.rules import BORROW_OFFER_S
+from miglab_pool.reclaim.activity import Reading
+from miglab_pool.reclaim.policy import Decision, HardEnd, LeaseFacts, decide
+from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, Reclaim
 
 from .conftest import SETTINGS, World

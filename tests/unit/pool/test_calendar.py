@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_api.reservations import WEEKDAYS
-from miglab_pool.model.schedule import (
+from miglab_pool.schedule import (
     DAY_S,
     Occurrence,
     Schedule,

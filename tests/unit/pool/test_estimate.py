@@ -10,13 +10,12 @@ from math import inf
 import pytest
 
 from miglab_api.tickets import WaitEstimate
-from miglab_pool.decisions.wait_simulation.estimate import simulate
-from miglab_pool.decisions.wait_simulation.inputs import Booking, Holding, Lately, Scene
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.model.gpu import GpuOccupancy
-from miglab_pool.model.queue import FairShareUsage, Waiting
-from miglab_pool.rules.queue_order import in_order
-from miglab_pool.rules.slot_choice import SlotCandidate, choose_slots, without
+from miglab_pool.queue.estimate import simulate
+from miglab_pool.queue.rules import FairShareUsage, Waiting, in_order
+from miglab_pool.queue.simulation import Booking, Holding, Lately, Scene
+from miglab_pool.reservations.slot_choice import SlotCandidate, choose_slots, without
+from miglab_pool.state.placement import GpuOccupancy
 
 from .queueing import next_grant
 from .test_queue import gpu, placed

@@ -10,12 +10,21 @@ from tests.pool_settings import changed
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.ledger.usage_history import Uses
-from miglab_pool.model.gpu import GpuOccupancy
-from miglab_pool.model.queue import FairShareUsage, Waiting
-from miglab_pool.rules.fair_share import DAY_S, HOUR_S, UsageTotals, Use, decayed, over_by
-from miglab_pool.rules.queue_order import GRAIN_H, in_order
+from miglab_pool.queue.rules import (
+    DAY_S,
+    GRAIN_H,
+    HOUR_S,
+    FairShareUsage,
+    UsageTotals,
+    Use,
+    Waiting,
+    decayed,
+    in_order,
+    over_by,
+)
 from miglab_pool.settings import Course
+from miglab_pool.state.placement import GpuOccupancy
+from miglab_pool.state.usage_history import Uses
 
 from .conftest import SETTINGS, Crash, World
 from .queueing import next_grant

@@ -13,7 +13,7 @@ import requests
 
 from miglab_api import holders as processes
 from miglab_api.holders import BadHolder, Liveness, boot_id, check_holder, process_holder
-from miglab_pool.model.holders import Stray
+from miglab_pool.worker.holder import Stray
 from miglab_pool.worker.holders import AnyHolders, DockerHolders, ProcessHolders
 
 ID = "ab" * 32

@@ -16,8 +16,8 @@ from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 from miglab_pool.gpu.watched import MOST_HANGING, WatchedDriver
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.model.refused import Refused
 from miglab_pool.pool import Pool
+from miglab_pool.refused import Refused
 
 from .conftest import SETTINGS, FakeHolders, empty_ledger
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from miglab_api.wording import in_words
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, maximal_layouts
 from miglab_pool.gpu.simulated.models import model_named
-from miglab_pool.model.gpu import GpuOccupancy, clash
-from miglab_pool.rules.layout_plan import (
+from miglab_pool.layouts.rules import (
     Change,
     Kind,
     PartitionError,
@@ -26,7 +25,7 @@ from miglab_pool.rules.layout_plan import (
     resolve,
     where,
 )
-from miglab_pool.rules.placement.placement import place
+from miglab_pool.state.placement import GpuOccupancy, clash, place
 
 A100 = model_named("A100-40GB").geometry
 A30 = Geometry(

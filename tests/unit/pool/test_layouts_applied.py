@@ -17,8 +17,8 @@ from tests.pool_settings import changed
 from miglab_api.layouts import GpuLayout, LayoutDiff, LayoutSpec, LayoutTime
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
-from miglab_pool.model.refused import Refused
-from miglab_pool.rules.layout_plan import parse, resolve
+from miglab_pool.layouts.rules import parse, resolve
+from miglab_pool.refused import Refused
 from miglab_pool.settings import Course
 
 from .conftest import SETTINGS, SHAPES, World

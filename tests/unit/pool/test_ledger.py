@@ -16,17 +16,11 @@ from tests import old_ledgers
 
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import file
-from miglab_pool.ledger.file import (
-    VERSION,
-    LedgerBusy,
-    LedgerDamaged,
-    LedgerTooNew,
-    LedgerTooOld,
-)
+from miglab_pool.ledger.file import VERSION, LedgerBusy, LedgerDamaged, LedgerTooNew, LedgerTooOld
 from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger
+from miglab_pool.ledger.rows import ROWS, TicketRow
 from miglab_pool.ledger.tables import metadata
 from miglab_pool.ledger.transaction import LedgerMismatch
-from miglab_pool.model.rows import ROWS, TicketRow
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
 
 
@@ -392,7 +386,7 @@ import sys
 from pathlib import Path
 from sqlalchemy.exc import OperationalError
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.model.rows import TicketRow
+from miglab_pool.ledger.rows import TicketRow
 
 def fail(*_):
     raise OperationalError("COMMIT", {}, Exception("disk I/O error"))

@@ -10,7 +10,7 @@ from tests.pool_settings import changed
 from miglab_api.layouts import LayoutSpec, LayoutTime
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
-from miglab_pool.model.refused import Refused
+from miglab_pool.refused import Refused
 
 from .conftest import World
 from .test_assigned import RULES, ask, gpus_of

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from tests.pool_settings import changed
 
-from miglab_pool.decisions import queue, reserved_slots
-from miglab_pool.decisions.offers import count_free
 from miglab_pool.gpu.shapes import resolve
-from miglab_pool.model.gpu import GpuOccupancy, open_to
-from miglab_pool.rules.backfill import outside_hold
+from miglab_pool.queue import order as queue
+from miglab_pool.queue.backfill import outside_hold
+from miglab_pool.queue.offers import count_free
+from miglab_pool.reservations import slots as reserved_slots
+from miglab_pool.state.placement import GpuOccupancy, open_to
 
 from .conftest import SHAPES, World
 from .test_extension_limits import HOUR_S, LASTING, busy

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
-from miglab_pool.model.gpu import Choice, GpuOccupancy
-from miglab_pool.rules.placement.placement import _empty, could_ever_fit, packs, place
+from miglab_pool.state.placement import Choice, GpuOccupancy, _empty, could_ever_fit, packs, place
 
 
 def _geometry(memory_slices: int, rows: Sequence[tuple[str, int, tuple[int, ...]]]) -> Geometry:

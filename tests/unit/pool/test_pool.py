@@ -17,7 +17,7 @@ from miglab_pool.gpu.errors import UnknownGpuError
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.gpu.simulated.machine import Break
-from miglab_pool.model.refused import Refused
+from miglab_pool.refused import Refused
 from miglab_pool.settings import Course
 from miglab_pool.worker.jobs import JobKind
 

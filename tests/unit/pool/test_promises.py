@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from miglab_api.layouts import LayoutTime
-from miglab_pool.decisions import layout_conflicts
-from miglab_pool.model.rows import ReservationRow
-from miglab_pool.rules.layout_times import Planned, in_force, schedule_of
+from miglab_pool.layouts.rules import Planned, in_force, schedule_of
+from miglab_pool.ledger.rows import ReservationRow
+from miglab_pool.reservations import layout_conflicts
 
 AT = dt.datetime(2026, 11, 21, 8, tzinfo=dt.UTC).timestamp()
 ROW = ReservationRow(

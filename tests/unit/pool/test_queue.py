@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_pool.decisions import queue
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
-from miglab_pool.model.gpu import GpuOccupancy
-from miglab_pool.model.queue import Waiting
-from miglab_pool.rules.backfill import any_fits, first_that_fits, outside_hold
-from miglab_pool.rules.queue_order import in_order
+from miglab_pool.queue import order as queue
+from miglab_pool.queue.backfill import any_fits, first_that_fits, outside_hold
+from miglab_pool.queue.rules import Waiting, in_order
+from miglab_pool.state.placement import GpuOccupancy
 
 from .conftest import World
 from .queueing import next_grant

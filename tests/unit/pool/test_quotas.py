@@ -7,10 +7,10 @@ import pytest
 from tests.pool_settings import changed
 
 from miglab_api.tickets import TicketState
-from miglab_pool.model.refused import Refused
-from miglab_pool.rules import quotas
-from miglab_pool.rules.fair_share import DAY_S, HOUR_S, Use
-from miglab_pool.rules.quotas import Asked, Quotas, in_words, longest_s, why_not
+from miglab_pool.queue import quotas
+from miglab_pool.queue.quotas import Asked, Quotas, in_words, longest_s, why_not
+from miglab_pool.queue.rules import DAY_S, HOUR_S, Use
+from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, Quota
 
 from .conftest import SETTINGS, World

@@ -11,8 +11,8 @@ from miglab_api.leases import Fence, LeaseState, LeaseView
 from miglab_api.tickets import TicketState, TicketView
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.errors import GpuHung
-from miglab_pool.model.holders import Stray
-from miglab_pool.model.refused import Refused
+from miglab_pool.refused import Refused
+from miglab_pool.worker.holder import Stray
 
 from .conftest import World
 

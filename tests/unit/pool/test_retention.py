@@ -8,7 +8,7 @@ import pytest
 from miglab_pool.ledger import retention
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.retention import DAY_S, delete_old
-from miglab_pool.model.rows import LeaseRow, TicketRow
+from miglab_pool.ledger.rows import LeaseRow, TicketRow
 
 from .conftest import World
 

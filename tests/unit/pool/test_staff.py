@@ -11,7 +11,7 @@ from miglab_api.gpus import SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
-from miglab_pool.model.refused import Refused
+from miglab_pool.refused import Refused
 
 from .conftest import SETTINGS, World
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import TicketState
-from miglab_pool.model.refused import Refused
-from miglab_pool.model.rows import GpuRow, LeaseRow, Row, SliceRow, TicketRow
-from miglab_pool.rules import staff_actions
+from miglab_pool.ledger.rows import GpuRow, LeaseRow, Row, SliceRow, TicketRow
+from miglab_pool.refused import Refused
+from miglab_pool.staff import rules as staff_actions
 
 INA = "person:ina"
 GPU = GpuRow("GPU-0", 3, "A100", 40960, 8, 108, mig=True, state="ok")

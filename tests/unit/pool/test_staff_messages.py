@@ -12,12 +12,12 @@ from tests.pool_settings import changed
 from tests.refusals import because
 
 from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest
+from miglab_pool.ledger.audit_wording import Step, ago, called, did, told
 from miglab_pool.ledger.reading import reading
-from miglab_pool.model.refused import Refused
-from miglab_pool.model.rows import MessageRow
-from miglab_pool.rules.audit_wording import Step, ago, called, did, told
-from miglab_pool.transactions.messages import MESSAGES_MAX, is_for
-from miglab_pool.views.audit import Question, query
+from miglab_pool.ledger.rows import MessageRow
+from miglab_pool.refused import Refused
+from miglab_pool.staff.log import Question, query
+from miglab_pool.staff.messages import MESSAGES_MAX, is_for
 
 from .conftest import SETTINGS, World
 

@@ -6,8 +6,8 @@ import pytest
 from tests.pool_settings import changed
 
 from miglab_api.tickets import Purpose, TicketState, TicketView
-from miglab_pool.model.refused import Refused
-from miglab_pool.rules.ticket_limits import ANSWER_S, ASIDE_S
+from miglab_pool.queue.order import ANSWER_S, ASIDE_S
+from miglab_pool.refused import Refused
 
 from .conftest import SETTINGS, World
 

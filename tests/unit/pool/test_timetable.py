@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from miglab_api.layouts import LayoutTime
-from miglab_pool.model.schedule import first_overlap
-from miglab_pool.rules.layout_times import (
+from miglab_pool.layouts.rules import (
     YEAR_S,
     Planned,
     clashes,
@@ -20,6 +19,7 @@ from miglab_pool.rules.layout_times import (
     times_text,
     why_no_time,
 )
+from miglab_pool.schedule import first_overlap
 
 NOW = dt.datetime(2026, 6, 1, 8, 0, tzinfo=dt.UTC).timestamp()  # a Monday
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.pool_settings import changed
 
 from miglab_api.usage import GroupBy
-from miglab_pool.transactions.activity import Spent
-from miglab_pool.views.usage_report import (
+from miglab_pool.leases.activity import Spent
+from miglab_pool.usage.report import (
     Event,
     Facts,
     Held,

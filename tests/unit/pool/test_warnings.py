@@ -9,7 +9,7 @@ from tests.refusals import because
 
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_api.reservations import ReservationRequest
-from miglab_pool.model.refused import Refused
+from miglab_pool.refused import Refused
 
 from .conftest import SETTINGS, World
 

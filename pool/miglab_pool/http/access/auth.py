@@ -24,13 +24,12 @@ from fastapi.responses import RedirectResponse, Response
 from starlette.requests import HTTPConnection
 from tornado.httputil import url_concat
 
+from miglab_pool.course_roles import RoleBook
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
-from miglab_pool.http.access.pending_sign_in import PendingSignIns
 from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
-from miglab_pool.http.access.sessions import Session, Sessions
+from miglab_pool.http.access.sessions import PendingSignIns, Session, Sessions
 from miglab_pool.http.connection_limits import forwarded_for
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.model.course_roles import RoleBook
 
 ADMIN_SCOPE = "custom:miglab:admin"
 STAFF_SCOPE = "custom:miglab:staff"

@@ -3,6 +3,11 @@
 Every route has one parameter or dependency made by `needs` (a page: by `page_needs`), or is marked
 `OPEN`; a test refuses a route that has neither.  It refuses who has the right over nothing at all;
 whether the right reaches what is asked for, the route finds out with `Principal.require`.
+
+A lease or a ticket that somebody wants to do something to: found, or refused in fitting words.
+
+Whoever may not see whose it is learns not even that it is there (404); whoever sees it and may not
+do this is told who may (403).
 """
 
 from dataclasses import dataclass
@@ -10,10 +15,14 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from miglab_api.leases import LeaseView
+from miglab_api.tickets import TicketView
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.principal import Principal, forbidden
 from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.pool import Pool
 
 
 async def who(request: Request) -> Principal:
@@ -80,3 +89,31 @@ OPEN = Depends(Open())
 Who = Annotated[Principal, needs(Right.SEE_POOL)]
 Spawner = Annotated[Principal, needs(Right.SPAWN)]
 Runner = Annotated[PoolRunner, Depends(_runner)]
+
+
+def ticket_for(pool: Pool, principal: Principal, number: int, right: Right) -> TicketView:
+    """The ticket, if the principal has the right over it.
+
+    Raises:
+        Refused: there is no such ticket.
+        DeniedError: 404 or 403.
+    """
+    found = pool.tickets.find(number)
+    if not principal.may(Right.SEE_NAMES, found.course, found.user):
+        raise DeniedError(404, "unknown-ticket", f"You have no ticket {number}.")
+    principal.require(right, found.course, found.user)
+    return found
+
+
+def lease_for(pool: Pool, principal: Principal, number: int, right: Right) -> LeaseView:
+    """The lease, if the principal has the right over it.
+
+    Raises:
+        Refused: there is no such lease.
+        DeniedError: 404 or 403.
+    """
+    found = pool.leases.find(number)
+    if not principal.may(Right.SEE_NAMES, found.course, found.user):
+        raise DeniedError(404, "unknown-lease", f"You have no lease {number}.")
+    principal.require(right, found.course, found.user)
+    return found

@@ -12,13 +12,13 @@ from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
 from miglab_api.wording import duration, estimated_wait, server_in_words
 from miglab_pool.http.access.dependencies import Runner, Who
-from miglab_pool.http.access.principal import Principal
-from miglab_pool.http.access.redaction import visible_snapshot
+from miglab_pool.http.access.principal import Principal, visible_snapshot
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.pages.elements import buttons, gpu_buttons
-from miglab_pool.http.pages.elements.wording import amount
+from miglab_pool.http.pages import buttons
+from miglab_pool.http.pages import buttons as gpu_buttons
 from miglab_pool.http.pages.frame import render_part
+from miglab_pool.http.pages.wording import amount
 from miglab_pool.http.pool_runner import PoolRunner
 
 Facts = list[tuple[str, str]]

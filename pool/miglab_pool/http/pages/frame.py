@@ -24,8 +24,8 @@ from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.principal import Principal, forbidden
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.pages.elements.wording import iso, left, left_short, since
-from miglab_pool.rules.audit_wording import called
+from miglab_pool.http.pages.wording import iso, left, left_short, since
+from miglab_pool.ledger.audit_wording import called
 
 SERVICE = Path(__file__).parent.parent
 

@@ -1,39 +1,246 @@
-"""The pool's page: drawn from the same snapshot as the API's answer, in parts that change alone.
+"""The parts of the pool's page, each drawn anew only when what it is made of is another.
+
+A full lab changes often and in one place: of seven GPUs and 200 who wait, one GPU.  What each
+viewer was shown last is kept here, with what it was made of, and compared by value.
+
+The queue beside the GPUs, and what the principal has: rows and sentences.  Pure.
+
+The pool's page: drawn from the same snapshot as the API's answer, in parts that change alone.
 
 The browser says which parts it has, by name and version; it is sent only those that are others now.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, cast
+from zlib import crc32
 
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.sse import ServerSentEvent
+from markupsafe import Markup
 
 from miglab_api.base import WireModel
 from miglab_api.gpus import PoolSnapshot, SliceState
 from miglab_api.leases import LeaseView
+from miglab_api.tickets import TicketState, TicketView
+from miglab_api.wording import estimated_wait
 from miglab_pool.http.access.dependencies import Runner, Who, who
-from miglab_pool.http.access.principal import Principal
-from miglab_pool.http.access.redaction import visible_snapshot
+from miglab_pool.http.access.principal import Principal, visible_snapshot
+from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.pages.drawing.gpu_drawing import (
-    WORDS,
-    Doings,
-    draw,
-    idle_people,
-    reserved_on,
-    sums,
-)
-from miglab_pool.http.pages.drawing.queue_table import head_of, table_of
 from miglab_pool.http.pages.frame import render, render_part, shown
-from miglab_pool.http.pages.live_parts import Part, PartsCache, Shelves
+from miglab_pool.http.pages.gpu_drawing import WORDS, Doings, draw, idle_people, reserved_on, sums
+from miglab_pool.http.pages.wording import wait_short
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
-from miglab_pool.reclaimer.activity_states import Activity
+from miglab_pool.reclaim.activity import Activity
+
+VIEWERS = 64
+AGED_S = 30.0  # "42 min left" is drawn anew as often; browsers count on by themselves
+Drawn = TypeVar("Drawn")
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[Drawn]):
+    """A part of the page.
+
+    Attributes:
+        name: its element's name.
+        drawn: what its template showed.
+        html: what is in it.
+        version: another one for other HTML.
+    """
+
+    name: str
+    drawn: Drawn
+    html: Markup
+    version: str
+
+
+class PartsCache:
+    """What one viewer was shown last."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[object, Part[object]]] = {}
+
+    def part(
+        self, name: str, template: str, made_of: object, draw: Callable[[], Drawn], now: float
+    ) -> Part[Drawn]:
+        """The part, as it was if it would be the same.
+
+        Args:
+            name: its element's name.
+            template: of its HTML; finds what is drawn as ``drawn``, and ``now``.
+            made_of: all that it follows from but the time of day.
+            draw: makes what the template shows.
+            now: seconds since the epoch.
+        """
+        key = (int(now // AGED_S), made_of)
+        before = self._kept.get(name)
+        if before is not None and before[0] == key:
+            return cast("Part[Drawn]", before[1])
+        part = _part(name, template, draw(), now)
+        self._kept[name] = (key, cast("Part[object]", part))
+        return part
+
+
+def _part(name: str, template: str, drawn: Drawn, now: float) -> Part[Drawn]:
+    html = render_part(template, drawn=drawn, now=now)
+    markup = Markup(html)  # noqa: S704 -- Jinja has escaped what is in it
+    return Part(name, drawn, markup, f"{crc32(html.encode()):08x}")
+
+
+class Shelves:
+    """A shelf for each viewer; whoever has not looked for the longest time gives way."""
+
+    def __init__(self, limit: int = VIEWERS) -> None:
+        self._limit = limit
+        self._shelves: OrderedDict[object, PartsCache] = OrderedDict()
+
+    def of(self, principal: Principal) -> PartsCache:
+        """The viewer's: the same for all their browsers, another when their rights are."""
+        key = (
+            principal.kind,
+            principal.name,
+            principal.admin,
+            principal.instructs,
+            principal.assists,
+        )
+        shelf = self._shelves.pop(key, None) or PartsCache()
+        self._shelves[key] = shelf
+        while len(self._shelves) > self._limit:
+            self._shelves.popitem(last=False)
+        return shelf
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One who waits.
+
+    Attributes:
+        position: in the queue; "now" for one that is being served.
+        who: as the principal may name them.
+        since: when it was asked for.
+        wait: how long it is likely to last yet, in words; empty if it is not known.
+        address: of what can be done to it; empty for nothing.
+        is_next: whether staff put it in front.
+    """
+
+    ticket: int
+    position: str
+    who: str
+    course: str
+    shape: str
+    since: float
+    wait: str
+    address: str
+    is_own: bool
+    is_next: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTable:
+    """Who waits, the next in front; ``shapes``: how many for each, the most wanted first."""
+
+    rows: list[QueueRow]
+    shapes: list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands above: the principal's own, and the figures.
+
+    Attributes:
+        paused: why nothing is granted; empty while it is.
+        own: the principal's leases.
+        own_position: one sentence about the principal.
+        is_told: whether that sentence is shown: not to staff who have nothing to do with it.
+        sums: the figures.
+        pool_button: the label of the button for the whole pool; empty for none.
+    """
+
+    paused: str
+    own: list[LeaseView]
+    own_position: str
+    is_told: bool
+    sums: list[tuple[str, str]]
+    pool_button: str
+
+
+def table_of(waiting: Sequence[TicketView], principal: Principal) -> QueueTable:
+    """The line as the page shows it."""
+    return QueueTable(rows(waiting, principal), by_shape(waiting))
+
+
+def head_of(
+    snapshot: PoolSnapshot,
+    own: Sequence[LeaseView],
+    principal: Principal,
+    sums: list[tuple[str, str]],
+) -> Head:
+    """What stands above, as the page shows it."""
+    is_waiting = any(principal.is_user(ticket.user) for ticket in snapshot.waiting)
+    return Head(
+        snapshot.paused,
+        list(own),
+        own_position(snapshot, own, principal),
+        is_waiting or not principal.is_staff,
+        sums,
+        _pool_button(principal),
+    )
+
+
+def _pool_button(principal: Principal) -> str:
+    words = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
+    return " or ".join(word for right, word in words.items() if principal.has(right))
+
+
+def rows(waiting: Sequence[TicketView], principal: Principal) -> list[QueueRow]:
+    """The line, the next in front."""
+    return [_row(ticket, principal) for ticket in waiting]
+
+
+def _row(ticket: TicketView, principal: Principal) -> QueueRow:
+    is_own = principal.is_user(ticket.user)
+    return QueueRow(
+        ticket.id,
+        "now" if ticket.position is None else str(ticket.position),
+        "you" if is_own else ticket.user or "somebody",
+        ticket.course,
+        ticket.shape,
+        ticket.created_at,
+        wait_short(ticket.estimate) if ticket.estimate else "",
+        f"ticket/{ticket.id}" if ticket.user is not None else "",
+        is_own,
+        ticket.is_next,
+    )
+
+
+def by_shape(waiting: Sequence[TicketView]) -> list[tuple[str, int]]:
+    """How many wait for each shape, the most wanted first."""
+    return Counter(ticket.shape for ticket in waiting).most_common()
+
+
+def own_position(snapshot: PoolSnapshot, leases: Sequence[LeaseView], principal: Principal) -> str:
+    """One sentence about the principal, which a screen reader is told when it changes."""
+    own = [lease for lease in leases if principal.is_user(lease.user)]
+    if own:
+        return "You hold " + " and ".join(lease.shape for lease in own) + "."
+    ticket = next((one for one in snapshot.waiting if principal.is_user(one.user)), None)
+    if ticket is None:
+        return "You hold no GPU slice and are not waiting for one."
+    if ticket.state is TicketState.OFFERED:
+        return f"Your {ticket.shape} is ready: start your server."
+    if ticket.position is None:
+        return f"Your {ticket.shape} is being created."
+    wait = f", {estimated_wait(ticket.estimate)}" if ticket.estimate else ""
+    return f"You are number {ticket.position} in the queue for {ticket.shape}{wait}."
+
 
 REST_S = 0.5  # a class that starts at once changes much
 NEWS_S = 30.0  # a stream without news says that it is alive

@@ -5,7 +5,7 @@ import time
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseView, LeaseWarning, WarningKind
 from miglab_api.tickets import TicketState, TicketView, WaitEstimate
-from miglab_pool.reclaimer.activity_states import Activity
+from miglab_pool.reclaim.activity import Activity
 
 from .fakes import FakePool, lease_view, slice_view
 

@@ -12,9 +12,9 @@ from miglab_api.layouts import (
     LayoutState,
     LayoutView,
 )
-from miglab_pool.decisions.layouts import PartitionableGpu
 from miglab_pool.gpu.geometry import Geometry, Profile
-from miglab_pool.model.refused import Refused
+from miglab_pool.layouts.checks import PartitionableGpu
+from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, Gpus, PoolSettings
 
 if TYPE_CHECKING:

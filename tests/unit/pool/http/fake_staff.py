@@ -7,8 +7,8 @@ from miglab_api.gpus import GpuView, SliceView
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketView
-from miglab_pool.model.refused import Refused
-from miglab_pool.views.audit import Question
+from miglab_pool.refused import Refused
+from miglab_pool.staff.log import Question
 
 if TYPE_CHECKING:
     from .fakes import FakePool

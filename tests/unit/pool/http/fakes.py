@@ -13,13 +13,13 @@ from miglab_api.offers import CourseOffers, Offers, ShapeOffer
 from miglab_api.reservations import ReservationRequest, ReservationState, ReservationView
 from miglab_api.staff import AuditEntry, SentMessage, StaffMessage
 from miglab_api.tickets import Headcount, TicketRequest, TicketState, TicketView
+from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.gpu.readings import Versions
 from miglab_pool.http.access.auth import STAFF_SCOPE
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.model.course_roles import CourseStaff, RoleBook
-from miglab_pool.model.refused import Refused
-from miglab_pool.views.usage_report import Facts
+from miglab_pool.refused import Refused
+from miglab_pool.usage.report import Facts
 from miglab_pool.worker.gpu_health import Condition, Happening
 from miglab_pool.worker.jobs import Job, JobKind
 

@@ -9,8 +9,7 @@ from miglab_api.gpus import GpuView, SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState, TicketView
 from miglab_pool.http.access.principal import Principal, PrincipalKind
-from miglab_pool.http.pages.elements.buttons import Action, on_lease, on_pool, on_ticket
-from miglab_pool.http.pages.elements.gpu_buttons import on_gpu, on_slice
+from miglab_pool.http.pages.buttons import Action, on_gpu, on_lease, on_pool, on_slice, on_ticket
 
 from .conftest import as_
 from .fakes import FakePool, lease_view, slice_view

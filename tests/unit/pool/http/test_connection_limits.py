@@ -11,11 +11,7 @@ from fastapi import FastAPI, Request
 from starlette.requests import HTTPConnection
 from tests.polling import until
 
-from miglab_pool.http.connection_limits import (
-    ConnectionLimits,
-    forwarded_for,
-    students_limits,
-)
+from miglab_pool.http.connection_limits import ConnectionLimits, forwarded_for, students_limits
 from miglab_pool.http.listeners import bind, listener, serve
 
 WHOLE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"

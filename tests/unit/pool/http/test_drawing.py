@@ -5,14 +5,7 @@ import pytest
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
 from miglab_api.tickets import Headcount
 from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
-from miglab_pool.http.pages.drawing.gpu_drawing import (
-    WORDS,
-    BoxMark,
-    Doings,
-    boxes,
-    idle_people,
-    sums,
-)
+from miglab_pool.http.pages.gpu_drawing import WORDS, BoxMark, Doings, boxes, idle_people, sums
 
 from .fakes import slice_view
 

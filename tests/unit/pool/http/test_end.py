@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from miglab_api.leases import LeaseState, LeaseView
-from miglab_pool.reclaimer.server_stopper import UNKNOWN_S, ServerEnder
+from miglab_pool.reclaim.server_stopper import UNKNOWN_S, ServerEnder
 
 from .fakes import lease_view
 

@@ -11,13 +11,21 @@ from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.readings import GpuInfo, Health, Versions
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.examiner import LIVES_S, Doctor
+from miglab_pool.http.health import (
+    LIVES_S,
+    STALE_S,
+    Doctor,
+    cards,
+    lines,
+    of_gpus,
+    orphans,
+    strangers,
+)
 from miglab_pool.http.management_app import management_app
-from miglab_pool.http.pages.health_page import STALE_S, cards, lines, of_gpus, orphans, strangers
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.model.memory import Wellness
-from miglab_pool.views.health_findings import HealthFinding, fine, of_gpu, wrong
+from miglab_pool.state.memory import Wellness
 from miglab_pool.worker.gpu_health import BY, Condition, Happening
+from miglab_pool.worker.health_findings import HealthFinding, fine, of_gpu, wrong
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement
 
 from .conftest import as_

@@ -1,7 +1,7 @@
 """A GPU before and after a layout: no gap, each run with its fate, the sum in words."""
 
 from miglab_api.layouts import GpuLayout, LayoutDrain, PlacedSlice
-from miglab_pool.http.pages.drawing.layout_drawing import GpuChange, changes
+from miglab_pool.layouts.page import GpuChange, changes
 
 from .fakes import slice_view
 from .test_drawing import gpu

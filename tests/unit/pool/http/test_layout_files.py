@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_api.layouts import LayoutSpec, LayoutTime
-from miglab_pool.decisions.layouts import PartitionableGpu
 from miglab_pool.gpu.geometry import Geometry, Profile, maximal_layouts
 from miglab_pool.gpu.simulated.models import model_named
-from miglab_pool.http.layout_files.reader import LayoutError, read
-from miglab_pool.http.layout_files.resolver import chosen, dump, resolve
+from miglab_pool.layouts.checks import PartitionableGpu
+from miglab_pool.layouts.file import LayoutError, chosen, dump, read, resolve
 
 A100 = model_named("A100-40GB").geometry
 A30 = Geometry(4, (Profile("1g.6gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),))

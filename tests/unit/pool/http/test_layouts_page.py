@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from miglab_pool.http.layout_files.reader import read
-from miglab_pool.http.pages.layouts_page import EXAMPLES
+from miglab_pool.layouts.file import read
+from miglab_pool.layouts.page import EXAMPLES
 
 from .conftest import as_
 from .fakes import FakePool

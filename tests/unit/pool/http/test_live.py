@@ -9,12 +9,12 @@ import pytest
 from fastapi import FastAPI, Request
 
 from miglab_api.tickets import TicketState
-from miglab_pool.http import management_app
+from miglab_pool.http import management_app, pool_routes
 from miglab_pool.http.access.auth import STAFF_SCOPE, SignIn, principal_from
 from miglab_pool.http.notifier import Notifier
+from miglab_pool.http.pool_routes import events
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.http.routes import pool_routes, ticket_routes
-from miglab_pool.http.routes.pool_routes import events
+from miglab_pool.queue import routes as ticket_routes
 
 from .conftest import as_
 from .fakes import BOOK, OWNERS, SECRET, FakePool, FakeTokens, person

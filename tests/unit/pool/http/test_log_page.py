@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 from markupsafe import escape
 
 from miglab_api.staff import SentMessage
-from miglab_pool.http.pages.log_page import ROWS, lines, to_whom
-from miglab_pool.http.pages.log_query import SWAPPED, Wanted, question, sheet_query, wanted_of
-from miglab_pool.views.audit import Question
+from miglab_pool.staff.log import Question
+from miglab_pool.staff.log_page import (
+    ROWS,
+    SWAPPED,
+    Wanted,
+    lines,
+    question,
+    sheet_query,
+    to_whom,
+    wanted_of,
+)
 
 from .conftest import as_
 from .fakes import FakePool, entry

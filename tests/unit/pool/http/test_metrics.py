@@ -9,10 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
 from miglab_pool.gpu.readings import Health
-from miglab_pool.http.gpu_metrics import Told
-from miglab_pool.http.metrics import FOUND, Metrics
+from miglab_pool.http.metrics import FOUND, Metrics, Told
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.model.memory import Wellness
+from miglab_pool.state.memory import Wellness
 from miglab_pool.worker.inspect_gpu import Finding
 
 from .fakes import FakePool, lease_view, slice_view

@@ -15,7 +15,7 @@ from miglab_api.wording import duration
 from miglab_pool.http.access.principal import SPAWNER, Principal
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages import pool_page
-from miglab_pool.http.pages.elements.wording import short, wait_short
+from miglab_pool.http.pages.wording import short, wait_short
 from miglab_pool.http.pool_runner import PoolRunner
 
 from .conftest import as_

@@ -1,7 +1,7 @@
 """Parts are drawn anew when what they are made of is another, and for each viewer."""
 
 from miglab_pool.http.access.principal import Principal, PrincipalKind
-from miglab_pool.http.pages.live_parts import AGED_S, Part, PartsCache, Shelves
+from miglab_pool.http.pages.pool_page import AGED_S, Part, PartsCache, Shelves
 
 ALICE = Principal(PrincipalKind.PERSON, "alice")
 

@@ -9,10 +9,9 @@ from fastapi.routing import APIRoute
 
 from miglab_pool.http import management_app, student_app
 from miglab_pool.http.errors import REASONS
-from miglab_pool.http.gpu_metrics import GPU_STATES
-from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.metrics import GPU_STATES, Metrics
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.model import rows
+from miglab_pool.ledger import rows
 from miglab_pool.worker.jobs import JobKind
 
 REFERENCE = Path(__file__).parents[4] / "docs" / "reference"

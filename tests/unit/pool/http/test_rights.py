@@ -11,13 +11,13 @@ from fastapi import APIRouter, FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
+from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.http.access.auth import ADMIN_SCOPE, STAFF_SCOPE, principal_from
 from miglab_pool.http.access.dependencies import Needs, Open, PageNeeds
 from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
 from miglab_pool.http.access.reference import table
 from miglab_pool.http.access.rights import DOES, TABLE, Right
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.model.course_roles import CourseStaff, RoleBook
 
 from .fakes import BOOK, person
 

@@ -8,7 +8,7 @@ import pytest
 from tests.polling import until
 
 from miglab_pool.http.access.auth import SignIn, principal_from
-from miglab_pool.http.access.pending_sign_in import PendingSignIns
+from miglab_pool.http.access.sessions import PendingSignIns
 from miglab_pool.http.event_streams import A_PERSON, SnapshotTexts
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.pool_runner import PoolRunner

@@ -13,8 +13,18 @@ from hypothesis import strategies as st
 
 from miglab_api.spreadsheet import BOM, FIGURES, FORMULA, as_csv, harmless
 from miglab_api.usage import GroupBy
-from miglab_pool.views.usage_period import LONGEST_DAYS, BadPeriod, days, make, period_of
-from miglab_pool.views.usage_report import Event, Facts, Held, Who, midnight
+from miglab_pool.usage.report import (
+    LONGEST_DAYS,
+    BadPeriod,
+    Event,
+    Facts,
+    Held,
+    Who,
+    days,
+    make,
+    midnight,
+    period_of,
+)
 
 from .conftest import as_
 from .fakes import FakePool

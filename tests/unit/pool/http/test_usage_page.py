@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from miglab_api.usage import GroupBy, UsageRow
-from miglab_pool.http.pages.drawing.usage_plots import FLOOR, OTHERS, TOP, bars, say, scale, weeks
-from miglab_pool.http.pages.usage_page import percent
-from miglab_pool.views.usage_period import period_of
-from miglab_pool.views.usage_report import Facts, Held, Looked, Who, midnight
+from miglab_pool.usage.page import FLOOR, OTHERS, TOP, bars, percent, say, scale, weeks
+from miglab_pool.usage.report import Facts, Held, Looked, Who, midnight, period_of
 
 from .conftest import as_
 from .fakes import FakePool

@@ -7,8 +7,13 @@ import pytest
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
 from miglab_api.tickets import TicketState, TicketView
-from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
-from miglab_pool.http.access.redaction import visible_reservation, visible_snapshot
+from miglab_pool.http.access.principal import (
+    SPAWNER,
+    Principal,
+    PrincipalKind,
+    visible_reservation,
+    visible_snapshot,
+)
 
 from .conftest import as_
 from .fakes import FakePool, lease_view, reservation_view, slice_view

@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from miglab_api.reservations import ReservationState, ReservationView
-from miglab_pool.http.pages.drawing.week_calendar import Block, Week, monday_of, week
+from miglab_pool.reservations.page import Block, Week, monday_of, week
 
 from .fakes import reservation_view
 

@@ -7,8 +7,8 @@ import pytest
 from miglab_api.leases import WarningKind
 from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.model.closing_times import BadTime, Closings, class_end, window
-from miglab_pool.reclaimer.closing_times import closed_now, ends_of
+from miglab_pool.reclaim.policy import closed_now, ends_of
+from miglab_pool.schedule import BadTime, Closings, class_end, window
 
 TUESDAY = datetime(2026, 11, 24, tzinfo=UTC)
 

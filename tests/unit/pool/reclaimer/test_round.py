@@ -15,15 +15,14 @@ from tests.unit.pool.conftest import SETTINGS, World
 from miglab_api.leases import KernelSignal, LeaseState, LeaseView, Signals, WarningKind
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
-from miglab_pool.model.closing_times import Closings, class_end, window
-from miglab_pool.model.refused import Refused
-from miglab_pool.reclaimer.activity_states import Activity, Reading
-from miglab_pool.reclaimer.policy import Decision
-from miglab_pool.reclaimer.round import READING_LIVES_S, Explanation, Reclaimer
-from miglab_pool.reclaimer.rules import Rules
-from miglab_pool.reclaimer.signals import SignalBoard
+from miglab_pool.reclaim.activity import Activity, Reading
+from miglab_pool.reclaim.policy import Decision, Rules
+from miglab_pool.reclaim.round import READING_LIVES_S, Explanation, Reclaimer
+from miglab_pool.reclaim.signals import SignalBoard
+from miglab_pool.reclaim.warnings import Case
+from miglab_pool.refused import Refused
+from miglab_pool.schedule import Closings, class_end, window
 from miglab_pool.settings import Course, PoolSettings, Reclaim
-from miglab_pool.views.lease_cases import Case
 
 LIMITS = Reclaim(
     idle_s=1000, idle_wanted_s=400, holding_factor=2, warning_s=120, stale_s=90, unused_s=600
@@ -551,7 +550,7 @@ def test_a_dry_run_only_reports(make_lab: MakeLab, caplog: pytest.LogCaptureFixt
     lab = make_lab(limits=DRY_RUN)
     lease = lab.run("ada")
     caplog.clear()  # of what other loggers said, whose levels are not ours
-    with caplog.at_level(logging.INFO, "miglab_pool.reclaimer.round"):
+    with caplog.at_level(logging.INFO, "miglab_pool.reclaim.round"):
         lab.live(2000)
     assert steps(lab, lease) == ["granted", "attached", "running"]
     assert lab.told("ada").decision is Decision.WARN and not lab.told("ada").is_acted_on

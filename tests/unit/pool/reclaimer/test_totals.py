@@ -1,8 +1,7 @@
 """How long leases worked and did nothing, as the reclaimer saw it, ends up in the ledger."""
 
-from miglab_pool.reclaimer.activity_states import Activity
-from miglab_pool.reclaimer.activity_totals import HAND_OVER_S, ActivityTotals
-from miglab_pool.transactions.activity import Spent
+from miglab_pool.leases.activity import Spent
+from miglab_pool.reclaim.activity import HAND_OVER_S, Activity, ActivityTotals
 
 from .test_round import MakeLab, make_lab
 

@@ -1,1 +1,0 @@
-"""Questions about the pool; answering one changes nothing."""

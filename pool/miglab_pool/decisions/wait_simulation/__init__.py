@@ -1,1 +1,0 @@
-"""How long a wait is likely to last: simulated futures of the queue."""

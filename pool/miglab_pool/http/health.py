@@ -1,0 +1,328 @@
+"""Looks after what the service cannot know from memory: files, disk, Docker.  At most now and then.
+
+An examination may take seconds, or hang: it runs on a thread of its own that nobody waits for
+longer than `PATIENCE_S`, and that does not keep the service from ending.
+
+How the service is, for whoever watches it: open to all, names nobody.
+
+The Health page: what is wrong and what to do, each GPU and its history, what is foreign.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from threading import Thread
+
+from fastapi import APIRouter, Request, Response
+
+from miglab_api.base import WireModel
+from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
+from miglab_pool.gpu.nvml.health import APPLICATION_XIDS
+from miglab_pool.gpu.readings import GpuInfo
+from miglab_pool.http.access.dependencies import OPEN, Runner
+from miglab_pool.http.access.principal import Principal
+from miglab_pool.http.errors import REFUSED
+from miglab_pool.http.pages.frame import render, shown
+from miglab_pool.http.pages.wording import short
+from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.state.memory import Wellness
+from miglab_pool.worker.gpu_health import BY, Condition, Happening
+from miglab_pool.worker.health_findings import HOT_C, HealthFinding, of_gpu, of_pool, wrong
+from miglab_pool.worker.inspect_gpu import Finding as Disagreement
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 3.0
+LIVES_S = 60.0
+Look = Callable[[], list[HealthFinding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What was found last.
+
+    Attributes:
+        age_s: how long ago; None if nothing was found yet.
+        looks_for_s: how long the examination under way has lasted; None if there is none.
+    """
+
+    findings: tuple[HealthFinding, ...] = ()
+    age_s: float | None = None
+    looks_for_s: float | None = None
+
+
+class Doctor:
+    """See the module.
+
+    Args:
+        look: examines; may take long.
+        clock: seconds that never jump.
+        patience_s: how long who asks waits for an examination under way.
+    """
+
+    def __init__(
+        self,
+        look: Look,
+        clock: Callable[[], float] = time.monotonic,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._look = look
+        self._clock = clock
+        self._patience_s = patience_s
+        self._began: float | None = None
+        self._done: asyncio.Future[list[HealthFinding]] | None = None
+        self._found: tuple[float, tuple[HealthFinding, ...]] | None = None
+
+    async def examine(self) -> Examined:
+        """What was found, no older than a minute if that can be had in time."""
+        is_old = self._found is None or self._clock() - self._found[0] > LIVES_S
+        if self._done is None and is_old:
+            self._begin()
+        if self._done is not None:
+            await asyncio.wait({self._done}, timeout=self._patience_s)
+            self._take()
+        return self._said()
+
+    def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        done = self._done = loop.create_future()
+        self._began = self._clock()
+
+        def run() -> None:
+            found = self._looked()
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(done.set_result, found)
+
+        Thread(target=run, name="miglab-doctor", daemon=True).start()
+
+    def _looked(self) -> list[HealthFinding]:
+        """The outer frame of the thread: an examination that fails is a finding."""
+        try:
+            return self._look()
+        except Exception as error:
+            log.exception("an examination failed")
+            return [wrong("doctor", f"could not look: {error}", "see the pool's log")]
+
+    def _take(self) -> None:
+        if self._done is not None and self._done.done():
+            self._found = (self._clock(), tuple(self._done.result()))
+            self._done = self._began = None
+
+    def _said(self) -> Examined:
+        now = self._clock()
+        at, findings = self._found or (None, ())
+        return Examined(
+            findings,
+            None if at is None else now - at,
+            None if self._began is None else now - self._began,
+        )
+
+
+class ServiceHealth(WireModel):
+    """How the pool is.
+
+    Attributes:
+        gpus_troubled: how many of the GPUs take no new lease.
+        is_stuck: whether a driver call hangs; its GPU takes no lease.
+        is_reconciled: whether ledger, GPUs and servers were compared since the service began.
+        unknown_to_hub: how many servers are to end that the hub does not have, and still run.
+        left_alone: how many containers of this lab hold slices by a lease that is not the ledger's.
+        is_other_engine: whether another Docker engine answers than the one that has the leases'
+            containers, so that none of them is known to be gone.
+        silent_servers: how many students' servers have not reported for `reclaim.stale_s`.
+        failing: the service's own loops whose last round failed.
+    """
+
+    ok: bool
+    gpus: int
+    gpus_troubled: int
+    is_stuck: bool
+    is_reconciled: bool
+    unknown_to_hub: int = 0
+    left_alone: int = 0
+    is_other_engine: bool = False
+    silent_servers: int = 0
+    failing: tuple[str, ...]
+
+
+router = APIRouter(prefix="/api", responses=REFUSED)
+
+
+@router.get("/health", dependencies=[OPEN])
+async def health(runner: Runner) -> ServiceHealth:
+    """Whether the pool answers, its rounds succeed, and every GPU answers; open to all."""
+    return health_of(runner, await runner.snapshot())
+
+
+def health_of(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
+    """How the pool is, by a snapshot of it."""
+    troubled = sum(gpu.state != "ok" for gpu in snapshot.gpus)
+    has_other_engine = any(one.kind == "engine" for one in runner.findings)
+    return ServiceHealth(
+        ok=not (troubled or runner.is_stuck or runner.failing or runner.unknown_to_hub)
+        and not has_other_engine
+        and runner.is_reconciled,
+        gpus=len(snapshot.gpus),
+        gpus_troubled=troubled,
+        is_stuck=runner.is_stuck,
+        is_reconciled=runner.is_reconciled,
+        unknown_to_hub=len(runner.unknown_to_hub),
+        left_alone=sum(one.kind == "holder" and not one.done for one in runner.findings),
+        is_other_engine=has_other_engine,
+        silent_servers=runner.silent_servers,
+        failing=runner.failing,
+    )
+
+
+STALE_S = 120.0
+STATES = {"ok": "answers", "unknown": "does not answer", "lost": "lost"}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCard:
+    """One GPU as the page shows it.
+
+    Attributes:
+        info: what it is; None if it never answered.
+        said: what it said last; None if nothing.
+        age_s: how long ago.
+        xids: its faults, oldest first, each with whether a program causes it by itself; None if it
+            does not report them.
+        is_hot: whether it slows down to protect itself, or soon will.
+    """
+
+    gpu: GpuView
+    info: GpuInfo | None
+    said: Wellness | None
+    age_s: float | None
+    xids: tuple[tuple[int, bool], ...] | None
+    is_hot: bool
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether somebody must look after it."""
+        return self.gpu.state != "ok" or (self.said is not None and self.said.health.ok is False)
+
+    @property
+    def verdict(self) -> str:
+        """How it is, in a word or two."""
+        if self.gpu.state == "ok":
+            return "needs a look" if self.is_bad else STATES["ok"]
+        return STATES.get(self.gpu.state, self.gpu.state)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether what it said is too old to be relied on."""
+        return self.age_s is None or self.age_s > STALE_S
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One line of the history: when, which GPU, who, what."""
+
+    at: float
+    gpu: str
+    who: str
+    what: str
+    is_fault: bool
+
+
+async def page(request: Request) -> Response:
+    """The whole page."""
+    return await shown(request, lambda principal: _draw(request, principal))
+
+
+async def _draw(request: Request, principal: Principal) -> str:
+    runner: PoolRunner = request.app.state.runner
+    doctor: Doctor = request.app.state.doctor
+    examined = await doctor.examine()
+    condition = await runner.decide(lambda pool: pool.condition())
+    contradictions = await runner.decide(lambda pool: pool.check_invariants())
+    snapshot = await runner.snapshot()
+    findings = [
+        *of_gpus(snapshot, condition),
+        *of_pool(snapshot, health_of(runner, snapshot).model_dump(), contradictions),
+        *examined.findings,
+    ]
+    return render(
+        "health.html",
+        request,
+        principal,
+        "health",
+        wrong=[finding for finding in findings if finding.is_wrong],
+        fine=[finding for finding in findings if not finding.is_wrong],
+        examined=examined,
+        cards=cards(snapshot, condition, time.time()),
+        lines=lines(snapshot, condition.history),
+        strangers=strangers(snapshot),
+        open_findings=orphans(runner.findings),
+        versions=condition.versions,
+        simulated=snapshot.simulated,
+        call_s=runner.gpu_call_s,
+        now=time.time(),
+        short=short,
+        called=called,
+        hot_c=HOT_C,
+    )
+
+
+def of_gpus(snapshot: PoolSnapshot, condition: Condition) -> list[HealthFinding]:
+    """What doctor says of GPUs that answer; of the others the pool says more.  Pure."""
+    return [
+        finding
+        for gpu in snapshot.gpus
+        if gpu.state == "ok" and gpu.uuid in condition.said and gpu.uuid in condition.infos
+        for finding in of_gpu(condition.infos[gpu.uuid], condition.said[gpu.uuid].health)
+    ]
+
+
+def cards(snapshot: PoolSnapshot, condition: Condition, now: float) -> list[GpuCard]:
+    """Each GPU with what it said last.  Pure."""
+    return [
+        _card(gpu, condition.infos.get(gpu.uuid), condition.said.get(gpu.uuid), now)
+        for gpu in snapshot.gpus
+    ]
+
+
+def _card(gpu: GpuView, info: GpuInfo | None, said: Wellness | None, now: float) -> GpuCard:
+    if said is None:
+        return GpuCard(gpu, info, None, None, None, is_hot=False)
+    heat, xids = said.health.temperature_c, said.health.xids
+    told = None if xids is None else tuple((xid, xid in APPLICATION_XIDS) for xid in xids)
+    is_hot = heat is not None and heat > HOT_C
+    return GpuCard(gpu, info, said, max(0.0, now - said.at), told, is_hot)
+
+
+def lines(snapshot: PoolSnapshot, history: Iterable[Happening]) -> list[HistoryEntry]:
+    """The history with GPUs as people call them.  Pure."""
+    names = {gpu.uuid: f"GPU {gpu.index}" for gpu in snapshot.gpus}
+    return [
+        HistoryEntry(
+            one.at,
+            names.get(one.gpu, one.gpu),
+            "" if one.by == BY else one.by.removeprefix("person:"),
+            one.what if one.what not in ("", one.state) else STATES.get(one.state, one.state),
+            one.by == BY,
+        )
+        for one in history
+        if one.what != "listed"
+    ]
+
+
+def strangers(snapshot: PoolSnapshot) -> list[tuple[GpuView, SliceView]]:
+    """Slices that the lab did not make, and those that are set aside.  Pure."""
+    odd = (SliceState.FOREIGN, SliceState.QUARANTINED)
+    return [(gpu, item) for gpu in snapshot.gpus for item in gpu.slices if item.state in odd]
+
+
+def called(holder: str) -> str:
+    """A container as Docker's own lists call it; anything else as it is.  Pure."""
+    kind, _, name = holder.partition(":")
+    return f"container {name[:12]}" if kind == "container" else holder
+
+
+def orphans(findings: Iterable[Disagreement]) -> list[Disagreement]:
+    """What reconcile found at its last round and left to somebody; slices are listed anyhow."""
+    return [one for one in findings if not one.done and one.kind != "slice"]

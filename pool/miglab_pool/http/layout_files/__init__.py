@@ -1,1 +1,0 @@
-"""Layout files: YAML read, and resolved against the GPUs at hand."""

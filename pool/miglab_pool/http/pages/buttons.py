@@ -1,0 +1,397 @@
+"""What somebody may do to what they look at, and what will happen to whom if they do.  Pure.
+
+Each act is asked once: its words say what will happen, and its form is sent to the same API, with
+the same rights, as the command line.
+
+What somebody may do to a slice or a GPU, and what will happen to whom if they do.  Pure.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from miglab_api.gpus import GpuView, SliceState, SliceView
+from miglab_api.leases import LeaseState, LeaseView, WarningKind
+from miglab_api.tickets import TicketView
+from miglab_api.wording import duration
+from miglab_pool.http.access.principal import Principal
+from miglab_pool.http.access.rights import Right
+
+KEPT = "Files are kept; what is only in the memory of running notebooks is lost."
+BY_HAND = "released on the pool's page"
+OVER = frozenset({LeaseState.RELEASING, LeaseState.RELEASED, LeaseState.EXPIRED})
+WARNINGS = (
+    ("300", "after a warning of 5 minutes"),
+    ("60", "after a warning of 1 minute"),
+    ("900", "after a warning of 15 minutes"),
+    ("0", "at once, without a warning"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One thing to fill in.
+
+    Attributes:
+        name: the API's key.
+        kind: how it is filled in.
+        value: what stands there first.
+        times: what a number is multiplied by for the API; 0 for text.
+        most: a number's or a text's limit.
+        options: values and their words, of a choice.
+    """
+
+    name: str
+    label: str
+    kind: Literal["line", "text", "number", "choice"] = "line"
+    value: str = ""
+    times: int = 0
+    most: int = 500
+    is_needed: bool = True
+    options: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing that can be done.
+
+    Attributes:
+        key: which, in a word.
+        title: what is read in the list.
+        says: what will happen, to whom.
+        go: what the button says.
+        done: what is told when it is done.
+        path: of the API.
+        fixed: what is sent beside the fields, as JSON names it.
+        is_grave: whether something is lost by it.
+    """
+
+    key: str
+    title: str
+    says: str
+    go: str
+    done: str
+    path: str
+    method: str = "POST"
+    fields: tuple[Field, ...] = ()
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    is_grave: bool = False
+
+
+REASON = Field("reason", "Reason (recorded with your name; shown to the people concerned)")
+MAY_REASON = Field("reason", "Reason (optional; recorded with your name)", is_needed=False)
+
+
+# -- leases -------------------------------------------------------------------------------------
+
+
+def on_lease(lease: LeaseView, principal: Principal) -> list[Action]:
+    """What the principal may do to a lease."""
+    if lease.state in OVER:
+        return []
+    if principal.is_user(lease.user):
+        return [*_extend_own(lease), _release_own(lease)]
+    found: list[Action] = []
+    if principal.may(Right.MESSAGE, lease.course):
+        found.append(_message(lease.user, lease.server, to=f"{lease.user}, in JupyterLab"))
+    if principal.may(Right.EXTEND, lease.course):
+        found += _extend(lease)
+    if principal.may(Right.RELEASE, lease.course):
+        found.append(_reclaim(lease))
+    return found
+
+
+def _extend_own(lease: LeaseView) -> Iterable[Action]:
+    if lease.ends_at is None or not lease.extensions_left:
+        return
+    more = duration(lease.extension_s)
+    left = lease.extensions_left - 1
+    yield Action(
+        "extend",
+        f"Extend by {more}",
+        f"Your {lease.shape} will end {more} later. After that, you can extend it "
+        + (f"{left} more time{'s' if left != 1 else ''}." if left else "no further."),
+        "Extend",
+        f"Your {lease.shape} now ends {more} later.",
+        f"leases/{lease.id}/extend",
+        fixed={"by_s": f"{lease.extension_s:g}"},
+    )
+
+
+def _release_own(lease: LeaseView) -> Action:
+    return Action(
+        "release",
+        "Release",
+        f"Your server stops, and your {lease.shape} is free for others. {KEPT}",
+        "Release",
+        f"Your {lease.shape} is being released.",
+        f"leases/{lease.id}/release",
+        fixed={"reason": BY_HAND},
+        is_grave=True,
+    )
+
+
+def _extend(lease: LeaseView) -> Iterable[Action]:
+    is_warned = lease.warning is not None and lease.warning.kind in (
+        WarningKind.STAFF,
+        WarningKind.IDLE,
+        WarningKind.TIME,
+    )
+    if lease.ends_at is None and not is_warned:
+        return
+    ends = "" if lease.ends_at is None else "The lease ends that much later. "
+    yield Action(
+        "extend",
+        "Give more time",
+        f"{lease.user} keeps {lease.shape}. {ends}This does not count as one of their extensions, "
+        "and it ends a warning. It is refused if a reservation needs the slice.",
+        "Give more time",
+        f"{lease.user} has more time.",
+        f"leases/{lease.id}/extend",
+        fields=(Field("by_s", "Minutes", "number", "30", times=60, most=7 * 24 * 60), MAY_REASON),
+        fixed={"expected": lease.state.value},
+    )
+
+
+def _reclaim(lease: LeaseView) -> Action:
+    waits = lease.others_wait
+    gain = f" {waits} in the queue could use it." if waits else " Nobody else needs it now."
+    return Action(
+        "reclaim",
+        "Reclaim",
+        f"{lease.user} sees your reason in JupyterLab and can save, but not refuse. Then the "
+        f"server stops and {lease.shape} is free. {KEPT}{gain}",
+        "Reclaim",
+        f"{lease.shape} is being reclaimed from {lease.user}.",
+        f"leases/{lease.id}/reclaim",
+        fields=(Field("warning_s", "When", "choice", times=1, options=WARNINGS), REASON),
+        fixed={"expected": lease.state.value},
+        is_grave=True,
+    )
+
+
+# -- the line, and all --------------------------------------------------------------------------
+
+
+def on_ticket(ticket: TicketView, principal: Principal) -> list[Action]:
+    """What the principal may do to a position in the queue."""
+    is_own = principal.is_user(ticket.user)
+    who = "you" if is_own else str(ticket.user)
+    found: list[Action] = []
+    if principal.may(Right.NEXT, ticket.course):
+        found += _next(ticket, who)
+    if not is_own and principal.may(Right.MESSAGE, ticket.course):
+        found.append(_message(str(ticket.user), None, to=who))
+    if principal.may(Right.RELEASE, ticket.course, ticket.user):
+        whose = "your" if is_own else f"{who}'s"
+        found.append(
+            Action(
+                "cancel",
+                "Leave the queue" if is_own else "Remove from the queue",
+                f"The position in the queue for {ticket.shape} is lost; everybody behind moves up.",
+                "Leave the queue" if is_own else "Remove",
+                f"{whose.capitalize()} ticket is cancelled.",
+                f"tickets/{ticket.id}",
+                "DELETE",
+                is_grave=True,
+            )
+        )
+    return found
+
+
+def _next(ticket: TicketView, who: str) -> Iterable[Action]:
+    path = f"tickets/{ticket.id}/next"
+    if ticket.is_next:
+        says = f"{who} waits again at the position that course, usage and waiting time give."
+        done = f"{who} is back in the queue order."
+        yield Action("back", "Undo serving next", says, "Undo", done, path, "DELETE")
+    elif ticket.position is not None:
+        yield Action(
+            "next",
+            "Serve next",
+            f"{who} gets the next {ticket.shape} that is free, before everybody else in the queue. "
+            "No running lease is ended for it; reservations in force come first.",
+            "Serve next",
+            f"{who} is next.",
+            path,
+            fields=(REASON,),
+            fixed={"expected": ticket.state.value},
+        )
+
+
+def on_pool(paused: str, courses: Sequence[str], principal: Principal) -> list[Action]:
+    """What the principal may do to all at once."""
+    found: list[Action] = []
+    mine = [course for course in courses if principal.may(Right.MESSAGE, course)]
+    if mine:
+        found.append(_message_course(mine))
+    if principal.may(Right.MESSAGE):
+        found.append(
+            _send_message(
+                "message-all", "Message everybody", "Everybody who has a server", {"all": "true"}
+            )
+        )
+    if principal.may(Right.PAUSE):
+        found.append(_resume(paused) if paused else _pause())
+    return found
+
+
+def _pause() -> Action:
+    return Action(
+        "pause",
+        "Pause new leases",
+        "Nobody gets a slice until you resume. Students in the queue keep their positions, and "
+        "running leases go on.",
+        "Pause",
+        "The pool is paused.",
+        "pool/pause",
+        fields=(Field("reason", "Reason (shown to students)"),),
+    )
+
+
+def _resume(paused: str) -> Action:
+    says = (
+        f"The pool is paused: {paused} When you resume, leases are granted again in the order of "
+        "the queue."
+    )
+    return Action("resume", "Resume", says, "Resume", "Leases are granted again.", "pool/resume")
+
+
+def _message(user: str, server: str | None, to: str) -> Action:
+    fixed = {"to_user": user} if server is None else {"to_user": user, "to_server": server}
+    return _send_message("message", "Message", to, fixed)
+
+
+def _message_course(courses: Sequence[str]) -> Action:
+    options = tuple((name, name) for name in courses)
+    choice = Field("to_course", "Course", "choice", options=options)
+    whom = "Everybody in the course who has a server"
+    return _send_message("message-course", "Message a course", whom, {}, (choice,))
+
+
+def _send_message(
+    key: str, title: str, whom: str, fixed: Mapping[str, str], fields: tuple[Field, ...] = ()
+) -> Action:
+    return Action(
+        key,
+        title,
+        f"{whom} will see it in JupyterLab, with your name, for as long as you choose. "
+        "You can withdraw it on the Log page.",
+        "Send",
+        "The message is sent.",
+        "messages",
+        fields=(
+            *fields,
+            Field("text", "Message", "text", most=1000),
+            Field("minutes", "Shown for (minutes)", "number", "60", times=1, most=7 * 24 * 60),
+        ),
+        fixed=fixed,
+    )
+
+
+DRAINABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING})
+
+
+def on_slice(item: SliceView, gpu: GpuView, principal: Principal) -> list[Action]:
+    """What the principal may do to a slice, whoever holds it."""
+    found: list[Action] = []
+    if principal.may(Right.DRAIN, gpu.course) and item.profile != "full" and not gpu.draining:
+        found += _drain_slice(item)
+    if principal.may(Right.QUARANTINE):
+        found += _quarantine(item)
+    if principal.may(Right.ADOPT) and item.state is SliceState.FOREIGN:
+        found.append(
+            _to_slice(
+                item,
+                "adopt",
+                "Adopt",
+                f"{_named(item)} was not created by the lab: whatever runs on it loses it. The "
+                "slice is destroyed, and the pool takes its placement over.",
+                is_grave=True,
+            )
+        )
+    return found
+
+
+def _drain_slice(item: SliceView) -> Iterable[Action]:
+    if item.draining:
+        yield _to_slice(
+            item,
+            "undrain",
+            "End draining",
+            "Its placement takes new leases again.",
+            fields=(MAY_REASON,),
+        )
+    elif item.state in DRAINABLE:
+        who = f"{item.user} keeps it; after that, n" if item.user else "N"
+        yield _to_slice(
+            item, "drain", "Drain", f"{who}obody gets this placement until you end the drain."
+        )
+
+
+def _quarantine(item: SliceView) -> Iterable[Action]:
+    if item.state is SliceState.FREE:
+        yield _to_slice(
+            item,
+            "quarantine",
+            "Quarantine",
+            "It stays as it is, and nobody gets it until somebody tries again to destroy it.",
+        )
+    if item.state is SliceState.QUARANTINED:
+        yield _to_slice(
+            item,
+            "clear",
+            "Try again",
+            "The driver is asked again to destroy it. Then its placement is free.",
+            fields=(MAY_REASON,),
+        )
+
+
+def _to_slice(
+    item: SliceView,
+    key: str,
+    title: str,
+    says: str,
+    fields: tuple[Field, ...] = (REASON,),
+    is_grave: bool = False,
+) -> Action:
+    return Action(
+        key,
+        title,
+        says,
+        title,
+        f"{_named(item)}: {title.lower()}, done.",
+        f"slices/{item.slice_id}/{key}",
+        fields=fields,
+        fixed={"expected": _state(item)},
+        is_grave=is_grave,
+    )
+
+
+def _named(item: SliceView) -> str:
+    return f"{item.profile} on GPU {item.gpu}"
+
+
+def _state(item: SliceView) -> str:
+    """What the action calls the state that was seen."""
+    return "draining" if item.draining and item.state in DRAINABLE else item.state.value
+
+
+def on_gpu(gpu: GpuView, principal: Principal) -> list[Action]:
+    """What the principal may do to a whole GPU."""
+    if not principal.may(Right.DRAIN, gpu.course):
+        return []
+    name = f"GPU {gpu.index}"
+    if gpu.draining:
+        says = f"{name} takes new leases again."
+        return [_to_gpu(gpu, "undrain", "End draining", says, says, MAY_REASON)]
+    held = len({item.lease for item in gpu.slices if item.lease is not None})
+    who = f"The {held} lease{'s' if held != 1 else ''} on it go on. " if held else ""
+    says = f"{who}No new lease gets a slice of {name} until you end the drain."
+    return [_to_gpu(gpu, "drain", "Drain", says, f"{name} is draining.", REASON)]
+
+
+def _to_gpu(gpu: GpuView, key: str, title: str, says: str, done: str, reason: Field) -> Action:
+    fixed = {"expected": "draining" if gpu.draining else gpu.state}
+    path = f"gpus/{gpu.uuid}/{key}"
+    return Action(key, title, says, title, done, path, fields=(reason,), fixed=fixed)

@@ -1,1 +1,0 @@
-"""GPUs, layouts, weeks and usage, drawn as SVG and tables."""

@@ -1,1 +1,0 @@
-"""Buttons and words that pages share."""

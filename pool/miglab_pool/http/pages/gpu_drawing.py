@@ -1,0 +1,289 @@
+"""How the pool is drawn: each GPU as runs of memory slices, each with its state in a word.  Pure.
+
+Views in, drawings out; what the principal may not see is gone from the views before they come here.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
+from miglab_api.tickets import Headcount
+from miglab_pool.http.access.principal import Principal
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.pages.wording import amount
+
+
+class BoxMark(StrEnum):
+    """What a run of memory slices is: `WORDS` is what is read, the name picks the pattern."""
+
+    FREE = "free"
+    LEASED = "leased"
+    IDLE = "idle"
+    ENDING = "ending"
+    MAKING = "making"
+    SCRUBBING = "scrubbing"
+    DRAINING = "draining"
+    RESERVED = "reserved"
+    QUARANTINED = "quarantined"
+    FOREIGN = "foreign"
+    UNPARTITIONED = "unpartitioned"
+
+
+WORDS = {
+    BoxMark.FREE: "free",
+    BoxMark.LEASED: "in use",
+    BoxMark.IDLE: "idle",
+    BoxMark.ENDING: "warned",
+    BoxMark.MAKING: "being created",
+    BoxMark.SCRUBBING: "being destroyed",
+    BoxMark.DRAINING: "draining",
+    BoxMark.RESERVED: "reserved",
+    BoxMark.QUARANTINED: "quarantined",
+    BoxMark.FOREIGN: "foreign",
+    BoxMark.UNPARTITIONED: "no slice",
+}
+"""The word that is drawn; the legend's order."""
+
+AVAILABLE = frozenset({BoxMark.FREE, BoxMark.UNPARTITIONED})
+
+
+class Doings(NamedTuple):
+    """What is known of leases beside the snapshot, by their ids.
+
+    Attributes:
+        idle: those that do nothing, as the reclaimer sees it.
+        warned: those whose holder was told that the slice is reclaimed.
+    """
+
+    idle: Collection[int] = frozenset()
+    warned: Collection[int] = frozenset()
+
+    def on(self, gpu: GpuView) -> "Doings":
+        """What of it is about slices of one GPU whose holder the viewer sees."""
+        seen = {item.lease for item in gpu.slices if item.lease and item.user is not None}
+        return Doings(frozenset(seen & set(self.idle)), frozenset(seen & set(self.warned)))
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A run of memory slices as the page draws it.
+
+    Attributes:
+        start: first memory slice.
+        size: memory slices.
+        what: the profile.
+        note: what is to come, or why; empty for nothing.
+        who: the holder, as the principal may name it.
+        ends_at: when its lease ends; None for no limit, or no lease.
+        used_pct: how full the slice's memory is; None if unknown.
+        memory: the same in words.
+        activity: how busy it was lately, in words; empty where the hardware does not tell.
+        address: of what can be done to it; empty for nothing.
+        is_own: whether the principal holds it.
+    """
+
+    start: int
+    size: int
+    mark: BoxMark
+    what: str
+    note: str = ""
+    who: str = ""
+    course: str = ""
+    ends_at: float | None = None
+    used_pct: int | None = None
+    memory: str = ""
+    activity: str = ""
+    address: str = ""
+    is_own: bool = False
+
+    @property
+    def word(self) -> str:
+        """Its state in words."""
+        return WORDS[self.mark]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A GPU as the page draws it.
+
+    Attributes:
+        about: what kind it is, in words.
+        trouble: why it takes no new lease; empty if it does.
+        notes: what else there is to say of it.
+        address: of what can be done to it, or is known of it; empty for nothing.
+        opens: what the button to it is called.
+    """
+
+    index: int
+    memory_slices: int
+    about: str
+    boxes: tuple[Box, ...]
+    trouble: str = ""
+    notes: tuple[str, ...] = ()
+    address: str = ""
+    opens: str = ""
+
+
+def draw(
+    gpu: GpuView, reserved: Sequence[ReservedSlot], doings: Doings, principal: Principal
+) -> Drawing:
+    """One GPU, with what is reserved on it."""
+    memory = f"{round(gpu.memory_mib / 1024)} GiB"
+    about = f"{gpu.name}, {memory}" + (", MIG off" if gpu.mig is False else "")
+    trouble = "" if gpu.state == "ok" else f"{gpu.state}: takes no new lease. {gpu.reason}".strip()
+    notes = [f"draining: {gpu.draining}"] if gpu.draining else []
+    notes += [f"for {gpu.course}"] if gpu.course else []
+    notes += [gpu.reason] if gpu.state == "ok" and gpu.reason else []
+    return Drawing(
+        gpu.index,
+        gpu.memory_slices,
+        about,
+        tuple(boxes(gpu, reserved, principal, doings)),
+        trouble,
+        tuple(notes),
+        f"gpu/{gpu.uuid}" if principal.is_staff else "",
+        "Steer" if principal.may(Right.DRAIN, gpu.course) else "Details",
+    )
+
+
+def reserved_on(gpu: GpuView, reserved: Sequence[ReservedSlot]) -> list[ReservedSlot]:
+    """The reserved slots of one GPU, in order."""
+    return sorted((one for one in reserved if one.gpu == gpu.uuid), key=lambda one: one.start)
+
+
+def sums(people: Headcount, idle: int) -> list[tuple[str, str]]:
+    """The figures above the drawing: how many, and what; ``idle``: of those who hold a slice."""
+    free = [(f"{people.free} of {people.total}", f"free ({people.shape})")] if people.shape else []
+    doing = [(f"{idle}", "of them idle")] if idle else []
+    return [*free, (f"{people.holding}", "hold"), *doing, (f"{people.waiting}", "wait")]
+
+
+def idle_people(gpus: Iterable[GpuView], idle: Collection[int]) -> int:
+    """How many hold an idle slice, of those whom the viewer sees."""
+    held = (item for gpu in gpus for item in gpu.slices if item.user)
+    return len({item.user for item in held if item.lease in idle})
+
+
+def boxes(
+    gpu: GpuView, reserved: Sequence[ReservedSlot], principal: Principal, doings: Doings
+) -> list[Box]:
+    """The GPU from its first memory slice to its last, without a gap."""
+    drawn: list[Box] = []
+    position = 0
+    for item in sorted(gpu.slices, key=lambda item: item.start):
+        if item.start > position:
+            drawn += _unpartitioned(position, item.start, gpu, reserved)
+        drawn.append(_box(item, gpu, reserved, principal, doings))
+        position = item.start + item.size
+    if position < gpu.memory_slices:
+        drawn += _unpartitioned(position, gpu.memory_slices, gpu, reserved)
+    return drawn
+
+
+def _unpartitioned(
+    start: int, end: int, gpu: GpuView, reserved: Sequence[ReservedSlot]
+) -> Iterator[Box]:
+    """Memory that is not cut, in runs that are reserved or not."""
+    if gpu.draining:
+        yield Box(start, end - start, BoxMark.DRAINING, "–")
+        return
+    position = start
+    for slot in reserved:
+        first, last = max(position, slot.start), min(end, slot.start + slot.size)
+        if first >= last:
+            continue
+        if first > position:
+            yield Box(position, first - position, BoxMark.UNPARTITIONED, "–")
+        yield Box(first, last - first, BoxMark.RESERVED, "not created yet", course=slot.course)
+        position = last
+    if position < end:
+        yield Box(position, end - position, BoxMark.UNPARTITIONED, "–")
+
+
+def _box(
+    item: SliceView,
+    gpu: GpuView,
+    reserved: Sequence[ReservedSlot],
+    principal: Principal,
+    doings: Doings,
+) -> Box:
+    slot = _slot_at(item, reserved)
+    drawn = Box(
+        item.start,
+        item.size,
+        _mark(item, gpu, slot, doings),
+        "whole GPU" if item.profile == "full" else item.profile,
+        used_pct=_used_pct(item),
+        memory=_memory(item),
+        activity="" if item.activity_pct is None else f"{round(item.activity_pct)} % busy",
+        address=_address(item, principal),
+    )
+    if item.lease is None:
+        is_reserved = drawn.mark is BoxMark.RESERVED and slot is not None
+        return replace(drawn, note=item.reason, course=slot.course if is_reserved and slot else "")
+    return replace(
+        drawn,
+        note=_next(item, gpu, slot),
+        who=holder(item, principal),
+        course=item.course or "",
+        ends_at=item.ends_at,
+        is_own=principal.is_user(item.user),
+    )
+
+
+def _slot_at(item: SliceView, reserved: Sequence[ReservedSlot]) -> ReservedSlot | None:
+    """The reserved slot that a slice lies on, at least in part."""
+    ahead = (one for one in reserved if item.start < one.start + one.size)
+    return next((one for one in ahead if one.start < item.start + item.size), None)
+
+
+def _next(item: SliceView, gpu: GpuView, slot: ReservedSlot | None) -> str:
+    """What becomes of a slice that is in use."""
+    if gpu.draining or item.draining:
+        return "then drained"
+    return f"then for {slot.course}" if slot and slot.course != item.course else ""
+
+
+_AS_IT_IS = {
+    SliceState.MAKING: BoxMark.MAKING,
+    SliceState.SCRUBBING: BoxMark.SCRUBBING,
+    SliceState.QUARANTINED: BoxMark.QUARANTINED,
+    SliceState.FOREIGN: BoxMark.FOREIGN,
+}
+
+
+def _mark(item: SliceView, gpu: GpuView, slot: ReservedSlot | None, doings: Doings) -> BoxMark:
+    if item.state in _AS_IT_IS:
+        return _AS_IT_IS[item.state]
+    if item.state is SliceState.FREE and (gpu.draining or item.draining):
+        return BoxMark.DRAINING
+    if item.state is SliceState.FREE:
+        return BoxMark.RESERVED if slot else BoxMark.FREE
+    if item.lease in doings.warned:
+        return BoxMark.ENDING
+    return BoxMark.IDLE if item.lease in doings.idle else BoxMark.LEASED
+
+
+def holder(item: SliceView, principal: Principal) -> str:
+    """Who holds a slice, as the principal may name them."""
+    if principal.is_user(item.user):
+        return "you"
+    if item.user is None:
+        return "somebody"
+    return f"{item.user} ({item.server})" if item.server else item.user
+
+
+def _address(item: SliceView, principal: Principal) -> str:
+    return f"slice/{item.slice_id}" if principal.is_staff or principal.is_user(item.user) else ""
+
+
+def _used_pct(item: SliceView) -> int | None:
+    if item.memory_used_mib is None or not item.memory_mib:
+        return None
+    return min(100, round(100 * item.memory_used_mib / item.memory_mib))
+
+
+def _memory(item: SliceView) -> str:
+    return amount(item.memory_used_mib, item.memory_mib)

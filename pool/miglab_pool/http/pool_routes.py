@@ -1,0 +1,123 @@
+"""The pool as a whole: offers, snapshot and its events, what it says of itself, metrics."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from miglab_api.base import USER_MAX
+from miglab_api.gpus import PoolSnapshot
+from miglab_api.offers import Offers
+from miglab_pool.http.access.dependencies import Runner, Who, needs, who
+from miglab_pool.http.access.principal import Principal, visible_snapshot
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import REFUSED, DeniedError
+from miglab_pool.http.event_streams import ONE_STREAM, SnapshotTexts
+from miglab_pool.http.metrics import Told
+from miglab_pool.http.notifier import LONGEST_POLL_S
+from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.reclaim.round import Explanation
+
+router = APIRouter(prefix="/api", responses=REFUSED)
+
+
+@router.get("/offers")
+async def offers(
+    request: Request,
+    principal: Who,
+    runner: Runner,
+    course: Annotated[list[str], Query(max_length=100)],
+    user: str | None = None,
+) -> Offers:
+    """What the courses offer; a student may ask about themselves and their own courses only.
+
+    Of another user one learns what that user's quotas leave, so it takes the right to see names.
+    """
+    if user is None and not principal.is_spawner:
+        user = principal.name
+    own = (
+        (*principal.course_names, request.app.state.default_course)
+        if principal.is_user(user)
+        else ()
+    )
+    seen = [name for name in course if name in own or principal.may(Right.SEE_NAMES, name)]
+    if course and not seen and not principal.is_user(user):
+        raise DeniedError(403, "forbidden", "You can see your own offers only.")
+    course = seen
+    return await runner.look(lambda pool: pool.offers(course, user))
+
+
+@router.get("/pool")
+async def pool_now(principal: Who, runner: Runner) -> PoolSnapshot:
+    """The pool now, as far as the principal may see it."""
+    return visible_snapshot(await runner.snapshot(), principal)
+
+
+@router.get("/invariants")
+async def invariants(_: Annotated[Principal, needs(Right.HEALTH)], runner: Runner) -> list[str]:
+    """What contradicts the pool's invariants, in words; empty is well."""
+    return await runner.read(lambda pool: pool.check_invariants())
+
+
+@router.get("/reclaim")
+async def reclaim(
+    principal: Annotated[Principal, needs(Right.EXPLAIN)],
+    runner: Runner,
+    user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
+) -> list[Explanation]:
+    """What the reclaimer thinks of every lease in use, or of one user's, and why; asks only."""
+    reclaimer = runner.reclaimer
+    if reclaimer is None:
+        return []
+    found = await runner.decide(lambda pool: reclaimer.explain(pool, user))
+    return [one for one in found if principal.may(Right.EXPLAIN, one.course)]
+
+
+@router.get("/events", response_class=EventSourceResponse, dependencies=[ONE_STREAM])
+async def events(
+    principal: Who, runner: Runner, request: Request
+) -> AsyncIterator[ServerSentEvent]:
+    """A server-sent event ``pool`` with the snapshot, now and after every change.
+
+    Before each event, and at least every half minute, the hub is asked again who asks (it believes
+    its last answer for as long again): a lost role hides the names, a sign-out ends the stream.
+    """
+    now: Principal | None = principal
+    while now is not None and not runner.notifier.closed:
+        seen = runner.notifier.version
+        texts: SnapshotTexts = request.app.state.texts
+        yield ServerSentEvent(event="pool", id=str(seen), raw_data=await texts.of(runner, now))
+        now = await _principal_at_next_news(request, runner, seen, now)
+
+
+async def _principal_at_next_news(
+    request: Request, runner: PoolRunner, seen: int, shown_to: Principal
+) -> Principal | None:
+    """Wait for a change of the pool or of their rights; None if they may see nothing."""
+    while True:
+        await runner.notifier.beyond(seen, LONGEST_POLL_S)
+        now = await _again(request, shown_to)
+        if now != shown_to or runner.notifier.version != seen or runner.notifier.closed:
+            return now
+
+
+async def _again(request: Request, before: Principal) -> Principal | None:
+    """Whoever asks, asked anew; without a role while the hub is silent, as it may be lost."""
+    try:
+        return await who(request)
+    except DeniedError as error:
+        is_no = error.reason != "hub-silent"
+        return None if is_no else before.without_roles()
+
+
+async def metrics(request: Request) -> Response:
+    """For Prometheus.  At the listener's root, which the hub's proxy does not pass on."""
+    runner: PoolRunner = request.app.state.runner
+    held = await runner.look(lambda pool: pool.leases.brief())
+    runner.metrics.gpu_call_s.set(runner.gpu_call_s)
+    runner.metrics.silent_servers.set(runner.silent_servers)
+    said = await runner.decide(lambda pool: pool.wellness())
+    told = Told({gpu: one.health for gpu, one in said.items()})
+    text = runner.metrics.render(await runner.snapshot(), held, told)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

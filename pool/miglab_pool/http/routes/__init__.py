@@ -1,1 +1,0 @@
-"""The management application's routes, a file for each subject."""

@@ -1,0 +1,126 @@
+"""Whether layouts can be applied, alone and beside what is promised."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from miglab_api import wording
+from miglab_api.layouts import LayoutSpec
+from miglab_api.wording import day_and_time
+from miglab_pool.gpu.geometry import Geometry
+from miglab_pool.layouts import rules as layout_plan
+from miglab_pool.layouts.rules import PartitionError, Planned, clashes, planned, why_no_time
+from miglab_pool.ledger.rows import LayoutRow
+from miglab_pool.refused import Refused
+from miglab_pool.reservations import layout_conflicts
+from miglab_pool.state.view import PoolView
+
+
+@dataclass(frozen=True)
+class PartitionableGpu:
+    """A GPU that a layout may name."""
+
+    uuid: str
+    index: int
+    name: str
+    geometry: Geometry
+
+
+def partitionable(view: PoolView) -> list[PartitionableGpu]:
+    """Every GPU that can be cut now, by index."""
+    gpus = [
+        PartitionableGpu(one.row.uuid, one.row.idx, one.row.name, one.hardware)
+        for one in view.facts.values()
+        if one.is_partitionable and one.hardware is not None
+    ]
+    return sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))
+
+
+def resolved(view: PoolView, asked: Iterable[LayoutSpec]) -> list[LayoutSpec]:
+    """The layouts with their cuts in full names.
+
+    Raises:
+        Refused: ``bad-layout``, with what would go.
+    """
+    return [one.model_copy(update={"gpus": _partitions(view, one, view.at)}) for one in asked]
+
+
+def _partitions(view: PoolView, asked: LayoutSpec, at: float) -> dict[str, tuple[str, ...]]:
+    if asked.course and asked.course not in view.settings.courses:
+        names = ", ".join(sorted(view.settings.courses)) or "none"
+        raise _bad(asked, f"there is no course {asked.course!r} here. Courses: {names}.")
+    if not asked.gpus:
+        raise _bad(asked, "it names no GPU.")
+    for time in asked.when:
+        if reason := why_no_time(time, at):
+            raise _bad(asked, reason)
+    return {gpu: _resolved(view, asked, gpu, names) for gpu, names in asked.gpus.items()}
+
+
+def _resolved(view: PoolView, asked: LayoutSpec, gpu: str, names: Iterable[str]) -> tuple[str, ...]:
+    one = view.facts.get(gpu)
+    if one is None or one.hardware is None or not one.is_partitionable:
+        raise _bad(
+            asked, f"GPU {gpu} is not one that can be cut now: {_why_not_partitionable(view, gpu)}."
+        )
+    try:
+        return layout_plan.resolve(names, one.hardware)
+    except PartitionError as error:
+        raise _bad(asked, f"GPU {one.row.idx} ({one.row.name}): {error}.") from error
+
+
+def _why_not_partitionable(view: PoolView, gpu: str) -> str:
+    one = view.facts.get(gpu)
+    if one is None:
+        return "the lab has no such GPU"
+    if one.hardware is None:
+        return one.row.reason or "it has not answered yet"
+    return "its MIG mode is off" if one.row.mig is False else "it has no MIG"
+
+
+def _bad(asked: LayoutSpec, reason: str) -> Refused:
+    return Refused("bad-layout", f"Layout {asked.name}: {reason}", 422)
+
+
+def check_together(view: PoolView, rows: Sequence[LayoutRow]) -> None:
+    """Refuse layouts that clash with each other, or with what is reserved.
+
+    Raises:
+        Refused: ``bad-layout`` or ``layout-clash``.
+    """
+    mine = [planned(row) for row in rows]
+    names = {row.name for row in rows}
+    if len(names) < len(rows):
+        raise Refused("bad-layout", "Two of the layouts have the same name.", 422)
+    for one, other, time in clashes(mine, view.at):
+        raise Refused("layout-clash", in_one_clash(one, other, time.starts_at))
+    before = view.plans
+    after = [*(plan for plan in before if plan.name not in names), *mine]
+    layout_conflicts.check(view, before, after)
+
+
+def in_one_clash(one: Planned, other: Planned, at: float) -> str:
+    """Why two layouts do not go together, for people."""
+    gpus = ", ".join(sorted(one.partitions.keys() & other.partitions.keys()))
+    when = day_and_time(at, one.rules[0].tz) if one.rules else "any time"
+    return (
+        f"Layouts {one.name} and {other.name} both cut {gpus} at {when}: leave it out of one, or "
+        "give them times that do not overlap."
+    )
+
+
+def in_words(row: LayoutRow) -> str:
+    """What a layout makes of each GPU, for the ledger."""
+    partitions = planned(row).partitions
+    return "; ".join(f"{gpu}: {wording.in_words(names)}" for gpu, names in partitions.items())
+
+
+# -- removing -----------------------------------------------------------------------------------
+
+
+def find(view: PoolView, name: str) -> LayoutRow:
+    """The layout of this name that is planned or in force; Refused if there is none."""
+    for row in view.layouts.values():
+        if row.name == name:
+            return row
+    names = ", ".join(sorted(row.name for row in view.layouts.values())) or "none"
+    raise Refused("unknown-layout", f"There is no layout {name!r}. There are: {names}.", 404)

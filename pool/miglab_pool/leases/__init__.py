@@ -1,0 +1,1 @@
+"""Leases: granted, attached, extended, released."""

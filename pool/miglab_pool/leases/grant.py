@@ -1,0 +1,290 @@
+"""Who gets slices next.  Pure: the view in, one grant out.
+
+First those who draw on a reservation, then the queue, then those who want a whole GPU.
+
+Which slices are to be made before anybody asks: on reserved slots, and for layouts.
+
+Where one could not be made it is not tried again at once, as nobody waits for it.
+
+Writing a grant: the lease, its slices and the ticket's offer.
+
+Matching the queue with what is free, and making slices ahead of whoever will need them.
+
+Everything is decided on a view, written, and decided anew on the view that follows.
+"""
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from miglab_api.gpus import SliceState
+from miglab_api.leases import LeaseState
+from miglab_api.tickets import TicketState
+from miglab_pool.ledger.rows import FULL, GPU_OK, GpuRow, LeaseRow, SliceRow, TicketRow
+from miglab_pool.ledger.transaction import Transaction
+from miglab_pool.queue import order as queue
+from miglab_pool.queue.backfill import any_fits, first_that_fits
+from miglab_pool.queue.rules import Grant, Waiting
+from miglab_pool.reservations import slots as reserved_slots
+from miglab_pool.reservations.rules import InForce, profiles
+from miglab_pool.reservations.slot_choice import is_empty, is_same
+from miglab_pool.state import slices
+from miglab_pool.state.gpu_snapshot import GpuSnapshot
+from miglab_pool.state.once import once
+from miglab_pool.state.placement import Choice, Slot, clash
+from miglab_pool.state.slices import new_slice, next_generation, scrub
+from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
+
+
+def of_reservation(view: PoolView, one: InForce, ticket: TicketRow) -> Grant | GpuSnapshot | None:
+    """What a ticket that draws on a reservation gets now; None: its slot is not empty yet."""
+    if one.row.shape == FULL:
+        return next(iter(reserved_slots.free_whole(view, one.row.course, but=one)), None)
+    choices = reserved_slots.choose(view, one)
+    return None if choices is None else Grant(ticket.id, choices)
+
+
+def may_serve_queue(view: PoolView) -> bool:
+    """Whether anything that is waited for has room: without, nobody's turn need be worked out."""
+    wanted = {
+        (profiles(ticket.shape), ticket.course)
+        for ticket in view.tickets.values()
+        if ticket.is_queued and ticket.shape != FULL
+    }
+    return bool(wanted) and any_fits(wanted, reserved_slots.open_gpus(view))
+
+
+def of_queue(view: PoolView, waiting: Sequence[Waiting]) -> Grant | None:
+    """Who of the queue goes now; reserved slots are closed to all of it."""
+    gpus = reserved_slots.open_gpus(view)
+    return first_that_fits(waiting, gpus, view.at)
+
+
+def may_serve_whole(view: PoolView) -> bool:
+    """Whether somebody waits for a whole GPU, and one is free."""
+    is_wanted = any(one.is_queued and one.shape == FULL for one in view.tickets.values())
+    return is_wanted and any(gpu.is_free_whole for gpu in view.gpus.values())
+
+
+def whole_gpu(view: PoolView, one: Waiting) -> GpuSnapshot | None:
+    """The whole GPU that somebody in the queue gets now."""
+    return next(iter(reserved_slots.free_whole(view, one.course)), None)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is to be done to one GPU.
+
+    Attributes:
+        removes: free slices, destroyed first.
+        makes: slices that are made for nobody yet.
+        what: for what, in words.
+    """
+
+    removes: tuple[SliceRow, ...]
+    makes: tuple[Choice, ...]
+    what: str
+
+
+def for_slot(view: PoolView, slot: Slot, what: str) -> Preparation | None:
+    """The slice on a reserved slot that has emptied, so that nobody waits for it."""
+    gpu = view.gpus[slot.gpu]
+    if view.at < gpu.facts.unprepared_until or not _may_be_made(gpu, slot):
+        return None
+    choice = Choice(slot.gpu, slot.placed.profile, slot.placed.placement)
+    return Preparation(tuple(_in_the_way(gpu, slot)), (choice,), what)
+
+
+def _may_be_made(gpu: GpuSnapshot, slot: Slot) -> bool:
+    """Whether the slot is empty, and its slice not there."""
+    if gpu.row.state != GPU_OK or gpu.occupancy is None:
+        return False
+    state = gpu.occupancy
+    is_there = any(is_same(slot.placed, warm) for warm in state.warm)
+    return state.usable and is_empty(state, slot.placed) and not is_there
+
+
+def _in_the_way(gpu: GpuSnapshot, slot: Slot) -> Iterator[SliceRow]:
+    for row in gpu.slices:
+        if row.state == SliceState.FREE and clash(gpu.facts.placed(row), slot.placed):
+            yield row
+
+
+def for_layouts(view: PoolView) -> Iterator[Preparation]:
+    """Free slices that no layout wants go; those that it lacks are made where there is room."""
+    for gpu in view.gpus.values():
+        if gpu.layout is None or gpu.occupancy is None or not gpu.occupancy.usable:
+            continue
+        preparation = _for_layout(gpu) if view.at >= gpu.facts.unprepared_until else None
+        if preparation is not None:
+            yield preparation
+
+
+@once
+def _for_layout(gpu: GpuSnapshot) -> Preparation | None:
+    assert gpu.layout is not None
+    todo = gpu.change()
+    if not (todo.removes or todo.ready):
+        return None
+    rows = {row.id: row for row in gpu.slices}
+    removes = tuple(rows[item.number] for item in todo.removes)
+    makes = tuple(Choice(gpu.uuid, slot.profile, slot.placement) for slot in todo.ready)
+    return Preparation(removes, makes, f"for layout {gpu.layout.name}")
+
+
+GENERATION_BITS = 48
+"""Of a lease's generation: drawn, not counted, so that a restored ledger does not give it again."""
+
+# -- grant --------------------------------------------------------------------------------------
+
+
+def grant_slices(
+    store: Store, tx: Transaction, ticket: TicketRow, choices: Sequence[Choice]
+) -> LeaseRow:
+    """Give a waiting ticket the slices chosen for it: existing ones at once, others to be made."""
+    number = store.ledger.new_id("lease")
+    rows = [_chosen(store, tx, choice, number, ticket.course) for choice in choices]
+    return _granted(store, tx, ticket, rows, number)
+
+
+def grant_whole(store: Store, tx: Transaction, ticket: TicketRow, gpu: GpuRow) -> LeaseRow:
+    """Give a waiting ticket a GPU with MIG off; made means here: seen to be empty once more."""
+    number = store.ledger.new_id("lease")
+    row = SliceRow(
+        id=store.ledger.new_id("slice"),
+        gpu=gpu.uuid,
+        generation=next_generation(store, tx, gpu.uuid),
+        profile=FULL,
+        start=0,
+        size=gpu.memory_slices,
+        sm_count=gpu.sm_count or 0,
+        memory_mib=gpu.memory_mib,
+        state=SliceState.MAKING,
+        lease=number,
+        course=ticket.course,
+    )
+    tx.put(row, reason=f"for lease {number}")
+    return _granted(store, tx, ticket, [row], number)
+
+
+def _granted(
+    store: Store, tx: Transaction, ticket: TicketRow, rows: Sequence[SliceRow], number: int
+) -> LeaseRow:
+    lease = LeaseRow(
+        id=number,
+        ticket=ticket.id,
+        generation=secrets.randbits(GENERATION_BITS),
+        user=ticket.user,
+        server=ticket.server,
+        course=ticket.course,
+        shape=ticket.shape,
+        state=LeaseState.GRANTED,
+        granted_at=tx.at,
+        slices=tuple(row.id for row in rows),
+        purpose=ticket.purpose,
+    )
+    tx.put(lease, reason=f"ticket {ticket.id} is next and there is room")
+    offer_if_ready(store, tx, lease)
+    return lease
+
+
+def _chosen(store: Store, tx: Transaction, choice: Choice, lease: int, course: str) -> SliceRow:
+    warm = {
+        (row.start, row.profile): row
+        for row in store.state.on_gpu[choice.gpu].values()
+        if row.state == SliceState.FREE
+    }
+    if choice.reuse:
+        row = warm[choice.placement.start, choice.profile.name]
+        row = replace(row, state=SliceState.LEASED, lease=lease, course=course)
+        tx.put(row, reason=f"for lease {lease}")
+        return row
+    for placed in choice.destroy:
+        in_the_way = warm[placed.placement.start, placed.profile.name]
+        scrub(tx, in_the_way, f"recut for lease {lease}", remake=False)
+    row = new_slice(store, tx, choice.gpu, choice, lease, course)
+    tx.put(row, reason=f"for lease {lease}")
+    return row
+
+
+def offer_if_ready(store: Store, tx: Transaction, lease: LeaseRow) -> None:
+    """Give the ticket its lease, and offer it once every slice exists."""
+    ticket = store.state.tickets.get(lease.ticket or 0)
+    if ticket is None or ticket.state != TicketState.WAITING:
+        return
+    ticket = replace(ticket, lease=lease.id, since=tx.at)
+    if all(row.state == SliceState.LEASED for row in store.state.slices_of(lease)):
+        ticket = replace(ticket, state=TicketState.OFFERED, offered_at=tx.at)
+    tx.put(ticket, reason=f"lease {lease.id} is ready")
+
+
+def grant_all(store: Store, tx: Transaction) -> None:
+    """Grant until nobody in the queue can be served, and prepare what is reserved."""
+    if store.view(tx.at).paused:
+        return
+    _draw_on_reservations(store, tx)
+    claimants_with_slot = reserved_slots.claimants_with_slot(store.view(tx.at))
+    _serve_queue(store, tx)
+    _grant_whole_gpus(store, tx, claimants_with_slot)
+    _prepare_reserved_slots(store, tx)
+
+
+def prepare_for_layouts(store: Store, tx: Transaction) -> None:
+    """Make the slices that the layouts in force ask for."""
+    for one in for_layouts(store.view(tx.at)):
+        _prepare(store, tx, one)
+
+
+def _draw_on_reservations(store: Store, tx: Transaction) -> None:
+    """Those who draw on a reservation go before anybody else is asked."""
+    for one in store.view(tx.at).reservations_in_force:
+        for ticket in reserved_slots.claims(store.view(tx.at), one):
+            grant = of_reservation(store.view(tx.at), one, ticket)
+            if grant is None:
+                break
+            _write(store, tx, ticket.id, grant)
+
+
+def _serve_queue(store: Store, tx: Transaction) -> None:
+    if not may_serve_queue(store.view(tx.at)):
+        return
+    waiting = queue.without_slot(store.view(tx.at))  # the order of one moment, whoever is served
+    while waiting and (grant := of_queue(store.view(tx.at), waiting)):
+        _write(store, tx, grant.ticket, grant)
+        waiting = tuple(one for one in waiting if one.ticket != grant.ticket)
+
+
+def _grant_whole_gpus(store: Store, tx: Transaction, claimants_with_slot: Iterable[int]) -> None:
+    view = store.view(tx.at)
+    if not may_serve_whole(view):
+        return
+    for one in queue.served(view):
+        if one.profiles == (FULL,) and one.ticket not in claimants_with_slot:
+            gpu = whole_gpu(store.view(tx.at), one)
+            if gpu is not None:
+                _write(store, tx, one.ticket, gpu)
+
+
+def _write(store: Store, tx: Transaction, ticket: int, grant: Grant | GpuSnapshot) -> None:
+    row = store.state.tickets[ticket]
+    if isinstance(grant, Grant):
+        grant_slices(store, tx, row, grant.choices)
+    else:
+        grant_whole(store, tx, row, grant.row)
+
+
+def _prepare_reserved_slots(store: Store, tx: Transaction) -> None:
+    for row, slot in reserved_slots.slots_with_reservation(store.view(tx.at)):
+        what = f"for reservation {row.id}"
+        one = for_slot(store.view(tx.at), slot, what)
+        if one is not None:
+            _prepare(store, tx, one)
+
+
+def _prepare(store: Store, tx: Transaction, one: Preparation) -> None:
+    for row in one.removes:
+        slices.scrub(tx, row, f"recut {one.what}", remake=False)
+    for choice in one.makes:
+        row = slices.new_slice(store, tx, choice.gpu, choice, None, "")
+        tx.put(row, reason=f"cut {one.what}")

@@ -1,0 +1,251 @@
+"""Leases: granted, attached, running, released.  Decisions only, each one ledger transaction.
+
+Nothing here talks to NVML or asks a holder: what must be done follows from the rows (jobs.py).
+"""
+
+from dataclasses import replace
+
+from miglab_api.gpus import SliceState
+from miglab_api.holders import BadHolder, check_holder
+from miglab_api.leases import Fence, LeaseState, WarningKind
+from miglab_api.tickets import TicketState
+from miglab_pool.leases import ends as lease_ends
+from miglab_pool.ledger.rows import LeaseRow
+from miglab_pool.ledger.transaction import Transaction
+from miglab_pool.queue import quota_checks
+from miglab_pool.refused import Refused
+from miglab_pool.reservations import ahead as reservations_ahead
+from miglab_pool.state.slices import scrub, withdraw
+from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
+
+
+def find(store: Store, number: int) -> LeaseRow:
+    """The lease, live or over; Refused if there never was one."""
+    row = store.ledger.find_lease(number)
+    if row is None:
+        raise Refused("unknown-lease", f"There is no lease {number}.", 404)
+    return row
+
+
+# -- the holder's side --------------------------------------------------------------------------
+
+
+def attach(
+    store: Store,
+    number: int,
+    generation: int,
+    holder: str,
+    ledger: str = "",
+    server_started: str = "",
+) -> LeaseRow:
+    """The fence: bind the lease to the one holder that may use its slices."""
+    with store.write(durable=True) as tx:
+        lease = find(store, number)
+        refusal = _why_not_attach(store, lease, Fence(generation=generation, ledger=ledger), holder)
+        if refusal is None and lease.holder == holder:
+            return lease
+        if refusal is None:
+            lease = _attached(store, tx, replace(lease, server_started=server_started), holder)
+        else:
+            tx.record(lease, "spawner", f"attach of {holder} refused: {refusal}")
+    if refusal is not None:
+        raise refusal
+    return lease
+
+
+def _attached(store: Store, tx: Transaction, lease: LeaseRow, holder: str) -> LeaseRow:
+    lease = replace(
+        lease,
+        state=LeaseState.ATTACHED,
+        holder=holder,
+        attached_at=tx.at,
+        ends_at=lease_ends.ends_at(store.view(tx.at), lease),
+    )
+    tx.put(lease, "spawner", f"holder {holder}")
+    ticket = store.state.tickets.get(lease.ticket or 0)
+    if ticket is not None and ticket.state == TicketState.OFFERED:
+        tx.put(replace(ticket, state=TicketState.TAKEN), "spawner", "attached")
+    return lease
+
+
+def _why_not_attach(store: Store, lease: LeaseRow, fence: Fence, holder: str) -> Refused | None:
+    try:
+        check_holder(holder)
+    except BadHolder as error:
+        return Refused("bad-holder", str(error), 422)
+    reason = _why_stale(store, lease, fence, holder)
+    if reason:
+        return _stale(lease, reason)
+    others = (other for other in store.state.leases.values() if other.id != lease.id)
+    other = next((one for one in others if one.holder == holder), None)
+    if other is not None:
+        return Refused("bad-holder", f"{holder} already holds lease {other.id}.")
+    return None
+
+
+def _why_other(store: Store, lease: LeaseRow, fence: Fence) -> str:
+    """Why another lease is meant than the one that has the number now; empty: it is this one."""
+    if fence.ledger and fence.ledger != store.ledger.identity:
+        return "it was granted by another ledger"
+    if lease.generation != fence.generation:
+        return f"its generation is {lease.generation}, not {fence.generation}"
+    return ""
+
+
+def _why_stale(store: Store, lease: LeaseRow, fence: Fence, holder: str) -> str:
+    """Why the lease is not this holder's to attach; empty if it is."""
+    reason = _why_other(store, lease, fence)
+    if reason:
+        return reason
+    if lease.holder:
+        is_again = lease.is_live and lease.state != LeaseState.RELEASING
+        return "" if is_again and lease.holder == holder else "it has or had a holder"
+    if lease.state != LeaseState.GRANTED:
+        return f"it is {lease.state}{f' ({lease.reason})' if lease.reason else ''}"
+    is_ready = all(row.state == SliceState.LEASED for row in store.state.slices_of(lease))
+    return "" if is_ready else "its slices are not ready"
+
+
+def _stale(lease: LeaseRow, reason: str) -> Refused:
+    return Refused(
+        "stale-lease",
+        f"Lease {lease.id} cannot be attached: {reason}. Start the server again for a new one.",
+    )
+
+
+def running(store: Store, number: int, fence: Fence | None = None) -> LeaseRow:
+    """The attached holder was started; a power cut that undoes this has ended it as well."""
+    with store.write() as tx:
+        lease = find(store, number)
+        _check_fence(store, lease, fence)
+        if lease.state == LeaseState.ATTACHED:
+            lease = replace(lease, state=LeaseState.RUNNING)
+            tx.put(lease, "spawner", "started")
+        elif lease.state not in (LeaseState.RUNNING, LeaseState.WARNED):
+            raise _stale(lease, f"it is {lease.state}")
+    return lease
+
+
+def _check_fence(store: Store, lease: LeaseRow, fence: Fence | None) -> None:
+    reason = _why_other(store, lease, fence) if fence is not None else ""
+    if reason:
+        raise Refused(
+            "stale-lease",
+            f"Lease {lease.id} is not the one you meant: {reason}. Nothing was changed.",
+        )
+
+
+def extend(store: Store, number: int, by_s: float, by: str) -> LeaseRow:
+    """Put off the lease's end, within what the site allows."""
+    with store.write() as tx:
+        lease = find(store, number)
+        _check_extension(store, lease, by_s)
+        assert lease.ends_at is not None
+        ends_at = max(lease.ends_at, tx.at) + by_s
+        if lease.state == LeaseState.WARNED:
+            lease = replace(
+                lease.without_warning(), keepalive_until=tx.at + store.settings.reclaim.keepalive_s
+            )
+        lease = replace(lease, ends_at=ends_at, extensions=lease.extensions + 1)
+        tx.put(lease, by, "extended")
+        tx.record(lease, by, f"extended by {by_s:.0f} s", "extend")
+    return lease
+
+
+def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
+    settings = store.settings
+    if lease.state not in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED):
+        raise Refused("no-extension", f"Lease {lease.id} is {lease.state} and cannot be extended.")
+    if lease.warn_kind in (WarningKind.CLASS_END, WarningKind.MAINTENANCE, WarningKind.STAFF):
+        message = (
+            f"An extension does not change this end: {lease.warn_reason} Save your work in time."
+        )
+        raise Refused("no-extension", message)
+    if lease.is_borrow:
+        message = f"A measurement borrows slices for at most {settings.pool.borrow_s:g} s."
+        raise Refused("no-extension", message)
+    if lease.ends_at is None:
+        raise Refused("no-extension", "This lease has no end, so it cannot be extended.")
+    if lease.extensions >= settings.pool.extensions:
+        raise Refused(
+            "no-extension",
+            f"This lease has already been extended {lease.extensions} times, the maximum. "
+            "Save your work; afterwards you can ask for a new slice.",
+        )
+    if by_s > settings.pool.extension_s:
+        raise Refused(
+            "no-extension", f"One extension adds at most {settings.pool.extension_s:.0f} s.", 422
+        )
+    ends_at = max(lease.ends_at, store.now()) + by_s
+    view = store.view()
+    quota_checks.check_end(view, lease, ends_at)
+    reservations_ahead.check_end(view, lease, ends_at)
+
+
+# -- the end ------------------------------------------------------------------------------------
+
+
+def release(
+    store: Store, number: int, by: str, reason: str, fence: Fence | None = None
+) -> LeaseRow:
+    """Ask for a lease back: at once if nothing was ever attached, else once the holder is gone."""
+    with store.write(durable=True) as tx:
+        lease = find(store, number)
+        _check_fence(store, lease, fence)
+        return release_in(store, tx, lease, by, reason)
+
+
+def release_in(
+    store: Store, tx: Transaction, lease: LeaseRow, by: str, reason: str, action: str = ""
+) -> LeaseRow:
+    """As `release`, as part of a transaction; ``act``: what a person did, see `Transaction.put`."""
+    if lease.state == LeaseState.GRANTED:
+        lease = withdraw(store, tx, lease, LeaseState.RELEASED, by, reason or "released", action)
+        _end_ticket(store, tx, lease, by)
+    elif lease.is_live and lease.state != LeaseState.RELEASING:
+        lease = start_release(store, tx, lease, by, reason, action)
+    return lease
+
+
+def start_release(
+    store: Store, tx: Transaction, lease: LeaseRow, by: str, reason: str, action: str = ""
+) -> LeaseRow:
+    """Wait for the holder's end."""
+    lease = replace(
+        lease, state=LeaseState.RELEASING, releasing_at=tx.at, reason=reason, warn_by=by
+    )
+    tx.put(lease, by, reason, action)
+    return lease
+
+
+def holder_gone(store: Store, tx: Transaction, lease: LeaseRow, reason: str) -> LeaseRow:
+    """The holder is confirmed gone: end the lease and scrub its slices."""
+    for row in store.state.slices_of(lease):
+        scrub(tx, row, f"lease {lease.id} is over", remake=store.settings.tuning.keep_warm)
+    lease = replace(lease, state=LeaseState.RELEASED, ended_at=tx.at, reason=lease.reason or reason)
+    tx.put(lease, reason=f"{lease.reason}; holder {lease.holder} is gone")
+    return lease
+
+
+def _end_ticket(store: Store, tx: Transaction, lease: LeaseRow, by: str) -> None:
+    ticket = store.state.tickets.get(lease.ticket or 0)
+    if ticket is not None and ticket.state in (TicketState.WAITING, TicketState.OFFERED):
+        over = replace(
+            ticket, state=TicketState.CANCELLED, reason="cancelled", message="It was given back."
+        )
+        tx.put(over, by, "its lease was given back")
+
+
+def due(view: PoolView) -> list[LeaseRow]:
+    """Leases whose server should be stopped: past their end, or being released by the pool."""
+    now = view.at
+    return [
+        lease
+        for lease in view.leases.values()
+        if lease.is_held
+        and (
+            (lease.ends_at is not None and lease.ends_at <= now)
+            or any(row.lost for row in view.slices_of(lease))
+        )
+    ]

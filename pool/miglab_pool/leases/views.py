@@ -1,0 +1,271 @@
+"""Rows as the messages that leave the pool.
+
+Names are all in: who may see them is the service's to decide.
+"""
+
+from collections.abc import Sequence
+
+from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
+from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
+from miglab_api.reservations import ReservationState, ReservationView
+from miglab_api.tickets import Purpose, TicketState, TicketView
+from miglab_pool import schedule
+from miglab_pool.leases.ends import extension_limit_s
+from miglab_pool.leases.rules import extensions_left, keepalives_left
+from miglab_pool.ledger.audit_wording import is_holder
+from miglab_pool.ledger.rows import LeaseRow, ReservationRow, SliceRow, TicketRow
+from miglab_pool.queue import offers as estimates
+from miglab_pool.queue import order as queue
+from miglab_pool.queue import order as wait_reasons
+from miglab_pool.queue.demand import others_waiting
+from miglab_pool.queue.offers import headcount
+from miglab_pool.queue.order import answer_by, expires_at
+from miglab_pool.reservations import slots as reserved_slots
+from miglab_pool.reservations.rules import phase, reserved_until, schedule_of
+from miglab_pool.state.gpu_snapshot import GpuFacts, GpuSnapshot
+from miglab_pool.state.once import once
+from miglab_pool.state.view import PoolView
+
+
+def slice_view(view: PoolView, row: SliceRow, blocks_layout: str = "") -> SliceView:
+    """One slice."""
+    gpu = view.facts.get(row.gpu)
+    return (
+        _slice_view(gpu, row, blocks_layout) if gpu else _made_slice_view(None, row, blocks_layout)
+    )
+
+
+@once
+def _slice_view(gpu: GpuFacts, row: SliceRow, blocks_layout: str) -> SliceView:
+    return _made_slice_view(gpu, row, blocks_layout)
+
+
+def _made_slice_view(gpu: GpuFacts | None, row: SliceRow, blocks_layout: str) -> SliceView:
+    lease = gpu.leases.get(row.lease or 0) if gpu else None
+    usage = gpu.usage.get(row.id) if gpu else None
+    processes = usage.processes if usage else None
+    return SliceView(
+        slice_id=row.id,
+        gpu=gpu.row.idx if gpu else -1,
+        uuid=row.uuid,
+        profile=row.profile,
+        start=row.start,
+        size=row.size,
+        generation=row.generation,
+        state=SliceState(row.state) if row.is_live else SliceState.SCRUBBING,
+        sm_count=row.sm_count,
+        memory_mib=row.memory_mib,
+        memory_used_mib=usage.memory_used_mib if usage else None,
+        processes=None if processes is None else len(processes),
+        activity_pct=usage.activity_pct if usage else None,
+        lease=row.lease,
+        user=lease.user if lease else None,
+        server=lease.server if lease else None,
+        course=lease.course if lease else None,
+        ends_at=lease.ends_at if lease else None,
+        reason=row.reason,
+        draining=row.draining,
+        blocks_layout=blocks_layout,
+    )
+
+
+@once
+def gpu_view(gpu: GpuSnapshot) -> GpuView:
+    """One GPU with its slices, lowest start first."""
+    on_gpu = sorted(gpu.slices, key=lambda item: (item.start, item.id))
+    leaving, row = _leaving(gpu), gpu.row
+    return GpuView(
+        index=row.idx,
+        uuid=row.uuid,
+        name=row.name,
+        memory_slices=row.memory_slices,
+        memory_mib=row.memory_mib,
+        mig=row.mig,
+        state=row.state,
+        reason=row.reason or _why_not_now(gpu),
+        draining=row.draining,
+        course=gpu.course,
+        layout=gpu.layout.name if gpu.layout else "",
+        slices=tuple(_slice_view(gpu.facts, item, leaving.get(item.id, "")) for item in on_gpu),
+    )
+
+
+def _leaving(gpu: GpuSnapshot) -> dict[int, str]:
+    """The slices for which the layout in force has no place."""
+    if gpu.layout is None:
+        return {}
+    todo = gpu.change()
+    return {item.number: gpu.layout.name for item in (*todo.drains, *todo.removes)}
+
+
+def _why_not_now(gpu: GpuSnapshot) -> str:
+    """Why a GPU that answers takes no lease."""
+    if gpu.facts.has_lost:
+        return "takes no new lease until the servers whose slices are gone have ended"
+    if not gpu.is_whole or gpu.slices:
+        return ""
+    usage = gpu.facts.whole_usage
+    if usage is None or usage.processes is None:
+        return "its processes cannot be read, so it counts as in use"
+    if not usage.processes:
+        return ""
+    pids = ", ".join(str(process.pid) for process in usage.processes)
+    return f"foreign processes run on it: {pids}"
+
+
+def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
+    """A ticket with its position."""
+    positions = queue.positions(view) if row.state == TicketState.WAITING else {}
+    position = positions.get(row.id)
+    return TicketView(
+        id=row.id,
+        user=row.user,
+        server=row.server,
+        course=row.course,
+        shape=row.shape,
+        state=TicketState(row.state),
+        position=position,
+        waiting=len(positions),
+        created_at=row.created_at,
+        expires_at=expires_at(view.settings, view.started_at, row),
+        answer_by=answer_by(view.settings, view.started_at, row, view.at),
+        lease=None if row.state == TicketState.WAITING else row.lease,
+        reason=row.reason,
+        message=row.message or wait_reasons.reasons(view).of(row),
+        is_next=row.is_queued and row.next_at is not None,
+        estimate=estimates.estimate_of(view, row.id) if position is not None else None,
+        purpose=Purpose(row.purpose),
+    )
+
+
+def full_lease_view(
+    view: PoolView, row: LeaseRow, rows: Sequence[SliceRow] | None = None
+) -> LeaseView:
+    """As `lease_view`, with who waits for it, and by how much it may be extended."""
+    most_s = extension_limit_s(view, row) if row.is_held else None
+    return lease_view(view, row, rows, others_waiting(view, row), most_s)
+
+
+def lease_view(
+    view: PoolView,
+    row: LeaseRow,
+    rows: Sequence[SliceRow] | None = None,
+    others_wait: int = 0,
+    extension_s: float | None = None,
+) -> LeaseView:
+    """A lease with its slices.
+
+    Args:
+        view: the pool.
+        row: the lease.
+        rows: its slices, also those that are gone; None: those that are not.
+        others_wait: how many wait for what it would free.
+        extension_s: what one extension may add, if reservations allow less than the settings.
+    """
+    most_s = view.settings.pool.extension_s if extension_s is None else extension_s
+    rows = view.slices_of(row) if rows is None else rows
+    return LeaseView(
+        id=row.id,
+        ticket=row.ticket,
+        generation=row.generation,
+        ledger=view.ledger,
+        user=row.user,
+        server=row.server,
+        course=row.course,
+        shape=row.shape,
+        state=LeaseState(row.state),
+        holder=row.holder,
+        uuids=tuple(item.uuid for item in rows if item.uuid is not None),
+        slices=tuple(slice_view(view, item) for item in rows) if row.is_live else (),
+        granted_at=row.granted_at,
+        attached_at=row.attached_at,
+        ends_at=row.ends_at,
+        release_requested_at=row.releasing_at,
+        is_given_back=row.releasing_at is not None and is_holder(row.warn_by, row.user, row.server),
+        extensions_left=extensions_left(view.settings, row) if most_s else 0,
+        extension_s=most_s,
+        reason=row.reason,
+        warning=_warning(view, row),
+        others_wait=others_wait,
+        purpose=Purpose(row.purpose),
+        server_started=row.server_started,
+    )
+
+
+def _warning(view: PoolView, row: LeaseRow) -> LeaseWarning | None:
+    if row.state != LeaseState.WARNED or row.warned_at is None or row.reclaim_at is None:
+        return None
+    return LeaseWarning(
+        at=row.warned_at,
+        reclaim_at=row.reclaim_at,
+        reason=row.warn_reason,
+        kind=WarningKind(row.warn_kind),
+        keepalives_left=keepalives_left(view.settings, row),
+    )
+
+
+def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
+    """A reservation, with its time in force or next."""
+    at, lead_s = view.at, view.settings.pool.reserve_lead_s
+    rule = schedule_of(row)
+    state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
+    mine = (one for one in view.reservations_in_force if one.row.id == row.id)
+    drawn = next((row.count - one.left for one in mine), 0)
+    return ReservationView(
+        id=row.id,
+        course=row.course,
+        shape=row.shape,
+        count=row.count,
+        weekdays=schedule.names_of(row.weekdays),
+        date=rule.first,
+        until=rule.last,
+        from_time=row.from_time,
+        to_time=row.to_time,
+        tz=row.tz,
+        grace_s=row.grace_s,
+        state=ReservationState(state),
+        starts_at=found.starts_at if found else None,
+        ends_at=found.ends_at if found else None,
+        reserved_from=found.starts_at - lead_s if found else None,
+        reserved_until=reserved_until(row, found) if found else None,
+        drawn=drawn,
+        made_by=row.made_by,
+        made_at=row.made_at,
+        reason=row.reason,
+        message=row.message,
+    )
+
+
+def slots(view: PoolView) -> tuple[ReservedSlot, ...]:
+    """What is set aside now for reservations."""
+    return tuple(
+        ReservedSlot(
+            reservation=row.id,
+            course=row.course,
+            gpu=slot.gpu,
+            start=slot.placed.placement.start,
+            size=slot.placed.placement.size,
+        )
+        for row, slot in reserved_slots.slots_with_reservation(view)
+    )
+
+
+@once
+def snapshot(view: PoolView) -> PoolSnapshot:
+    """The pool at the view's moment; only the GPUs that changed are drawn again."""
+    gpus = (gpu_view(gpu) for gpu in view.gpus.values())
+    return PoolSnapshot(
+        at=view.at,
+        simulated=view.simulated,
+        gpus=tuple(sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))),
+        waiting=tuple(ticket_view(view, view.tickets[number]) for number in queue.positions(view)),
+        reserved_slots=slots(view),
+        paused=view.paused,
+        people=headcount(view),
+    )
+
+
+def reservations(view: PoolView) -> list[ReservationView]:
+    """Those in force or ahead, the next in front."""
+    views = [reservation_view(view, row) for row in view.reservations.values()]
+    return sorted(views, key=lambda one: (one.starts_at or 0.0, one.id))

@@ -1,1 +1,0 @@
-"""Plain values, without rules: what the ledger keeps and what decisions are made of."""

@@ -1,0 +1,1 @@
+"""The queue: tickets, their order, fair share, quotas, offers, and estimates of the wait."""

@@ -1,0 +1,216 @@
+"""Who may start ahead of the first in the queue without making that one wait longer.
+
+When the first in the queue does not fit now, the room that is free soonest by the ends that are set
+is held for it.  Those behind may start, in order, outside of it, or inside if they are over by
+then.  This is EASY backfill, as Slurm's sched/backfill does it: a big shape is not starved, as the
+moment at which its room is surely free never moves back, and no slice idles that the first in the
+queue could not use anyway.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import NamedTuple
+
+from miglab_pool.gpu.geometry import Geometry, Placed
+from miglab_pool.queue.rules import Grant, Waiting
+from miglab_pool.state.placement import SOON, Choice, GpuOccupancy, clash, own_first, place
+
+# -- the decision ---------------------------------------------------------------------------------
+
+
+def first_that_fits(
+    queue: Iterable[Waiting], gpus: Sequence[GpuOccupancy], now: float
+) -> Grant | None:
+    """Decide who gets slices now.
+
+    Args:
+        queue: who waits, first in front.
+        gpus: every GPU.
+        now: the moment, by the clock of `GpuOccupancy.frees_at`.
+
+    Returns:
+        The grant, or None when nobody can go now.
+    """
+    decision = _Decision(gpus, now)
+    for one in queue:
+        choices = decision.place(one)
+        if choices is not None:
+            return Grant(one.ticket, choices)
+    return None
+
+
+def any_fits(wanted: Iterable[tuple[tuple[str, ...], str]], gpus: Sequence[GpuOccupancy]) -> bool:
+    """Whether anything has room now, whoever's turn it is: if nothing has, nobody can go.
+
+    Args:
+        wanted: the profiles and the course of each who waits.
+        gpus: every GPU.
+    """
+    decision = _Decision(gpus, inf)
+    return any(decision.fits(profiles, course) for profiles, course in wanted)
+
+
+class _Decision:
+    """One walk along the queue.  Room only shrinks meanwhile: what did not fit once never does."""
+
+    def __init__(self, gpus: Sequence[GpuOccupancy], now: float) -> None:
+        self._gpus, self._now = gpus, now
+        self._owners = {one.course for one in gpus}
+        self._hold: Hold | None = None  # for the first that did not fit
+        self._opened: dict[tuple[str, bool], list[GpuOccupancy]] = {}
+        self._refused: set[tuple[tuple[str, ...], str, bool]] = set()
+
+    def fits(self, profiles: tuple[str, ...], course: str) -> bool:
+        """Whether a course finds room for a shape, what is held counted as room."""
+        return self._try(profiles, course, in_hold=True) is not None
+
+    def place(self, one: Waiting) -> tuple[Choice, ...] | None:
+        """Where the next in the queue may go now; for the first to go nowhere room is held."""
+        choices = self._try(one.profiles, one.course, in_hold=False)
+        if choices is not None:
+            return choices
+        if self._hold is None:
+            self._hold = hold(one.profiles, own_first(self._gpus, one.course))
+            self._opened.clear()
+        elif self._hold.allows(self._now + one.lasts_s):
+            return self._try(one.profiles, one.course, in_hold=True)
+        return None
+
+    def _try(
+        self, profiles: tuple[str, ...], course: str, *, in_hold: bool
+    ) -> tuple[Choice, ...] | None:
+        whose = course if course in self._owners else ""  # all others are alike
+        key = (profiles, whose, in_hold)
+        if key in self._refused:
+            return None
+        choices = place(profiles, self._open(whose, in_hold))
+        if choices is None:
+            self._refused.add(key)
+        return choices
+
+    def _open(self, course: str, in_hold: bool) -> list[GpuOccupancy]:
+        """The GPUs as a course may use them, with or without what is held."""
+        if (course, in_hold) not in self._opened:
+            held = NO_HOLD if in_hold or self._hold is None else self._hold
+            self._opened[course, in_hold] = held.closed(own_first(self._gpus, course))
+        return self._opened[course, in_hold]
+
+
+# -- the hold -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Room that is kept free for the first in the queue.
+
+    Attributes:
+        held: the placements, by GPU.
+        frees_at: when all of it is free by the ends that are set; infinite if some lease there has
+            none.
+    """
+
+    held: Mapping[str, tuple[Placed, ...]] = field(default_factory=dict)
+    frees_at: float = inf
+
+    def closed(self, gpus: Sequence[GpuOccupancy]) -> list[GpuOccupancy]:
+        """The GPUs for those who may not use what is held."""
+        return [_without(one, self.held.get(one.gpu, ())) for one in gpus]
+
+    def allows(self, ends_at: float) -> bool:
+        """Whether a lease that is over by then may start in it; none while no end is set."""
+        return ends_at <= self.frees_at < inf
+
+
+NO_HOLD = Hold()
+
+
+def hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Hold:
+    """Choose the room for a shape: large slices first, each where it is free soonest.
+
+    Args:
+        profiles: what the first in the queue wants.
+        gpus: every GPU.
+
+    Returns:
+        The hold; nothing for what no usable GPU can hold.
+    """
+    held: dict[str, tuple[Placed, ...]] = {}
+    chosen: list[_Candidate] = []
+    for name in sorted(profiles, key=lambda name: -_size(name, gpus)):
+        best = min(_candidates(name, gpus, held), default=None, key=lambda one: one.key)
+        if best is None:
+            break
+        chosen.append(best)
+        held[best.gpu] = (*held.get(best.gpu, ()), best.placed)
+    return Hold(held, max((one.frees_at for one in chosen), default=inf))
+
+
+def outside_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> list[GpuOccupancy]:
+    """The GPUs as those behind may use them: without the room held for ``profiles``.
+
+    Args:
+        profiles: what the first in the queue wants.
+        gpus: every GPU.
+
+    Returns:
+        The GPUs, the hold counted as live; unchanged for what no usable GPU can hold.
+    """
+    return hold(profiles, gpus).closed(gpus)
+
+
+class _Candidate(NamedTuple):
+    """A placement that might be held; of several the one with the least key is."""
+
+    key: tuple[float, int, int, int, int]
+    gpu: str
+    placed: Placed
+
+    @property
+    def frees_at(self) -> float:
+        return self.key[0]
+
+
+def _size(name: str, gpus: Iterable[GpuOccupancy]) -> int:
+    sizes = [g.geometry.by_name[name].size for g in gpus if _has(g, name)]
+    return max(sizes, default=0)
+
+
+def _has(occupancy: GpuOccupancy, name: str) -> bool:
+    return name in occupancy.geometry.by_name
+
+
+def _candidates(
+    name: str, gpus: Sequence[GpuOccupancy], held: Mapping[str, tuple[Placed, ...]]
+) -> Iterator[_Candidate]:
+    for index, occupancy in enumerate(gpus):
+        if not occupancy.usable or not _has(occupancy, name):
+            continue
+        gpu, geometry = occupancy.gpu, occupancy.geometry
+        has_media = geometry.by_name[name].has_media
+        live = [
+            (item.placement.mask, item.profile.has_media and has_media) for item in occupancy.live
+        ]
+        same = 0 if gpu in held else 1
+        for placed in _legal(geometry, name, (*occupancy.fixed, *held.get(gpu, ()))):
+            mask = placed.placement.mask
+            there = [
+                occupancy.frees_at.get(other, inf) for other, media in live if media or mask & other
+            ]
+            key = (max(there, default=SOON), len(there), same, index, placed.placement.start)
+            yield _Candidate(key, gpu, placed)
+
+
+def _legal(geometry: Geometry, name: str, taken: Sequence[Placed]) -> Iterator[Placed]:
+    profile = geometry.by_name[name]
+    for placement in profile.placements:
+        placed = Placed(profile, placement)
+        if not any(clash(placed, other) for other in taken):
+            yield placed
+
+
+def _without(gpu: GpuOccupancy, held: tuple[Placed, ...]) -> GpuOccupancy:
+    if not held:
+        return gpu
+    warm = tuple(item for item in gpu.warm if not any(clash(item, keep) for keep in held))
+    return replace(gpu, live=(*gpu.live, *held), warm=warm)

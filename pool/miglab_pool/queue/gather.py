@@ -1,0 +1,224 @@
+"""What the pool's rows say of the future: gathers a `Scene`, keeps what came of it.
+
+The working out takes long and needs no lock; looking and keeping are short and hold it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from miglab_api.gpus import SliceState
+from miglab_api.leases import LeaseState, WarningKind
+from miglab_api.tickets import WaitEstimate
+from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
+from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
+from miglab_pool.leases.rules import extensions_s, longest_s
+from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
+from miglab_pool.queue import order as queue
+from miglab_pool.queue.rules import DAY_S, HOUR_S, Use, WaitEstimates, Waiting
+from miglab_pool.queue.simulation import Booking, Holding, Lately, PlacedOn, Scene
+from miglab_pool.reservations import ahead as reservations_ahead
+from miglab_pool.reservations import rules as reservations
+from miglab_pool.reservations import slots as reserved_slots
+from miglab_pool.state.gpu_snapshot import GpuSnapshot
+from miglab_pool.state.placement import GpuOccupancy
+from miglab_pool.state.view import PoolView
+
+MOST_QUEUED = 60  # further back, a student is told only the position
+LATELY = 200  # leases that history is made of
+SOON_S = 0.0  # what is being scrubbed or made anew is free in seconds
+
+WHOLE = Profile(FULL, -1, -1, 0, 1, 0, 0, 1, (0,))
+WHOLE_GPU = Geometry(1, (WHOLE,))
+
+
+def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
+    """What the next estimates are made from; and the shape of each of the scene's newcomers."""
+    at = view.at
+    claimants_with_slot = reserved_slots.claimants_with_slot(view)
+    queued = tuple(one for one in queue.served(view) if one.ticket not in claimants_with_slot)
+    shapes = {} if len(queued) > MOST_QUEUED else dict(enumerate(_shapes(view), 1))
+    newcomers = {-number: shape for number, shape in shapes.items()}
+    scene = Scene(
+        queued=queued[:MOST_QUEUED],
+        gpus=(*reserved_slots.open_gpus(view), *_whole(view)),
+        holdings=tuple(_holdings(view, at)),
+        lately=_lately(view, at),
+        usage=queue.fair_share_usage(view),
+        lease_s=view.settings.pool.longest_lease_s,
+        borrow_s=view.settings.pool.borrow_s,
+        longest_wait_s=view.settings.pool.longest_wait_s,
+        asking={number: reservations.profiles(shape) for number, shape in newcomers.items()},
+        bookings=tuple(_bookings(view, at)),
+    )
+    return scene, newcomers
+
+
+def shown(
+    scene: Scene,
+    newcomers: Mapping[int, str],
+    found: Mapping[int, WaitEstimate],
+    before: WaitEstimates,
+) -> WaitEstimates:
+    """What came of a scene, to be remembered beside what each ticket was told first."""
+    now = scene.usage.now
+    return WaitEstimates(
+        at=now,
+        of_tickets={one: said for one, said in found.items() if one not in newcomers},
+        of_shapes={newcomers[one]: said for one, said in found.items() if one in newcomers},
+        due={
+            one: before.due.get(one, now + said.high_s)
+            for one, said in found.items()
+            if one not in newcomers
+        },
+    )
+
+
+def is_news(before: WaitEstimates, now: WaitEstimates) -> bool:
+    """Whether a reader would see another figure."""
+    return _in_minutes(before) != _in_minutes(now)
+
+
+def _in_minutes(estimates: WaitEstimates) -> dict[object, tuple[int, int]]:
+    said = [*estimates.of_tickets.items(), *estimates.of_shapes.items()]
+    return {one: (round(it.low_s / 60), round(it.high_s / 60)) for one, it in said}
+
+
+# -- the scene ------------------------------------------------------------------------------------
+
+
+def _shapes(view: PoolView) -> list[str]:
+    """The shapes that somebody could ask for."""
+    geometries = view.geometries
+    found = set()
+    for text in {text for rules in view.settings.courses.values() for text in rules.shapes}:
+        shape = _resolved(text, geometries)
+        if shape is not None and not shape.is_cpu:
+            found.add(str(shape))
+    return sorted(found)
+
+
+def _resolved(text: str, geometries: list[Geometry]) -> Shape | None:
+    try:
+        return resolve(text, geometries)
+    except ShapeError:
+        return None
+
+
+def _whole(view: PoolView) -> Iterator[GpuOccupancy]:
+    """The GPUs with MIG off, as if each could be cut into one slice."""
+    for gpu in view.gpus.values():
+        if gpu.is_whole:
+            yield _whole_occupancy(gpu)
+
+
+def _whole_occupancy(gpu: GpuSnapshot) -> GpuOccupancy:
+    placed = (Placed(WHOLE, Placement(0, 1)),)
+    is_free, is_held = gpu.is_free_whole, bool(gpu.slices)
+    is_usable = gpu.row.state == GPU_OK
+    live = () if is_free else placed
+    fixed = () if is_free or is_held else placed
+    return GpuOccupancy(gpu.uuid, WHOLE_GPU, live, (), is_usable, fixed, course=gpu.course)
+
+
+def _bookings(view: PoolView, at: float) -> Iterator[Booking]:
+    """What reservations keep while anybody in the queue might wait."""
+    kept = _kept_now(view)
+    coming = {one.row.id: len(mine) for one, mine in reserved_slots.claimed_by(view)}
+    for time in reservations_ahead.reserved_times(view, at, at + view.settings.pool.longest_wait_s):
+        moment = max(at, time.begins)
+        is_now = moment == at
+        stays = view.leases.values() if is_now else reservations_ahead.staying(view, moment)
+        found = [one for one in view.in_force_at(moment, stays) if one.row.id == time.row.id]
+        slots = kept.get(time.row.id, ()) if is_now else ()
+        for one in found:
+            if one.left:
+                yield Booking(
+                    course=time.row.course,
+                    profiles=reservations.profiles(time.row.shape),
+                    count=one.left,
+                    begins_s=moment - at,
+                    starts_s=time.time.starts_at - at,
+                    ends_s=time.ends - at,
+                    slots=slots,
+                    coming=coming.get(time.row.id, 0) if is_now else 0,
+                )
+
+
+def _kept_now(view: PoolView) -> dict[int, tuple[tuple[PlacedOn, ...], ...]]:
+    """The slots of each lease that are kept now, by reservation."""
+    requests: dict[tuple[int, int], tuple[PlacedOn, ...]] = {}
+    for row, slot in reserved_slots.slots_with_reservation(view):
+        key = (row.id, slot.request)
+        requests[key] = (*requests.get(key, ()), (slot.gpu, slot.placed))
+    found: dict[int, tuple[tuple[PlacedOn, ...], ...]] = {}
+    for (number, _), slices in requests.items():
+        found[number] = (*found.get(number, ()), slices)
+    return found
+
+
+def _holdings(view: PoolView, at: float) -> Iterator[Holding]:
+    """All that will become free: leases, and what is being cleared or made for nobody yet."""
+    for lease in view.leases.values():
+        yield _holding(view, lease, at)
+    for row in view.slices.values():
+        if row.lease is None and row.state in (SliceState.SCRUBBING, SliceState.MAKING):
+            yield Holding(tuple(_slices(view, [row])), 0.0, SOON_S, SOON_S)
+
+
+def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:
+    slices = tuple(_slices(view, view.slices_of(lease)))
+    if lease.state == LeaseState.RELEASING:
+        return Holding(slices, 0.0, SOON_S, SOON_S)
+    age_s = 0.0 if lease.attached_at is None else at - lease.attached_at
+    if lease.reclaim_at is not None and lease.warn_kind != WarningKind.IDLE:
+        left_s = max(0.0, lease.reclaim_at - at)
+        return Holding(slices, age_s, left_s, left_s, is_borrow=lease.is_borrow)
+    end_s = (
+        longest_s(view.settings, lease) if lease.attached_at is None else _left_s(lease.ends_at, at)
+    )
+    last_end_s = None if end_s is None else end_s + extensions_s(view.settings, lease)
+    idle_end_s = _left_s(lease.reclaim_at, at)
+    return Holding(slices, age_s, end_s, last_end_s, idle_end_s, lease.is_borrow)
+
+
+def _left_s(ends_at: float | None, at: float) -> float | None:
+    return None if ends_at is None else max(0.0, ends_at - at)
+
+
+def _slices(view: PoolView, rows: list[SliceRow]) -> Iterator[tuple[str, Placed]]:
+    for row in rows:
+        if row.profile == FULL:
+            yield row.gpu, Placed(WHOLE, Placement(0, 1))
+        elif view.facts[row.gpu].is_partitionable:
+            yield row.gpu, view.placed(row)
+
+
+def _lately(view: PoolView, at: float) -> Lately:
+    uses = [use for use in view.usage.all if use.began is not None]
+    over = sorted((use for use in uses if use.ended is not None), key=lambda use: use.ended or 0.0)
+    recent = sorted(uses, key=lambda use: use.began or 0.0)[-LATELY:]
+    return Lately(
+        lasted_s=_lengths(use for use in over if not use.is_borrow),
+        borrowed_s=_lengths(use for use in over if use.is_borrow),
+        comers=tuple(_comer(use) for use in recent),
+        every_s=_every_s(recent, at),
+    )
+
+
+def _lengths(over: Iterable[Use]) -> tuple[float, ...]:
+    """Of the last ones; shortest first."""
+    lately = list(over)[-LATELY:]
+    return tuple(sorted((use.ended or 0) - (use.began or 0) for use in lately))
+
+
+def _comer(use: Use) -> Waiting:
+    profiles, is_borrow = reservations.profiles(use.shape), use.is_borrow
+    return Waiting(0, profiles, 0.0, use.course, use.user, size=use.size, is_borrow=is_borrow)
+
+
+def _every_s(uses: list[Use], at: float) -> float | None:
+    """The mean time between two starts: of this hour if there were some, else of this day."""
+    for window_s in (HOUR_S, DAY_S):
+        starts = sum((use.began or 0.0) > at - window_s for use in uses)
+        if starts > 2:
+            return window_s / starts
+    return None

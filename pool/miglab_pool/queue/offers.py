@@ -1,0 +1,396 @@
+"""What the wait estimates say to one ticket, or to one who has not asked yet.
+
+What the spawn page offers: shapes, what each is good for, how many are free, how long a wait.
+
+What somebody who waits could have at once by leaving the queue: the pool's own decision.
+
+Whoever leaves gives back what was held for them, and those behind are served first.
+"""
+
+import contextlib
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
+from miglab_api.tickets import Headcount, WaitEstimate
+from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
+from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
+from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
+from miglab_pool.queue import admission, quota_checks
+from miglab_pool.queue import order as queue
+from miglab_pool.queue.backfill import NO_HOLD, first_that_fits, hold
+from miglab_pool.queue.rules import Waiting
+from miglab_pool.reservations import rules as reservations
+from miglab_pool.reservations import slots as reserved_slots
+from miglab_pool.settings import Course
+from miglab_pool.state.gpu_snapshot import GpuSnapshot
+from miglab_pool.state.once import once
+from miglab_pool.state.placement import Choice, GpuOccupancy, open_to, place
+from miglab_pool.state.view import PoolView
+
+
+def estimate_of(view: PoolView, number: int) -> WaitEstimate | None:
+    """How long a ticket will wait from now on; None if that is not known (yet)."""
+    is_late = view.at > view.estimates.due.get(number, view.at)
+    return _from_now(view, view.estimates.of_tickets.get(number), is_late)
+
+
+def of_shape(view: PoolView, shape: str) -> WaitEstimate | None:
+    """How long somebody would wait who asked for a shape now."""
+    return _from_now(view, view.estimates.of_shapes.get(shape), False)
+
+
+def _from_now(view: PoolView, said: WaitEstimate | None, is_late: bool) -> WaitEstimate | None:
+    if said is None:
+        return None
+    passed_s = max(0.0, view.at - view.estimates.at)
+    return WaitEstimate(
+        low_s=max(0.0, said.low_s - passed_s),
+        likely_s=max(0.0, said.likely_s - passed_s),
+        high_s=max(0.0, said.high_s - passed_s),
+        basis=said.basis,
+        is_late=is_late,
+    )
+
+
+MOST_COUNTED = 99
+FEW_SMS, SOME_SMS = 20, 50
+
+
+def offers(view: PoolView, courses: Sequence[str], user: str | None = None) -> Offers:
+    """The offers of these courses; a name that is no course is left out.
+
+    Args:
+        view: the pool.
+        courses: the courses' names.
+        user: whose quotas are looked at; None: nobody's.
+    """
+    known = {name: view.settings.courses[name] for name in courses if name in view.settings.courses}
+    return Offers(
+        simulated=view.simulated,
+        courses=tuple(_course(view, name, known[name], user) for name in known),
+        paused=view.paused,
+        people=headcount(view),
+    )
+
+
+@once
+def headcount(view: PoolView) -> Headcount:
+    """How full the lab is, in people: every page that says so takes it from here."""
+    people = {
+        "holding": len({lease.user for lease in view.leases.values()}),
+        "waiting": len({ticket.user for ticket in view.queued}),
+    }
+    shape = _smallest(view)
+    if shape is None:
+        return Headcount(**people)
+    free, total = _count_now(view, shape, ""), _count_all(view, shape, "")
+    return Headcount(shape=str(shape), free=free, total=total, **people)
+
+
+def _smallest(view: PoolView) -> Shape | None:
+    """The smallest shape that any course offers and a GPU can hold."""
+    found = []
+    for text in {text for rules in view.settings.courses.values() for text in rules.shapes}:
+        with contextlib.suppress(ShapeError):  # no GPU here has it
+            found.append(resolve(text, view.geometries))
+    sizes = [shape for shape in found if not shape.is_cpu and _count_all(view, shape, "")]
+    return min(sizes, key=lambda one: (one.slice_count, _per_slice(view, one)), default=None)
+
+
+def _course(view: PoolView, name: str, rules: Course, user: str | None) -> CourseOffers:
+    holder = name if _differs(view) else ""  # else they are all alike
+    shapes = [offer for text in rules.shapes if (offer := _offer(view, text, holder)) is not None]
+    return CourseOffers(
+        course=name,
+        title=rules.title,
+        shapes=tuple(shapes),
+        default=admission.in_profiles(view, rules.default),
+        borrow=tuple(admission.in_profiles(view, text) for text in rules.borrow),
+        left=() if user is None else quota_checks.left(view, user, name),
+    )
+
+
+@once
+def _differs(view: PoolView) -> bool:
+    """Whether some courses are offered what others are not."""
+    return bool(view.reservations) or any(gpu.course for gpu in view.gpus.values())
+
+
+@once
+def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
+    """One shape's offer, to whom has reserved what; None for a shape that no GPU here has."""
+    try:
+        shape = resolve(text, view.geometries)
+    except ShapeError:
+        return None
+    if shape.is_cpu:
+        return ShapeOffer(
+            shape="cpu",
+            sm_count=0,
+            memory_mib=0,
+            slices=0,
+            free_now=None,
+            good_for="No GPU: reading, writing, small data; starts at once.",
+        )
+    sm_count, memory_mib = _per_slice(view, shape)
+    free = _count_now(view, shape, course) + reserved_slots.ready(view, course, str(shape))
+    return ShapeOffer(
+        shape=str(shape),
+        sm_count=sm_count,
+        memory_mib=memory_mib,
+        slices=shape.slice_count,
+        compute_slices=_compute_slices(view, shape),
+        good_for=good_for(sm_count, shape.slice_count),
+        free_now=free,
+        total=_count_all(view, shape, course),
+        waiting=sum(ticket.shape == str(shape) for ticket in view.queued),
+        is_held=not free and _fits(view, shape, course),
+        reserved_s=None if free else _reserved_s(view, shape, course),
+        next_end_s=None if free else _next_end_s(view, shape, course),
+        wait=None if free else of_shape(view, str(shape)),
+    )
+
+
+# -- the GPUs as somebody may use them ------------------------------------------------------------
+
+
+@once
+def _first(view: PoolView) -> Waiting | None:
+    """The first in the queue for whom no reservation keeps a slot."""
+    return next(iter(queue.without_slot(view)), None)
+
+
+@once
+def _states(view: PoolView, course: str) -> list[GpuOccupancy]:
+    """The GPUs as a course may use them who has reserved nothing."""
+    return open_to(reserved_slots.open_gpus(view), course)
+
+
+@once
+def _for_newcomers(view: PoolView, course: str) -> list[GpuOccupancy]:
+    """The same without the room that is held for the first in the queue."""
+    return _without_held(_first(view), reserved_slots.open_gpus(view), course)
+
+
+def _count_now(view: PoolView, shape: Shape, course: str) -> int:
+    """How many of a course who have reserved nothing could have it now."""
+    if shape.is_full:
+        return len(reserved_slots.free_whole(view, course))
+    return count_free(shape.profiles, _for_newcomers(view, course))
+
+
+@once
+def _count_all(view: PoolView, shape: Shape, course: str) -> int:
+    """How many of a course could have it, were nothing leased."""
+    if shape.is_full:
+        return sum(gpu.course in ("", course) for gpu in _whole(view))
+    return count_free(shape.profiles, open_to(_without_leases(view), course))
+
+
+@once
+def _without_leases(view: PoolView) -> list[GpuOccupancy]:
+    leases = list(view.leases.values())
+    return [_freed(one, _places(view, leases).get(one.gpu, ())) for one in view.occupancies]
+
+
+def _fits(view: PoolView, shape: Shape, course: str) -> bool:
+    """Whether there is room for it, were nothing kept for the first in the queue."""
+    return not shape.is_full and count_free(shape.profiles, _states(view, course)) > 0
+
+
+def _reserved_s(view: PoolView, shape: Shape, course: str) -> float | None:
+    """For how long a class may keep what is free; None if that is not why there is none."""
+    if shape.is_full:
+        free = sum(gpu.is_free_whole for gpu in _whole(view) if gpu.course in ("", course))
+    else:
+        free = count_free(shape.profiles, open_to(view.occupancies, course))
+        free -= count_free(shape.profiles, _states(view, course))
+    return reserved_slots.reserved_s(view) if free else None
+
+
+def good_for(sm_count: int, slices: int) -> str:
+    """One sentence for the student: what such a slice serves for; its size stands beside it."""
+    if slices > 1:
+        return "Programs that use several GPUs side by side."
+    if sm_count < FEW_SMS:
+        return "First steps and small models."
+    if sm_count < SOME_SMS:
+        return "Training medium models."
+    return "Large models and long runs."
+
+
+def _without_held(
+    first: Waiting | None, gpus: Sequence[GpuOccupancy], course: str
+) -> list[GpuOccupancy]:
+    held = hold(first.profiles, open_to(gpus, first.course)) if first else NO_HOLD
+    return held.closed(open_to(gpus, course))
+
+
+def _whole(view: PoolView) -> list[GpuSnapshot]:
+    return [gpu for gpu in view.gpus.values() if gpu.is_whole]
+
+
+def _compute_slices(view: PoolView, shape: Shape) -> int:
+    """How many compute slices the GPUs have that can hold the shape; 0 if they differ."""
+    found = {
+        max(profile.compute_slices for profile in geometry.profiles)
+        for geometry in view.geometries
+        if shape.is_full or set(shape.profiles) <= set(geometry.by_name)
+    }
+    return found.pop() if len(found) == 1 else 0
+
+
+def _per_slice(view: PoolView, shape: Shape) -> tuple[int, int]:
+    """SMs and memory of the smallest slice of the shape."""
+    if shape.is_full:
+        rows = (gpu.row for gpu in _whole(view))
+        return min(((row.sm_count or 0, row.memory_mib) for row in rows), default=(0, 0))
+    profiles = [
+        geometry.by_name[name]
+        for name in shape.profiles
+        for geometry in view.geometries
+        if name in geometry.by_name
+    ]
+    smallest = min(profiles, key=lambda profile: (profile.sm_count, profile.memory_mib))
+    return smallest.sm_count, smallest.memory_mib
+
+
+def count_free(profiles: Sequence[str], states: Iterable[GpuOccupancy]) -> int:
+    """How many such leases could be granted one after the other, at most `MOST_COUNTED`."""
+    usable = [state for state in states if state.usable]
+    if len(set(profiles)) == 1:
+        free = sum(_count_on(profiles[0], state) for state in usable)
+        return min(free // len(profiles), MOST_COUNTED)
+    count = 0
+    while count < MOST_COUNTED:
+        choices = place(profiles, usable)
+        if choices is None:
+            return count
+        count += 1
+        for choice in choices:
+            taken = Placed(choice.profile, choice.placement)
+            usable = [
+                replace(s, live=(*s.live, taken), warm=()) if s.gpu == choice.gpu else s
+                for s in usable
+            ]
+    return count
+
+
+def _count_on(name: str, state: GpuOccupancy) -> int:
+    """How many of one profile fit beside what is live: runs of equal length, lowest start first."""
+    profile = state.geometry.by_name.get(name)
+    if profile is None:
+        return 0
+    count, end = 0, 0
+    for placement in legal_placements(state.geometry, profile, state.live):
+        if placement.start >= end:
+            count, end = count + 1, placement.start + placement.size
+    return min(count, 1) if profile.has_media else count
+
+
+def _next_end_s(view: PoolView, shape: Shape, course: str) -> float | None:
+    """Seconds until the first lease end after which the shape fits; None if no such end is set.
+
+    It must fit beside the hold of the first in the queue, unless that one wants the same shape:
+    then the end is the next of the queue, and the page says how many wait.
+    """
+    leases, first = _by_end(view), _first(view)
+    if shape.is_full:
+        ends = [end for end, lease in leases if lease.shape == "full"]
+        return max(0.0, ends[0] - view.at) if ends else None
+    is_alike = first is not None and sorted(first.profiles) == sorted(shape.profiles)
+
+    def fits(number: int, held_for: Waiting | None = None) -> bool:
+        left = _left_after(view, number)
+        return count_free(shape.profiles, _without_held(held_for, left, course)) > 0
+
+    numbers = range(1, len(leases) + 1)  # room only grows, but what is kept for the first may move
+    may_fit = numbers[bisect_left(numbers, True, key=fits) :]
+    held_for = None if is_alike else first
+    number = next((number for number in may_fit if fits(number, held_for)), None)
+    return None if number is None else max(0.0, leases[number - 1][0] - view.at)
+
+
+@once
+def _by_end(view: PoolView) -> list[tuple[float, LeaseRow]]:
+    """The leases that have an end, the first to end in front."""
+    leases = view.leases.values()
+    ends = [(lease.ends_at, lease) for lease in leases if lease.ends_at is not None]
+    return sorted(ends, key=lambda one: (one[0], one[1].id))
+
+
+@once
+def _left_after(view: PoolView, number: int) -> list[GpuOccupancy]:
+    """Every GPU when so many leases have ended, without what is kept for reservations."""
+    gone = _places(view, [lease for _, lease in _by_end(view)[:number]])
+    freed = [_freed(occupancy, gone.get(occupancy.gpu, ())) for occupancy in view.occupancies]
+    return reserved_slots.closed(view, freed)
+
+
+def _places(view: PoolView, leases: Iterable[LeaseRow]) -> dict[str, set[Placement]]:
+    """Where the leases' slices lie, by GPU."""
+    places: defaultdict[str, set[Placement]] = defaultdict(set)
+    for lease in leases:
+        for row in view.slices_of(lease):
+            places[row.gpu].add(Placement(row.start, row.size))
+    return places
+
+
+def _freed(occupancy: GpuOccupancy, gone: Collection[Placement]) -> GpuOccupancy:
+    if not gone:
+        return occupancy
+    live = tuple(item for item in occupancy.live if item.placement not in gone)
+    return replace(occupancy, live=live)
+
+
+MOST_SERVED = 8  # of those behind; with more of them there is hardly anything left
+
+
+def of_ticket(view: PoolView, ticket: TicketRow, course: CourseOffers) -> tuple[ShapeOffer, ...]:
+    """The other shapes of its course that the ticket could be for, and be served now."""
+    others = [one for one in queue.without_slot(view) if one.ticket != ticket.id]
+    left = _after(others, reserved_slots.open_gpus(view), view.at)
+    found = (offer for offer in course.shapes if offer.shape not in (CPU, ticket.shape))
+    return tuple(offer for offer in found if _is_free(view, ticket, offer, left))
+
+
+def _is_free(
+    view: PoolView,
+    ticket: TicketRow,
+    offer: ShapeOffer,
+    left: tuple[list[Waiting], list[GpuOccupancy]],
+) -> bool:
+    if offer.shape == FULL:
+        return bool(offer.free_now)
+    if reserved_slots.ready(view, ticket.course, offer.shape):
+        return True
+    queued, gpus = left
+    one = queue.as_waiting(view, ticket)._replace(profiles=reservations.profiles(offer.shape))
+    grant = first_that_fits([*queued, one], gpus, view.at)
+    return grant is not None and grant.ticket == ticket.id
+
+
+def _after(
+    queued: Sequence[Waiting], gpus: Sequence[GpuOccupancy], now: float
+) -> tuple[list[Waiting], list[GpuOccupancy]]:
+    """Who still waits, and what is left, once those who then fit have been served."""
+    queued, gpus = list(queued), list(gpus)
+    for _ in range(MOST_SERVED):
+        grant = first_that_fits(queued, gpus, now)
+        if grant is None:
+            return queued, gpus
+        queued = [one for one in queued if one.ticket != grant.ticket]
+        gpus = [_taken(occupancy, grant.choices) for occupancy in gpus]
+    return queued, []
+
+
+def _taken(occupancy: GpuOccupancy, choices: Sequence[Choice]) -> GpuOccupancy:
+    live = tuple(
+        Placed(choice.profile, choice.placement)
+        for choice in choices
+        if choice.gpu == occupancy.gpu
+    )
+    return replace(occupancy, live=(*occupancy.live, *live), warm=())

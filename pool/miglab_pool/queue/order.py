@@ -1,0 +1,215 @@
+"""When a ticket ends, or steps aside, unless somebody does something.  Pure.
+
+The queue as it stands: who waits, in which order, and who may be served.
+
+Why somebody waits, in words.  Reads only.
+
+Asked for one ticket or for all who wait: what is the same for many is worked out once.
+"""
+
+from functools import cached_property
+
+from miglab_api.tickets import TicketState
+from miglab_pool.gpu.geometry import Geometry
+from miglab_pool.leases.rules import lasts_s, offer_s
+from miglab_pool.ledger.rows import FULL, TicketRow
+from miglab_pool.queue import quota_checks
+from miglab_pool.queue.rules import FairShareUsage, Waiting, in_order
+from miglab_pool.reservations import rules as reservations
+from miglab_pool.reservations import slots as reserved_slots
+from miglab_pool.reservations.rules import left_of, profiles
+from miglab_pool.settings import PoolSettings
+from miglab_pool.state.once import once
+from miglab_pool.state.placement import open_to, place
+from miglab_pool.state.view import PoolView
+
+ANSWER_S = 600.0  # for the answer to whether one still waits
+ASIDE_S = 12 * 3600.0
+
+
+def expires_at(settings: PoolSettings, started_at: float, ticket: TicketRow) -> float | None:
+    """When the ticket ends or steps aside; None if nothing makes it.
+
+    Args:
+        settings: the site's limits.
+        started_at: when every grace began anew: the pool was restarted or stood still, or the
+            clock was set.
+        ticket: which.
+    """
+    if ticket.state == TicketState.OFFERED and ticket.offered_at is not None:
+        return max(ticket.offered_at, started_at) + offer_s(settings, ticket)
+    if ticket.state == TicketState.ASIDE:
+        return ticket.period_at + ASIDE_S
+    if ticket.state != TicketState.WAITING:
+        return None
+    if ticket.lease is not None:  # its slices are being made: no grace, yet not for ever
+        return ticket.period_at + settings.pool.longest_wait_s
+    unattended = max(ticket.attended_at, started_at) + settings.pool.attend_grace_s
+    return min(unattended, waits_until(settings, started_at, ticket))
+
+
+def waits_until(settings: PoolSettings, started_at: float, ticket: TicketRow) -> float:
+    """Until when a ticket waits without another word: measurements are not asked for one."""
+    asked_at = ticket.period_at + settings.pool.longest_wait_s
+    return asked_at if ticket.is_borrow else max(asked_at, started_at) + ANSWER_S
+
+
+def answer_by(
+    settings: PoolSettings, started_at: float, ticket: TicketRow, at: float
+) -> float | None:
+    """Until when its student is to say whether they still wait; None unless that is asked now."""
+    if not ticket.is_queued or ticket.is_borrow:
+        return None
+    is_asked = at >= ticket.period_at + settings.pool.longest_wait_s
+    return waits_until(settings, started_at, ticket) if is_asked else None
+
+
+@once
+def fair_share_usage(view: PoolView) -> FairShareUsage:
+    """What everybody has used lately, and what the rule needs besides."""
+    weights = {name: rules.weight for name, rules in view.settings.courses.items()}
+    return view.usage.fair_share(view.at, weights, view.settings.pool.ageing_s)
+
+
+@once
+def ordered(view: PoolView) -> tuple[Waiting, ...]:
+    """Everyone who waits, first in front: the order in which it is decided who is next."""
+    waiting = _everyone(view)
+    if len(waiting) < 2:  # no order to work out: most of the day
+        return tuple(waiting)
+    return tuple(in_order(waiting, fair_share_usage(view)))
+
+
+@once
+def positions(view: PoolView) -> dict[int, int]:
+    """The position of everyone who waits, by ticket."""
+    return {one.ticket: position for position, one in enumerate(ordered(view), 1)}
+
+
+@once
+def served(view: PoolView) -> tuple[Waiting, ...]:
+    """Those in the queue who may be served now, first in front.
+
+    A server whose last lease is not over waits for that first: it never holds two.  A course that
+    holds all it may waits until it holds less.
+    """
+    held, tickets = view.held_servers, view.tickets
+    free = [one for one in ordered(view) if (one.user, tickets[one.ticket].server) not in held]
+    return tuple(quota_checks.let_by(view, free))
+
+
+@once
+def without_slot(view: PoolView) -> tuple[Waiting, ...]:
+    """Those of `served` who want slices of a cut GPU, and have no reserved slot."""
+    claimants_with_slot = reserved_slots.claimants_with_slot(view)
+    sliced = (one for one in served(view) if one.profiles != (FULL,))
+    return tuple(one for one in sliced if one.ticket not in claimants_with_slot)
+
+
+def _everyone(view: PoolView) -> list[Waiting]:
+    """Everyone who waits, in order of arrival, those for whom something is reserved marked."""
+    left = left_of(view.reservations_in_force)
+    waiting = []
+    for ticket in view.queued:
+        key = (ticket.course, ticket.shape)
+        is_reserved = left[key] > 0
+        if is_reserved:
+            left[key] -= 1
+        one = as_waiting(view, ticket)
+        waiting.append(one._replace(reserved=True) if is_reserved else one)
+    return waiting
+
+
+def as_waiting(view: PoolView, ticket: TicketRow) -> Waiting:
+    """The ticket as the queue sees it."""
+    names = profiles(ticket.shape)
+    return Waiting(
+        ticket.id,
+        names,
+        ticket.created_at,
+        ticket.course,
+        ticket.user,
+        size=size_of(view, names),
+        lasts_s=lasts_s(view.settings, ticket),
+        front=ticket.next_at,
+        is_borrow=ticket.is_borrow,
+    )
+
+
+@once
+def size_of(view: PoolView, names: tuple[str, ...]) -> int:
+    """The memory slices of a shape: of the largest GPU where GPUs differ."""
+    return sum(_slice_size(name, view.geometries) for name in names)
+
+
+def _slice_size(name: str, geometries: list[Geometry]) -> int:
+    if name == FULL:
+        return max((geometry.memory_slices for geometry in geometries), default=1)
+    known = [g.by_name[name].size for g in geometries if name in g.by_name]
+    return max(known, default=1)
+
+
+@once
+def reasons(view: PoolView) -> "WaitReasons":
+    """Why people wait at a moment, for all who ask."""
+    return WaitReasons(view)
+
+
+class WaitReasons:
+    """The reasons at one moment; see `reasons`."""
+
+    def __init__(self, view: PoolView) -> None:
+        self._view = view
+        self._is_reserved: dict[tuple[str, str], bool] = {}
+
+    def of(self, row: TicketRow) -> str:
+        """What to tell whose ticket it is; empty if it just is not their turn, or is over."""
+        if row.state != TicketState.WAITING:
+            return ""
+        if row.lease is not None:
+            return "Your slices are being made."
+        if (row.user, row.server) in self._view.held_servers:
+            return "This server's last slices are not free yet: waiting for the old server to end."
+        held = self._why_held(row) or self._why_reserved(row)
+        if held or row.next_at is None:
+            return held or self._why_drained
+        return "Staff gave you the next slices that fit."
+
+    def _why_held(self, row: TicketRow) -> str:
+        if not self._view.settings.quotas:
+            return ""
+        return quota_checks.why_held(self._view, as_waiting(self._view, row))
+
+    @cached_property
+    def _why_drained(self) -> str:
+        """What to tell everybody while no GPU takes a lease, by acts of staff."""
+        drainings = {gpu.draining for gpu in self._view.rows}
+        if not drainings or "" in drainings:
+            return ""
+        said = "; ".join(f"“{reason}”" for reason in sorted(drainings))
+        return f"No GPU takes new leases for now ({said}); you keep your position."
+
+    def _why_reserved(self, row: TicketRow) -> str:
+        """What to tell somebody who would be served but for a reservation."""
+        reserved_s = reserved_slots.reserved_s(self._view)
+        if (
+            reserved_s is None
+            or row.shape == FULL
+            or row.id in reserved_slots.claimants_with_slot(self._view)
+        ):
+            return ""
+        key = (row.shape, row.course)
+        if key not in self._is_reserved:
+            self._is_reserved[key] = self._fits_but_for_a_class(*key)
+        if not self._is_reserved[key]:
+            return ""
+        return (
+            "What is free is kept for a class that has reserved it; what the class does not take "
+            f"is free for all in at most {max(1, round(reserved_s / 60))} min."
+        )
+
+    def _fits_but_for_a_class(self, shape: str, course: str) -> bool:
+        names = reservations.profiles(shape)
+        now = open_to(reserved_slots.open_gpus(self._view), course)
+        then = open_to(self._view.occupancies, course)
+        return not place(names, now) and bool(place(names, then))

@@ -1,0 +1,342 @@
+"""What the reclaimer is told by the site.
+
+The ends that come whatever anybody does: the lease's, the class's, maintenance.  Pure.
+
+Times of a class and of maintenance are written as people say them, ``tue 12:00``,
+``mon-fri 18:00``, ``2026-11-24 06:00-08:00``, and are readings of the wall clock.
+
+Whether a lease is kept, warned or reclaimed, and why.  Pure: nothing in but arguments.
+
+Two roads lead to a reclaim.  *Unused*: idle for longer than the limit, which shrinks when others
+wait for what the lease would free and stretches when nobody does; warned first, and only taken
+back once the server, heard after the warning's end, still says that nothing happens.  *Time*: the
+lease's end, the class's end, maintenance; these come whatever is known.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from miglab_api.leases import WarningKind
+from miglab_api.wording import clock_time
+from miglab_pool.reclaim.activity import Activity, Judged, Reading, judge
+from miglab_pool.reclaim.signals import Known
+from miglab_pool.reservations.rules import MakesWay
+from miglab_pool.schedule import Closings, Occurrence, Schedule, next_occurrence
+from miglab_pool.settings import Reclaim
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How the reclaimer works.
+
+    Attributes:
+        limits: [reclaim] as lab.toml has it.
+        shows_holders: whether the GPUs show what the holders run; simulated ones do not.
+        reads_slices: whether anybody reads what is on the slices; on a cluster's nodes nobody does,
+            and the servers' own reports decide.
+        ends_come_anyway: whether somebody else ends leases at their `ends_at`, so that their
+            holders are warned even where nothing is reclaimed.
+        closings: when classes end and when the lab is closed.
+    """
+
+    limits: Reclaim = field(default_factory=Reclaim)
+    shows_holders: bool = True
+    reads_slices: bool = True
+    ends_come_anyway: bool = False
+    closings: Closings = field(default_factory=Closings)
+
+
+KEPT = "Your files are kept; what is in memory is lost."
+TIME_IS_UP = "The lease's time is up. Your files are kept; start again for a new lease."
+
+
+@dataclass(frozen=True, slots=True)
+class HardEnd:
+    """An end that no activity puts off."""
+
+    at: float
+    kind: WarningKind
+    reason: str
+
+
+def ends_of(
+    course: str,
+    held_since: float,
+    ends_at: float | None,
+    closings: Closings,
+    makes_way: MakesWay | None = None,
+    time_is_up: str = TIME_IS_UP,
+) -> list[HardEnd]:
+    """The hard ends of a lease: of each kind the first since it is held.
+
+    Args:
+        course: whose lease it is.
+        held_since: since when its server is attached.
+        ends_at: its own end.
+        closings: when classes end, and the lab is closed.
+        makes_way: when its reserved time is up because others need its slot.
+        time_is_up: why it ends at its own end.
+    """
+    ends = []
+    if makes_way is not None:
+        reason = f"{makes_way.reason} {KEPT}"
+        ends.append(HardEnd(makes_way.at, WarningKind.CLASS_END, reason))
+    if ends_at is not None:
+        ends.append(HardEnd(ends_at, WarningKind.TIME, time_is_up))
+    for rule in closings.classes.get(course, ()):
+        if (found := next_occurrence(rule, held_since)) is not None:
+            reason = f"The class ends at {clock_time(found.ends_at, rule.tz)}. {KEPT}"
+            ends.append(HardEnd(found.ends_at, WarningKind.CLASS_END, reason))
+    for rule in closings.maintenance:
+        if (found := next_occurrence(rule, held_since)) is not None:
+            ends.append(
+                HardEnd(found.starts_at, WarningKind.MAINTENANCE, f"{_closed(found, rule)} {KEPT}")
+            )
+    return ends
+
+
+def closed_now(closings: Closings, now: float) -> str:
+    """Why nothing is granted now; empty outside of every maintenance window."""
+    for rule in closings.maintenance:
+        found = next_occurrence(rule, now)
+        if found is not None and found.starts_at <= now:
+            return _closed(found, rule)
+    return ""
+
+
+def _closed(found: Occurrence, rule: Schedule) -> str:
+    begins, ends = clock_time(found.starts_at, rule.tz), clock_time(found.ends_at, rule.tz)
+    return f"Maintenance of the lab from {begins} to {ends}."
+
+
+LEAD = 1.25  # of a warning's length: a look that comes late must not put the end itself off
+SAVING_S = 60.0  # how long unsaved documents hold up the end of a warning
+
+Figure = float | int | str | None
+
+
+class Decision(StrEnum):
+    """What is to be done with a lease, the mildest first."""
+
+    KEEP = "keep"
+    WARN = "warn"
+    RECLAIM = "reclaim"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFacts:
+    """What the policy needs of a lease; times are seconds since the epoch.
+
+    Attributes:
+        held_since: when its server was attached.
+        warning: what it is warned about; None if it is not.
+        reclaim_at: when that warning ends.
+        keepalive_until: until when "I am still here" counts.
+        is_borrow: whether measurements borrowed it: it ends with them, and nobody is warned.
+        others_report: whether at least half of its course's servers report.
+    """
+
+    held_since: float
+    warning: WarningKind | None = None
+    reclaim_at: float | None = None
+    keepalive_until: float | None = None
+    is_borrow: bool = False
+    others_report: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseVerdict:
+    """The decision.
+
+    Attributes:
+        decision: what is to be done; ``warn`` for one that is warned means: the warning stands.
+        reason: why, in words; for the holder where something is done.
+        kind: what the warning or reclaim is about; None to keep.
+        reclaim_at: when a new warning ends.
+        activity: what the lease is doing.
+        has_worked: whether work was seen that is more than being looked at.
+        figures: what it was decided by.
+    """
+
+    decision: Decision
+    reason: str
+    activity: Activity
+    kind: WarningKind | None = None
+    reclaim_at: float | None = None
+    has_worked: bool = False
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+
+
+def decide(
+    known: Known | None,
+    reading: Reading,
+    lease: LeaseFacts,
+    others_wait: int,
+    limits: Reclaim,
+    ends: Sequence[HardEnd],
+    now: float,
+) -> LeaseVerdict:
+    """Decide about one lease.
+
+    Args:
+        known: what its server said; None if nothing.
+        reading: what NVML says of its slices.
+        lease: the lease.
+        others_wait: how many wait for what it would free.
+        limits: [reclaim].
+        ends: the hard ends that are set for it.
+        now: seconds since the epoch.
+    """
+    judged = judge(
+        known, reading, now - lease.held_since, limits, others_report=lease.others_report
+    )
+    limit_s = idle_limit_s(judged.activity, others_wait, limits)
+    figures = _figures(known, reading, judged, others_wait, limit_s)
+    answer = _of_borrow(ends, now) if lease.is_borrow else _by_end(lease, ends, limits, now)
+    if answer is None:
+        answer = _by_use(known, judged, lease, others_wait, limit_s, limits, now)
+    decision, reason, kind, reclaim_at = answer
+    work_s = judged.work_age_s
+    has_worked = (
+        judged.activity is Activity.ACTIVE and work_s is not None and work_s <= limits.stale_s
+    )
+    return LeaseVerdict(decision, reason, judged.activity, kind, reclaim_at, has_worked, figures)
+
+
+def idle_limit_s(activity: Activity, others_wait: int, limits: Reclaim) -> float:
+    """How long it may be idle before it is warned."""
+    limit_s = limits.idle_wanted_s if others_wait else limits.idle_s
+    return limit_s * limits.holding_factor if activity is Activity.IDLE_HOLDING else limit_s
+
+
+Answer = tuple[Decision, str, WarningKind | None, float | None]
+
+
+def _by_end(
+    lease: LeaseFacts, ends: Sequence[HardEnd], limits: Reclaim, now: float
+) -> Answer | None:
+    """What the next hard end says; None while it is far."""
+    end = min(ends, key=lambda end: end.at, default=None)
+    if end is None or now < end.at - LEAD * limits.warning_s:
+        return None
+    is_warned = lease.warning is end.kind and lease.reclaim_at is not None
+    if is_warned and lease.reclaim_at is not None and now >= max(end.at, lease.reclaim_at):
+        return Decision.RECLAIM, end.reason, end.kind, None
+    earliest = now if end.kind is WarningKind.TIME else now + limits.warning_s
+    return Decision.WARN, end.reason, end.kind, max(end.at, earliest)
+
+
+def _of_borrow(ends: Sequence[HardEnd], now: float) -> Answer:
+    """Its runner ends it, or its time; the end of a class and maintenance come without warning."""
+    over = [end for end in ends if now >= end.at]
+    if not over:
+        return _keep("It is borrowed: it goes back when the measurements are over.")
+    end = min(over, key=lambda end: end.at)
+    return Decision.RECLAIM, end.reason, end.kind, None
+
+
+def _by_use(
+    known: Known | None,
+    judged: Judged,
+    lease: LeaseFacts,
+    others_wait: int,
+    limit_s: float,
+    limits: Reclaim,
+    now: float,
+) -> Answer:
+    """What its use says."""
+    is_warned = lease.warning is WarningKind.IDLE
+    if judged.idle_s is None:
+        reason = f"Unknown is never idle: {judged.unknown}."
+        return (Decision.WARN if is_warned else Decision.KEEP), reason, _idle_if(is_warned), None
+    if judged.activity is Activity.ACTIVE:
+        return _keep("It is in use.")
+    idle = f"Nothing has happened on it for {in_words(judged.idle_s)}"
+    if judged.empty_s is not None:
+        idle = f"Nothing has run on the slice itself for {in_words(judged.empty_s)}"
+    if judged.unknown:
+        idle = f"{idle}, {judged.unknown}"
+    if lease.keepalive_until is not None and now < lease.keepalive_until and not is_warned:
+        return _keep(f"{idle}, but somebody said to be still there.")
+    if judged.idle_s < limit_s:
+        return _keep(f"{idle}; the limit is {in_words(limit_s)}.")
+    reason = f"{idle}, and {_who_waits(others_wait)}. {KEPT}"
+    if not is_warned:
+        return Decision.WARN, reason, WarningKind.IDLE, now + limits.warning_s
+    why_not = _why_not_due(known, judged, lease, now)
+    return (Decision.WARN, why_not, WarningKind.IDLE, None) if why_not else _take(reason)
+
+
+def _why_not_due(known: Known | None, judged: Judged, lease: LeaseFacts, now: float) -> str:
+    """Why a warning that stands does not end in a reclaim now; empty if it does."""
+    over_s = now - (lease.reclaim_at if lease.reclaim_at is not None else now)
+    if over_s < 0 or lease.reclaim_at is None:
+        return f"Warned; will be reclaimed in {in_words(-over_s)} unless somebody is there."
+    if judged.unknown:
+        return ""  # it says nothing, and its slice is empty
+    if known is None or known.age_s > over_s:
+        return "The warning is over; waiting for the server's last word."
+    if known.unsaved and over_s < SAVING_S:
+        return "The warning is over; waiting for documents to be saved."
+    return ""
+
+
+def _keep(reason: str) -> Answer:
+    return Decision.KEEP, reason, None, None
+
+
+def _take(reason: str) -> Answer:
+    return Decision.RECLAIM, reason, WarningKind.IDLE, None
+
+
+def _idle_if(is_warned: bool) -> WarningKind | None:
+    return WarningKind.IDLE if is_warned else None
+
+
+def _who_waits(others_wait: int) -> str:
+    if not others_wait:
+        return "unused slices go back after a while"
+    return f"{others_wait} {'others are' if others_wait > 1 else 'other is'} waiting for it"
+
+
+def in_words(seconds: float) -> str:
+    """A duration for people."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours"
+
+
+def _figures(
+    known: Known | None, reading: Reading, judged: Judged, others_wait: int, limit_s: float
+) -> dict[str, Figure]:
+    """Everything it was decided by; what is not there at all is left out, unknown is None."""
+    said: dict[str, Figure] = {
+        "idle_s": judged.idle_s,
+        "limit_s": limit_s,
+        "others_wait": others_wait,
+        "processes": reading.processes,
+        "memory_used_mib": reading.memory_used_mib,
+        "free_for_s": reading.free_for_s,
+        "gpu_activity_pct": reading.activity_pct,
+        "gpu_computed_age_s": reading.computed_age_s,
+        "report_age_s": known.age_s if known else None,
+        "kernels": known.kernels if known else None,
+        "busy": None if known is None or known.busy is None else int(known.busy),
+        "execution_age_s": known.execution_age_s if known else None,
+        "terminals": known.terminals if known else None,
+        "terminal_age_s": known.terminal_age_s if known else None,
+        "browsers": known.browsers if known else None,
+        "browser_age_s": known.browser_age_s if known else None,
+        "unsaved": known.unsaved if known else None,
+        "cpu_pct": known.cpu_pct if known else None,
+        "cpu_age_s": known.cpu_age_s if known else None,
+    }
+    return {
+        name: round(value, 1) if isinstance(value, float) else value
+        for name, value in said.items()
+        if not (isinstance(value, float) and math.isinf(value))
+    }

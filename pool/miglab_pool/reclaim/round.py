@@ -1,0 +1,396 @@
+"""What the reclaimer needs of whoever keeps the leases: the lab's own pool, or jobs of Slurm.
+
+One look at every lease in use: hear, read, decide, act, and say why.
+
+Runs inside the pool's own thread, so that nothing changes between looking and acting.  What is
+here is memory only: after a restart nothing is known of any server, so nothing is reclaimed
+before it has reported again, and every warning that nobody could answer begins anew.
+"""
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from miglab_api.base import WireModel
+from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
+from miglab_api.tickets import Purpose
+from miglab_pool.leases.activity import Spent
+from miglab_pool.reclaim.activity import Activity, ActivityTotals, Reading
+from miglab_pool.reclaim.policy import (
+    TIME_IS_UP,
+    Decision,
+    Figure,
+    LeaseFacts,
+    LeaseVerdict,
+    Rules,
+    closed_now,
+    decide,
+    ends_of,
+)
+from miglab_pool.reclaim.signals import NEVER, SignalBoard
+from miglab_pool.reclaim.warnings import Case
+from miglab_pool.refused import Refused
+
+
+class KeptLeases(Protocol):
+    """The leases, as `PoolLeases` has them."""
+
+    def cases(self) -> Sequence[Case]:
+        """The leases in use."""
+
+    def warn(self, number: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseView:
+        """Warn the holder."""
+
+    def end_warning(self, number: int, by: str, reason: str) -> LeaseView:
+        """The holder keeps the lease."""
+
+    def put_off(self, number: int, reclaim_at: float, reason: str) -> LeaseView:
+        """Give a warned holder longer."""
+
+    def bring_forward(self, number: int, reclaim_at: float, reason: str) -> LeaseView:
+        """Let a warning by staff end sooner."""
+
+    def worked(self, number: int) -> None:
+        """Work was seen."""
+
+    def release(self, number: int, by: str, reason: str) -> LeaseView:
+        """Ask for a lease back."""
+
+    def note_activity(self, spent: Iterable[Spent]) -> None:
+        """Keep what was seen of leases."""
+
+
+class LeaseKeeper(Protocol):
+    """See the module."""
+
+    @property
+    def leases(self) -> KeptLeases:
+        """The leases."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+    @property
+    def samples(self) -> int:
+        """How often the slices were read."""
+
+    def close_for_maintenance(self, reason: str, by: str) -> Any:
+        """Grant nothing for this reason; empty: grant again, unless a person has paused."""
+
+
+log = logging.getLogger(__name__)
+
+BY = "reclaimer"
+READING_LIVES_S = 60.0  # a reading that was not renewed for so long is not known any more
+LOOK_MAX_S = 60.0  # no more is counted as "known to be empty" between two looks
+JUMP_S = 5.0  # a warning's end that moves by more, by the wall clock, was moved by a jump
+LOG_AGAIN_S = 900.0
+
+
+class Explanation(WireModel):
+    """What the policy thinks of one lease, and why.
+
+    Attributes:
+        decision: what it would do: ``keep``, ``warn`` (one that is warned: the warning stands) or
+            ``reclaim``.
+        is_acted_on: False in a dry run, and when the reclaimer is switched off.
+        activity: ``active``, ``idle-holding``, ``idle-free`` or ``unknown``.
+        kind: what a warning or reclaim is about.
+        figures: what it was decided by; None is unknown, what is left out is not there.
+        keepalives: how often "I am still here" was said since work was last seen.
+    """
+
+    lease: int
+    user: str
+    server: str
+    course: str
+    shape: str
+    state: LeaseState
+    decision: Decision
+    is_acted_on: bool
+    activity: Activity
+    kind: WarningKind | None
+    reason: str
+    figures: dict[str, Figure]
+    keepalives: int
+    warning: LeaseWarning | None
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What this process remembers of a lease; every time is by the clock that never jumps."""
+
+    looked_at: float
+    free_for_s: float = 0.0
+    computed_at: float = float("-inf")
+    activity: Activity = Activity.UNKNOWN
+    warned_for: float | None = None
+    said: tuple[str, ...] = ()
+    said_at: float = float("-inf")
+
+
+class Reclaimer:
+    """See the module.
+
+    Args:
+        rules: what is decided by.
+        board: what servers said.
+        count: called with the kind of every reclaim, for the metrics.
+        clock: seconds that never jump.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        board: SignalBoard,
+        count: Callable[[str], None] = lambda kind: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.rules = rules
+        self._board = board
+        self._count = count
+        self._clock = clock
+        self._watches: dict[int, _Watch] = {}
+        self._heard: frozenset[str] = frozenset()
+        self.silent_servers = 0  # at the last round
+        self._tally = ActivityTotals(clock)
+        self._samples = -1
+        self._sampled_at = float("-inf")
+
+    @property
+    def is_acting(self) -> bool:
+        """Whether verdicts are acted on."""
+        return self.rules.limits.enabled and not self.rules.limits.dry_run
+
+    def round(self, pool: LeaseKeeper) -> None:
+        """Look at every lease in use once."""
+        cases = {case.lease.id: case for case in pool.leases.cases()}
+        self._board.keep(cases)
+        for gone in self._watches.keys() - cases.keys():
+            del self._watches[gone]
+        self._see_samples(pool)
+        self._listen(cases.values(), pool.now)
+        closed = closed_now(self.rules.closings, pool.now) if self.is_acting else ""
+        pool.close_for_maintenance(closed, BY)  # also ends what an acting one began
+        for case in cases.values():
+            try:
+                self._look(pool, case)
+            except (
+                Refused
+            ) as refused:  # it changed meanwhile; the others are looked at all the same
+                log.info("lease %s was left as it is: %s", case.lease.id, refused)
+        if spent := self._tally.due():
+            pool.leases.note_activity(spent)
+
+    def explain(self, pool: LeaseKeeper, user: str | None = None) -> list[Explanation]:
+        """What the policy thinks now, of one user's leases or of all; changes nothing."""
+        self._see_samples(pool)
+        cases = [case for case in pool.leases.cases() if user in (None, case.lease.user)]
+        return [self._explained(case, self._verdict(pool, case)) for case in cases]
+
+    def activities(self) -> dict[int, Activity]:
+        """What each lease in use was doing at the last look."""
+        watches = self._watches.items()
+        return {lease: watch.activity for lease, watch in watches}
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def _listen(self, cases: Iterable[Case], now: float) -> None:
+        """Note how many servers are silent, and of which courses at least half report."""
+        servers, silent, silent_for_long = Counter[str](), Counter[str](), 0
+        for case in cases:
+            if case.lease.purpose is Purpose.BORROW:
+                continue  # it goes back when its measurements are over
+            known, stale_s = self._board.known(case.lease.id), self.rules.limits.stale_s
+            is_silent = known is None or known.age_s > stale_s
+            servers[case.lease.course] += 1
+            silent[case.lease.course] += is_silent
+            silent_for_long += is_silent and now - case.held_since > stale_s
+        self.silent_servers = silent_for_long
+        self._heard = frozenset(one for one in servers if 2 * silent[one] <= servers[one])
+
+    def _see_samples(self, pool: LeaseKeeper) -> None:
+        if pool.samples != self._samples:
+            self._samples, self._sampled_at = pool.samples, self._clock()
+
+    def _look(self, pool: LeaseKeeper, case: Case) -> None:
+        now = self._clock()
+        watch = self._watches.setdefault(case.lease.id, _Watch(now))
+        reading = self._reading(case)
+        if reading.is_computing:
+            watch.computed_at = now
+        if reading.is_free:
+            watch.free_for_s += min(LOOK_MAX_S, now - watch.looked_at)
+        elif reading.processes is not None:
+            watch.free_for_s = 0.0
+        since_s, watch.looked_at = min(LOOK_MAX_S, now - watch.looked_at), now
+        if self.is_acting:
+            case = self._keep_time(pool, case, watch)
+        verdict = self._verdict(pool, case)
+        self._tally.add(case.lease.id, verdict.activity, since_s)
+        watch.activity = verdict.activity
+        self._say(case, watch, verdict)
+        self._act(pool, case, watch, verdict)
+
+    def _reading(self, case: Case) -> Reading:
+        watch = self._watches.get(case.lease.id)
+        if self._clock() - self._sampled_at > READING_LIVES_S or watch is None:
+            return Reading(
+                is_the_holders=self.rules.shows_holders, is_readable=self.rules.reads_slices
+            )
+        share = case.activity_pct
+        is_computing = share is not None and share > self.rules.limits.gpu_busy_pct
+        computed_age_s = 0.0 if is_computing else self._clock() - watch.computed_at
+        is_told = share is not None or computed_age_s < NEVER
+        return Reading(
+            case.processes,
+            case.memory_used_mib,
+            watch.free_for_s,
+            share,
+            is_computing,
+            computed_age_s if is_told else None,
+            self.rules.shows_holders,
+            self.rules.reads_slices,
+        )
+
+    def _verdict(self, pool: LeaseKeeper, case: Case) -> LeaseVerdict:
+        lease, warning, rules = case.lease, case.lease.warning, self.rules
+        facts = LeaseFacts(
+            held_since=case.held_since,
+            warning=warning.kind if warning else None,
+            reclaim_at=warning.reclaim_at if warning else None,
+            keepalive_until=case.keepalive_until,
+            is_borrow=lease.purpose is Purpose.BORROW,
+            others_report=lease.course in self._heard,
+        )
+        ends = ends_of(
+            lease.course,
+            case.held_since,
+            lease.ends_at,
+            rules.closings,
+            case.makes_way,
+            case.end_reason or TIME_IS_UP,
+        )
+        return decide(
+            self._board.known(lease.id),
+            self._reading(case),
+            facts,
+            lease.others_wait,
+            rules.limits,
+            ends,
+            pool.now,
+        )
+
+    # -- acting -------------------------------------------------------------------------------
+
+    def _keep_time(self, pool: LeaseKeeper, case: Case, watch: _Watch) -> Case:
+        """Hold an idle warning's end against the clock that never jumps.
+
+        A warning that this process did not give could not be answered while nobody listened: it
+        begins anew.  Is the wall clock set, the end is set with it, and the time left stays.
+        """
+        warning, now = case.lease.warning, pool.now
+        if warning is None or warning.kind is not WarningKind.IDLE:
+            watch.warned_for = None
+            return case
+        if watch.warned_for is None:
+            left_s = max(warning.reclaim_at - now, self.rules.limits.warning_s)
+            watch.warned_for = self._clock() + left_s
+            reason = "the pool was restarted: the warning begins anew"
+        else:
+            left_s = watch.warned_for - self._clock()
+            reason = "the clock was set: the time left stays the same"
+        if abs(warning.reclaim_at - (now + left_s)) <= JUMP_S:
+            return case
+        return replace(case, lease=pool.leases.put_off(case.lease.id, now + left_s, reason))
+
+    def _act(self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+        lease = case.lease
+        if lease.warning is not None and lease.warning.kind is WarningKind.STAFF:
+            self._hasten(pool, lease.id, lease.warning, verdict)
+            return  # a person's: the desk takes it back, whatever the policy thinks of its use
+        if not self.is_acting:
+            self._only_tell(pool, case, watch, verdict)
+            return
+        if verdict.has_worked and case.keepalives:
+            pool.leases.worked(lease.id)
+        if verdict.decision is Decision.RECLAIM and verdict.kind is not None:
+            is_told = lease.warning is not None and lease.warning.kind is verdict.kind
+            said = lease.warning.reason if is_told and lease.warning else verdict.reason
+            pool.leases.release(lease.id, BY, said)
+            self._count(verdict.kind.value)
+        elif lease.warning is not None and verdict.kind is not lease.warning.kind:
+            self._change(pool, case, watch, verdict)
+        elif lease.warning is None and verdict.decision is Decision.WARN:
+            self._warn(pool, case, watch, verdict)
+
+    def _only_tell(
+        self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict
+    ) -> None:
+        """Take nothing back; but an end that comes without us is told before it comes."""
+        warning = case.lease.warning
+        is_coming = verdict.kind is WarningKind.TIME and self.rules.ends_come_anyway
+        if warning is not None and not is_coming:
+            pool.leases.end_warning(case.lease.id, BY, "the reclaimer does not act any more")
+        elif warning is None and is_coming and verdict.decision is Decision.WARN:
+            self._warn(pool, case, watch, verdict)
+
+    def _hasten(
+        self, pool: LeaseKeeper, lease: int, warning: LeaseWarning, verdict: LeaseVerdict
+    ) -> None:
+        """A person's warning ends no later than what nobody puts off: the lease, class or lab."""
+        is_end = verdict.decision is Decision.WARN and verdict.kind is not WarningKind.IDLE
+        at = verdict.reclaim_at
+        if self.is_acting and is_end and at is not None and at < warning.reclaim_at:
+            pool.leases.bring_forward(lease, at, verdict.reason)
+
+    def _change(self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+        """The warning there is has no ground any more; perhaps another has."""
+        warning = case.lease.warning
+        is_idle = warning is not None and warning.kind is WarningKind.IDLE
+        if verdict.decision is Decision.KEEP or not is_idle:
+            pool.leases.end_warning(case.lease.id, BY, verdict.reason)
+        if verdict.decision is Decision.WARN:
+            self._warn(pool, case, watch, verdict)
+
+    def _warn(self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+        if verdict.kind is None or verdict.reclaim_at is None:
+            return
+        pool.leases.warn(case.lease.id, verdict.kind, verdict.reason, verdict.reclaim_at)
+        if verdict.kind is WarningKind.IDLE:
+            watch.warned_for = self._clock() + self.rules.limits.warning_s
+
+    # -- saying -------------------------------------------------------------------------------
+
+    def _say(self, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+        """Log a verdict when it changes, and every quarter of an hour while it does not."""
+        said = (verdict.decision.value, verdict.activity.value, verdict.kind or "")
+        now = self._clock()
+        if said == watch.said and now - watch.said_at < LOG_AGAIN_S:
+            return
+        watch.said, watch.said_at = said, now
+        log.info("verdict %s", json.dumps(self._explained(case, verdict).model_dump(mode="json")))
+
+    def _explained(self, case: Case, verdict: LeaseVerdict) -> Explanation:
+        lease = case.lease
+        return Explanation(
+            lease=lease.id,
+            user=lease.user,
+            server=lease.server,
+            course=lease.course,
+            shape=lease.shape,
+            state=lease.state,
+            decision=verdict.decision,
+            is_acted_on=self.is_acting,
+            activity=verdict.activity,
+            kind=verdict.kind,
+            reason=verdict.reason,
+            figures=dict(verdict.figures),
+            keepalives=case.keepalives,
+            warning=lease.warning,
+        )

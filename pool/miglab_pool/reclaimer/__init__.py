@@ -1,1 +1,0 @@
-"""Which leases are idle, warned and reclaimed; a loop beside the pool."""

@@ -1,0 +1,1 @@
+"""Reservations: slots kept for a course at a time."""

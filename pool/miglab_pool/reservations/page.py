@@ -1,0 +1,279 @@
+"""A week of reservations as a timetable: which block lies where.  Pure.
+
+Times are drawn as the clock on the wall of one time zone shows them; a class that runs over
+midnight there is two blocks.  Blocks of one day that overlap lie side by side, in lanes.
+
+The reservations' page: a week as a picture and as a list, and the forms that make and change.
+"""
+
+import datetime as dt
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
+
+from miglab_api.offers import CourseOffers
+from miglab_api.reservations import WEEKDAYS, ReservationState, ReservationView
+from miglab_pool.http.access.dependencies import Runner, Who, needs
+from miglab_pool.http.access.principal import Principal, visible_reservation
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.pages.frame import render, render_part, shown
+from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.schedule import Occurrence, Schedule, is_zone, mask_of, occurrences, schedule
+
+QUARTERS = 96  # of an hour, in a day
+DAY_BEGINS, DAY_ENDS = 8, 18  # the hours that are always drawn
+MOST_LANES = 12
+STATE_WORDS = {
+    ReservationState.PLANNED: "planned",
+    ReservationState.RESERVED: "slots reserved",
+    ReservationState.OPEN: "in progress",
+    ReservationState.OVER: "over",
+    ReservationState.CANCELLED: "cancelled",
+    ReservationState.REFUSED: "refused",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One time that a reservation takes place.
+
+    Attributes:
+        first: the quarter of an hour in which it begins, counted from midnight.
+        quarters: how many it touches.
+        lane: beside how many it lies.
+        times: from when to when, as the clock shows it.
+        state: what it is doing at that time, if this is the one in force; else planned or over.
+    """
+
+    reservation: ReservationView
+    first: int
+    quarters: int
+    times: str
+    state: ReservationState
+    lane: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarDay:
+    """One day of the week; ``lanes``: how many blocks lie side by side at most."""
+
+    date: dt.date
+    is_today: bool
+    blocks: tuple[Block, ...]
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Week:
+    """A week, Monday first.
+
+    Attributes:
+        from_hour: the first hour that is drawn.
+        to_hour: the hour after the last.
+    """
+
+    days: tuple[CalendarDay, ...]
+    from_hour: int
+    to_hour: int
+    zone: str
+
+    @property
+    def monday(self) -> dt.date:
+        """Its first day."""
+        return self.days[0].date
+
+
+def monday_of(day: dt.date) -> dt.date:
+    """The Monday of a day's week."""
+    return day - dt.timedelta(days=day.weekday())
+
+
+def schedule_of(one: ReservationView) -> Schedule:
+    """When it takes place."""
+    days = mask_of(one.weekdays)
+    return schedule(days, one.date, one.until, one.from_time, one.to_time, one.tz)
+
+
+def week(found: Iterable[ReservationView], monday: dt.date, zone: str, now: float) -> Week:
+    """The timetable of a week.
+
+    Args:
+        found: what is reserved.
+        monday: the week's first day.
+        zone: the time zone whose clock is drawn; one that this machine knows.
+        now: seconds since the epoch.
+    """
+    clock = ZoneInfo(zone)
+    dates = [monday + dt.timedelta(days=n) for n in range(7)]
+    since, until = (_midnight(day, clock) for day in (monday, monday + dt.timedelta(days=7)))
+    blocks: dict[dt.date, list[Block]] = {day: [] for day in dates}
+    for one in found:
+        for when in occurrences(schedule_of(one), since, until):
+            for day, block in _blocks(one, when, clock, now):
+                if day in blocks:
+                    blocks[day].append(block)
+    today = dt.datetime.fromtimestamp(now, clock).date()
+    days = tuple(_day(date, blocks[date], date == today) for date in dates)
+    first = [block.first // 4 for day in days for block in day.blocks]
+    last = [-(-(block.first + block.quarters) // 4) for day in days for block in day.blocks]
+    return Week(days, min([DAY_BEGINS, *first]), max([DAY_ENDS, *last]), zone)
+
+
+def _midnight(day: dt.date, clock: ZoneInfo) -> float:
+    return dt.datetime.combine(day, dt.time(), clock).timestamp()
+
+
+def _blocks(
+    one: ReservationView, time: Occurrence, clock: ZoneInfo, now: float
+) -> Iterable[tuple[dt.date, Block]]:
+    """A time as blocks, one for each day of the drawn clock that it touches."""
+    starts, ends = (dt.datetime.fromtimestamp(at, clock) for at in time)
+    times = f"{starts:%H:%M}–{ends:%H:%M}"
+    state = _state(one, time, now)
+    day = starts.date()
+    while day <= ends.date():
+        first = _quarter(starts) if day == starts.date() else 0
+        last = -(-_minutes(ends) // 15) if day == ends.date() else QUARTERS
+        if last > first:
+            yield day, Block(one, first, last - first, times, state)
+        day += dt.timedelta(days=1)
+
+
+def _minutes(at: dt.datetime) -> int:
+    return at.hour * 60 + at.minute
+
+
+def _quarter(at: dt.datetime) -> int:
+    return _minutes(at) // 15
+
+
+def _state(one: ReservationView, time: Occurrence, now: float) -> ReservationState:
+    if one.starts_at == time.starts_at:
+        return one.state
+    return ReservationState.OVER if time.ends_at <= now else ReservationState.PLANNED
+
+
+def _day(date: dt.date, blocks: Sequence[Block], is_today: bool) -> CalendarDay:
+    """The blocks in lanes: each in the first that is free where it begins."""
+    ends: list[int] = []
+    placed = []
+    for block in sorted(blocks, key=lambda block: (block.first, -block.quarters)):
+        free = (lane for lane, end in enumerate(ends) if end <= block.first)
+        lane = min(next(free, len(ends)), MOST_LANES - 1)
+        ends[lane : lane + 1] = [block.first + block.quarters]
+        placed.append(replace(block, lane=lane))
+    return CalendarDay(date, is_today, tuple(placed), max(1, len(ends)))
+
+
+DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+OUT_OF_DATE = "This no longer exists. Reload the page."
+
+
+async def page(request: Request, monday: str = "", zone: str = "") -> Response:
+    """The whole page; ``monday`` is any day of the week that is shown."""
+    return await shown(request, lambda principal: _draw(request, principal, monday, zone))
+
+
+async def _draw(request: Request, principal: Principal, day: str, zone: str) -> str:
+    runner: PoolRunner = request.app.state.runner
+    found = await runner.look(lambda pool: pool.reservations.all())
+    seen = [visible_reservation(one, principal) for one in found]
+    zone = zone if is_zone(zone) else usual_zone(seen)
+    now = time.time()
+    shown_week = week(seen, monday_of(_date(day, now, zone)), zone, now)
+    return render(
+        "reservations.html",
+        request,
+        principal,
+        "reservations",
+        week=shown_week,
+        found=seen,
+        may_change={one.id for one in seen if principal.may(Right.RESERVE, one.course)},
+        may_reserve=bool(_courses(request, principal)),
+        number=shown_week.monday.isocalendar().week,
+        before=shown_week.monday - dt.timedelta(days=7),
+        after=shown_week.monday + dt.timedelta(days=7),
+        zones=sorted({zone, "UTC", *(one.tz for one in seen)}),
+        day_names=DAY_NAMES,
+        weekday_keys=WEEKDAYS,
+        state_words=STATE_WORDS,
+        when=when,
+        local=lambda at: f"{dt.datetime.fromtimestamp(at, ZoneInfo(zone)):%a %d %b, %H:%M %Z}",
+    )
+
+
+def usual_zone(found: Sequence[ReservationView]) -> str:
+    """The time zone that most reservations are made in."""
+    return Counter(one.tz for one in found).most_common(1)[0][0] if found else "UTC"
+
+
+def when(one: ReservationView) -> str:
+    """Its times, as they were said."""
+    days = ", ".join(day.capitalize() for day in one.weekdays) or f"{one.date:%d %B %Y}"
+    until = f", until {one.until:%d %B %Y}" if one.until else ""
+    return f"{days} {one.from_time}–{one.to_time} {one.tz}{until}"
+
+
+def _date(text: str, now: float, zone: str) -> dt.date:
+    try:
+        day = dt.date.fromisoformat(text)
+    except ValueError:
+        day = dt.datetime.fromtimestamp(now, ZoneInfo(zone)).date()
+    is_drawn = 1971 < day.year < 9000
+    return day if is_drawn else dt.datetime.fromtimestamp(now, ZoneInfo(zone)).date()
+
+
+async def new_reservation(
+    request: Request, principal: Annotated[Principal, needs(Right.RESERVE)], runner: Runner
+) -> Response:
+    """The form that makes a reservation."""
+    offers = await _offers(request, principal, runner)
+    return HTMLResponse(render_part("details_reservation.html", one=None, **_choices(offers)))
+
+
+async def reservation_details(
+    request: Request, principal: Who, runner: Runner, target: str
+) -> Response:
+    """One reservation, with the forms that change and cancel it."""
+    found = await runner.look(lambda pool: pool.reservations.all())
+    one = next((one for one in found if str(one.id) == target), None)
+    if one is None:
+        raise DeniedError(404, "no-such-page", OUT_OF_DATE)
+    may = principal.may(Right.RESERVE, one.course)
+    offers = await _offers(request, principal, runner) if may else []
+    html = render_part(
+        "details_reservation.html",
+        one=visible_reservation(one, principal),
+        state_words=STATE_WORDS,
+        when=when,
+        **_choices(offers),
+    )
+    return HTMLResponse(html)
+
+
+def _courses(request: Request, principal: Principal) -> list[str]:
+    courses = request.app.state.sign_in.book.courses
+    return [name for name in courses if principal.may(Right.RESERVE, name)]
+
+
+async def _offers(request: Request, principal: Principal, runner: PoolRunner) -> list[CourseOffers]:
+    courses = _courses(request, principal)
+    return list((await runner.look(lambda pool: pool.offers(courses, None))).courses)
+
+
+def _choices(offers: Sequence[CourseOffers]) -> dict[str, object]:
+    """What can be reserved for whom."""
+    shapes = {shape.shape: shape.good_for for one in offers for shape in one.shapes if shape.slices}
+    return {
+        "courses": [(one.course, one.title or one.course) for one in offers],
+        "shapes": shapes,
+        "day_names": DAY_NAMES,
+        "weekday_keys": WEEKDAYS,
+    }

@@ -1,0 +1,167 @@
+"""A reservation's phases and times, worked out from its row alone.
+
+Which reservations are in force at a moment, and how much of each is left.  Pure.
+"""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from miglab_api.leases import LeaseState
+from miglab_api.reservations import ReservationState
+from miglab_pool.gpu.shapes import Shape, parse_shape
+from miglab_pool.ledger.rows import LeaseRow, ReservationRow
+from miglab_pool.schedule import (
+    Occurrence,
+    Schedule,
+    names_of,
+    next_occurrence,
+    occurrences,
+    schedule,
+)
+
+
+@lru_cache(maxsize=1024)
+def profiles(shape: str) -> tuple[str, ...]:
+    """The profiles of a shape that was resolved when it was asked for."""
+    parsed = parse_shape(shape)
+    assert isinstance(parsed, Shape)
+    return parsed.profiles
+
+
+class MakesWay(NamedTuple):
+    """The end of a lease whose class is over, with the reason for its holder."""
+
+    at: float
+    reason: str
+
+
+Phase = tuple[ReservationState, Occurrence | None]
+
+
+# -- when ---------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def _day(text: str) -> dt.date | None:
+    return dt.date.fromisoformat(text) if text else None
+
+
+def schedule_of(row: ReservationRow) -> Schedule:
+    """The row's times."""
+    first, last = _day(row.first_date), _day(row.last_date)
+    return schedule(row.weekdays, first, last, row.from_time, row.to_time, row.tz)
+
+
+def phase(row: ReservationRow, at: float, lead_s: float) -> Phase:
+    """What a reservation is doing at a moment, by its row and the clock alone.
+
+    Args:
+        row: of a reservation that is not cancelled or refused.
+        at: the moment.
+        lead_s: how long before the start its slots are reserved.
+
+    Returns:
+        ``reserved`` from the lead before its start to the end of its grace, ``open`` from then to
+        its end, ``planned`` before, each with its time; ``over``, without one, after all.
+    """
+    times = schedule_of(row)
+    found = next(occurrences(times, at, at + lead_s), None)
+    if found is None:
+        ahead = next_occurrence(times, at)
+        return (ReservationState.PLANNED if ahead else ReservationState.OVER), ahead
+    is_reserved = at < reserved_until(row, found)
+    return (ReservationState.RESERVED if is_reserved else ReservationState.OPEN), found
+
+
+def reserved_until(row: ReservationRow, found: Occurrence) -> float:
+    """When what was not taken up is free for all."""
+    return min(found.starts_at + row.grace_s, found.ends_at)
+
+
+def in_words(row: ReservationRow) -> str:
+    """What is reserved and when, for people."""
+    days = "+".join(names_of(row.weekdays)) or row.first_date
+    when = f"{days} {row.from_time}-{row.to_time} {row.tz}"
+    return f"{row.count} times {row.shape} for {row.course}, {when}"
+
+
+Key = tuple[str, str]  # course and shape
+
+
+@dataclass(frozen=True)
+class InForce:
+    """A reservation that keeps places or takes place at a moment.
+
+    Attributes:
+        row: what is reserved.
+        time: when.
+        is_reserved: whether its slots are kept.
+        has_begun: whether it takes place.
+        left: how many leases its course has not drawn.
+    """
+
+    row: ReservationRow
+    time: Occurrence
+    is_reserved: bool
+    has_begun: bool
+    left: int
+
+    @property
+    def key(self) -> Key:
+        """What a lease must be of to be drawn from it: the course and the shape."""
+        return self.row.course, self.row.shape
+
+
+def in_force(
+    rows: Iterable[ReservationRow], at: float, lead_s: float, leases: Iterable[LeaseRow]
+) -> list[InForce]:
+    """The reservations in force at a moment, those that began first in front.
+
+    Args:
+        rows: those that are not over.
+        at: the moment.
+        lead_s: how long before their start slots are reserved.
+        leases: those that live then.
+    """
+    ahead = undrawn(rows, at, lead_s)
+    return less_drawn(ahead, drawn(leases)) if ahead else []
+
+
+def undrawn(rows: Iterable[ReservationRow], at: float, lead_s: float) -> list[InForce]:
+    """The reservations in force at a moment if no lease lives, those that began first in front."""
+    phases = ((row, *phase(row, at, lead_s)) for row in rows)
+    in_time = [
+        InForce(row, time, state is ReservationState.RESERVED, time.starts_at <= at, row.count)
+        for row, state, time in phases
+        if time is not None and state in (ReservationState.RESERVED, ReservationState.OPEN)
+    ]
+    return sorted(in_time, key=lambda one: (one.time, one.row.id))
+
+
+def drawn(leases: Iterable[LeaseRow]) -> Counter[Key]:
+    """How many leases of each course and shape count as drawn, if these live."""
+    return Counter(
+        (lease.course, lease.shape) for lease in leases if lease.state != LeaseState.RELEASING
+    )
+
+
+def less_drawn(ahead: Sequence[InForce], drawn: Mapping[Key, int]) -> list[InForce]:
+    """Leases of the course and shape draw on its reservations, the earliest first."""
+    rest, less = Counter(drawn), []
+    for one in ahead:
+        mine = min(rest[one.key], one.row.count)
+        rest[one.key] -= mine
+        less.append(replace(one, left=one.row.count - mine))
+    return less
+
+
+def left_of(reservations: Iterable[InForce]) -> Counter[Key]:
+    """How many leases of a course and shape the reservations in force still hold for it."""
+    total: Counter[Key] = Counter()
+    for one in reservations:
+        total[one.key] += one.left
+    return total

@@ -1,0 +1,156 @@
+"""Reservations: made, refused, cancelled, and when each is in force.
+
+Decisions only.  What a reservation is doing at a moment follows from its row and the clock alone
+(`phase`); the state in the row is what was noted last, for the ledger's history.  What is kept for
+those in force is rules.py's concern.
+"""
+
+from dataclasses import replace
+
+from miglab_api.reservations import ReservationRequest, ReservationState
+from miglab_pool.ledger.rows import LIVE_RESERVATIONS, ReservationRow
+from miglab_pool.ledger.transaction import Transaction
+from miglab_pool.refused import Refused
+from miglab_pool.reservations.checks import (
+    check_ahead,
+    check_clashes,
+    check_room,
+    check_times,
+    shape_of,
+)
+from miglab_pool.reservations.layout_conflicts import check_reserved
+from miglab_pool.reservations.rules import in_words, phase
+from miglab_pool.schedule import Occurrence, local_day, mask_of
+from miglab_pool.state.store import Store
+from miglab_pool.state.view import PoolView
+
+# -- making -------------------------------------------------------------------------------------
+
+
+def make(
+    store: Store,
+    asked: ReservationRequest,
+    by: str,
+) -> ReservationRow:
+    """Reserve, or refuse with the reason, which is in the ledger too.
+
+    Args:
+        store: the pool.
+        asked: what and when.
+        by: who.
+    """
+    with store.write(durable=True) as tx:
+        row = _row(store.ledger.new_id("reservation"), tx.at, asked, by)
+        row, refusal = _judged(store.view(tx.at), row, asked)
+        if refusal is not None:
+            row = replace(
+                row, state=ReservationState.REFUSED, reason=refusal.reason, message=refusal.message
+            )
+        tx.put(row, by, row.message or in_words(row))
+    if refusal is not None:
+        raise refusal
+    return row
+
+
+def change(
+    store: Store,
+    number: int,
+    asked: ReservationRequest,
+    by: str,
+) -> ReservationRow:
+    """Reserve otherwise under the same number; if that is refused, it stays as it was.
+
+    What it keeps from now on follows from what it is now; leases drawn from it live on.
+    """
+    with store.write(durable=True) as tx:
+        before = find(store, number)
+        if before.state not in LIVE_RESERVATIONS:
+            raise Refused("reservation-over", f"Reservation {number} is {before.state} already.")
+        row = replace(_row(number, before.made_at, asked, by), state=before.state)
+        row, refusal = _judged(store.view(tx.at), row, asked)
+        if refusal is None:
+            tx.put(row, by)
+            tx.record(row, by, row.message or in_words(row), "change")
+        else:
+            tx.record(before, by, f"not changed: {refusal.message}", "refused")
+    if refusal is not None:
+        raise refusal
+    return row
+
+
+def _judged(
+    view: PoolView, row: ReservationRow, asked: ReservationRequest
+) -> tuple[ReservationRow, Refused | None]:
+    """The row with its shape and first day worked out, and why it cannot be."""
+    try:
+        row = replace(row, shape=shape_of(view, asked))
+        check_times(asked, view.at)
+        row = replace(row, first_date=(asked.date or local_day(view.at, asked.tz)).isoformat())
+        check_ahead(row, view.at)
+        check_room(view, row)
+        check_clashes(view, row)
+        check_reserved(view, row, view.plans)
+    except Refused as error:
+        return row, error
+    return row, None
+
+
+def _row(number: int, made_at: float, asked: ReservationRequest, by: str) -> ReservationRow:
+    return ReservationRow(
+        id=number,
+        course=asked.course,
+        shape=asked.shape,
+        count=asked.count,
+        weekdays=mask_of(asked.weekdays),
+        first_date=asked.date.isoformat() if asked.date else "",
+        last_date=asked.until.isoformat() if asked.until else "",
+        from_time=asked.from_time,
+        to_time=asked.to_time,
+        tz=asked.tz,
+        grace_s=asked.grace_s,
+        made_by=by,
+        made_at=made_at,
+        state=ReservationState.PLANNED,
+        message=asked.reason,
+    )
+
+
+# -- finding and ending -------------------------------------------------------------------------
+
+
+def find(store: Store, number: int) -> ReservationRow:
+    """The reservation, live or over; Refused if there never was one."""
+    row = store.ledger.find_reservation(number)
+    if row is None:
+        raise Refused("unknown-reservation", f"There is no reservation {number}.", 404)
+    return row
+
+
+def cancel(store: Store, number: int, by: str, reason: str = "") -> ReservationRow:
+    """End a reservation: what it keeps is free for all at once; leases drawn from it live on."""
+    with store.write(durable=True) as tx:
+        row = find(store, number)
+        if row.state not in LIVE_RESERVATIONS:
+            raise Refused("reservation-over", f"Reservation {number} is {row.state} already.")
+        message = reason or f"{by} cancelled it."
+        row = replace(row, state=ReservationState.CANCELLED, reason="cancelled", message=message)
+        tx.put(row, by, message)
+    return row
+
+
+def note_phases(store: Store, tx: Transaction) -> None:
+    """Put into the ledger what the clock has made of each; a change wakes who waits for news."""
+    for row in list(store.state.reservations.values()):
+        state, found = phase(row, tx.at, store.settings.pool.reserve_lead_s)
+        if state != row.state:
+            tx.put(replace(row, state=state), reason=_what_now(row, state, found))
+
+
+def _what_now(row: ReservationRow, state: ReservationState, found: Occurrence | None) -> str:
+    if state is ReservationState.RESERVED:
+        return f"its slots are kept from now on: {in_words(row)}"
+    if state is ReservationState.OPEN:
+        return "the grace is over: unused slots are free for everybody"
+    if found is None:
+        return "it does not take place again"
+    return f"it is over for this time; the next begins at {found.starts_at:.0f}"

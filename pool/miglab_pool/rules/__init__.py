@@ -1,1 +1,0 @@
-"""Pure functions over plain values and a time; they know neither ledger nor GPU driver."""

@@ -1,1 +1,0 @@
-"""Where on a GPU a slice goes."""

@@ -1,0 +1,302 @@
+"""When something takes place: a local time on given days, as instants.  Pure, like a table.
+
+Reservations, layouts, the ends of classes and maintenance windows are all schedules.  A schedule
+means readings of the wall clock in its time zone.  An occurrence is the time during which
+the clock on the wall of that day reads ``starts`` or later and less than ``ends``:
+
+- a class at 10:00 is at 10:00 in winter and in summer;
+- of a local time that exists twice (clocks go back) the first is a start and the last an end: the
+  repeated hour belongs to the class as often as it is read;
+- a local time that does not exist (clocks go forward) is the moment at which the clocks jump; a
+  class wholly inside the missing hour does not take place that day.
+
+Knows no pool; must not import it.
+
+Times at which a class ends or the lab closes, as settings write them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, available_timezones
+
+from miglab_api.reservations import WEEKDAYS
+
+DAY = timedelta(days=1)
+DAY_S = 86400.0
+MINUTE = timedelta(minutes=1)
+LOOK_AHEAD_DAYS = 23  # a weekly schedule takes place within them, or never: DST skips one week
+PLAN_AHEAD = timedelta(days=366)  # how far ahead a first day may lie
+LONG_AGO = date(1970, 1, 1)
+_DAY_NAMES = "|".join(WEEKDAYS)
+_CLOCK = r"([01]\d|2[0-3]):[0-5]\d"
+_TEXT = re.compile(
+    rf"(?:(?P<date>\d{{4}}-\d\d-\d\d)|(?P<first>{_DAY_NAMES})(?:-(?P<last>{_DAY_NAMES}))?)"
+    rf" (?:(?P<starts>{_CLOCK})-)?(?P<ends>{_CLOCK})"
+)
+
+
+class Occurrence(NamedTuple):
+    """One time that a class takes place, seconds since the epoch; the end is not part of it."""
+
+    starts_at: float
+    ends_at: float
+
+    def overlaps(self, other: "Occurrence") -> bool:
+        """Whether both take place at some moment."""
+        return self.starts_at < other.ends_at and other.starts_at < self.ends_at
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Every week on some days, or once.
+
+    Attributes:
+        weekdays: bits, Monday is 1; 0 for once, on ``first``.
+        first: the day before which it does not take place.
+        last: the day after which it does not; None for no end.
+        starts: local time, whole minutes.
+        ends: local time, later than ``starts`` on the same day.
+        tz: IANA name of the time zone, one that `is_zone` knows.
+    """
+
+    weekdays: int
+    first: date
+    last: date | None
+    starts: time
+    ends: time
+    tz: str
+
+    def takes_place_on(self, day: date) -> bool:
+        """Whether it is held that day, as far as the calendar says."""
+        if not self.weekdays:
+            return day == self.first
+        is_too_late = self.last is not None and day > self.last
+        return day >= self.first and not is_too_late and bool(self.weekdays >> day.weekday() & 1)
+
+
+@lru_cache(maxsize=8192)
+def schedule(
+    weekdays: int, first: date | None, last: date | None, from_time: str, to_time: str, tz: str
+) -> Schedule:
+    """The schedule of times written ``HH:MM``, in which `why_not` finds no fault.
+
+    Args:
+        weekdays: bits, Monday is 1; 0 for once.
+        first: its day, or the first of the weekly ones; None: they began long ago.
+        last: the last of the weekly ones.
+        from_time: when it begins on the wall clock.
+        to_time: when it ends, later on the same day.
+        tz: whose wall clock.
+    """
+    starts, ends = time.fromisoformat(from_time), time.fromisoformat(to_time)
+    return Schedule(weekdays, first or LONG_AGO, last, starts, ends, tz)
+
+
+def parse(text: str, tz: str, *, needs_start: bool) -> Schedule | None:
+    """A schedule as lab.toml writes one; None if it is none.
+
+    Args:
+        text: ``tue 06:00-08:00``, ``2026-11-24 06:00-08:00``; without a start ``tue 12:00`` or
+            ``mon-fri 18:00``.
+        tz: whose wall clock.
+        needs_start: whether it says when it begins, or only when it ends.
+    """
+    found = _TEXT.fullmatch(text.strip().lower())
+    if found is None or bool(found["starts"]) is not needs_start:
+        return None
+    from_time, to_time = found["starts"] or "00:00", found["ends"]
+    try:
+        day = date.fromisoformat(found["date"]) if found["date"] else None
+    except ValueError:
+        return None
+    if from_time >= to_time:
+        return None
+    return schedule(_from_to(found["first"], found["last"]), day, None, from_time, to_time, tz)
+
+
+def _from_to(first: str | None, last: str | None) -> int:
+    """The bits of the days from first to last, over the weekend if need be; 0 without."""
+    if first is None:
+        return 0
+    begin = WEEKDAYS.index(first)
+    days: Sequence[int] = range((WEEKDAYS.index(last or first) - begin) % 7 + 1)
+    return sum(1 << (begin + day) % 7 for day in days)
+
+
+def why_not(
+    weekdays: Sequence[str], day: date | None, from_time: str, to_time: str, tz: str, at: float
+) -> str:
+    """What is wrong with a schedule that somebody asks for, in words; empty: it makes sense.
+
+    Args:
+        weekdays: names of days; none for once.
+        day: the day of a single time, or the first of weekly ones.
+        from_time: ``HH:MM``.
+        to_time: ``HH:MM``.
+        tz: the time zone's name.
+        at: the moment at which it is asked for.
+    """
+    if not is_zone(tz):
+        return f"There is no time zone {tz!r}; use an IANA name such as Europe/Berlin."
+    if from_time >= to_time:
+        return (
+            f"{from_time} to {to_time} is no time: the end must be later than the start, on the "
+            "same day. A class over midnight needs two entries."
+        )
+    if not weekdays and day is None:
+        return "Say when: on which weekdays, or on which date."
+    if day is not None and day > local_day(at, tz) + PLAN_AHEAD:
+        return f"{day} is more than a year ahead; enter it later."
+    return ""
+
+
+def mask_of(names: Iterable[str]) -> int:
+    """The bits of weekdays given by name (`WEEKDAYS`)."""
+    return sum({1 << WEEKDAYS.index(name) for name in names})
+
+
+def names_of(mask: int) -> tuple[str, ...]:
+    """The names of the weekdays in a mask, Monday first."""
+    return tuple(name for bit, name in enumerate(WEEKDAYS) if mask >> bit & 1)
+
+
+@lru_cache(maxsize=1)
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+def is_zone(name: str) -> bool:
+    """Whether this machine knows the time zone."""
+    return name in _zones()
+
+
+def local_day(at: float, tz: str) -> date:
+    """The day it is in a time zone."""
+    return datetime.fromtimestamp(at, ZoneInfo(tz)).date()
+
+
+@lru_cache(maxsize=65536)
+def occurrence(rule: Schedule, day: date) -> Occurrence | None:
+    """When the class takes place that day; None if it does not."""
+    if not rule.takes_place_on(day):
+        return None
+    zone = ZoneInfo(rule.tz)
+    starts_at, _ = _instants(day, rule.starts, zone)
+    last = datetime.combine(day, rule.ends) - MINUTE  # the last minute that belongs to it
+    _, ends_at = _instants(day, last.time(), zone)
+    return Occurrence(starts_at, ends_at) if starts_at < ends_at else None
+
+
+def _instants(day: date, wall: time, zone: ZoneInfo) -> tuple[float, float]:
+    """When a minute of the wall clock first begins and last ends; both the jump, if it is missing.
+
+    Of a missing time Python's ``fold=0`` counts from the offset before the jump and so lies after
+    it, ``fold=1`` the other way round (PEP 495).
+    """
+    local = datetime.combine(day, wall, tzinfo=zone)
+    first, last = (local.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
+    if first <= last:
+        return first.timestamp(), (last + MINUTE).timestamp()
+    jump = _jump(last, first, zone).timestamp()
+    return jump, jump
+
+
+def _jump(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+    """The first second of the new offset, between an instant of the old and one of the new."""
+    old = before.astimezone(zone).utcoffset()
+    while after - before > timedelta(seconds=1):
+        middle = (before + (after - before) / 2).replace(microsecond=0)
+        if middle.astimezone(zone).utcoffset() == old:
+            before = middle
+        else:
+            after = middle
+    return after
+
+
+def occurrences(rule: Schedule, since: float, until: float) -> Iterator[Occurrence]:
+    """Every occurrence that is not over at ``since`` and has begun by ``until``, in order."""
+    day = max(rule.first, local_day(since, rule.tz) - DAY)
+    last = local_day(until, rule.tz) + DAY
+    while day <= (last if rule.weekdays else min(last, rule.first)):
+        found = occurrence(rule, day)
+        if found is not None and found.ends_at > since and found.starts_at <= until:
+            yield found
+        day += DAY
+
+
+def next_occurrence(rule: Schedule, at: float) -> Occurrence | None:
+    """The one in force at a moment, else the next; None if it never takes place again."""
+    day = max(rule.first, local_day(at, rule.tz) - DAY)
+    for found in (occurrence(rule, day + n * DAY) for n in range(LOOK_AHEAD_DAYS)):
+        if found is not None and found.ends_at > at:
+            return found
+    return None
+
+
+def first_overlap(one: Schedule, other: Schedule, since: float, until: float) -> Occurrence | None:
+    """The first time, begun by ``until``, in which both classes take place; None if never."""
+    for mine, theirs in _side_by_side(one, other, since, until):
+        if mine.overlaps(theirs):
+            return Occurrence(
+                max(mine.starts_at, theirs.starts_at), min(mine.ends_at, theirs.ends_at)
+            )
+    return None
+
+
+def _side_by_side(
+    one: Schedule, other: Schedule, since: float, until: float
+) -> Iterator[tuple[Occurrence, Occurrence]]:
+    """The occurrences of both in pairs that may overlap: whichever ends first makes way."""
+    left, right = occurrences(one, since, until), occurrences(other, since, until)
+    mine, theirs = next(left, None), next(right, None)
+    while mine is not None and theirs is not None:
+        yield mine, theirs
+        if mine.ends_at <= theirs.ends_at:
+            mine = next(left, None)
+        else:
+            theirs = next(right, None)
+
+
+class BadTime(ValueError):
+    """A time of lab.toml cannot be read; the message says how one is written."""
+
+
+@dataclass(frozen=True)
+class Closings:
+    """When the lab, or a course's class, closes.
+
+    Attributes:
+        maintenance: windows in which no server holds a slice.
+        classes: the ends of each course's classes, by course.
+    """
+
+    maintenance: tuple[Schedule, ...] = ()
+    classes: Mapping[str, tuple[Schedule, ...]] = field(default_factory=dict)
+
+
+def window(text: str, tz: str) -> Schedule:
+    """A maintenance window: ``tue 06:00-08:00`` or ``2026-11-24 06:00-08:00``.
+
+    Raises:
+        BadTime: it is none.
+    """
+    found = parse(text, tz, needs_start=True)
+    if found is None:
+        raise BadTime(f'"{text}" is no window: write "tue 06:00-08:00" or a date for the day')
+    return found
+
+
+def class_end(text: str, tz: str) -> Schedule:
+    """The end of a class: ``tue 12:00``, ``mon-fri 18:00`` or ``2026-11-24 12:00``.
+
+    Raises:
+        BadTime: it is none.
+    """
+    found = parse(text, tz, needs_start=False)
+    if found is None:
+        raise BadTime(f'"{text}" is no end of a class: write "tue 12:00" or "mon-fri 18:00"')
+    return found

@@ -1,0 +1,370 @@
+"""What the Log page's address asks for, and the question to the audit that it is.  Pure.
+
+The audit over HTTP: who did what, when and why, as JSON or for a spreadsheet.
+
+The Log page: who did what to what, when and why; and the messages of staff that are shown now.
+
+What is asked for stands in the address, as `log_query` reads it.
+"""
+
+import datetime as dt
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+
+from miglab_api.base import COURSE_MAX, USER_MAX
+from miglab_api.spreadsheet import sheet
+from miglab_api.staff import AuditEntry, SentMessage
+from miglab_pool.http.access.dependencies import Runner, needs
+from miglab_pool.http.access.principal import Principal
+from miglab_pool.http.access.rights import Right
+from miglab_pool.http.errors import REFUSED, DeniedError
+from miglab_pool.http.pages.buttons import MAY_REASON, Action
+from miglab_pool.http.pages.frame import render, render_part, shown
+from miglab_pool.http.pages.wording import left, moment, second
+from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.ledger.audit_wording import NAMES, called, did
+from miglab_pool.ledger.ledger import LARGEST_ID
+from miglab_pool.staff import routes as message_routes
+from miglab_pool.staff.log import LIMIT_MAX, Question
+from miglab_pool.usage.page import day
+from miglab_pool.usage.report import DAY, BadPeriod, midnight
+
+KINDS = {
+    "gpu": "GPUs",
+    "slice": "slices",
+    "lease": "leases",
+    "ticket": "tickets",
+    "reservation": "reservations",
+    "layout": "layouts",
+    "message": "messages",
+    "pool": "the whole pool",
+}
+"""The kinds of things that something is done to, as the ledger has them, and as people say."""
+
+AS_SAID = {words: name for name, words in NAMES.items()}
+SWAPPED = "The days end before they begin: swap them."
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for; None and empty leave a thing open.
+
+    Attributes:
+        since: the first day.
+        until: the last day.
+        by: who did it, as the page names them.
+        kind: gpu, slice, lease ….
+        everything: also what nobody did by hand.
+        before: only what is older than the entry of this id.
+    """
+
+    since: dt.date | None = None
+    until: dt.date | None = None
+    by: str = ""
+    course: str | None = None
+    kind: str = ""
+    everything: bool = False
+    before: int | None = None
+
+    def as_query(self) -> dict[str, str]:
+        """The same as an address has it; what is open is left out."""
+        found = {
+            "since": self.since, "until": self.until, "by": self.by, "course": self.course,
+            "kind": self.kind, "everything": "on" if self.everything else "",
+            "before": self.before,
+        }  # fmt: skip
+        return {key: str(value) for key, value in found.items() if value}
+
+
+def wanted_of(query: Mapping[str, str]) -> tuple[Wanted, str]:
+    """What an address asks for, and what of it cannot be read, in words; that is left open."""
+    since, until, problem = _days(query)
+    wanted = Wanted(
+        since,
+        until,
+        query.get("by", "")[:USER_MAX].strip(),
+        query.get("course") or None,
+        query["kind"] if query.get("kind") in KINDS else "",
+        bool(query.get("everything")),
+        _number(query.get("before", "")),
+    )
+    return wanted, problem
+
+
+def _days(query: Mapping[str, str]) -> tuple[dt.date | None, dt.date | None, str]:
+    try:
+        since, until = day(query.get("since")), day(query.get("until"))
+    except BadPeriod as error:
+        return None, None, str(error)
+    if since and until and until < since:
+        return None, None, SWAPPED
+    return since, until, ""
+
+
+def _number(text: str) -> int | None:
+    is_one = text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST_ID))
+    return (min(int(text), LARGEST_ID) or None) if is_one else None
+
+
+def question(
+    wanted: Wanted, courses: Collection[str] | None, zone: ZoneInfo, limit: int
+) -> Question:
+    """What the audit is asked.
+
+    Args:
+        wanted: by the address.
+        courses: of which courses; None for everything.
+        zone: where the days begin.
+        limit: the newest so many.
+    """
+    has_end = wanted.until is not None and wanted.until < dt.date.max
+    return Question(
+        since=midnight(wanted.since, zone) if wanted.since else None,
+        until=midnight(wanted.until + DAY, zone) if wanted.until and has_end else None,
+        before=wanted.before,
+        by=AS_SAID.get(wanted.by, wanted.by) or None,
+        kind=wanted.kind or None,
+        courses=courses,
+        is_all=wanted.everything,
+        limit=limit,
+    )
+
+
+def sheet_query(wanted: Wanted, zone: ZoneInfo, limit: int) -> dict[str, str]:
+    """The same question to `GET /api/audit`, from the newest on, for a spreadsheet."""
+    asked = question(wanted, None, zone, limit)
+    found = {
+        "since": asked.since, "until": asked.until, "by": asked.by, "kind": asked.kind,
+        "course": wanted.course, "everything": asked.is_all or None, "limit": limit,
+        "format": "csv",
+    }  # fmt: skip
+    return {key: str(value) for key, value in found.items() if value is not None}
+
+
+router = APIRouter(prefix="/api/audit", responses=REFUSED)
+COLUMNS = ("at_utc", "by", "action", "kind", "target", "from_state", "to_state", "reason", "course")
+LATEST = 1e11  # seconds since the epoch; a time in milliseconds is refused
+
+When = Annotated[float | None, Query(ge=0, le=LATEST, allow_inf_nan=False)]
+Word = Annotated[str | None, Query(max_length=USER_MAX + 10)]
+
+
+@router.get("", responses={200: {"content": {"text/csv": {}}}}, response_model=list[AuditEntry])
+async def audit(
+    principal: Annotated[Principal, needs(Right.AUDIT)],
+    runner: Runner,
+    since: When = None,
+    until: When = None,
+    before: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
+    by: Word = None,
+    kind: Annotated[str | None, Query(max_length=32)] = None,
+    target: Annotated[str | None, Query(max_length=80)] = None,
+    course: Annotated[str | None, Query(min_length=1, max_length=COURSE_MAX)] = None,
+    everything: bool = False,
+    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = 100,
+    format: Literal["json", "csv"] = "json",
+) -> list[AuditEntry] | Response:
+    """What people did, the newest first; of the own courses alone.
+
+    What students did in their own servers is told to who asks ``by`` whom, or for ``everything``,
+    which is also what the pool, the spawner and the reclaimer did by themselves.
+    """
+    asked = Question(
+        since=since,
+        until=until,
+        before=before,
+        by=by,
+        kind=kind,
+        target=target,
+        courses=courses_of(principal, course),
+        is_all=everything,
+        limit=limit,
+    )
+    found = await runner.read(lambda pool: pool.staff.audit(asked))
+    if format == "json":
+        return found
+    save = 'attachment; filename="audit.csv"'
+    return Response(as_csv(found), media_type="text/csv", headers={"Content-Disposition": save})
+
+
+def courses_of(principal: Principal, course: str | None) -> frozenset[str] | None:
+    """Of which courses the principal is told: of this one, or of all whose audit they may read.
+
+    Returns:
+        None for everything, course or not.
+
+    Raises:
+        DeniedError: 403, the course's audit is not for them.
+    """
+    if course is None:
+        return principal.courses(Right.AUDIT)
+    principal.require(Right.AUDIT, course)
+    return frozenset({course})
+
+
+def as_csv(entries: Iterable[AuditEntry]) -> str:
+    """The entries for a spreadsheet."""
+    return sheet(COLUMNS, [_cells(one) for one in entries])
+
+
+def _cells(one: AuditEntry) -> list[str]:
+    at = f"{datetime.fromtimestamp(one.at, UTC):%Y-%m-%d %H:%M:%S}"
+    return [at, *(getattr(one, name) for name in COLUMNS[1:])]
+
+
+ROWS = 50
+GONE = "That message is not shown any more. Look again."
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One thing that was done, as the page shows it.
+
+    Attributes:
+        target: to what.
+        did: what, as a verb with "it".
+        states: its state before and after, or the one that it kept.
+        is_own_work: whether the pool did it by itself.
+    """
+
+    at: float
+    who: str
+    target: str
+    did: str
+    states: str
+    reason: str
+    course: str
+    is_own_work: bool
+
+
+async def page(request: Request) -> Response:
+    """The whole page."""
+    return await shown(request, lambda principal: _draw(request, principal))
+
+
+async def _draw(request: Request, principal: Principal) -> str:
+    runner: PoolRunner = request.app.state.runner
+    zone = ZoneInfo(request.app.state.timezone)
+    wanted, problem = wanted_of(request.query_params)
+    asked = question(wanted, courses_of(principal, wanted.course), zone, ROWS + 1)
+    found = await runner.read(lambda pool: pool.staff.audit(asked))
+    names = {gpu.uuid: f"GPU {gpu.index}" for gpu in (await runner.snapshot()).gpus}
+    own = principal.courses(Right.AUDIT)
+    return render(
+        "log.html",
+        request,
+        principal,
+        "log",
+        wanted=wanted,
+        problem=problem,
+        lines=lines(found[:ROWS], names),
+        older=_address(wanted, found[ROWS - 1].id) if len(found) > ROWS else "",
+        newest=_address(wanted, None),
+        sheet=urlencode(sheet_query(wanted, zone, LIMIT_MAX)),
+        most=LIMIT_MAX,
+        kinds=KINDS,
+        courses=sorted(request.app.state.sign_in.book.courses if own is None else own),
+        is_all=own is None,
+        messages=await _messages(principal, runner),
+        moment=lambda at: moment(at, zone),
+        second=lambda at: second(at, zone),
+        zone=zone.key,
+    )
+
+
+def _address(wanted: Wanted, before: int | None) -> str:
+    return urlencode(replace(wanted, before=before).as_query())
+
+
+def lines(entries: Iterable[AuditEntry], names: Mapping[str, str]) -> list[LogEntry]:
+    """The entries in words.  Pure.
+
+    Args:
+        entries: as the audit tells them.
+        names: what people call a GPU, by its UUID.
+    """
+    return [
+        LogEntry(
+            one.at,
+            called(one.by),
+            _target(one, names),
+            did(one.action, one.to_state),
+            _states(one),
+            one.reason,
+            one.course,
+            is_own_work=not one.action,
+        )
+        for one in entries
+    ]
+
+
+def _target(one: AuditEntry, names: Mapping[str, str]) -> str:
+    if one.kind == "pool":
+        return "the pool"
+    if one.kind == "gpu":
+        return names.get(one.target, one.target)
+    return f"{one.kind} {one.target}"
+
+
+def _states(one: AuditEntry) -> str:
+    is_change = one.from_state and one.from_state != one.to_state
+    return f"{one.from_state} → {one.to_state}" if is_change else one.to_state
+
+
+# Messages.
+
+
+async def _messages(
+    principal: Principal, runner: PoolRunner
+) -> Sequence[tuple[SentMessage, str, bool]]:
+    """What is shown now: each message, to whom, and whether the principal may withdraw it."""
+    found = await message_routes.messages(principal, runner) if principal.has(Right.MESSAGE) else []
+    return [(one, to_whom(one), message_routes.may_end(principal, one)) for one in found]
+
+
+def to_whom(message: SentMessage) -> str:
+    """Who reads a message, in words.  Pure."""
+    if message.to_user is not None:
+        server = f", server “{message.to_server}”" if message.to_server else ""
+        return f"{message.to_user}{server}"
+    return f"all of {message.to_course}" if message.to_course is not None else "everybody"
+
+
+async def message_details(
+    principal: Annotated[Principal, needs(Right.MESSAGE)], runner: Runner, target: str
+) -> Response:
+    """One message, with the form that withdraws it; what is not shown (any more) is 404."""
+    found = await message_routes.messages(principal, runner)
+    message = next((one for one in found if str(one.id) == target), None)
+    if message is None:
+        raise DeniedError(404, "no-such-page", GONE)
+    facts = [
+        ("To", to_whom(message)),
+        ("By", called(message.by)),
+        ("Message", message.text),
+        ("Time", left(message.until, time.time())),
+    ]
+    actions = [_withdraw(message)] if message_routes.may_end(principal, message) else []
+    title = f"Message to {to_whom(message)}"
+    return HTMLResponse(render_part("details.html", title=title, facts=facts, actions=actions))
+
+
+def _withdraw(message: SentMessage) -> Action:
+    return Action(
+        "withdraw",
+        "Withdraw",
+        "JupyterLab shows it no longer, to nobody; whoever has read it has read it.",
+        "Withdraw it",
+        "The message is withdrawn.",
+        f"messages/{message.id}",
+        "DELETE",
+        fields=(MAY_REASON,),
+    )

@@ -1,0 +1,422 @@
+"""What fits on one GPU, and at what cost: tables, worked out once per geometry.  Pure.
+
+A GPU is known here by a bit mask of its occupied memory slices and by whether its one ``+me``
+slice is taken.  Which GPU to choose, and what is warm, is placement.py's concern.
+
+A GPU as decisions see it: its geometry, what lies on it until when, and who may use it.
+
+Where slices go.  Pure: GPUs and what lies on them in, placements out.
+
+The rule: of all legal placements, the one that destroys the fewest still-legal placements over free
+memory.  A free warm slice counts as free memory; warmth only breaks ties, because preferring warm
+slices fragments the GPUs (docs/explanation/placement.md has the measurements).  A shape of several
+slices is all or nothing: on one GPU if one has room, else on the fewest GPUs.
+
+What one GPU can take is looked up in table.py.  Knows neither ledger, clock nor NVML.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from math import inf
+from typing import NamedTuple
+
+from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, occupied_mask
+
+Layout = tuple[Placed, ...]
+
+
+class Fit(NamedTuple):
+    """The best ways to put some slices on one GPU.
+
+    Attributes:
+        cost: how many still-legal placements they destroy.
+        layouts: every layout of that cost, lowest starts first.
+    """
+
+    cost: int
+    layouts: tuple[Layout, ...]
+
+
+class Fits:
+    """What one geometry's decisions look up, worked out once for each state of a GPU."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+        # A +me slice can lie exactly where its plain twin can: counting both would count the
+        # same room twice (measured: .750 instead of .752 of the slices on the teaching mix).
+        masks = [p.mask for q in geometry.profiles if not q.has_media for p in q.placements]
+        self._legal = [
+            sum(not mask & placement for placement in masks)
+            for mask in range(1 << geometry.memory_slices)
+        ]
+        self._fits: dict[tuple[int, bool, tuple[str, ...]], Fit | None] = {}
+
+    def best(self, mask: int, has_media: bool, names: tuple[str, ...]) -> Fit | None:
+        """The cheapest ways to place all of ``names`` (sorted) on a GPU, None if it has no room."""
+        key = (mask, has_media, names)
+        if key not in self._fits:
+            self._fits[key] = self._work_out(mask, has_media, names)
+        return self._fits[key]
+
+    def _work_out(self, mask: int, has_media: bool, names: tuple[str, ...]) -> Fit | None:
+        if any(name not in self._geometry.by_name for name in names):
+            return None
+        wanted = [self._geometry.by_name[name] for name in names]
+        media = sum(profile.has_media for profile in wanted)
+        if media > (0 if has_media else 1):
+            return None
+        layouts = list(layouts_beside(wanted, mask))
+        if not layouts:
+            return None
+        costs = [self._legal[mask] - self._legal[mask | occupied_mask(item)] for item in layouts]
+        best = min(costs)
+        return Fit(
+            best, tuple(item for item, cost in zip(layouts, costs, strict=True) if cost == best)
+        )
+
+
+def layouts_beside(wanted: Sequence[Profile], mask: int, least: int = 0) -> Iterator[Layout]:
+    """Every way to lay ``wanted`` beside ``mask``; equal neighbours only in rising order."""
+    if not wanted:
+        yield ()
+        return
+    first, rest = wanted[0], wanted[1:]
+    for placement in first.placements:
+        if placement.start < least or placement.mask & mask:
+            continue
+        after = placement.start + 1 if rest and rest[0] is first else 0
+        for layout in layouts_beside(rest, mask | placement.mask, after):
+            yield (Placed(first, placement), *layout)
+
+
+@lru_cache(maxsize=64)
+def _of_equal(geometry: Geometry) -> Fits:
+    return Fits(geometry)
+
+
+_known: dict[int, tuple[Geometry, Fits]] = {}
+_KNOWN_MAX = 1024
+
+
+def fits(geometry: Geometry) -> Fits:
+    """The tables of a geometry; equal geometries share them.
+
+    They are found by identity, as hashing 64 geometries costs more than a decision.  The entry
+    holds the geometry, so its id cannot become another's.
+    """
+    entry = _known.get(id(geometry))
+    if entry is None:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        entry = _known[id(geometry)] = (geometry, _of_equal(geometry))
+    return entry[1]
+
+
+SOON = -inf  # what is being scrubbed, or made for nobody yet, is free in seconds
+
+
+@dataclass(frozen=True)
+class GpuOccupancy:
+    """What lies on one GPU, without the rows that say so.
+
+    Attributes:
+        gpu: its UUID.
+        geometry: how it can be cut.
+        live: what cannot be used: leased, being made or scrubbed, quarantined, foreign.
+        warm: free slices that already exist; they count as free memory.
+        usable: whether it takes new leases now.
+        fixed: the part of ``live`` that is foreign, quarantined, or reserved: it will
+            not become free by a lease's end.
+        frees_at: when the rest of ``live`` is free by the ends that are set, by `Placement.mask`;
+            infinite for what has no end, and for what is not named.
+        course: the only course that gets leases there; empty: every course.
+    """
+
+    gpu: str
+    geometry: Geometry
+    live: tuple[Placed, ...] = ()
+    warm: tuple[Placed, ...] = ()
+    usable: bool = True
+    fixed: tuple[Placed, ...] = ()
+    frees_at: Mapping[int, float] = field(default_factory=dict)
+    course: str = ""
+
+    @cached_property
+    def mask(self) -> int:
+        """The memory slices that cannot be used, as bits."""
+        return occupied_mask(self.live)
+
+    @cached_property
+    def warm_masks(self) -> tuple[tuple[int, Placed], ...]:
+        """The warm slices, each with its memory slices as bits."""
+        return tuple((item.placement.mask, item) for item in self.warm)
+
+    @cached_property
+    def has_media(self) -> bool:
+        """Whether the GPU's one ``+me`` slice is in use."""
+        return any(item.profile.has_media for item in self.live)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One slice of a decision.
+
+    Attributes:
+        gpu: UUID of the GPU.
+        profile: what to make there.
+        placement: where.
+        reuse: whether that very slice exists, warm; then there is nothing to make.
+        destroy: warm slices to destroy first.  A slice in the way of several choices is named by
+            the first of them only.
+    """
+
+    gpu: str
+    profile: Profile
+    placement: Placement
+    reuse: bool = False
+    destroy: tuple[Placed, ...] = ()
+
+
+def open_to(gpus: Sequence[GpuOccupancy], course: str) -> list[GpuOccupancy]:
+    """Every GPU as a course may use it: another course's own takes nothing of it."""
+    return [one if one.course in ("", course) else replace(one, usable=False) for one in gpus]
+
+
+def own_first(gpus: Sequence[GpuOccupancy], course: str) -> list[GpuOccupancy]:
+    """As `open_to`, a course's own in front: of equal places room for all is left to others."""
+    return sorted(open_to(gpus, course), key=lambda one: one.course != course)
+
+
+def clash(one: Placed, other: Placed) -> bool:
+    """Whether two slices cannot be on one GPU: they overlap, or both are ``+me``."""
+    both_media = one.profile.has_media and other.profile.has_media
+    return both_media or bool(one.placement.mask & other.placement.mask)
+
+
+class Slot(NamedTuple):
+    """A reserved slot's slice: for which lease of those asked for, by number, and where."""
+
+    request: int
+    gpu: str
+    placed: Placed
+
+
+def place(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> tuple[Choice, ...] | None:
+    """Decide where a shape goes now.
+
+    Args:
+        profiles: the profile of each slice wanted, by name.
+        gpus: every GPU, in a fixed order; earlier ones win what is otherwise equal.
+
+    Returns:
+        A choice for each profile, in the order asked, or None if there is no room for all.
+        None is exact: no placement of all the slices exists.
+    """
+    if not profiles:
+        return ()
+    wanted = tuple(sorted(profiles))
+    usable = [gpu for gpu in gpus if gpu.usable]
+    if len(wanted) > sum(gpu.geometry.memory_slices for gpu in usable):
+        return None
+    parts = _on_one_gpu(wanted, usable)
+    if parts is None and len(wanted) > 1:
+        parts = _on_fewest_gpus(wanted, usable)
+    return None if parts is None else _in_order(profiles, parts)
+
+
+def could_ever_fit(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> bool:
+    """Whether a shape fits when every GPU, usable now or not, is empty."""
+    empty = list(_empty(gpus, len(profiles)))
+    return any(place(profiles, [one]) for one in empty) or place(profiles, empty) is not None
+
+
+def _empty(gpus: Iterable[GpuOccupancy], most: int) -> Iterator[GpuOccupancy]:
+    """Every GPU as if it were empty, but of each geometry no more than a shape can need.
+
+    A lab's GPUs share a few geometries, which are told apart by identity: comparing costs more.
+    """
+    alike: Counter[int] = Counter()
+    for gpu in gpus:
+        alike[id(gpu.geometry)] += 1
+        if alike[id(gpu.geometry)] <= most:
+            yield GpuOccupancy(gpu.gpu, gpu.geometry)
+
+
+def packs(counts: Mapping[str, int], n_gpus: int, geometry: Geometry) -> bool:
+    """Whether slices fit on empty GPUs if each may lie anywhere: a closed form, no search.
+
+    Largest profiles first, among equals those with the fewest starts, each at the highest start
+    that is left: the upper end of a GPU hosts least (no 2g at 6, no 1g at 7).  So 7g take a GPU
+    each, 4g and then 3g fill halves, then come 2g, double-memory 1g and 1g.
+
+    Args:
+        counts: how many of each profile, by name.
+        n_gpus: how many GPUs of this geometry.
+        geometry: their geometry; its placements must be aligned runs of 1, 2, 4 … memory slices.
+
+    Raises:
+        ValueError: for a ``+me`` profile, which the closed form does not cover.
+    """
+    wanted = [geometry.by_name[name] for name, count in counts.items() if count]
+    if any(profile.has_media for profile in wanted):
+        raise ValueError("packs() has no closed form for +me profiles; ask place() instead")
+    wanted.sort(key=lambda profile: (-profile.size, len(profile.starts)))
+    size, free = geometry.memory_slices, {0: n_gpus}
+    for profile in wanted:
+        while size > profile.size:
+            size //= 2
+            free = {start + half: n for start, n in free.items() for half in (0, size)}
+        if not _fill(free, profile.starts, counts[profile.name]):
+            return False
+    return True
+
+
+def _fill(free: dict[int, int], starts: Iterable[int], count: int) -> bool:
+    for start in sorted(starts, reverse=True):
+        taken = min(count, free.get(start, 0))
+        count -= taken
+        if taken:
+            free[start] -= taken
+    return count == 0
+
+
+class _Part(NamedTuple):
+    """One GPU's share of a decision."""
+
+    gpu: GpuOccupancy
+    layout: Layout
+
+
+def _on_one_gpu(wanted: tuple[str, ...], gpus: Iterable[GpuOccupancy]) -> list[_Part] | None:
+    best_cost: int | None = None
+    ties: list[tuple[GpuOccupancy, Fit]] = []
+    for gpu in gpus:
+        fit = fits(gpu.geometry).best(gpu.mask, gpu.has_media, wanted)
+        if fit is None or (best_cost is not None and fit.cost > best_cost):
+            continue
+        if fit.cost != best_cost:
+            best_cost, ties = fit.cost, []
+        ties.append((gpu, fit))
+    return [_warmest(ties)] if ties else None
+
+
+def _warmest(ties: Iterable[tuple[GpuOccupancy, Fit]]) -> _Part:
+    """Break ties: the most slices reused, then the fewest warm ones destroyed, then the first."""
+    parts = (_Part(gpu, layout) for gpu, fit in ties for layout in fit.layouts)
+    best = next(parts)
+    best_work = _work(best)
+    for part in parts:
+        if best_work[0] == -len(best.layout):
+            break  # nothing to make: no later one can be better
+        work = _work(part)
+        if work < best_work:
+            best, best_work = part, work
+    return best
+
+
+def _work(part: _Part) -> tuple[int, int]:
+    """What a part asks of the GPU: minus the slices reused, and the warm slices destroyed."""
+    reused = destroyed = 0
+    mask = occupied_mask(part.layout)
+    has_media = any(item.profile.has_media for item in part.layout)
+    for warm_mask, warm in part.gpu.warm_masks:
+        if not warm_mask & mask and not (has_media and warm.profile.has_media):
+            continue
+        if any(_is_same(warm, item) for item in part.layout):
+            reused += 1
+        else:
+            destroyed += 1
+    return (-reused, destroyed)
+
+
+def _choices(part: _Part) -> list[Choice]:
+    layout, warm = part.layout, part.gpu.warm
+    left = [other for other in warm if not any(_is_same(other, item) for item in layout)]
+    choices = []
+    for item in layout:
+        reuse = any(_is_same(other, item) for other in warm)
+        destroy = () if reuse else tuple(other for other in left if _is_in_the_way(other, item))
+        left = [other for other in left if other not in destroy]
+        choices.append(Choice(part.gpu.gpu, item.profile, item.placement, reuse, destroy))
+    return choices
+
+
+def _is_same(warm: Placed, item: Placed) -> bool:
+    return warm.placement == item.placement and warm.profile.name == item.profile.name
+
+
+def _is_in_the_way(warm: Placed, item: Placed) -> bool:
+    """Whether a warm slice overlaps, or is the GPU's one ``+me`` slice when another is wanted."""
+    both_media = warm.profile.has_media and item.profile.has_media
+    return both_media or bool(warm.placement.mask & item.placement.mask)
+
+
+class _Plan(NamedTuple):
+    """A way to place some of the slices; compared by GPUs used, cost, then work."""
+
+    score: tuple[int, int, int, int]
+    parts: tuple[_Part, ...]
+
+
+def _on_fewest_gpus(wanted: tuple[str, ...], gpus: Sequence[GpuOccupancy]) -> list[_Part] | None:
+    """The best plan over several GPUs, exact: GPU by GPU, the best for each sub-shape so far.
+
+    Takes time proportional to the GPUs that differ, times the square of the sub-shapes
+    (``4x1g.5gb`` has five).
+    """
+    counts = Counter(wanted)
+    goal = tuple(counts.values())
+    plans = {tuple(0 for _ in goal): _Plan((0, 0, 0, 0), ())}
+    most = max(gpu.geometry.memory_slices for gpu in gpus)
+    shares = [s for s in itertools.product(*(range(min(n, most) + 1) for n in goal)) if any(s)]
+    for gpu in _distinct(gpus, len(wanted)):
+        options = [(share, plan) for share in shares if (plan := _share(gpu, counts, share))]
+        plans = _extended(plans, options, goal)
+    return list(plans[goal].parts) if goal in plans else None
+
+
+def _distinct(gpus: Iterable[GpuOccupancy], copies: int) -> Iterator[GpuOccupancy]:
+    """The GPUs; of those in equal state only as many as the slices could use."""
+    seen: Counter[Hashable] = Counter()
+    for gpu in gpus:
+        warm = tuple((mask, item.profile.name) for mask, item in gpu.warm_masks)
+        state = (fits(gpu.geometry), gpu.mask, gpu.has_media, warm)
+        seen[state] += 1
+        if seen[state] <= copies:
+            yield gpu
+
+
+def _share(gpu: GpuOccupancy, counts: Mapping[str, int], share: tuple[int, ...]) -> _Plan | None:
+    names = tuple(itertools.chain.from_iterable(map(itertools.repeat, counts, share)))
+    fit = fits(gpu.geometry).best(gpu.mask, gpu.has_media, names)
+    if fit is None:
+        return None
+    part = _warmest([(gpu, fit)])
+    return _Plan((1, fit.cost, *_work(part)), (part,))
+
+
+def _extended(
+    plans: dict[tuple[int, ...], _Plan],
+    options: Sequence[tuple[tuple[int, ...], _Plan]],
+    goal: tuple[int, ...],
+) -> dict[tuple[int, ...], _Plan]:
+    """The plans that use one more GPU, or not."""
+    extended = dict(plans)
+    for (done, plan), (share, option) in itertools.product(plans.items(), options):
+        total = tuple(map(sum, zip(done, share, strict=True)))
+        if any(have > most for have, most in zip(total, goal, strict=True)):
+            continue
+        score = tuple(map(sum, zip(plan.score, option.score, strict=True)))
+        if total not in extended or score < extended[total].score:
+            extended[total] = _Plan(score, plan.parts + option.parts)  # type: ignore[arg-type]
+    return extended
+
+
+def _in_order(profiles: Sequence[str], parts: Iterable[_Part]) -> tuple[Choice, ...]:
+    made: dict[str, list[Choice]] = {}
+    for choice in itertools.chain.from_iterable(map(_choices, parts)):
+        made.setdefault(choice.profile.name, []).append(choice)
+    return tuple(made[name].pop(0) for name in profiles)

@@ -1,0 +1,1 @@
+"""Usage: slice-hours of a period, as a report and a page."""

@@ -1,1 +1,0 @@
-"""The pool's rows as messages and reports."""

@@ -1,0 +1,153 @@
+"""What is wrong with the pool and its GPUs, as findings that say what to do."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from miglab_api.gpus import PoolSnapshot, SliceState
+from miglab_pool.gpu.readings import GpuInfo, Health
+from miglab_pool.ledger.rows import GPU_LOST
+
+HOT_C = 85  # °C; an A100 begins to slow down a little above
+GPU_IS_LOST = (
+    "look for Xid messages in the kernel log (dmesg | grep -i xid), then end what runs on the GPU "
+    "and reset it, or reboot the host"
+)
+
+
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    FINE = "ok"
+    WRONG = "WRONG"
+
+
+@dataclass(frozen=True)
+class HealthFinding:
+    """One thing that was looked at.
+
+    Attributes:
+        subject: which part of the lab.
+        found: how it is.
+        do: what to do about it; empty if it is fine.
+    """
+
+    subject: str
+    level: Level
+    found: str
+    do: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether somebody has to do something."""
+        return self.level is Level.WRONG
+
+
+def fine(what: str, found: str) -> HealthFinding:
+    """A finding about which nothing is to be done."""
+    return HealthFinding(what, Level.FINE, found)
+
+
+def wrong(what: str, found: str, do: str) -> HealthFinding:
+    """A finding about which something is to be done."""
+    return HealthFinding(what, Level.WRONG, found, do)
+
+
+def of_gpu(gpu: GpuInfo, health: Health) -> Iterator[HealthFinding]:
+    """What a GPU says of itself."""
+    name = f"GPU {gpu.index}"
+    if health.lost:
+        yield wrong(name, health.reason, GPU_IS_LOST)
+    elif health.ok is False:
+        yield wrong(name, health.reason, "drain it, then reset it (or remove it from gpus.uuids)")
+    elif health.ok is None:
+        yield wrong(name, f"health unknown: {health.reason}", "see `nvidia-smi -q`")
+    if health.temperature_c is not None and health.temperature_c > HOT_C:
+        found = f"its temperature is {health.temperature_c} °C, and it slows down to protect itself"
+        yield wrong(name, found, "check the fans and the room")
+    yield _mig_mode(name, gpu)
+
+
+def _mig_mode(name: str, gpu: GpuInfo) -> HealthFinding:
+    if gpu.mig is None and gpu.geometry.profiles:
+        return wrong(name, f"{gpu.name}: MIG mode unknown", "see `nvidia-smi -q -d MIG`")
+    if gpu.mig != gpu.mig_pending:
+        do = "when nothing runs on it, use nvidia-smi --gpu-reset, or reboot"
+        return wrong(name, f"{gpu.name}: the MIG mode will change at the next reset", do)
+    words = "on: partitioned on demand" if gpu.mig else "off: leased whole"
+    return fine(name, f"{gpu.name}, MIG {words}")
+
+
+def of_pool(
+    snapshot: PoolSnapshot, health: dict[str, Any], contradictions: Sequence[str]
+) -> Iterator[HealthFinding]:
+    """What the running service says of itself, of its GPUs and slices."""
+    yield from _loops(health)
+    yield fine("pool", f"{len(snapshot.gpus)} GPUs, {len(snapshot.waiting)} waiting")
+    if snapshot.paused:
+        yield wrong("pool", f"paused: {snapshot.paused}", "miglab pool resume")
+    for contradiction in contradictions:
+        do = "pause the pool, keep a copy of the ledger, and report this"
+        yield wrong("invariant", contradiction, do)
+    yield from _slices(snapshot)
+
+
+def _loops(health: dict[str, Any]) -> Iterator[HealthFinding]:
+    if health["is_stuck"]:
+        do = "see the driver's messages (dmesg | grep -i nvrm); a restart loses no lease"
+        yield wrong("pool", "a driver call hangs, so its GPU gets no new leases", do)
+    if not health["is_reconciled"]:
+        do = (
+            "check again in a moment; if that does not help, see the pool's log in the state folder"
+        )
+        yield wrong("pool", "ledger, GPUs and servers have not been compared yet", do)
+    if lost := health.get("unknown_to_hub"):
+        do = (
+            "wait: the pool ends them itself a minute after the hub first reports this; see its log"
+        )
+        yield wrong("pool", f"servers that must end but that the hub does not know: {lost}", do)
+    if strays := health.get("left_alone"):
+        do = (
+            "see the Health page, which lists them; once their students have saved, remove them "
+            "(docker rm -f CONTAINER) and adopt their slices"
+        )
+        found = f"containers with slices that this ledger did not give them, left alone: {strays}"
+        yield wrong("pool", found, do)
+    if health.get("is_other_engine"):
+        do = (
+            "correct students.docker_url; if those containers are gone for good: miglab backup, "
+            "then miglab restore --new-host"
+        )
+        found = "another Docker engine answers than the one that has the leases' containers"
+        yield wrong("pool", f"{found}, so no slice is freed", do)
+    if silent := health.get("silent_servers"):
+        do = (
+            "`miglab pool reclaim` says whose; look into their servers, and set pool.lease_s if "
+            "you cannot trust your students"
+        )
+        yield wrong(
+            "pool", f"servers that do not report, so nobody knows what they do: {silent}", do
+        )
+    if health["failing"]:
+        do = "see the pool's log in the state folder; a restart of the lab loses no lease"
+        yield wrong("pool", f"its last rounds failed: {', '.join(health['failing'])}", do)
+
+
+def _slices(snapshot: PoolSnapshot) -> Iterator[HealthFinding]:
+    for gpu in snapshot.gpus:
+        if gpu.state != "ok":
+            do = GPU_IS_LOST if gpu.state == GPU_LOST else "see the driver's messages"
+            yield wrong(f"GPU {gpu.index}", f"{gpu.state}: {gpu.reason}", do)
+        for item in gpu.slices:
+            name = f"slice {item.slice_id}"
+            found = f"{item.profile} on GPU {gpu.index}: {item.reason}"
+            if item.state is SliceState.QUARANTINED:
+                yield wrong(
+                    name,
+                    found,
+                    f"find out what uses it, then run: miglab pool clear {item.slice_id}",
+                )
+            elif item.state is SliceState.FOREIGN:
+                do = f"leave it, or let the pool take it over: miglab pool adopt {item.slice_id}"
+                yield wrong(name, found, do)
