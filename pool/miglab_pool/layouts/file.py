@@ -1,6 +1,6 @@
 """Layout files: strict, versioned YAML of how GPUs should be cut.
 
-`read` knows the text alone (resolver.py the GPUs, too); whatever is wrong it says with the
+`read` knows the text alone, `resolve` the GPUs too; whatever is wrong it says with the
 file, line and key where it stands, and with what would do.  Every scalar is taken as the text it
 is, so that ``10:00`` is a time and not YAML's 600.  Pure: opens no file, asks nobody.
 

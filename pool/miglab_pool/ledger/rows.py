@@ -358,7 +358,7 @@ class MessageRow(_Numbered):
 
 @dataclass(frozen=True, slots=True)
 class LayoutRow(_Numbered):
-    """How some GPUs are to be cut, always or at some times; see layout_times.py.
+    """How some GPUs are to be cut, always or at some times; see layouts/rules.py.
 
     Attributes:
         name: by which people call it; one live layout has it.

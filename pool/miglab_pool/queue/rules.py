@@ -56,7 +56,7 @@ class FairShareUsage:
 
     Attributes:
         now: seconds since the epoch.
-        courses: slice-hours used lately, decayed (fair_share.py), divided by the course's weight.
+        courses: slice-hours used lately, decayed (see `decayed`), divided by the course's weight.
         users: the same of users, unweighted, in all their courses together.
         weights: the courses' weights; 1 for who is not named.
         ageing_s: who has waited for so long goes before all who have not.

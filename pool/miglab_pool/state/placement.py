@@ -1,7 +1,7 @@
 """What fits on one GPU, and at what cost: tables, worked out once per geometry.  Pure.
 
 A GPU is known here by a bit mask of its occupied memory slices and by whether its one ``+me``
-slice is taken.  Which GPU to choose, and what is warm, is placement.py's concern.
+slice is taken.  Which GPU to choose, and what is warm, is decided below.
 
 A GPU as decisions see it: its geometry, what lies on it until when, and who may use it.
 
@@ -12,7 +12,7 @@ memory.  A free warm slice counts as free memory; warmth only breaks ties, becau
 slices fragments the GPUs (docs/explanation/placement.md has the measurements).  A shape of several
 slices is all or nothing: on one GPU if one has room, else on the fewest GPUs.
 
-What one GPU can take is looked up in table.py.  Knows neither ledger, clock nor NVML.
+What one GPU can take is looked up in tables.  Knows neither ledger, clock nor NVML.
 """
 
 import itertools
