@@ -14,23 +14,23 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.offers import Offers
-from miglab_pool.door.pool_layouts import PoolLayouts
-from miglab_pool.door.pool_leases import PoolLeases
-from miglab_pool.door.pool_reservations import PoolReservations
-from miglab_pool.door.pool_staff import PoolStaff
-from miglab_pool.door.pool_tickets import PoolTickets
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import WatchedDriver
 from miglab_pool.layouts import transactions as layouts
+from miglab_pool.layouts.transactions import PoolLayouts
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import views as pool_views
+from miglab_pool.leases.cases import Case
+from miglab_pool.leases.requests import Tickets
+from miglab_pool.leases.transactions import Leases
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.retention import delete_old
 from miglab_pool.queue import estimate, gather, offers, tickets
 from miglab_pool.queue import order as queue
-from miglab_pool.reclaim.warnings import Case
 from miglab_pool.reservations import transactions as reservations
+from miglab_pool.reservations.transactions import Reservations
 from miglab_pool.settings import PoolSettings
+from miglab_pool.staff.actions import Staff
 from miglab_pool.staff.messages import end_old as end_old_messages
 from miglab_pool.state import clock as clock_steps
 from miglab_pool.state import invariants
@@ -79,11 +79,11 @@ class Pool:
         read = now if self._clock is None else self._clock.now
         self.store = Store(settings, ledger, read, simulated=driver.simulated)
         self.worker = Worker(self.store, driver, holders)
-        self.tickets = PoolTickets(self.store, self.worker)
-        self.leases = PoolLeases(self.store, self.worker)
-        self.reservations = PoolReservations(self.store)
+        self.tickets = Tickets(self.store)
+        self.leases = Leases(self.store)
+        self.reservations = Reservations(self.store)
         self.layouts = PoolLayouts(self.store)
-        self.staff = PoolStaff(self.store)
+        self.staff = Staff(self.store)
 
     @property
     def version(self) -> int:
@@ -206,7 +206,7 @@ class Pool:
 
     def may_have_jobs(self, kinds: frozenset[JobKind]) -> bool:
         """Whether `next_job` may find one of these; without the lock, for whoever asks often."""
-        is_suspecting = JobKind.PROBE in kinds and bool(self.worker.suspects)
+        is_suspecting = JobKind.PROBE in kinds and bool(self.store.suspects)
         return is_suspecting or not kinds.isdisjoint(jobs.kinds_ahead(self.view))
 
     def next_job(

@@ -25,8 +25,8 @@ from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.readings import GpuInfo, Health, ProcessReading, SliceReading, Usage, Versions
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.rows import LIVE_TICKETS
 from miglab_pool.pool import Pool
-from miglab_pool.queue import tickets
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, PoolSettings, Quota
 from miglab_pool.settings import Pool as PoolTable
@@ -244,11 +244,11 @@ class DayLab:
 
     def attend(self, ticket: int) -> TicketState | None:
         """How the ticket stands, and keep it; None if it is over."""
-        row = tickets.attend(self.pool.store, ticket)
-        if not row.is_live:
+        state = self.pool.tickets.attend(ticket).state
+        if state not in LIVE_TICKETS:
             self.asked.discard(ticket)
             return None
-        return TicketState(row.state)
+        return state
 
     def cancel(self, ticket: int, user: str) -> None:
         """Leave the queue."""

@@ -8,14 +8,113 @@ lacks is made when there is room.  Which layout is in force follows from the row
 from collections.abc import Sequence
 from dataclasses import replace
 
-from miglab_api.layouts import LayoutSpec, LayoutState
-from miglab_pool.layouts.checks import check_together, find, in_words, resolved
+from miglab_api.layouts import LayoutDiff, Layouts, LayoutSpec, LayoutState
+from miglab_pool.layouts import views as layout_views
+from miglab_pool.layouts.checks import (
+    PartitionableGpu,
+    check_together,
+    find,
+    in_words,
+    partitionable,
+    resolved,
+)
 from miglab_pool.layouts.rules import Planned, hidden, partitions_text, phase, planned, times_text
 from miglab_pool.ledger.rows import LayoutRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import layout_conflicts
-from miglab_pool.state.store import Store
+from miglab_pool.state.store import Part, Store, locked
+
+
+class PoolLayouts(Part):
+    """See the module."""
+
+    def partitionable(self) -> list[PartitionableGpu]:
+        """The GPUs that a layout may name, and how each can be cut."""
+        return partitionable(self.store.current)
+
+    def all(self) -> Layouts:
+        """What was applied, and how each GPU stands to what is in force on it."""
+        return layout_views.layouts(self.store.current)
+
+    def diffs(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
+        """What applying these would do now; changes nothing.
+
+        Raises:
+            Refused: ``bad-layout``.
+        """
+        view = self.store.current
+        return layout_views.diffs(view, resolved(view, asked))
+
+    def diffs_now(self, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
+        """As `diffs`, each only with the GPUs on which it would be in force now."""
+        view = self.store.current
+        return layout_views.diffs_now(view, resolved(view, asked))
+
+    @locked
+    def apply(self, asked: Sequence[LayoutSpec], by: str, reason: str = "") -> Layouts:
+        """Apply layouts by draining, all or none; one of the same name is replaced.
+
+        Args:
+            asked: each with all its GPUs by UUID.
+            by: who.
+            reason: why, for the ledger.
+
+        Raises:
+            Refused: ``bad-layout`` or ``layout-clash``, with what would go; the ledger has it too.
+        """
+        with self.store.write(durable=True) as tx:
+            rows = [_row(self.store, tx, one, by, reason) for one in asked]
+            refusal = None
+            try:
+                partitions = [
+                    partitions_text(one.gpus) for one in resolved(self.store.view(tx.at), asked)
+                ]
+                rows = [
+                    replace(row, partitions=partition)
+                    for row, partition in zip(rows, partitions, strict=True)
+                ]
+                check_together(self.store.view(tx.at), rows)
+            except Refused as error:
+                refusal = error
+                rows = [
+                    replace(r, state=LayoutState.REFUSED, message=refusal.message) for r in rows
+                ]
+            else:
+                _replace(self.store, tx, rows, by)
+            for row in rows:
+                tx.put(row, by, row.message or in_words(row), action="apply")
+            if refusal is None:
+                _retire(self.store, tx, by)
+                note_phases(self.store, tx)
+        if refusal is not None:
+            raise refusal
+        return self.all()
+
+    @locked
+    def remove(self, name: str, by: str, reason: str = "") -> Layouts:
+        """End a layout: its GPUs are cut on demand again, or by the layout beneath it.
+
+        Raises:
+            Refused: ``unknown-layout``, or ``layout-clash``: a class counts on it.
+        """
+        refusal = None
+        with self.store.write(durable=True) as tx:
+            view = self.store.view(tx.at)
+            row = find(view, name)
+            try:
+                after = [one for one in view.plans if one.number != row.id]
+                layout_conflicts.check(view, view.plans, after)
+            except Refused as error:
+                refusal = error
+                tx.record(row, by, f"not removed: {error.message}", "refused")
+            else:
+                _end(tx, row, LayoutState.REMOVED, by, reason or f"{by} removed it.")
+                note_phases(self.store, tx)
+        if refusal is not None:
+            raise refusal
+        return self.all()
+
 
 # -- the clock ----------------------------------------------------------------------------------
 
@@ -39,46 +138,6 @@ def _what_now(state: LayoutState) -> str:
     if state is LayoutState.IN_FORCE:
         return "from now on its GPUs are cut so"
     return "it is over for this time" if state is LayoutState.PLANNED else "it is over"
-
-
-# -- applying -----------------------------------------------------------------------------------
-
-
-def apply(store: Store, asked: Sequence[LayoutSpec], by: str, reason: str = "") -> list[LayoutRow]:
-    """Apply layouts, all or none; one of the same name is replaced.
-
-    Args:
-        store: the pool.
-        asked: each with all its GPUs by UUID.
-        by: who.
-        reason: why, for the ledger.
-
-    Raises:
-        Refused: ``bad-layout`` or ``layout-clash``, with what would go; it is in the ledger too.
-    """
-    with store.write(durable=True) as tx:
-        rows = [_row(store, tx, one, by, reason) for one in asked]
-        refusal = None
-        try:
-            partitions = [partitions_text(one.gpus) for one in resolved(store.view(tx.at), asked)]
-            rows = [
-                replace(row, partitions=partition)
-                for row, partition in zip(rows, partitions, strict=True)
-            ]
-            check_together(store.view(tx.at), rows)
-        except Refused as error:
-            refusal = error
-            rows = [replace(r, state=LayoutState.REFUSED, message=refusal.message) for r in rows]
-        else:
-            _replace(store, tx, rows, by)
-        for row in rows:
-            tx.put(row, by, row.message or in_words(row), action="apply")
-        if refusal is None:
-            _retire(store, tx, by)
-            note_phases(store, tx)
-    if refusal is not None:
-        raise refusal
-    return [store.state.layouts.get(row.id, row) for row in rows]
 
 
 def _row(store: Store, tx: Transaction, asked: LayoutSpec, by: str, reason: str) -> LayoutRow:
@@ -111,27 +170,3 @@ def _retire(store: Store, tx: Transaction, by: str) -> None:
 def _end(tx: Transaction, row: LayoutRow, state: LayoutState, by: str, message: str) -> None:
     action = "remove" if state is LayoutState.REMOVED else "replace"
     tx.put(replace(row, state=state, message=message), by, message, action=action)
-
-
-def remove(store: Store, name: str, by: str, reason: str = "") -> LayoutRow:
-    """End a layout: its GPUs are cut on demand again, or by the layout beneath it.
-
-    Raises:
-        Refused: ``unknown-layout``, or ``layout-clash``: a class counts on it.
-    """
-    refusal = None
-    with store.write(durable=True) as tx:
-        view = store.view(tx.at)
-        row = find(view, name)
-        try:
-            after = [one for one in view.plans if one.number != row.id]
-            layout_conflicts.check(view, view.plans, after)
-        except Refused as error:
-            refusal = error
-            tx.record(row, by, f"not removed: {error.message}", "refused")
-        else:
-            _end(tx, row, LayoutState.REMOVED, by, reason or f"{by} removed it.")
-            note_phases(store, tx)
-    if refusal is not None:
-        raise refusal
-    return replace(row, state=LayoutState.REMOVED)

@@ -1,16 +1,29 @@
-"""Asking for a shape: a position in the queue, or the slices in this very step.  Transactions.
+"""Tickets: asked for, attended, taken, given up.
 
-Whether it may be asked for, and who is next, is decided in `tickets`.
+A request gets a position in the queue, or the slices in this very step.  Whether it may be asked
+for is decided in `admission`, and who is next in `grant`; `queue.tickets` ends what is overdue.
+
+A server that runs without a GPU while its ticket waits attends the ticket by asking: the position
+is kept for as long as it asks, however many browsers are closed and services restarted meanwhile.
 """
 
-from miglab_api.tickets import TicketRequest, TicketState
-from miglab_pool.leases import grant as grants
-from miglab_pool.ledger.rows import TicketRow
-from miglab_pool.ledger.transaction import Transaction
-from miglab_pool.queue import admission, tickets
-from miglab_pool.refused import Refused
-from miglab_pool.state.store import Store
+from collections.abc import Collection
+from dataclasses import replace
 
+from miglab_api.leases import LeaseView, ServerStatus
+from miglab_api.offers import ShapeOffer
+from miglab_api.tickets import TicketRequest, TicketState, TicketView, borrower_of
+from miglab_api.wording import lab_in_words
+from miglab_pool.leases import grant as grants
+from miglab_pool.leases import views as pool_views
+from miglab_pool.leases.warnings import lease_answer
+from miglab_pool.ledger.rows import LeaseRow, TicketRow
+from miglab_pool.ledger.transaction import Transaction
+from miglab_pool.queue import admission, offers, tickets
+from miglab_pool.refused import Refused
+from miglab_pool.state.store import Part, Store, locked
+
+OPEN = (TicketState.WAITING, TicketState.OFFERED, TicketState.ASIDE)
 NO_NEW_ONES = frozenset({"paused", "gpus-unknown"})
 """Refusals of what is new; who has a ticket keeps it."""
 
@@ -21,20 +34,144 @@ class _NotFreeError(Exception):
     """Undoes a request that would have to wait, and what leaving the queue let others have."""
 
 
-def request(store: Store, asked: TicketRequest) -> TicketRow:
-    """The ticket for this request: the one there is, or a new one.
+class Tickets(Part):
+    """See the module."""
 
-    A new one is at the end of the line, in the place of what the server had asked for before; or,
-    ``only_if_free``, granted already.
+    def _answer(self, row: TicketRow) -> TicketView:
+        return pool_views.ticket_view(self.store.current, row)
 
-    Raises:
-        Refused: with the reason, which is in the ledger too; the server's ticket is as it was.
-    """
-    with store.lock:
-        ticket, refusal = _at_once(store, asked) if asked.only_if_free else _enqueue(store, asked)
-    if refusal is not None:
-        raise refusal
-    return ticket
+    @locked
+    def find(self, number: int) -> TicketView:
+        """One ticket, waiting or over, without keeping its position.
+
+        Raises:
+            Refused: there is none.
+        """
+        return self._answer(tickets.find(self.store, number))
+
+    @locked
+    def of_server(self, user: str, server: str) -> int | None:
+        """The number of the ticket that a server has; None if it has none."""
+        ticket = tickets.of_server(self.store, user, server)
+        return ticket.id if ticket is not None else None
+
+    @locked
+    def request(self, request: TicketRequest) -> TicketView:
+        """A position in the queue: the one this server has for this shape and course, or a new one.
+
+        Asking for another shape gives up the old position (or offer); ``only_if_free`` only
+        if the other is granted in the same step.
+
+        Raises:
+            Refused: with the reason, which is in the ledger too.
+        """
+        ask = _at_once if request.only_if_free else _enqueue
+        ticket, refusal = ask(self.store, request)
+        if refusal is not None:
+            raise refusal
+        self._ask_after_old_holder(request)
+        return self._answer(ticket)
+
+    def _ask_after_old_holder(self, request: TicketRequest) -> None:
+        """A server that asks again has ended: look whether its last holder is gone, now."""
+        for lease in self.store.state.leases.values():
+            if (lease.user, lease.server) == (request.user, request.server) and lease.is_held:
+                self.store.suspects.add(lease.id)
+
+    @locked
+    def attend(self, number: int) -> TicketView:
+        """Keep the position, and see how the ticket stands."""
+        return self._answer(_attended(self.store, tickets.find(self.store, number)))
+
+    @locked
+    def take(self, number: int) -> LeaseView:
+        """Accept the offer.  The slices exist; asking again gives the same lease.
+
+        Raises:
+            Refused: there is no offer (any more).
+        """
+        with (
+            self.store.write() as tx
+        ):  # waits for no disk: what a power cut undoes is offered again
+            ticket = tickets.find(self.store, number)
+            lease = self.store.state.leases.get(ticket.lease or 0)
+            if ticket.state == TicketState.OFFERED and lease is not None:
+                tx.put(replace(ticket, state=TicketState.TAKEN), ticket.user, "taken")
+                lease = replace(lease, taken_at=tx.at)
+                tx.put(lease)
+            elif ticket.state != TicketState.TAKEN or lease is None:
+                raise Refused("not-offered", _why_not_taken(ticket))
+        return pool_views.lease_view(self.store.current, lease)
+
+    @locked
+    def cancel(self, number: int, by: str, reason: str = "") -> TicketView:
+        """Leave the queue, or give up the offer; a ticket that is over stays as it is."""
+        with self.store.write() as tx:
+            ticket = tickets.find(self.store, number)
+            if ticket.state in OPEN:
+                message = reason or "The ticket was cancelled."
+                state = TicketState.CANCELLED
+                ticket = tickets.end(self.store, tx, ticket, state, "cancelled", message, by)
+        return self._answer(ticket)
+
+    @locked
+    def server_status(self, user: str, server: str, known: int | None = None) -> ServerStatus:
+        """What a server holds and waits for; asking keeps its position.
+
+        ``known`` is a ticket it had before, told once more if there is no other.
+        """
+        lease = _held(self.store, user, server)
+        ticket = _attended_of(self.store, user, server, known)
+        borrower = borrower_of(server)
+        borrowed = _held(self.store, user, borrower)
+        borrowing = tickets.of_server(self.store, user, borrower)
+        return ServerStatus(
+            lease=None if lease is None else lease_answer(self.store, lease),
+            ticket=None if ticket is None else self._answer(ticket),
+            borrowed=None if borrowed is None else lease_answer(self.store, borrowed),
+            borrowing=None if borrowing is None else self._answer(borrowing),
+            people=lab_in_words(offers.headcount(self.store.current)),
+        )
+
+    @locked
+    def cancel_of_server(self, user: str, server: str, by: str) -> TicketView:
+        """Remove a server's ticket or offer.
+
+        Raises:
+            Refused: it has none.
+        """
+        ticket = tickets.of_server(self.store, user, server)
+        if ticket is None or ticket.state not in OPEN:
+            raise Refused("unknown-ticket", "This server is not waiting for a slice.", 404)
+        return self.cancel(ticket.id, by, "The student left the queue in JupyterLab.")
+
+    @locked
+    def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:
+        """Join the queue once more for what a ticket of this server, now over, had asked for.
+
+        Args:
+            user: the student.
+            server: the server's name.
+            number: the ticket's.
+            courses: those that the student is in now.
+
+        Raises:
+            Refused: it never had that ticket, holds a slice, has left the course, or what
+                `request` refuses.
+        """
+        before = _own_over(self.store, user, server, number, courses)
+        asked = TicketRequest(user=user, server=server, course=before.course, shape=before.asked)
+        return self.request(asked)
+
+    @locked
+    def alternatives(self, number: int) -> list[ShapeOffer]:
+        """What who waits could have at once instead, by leaving the queue; empty: nothing."""
+        view = self.store.current
+        ticket = view.tickets.get(number)
+        if ticket is None:
+            ticket = tickets.find(self.store, number)
+        courses = offers.offers(view, [ticket.course]).courses if ticket.is_queued else ()
+        return [one for course in courses for one in offers.of_ticket(view, ticket, course)]
 
 
 def _enqueue(store: Store, asked: TicketRequest) -> Answer:
@@ -107,4 +244,66 @@ def _new(
         purpose=asked.purpose.value,
     )
     tx.put(ticket, asked.user, ticket.message)
+    return ticket
+
+
+def _why_not_taken(ticket: TicketRow) -> str:
+    if ticket.state in (TicketState.WAITING, TicketState.ASIDE):
+        return f"Ticket {ticket.id} still waits; there is nothing to take yet."
+    if ticket.state == TicketState.TAKEN:
+        return f"Ticket {ticket.id} was taken and its lease is over. Start the server again."
+    return f"Ticket {ticket.id} is {ticket.state}: {ticket.message}"
+
+
+def _attended(store: Store, ticket: TicketRow) -> TicketRow:
+    """Somebody still wants it.  In memory only: after a restart every grace begins anew."""
+    is_open = ticket.state in (TicketState.WAITING, TicketState.OFFERED)
+    return store.state.attend(ticket, store.now()) if is_open else ticket
+
+
+def _held(store: Store, user: str, server: str) -> LeaseRow | None:
+    """The live lease that this server was attached to; one only granted is still an offer."""
+    for lease in store.state.leases.values():
+        if (lease.user, lease.server) == (user, server) and lease.holder:
+            return lease
+    return None
+
+
+def _attended_of(
+    store: Store, user: str, server: str, known: int | None = None
+) -> TicketRow | None:
+    """The ticket of this server, which keeps its position by this; also one that is being moved to.
+
+    Where there is none, the one that the server names as ``known`` is told once more, so that it
+    learns how that one ended.
+    """
+    ticket = tickets.of_server(store, user, server)
+    if ticket is not None:
+        return _attended(store, ticket)
+    before = None if known is None else store.ledger.find_ticket(known)
+    if before is None or (before.user, before.server) != (user, server):
+        return None
+    return _never_used(before) if before.state == TicketState.TAKEN else before
+
+
+def _never_used(ticket: TicketRow) -> TicketRow:
+    """A ticket that was taken for a server that then did not come, as its student sees it."""
+    message = (
+        "The slice was kept for you, and the server did not restart with it in time. Ask again."
+    )
+    return replace(ticket, state=TicketState.EXPIRED, reason="never-attached", message=message)
+
+
+def _own_over(
+    store: Store, user: str, server: str, number: int, courses: Collection[str]
+) -> TicketRow:
+    """A ticket that this server once had, to be asked for again; courses: the student's now."""
+    ticket = tickets.find(store, number)
+    if (ticket.user, ticket.server) != (user, server):
+        raise Refused("unknown-ticket", f"This server never had ticket {number}.", 404)
+    if _held(store, user, server) is not None:
+        raise Refused("already-done", "This server holds a slice; release it first.")
+    if ticket.course not in courses:
+        message = f"You are not in the course {ticket.course}."
+        raise Refused("not-in-course", message, 403)
     return ticket

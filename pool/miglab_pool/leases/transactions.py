@@ -3,55 +3,166 @@
 Nothing here talks to NVML or asks a holder: what must be done follows from the rows (jobs.py).
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from miglab_api.gpus import SliceState
 from miglab_api.holders import BadHolder, check_holder
-from miglab_api.leases import Fence, LeaseState, WarningKind
+from miglab_api.leases import Fence, LeaseState, LeaseView, WarningKind
 from miglab_api.tickets import TicketState
+from miglab_pool.leases import activity
 from miglab_pool.leases import ends as lease_ends
+from miglab_pool.leases import views as pool_views
+from miglab_pool.leases.activity import Spent
+from miglab_pool.leases.cases import Case, cases
+from miglab_pool.leases.warnings import LeaseWarnings, find, lease_answer
 from miglab_pool.ledger.rows import LeaseRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import quota_checks
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import ahead as reservations_ahead
 from miglab_pool.state.slices import scrub, withdraw
-from miglab_pool.state.store import Store
+from miglab_pool.state.store import Store, locked
 from miglab_pool.state.view import PoolView
 
 
-def find(store: Store, number: int) -> LeaseRow:
-    """The lease, live or over; Refused if there never was one."""
-    row = store.ledger.find_lease(number)
-    if row is None:
-        raise Refused("unknown-lease", f"There is no lease {number}.", 404)
-    return row
+class Leases(LeaseWarnings):
+    """See the module."""
 
+    @locked
+    def find(self, number: int) -> LeaseView:
+        """One lease, live or over.
 
-# -- the holder's side --------------------------------------------------------------------------
+        Raises:
+            Refused: there is none.
+        """
+        return lease_answer(self.store, find(self.store, number))
 
+    def of_server(self, user: str, server: str) -> LeaseView | None:
+        """The live lease of one server."""
+        view = self.store.current
+        mine = [row for row in view.leases.values() if (row.user, row.server) == (user, server)]
+        return pool_views.full_lease_view(view, mine[-1]) if mine else None
 
-def attach(
-    store: Store,
-    number: int,
-    generation: int,
-    holder: str,
-    ledger: str = "",
-    server_started: str = "",
-) -> LeaseRow:
-    """The fence: bind the lease to the one holder that may use its slices."""
-    with store.write(durable=True) as tx:
-        lease = find(store, number)
-        refusal = _why_not_attach(store, lease, Fence(generation=generation, ledger=ledger), holder)
-        if refusal is None and lease.holder == holder:
-            return lease
-        if refusal is None:
-            lease = _attached(store, tx, replace(lease, server_started=server_started), holder)
-        else:
-            tx.record(lease, "spawner", f"attach of {holder} refused: {refusal}")
-    if refusal is not None:
-        raise refusal
-    return lease
+    def live(self, user: str | None = None) -> list[LeaseView]:
+        """The live leases, of one user or of all."""
+        view = self.store.current
+        mine = (row for row in view.leases.values() if user is None or row.user == user)
+        return [pool_views.full_lease_view(view, row) for row in mine]
+
+    def brief(self) -> list[LeaseView]:
+        """The live leases, without who waits for them and by how much each may be extended."""
+        view = self.store.current
+        return [pool_views.lease_view(view, row) for row in view.leases.values()]
+
+    def warned(self) -> frozenset[int]:
+        """The leases whose holders are warned, by id."""
+        rows = self.store.current.leases.values()
+        return frozenset(row.id for row in rows if row.state == LeaseState.WARNED)
+
+    def due(self) -> list[LeaseView]:
+        """The leases whose server should be stopped now: past their end, or their slice is lost.
+
+        The pool frees nothing by this: it waits until the holder is gone.
+        """
+        view = self.store.current
+        return [pool_views.lease_view(view, row) for row in due(view)]
+
+    def cases(self) -> list[Case]:
+        """The leases in use, as the reclaimer looks at them."""
+        return cases(self.store.current)
+
+    @locked
+    def attach(
+        self,
+        number: int,
+        generation: int,
+        holder: str,
+        ledger: str = "",
+        server_started: str = "",
+    ) -> LeaseView:
+        """The fence: only the holder that the pool accepts here may be started.
+
+        Raises:
+            Refused: ``stale-lease`` or ``bad-holder``; the holder must not be started.
+        """
+        with self.store.write(durable=True) as tx:
+            lease = find(self.store, number)
+            refusal = _why_not_attach(
+                self.store, lease, Fence(generation=generation, ledger=ledger), holder
+            )
+            if refusal is None and lease.holder == holder:
+                return lease_answer(self.store, lease)
+            if refusal is None:
+                lease = _attached(
+                    self.store, tx, replace(lease, server_started=server_started), holder
+                )
+            else:
+                tx.record(lease, "spawner", f"attach of {holder} refused: {refusal}")
+        if refusal is not None:
+            raise refusal
+        return lease_answer(self.store, lease)
+
+    @locked
+    def running(self, number: int, fence: Fence | None = None) -> LeaseView:
+        """The attached holder was started; a power cut that undoes this has ended it as well.
+
+        Raises:
+            Refused: ``stale-lease``; another lease has that number now, or it is over.
+        """
+        with self.store.write() as tx:
+            lease = find(self.store, number)
+            _check_fence(self.store, lease, fence)
+            if lease.state == LeaseState.ATTACHED:
+                lease = replace(lease, state=LeaseState.RUNNING)
+                tx.put(lease, "spawner", "started")
+            elif lease.state not in (LeaseState.RUNNING, LeaseState.WARNED):
+                raise _stale(lease, f"it is {lease.state}")
+        return lease_answer(self.store, lease)
+
+    @locked
+    def release(self, number: int, by: str, reason: str, fence: Fence | None = None) -> LeaseView:
+        """Ask for a lease back: at once if nothing was ever attached, else once the holder is gone.
+
+        Raises:
+            Refused: ``stale-lease``; another lease has that number now.
+        """
+        with self.store.write(durable=True) as tx:
+            lease = find(self.store, number)
+            _check_fence(self.store, lease, fence)
+            lease = release_in(self.store, tx, lease, by, reason)
+        return lease_answer(self.store, lease)
+
+    @locked
+    def extend(self, number: int, by_s: float, by: str) -> LeaseView:
+        """Put off the lease's end, within what the site allows.
+
+        Raises:
+            Refused: ``no-extension``, with why.
+        """
+        with self.store.write() as tx:
+            lease = find(self.store, number)
+            _check_extension(self.store, lease, by_s)
+            assert lease.ends_at is not None
+            ends_at = max(lease.ends_at, tx.at) + by_s
+            if lease.state == LeaseState.WARNED:
+                lease = replace(
+                    lease.without_warning(),
+                    keepalive_until=tx.at + self.store.settings.reclaim.keepalive_s,
+                )
+            lease = replace(lease, ends_at=ends_at, extensions=lease.extensions + 1)
+            tx.put(lease, by, "extended")
+            tx.record(lease, by, f"extended by {by_s:.0f} s", "extend")
+        return lease_answer(self.store, lease)
+
+    @locked
+    def abandon(self, numbers: frozenset[int]) -> None:
+        """These releasing leases' servers are not the hub's any more: end their holders."""
+        self.store.abandoned = numbers
+
+    def note_activity(self, spent: Iterable[Spent]) -> None:
+        """Keep what was seen of leases, for reports of usage."""
+        activity.add(self.store, spent)
 
 
 def _attached(store: Store, tx: Transaction, lease: LeaseRow, holder: str) -> LeaseRow:
@@ -114,19 +225,6 @@ def _stale(lease: LeaseRow, reason: str) -> Refused:
     )
 
 
-def running(store: Store, number: int, fence: Fence | None = None) -> LeaseRow:
-    """The attached holder was started; a power cut that undoes this has ended it as well."""
-    with store.write() as tx:
-        lease = find(store, number)
-        _check_fence(store, lease, fence)
-        if lease.state == LeaseState.ATTACHED:
-            lease = replace(lease, state=LeaseState.RUNNING)
-            tx.put(lease, "spawner", "started")
-        elif lease.state not in (LeaseState.RUNNING, LeaseState.WARNED):
-            raise _stale(lease, f"it is {lease.state}")
-    return lease
-
-
 def _check_fence(store: Store, lease: LeaseRow, fence: Fence | None) -> None:
     reason = _why_other(store, lease, fence) if fence is not None else ""
     if reason:
@@ -134,23 +232,6 @@ def _check_fence(store: Store, lease: LeaseRow, fence: Fence | None) -> None:
             "stale-lease",
             f"Lease {lease.id} is not the one you meant: {reason}. Nothing was changed.",
         )
-
-
-def extend(store: Store, number: int, by_s: float, by: str) -> LeaseRow:
-    """Put off the lease's end, within what the site allows."""
-    with store.write() as tx:
-        lease = find(store, number)
-        _check_extension(store, lease, by_s)
-        assert lease.ends_at is not None
-        ends_at = max(lease.ends_at, tx.at) + by_s
-        if lease.state == LeaseState.WARNED:
-            lease = replace(
-                lease.without_warning(), keepalive_until=tx.at + store.settings.reclaim.keepalive_s
-            )
-        lease = replace(lease, ends_at=ends_at, extensions=lease.extensions + 1)
-        tx.put(lease, by, "extended")
-        tx.record(lease, by, f"extended by {by_s:.0f} s", "extend")
-    return lease
 
 
 def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
@@ -181,19 +262,6 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
     view = store.view()
     quota_checks.check_end(view, lease, ends_at)
     reservations_ahead.check_end(view, lease, ends_at)
-
-
-# -- the end ------------------------------------------------------------------------------------
-
-
-def release(
-    store: Store, number: int, by: str, reason: str, fence: Fence | None = None
-) -> LeaseRow:
-    """Ask for a lease back: at once if nothing was ever attached, else once the holder is gone."""
-    with store.write(durable=True) as tx:
-        lease = find(store, number)
-        _check_fence(store, lease, fence)
-        return release_in(store, tx, lease, by, reason)
 
 
 def release_in(

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
-from miglab_api.reservations import ReservationState, ReservationView
 from miglab_api.tickets import Purpose, TicketState, TicketView
-from miglab_pool import schedule
 from miglab_pool.leases.ends import extension_limit_s
 from miglab_pool.leases.rules import extensions_left, keepalives_left
 from miglab_pool.ledger.audit_wording import is_holder
-from miglab_pool.ledger.rows import LeaseRow, ReservationRow, SliceRow, TicketRow
+from miglab_pool.ledger.rows import LeaseRow, SliceRow, TicketRow
 from miglab_pool.queue import offers as estimates
 from miglab_pool.queue import order as queue
 from miglab_pool.queue import order as wait_reasons
@@ -21,7 +19,6 @@ from miglab_pool.queue.demand import others_waiting
 from miglab_pool.queue.offers import headcount
 from miglab_pool.queue.order import answer_by, expires_at
 from miglab_pool.reservations import slots as reserved_slots
-from miglab_pool.reservations.rules import phase, reserved_until, schedule_of
 from miglab_pool.state.gpu_snapshot import GpuFacts, GpuSnapshot
 from miglab_pool.state.once import once
 from miglab_pool.state.view import PoolView
@@ -204,38 +201,6 @@ def _warning(view: PoolView, row: LeaseRow) -> LeaseWarning | None:
     )
 
 
-def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
-    """A reservation, with its time in force or next."""
-    at, lead_s = view.at, view.settings.pool.reserve_lead_s
-    rule = schedule_of(row)
-    state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
-    mine = (one for one in view.reservations_in_force if one.row.id == row.id)
-    drawn = next((row.count - one.left for one in mine), 0)
-    return ReservationView(
-        id=row.id,
-        course=row.course,
-        shape=row.shape,
-        count=row.count,
-        weekdays=schedule.names_of(row.weekdays),
-        date=rule.first,
-        until=rule.last,
-        from_time=row.from_time,
-        to_time=row.to_time,
-        tz=row.tz,
-        grace_s=row.grace_s,
-        state=ReservationState(state),
-        starts_at=found.starts_at if found else None,
-        ends_at=found.ends_at if found else None,
-        reserved_from=found.starts_at - lead_s if found else None,
-        reserved_until=reserved_until(row, found) if found else None,
-        drawn=drawn,
-        made_by=row.made_by,
-        made_at=row.made_at,
-        reason=row.reason,
-        message=row.message,
-    )
-
-
 def slots(view: PoolView) -> tuple[ReservedSlot, ...]:
     """What is set aside now for reservations."""
     return tuple(
@@ -263,9 +228,3 @@ def snapshot(view: PoolView) -> PoolSnapshot:
         paused=view.paused,
         people=headcount(view),
     )
-
-
-def reservations(view: PoolView) -> list[ReservationView]:
-    """Those in force or ahead, the next in front."""
-    views = [reservation_view(view, row) for row in view.reservations.values()]
-    return sorted(views, key=lambda one: (one.starts_at or 0.0, one.id))

@@ -6,7 +6,6 @@ A server that runs without a GPU while its ticket waits attends the ticket by as
 is kept for as long as it asks, however many browsers are closed and services restarted meanwhile.
 """
 
-from collections.abc import Collection
 from dataclasses import replace
 
 from miglab_api.gpus import SliceState
@@ -46,15 +45,6 @@ def of_server(store: Store, user: str, server: str) -> TicketRow | None:
 # -- attend, still waiting, cancel, take ----------------------------------------------------------
 
 
-def attend(store: Store, number: int) -> TicketRow:
-    """Somebody still wants it.  In memory only: after a restart every grace begins anew."""
-    with store.lock:
-        ticket = find(store, number)
-        if ticket.state in (TicketState.WAITING, TicketState.OFFERED):
-            ticket = store.state.attend(ticket, store.now())
-        return ticket
-
-
 def still_waiting(store: Store, tx: Transaction, ticket: TicketRow) -> TicketRow:
     """Its student asked for the same again: that answers whether they wait, and ends being aside.
 
@@ -67,41 +57,6 @@ def still_waiting(store: Store, tx: Transaction, ticket: TicketRow) -> TicketRow
         ticket = replace(waits, attended_at=tx.at)
         tx.put(ticket, ticket.user, "still waiting")
     return ticket
-
-
-def cancel(store: Store, number: int, by: str, reason: str) -> TicketRow:
-    """Leave the queue, or give up the offer; what was over stays as it was."""
-    with store.write() as tx:
-        ticket = find(store, number)
-        if ticket.state in (TicketState.WAITING, TicketState.OFFERED, TicketState.ASIDE):
-            message = reason or "The ticket was cancelled."
-            ticket = end(store, tx, ticket, TicketState.CANCELLED, "cancelled", message, by)
-    return ticket
-
-
-def take(store: Store, number: int) -> LeaseRow:
-    """Accept the offer; again and again gives the same lease while it lives.
-
-    Waits for no disk: what a power cut undoes is offered again, and attach looks at the lease.
-    """
-    with store.write() as tx:
-        ticket = find(store, number)
-        lease = store.state.leases.get(ticket.lease or 0)
-        if ticket.state == TicketState.OFFERED and lease is not None:
-            tx.put(replace(ticket, state=TicketState.TAKEN), ticket.user, "taken")
-            lease = replace(lease, taken_at=tx.at)
-            tx.put(lease)
-        elif ticket.state != TicketState.TAKEN or lease is None:
-            raise Refused("not-offered", _why_not_taken(ticket))
-    return lease
-
-
-def _why_not_taken(ticket: TicketRow) -> str:
-    if ticket.state in (TicketState.WAITING, TicketState.ASIDE):
-        return f"Ticket {ticket.id} still waits; there is nothing to take yet."
-    if ticket.state == TicketState.TAKEN:
-        return f"Ticket {ticket.id} was taken and its lease is over. Start the server again."
-    return f"Ticket {ticket.id} is {ticket.state}: {ticket.message}"
 
 
 def end(
@@ -216,75 +171,3 @@ _UNATTENDED = (
     "You lost your position because your waiting page and server were gone. "
     "Start again to rejoin the queue."
 )
-
-
-OPEN = (TicketState.WAITING, TicketState.OFFERED, TicketState.ASIDE)
-
-
-def held(store: Store, user: str, server: str) -> LeaseRow | None:
-    """The live lease that this server was attached to; one only granted is still an offer."""
-    for lease in store.state.leases.values():
-        if (lease.user, lease.server) == (user, server) and lease.holder:
-            return lease
-    return None
-
-
-def attended(store: Store, user: str, server: str, known: int | None = None) -> TicketRow | None:
-    """The ticket of this server, which keeps its position by this; also one that is being moved to.
-
-    Where there is none, the one that the server names as ``known`` is told once more, so that it
-    learns how that one ended.
-    """
-    ticket = of_server(store, user, server)
-    if ticket is not None:
-        return attend(store, ticket.id)
-    before = None if known is None else store.ledger.find_ticket(known)
-    if before is None or (before.user, before.server) != (user, server):
-        return None
-    return _never_used(before) if before.state == TicketState.TAKEN else before
-
-
-def _never_used(ticket: TicketRow) -> TicketRow:
-    """A ticket that was taken for a server that then did not come, as its student sees it."""
-    message = (
-        "The slice was kept for you, and the server did not restart with it in time. Ask again."
-    )
-    return replace(ticket, state=TicketState.EXPIRED, reason="never-attached", message=message)
-
-
-def own_open(store: Store, user: str, server: str) -> TicketRow:
-    """The ticket of this server that waits or is offered.
-
-    Raises:
-        Refused: it has none.
-    """
-    ticket = of_server(store, user, server)
-    if ticket is None or ticket.state not in OPEN:
-        raise Refused("unknown-ticket", "This server is not waiting for a slice.", 404)
-    return ticket
-
-
-def own_over(
-    store: Store, user: str, server: str, number: int, courses: Collection[str]
-) -> TicketRow:
-    """A ticket that this server once had, to be asked for again.
-
-    Args:
-        store: the pool.
-        user: the student.
-        server: the server's name.
-        number: the ticket's.
-        courses: those that the student is in now.
-
-    Raises:
-        Refused: it never had it, or holds a slice, or its student has left the course.
-    """
-    ticket = find(store, number)
-    if (ticket.user, ticket.server) != (user, server):
-        raise Refused("unknown-ticket", f"This server never had ticket {number}.", 404)
-    if held(store, user, server) is not None:
-        raise Refused("already-done", "This server holds a slice; release it first.")
-    if ticket.course not in courses:
-        message = f"You are not in the course {ticket.course}."
-        raise Refused("not-in-course", message, 403)
-    return ticket

@@ -19,6 +19,7 @@ from miglab_api.base import WireModel
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.tickets import Purpose
 from miglab_pool.leases.activity import Spent
+from miglab_pool.leases.cases import Case
 from miglab_pool.reclaim.activity import Activity, ActivityTotals, Reading
 from miglab_pool.reclaim.policy import (
     TIME_IS_UP,
@@ -32,12 +33,11 @@ from miglab_pool.reclaim.policy import (
     ends_of,
 )
 from miglab_pool.reclaim.signals import NEVER, SignalBoard
-from miglab_pool.reclaim.warnings import Case
 from miglab_pool.refused import Refused
 
 
 class KeptLeases(Protocol):
-    """The leases, as `PoolLeases` has them."""
+    """The leases, as `Leases` has them."""
 
     def cases(self) -> Sequence[Case]:
         """The leases in use."""

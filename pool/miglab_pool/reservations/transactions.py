@@ -7,7 +7,8 @@ those in force is rules.py's concern.
 
 from dataclasses import replace
 
-from miglab_api.reservations import ReservationRequest, ReservationState
+from miglab_api.reservations import ReservationRequest, ReservationState, ReservationView
+from miglab_pool import schedule
 from miglab_pool.ledger.rows import LIVE_RESERVATIONS, ReservationRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.refused import Refused
@@ -19,63 +20,95 @@ from miglab_pool.reservations.checks import (
     shape_of,
 )
 from miglab_pool.reservations.layout_conflicts import check_reserved
-from miglab_pool.reservations.rules import in_words, phase
+from miglab_pool.reservations.rules import in_words, phase, reserved_until, schedule_of
 from miglab_pool.schedule import Occurrence, local_day, mask_of
-from miglab_pool.state.store import Store
+from miglab_pool.state.store import Part, Store, locked
 from miglab_pool.state.view import PoolView
 
-# -- making -------------------------------------------------------------------------------------
 
+class Reservations(Part):
+    """See the module."""
 
-def make(
-    store: Store,
-    asked: ReservationRequest,
-    by: str,
-) -> ReservationRow:
-    """Reserve, or refuse with the reason, which is in the ledger too.
+    def all(self) -> list[ReservationView]:
+        """Those in force or planned, the next first."""
+        view = self.store.current
+        views = [reservation_view(view, row) for row in view.reservations.values()]
+        return sorted(views, key=lambda one: (one.starts_at or 0.0, one.id))
 
-    Args:
-        store: the pool.
-        asked: what and when.
-        by: who.
-    """
-    with store.write(durable=True) as tx:
-        row = _row(store.ledger.new_id("reservation"), tx.at, asked, by)
-        row, refusal = _judged(store.view(tx.at), row, asked)
+    @locked
+    def make(
+        self,
+        asked: ReservationRequest,
+        by: str,
+    ) -> ReservationView:
+        """Reserve slices for a course.
+
+        Raises:
+            Refused: with the reason, which is in the ledger too.
+        """
+        with self.store.write(durable=True) as tx:
+            row = _row(self.store.ledger.new_id("reservation"), tx.at, asked, by)
+            row, refusal = _judged(self.store.view(tx.at), row, asked)
+            if refusal is not None:
+                row = replace(
+                    row,
+                    state=ReservationState.REFUSED,
+                    reason=refusal.reason,
+                    message=refusal.message,
+                )
+            tx.put(row, by, row.message or in_words(row))
         if refusal is not None:
+            raise refusal
+        return reservation_view(self.store.current, row)
+
+    @locked
+    def change(
+        self,
+        number: int,
+        asked: ReservationRequest,
+        by: str,
+    ) -> ReservationView:
+        """Reserve otherwise under the same number; if that is refused, it stays as it was.
+
+        What it keeps from now on follows from what it is now; leases drawn from it live on.
+
+        Raises:
+            Refused: with the reason, which is in the ledger too.
+        """
+        with self.store.write(durable=True) as tx:
+            before = find(self.store, number)
+            if before.state not in LIVE_RESERVATIONS:
+                raise Refused(
+                    "reservation-over", f"Reservation {number} is {before.state} already."
+                )
+            row = replace(_row(number, before.made_at, asked, by), state=before.state)
+            row, refusal = _judged(self.store.view(tx.at), row, asked)
+            if refusal is None:
+                tx.put(row, by)
+                tx.record(row, by, row.message or in_words(row), "change")
+            else:
+                tx.record(before, by, f"not changed: {refusal.message}", "refused")
+        if refusal is not None:
+            raise refusal
+        return reservation_view(self.store.current, row)
+
+    @locked
+    def cancel(self, number: int, by: str, reason: str = "") -> ReservationView:
+        """End a reservation: what it keeps is free for all at once; leases drawn from it live on.
+
+        Raises:
+            Refused: there is none, or it is over.
+        """
+        with self.store.write(durable=True) as tx:
+            row = find(self.store, number)
+            if row.state not in LIVE_RESERVATIONS:
+                raise Refused("reservation-over", f"Reservation {number} is {row.state} already.")
+            message = reason or f"{by} cancelled it."
             row = replace(
-                row, state=ReservationState.REFUSED, reason=refusal.reason, message=refusal.message
+                row, state=ReservationState.CANCELLED, reason="cancelled", message=message
             )
-        tx.put(row, by, row.message or in_words(row))
-    if refusal is not None:
-        raise refusal
-    return row
-
-
-def change(
-    store: Store,
-    number: int,
-    asked: ReservationRequest,
-    by: str,
-) -> ReservationRow:
-    """Reserve otherwise under the same number; if that is refused, it stays as it was.
-
-    What it keeps from now on follows from what it is now; leases drawn from it live on.
-    """
-    with store.write(durable=True) as tx:
-        before = find(store, number)
-        if before.state not in LIVE_RESERVATIONS:
-            raise Refused("reservation-over", f"Reservation {number} is {before.state} already.")
-        row = replace(_row(number, before.made_at, asked, by), state=before.state)
-        row, refusal = _judged(store.view(tx.at), row, asked)
-        if refusal is None:
-            tx.put(row, by)
-            tx.record(row, by, row.message or in_words(row), "change")
-        else:
-            tx.record(before, by, f"not changed: {refusal.message}", "refused")
-    if refusal is not None:
-        raise refusal
-    return row
+            tx.put(row, by, message)
+        return reservation_view(self.store.current, row)
 
 
 def _judged(
@@ -115,26 +148,11 @@ def _row(number: int, made_at: float, asked: ReservationRequest, by: str) -> Res
     )
 
 
-# -- finding and ending -------------------------------------------------------------------------
-
-
 def find(store: Store, number: int) -> ReservationRow:
     """The reservation, live or over; Refused if there never was one."""
     row = store.ledger.find_reservation(number)
     if row is None:
         raise Refused("unknown-reservation", f"There is no reservation {number}.", 404)
-    return row
-
-
-def cancel(store: Store, number: int, by: str, reason: str = "") -> ReservationRow:
-    """End a reservation: what it keeps is free for all at once; leases drawn from it live on."""
-    with store.write(durable=True) as tx:
-        row = find(store, number)
-        if row.state not in LIVE_RESERVATIONS:
-            raise Refused("reservation-over", f"Reservation {number} is {row.state} already.")
-        message = reason or f"{by} cancelled it."
-        row = replace(row, state=ReservationState.CANCELLED, reason="cancelled", message=message)
-        tx.put(row, by, message)
     return row
 
 
@@ -154,3 +172,35 @@ def _what_now(row: ReservationRow, state: ReservationState, found: Occurrence | 
     if found is None:
         return "it does not take place again"
     return f"it is over for this time; the next begins at {found.starts_at:.0f}"
+
+
+def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
+    """A reservation, with its time in force or next."""
+    at, lead_s = view.at, view.settings.pool.reserve_lead_s
+    rule = schedule_of(row)
+    state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
+    mine = (one for one in view.reservations_in_force if one.row.id == row.id)
+    drawn = next((row.count - one.left for one in mine), 0)
+    return ReservationView(
+        id=row.id,
+        course=row.course,
+        shape=row.shape,
+        count=row.count,
+        weekdays=schedule.names_of(row.weekdays),
+        date=rule.first,
+        until=rule.last,
+        from_time=row.from_time,
+        to_time=row.to_time,
+        tz=row.tz,
+        grace_s=row.grace_s,
+        state=ReservationState(state),
+        starts_at=found.starts_at if found else None,
+        ends_at=found.ends_at if found else None,
+        reserved_from=found.starts_at - lead_s if found else None,
+        reserved_until=reserved_until(row, found) if found else None,
+        drawn=drawn,
+        made_by=row.made_by,
+        made_at=row.made_at,
+        reason=row.reason,
+        message=row.message,
+    )

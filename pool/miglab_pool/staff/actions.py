@@ -1,27 +1,34 @@
-"""What the transactions of staff share: find the object, compare it with what was seen, record.
+"""What staff do to the pool: each is one transaction, answered with a wire model.
 
-Drain, undrain, quarantine, clear, adopt: what staff do to GPUs and slices.
+``by`` is how the ledger names who does it; ``reason`` is in the ledger too; ``expected`` is what
+that person saw of the thing, and if it stands otherwise by now nothing is done.
 
 A drained placement takes no new lease; a running lease goes on.  When a drained slice's lease ends
-it is scrubbed and made anew, still drained, until somebody ends that.  Each is one transaction.
-
-Take back, give time, put in front: what staff do to leases and tickets.  Transactions.
+it is scrubbed and made anew, still drained, until somebody ends that.
 """
 
+from collections.abc import Callable
 from typing import TypeVar
 
-from miglab_api.gpus import SliceState
+from miglab_api.gpus import GpuView, SliceState, SliceView
+from miglab_api.leases import LeaseView
+from miglab_api.staff import AuditEntry
+from miglab_api.tickets import TicketView
 from miglab_pool.leases import transactions as leases
+from miglab_pool.leases import views as pool_views
+from miglab_pool.leases.warnings import find as find_lease
+from miglab_pool.leases.warnings import lease_answer
 from miglab_pool.ledger.audit_wording import Step, told
-from miglab_pool.ledger.rows import GpuRow, LeaseRow, Row, SliceRow, TicketRow
+from miglab_pool.ledger.rows import GpuRow, PauseKind, Row, SliceRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import tickets
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import ahead as reservations_ahead
-from miglab_pool.staff import rules as staff_actions
+from miglab_pool.staff import log, rules
+from miglab_pool.staff.messages import StaffMessages
 from miglab_pool.staff.rules import changed, is_as_expected
 from miglab_pool.state import slices
-from miglab_pool.state.store import Store
+from miglab_pool.state.store import Store, locked
 
 AnyRow = TypeVar("AnyRow", bound=Row)
 
@@ -97,136 +104,192 @@ def find_slice(
     )
 
 
-def drain_gpu(store: Store, uuid: str, reason: str, by: str, expected: str | None = None) -> GpuRow:
-    """No new lease on this GPU."""
-    with store.write(durable=True) as tx:
-        row = find_gpu(store, uuid)
-        check_expected(store, row, expected)
-        after = staff_actions.drained(row, reason, last_told(store, row))
-        return record(store, tx, row, after, by, reason, "drain")
+# -- what is done to a row ------------------------------------------------------------------------
+
+Rule = Callable[[AnyRow, str, str], AnyRow]
+"""What an action makes of a row; of the row, the reason, and who did what to it last."""
 
 
-def undrain_gpu(
-    store: Store, uuid: str, reason: str, by: str, expected: str | None = None
-) -> GpuRow:
-    """The GPU takes leases again."""
-    with store.write(durable=True) as tx:
-        row = find_gpu(store, uuid)
-        check_expected(store, row, expected)
-        after = staff_actions.undrained(row, last_told(store, row))
-        return record(store, tx, row, after, by, reason, "undrain")
+def _gpu_action(key: str, rule: Rule[GpuRow]) -> Callable[..., GpuView]:
+    """A method that does it to a GPU."""
+
+    @locked
+    def act(self: "Staff", uuid: str, reason: str, by: str, expected: str | None = None) -> GpuView:
+        with self.store.write(durable=True) as tx:
+            row = find_gpu(self.store, uuid)
+            check_expected(self.store, row, expected)
+            after = rule(row, reason, last_told(self.store, row))
+            record(self.store, tx, row, after, by, reason, key)
+        return self.gpu(uuid)
+
+    return act
 
 
-def drain_slice(
-    store: Store, number: int, reason: str, by: str, expected: str | None = None
-) -> SliceRow:
-    """No new lease on this slice, nor on what is made anew in its place."""
-    with store.write(durable=True) as tx:
-        row = find_slice(store, number, expected)
-        after = staff_actions.drained(row, reason, last_told(store, row))
-        return record(store, tx, row, after, by, reason, "drain")
+def _slice_action(key: str, rule: Rule[SliceRow]) -> Callable[..., SliceView]:
+    """The same to a slice that stays."""
+
+    @locked
+    def act(
+        self: "Staff", number: int, reason: str, by: str, expected: str | None = None
+    ) -> SliceView:
+        with self.store.write(durable=True) as tx:
+            row = find_slice(self.store, number, expected)
+            after = rule(row, reason, last_told(self.store, row))
+            after = record(self.store, tx, row, after, by, reason, key)
+        return pool_views.slice_view(self.store.current, after)
+
+    return act
 
 
-def undrain_slice(
-    store: Store, number: int, reason: str, by: str, expected: str | None = None
-) -> SliceRow:
-    """The slice's placement takes leases again."""
-    with store.write(durable=True) as tx:
-        row = find_slice(store, number, expected)
-        after = staff_actions.undrained(row, last_told(store, row))
-        return record(store, tx, row, after, by, reason, "undrain")
+def _destruction(key: str, of: SliceState, code: str) -> Callable[..., SliceView]:
+    """The same to a slice that goes: only its destruction is announced here."""
+
+    @locked
+    def act(
+        self: "Staff", number: int, by: str, reason: str = "", expected: str | None = None
+    ) -> SliceView:
+        with self.store.write(durable=True) as tx:
+            row = find_slice(self.store, number, expected, code)
+            rules.check_is(row, of, code)
+            said = reason or f"by hand, by {by}"
+            slices.scrub(tx, row, said, remake=False, by=by, action=key)
+        return pool_views.slice_view(self.store.current, self.store.state.slices[number])
+
+    return act
 
 
-def quarantine(
-    store: Store, number: int, reason: str, by: str, expected: str | None = None
-) -> SliceRow:
-    """Nobody gets it, and nothing touches it, until `clear`."""
-    with store.write(durable=True) as tx:
-        row = find_slice(store, number, expected)
-        after = staff_actions.quarantine(row, reason, last_told(store, row))
-        return record(store, tx, row, after, by, reason, "quarantine")
+class Staff(StaffMessages):
+    """See the module."""
 
+    drain_gpu = _gpu_action("drain", rules.drained)
+    undrain_gpu = _gpu_action("undrain", lambda row, _, told: rules.undrained(row, told))
+    drain_slice = _slice_action("drain", rules.drained)
+    undrain_slice = _slice_action("undrain", lambda row, _, told: rules.undrained(row, told))
+    quarantine = _slice_action("quarantine", rules.quarantine)
+    clear = _destruction("clear", SliceState.QUARANTINED, "not-quarantined")
+    adopt = _destruction("adopt", SliceState.FOREIGN, "not-foreign")
 
-def clear(store: Store, number: int, reason: str, by: str, expected: str | None = None) -> SliceRow:
-    """Announce another try at destroying what is set aside."""
-    return _scrub(store, number, SliceState.QUARANTINED, reason, by, expected)
+    # -- what there is ------------------------------------------------------------------------
 
+    @locked
+    def gpu(self, uuid: str) -> GpuView:
+        """One GPU."""
+        return self._gpu(find_gpu(self.store, uuid).uuid)
 
-def adopt(store: Store, number: int, reason: str, by: str, expected: str | None = None) -> SliceRow:
-    """Announce the destruction of what miglab did not make."""
-    return _scrub(store, number, SliceState.FOREIGN, reason, by, expected)
+    def _gpu(self, uuid: str) -> GpuView:
+        return pool_views.gpu_view(self.store.current.gpus[uuid])
 
+    @locked
+    def slice(self, number: int) -> SliceView:
+        """One slice that is not gone."""
+        return pool_views.slice_view(self.store.current, find_slice(self.store, number))
 
-OF = {
-    SliceState.QUARANTINED: ("clear", "not-quarantined"),
-    SliceState.FOREIGN: ("adopt", "not-foreign"),
-}
+    @locked
+    def gpu_under(self, number: int) -> GpuView:
+        """The GPU on which a slice is or was."""
+        row = self.store.ledger.find_slice(number) or find_slice(self.store, number)
+        return self.gpu(row.gpu)
 
+    def audit(self, asked: log.Question) -> list[AuditEntry]:
+        """Log, the newest entry first.
 
-def _scrub(
-    store: Store, number: int, state: SliceState, reason: str, by: str, expected: str | None
-) -> SliceRow:
-    action, code = OF[state]
-    with store.write(durable=True) as tx:
-        row = find_slice(store, number, expected, code)
-        staff_actions.check_is(row, state, code)
-        slices.scrub(tx, row, reason or f"by hand, by {by}", remake=False, by=by, action=action)
-        return store.state.slices[number]
+        Reads the ledger's file and nothing else: may be called from any thread, holds up nobody.
+        """
+        return log.read(self.store.ledger.path, asked)
 
+    # -- all of it ----------------------------------------------------------------------------
 
-def reclaim(
-    store: Store, number: int, reason: str, by: str, warning_s: float, expected: str | None = None
-) -> LeaseRow:
-    """Take a lease back, after a warning or at once; free once its holder is gone."""
-    with store.write(durable=True) as tx:
-        row = leases.find(store, number)
-        check_expected(store, row, expected)
-        warned = staff_actions.reclaimed(row, by, reason, warning_s, tx.at)
-        if warned is not None:
-            return record(store, tx, row, warned, by, reason, "reclaim")
-        return leases.release_in(
-            store, tx, row, by, staff_actions.asked_back(by, reason), "reclaim"
-        )
+    def pause(self, reason: str, by: str, kind: PauseKind = PauseKind.STAFF) -> None:
+        """No new leases until `resume`, also after a restart; what runs, runs on."""
+        self._set_pause(reason, by, kind)
 
+    def resume(self, by: str) -> None:
+        """Grant again."""
+        self._set_pause("", by, None)
 
-def release_reclaimed(store: Store) -> list[LeaseRow]:
-    """Release the leases whose warning by staff is over, in the name of whoever gave it."""
-    now = store.now()
-    due = [row for row in store.state.leases.values() if staff_actions.is_due(row, now)]
-    return [leases.release(store, row.id, row.warn_by or "pool", row.warn_reason) for row in due]
+    def close_for_maintenance(self, reason: str, by: str) -> None:
+        """Grant nothing for this reason, empty: grant again; what a person paused stays paused."""
+        was, kind = self.store.state.paused, self.store.state.pause_kind
+        if reason and not was:
+            self.pause(reason, by, PauseKind.MAINTENANCE)
+        elif kind is PauseKind.MAINTENANCE and was != reason:
+            self.resume(by)
+            if reason:  # of two windows that overlap the other one is still open
+                self.pause(reason, by, PauseKind.MAINTENANCE)
 
+    def _set_pause(self, reason: str, by: str, kind: PauseKind | None) -> None:
+        with self.store.write(durable=True) as tx:
+            rules.check_pause(self.store.state.paused, reason, told_of(self.store, "pool", ""))
+            tx.pause(reason, by, kind)
 
-def extend(
-    store: Store, number: int, by_s: float, reason: str, by: str, expected: str | None = None
-) -> LeaseRow:
-    """Put off a lease's end, into nothing that is reserved; or let its holder keep it."""
-    with store.write() as tx:
-        row = leases.find(store, number)
-        check_expected(store, row, expected)
-        after = staff_actions.given_time(row, by_s, tx.at, store.settings.reclaim.keepalive_s)
-        if after.ends_at is not None:
-            reservations_ahead.check_end(store.view(tx.at), row, after.ends_at)
-        action = "keep" if after.ends_at == row.ends_at else "extend"
-        return record(store, tx, row, after, by, reason or f"extended by {by_s:.0f} s", action)
+    # -- leases and tickets -------------------------------------------------------------------
 
+    @locked
+    def reclaim(
+        self, number: int, reason: str, by: str, warning_s: float, expected: str | None = None
+    ) -> LeaseView:
+        """Take a lease back, after a warning of so many seconds; with 0 at once."""
+        with self.store.write(durable=True) as tx:
+            row = find_lease(self.store, number)
+            check_expected(self.store, row, expected)
+            warned = rules.reclaimed(row, by, reason, warning_s, tx.at)
+            if warned is not None:
+                row = record(self.store, tx, row, warned, by, reason, "reclaim")
+            else:
+                said = rules.asked_back(by, reason)
+                row = leases.release_in(self.store, tx, row, by, said, "reclaim")
+        return lease_answer(self.store, row)
 
-def put_in_front(
-    store: Store, number: int, reason: str, by: str, expected: str | None = None
-) -> TicketRow:
-    """The next slices that fit are this ticket's, behind reservations in force only."""
-    with store.write(durable=True) as tx:
-        row = tickets.find(store, number)
-        check_expected(store, row, expected)
-        after = staff_actions.put_in_front(row, tx.at, last_told(store, row))
-        return record(store, tx, row, after, by, reason, "next")
+    @locked
+    def release_reclaimed(self) -> list[LeaseView]:
+        """Release the leases whose warning by staff is over, in the name of whoever gave it."""
+        now = self.store.now()
+        due = [row for row in self.store.state.leases.values() if rules.is_due(row, now)]
+        released = []
+        for row in due:
+            with self.store.write(durable=True) as tx:
+                by, why = row.warn_by or "pool", row.warn_reason
+                released.append(leases.release_in(self.store, tx, row, by, why))
+        return [lease_answer(self.store, row) for row in released]
 
+    @locked
+    def extend(
+        self, number: int, by_s: float, by: str, reason: str = "", expected: str | None = None
+    ) -> LeaseView:
+        """Give a lease more time than its holder may take; ends a warning by staff, too."""
+        with self.store.write() as tx:
+            row = find_lease(self.store, number)
+            check_expected(self.store, row, expected)
+            after = rules.given_time(row, by_s, tx.at, self.store.settings.reclaim.keepalive_s)
+            if after.ends_at is not None:
+                reservations_ahead.check_end(self.store.view(tx.at), row, after.ends_at)
+            action = "keep" if after.ends_at == row.ends_at else "extend"
+            said = reason or f"extended by {by_s:.0f} s"
+            row = record(self.store, tx, row, after, by, said, action)
+        return lease_answer(self.store, row)
 
-def put_back(
-    store: Store, number: int, reason: str, by: str, expected: str | None = None
-) -> TicketRow:
-    """The ticket waits at the position that the rule gives it."""
-    with store.write(durable=True) as tx:
-        row = tickets.find(store, number)
-        check_expected(store, row, expected)
-        after = staff_actions.put_back(row, last_told(store, row))
-        return record(store, tx, row, after, by, reason, "back")
+    @locked
+    def put_in_front(
+        self, number: int, reason: str, by: str, expected: str | None = None
+    ) -> TicketView:
+        """Give a ticket the next slices that fit, behind reservations in force only."""
+        return self._move(number, reason, by, expected, "next")
+
+    @locked
+    def put_back(
+        self, number: int, by: str, reason: str = "", expected: str | None = None
+    ) -> TicketView:
+        """Give a ticket its own position in the queue again."""
+        return self._move(number, reason, by, expected, "back")
+
+    def _move(
+        self, number: int, reason: str, by: str, expected: str | None, key: str
+    ) -> TicketView:
+        with self.store.write(durable=True) as tx:
+            row = tickets.find(self.store, number)
+            check_expected(self.store, row, expected)
+            told = last_told(self.store, row)
+            is_next = key == "next"
+            after = rules.put_in_front(row, tx.at, told) if is_next else rules.put_back(row, told)
+            record(self.store, tx, row, after, by, reason, key)
+        return pool_views.ticket_view(self.store.current, self.store.state.tickets[number])

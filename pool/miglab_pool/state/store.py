@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Profile
 from miglab_pool.gpu.readings import GpuInfo, Usage, Versions
@@ -66,6 +67,8 @@ class Store:
         self.gpu_usage: dict[str, Usage] = {}
         self.uses = Uses(ledger, settings.pool.fair_half_life_s)
         self.estimates = WaitEstimates()
+        self.suspects: set[int] = set()  # leases whose holders may well be gone: ask at once
+        self.abandoned: frozenset[int] = frozenset()  # releasing, and their servers not the hub's
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.versions = Versions()
         self.unserved: Callable[[str, str], None] = _nobody  # told a ticket's last state and reason
@@ -260,3 +263,31 @@ class Store:
         row = self.state.gpus.get(gpu)
         if row is not None and (row.state, row.reason) != (state, reason):
             tx.put(replace(row, state=state, reason=reason), by, reason)
+
+
+class Part:
+    """What can be asked of the pool about one subject: each method is a transaction.
+
+    Any thread may call it; it answers with a wire model, and raises what it refuses (`Refused`).
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+
+AnyPart = TypeVar("AnyPart", bound=Part)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def locked(
+    transaction: Callable[Concatenate[AnyPart, P], T],
+) -> Callable[Concatenate[AnyPart, P], T]:
+    """A part's method that runs under the pool's lock, its answer included."""
+
+    @wraps(transaction)
+    def run(part: AnyPart, /, *args: P.args, **named: P.kwargs) -> T:
+        with part.store.lock:
+            return transaction(part, *args, **named)
+
+    return run

@@ -104,7 +104,7 @@ def _jobs(worker: Worker, now: float) -> Iterator[Job]:
         if ready and not slices.is_in_the_way(worker.store, row):
             yield Job(JobKind.CREATE, row.gpu, row.id)
     for lease in worker.store.state.leases.values():
-        is_asked = lease.state == LeaseState.RELEASING or lease.id in worker.suspects
+        is_asked = lease.state == LeaseState.RELEASING or lease.id in worker.store.suspects
         if is_asked and worker.probe_backoff.is_due(probe_key(lease), now):
             yield Job(JobKind.PROBE, lease_id=lease.id)
     for gpu in worker.store.state.gpus.values():
@@ -427,7 +427,7 @@ def probe(worker: Worker, number: int) -> None:
     """Ask after a holder; only *gone* frees anything."""
     with worker.store.lock:
         lease = worker.store.state.leases.get(number)
-        worker.suspects.discard(number)
+        worker.store.suspects.discard(number)
         if lease is None or not lease.is_held or number in worker.probing:
             return
         worker.probing.add(number)
@@ -453,7 +453,7 @@ def _why_ended_here(worker: Worker, lease: LeaseRow, answer: Liveness) -> str:
         return ""
     if lease.is_borrow:
         return "it is borrowed"
-    return "the hub has no such server" if lease.id in worker.abandoned else ""
+    return "the hub has no such server" if lease.id in worker.store.abandoned else ""
 
 
 def _end_holder(worker: Worker, lease: LeaseRow, reason: str) -> bool:

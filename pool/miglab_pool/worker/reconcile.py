@@ -119,8 +119,9 @@ def _attach_again(worker: Worker, lease: LeaseRow, stray: Stray) -> list[Finding
     what = f"it runs, but lease {lease.id} is not attached: was the ledger restored from a copy?"
     try:
         with worker.store.lock:
-            leases.attach(worker.store, lease.id, lease.generation, stray.holder, fence.ledger)
-            leases.running(worker.store, lease.id, fence)
+            kept = leases.Leases(worker.store)
+            kept.attach(lease.id, lease.generation, stray.holder, fence.ledger)
+            kept.running(lease.id, fence)
     except Refused as refused:
         return [Finding("holder", stray.holder, f"{what} {refused}")]
     return [Finding("holder", stray.holder, what, "is attached again")]

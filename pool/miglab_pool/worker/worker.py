@@ -22,8 +22,6 @@ class Worker:
     Attributes:
         acting: the GPUs that something is done to.
         probing: the leases whose holders are being asked after.
-        suspects: the leases whose holders may well be gone: ask at once.
-        abandoned: the releasing leases whose servers the hub does not have, and will not end.
         claimed: the slices that containers use and that are not theirs by this ledger, by UUID:
             nobody else is given them, and they are not destroyed.  None until the containers were
             listed once: before that no GPU is looked at, so nothing is granted, made or destroyed.
@@ -39,8 +37,6 @@ class Worker:
         self.stopwatch = Stopwatch()
         self.acting: set[str] = set()
         self.probing: set[int] = set()
-        self.suspects: set[int] = set()
-        self.abandoned: frozenset[int] = frozenset()
         self.claimed: dict[str, Claim] | None = None
         settings = store.settings
         self.gpu_backoff = Backoff(settings.tuning.retry_s, settings.tuning.retry_max_s)
