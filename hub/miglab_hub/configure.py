@@ -200,23 +200,22 @@ def update_roles(c: Any, settings: Settings) -> None:
 
 def update_spawner(c: Any, settings: Settings) -> None:
     """What all spawners share: the wait and the defaults; and the pool, of those that have one."""
-    c.JupyterHub.spawner_class = SPAWNERS[settings.students.spawner]
+    c.JupyterHub.spawner_class = SPAWNERS[settings.servers.spawner]
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
         spawner.pool_url = settings.pool_url
         spawner.pool_secret_file = str(settings.pool_secret)
         spawner.borrow_linger_s = settings.pool.borrow_linger_s
-        spawner.home_gib = settings.students.home_gib
+        spawner.home_gib = settings.servers.home_gib
         spawner.default_url = NOTEBOOKS_URL
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner, c.MIGSlurmSpawner):
         spawner.lab_id = settings.lab_id
         spawner.student_api_url = settings.student_api_url
-        spawner.default_shape = settings.students.default_shape
-        spawner.default_course = settings.students.default_course
+        spawner.default_course = settings.servers.default_course
         spawner.course_titles = {n: course.title for n, course in settings.courses.items()}
-        spawner.create_timeout_s = settings.students.create_timeout_s
+        spawner.create_timeout_s = settings.servers.create_timeout_s
         spawner.simulated = settings.has_simulated_gpus
         # A class that starts at once on few cores needs longer than JupyterHub's 30 s.
-        spawner.http_timeout = math.ceil(settings.students.create_timeout_s)
+        spawner.http_timeout = math.ceil(settings.servers.create_timeout_s)
         spawner.environment = _students_environment(settings)
 
 
@@ -224,7 +223,7 @@ def _students_environment(settings: Settings) -> dict[str, str]:
     """What every student's server is told, beside what it holds."""
     return {
         "MIGLAB_REPORT_S": f"{settings.reclaim.report_s:g}",
-        "MIGLAB_GIT_LINKS": " ".join(settings.students.git_links),
+        "MIGLAB_GIT_LINKS": " ".join(settings.servers.git_links),
     }
 
 
@@ -235,13 +234,13 @@ def update_docker(c: Any, settings: Settings) -> None:
     start, and its image and limits would be those of its first.
     """
     c.MIGDockerSpawner.remove = True
-    c.MIGDockerSpawner.image = settings.students.image
+    c.MIGDockerSpawner.image = settings.servers.image
     c.MIGDockerSpawner.home_volume = f"{settings.lab_id}-home-{{username}}"
     c.MIGDockerSpawner.prefix = settings.lab_id
-    c.MIGDockerSpawner.network_name = settings.students.network
+    c.MIGDockerSpawner.network_name = settings.network
     c.MIGDockerSpawner.use_internal_ip = True
-    c.MIGDockerSpawner.disk_gib = settings.students.disk_gib
-    c.MIGDockerSpawner.client_kwargs = {"base_url": settings.students.docker_url}
+    c.MIGDockerSpawner.disk_gib = settings.servers.disk_gib
+    c.MIGDockerSpawner.client_kwargs = {"base_url": settings.docker_url}
     c.MIGDockerSpawner.shape_limits = {
         shape: {
             "mem_gib": limits.memory_gib,

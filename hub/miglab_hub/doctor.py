@@ -132,7 +132,9 @@ def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
         )
         driver.check(GPU_TIMEOUT_S)
     except DriverMissing as error:
-        yield wrong("driver", str(error), "install NVIDIA's driver, or set gpus.simulated = true")
+        yield wrong(
+            "driver", str(error), "install NVIDIA's driver, or list no gpus.uuids, to simulate GPUs"
+        )
         return
     except GpuError as error:
         yield wrong("GPUs", str(error), "compare gpus.uuids in lab.toml with `nvidia-smi -L`")
@@ -170,10 +172,10 @@ def _rights() -> Iterator[HealthFinding]:
 
 def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
     """Engine, image and toolkit, if students are containers."""
-    if settings.students.spawner != "docker":
+    if settings.servers.spawner != "docker":
         yield fine("Docker", "not used: students' servers are local processes without isolation")
         return
-    url = settings.students.docker_url
+    url = settings.docker_url
     try:
         client = docker.APIClient(base_url=url, timeout=DOCKER_TIMEOUT_S, version="auto")
     except (docker.errors.DockerException, requests.RequestException) as error:
@@ -182,9 +184,9 @@ def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
         return
     try:
         yield _engine(str(client.version()["Version"]))
-        yield _image(client, settings.students.image)
+        yield _image(client, settings.servers.image)
         yield from _processes(client)
-        if settings.students.disk_gib:
+        if settings.servers.disk_gib:
             yield disk_limit(client.info())
         if not settings.gpus.simulated:
             yield _toolkit(client)
@@ -231,7 +233,7 @@ def disk_limit(info: dict[str, Any]) -> HealthFinding:
     if driver == "zfs" or (driver, backing) == ("overlay2", "xfs"):
         return fine("disk limit", f"{driver} {backing}: can be kept; XFS needs the option pquota")
     verb = "does not keep" if driver == "btrfs" else "refuses"
-    found = f"students.disk_gib is set, and the engine on {driver} {backing} {verb} this limit"
+    found = f"servers.disk_gib is set, and the engine on {driver} {backing} {verb} this limit"
     return wrong("disk limit", found, "move the engine's data to XFS with pquota, or set it to 0")
 
 

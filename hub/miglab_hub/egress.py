@@ -22,11 +22,11 @@ SSH, HTTP = 22, 80
 
 def examine_egress(settings: Settings) -> Iterator[HealthFinding]:
     """Try the host and the metadata service from a container like a student's."""
-    if settings.students.spawner != "docker":
+    if settings.servers.spawner != "docker":
         yield fine("egress", "not tested: students' servers are local processes without isolation")
         return
     try:
-        api = docker.APIClient(base_url=settings.students.docker_url, timeout=LONGEST_S)
+        api = docker.APIClient(base_url=settings.docker_url, timeout=LONGEST_S)
         try:
             yield _tried(api, settings)
         finally:
@@ -67,7 +67,7 @@ def _run(api: Any, settings: Settings, network: str, targets: list[str]) -> str:
         DockerException: it could not be run.
     """
     made = api.create_container(
-        settings.students.image,
+        settings.servers.image,
         ["python3", "-c", egress.PROBE, *targets],
         entrypoint=[],
         host_config=api.create_host_config(
@@ -85,7 +85,7 @@ def _run(api: Any, settings: Settings, network: str, targets: list[str]) -> str:
 @contextmanager
 def _network(api: Any, settings: Settings) -> Iterator[str]:
     """The students' network; where each server has its own, one like those, removed at the end."""
-    shared = settings.students.network
+    shared = settings.network
     if api.networks(names=[f"^{shared}$"]):
         yield shared
         return

@@ -214,14 +214,14 @@ class Home:
 
 
 def _home(settings: Settings, user: str) -> Home:
-    if settings.students.spawner == "local":
+    if settings.servers.spawner == "local":
         folder = settings.homes / home_name(user)
         return Home(str(folder), lambda: _told_folder(folder), lambda: _remove_folder(folder))
-    if settings.students.spawner == "slurm":
+    if settings.servers.spawner == "slurm":
         where = "on the cluster: the site's"
         return Home(where, lambda: {"where": where}, lambda: "")
     name = home_volume(settings, user)
-    url = settings.students.docker_url
+    url = settings.docker_url
     return Home(name, lambda: {"volume": name}, lambda: _remove_volume(url, name, settings.lab_id))
 
 

@@ -1,6 +1,6 @@
 """What a scheduler's own package adds to the lab, found by entry points; nothing imports it.
 
-The entry points are called like the value of `students.spawner` that they are for:
+The entry points are called like the value of `servers.spawner` that they are for:
 
 | group | what it is |
 |---|---|

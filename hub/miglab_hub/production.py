@@ -53,7 +53,7 @@ def init(folder: Path, *, simulated: bool) -> None:
         (folder / name).mkdir(mode=0o700)
     template = (images / "lab.toml").read_text(encoding="utf-8")
     if not simulated:
-        template = template.replace("simulated = true ", "simulated = false")
+        template = template.replace('simulate = ["A100-40GB", "A100-40GB"] ', "simulate = []")
     (folder / "lab.toml").write_text(template, encoding="utf-8")
     names = ("compose.yaml",) if simulated else ("compose.yaml", "compose.gpu.yaml")
     files = os.pathsep.join(str(images / name) for name in names)

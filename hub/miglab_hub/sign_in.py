@@ -42,7 +42,7 @@ def check_identity(settings: Settings) -> None:
             what follows from that.
     """
     wanted = settings.authentication
-    if is_this_machines(settings.lab) or wanted.anyone_can_be_any_student:
+    if is_this_machines(settings.lab) or settings.accept_risk.anyone_can_be_any_student:
         return
     try:
         found = _find(wanted.class_)
@@ -79,7 +79,7 @@ def _checks_nobody(authenticator: Any) -> bool:
 
 def open_to_all(settings: Settings) -> str:
     """Who may take slices without being in a course, as a sentence; empty if nobody may."""
-    wanted, course = settings.authentication, settings.students.default_course
+    wanted, course = settings.authentication, settings.servers.default_course
     said = {"allow_all": wanted.class_ == LETS_ALL_IN}
     for traits in wanted.config.values():
         said |= traits
@@ -88,6 +88,6 @@ def open_to_all(settings: Settings) -> str:
         return ""
     return (
         f"allow_all: everybody whom {wanted.class_} signs in may take slices "
-        f"({', '.join(slices)}), in the course {course!r} (students.default_course); to give "
+        f"({', '.join(slices)}), in the course {course!r} (servers.default_course); to give "
         f'slices only to the people of your courses, set courses.{course}.shapes = ["cpu"]'
     )

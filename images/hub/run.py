@@ -41,7 +41,7 @@ def prepare_hub(settings: Settings) -> None:
     """
     check_installed(settings)
     check_identity(settings)
-    api = docker.APIClient(base_url=settings.students.docker_url)
+    api = docker.APIClient(base_url=settings.docker_url)
     remove_unused(api, settings.lab_id)
     for network in api.networks(filters={"label": f"{LAB}={settings.lab_id}"}):
         ensure_own(api, network["Name"], settings.lab_id, CONTAINERS)

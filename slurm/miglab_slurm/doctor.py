@@ -294,7 +294,7 @@ async def _submissions(settings: SlurmSettings, has_jobs: bool) -> AsyncIterator
         do = "see slurm.unix_group, unix_accounts and least_uid"
         yield wrong("accounts", f"{who} may run no server: {error.why}", do)
         return
-    course, as_whom = settings.students.default_course, f" as {who}" if prefix else ""
+    course, as_whom = settings.servers.default_course, f" as {who}" if prefix else ""
     for name, shape in site.shapes.items():
         options = site.options_of(shape, course)
         try:
@@ -320,7 +320,7 @@ async def _of_a_node(
     words = [
         *prefix, "sbatch", "--wait", f"--deadline=now+{JOB_S}", "--job-name=miglab-doctor",
         "--chdir=/", "--output=/dev/null",
-        *site.options_of(bare, settings.students.default_course),
+        *site.options_of(bare, settings.servers.default_course),
     ]  # fmt: skip
     urls = f"{settings.hub_api_url} {settings.student_api_url}/api/health"
     version = ".".join(jupyterhub.__version__.split(".")[:2])
@@ -348,7 +348,7 @@ def _lack(site: SlurmSite, failed: CommandFailed) -> tuple[str, str]:
 
 def _somebody(settings: SlurmSettings) -> str:
     """A student of the default course, or else of any."""
-    default = settings.courses[settings.students.default_course]
+    default = settings.courses[settings.servers.default_course]
     courses = (default, *settings.courses.values())
     return next((course.members[0] for course in courses if course.members), "")
 

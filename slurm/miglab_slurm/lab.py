@@ -26,14 +26,14 @@ class SlurmSettings(Settings):
             return self
         _ = self.slurm_site
         if told := "; ".join(self._slurms_own()):
-            raise ValueError(f'students.spawner is "slurm", and there {told}')
-        may_read = self.slurm.run_as or self.students.students_can_read_secrets
+            raise ValueError(f'servers.spawner is "slurm", and there {told}')
+        may_read = self.slurm.run_as or self.accept_risk.students_can_read_secrets
         if not may_read and not is_this_machines(self.lab):
             raise ValueError(
                 "other machines reach this lab, and with slurm.run_as empty every student's job "
                 "runs as the lab's own account and can read its secrets: let jobs run as the "
                 'student (run_as = "sudo -u {username}"), or set '
-                "students.students_can_read_secrets = true"
+                "accept_risk.students_can_read_secrets = true"
             )
         return self
 
@@ -46,7 +46,7 @@ class SlurmSettings(Settings):
         """
         if not self.slurm.shapes:
             raise ValueError(
-                'students.spawner is "slurm", but [slurm] describes no shape: add a table such as '
+                'servers.spawner is "slurm", but [slurm] describes no shape: add a table such as '
                 '[slurm.shapes."1g.5gb"] with gres = "gpu:1g.5gb:1" and a partition, and '
                 "[slurm.shapes.cpu]"
             )
@@ -58,11 +58,6 @@ class SlurmSettings(Settings):
             site = SlurmSite(**self.slurm.model_dump(), courses=courses)
         except ValidationError as error:
             raise ValueError(str(error.errors()[0]["ctx"]["error"])) from error
-        if self.students.default_shape not in site.shapes:
-            raise ValueError(
-                f'students.default_shape "{self.students.default_shape}" is not among the shapes '
-                f"of [slurm]: {', '.join(site.shapes)}"
-            )
         return site
 
     @property
@@ -99,17 +94,17 @@ class SlurmSettings(Settings):
             )
         if self.limits:
             yield "[limits] has no effect: set cpus and memory_mib of each shape in [slurm.shapes]"
-        if self.reclaim.maintenance:
+        if self.lab.maintenance:
             yield (
-                "reclaim.maintenance has no effect: announce it to Slurm (scontrol create "
+                "lab.maintenance has no effect: announce it to Slurm (scontrol create "
                 "reservation flags=maint,ignore_jobs nodes=…)"
             )
         if any(course.gpus for course in self.courses.values()):
             yield "courses.NAME.gpus has no effect: give the course a partition or reservation"
         if any(course.weight != 1 for course in self.courses.values()):
             yield "courses.NAME.weight has no effect: give the course's account shares (sacctmgr)"
-        if self.students.home_gib or self.students.disk_gib:
-            yield "students.home_gib and disk_gib have no effect: use the file system's own quotas"
+        if self.servers.home_gib or self.servers.disk_gib:
+            yield "servers.home_gib and disk_gib have no effect: use the file system's own quotas"
 
 
 def on_slurm(settings: Settings) -> SlurmSettings:

@@ -27,7 +27,7 @@ def check_slurm(settings: SlurmSettings) -> None:
     path = clean_environment()["PATH"]
     if missing := [name for name in COMMANDS if shutil.which(name, path=path) is None]:
         raise StartError(
-            f'{settings.file}: students.spawner is "slurm", but this machine has no '
+            f'{settings.file}: servers.spawner is "slurm", but this machine has no '
             f"{', '.join(missing)}: run the hub on a machine from which jobs can be submitted "
             "(Debian: apt-get install slurm-client), with the cluster's slurm.conf and munge key"
         )

@@ -78,7 +78,7 @@ class SlurmCourse(SlurmTable):
 
 
 class SlurmTables(SlurmTable):
-    """[slurm]: your site's Slurm; used if `students.spawner` is `slurm`."""
+    """[slurm]: your site's Slurm; used if `servers.spawner` is `slurm`."""
 
     partition: Word = Field("", description="Partition for shapes that name none.")
     account: Word = Field("", description="Account for shapes and courses that name none.")

@@ -24,7 +24,6 @@ from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
 from miglab_spawner.containers import networks
 from miglab_spawner.containers.endings import why_container_ended
-from miglab_spawner.containers.engine_errors import ENGINE_ERRORS
 from miglab_spawner.containers.home_volume import home_of, volume_use
 from miglab_spawner.containers.host_config import (
     gpu_environment,
@@ -43,7 +42,7 @@ from miglab_spawner.containers.limits import ContainerLimits, limits_of
 from miglab_spawner.containers.turns import StartTurns
 from miglab_spawner.pool_leases import PoolSpawnerMixin
 from miglab_spawner.refusals import NotStarted
-from miglab_spawner.runs.container import COMMAND, ContainerPlan, ContainerRunner
+from miglab_spawner.runs.container import COMMAND, ENGINE_ERRORS, ContainerPlan, ContainerRunner
 from miglab_spawner.runs.runner import SliceRunner
 
 _GONE = 404

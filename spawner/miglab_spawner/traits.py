@@ -123,7 +123,7 @@ class PoolTraits(LoggingConfigurable):
         30.0,
         min=0,
         help="""How many seconds borrowed slices stay with a student after a measurement, unless
-        somebody waits for them: the pool's own setting of that name.
+        somebody waits for them: as long as in the pool.
         """,
     ).tag(config=True)
 

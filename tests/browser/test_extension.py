@@ -26,7 +26,6 @@ extensions = 2
 """
 RECLAIM = """
 [reclaim]
-every_s = 1
 warning_s = 240
 """
 LAST_S = 15.0  # several reports
@@ -37,7 +36,9 @@ TYPED = "this was never saved by hand"
 @pytest.fixture(scope="module")
 def lab() -> Iterator[TemporaryLab]:
     """A lab where time is short; students' servers report every three seconds."""
-    with temporary_lab(docker=False, pool=POOL, more=RECLAIM) as running:
+    with temporary_lab(
+        docker=False, pool=POOL, more=RECLAIM, testing="reclaim.every_s = 1"
+    ) as running:
         yield running
 
 

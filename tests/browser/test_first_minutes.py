@@ -22,7 +22,7 @@ VISION = """
 title = "Computer vision"
 members = ["ada", "bo"]
 shapes = ["1g.5gb", "3g.20gb", "cpu"]
-borrow = ["1g.5gb"]
+lends = ["1g.5gb"]
 instructors = ["ina"]
 """
 PAGES = {  # of the instructor, and what each says while the lab is new

@@ -59,7 +59,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def lab(shelf: Path) -> Iterator[TemporaryLab]:
     allowed = f'git_links = ["{shelf.as_uri()}/"]'
-    with temporary_lab(docker=False, students=allowed, more=TWO_COURSES) as running:
+    with temporary_lab(docker=False, servers=allowed, more=TWO_COURSES) as running:
         yield running
 
 

@@ -133,7 +133,7 @@ def platform() -> Iterator[Platform]:
 def lab(platform: Platform) -> Iterator[TemporaryLab]:
     more = LAB_TOML.format(url=platform.url)
     one_origin = "students_can_act_as_staff = true"  # nobody publishes a page here
-    with temporary_lab(docker=False, lab=one_origin, more=more) as running:
+    with temporary_lab(docker=False, accept=one_origin, more=more) as running:
         platform.lab_url = running.settings.public_url
         yield running
 

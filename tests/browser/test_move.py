@@ -20,10 +20,7 @@ from miglab_spawner.local import home_name
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 SHAPES = ("7g.40gb", "3g.20gb", "1g.5gb", "cpu")
-RECLAIM = """
-[reclaim]
-report_s = 2
-"""
+TESTING = "reclaim.report_s = 2"
 KEYS = "Alt+Shift+G"
 TYPED = "this was never saved by hand"
 HOSTILE = "Ten minutes left. <img src=x onerror=\"document.title='run'\"> <b>Save</b> & go on."
@@ -32,7 +29,9 @@ HOSTILE = "Ten minutes left. <img src=x onerror=\"document.title='run'\"> <b>Sav
 @pytest.fixture(scope="module")
 def lab() -> Iterator[TemporaryLab]:
     """One A100; an offer is held for as long as the test needs."""
-    with temporary_lab(docker=False, shapes=SHAPES, pool="offer_s = 600", more=RECLAIM) as running:
+    with temporary_lab(
+        docker=False, shapes=SHAPES, pool="offer_s = 600", testing=TESTING
+    ) as running:
         yield running
 
 

@@ -26,16 +26,12 @@ extensions = 2
 """
 RECLAIM = """
 [reclaim]
-every_s = 1
-report_s = 2
-stale_s = 10
 idle_s = 15
 idle_wanted_s = 15
-unused_s = 5
-cpu_busy_pct = 100
 warning_s = 45
-keepalive_s = 20
+still_here_s = 20
 """
+TESTING = "reclaim = {every_s = 1, report_s = 2, stale_s = 10, unused_s = 5, cpu_busy_pct = 100}"
 NOTICED_S = 8.0  # the end of a warning that moves by less than the reclaimer's JUMP_S stays
 GONE_MS = 240_000  # JupyterLab asks a server that is silent ever more seldom
 KEYS = "Alt+Shift+G"
@@ -46,7 +42,7 @@ BEGAN = "A beginning."
 @pytest.fixture(scope="module")
 def lab() -> Iterator[TemporaryLab]:
     """A lab where unused slices go back within a minute."""
-    with temporary_lab(docker=False, pool=POOL, more=RECLAIM) as running:
+    with temporary_lab(docker=False, pool=POOL, more=RECLAIM, testing=TESTING) as running:
         yield running
 
 

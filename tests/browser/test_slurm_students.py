@@ -30,15 +30,13 @@ LONG_MS = 300_000
 HELD = re.compile(r"^1g\.5gb · .* is waiting for it$")
 RECLAIM = """
 [reclaim]
-every_s = 1
-report_s = 2
-stale_s = 10
 idle_wanted_s = 5
-holding_factor = 1
 warning_s = 60
-unused_s = 15
-cpu_busy_pct = 50
 """
+TESTING = (
+    "reclaim = {every_s = 1, report_s = 2, stale_s = 10, "
+    "holding_factor = 1, unused_s = 15, cpu_busy_pct = 50}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +48,11 @@ def on_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
     maker = [sys.executable, "notebooks/make_notebooks.py", "notebooks/src", str(notebooks)]
     subprocess.run(maker, cwd=ROOT, check=True, capture_output=True)
     with slurm_lab(
-        gres={"1g.5gb": 1}, slurm="offer_s = 600", notebooks=str(notebooks), more=RECLAIM
+        gres={"1g.5gb": 1},
+        slurm="offer_s = 600",
+        notebooks=str(notebooks),
+        more=RECLAIM,
+        testing=TESTING,
     ) as lab:
         node = f"nodename={lab.cluster.nodes[1]}"
         lab.cluster.command("scontrol", "update", node, "state=drain", "reason=broken fan")

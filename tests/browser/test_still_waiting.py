@@ -14,16 +14,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 SHAPES = ("7g.40gb", "3g.20gb", "cpu")
 WAITING = "longest_wait_s = 10\nageing_s = 5\noffer_s = 5"
-RECLAIM = """
-[reclaim]
-report_s = 2
-"""
+TESTING = "reclaim.report_s = 2"
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[TemporaryLab]:
     """One A100, on which one is asked soon, and an offer is short."""
-    with temporary_lab(docker=False, shapes=SHAPES, pool=WAITING, more=RECLAIM) as running:
+    with temporary_lab(docker=False, shapes=SHAPES, pool=WAITING, testing=TESTING) as running:
         yield running
 
 

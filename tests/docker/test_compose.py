@@ -39,9 +39,9 @@ REPLACED = {
     "/srv/lab": "$folder/lab",
     '"https://lab.example.edu"': f'"https://{DOMAIN}:$port"',
     "lab.example.edu": DOMAIN,
-    'simulated = false\nuuids = ["GPU-…"]': "simulated = true",
-    '"oauthenticator.generic.GenericOAuthenticator"': '"shared-password"\n'
-    "anyone_can_be_any_student = true",
+    'simulate = []\nuuids = ["GPU-…"]': 'simulate = ["A100-40GB", "A100-40GB"]',
+    '"oauthenticator.generic.GenericOAuthenticator"': '"shared-password"',
+    "[authentication]": "[accept_risk]\nanyone_can_be_any_student = true\n[authentication]",
     "/root:/out": "$folder:/out",
     "miglab-in-use": "miglab-compose-test-in-use",
     # of .env

@@ -33,11 +33,11 @@ def lab(engine: docker.DockerClient, tmp_path: Path, base_image: str) -> Setting
     file = tmp_path / "lab.toml"
     file.write_text(
         f"""
-        lab = {{name = "miglab-{uuid.uuid4().hex[:8]}", students_can_act_as_staff = true}}
-        [students]
+        lab.name = "miglab-{uuid.uuid4().hex[:8]}"
+        accept_risk.students_can_act_as_staff = true
+        [servers]
         spawner = "docker"
         image = "{base_image}"
-        network = "miglab-test-{uuid.uuid4().hex[:8]}"
         [courses.everyone]
         shapes = ["cpu"]
         """
@@ -72,7 +72,7 @@ def test_a_network_that_keeps_nobody_apart_stops_the_lab(
     engine: docker.DockerClient, lab: Settings
 ) -> None:
     """Made by hand, without the option: refused before anything starts, with what to do."""
-    open_to_all = engine.networks.create(lab.students.network)
+    open_to_all = engine.networks.create(lab.network)
     try:
         with pytest.raises(StartError, match=r"reach one another.*docker network rm"):
             students_bridge(lab)
@@ -118,5 +118,5 @@ def test_the_rules_that_doctor_prints_hold(engine: docker.DockerClient, lab: Set
         for rule in reversed(rules):
             undo = rule.replace(" -I ", " -D ").replace(" -A ", " -D ").replace(" -N ", " -X ")
             subprocess.run(undo.split(), check=False)
-        engine.networks.get(lab.students.network).remove()
+        engine.networks.get(lab.network).remove()
     assert egress.METADATA in after.found

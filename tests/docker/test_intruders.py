@@ -233,7 +233,7 @@ def lab(image: str) -> Iterator[TemporaryLab]:
     """The lab under attack."""
     shapes, home = (SLICE, "cpu"), f"home_gib = {HOME_MIB / 1024}"
     with temporary_lab(
-        docker=True, shapes=shapes, lent=(SLICE,), students=home, more=LIMITS, image=image
+        docker=True, shapes=shapes, lent=(SLICE,), servers=home, more=LIMITS, image=image
     ) as running:
         yield running
 
@@ -299,7 +299,7 @@ def bearer(token: str) -> dict[str, str]:
 
 def host_of(engine: docker.DockerClient, lab: TemporaryLab) -> str:
     """The host's address, seen from the containers."""
-    return networks.gateway(engine.api.inspect_network(lab.settings.students.network))
+    return networks.gateway(engine.api.inspect_network(lab.settings.network))
 
 
 def test_other_slices(lab: TemporaryLab, mallory: Intruder, alice: Intruder):
@@ -370,7 +370,7 @@ def test_host_services_and_the_pools_management(engine, lab: TemporaryLab, mallo
 def test_metadata_and_the_network_behind(engine, lab: TemporaryLab, mallory: Intruder):
     """With the rules that doctor prints only the lab is reached, and the lab works on."""
     host, of = host_of(engine, lab), lab.settings
-    network = engine.api.inspect_network(of.students.network)
+    network = engine.api.inspect_network(of.network)
     subnets = [str(config["Subnet"]) for config in network["IPAM"]["Config"]]
     with listening(host) as port, installed(egress.rules(subnets, (of.hub_port, of.student_port))):
         assert mallory.reaches(f"{host}:{port}", METADATA) == [False, False]

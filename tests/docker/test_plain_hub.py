@@ -114,8 +114,7 @@ def replaced(tmp_path: Path, image: str) -> dict[str, str]:
         "8002": str(port + 2),
         "8003": str(port + 3),
         "8004": str(port + 4),
-        "simulated = false": "simulated = true",
-        '"GPU-…"': "",
+        'uuids = ["GPU-…"]': 'simulate = ["A100-40GB", "A100-40GB"]',
         '"miglab-student"': f'"{image}"',
     }
 

@@ -36,7 +36,9 @@ print(json.dumps(said))
 @pytest.fixture(scope="module")
 def lab() -> Iterator[TemporaryLab]:
     """A lab that lends, and nothing lingers in it."""
-    with temporary_lab(docker=False, lent=("1g.5gb",), pool="borrow_linger_s = 0") as running:
+    with temporary_lab(
+        docker=False, lent=("1g.5gb",), testing="pool.borrow_linger_s = 0"
+    ) as running:
         yield running
 
 

@@ -117,8 +117,8 @@ def test_a_port_in_use_is_one_message(tmp_path: Path, refusal: Refusal) -> None:
 
 
 NO_DOCKER = """
-students = {spawner = "docker", docker_url = "unix:///nonexistent/docker.sock"}
-lab.students_can_act_as_staff = true
+servers.spawner = "docker"
+accept_risk.students_can_act_as_staff = true
 """
 
 
@@ -134,9 +134,9 @@ BAD = {
     "unknown key": ("[pool]\nqueue = 1\n", "unknown key pool.queue"),
     "no such shape": ('[courses.ml]\nshapes = ["1g.6gb"]\n', "courses.ml.shapes"),
     "limits of no such shape": ('[limits."9g.1gb"]\ncpus = 1\n', 'limits."9g.1gb"'),
-    "no such model": ('[gpus]\nmodel = "B300"\n', "B300"),
+    "no such model": ('[gpus]\nsimulate = ["B300"]\n', "B300"),
     "no such authenticator": (
-        'authentication.class = "oauthen.Nobody"\nlab.students_can_act_as_staff = true\n',
+        'authentication.class = "oauthen.Nobody"\naccept_risk.students_can_act_as_staff = true\n',
         "authentication.class",
     ),
 }
@@ -195,4 +195,4 @@ def test_other_simulated_gpus_than_the_lab_has_are_refused(
     settings = load(lab_toml(tmp_path), {})
     settings.state.mkdir()
     make_simulated(settings)
-    assert "begin anew" in refusal(lab_toml(tmp_path, '[gpus]\nmodel = "A30"\n'))
+    assert "begin anew" in refusal(lab_toml(tmp_path, '[gpus]\nsimulate = ["A30"]\n'))

@@ -28,7 +28,7 @@ class PoolProcess:
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "lab.toml"
-        self.file.write_text(LAB.format(port=free_ports(), gpus=1))
+        self.file.write_text(LAB.format(port=free_ports(), gpus=["A100-40GB"]))
         self.settings: Settings = load(self.file, {})
         self.log = folder / "log"
         self.process: subprocess.Popen[bytes] | None = None

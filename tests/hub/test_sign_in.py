@@ -88,7 +88,7 @@ auth_state_groups_key = "oauth_user.groups"
 def test_groups_of_an_oidc_provider(elsewhere: Elsewhere) -> None:
     """Group claims say who is in a course and who teaches it, anew at each sign-in."""
     with temporary_lab(
-        docker=False, lab=ONE_ORIGIN, more=COURSE + OIDC.format(url=elsewhere.url)
+        docker=False, accept=ONE_ORIGIN, more=COURSE + OIDC.format(url=elsewhere.url)
     ) as lab:
         for groups, is_in in ((["vision"], True), ([], False)):
             elsewhere.person = {"preferred_username": "ada", "groups": groups}

@@ -23,9 +23,9 @@ ALICE, MALLORY = "games", "news"
 CLAIM = '{"miglab":1,"lab":"miglab","user":"ada","server":"","course":"everyone",'
 CLAIM += '"shape":"1g.5gb","ticket":"0"}'
 LAB = """
-[lab]
+[accept_risk]
 students_can_act_as_staff = true
-[students]
+[servers]
 spawner = "slurm"
 [slurm]
 partition = "lab"

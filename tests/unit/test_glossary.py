@@ -20,7 +20,7 @@ REFERENCE = ROOT / "docs" / "reference"
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 ON_THE_WIRE = GLOSSARY.split("## Inside")[0]
 
-VERBS = frozenset({"lab.students_can_act_as_staff"})
+VERBS = frozenset({"accept_risk.students_can_act_as_staff"})
 """Identifiers in which a word of the column *not* is a verb of everyday English."""
 
 SAME_THING = {

@@ -76,7 +76,7 @@ COMMANDS = {
 def lab(tmp_path: Path) -> Path:
     """A lab.toml and its secrets; nothing runs."""
     file = tmp_path / "lab.toml"
-    file.write_text(LAB.format(port=free_ports(), gpus=1))
+    file.write_text(LAB.format(port=free_ports(), gpus=["A100-40GB"]))
     lab_secrets.make_all(load(file, {}))
     return file
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from websocket import WebSocketException
 
 from miglab_bench.acceptance.run import SHAPE, Run
-from miglab_bench.acceptance.steps import MORE, POOL, STEPS
+from miglab_bench.acceptance.steps import MORE, POOL, STEPS, TESTING
 from miglab_bench.harness.student import CheckFailed
 from miglab_bench.harness.temporary import temporary_lab
 
@@ -108,7 +108,7 @@ def check(
     """Check a temporary lab with twenty students on one simulated GPU; status 0 if all is well."""
     if slurm:
         raise typer.Exit(say(_steps_on_slurm(), as_json=as_json))
-    lab = temporary_lab(docker=docker, pool=POOL, more=MORE, lent=(SHAPE,))
+    lab = temporary_lab(docker=docker, pool=POOL, more=MORE, testing=TESTING, lent=(SHAPE,))
     raise typer.Exit(say(run_steps(lab, Run, STEPS), as_json=as_json))
 
 

@@ -14,22 +14,24 @@ POOL = """
 lease_s = 600
 extension_s = 300
 borrow_s = 120
-borrow_linger_s = 5
+"""
+TESTING = """
+pool.borrow_linger_s = 5
+reclaim.every_s = 1
+reclaim.report_s = 2
+reclaim.stale_s = 10
+reclaim.cpu_busy_pct = 50
 """
 MORE = f"""
 [reclaim]
-every_s = 1
-report_s = 2
-stale_s = 10
 idle_wanted_s = 12
 warning_s = 15
-cpu_busy_pct = 50
 
 [courses.{COURSE}]
 title = "Practical"
 shapes = ["{SHAPE}"]
 default = "{SHAPE}"
-borrow = ["{SHAPE}"]
+lends = ["{SHAPE}"]
 members = ["{MEMBERS[0]}"]
 """
 

@@ -18,11 +18,11 @@ from docker.errors import APIError, DockerException, NotFound  # noqa: TID251 --
 import docker  # noqa: TID251 -- real containers
 from miglab_bench.harness.student import CheckFailed
 from miglab_hub.checkout import checkout
-from miglab_hub.settings.tables import Students
+from miglab_hub.settings.lab_toml import DOCKER
 
 IMAGE = "miglab-base"
 SCRIPT = "tests/docker/engine"
-MACHINES = Students().docker_url
+MACHINES = DOCKER
 TIMEOUT_S = 60
 
 

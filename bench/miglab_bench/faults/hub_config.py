@@ -21,7 +21,7 @@ def configure_harness(c: Any) -> None:
     settings = load()
     configure(c, settings)
     source = Path(student_server.__file__).read_text()
-    c.JupyterHub.spawner_class = SPAWNERS[settings.students.spawner]
+    c.JupyterHub.spawner_class = SPAWNERS[settings.servers.spawner]
     c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 0}
     c.Spawner.poll_interval = LOOK_S
     c.Spawner.args = []

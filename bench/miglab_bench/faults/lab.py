@@ -5,6 +5,7 @@ Disk, clock, network and engine are the harness's own (disk.py, clock.py, networ
 the machine's are not touched.  What ends by itself is started again, as systemd would.
 """
 
+import os
 import secrets
 import shutil
 import signal
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from unittest import mock
 
 import httpx
 from docker.errors import DockerException  # noqa: TID251 -- real containers
@@ -27,9 +29,10 @@ from miglab_bench.faults.operator import BOUND_S, PoolOperator
 from miglab_bench.faults.service import WITHOUT
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import CheckFailed, wait_for
+from miglab_bench.harness.temporary import simulated
 from miglab_hub.launch.preflight import prepare
 from miglab_hub.launch.up import siblings_of
-from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, Settings
+from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_DOCKER, Settings
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 
 TIMEOUT_S = 2.0
@@ -42,18 +45,20 @@ TOML = """
 name = "{name}"
 state_dir = "state"
 port = {port}
+[accept_risk]
 students_can_act_as_staff = true
 [gpus]
-count = {gpus}
+simulate = {gpus}
 [pool]
-reconcile_s = 2
-holders_s = 1
-attend_grace_s = 300
-attach_s = 60
 lease_s = 86400
-[students]
-create_timeout_s = 60
-{students}
+[testing]
+pool.reconcile_s = 2
+pool.holders_s = 1
+pool.attend_grace_s = 300
+pool.attach_s = 60
+servers.create_timeout_s = 60
+[servers]
+{servers}
 [courses.everyone]
 shapes = ["1g.5gb", "2g.10gb", "3g.20gb"]
 default = "1g.5gb"
@@ -61,8 +66,6 @@ default = "1g.5gb"
 DOCKER = """
 spawner = "docker"
 image = "{image}"
-docker_url = "{url}"
-network = "{name}"
 """
 LOCAL = 'spawner = "local"\nnotebooks = "."\n'
 
@@ -113,6 +116,7 @@ class FaultLab:
         opened.callback(self._fork_server.close)
         if self.engine is not None:  # the other one imports meanwhile
             self.engine.start_with_image()
+            opened.enter_context(mock.patch.dict(os.environ, {ENV_DOCKER: self.engine.url}))
         self.settings = prepare(self._write_settings())
         self.databases = LabDatabases(self.settings, self.folder)
         self.pool = PoolOperator(self.settings, self._http, self.wait)
@@ -126,10 +130,11 @@ class FaultLab:
 
     def _write_settings(self) -> Path:
         name = f"miglab-faults-{secrets.token_hex(4)}"
-        url = self.engine.url if self.engine else ""
-        students = DOCKER.format(image=IMAGE, url=url, name=name) if url else LOCAL
+        servers = DOCKER.format(image=IMAGE) if self.engine else LOCAL
         file = self.folder / "lab.toml"
-        file.write_text(TOML.format(name=name, port=free_ports(), gpus=GPUS, students=students))
+        file.write_text(
+            TOML.format(name=name, port=free_ports(), gpus=simulated(GPUS), servers=servers)
+        )
         return file
 
     def _folder(self, name: str) -> Path:
@@ -150,6 +155,7 @@ class FaultLab:
             self.parts[name].close()
         log, file = self.folder / f"{name}.log", str(self.settings.file)
         env = {ENV_CONFIG: file, ENV_BRIDGE: self.settings.bridge}
+        env[ENV_DOCKER] = self.settings.docker_url
         if name == "pool":
             arguments = [*self._switch, "--config", file]
             self.parts[name] = self._fork_server.fork(log, env, pool=arguments)

@@ -38,13 +38,13 @@ def remove_all(settings: Settings) -> None:
     """Remove the containers, volumes and the network of this lab, and of no other."""
     name = settings.lab_id
     try:
-        client = docker.DockerClient(base_url=settings.students.docker_url)
+        client = docker.DockerClient(base_url=settings.docker_url)
         # By name: a server without a GPU has no label of the pool's.
         for container in client.containers.list(all=True, filters={"name": f"^/{name}-"}):
             container.remove(force=True, v=True)
         for volume in client.volumes.list(filters={"name": f"{name}-home-"}):
             volume.remove(force=True)
-        for network in client.networks.list(names=[settings.students.network]):
+        for network in client.networks.list(names=[settings.network]):
             _remove_network(network)
         client.close()
     except DockerException as error:

@@ -35,7 +35,7 @@ def run_in_server(lab: TemporaryLab, user: str, text: str) -> Any:
     Raises:
         CheckFailed: there is no such server, or the cell failed.
     """
-    is_docker = lab.settings.students.spawner == "docker"
+    is_docker = lab.settings.servers.spawner == "docker"
     code, said = (_in_container if is_docker else _in_process)(lab, user, text)
     if code:
         raise CheckFailed(f"{user}'s cell failed: {said.strip()[-400:]}")
@@ -63,7 +63,7 @@ def _env(pid: int) -> dict[str, str]:
 
 
 def _in_container(lab: TemporaryLab, user: str, text: str) -> tuple[int, str]:
-    client = docker.DockerClient(base_url=lab.settings.students.docker_url)
+    client = docker.DockerClient(base_url=lab.settings.docker_url)
     try:
         # Runners are among them, which come and go.
         running = client.containers.list(

@@ -26,9 +26,7 @@ LAB = """
 state_dir = "state"
 port = {port}
 [gpus]
-simulated = true
-count = {gpus}
-model = "A100-40GB"
+simulate = {gpus}
 [courses.everyone]
 shapes = ["1g.5gb"]
 default = "1g.5gb"

@@ -28,10 +28,11 @@ from miglab_bench.harness.student import CheckFailed, wait_for
 from miglab_hub import lab_secrets
 from miglab_hub.checkout import checkout
 from miglab_hub.settings.lab_toml import Settings, load
-from miglab_hub.settings.tables import Students
+from miglab_hub.settings.tables import ServerSettings
 
 START_S = 300.0
 END_S = 120.0
+ONE_ORIGIN = "students_can_act_as_staff = true"
 SHAPES = ("1g.5gb", "2x1g.5gb", "3g.20gb", "cpu")  # the first is the default
 TOML = """
 [lab]
@@ -40,24 +41,29 @@ port = {port}
 {lab}
 
 [gpus]
-count = {gpus}
+simulate = {gpus}
 
-[students]
+[servers]
 spawner = "{spawner}"
 image = "{image}"
-network = "{name}"
-{students}
+{servers}
 
 [pool]
-reconcile_s = 2
-attend_grace_s = 300
 {pool}
+
+[testing]
+pool.reconcile_s = 2
+pool.attend_grace_s = 300
+{testing}
 
 [courses.everyone]
 title = "Open lab"
 shapes = {shapes}
 default = "{default}"
-borrow = {lent}
+lends = {lent}
+
+[accept_risk]
+{accept}
 
 {more}
 """
@@ -190,6 +196,11 @@ class TemporaryLab:
         return found
 
 
+def simulated(gpus: int) -> str:
+    """What [gpus] says of so many A100s, as TOML."""
+    return json.dumps(["A100-40GB"] * gpus)
+
+
 @contextmanager
 def temporary_lab(
     *,
@@ -197,10 +208,12 @@ def temporary_lab(
     slurm: Mapping[str, str] | None = None,
     shapes: Sequence[str] = SHAPES,
     lab: str = "",
-    students: str = "",
+    servers: str = "",
+    accept: str = "",
+    testing: str = "",
     pool: str = "",
     more: str = "",
-    image: str = Students().image,
+    image: str = ServerSettings().image,
     lent: Sequence[str] = (),
     gpus: int = 1,
     files: Mapping[str, str] | None = None,
@@ -213,7 +226,9 @@ def temporary_lab(
             ``more`` describes.
         shapes: what the course offers; the first is preselected.
         lab: more lines of [lab]; ``{port}`` is the lab's.
-        students: more lines of [students].
+        servers: more lines of [servers].
+        accept: lines of [accept_risk], if not those that the spawner needs.
+        testing: constants that are others here, such as ``reclaim.report_s = 2``.
         pool: more lines of [pool], such as shorter times.
         more: more tables of lab.toml.
         image: of the containers.
@@ -227,12 +242,10 @@ def temporary_lab(
     port = free_ports()
     spawner = "docker" if docker else "local" if slurm is None else "slurm"
     given = {"shapes": json.dumps(shapes), "default": shapes[0], "pool": pool, "more": more}
-    given |= {"lent": json.dumps(lent), "gpus": str(gpus)}
-    own = lab.format(port=port) or (
-        "students_can_act_as_staff = true" if spawner != "local" else ""
-    )
-    servers = {"spawner": spawner, "image": image, "students": students}
-    file.write_text(TOML.format(name=name, port=port, lab=own, **servers, **given))
+    given |= {"lent": json.dumps(lent), "gpus": simulated(gpus), "testing": testing}
+    given |= {"spawner": spawner, "image": image, "servers": servers, "lab": lab.format(port=port)}
+    given["accept"] = accept or ("" if lab or spawner == "local" else ONE_ORIGIN)
+    file.write_text(TOML.format(name=name, port=port, **given))
     for given_name, text in (files or {}).items():
         (folder / given_name).write_text(text)
     with logs_below(folder), _running(folder, load(file, {}), slurm or {}) as running:
@@ -246,7 +259,7 @@ def _running(
 ) -> Iterator[TemporaryLab]:
     """The lab of these settings, from ready to its end."""
     with ExitStack() as stack:
-        if settings.students.spawner == "docker":
+        if settings.servers.spawner == "docker":
             prepare_engine(settings)
             stack.callback(remove_all, settings)
         running = _start(settings, {**os.environ, **environment})

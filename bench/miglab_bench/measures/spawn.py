@@ -26,6 +26,7 @@ from miglab_bench.harness.containers import prepare_engine, remove_all
 from miglab_bench.harness.pool_service import running_pool
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import CheckFailed
+from miglab_bench.harness.temporary import simulated
 from miglab_bench.measures.ratio import Ratio, ratio_of
 from miglab_bench.measures.rounds import COURSE, OURS, PLAIN, SHAPE, Round, names
 from miglab_hub.errors import StartError
@@ -39,12 +40,12 @@ LAB = """
 name = "{name}"
 state_dir = "state"
 port = {port}
+[accept_risk]
 students_can_act_as_staff = true
 [gpus]
-count = {gpus}
-[students]
+simulate = {gpus}
+[servers]
 spawner = "docker"
-network = "{name}"
 default_course = "{course}"
 [courses.{course}]
 shapes = ["{shape}", "cpu"]
@@ -71,7 +72,7 @@ def bench_spawn(
     with temporary_settings(at_once) as settings:
         with running_pool(settings):
             measured = asyncio.run(measure(settings, rounds, at_once))
-        _show(measured, settings.students.image, at_once, as_json=as_json)  # whatever cleaning says
+        _show(measured, settings.servers.image, at_once, as_json=as_json)  # whatever cleaning says
 
 
 def _show(measured: Sequence[Round], image: str, at_once: int, *, as_json: bool) -> None:
@@ -110,7 +111,7 @@ def temporary_settings(at_once: int) -> Iterator[Settings]:
         members = json.dumps(names(OURS, at_once) + names(PLAIN, at_once))
         gpus = -(-2 * at_once // SLICES_PER_GPU)
         course = {"course": COURSE, "shape": SHAPE, "members": members}
-        file.write_text(LAB.format(name=name, port=free_ports(), gpus=gpus, **course))
+        file.write_text(LAB.format(name=name, port=free_ports(), gpus=simulated(gpus), **course))
         settings = prepare(file)
         stack.callback(remove_all, settings)
         try:

@@ -14,6 +14,7 @@ import psutil
 
 from miglab_bench.harness import student_server
 from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.temporary import simulated
 from miglab_hub.launch.preflight import prepare
 from miglab_hub.launch.process_group import Siblings
 from miglab_hub.launch.up import say, siblings_of, wait_until_ready
@@ -27,7 +28,7 @@ LAB = """
 state_dir = "state"
 port = {port}
 [gpus]
-count = {gpus}
+simulate = {gpus}
 [courses.everyone]
 shapes = ["{shape}"]
 default = "{shape}"
@@ -48,7 +49,7 @@ def temporary_settings(students: int) -> Iterator[Settings]:
     with tempfile.TemporaryDirectory(prefix="miglab-bench-") as name:
         file = Path(name, "lab.toml")
         gpus = students // SLICES_PER_GPU + FOR_THE_PROBE
-        file.write_text(LAB.format(port=free_ports(), gpus=gpus, shape=SHAPE))
+        file.write_text(LAB.format(port=free_ports(), gpus=simulated(gpus), shape=SHAPE))
         yield prepare(file)
 
 

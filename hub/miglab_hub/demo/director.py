@@ -117,7 +117,7 @@ async def _server(hub: httpx.AsyncClient, path: str) -> dict[str, Any]:
 def reserve(settings: Settings) -> None:
     """Reserve slices for a class that begins soon, and tell the course so."""
     course, about = next(iter(settings.courses.items()))
-    zone = settings.reclaim.timezone
+    zone = settings.lab.timezone
     starts = next_class(dt.datetime.now(ZoneInfo(zone)))
     body = {
         "course": course,
@@ -150,7 +150,7 @@ def class_ends(starts: dt.datetime) -> dt.datetime:
 async def partition(settings: Settings) -> None:
     """While the class is at work, partition a GPU anew, and plan tomorrow's layout."""
     await asyncio.sleep(PARTITION_AFTER_S)
-    zone = settings.reclaim.timezone
+    zone = settings.lab.timezone
     tomorrow = dt.datetime.now(ZoneInfo(zone)) + dt.timedelta(days=1)
     text = LAYOUTS.format(day=_weekday(tomorrow), tz=zone)
     body = {"text": text, "file": "demo.yaml", "reason": "bigger slices for the afternoon"}

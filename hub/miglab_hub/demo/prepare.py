@@ -38,10 +38,9 @@ def check_fits(settings: Settings) -> None:
     Raises:
         StartError: its GPUs are real, or its students' servers are containers.
     """
-    if not settings.gpus.simulated or settings.students.spawner != "local":
+    if not settings.gpus.simulated or settings.servers.spawner != "local":
         raise StartError(
-            f"{settings.file}: simulated students need gpus.simulated = true and "
-            'students.spawner = "local"'
+            f'{settings.file}: simulated students need simulated GPUs and servers.spawner = "local"'
         )
 
 

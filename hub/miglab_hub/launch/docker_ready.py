@@ -24,13 +24,13 @@ def students_bridge(settings: Settings) -> str:
         StartError: no engine, no image, a network that keeps nobody apart, or one
             without an address for the host.
     """
-    url = settings.students.docker_url
+    url = settings.docker_url
     try:
         api = docker.APIClient(base_url=url, timeout=TIMEOUT_S)
         api.ping()
     except DockerException as error:
         raise StartError(
-            f"{settings.file}: students.docker_url: no Docker engine answers at {url}: {error}. "
+            f"{settings.file}: servers.spawner: no Docker engine answers at {url}: {error}. "
             "Check that it runs and that this user may use its socket"
         ) from error
     try:
@@ -43,30 +43,29 @@ def students_bridge(settings: Settings) -> str:
 
 
 def _check_image(api: "APIClient", settings: Settings) -> None:
-    image = settings.students.image
+    image = settings.servers.image
     try:
         api.inspect_image(image)  # type: ignore[no-untyped-call]  # docker-py's stubs leave it out
     except ImageNotFound as error:
         raise StartError(
-            f'{settings.file}: students.image: the engine has no image "{image}"; '
+            f'{settings.file}: servers.image: the engine has no image "{image}"; '
             f"build it with {BUILD_COMMAND}"
         ) from error
 
 
 def _bridge(api: "APIClient", settings: Settings) -> str:
-    name = settings.students.network
+    name = settings.network
     found = ensure_shared(api, name, settings.lab_id)
     if not keeps_apart(found):
         raise StartError(
-            f'{settings.file}: students.network: on the Docker network "{name}" students\' servers '
+            f'{settings.file}: lab.name: on the Docker network "{name}" students\' servers '
             f"can reach one another (it was created without {ICC}=false): remove it with "
-            f"`docker network rm {name}`, and the lab creates it anew; or name another network"
+            f"`docker network rm {name}`, and the lab creates it anew"
         )
     address = gateway(found)
     if not address:
         raise StartError(
-            f'{settings.file}: students.network: the Docker network "{name}" has no address for '
-            f"the host: remove it with `docker network rm {name}`, and the lab creates it anew; or "
-            "name another network"
+            f'{settings.file}: lab.name: the Docker network "{name}" has no address for '
+            f"the host: remove it with `docker network rm {name}`, and the lab creates it anew"
         )
     return address

@@ -59,13 +59,13 @@ def prepare(file: Path, port: int | None = None) -> Settings:
         plugin("start", SCHEDULER)(settings)
     else:
         check_shapes(settings, geometries(settings))
-    if settings.students.spawner == "docker":
+    if settings.servers.spawner == "docker":
         settings = load(file, {**given, ENV_BRIDGE: students_bridge(settings)}, running=False)
     lab_secrets.make_all(settings)
     lab_secrets.read_passwords(settings)
     settings.logs.mkdir(exist_ok=True)
     settings.homes.mkdir(exist_ok=True)
-    if settings.students.spawner == "local" and not settings.students.notebooks:
+    if settings.servers.spawner == "local" and not settings.servers.notebooks:
         make_notebooks(settings.notebooks)
     return settings
 
@@ -156,7 +156,6 @@ def check_shapes(settings: Settings, geometries: Iterable[Geometry] | None) -> N
         return
     there = list(geometries)
     asked = {f"courses.{name}.shapes": course.shapes for name, course in settings.courses.items()}
-    asked["students.default_shape"] = (settings.students.default_shape,)
     for shape in settings.limits.keys() - {LIMITS_OF_ALL_OTHERS}:
         asked[f'limits."{shape}"'] = (shape,)
     for key, shapes in asked.items():

@@ -209,7 +209,7 @@ def _say_ready(settings: Settings) -> None:
         say("the GPUs are simulated: notebooks measure the CPU")
     if simulated_class.token_file(settings).exists():
         say(f"the class is simulated; this lab is {settings.file}, yours to change")
-    if settings.students.spawner == "local":
+    if settings.servers.spawner == "local":
         say("students' servers are local processes without isolation: for trials only")
     if not settings.lab.subdomain_host:
         say(ONE_ORIGIN)

@@ -108,18 +108,18 @@ def _management(settings: Settings, runner: PoolRunner, access: HubAccess) -> Fa
     return management_app(
         runner,
         SignIn(access, private(settings.pool_secret), settings.role_book()),
-        default_course=settings.students.default_course,
+        default_course=settings.servers.default_course,
         notices=settings.notices,
         title=settings.lab.title,
         course_titles={name: course.title for name, course in settings.courses.items()},
-        timezone=settings.reclaim.timezone,
+        timezone=settings.lab.timezone,
         look=lambda: [of_lab_toml(settings.file, lab_toml), *examine_host(settings)],
     )
 
 
 def _student(settings: Settings, runner: PoolRunner, board: SignalBoard) -> FastAPI:
     tokens = HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN)
-    return student_app(runner, tokens, board, default_course=settings.students.default_course)
+    return student_app(runner, tokens, board, default_course=settings.servers.default_course)
 
 
 def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:
@@ -175,6 +175,6 @@ def release_what_is_due(
 
 def _holders(settings: Settings) -> AnyHolders:
     kinds: dict[str, Holders] = {"process": ProcessHolders()}
-    if settings.students.spawner == "docker":
-        kinds["container"] = DockerHolders(settings.students.docker_url, settings.lab_id)
+    if settings.servers.spawner == "docker":
+        kinds["container"] = DockerHolders(settings.docker_url, settings.lab_id)
     return AnyHolders(kinds)

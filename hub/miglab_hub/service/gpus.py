@@ -53,10 +53,9 @@ def make_simulated(settings: Settings) -> None:
     if folder is None:
         return
     try:
-        wanted = [model_named(name).key for name in settings.gpus.simulated_models]
+        wanted = [model_named(name).key for name in settings.gpus.simulate]
     except ValueError as error:
-        key = "models" if settings.gpus.models else "model"
-        raise StartError(f"{settings.file}: gpus.{key}: {error}") from error
+        raise StartError(f"{settings.file}: gpus.simulate: {error}") from error
     if not (folder / "state.json").exists():
         SimulatedMachine.create(folder, models=wanted)
         return

@@ -7,14 +7,14 @@ from miglab_pool.schedule import Closings, class_end, window
 
 def rules_of(settings: Settings) -> Rules:
     """What [reclaim] and the courses say."""
-    tz = settings.reclaim.timezone
+    tz = settings.lab.timezone
     return Rules(
         limits=settings.reclaim,
         shows_holders=not settings.has_simulated_gpus,
         reads_slices=not settings.is_on_slurm,
         ends_come_anyway=settings.is_on_slurm,
         closings=Closings(
-            maintenance=tuple(window(text, tz) for text in settings.reclaim.maintenance),
+            maintenance=tuple(window(text, tz) for text in settings.lab.maintenance),
             classes={
                 name: tuple(class_end(text, tz) for text in course.class_ends)
                 for name, course in settings.courses.items()

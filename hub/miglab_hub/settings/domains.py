@@ -8,25 +8,28 @@ from urllib.parse import urlsplit
 
 from miglab_hub.settings.tables import (
     SHARED_PASSWORD,
+    AcceptRisk,
     Authentication,
     Lab,
-    Students,
+    ServerSettings,
     is_loopback,
 )
 
 OWN_NAMES = (".localhost", ".test")  # never found by a name server (RFC 6761)
 
 
-def check_origins(lab: Lab, students: Students, authentication: Authentication) -> None:
+def check_origins(
+    lab: Lab, servers: ServerSettings, authentication: Authentication, accepted: AcceptRisk
+) -> None:
     """Check that a lab for real people gives each student's server an origin of its own.
 
     Raises:
         ValueError: it does not, and nobody has accepted what follows from that.
     """
-    if lab.subdomain_host or lab.students_can_act_as_staff:
+    if lab.subdomain_host or accepted.students_can_act_as_staff:
         return
-    if students.spawner in ("docker", "slurm"):
-        cause = f'students.spawner = "{students.spawner}"'
+    if servers.spawner in ("docker", "slurm"):
+        cause = f'servers.spawner = "{servers.spawner}"'
     elif authentication.class_ != SHARED_PASSWORD:
         cause = f'authentication.class = "{authentication.class_}"'
     else:
@@ -34,11 +37,13 @@ def check_origins(lab: Lab, students: Students, authentication: Authentication) 
     raise ValueError(
         f"{cause} needs lab.subdomain_host (https://lab.example.edu): on one origin a page that a "
         "student publishes can act as the instructor or admin who opens it. To run the lab all "
-        "the same, set lab.students_can_act_as_staff = true"
+        "the same, set accept_risk.students_can_act_as_staff = true"
     )
 
 
-def check_exposure(lab: Lab, students: Students, authentication: Authentication) -> None:
+def check_exposure(
+    lab: Lab, servers: ServerSettings, authentication: Authentication, accepted: AcceptRisk
+) -> None:
     """Check that what is for trial only stays on this machine.
 
     Raises:
@@ -46,13 +51,13 @@ def check_exposure(lab: Lab, students: Students, authentication: Authentication)
     """
     if is_this_machines(lab):
         return
-    if authentication.class_ == SHARED_PASSWORD and not authentication.anyone_can_be_any_student:
+    if authentication.class_ == SHARED_PASSWORD and not accepted.anyone_can_be_any_student:
         raise ValueError(who_is_who(SHARED_PASSWORD))
-    if students.spawner == "local" and not students.students_can_read_secrets:
+    if servers.spawner == "local" and not accepted.students_can_read_secrets:
         raise ValueError(
-            'other machines reach this lab, and with students.spawner = "local" every student can '
+            'other machines reach this lab, and with servers.spawner = "local" every student can '
             'read its secrets and the admin\'s password: choose "docker", or set '
-            "students.students_can_read_secrets = true"
+            "accept_risk.students_can_read_secrets = true"
         )
 
 
@@ -61,7 +66,7 @@ def who_is_who(class_: str) -> str:
     return (
         f'other machines reach this lab, and with authentication.class "{class_}" every student '
         "can sign in as any other: choose another authenticator, or set "
-        "authentication.anyone_can_be_any_student = true"
+        "accept_risk.anyone_can_be_any_student = true"
     )
 
 

@@ -6,23 +6,30 @@ tables themselves are in `tables`.
 
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Protocol, Self
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from miglab_hub.plugins import plugin
-from miglab_hub.settings.domains import check_exposure, check_origins, service_origin
+from miglab_hub.settings.domains import (
+    check_exposure,
+    check_origins,
+    is_this_machines,
+    service_origin,
+)
+from miglab_hub.settings.keys import unknown_keys
 from miglab_hub.settings.rosters import RosterError, read_roster
 from miglab_hub.settings.tables import (
     OWN_STAFF,
     SHARED_PASSWORD,
+    AcceptRisk,
     Addresses,
     Authentication,
     Lab,
     Limits,
-    Students,
+    ServerSettings,
 )
 from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.settings import Course, PoolSettings
@@ -30,39 +37,92 @@ from miglab_pool.settings import Course, PoolSettings
 ENV_CONFIG = "MIGLAB_CONFIG"
 ENV_PORT = "MIGLAB_PORT"
 ENV_BRIDGE = "MIGLAB_BRIDGE"
+ENV_DOCKER = "DOCKER_HOST"
 SERVICE_NAME = "pool"
 SCHEDULER = "slurm"
-"""The value of `students.spawner` for which a package of its own brings in tables and service."""
+"""The value of `servers.spawner` for which a package of its own brings in tables and service."""
+DOCKER = "unix:///var/run/docker.sock"
+UNKNOWN = "extra_forbidden"  # told by `unknown_keys`, with what is allowed
 OWN_LOGO = Path(__file__).parents[1] / "hub_templates" / "logo.svg"
-RENAMED = {
-    "reclaim.stay_s": "keepalive_s",
-    "reclaim.stays": "keepalives",
-    "courses.NAME.ends": "class_ends",
-}
-"""What keys were called before, and are called now in the same table."""
-HIDDEN = frozenset({"file", "bridge", "tuning"})  # of the model, and never in a file
 
 
 class SettingsError(Exception):
     """lab.toml cannot be used: the message names file, key, what is wrong and what is allowed."""
 
 
-class Settings(PoolSettings):
-    """All of lab.toml: the pool's tables, the lab's own, and what follows from them."""
+class HasState(Protocol):
+    """Whoever knows the state folder."""
+
+    @property
+    def state(self) -> Path:
+        """The state folder, absolute."""
+
+
+class Below:
+    """A path in the state folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, lab: HasState, _owner: type) -> Path:
+        """The absolute path."""
+        return lab.state / self._name
+
+
+class StateFolder:
+    """The files and folders of a lab, each by the name of what it holds."""
+
+    #: The pool's ledger, and where the pool moves what is old in it.
+    ledger = Below("ledger.sqlite")
+    ledger_archive = Below("ledger-archive.sqlite")
+    #: JupyterHub's database, and the file with which it signs its cookies.
+    hub_database = Below("jupyterhub.sqlite")
+    cookie_secret = Below("jupyterhub_cookie_secret")
+    #: The backups that the lab makes by itself, before an upgrade changes the ledger.
+    backups = Below("backups")
+    #: What `./lab up` holds for as long as it runs; and what makes a second pool service stop.
+    lab_lock = Below("lab.lock")
+    pool_lock = Below("pool.lock")
+    #: By which the spawner proves itself to the pool, the service and `miglab roster` to the hub.
+    pool_secret = Below("pool.secret")
+    service_token = Below("service.token")
+    roster_token = Below("roster.token")
+    #: By which the hub proves itself to the proxy, in a folder of its own: a proxy in a container
+    #: is given that and no other secret.
+    proxy_token = Below("proxy/proxy.token")
+    #: Where a running lab says the port that ``--port`` gave it.
+    port_file = Below("port")
+    #: The passwords of the embedded default, a line ``role password`` each.
+    passwords = Below("passwords")
+    #: The logs of proxy, hub and pool; the homes of local students.
+    logs = Below("logs")
+    homes = Below("homes")
+
+
+class Settings(StateFolder, PoolSettings):
+    """All of lab.toml: the pool's tables, the lab's own, and what follows from them.
+
+    Attributes:
+        file: lab.toml.
+        bridge: the host's address on the students' Docker network.
+        docker_url: the Docker engine.  Whoever can use its socket is as good as root.
+    """
 
     lab: Lab = Lab()
     addresses: Addresses = Addresses()
-    students: Students = Students()
+    servers: ServerSettings = ServerSettings()
     authentication: Authentication = Authentication()
+    accept_risk: AcceptRisk = AcceptRisk()
     limits: dict[str, Limits] = Field(default_factory=dict)
     file: Path = Field(Path("lab.toml"), exclude=True)
     bridge: str = Field("127.0.0.1", exclude=True)
+    docker_url: str = Field(DOCKER, exclude=True)
 
     @model_validator(mode="after")
     def _default_course_exists(self) -> Self:
-        if self.students.default_course not in self.courses:
+        if self.servers.default_course not in self.courses:
             raise ValueError(
-                f'students.default_course "{self.students.default_course}" is not among the '
+                f'servers.default_course "{self.servers.default_course}" is not among the '
                 f"courses: {', '.join(self.courses)}"
             )
         return self
@@ -75,8 +135,9 @@ class Settings(PoolSettings):
 
     @model_validator(mode="after")
     def _is_safe_as_it_stands(self) -> Self:
-        check_origins(self.lab, self.students, self.authentication)
-        check_exposure(self.lab, self.students, self.authentication)
+        lab, accepted = self.lab, self.accept_risk
+        check_origins(lab, self.servers, self.authentication, accepted)
+        check_exposure(lab, self.servers, self.authentication, accepted)
         return self
 
     # Who hands out the slices.
@@ -84,7 +145,7 @@ class Settings(PoolSettings):
     @property
     def is_on_slurm(self) -> bool:
         """Whether Slurm hands out the slices, and not the lab's own pool."""
-        return self.students.spawner == SCHEDULER
+        return self.servers.spawner == SCHEDULER
 
     @property
     def service_module(self) -> str:
@@ -124,87 +185,14 @@ class Settings(PoolSettings):
         return self.lab.name
 
     @property
-    def ledger(self) -> Path:
-        """The pool's ledger."""
-        return self.state / "ledger.sqlite"
-
-    @property
-    def ledger_archive(self) -> Path:
-        """Where the pool moves what is old in its ledger."""
-        return self.ledger.with_name("ledger-archive.sqlite")
-
-    @property
-    def hub_database(self) -> Path:
-        """JupyterHub's database."""
-        return self.state / "jupyterhub.sqlite"
-
-    @property
-    def cookie_secret(self) -> Path:
-        """The file with which JupyterHub signs its cookies."""
-        return self.state / "jupyterhub_cookie_secret"
-
-    @property
-    def backups(self) -> Path:
-        """The backups that the lab makes by itself, before an upgrade changes the ledger."""
-        return self.state / "backups"
-
-    @property
-    def lab_lock(self) -> Path:
-        """What `./lab up` holds for as long as it runs."""
-        return self.state / "lab.lock"
-
-    @property
-    def pool_lock(self) -> Path:
-        """What makes a second pool service stop."""
-        return self.state / "pool.lock"
-
-    @property
-    def pool_secret(self) -> Path:
-        """The file by which the spawner proves itself to the pool."""
-        return self.state / "pool.secret"
+    def network(self) -> str:
+        """The Docker network of the students' containers, unless each has one of its own."""
+        return self.lab.name
 
     @property
     def logo(self) -> Path:
         """The picture at the top of every page."""
         return self.folder / self.lab.logo if self.lab.logo else OWN_LOGO
-
-    @property
-    def service_token(self) -> Path:
-        """The file with the pool service's own hub token."""
-        return self.state / "service.token"
-
-    @property
-    def roster_token(self) -> Path:
-        """The file with the hub token by which `miglab roster` changes groups."""
-        return self.state / "roster.token"
-
-    @property
-    def proxy_token(self) -> Path:
-        """The file by which the hub proves itself to the proxy.
-
-        In a folder of its own: a proxy in a container is given that and no other secret.
-        """
-        return self.state / "proxy" / "proxy.token"
-
-    @property
-    def port_file(self) -> Path:
-        """Where a running lab says the port that ``--port`` gave it."""
-        return self.state / "port"
-
-    @property
-    def passwords(self) -> Path:
-        """The passwords of the embedded default, a line ``role password`` each."""
-        return self.state / "passwords"
-
-    @property
-    def logs(self) -> Path:
-        """The logs of proxy, hub and pool."""
-        return self.state / "logs"
-
-    @property
-    def homes(self) -> Path:
-        """The home directories of local students."""
-        return self.state / "homes"
 
     @property
     def simulated_state(self) -> Path | None:
@@ -214,7 +202,7 @@ class Settings(PoolSettings):
     @property
     def notebooks(self) -> Path:
         """The notebooks that local students get copies of."""
-        own = self.students.notebooks
+        own = self.servers.notebooks
         return self.folder / own if own else self.state / "notebooks"
 
     # Who listens where.
@@ -310,7 +298,7 @@ class Settings(PoolSettings):
         said = []
         if self.has_simulated_gpus:
             said.append("simulated GPUs")
-        if self.students.spawner == "local":
+        if self.servers.spawner == "local":
             said.append("no isolation: trial only")
         return tuple(said)
 
@@ -353,6 +341,7 @@ def load(
         environ: what ``./lab up`` tells the parts: ``MIGLAB_PORT`` takes over from ``lab.port``,
             ``MIGLAB_BRIDGE`` is the host's address on the students' Docker network.  Without
             them, a running lab's are those that ``./lab up`` left in the state folder.
+            ``DOCKER_HOST`` is the engine's address, for all programs that use one.
         running: False to leave the port of a running lab aside: for one that is to start.
 
     Raises:
@@ -360,14 +349,20 @@ def load(
     """
     file = (path or Path(environ.get(ENV_CONFIG) or "lab.toml")).absolute()
     table = _read(file)
-    bridge = environ.get(ENV_BRIDGE) or "127.0.0.1"
+    given = {
+        "file": file,
+        "bridge": environ.get(ENV_BRIDGE) or "127.0.0.1",
+        "docker_url": environ.get(ENV_DOCKER) or DOCKER,
+    }
     if port := environ.get(ENV_PORT):
-        return _build(_at_port(table, port), file, bridge)
-    settings = _build(table, file, bridge)
+        return _build(_at_port(table, port), given)
+    settings = _build(table, given)
     left = _left_by_up(settings.port_file) if running else []
     if not left:
         return settings
-    return _build(_at_port(table, left[0]), file, left[1] if left[1:] else bridge)
+    if left[1:]:
+        given["bridge"] = left[1]
+    return _build(_at_port(table, left[0]), given)
 
 
 def _left_by_up(file: Path) -> list[str]:
@@ -395,21 +390,32 @@ def _read(file: Path) -> dict[str, Any]:
         raise SettingsError(f"{file}: not TOML: {error}") from error
 
 
-def _build(table: dict[str, Any], file: Path, bridge: str) -> Settings:
-    for hidden in HIDDEN & table.keys():
-        raise SettingsError(_unknown(file, (hidden,)))
-    students = table.get("students")
-    spawner = students.get("spawner") if isinstance(students, dict) else ""
+def _check_scheduler(file: Path, table: Mapping[str, Any]) -> None:
+    servers = table.get("servers")
+    spawner = servers.get("spawner") if isinstance(servers, dict) else ""
     if SCHEDULER in (spawner, *table) and settings_model() is Settings:
         raise SettingsError(
             f"{file}: {SCHEDULER}: a lab on Slurm needs the package miglab-slurm beside the hub: "
             "pip install miglab-slurm"
         )
+
+
+def _build(table: dict[str, Any], given: Mapping[str, Any]) -> Settings:
+    file = given["file"]
+    _check_scheduler(file, table)
+    testing = table.get("testing", {})
+    table = {name: value for name, value in table.items() if name != "testing"}
+    wrong = list(unknown_keys(settings_model(), table))
+    for name, values in testing.items():
+        table[name] = {**table.get(name, {}), **values}
     try:
-        settings = settings_model().model_validate({**table, "file": file, "bridge": bridge})
+        settings = settings_model().model_validate({**table, **given})
     except ValidationError as error:
-        lines = [_explain(file, dict(problem)) for problem in error.errors()]
-        raise SettingsError("\n".join(lines)) from error
+        wrong += [_explain(dict(each)) for each in error.errors() if each["type"] != UNKNOWN]
+    if wrong:
+        raise SettingsError("\n".join(f"{file}: {each}" for each in wrong))
+    if testing and not is_this_machines(settings.lab):
+        raise SettingsError(f"{file}: [testing] is for tests on this machine alone: leave it out")
     courses = {
         name: _enrolled(course, settings.folder) if course.roster else course
         for name, course in settings.courses.items()
@@ -459,41 +465,13 @@ def _hub_names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(form for name in names for form in (name, name.lower()))
 
 
-def _explain(file: Path, problem: dict[str, Any]) -> str:
-    if problem["type"] == "extra_forbidden":
-        return _unknown(file, problem["loc"])
+def _explain(problem: Mapping[str, Any]) -> str:
     key = ".".join(str(part) for part in problem["loc"] if part != "[key]")
-    where = f"{file}: {key + ': ' if key else ''}"
+    where = f"{key}: " if key else ""
     if problem["type"] == "value_error":  # our own: it says what was given
         return f"{where}{problem['ctx']['error']}"
     shown = "" if problem["type"] == "missing" else f" (it is {problem['input']!r:.60})"
     return f"{where}{problem['msg']}{shown}"
-
-
-def _unknown(file: Path, loc: tuple[Any, ...]) -> str:
-    key = ".".join(str(part) for part in loc)
-    if name := RENAMED.get(".".join(_without_name(loc))):
-        return f"{file}: {key} is now called {name}: write {name} instead"
-    allowed = ", ".join(_allowed(loc[:-1]))
-    return f"{file}: unknown key {key}; allowed here: {allowed}"
-
-
-def _without_name(loc: tuple[Any, ...]) -> Iterator[str]:
-    """A key as the reference lists it: of every course alike."""
-    for above, part in zip(("", *loc), loc, strict=False):
-        yield "NAME" if above in ("courses", "quotas") else str(part)
-
-
-def _allowed(loc: tuple[Any, ...]) -> list[str]:
-    """The keys that the table at ``loc`` may have."""
-    model: Any = settings_model()
-    for part in loc:
-        if isinstance(model, type) and issubclass(model, BaseModel):
-            field = next(f for n, f in model.model_fields.items() if part in (n, f.alias))
-            model = field.annotation
-        else:
-            model = get_args(model)[1]  # dict[name, Section]
-    return [field.alias or name for name, field in model.model_fields.items() if not field.exclude]
 
 
 def _host(name: str) -> str:

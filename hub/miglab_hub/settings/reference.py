@@ -4,18 +4,19 @@ python -m miglab_hub.settings.reference > docs/reference/settings.md
 """
 
 import sys
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from miglab_hub.settings.keys import is_named, keys_of, table_of
 from miglab_hub.settings.lab_toml import settings_model
 from miglab_pool.settings import PoolSettings
 
 HEAD = """# Settings: lab.toml
 
-Instructors and operators set everything in `lab.toml`, beside `./lab`.
+Operators set everything in `lab.toml`, beside `./lab`.
 To use another file, run `./lab up --config FILE`.
 An unknown key is an error; the message names the file, the key and the keys that exist.
 A value of the wrong type, or a shape that fits on no GPU of the lab, is an error too.
@@ -46,34 +47,29 @@ def keys() -> list[str]:
 
 def _tables() -> list[tuple[str, FieldInfo]]:
     """The lab's own tables, then the pool's."""
-    every = settings_model().model_fields.items()
-    fields = [(name, field) for name, field in every if not field.exclude]
+    fields = list(keys_of(settings_model()).items())
     fields.sort(key=lambda named: named[0] in PoolSettings.model_fields)
     return [each for name, field in fields for each in ((name, field), *_tables_in(name, field))]
 
 
 def _tables_in(name: str, field: FieldInfo) -> list[tuple[str, FieldInfo]]:
-    inner = _model(field).model_fields.items()
-    return [(f"{name}.{key}", each) for key, each in inner if _models_of(each)]
-
-
-def _models_of(field: FieldInfo) -> list[type[BaseModel]]:
-    kinds = (field.annotation, *get_args(field.annotation))
-    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    inner = keys_of(_model(field)).items()
+    return [(f"{name}.{key}", each) for key, each in inner if table_of(each)]
 
 
 def _model(field: FieldInfo) -> type[BaseModel]:
-    return _models_of(field)[0]
+    table = table_of(field)
+    assert table is not None
+    return table
 
 
 def _title(name: str, field: FieldInfo) -> str:
-    is_named = _model(field) is not field.annotation
-    return f"{name}.{'SHAPE' if name in BY_SHAPE else 'NAME'}" if is_named else name
+    return f"{name}.{'SHAPE' if name in BY_SHAPE else 'NAME'}" if is_named(field) else name
 
 
 def _fields(field: FieldInfo) -> dict[str, FieldInfo]:
-    fields = _model(field).model_fields.items()
-    return {each.alias or name: each for name, each in fields if not _models_of(each)}
+    fields = keys_of(_model(field)).items()
+    return {name: each for name, each in fields if not table_of(each)}
 
 
 def _table(name: str, field: FieldInfo) -> str:

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from miglab_pool.settings import Name, Seconds, Section, ShapeText
+from miglab_pool.schedule import is_zone, window
+from miglab_pool.settings import FIXED, Name, Seconds, Section
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 PublicPort = Annotated[int, Field(ge=1, le=65531)]  # four more follow it
@@ -71,13 +72,26 @@ class Lab(Section):
         "`*.lab.example.edu` need DNS entries and a certificate. It is required with containers "
         "or an outside authenticator.",
     )
-    students_can_act_as_staff: bool = Field(
-        False,
-        description="Whether a lab with containers or an outside authenticator may run without "
-        "`subdomain_host`. **Any student can then publish a page that acts as whoever opens it**: "
-        "as an instructor in the pool, as an admin everywhere. Set it only in a lab where "
-        "everybody trusts everybody.",
+    timezone: str = Field(
+        "UTC",
+        description="Time zone of `maintenance`, of the courses' `class_ends` and of the weeks in "
+        "usage reports, for example `Europe/Berlin`.",
     )
+    maintenance: tuple[str, ...] = Field(
+        (),
+        strict=False,
+        description='When the lab is closed, for example `"tue 06:00-08:00"` or `"2026-11-24 '
+        '06:00-08:00"`. All leases are reclaimed when it begins, and none is granted until it '
+        "ends.",
+    )
+
+    @model_validator(mode="after")
+    def _times_are_known(self) -> Self:
+        if not is_zone(self.timezone):
+            raise ValueError(f'timezone "{self.timezone}" is not known; write "Europe/Berlin"')
+        for text in self.maintenance:
+            window(text, self.timezone)
+        return self
 
     @model_validator(mode="after")
     def _no_open_http(self) -> Self:
@@ -143,14 +157,15 @@ class Addresses(Section):
     )
 
 
-class Students(Section):
-    """[students]: how students' servers are started."""
+class AcceptRisk(Section):
+    """[accept_risk]: what a lab that other machines reach is refused, unless you accept it here."""
 
-    spawner: Literal["local", "docker", "slurm"] = Field(
-        "local",
-        description="`local` starts servers as processes of this machine, without isolation, for "
-        "trials only; `docker` starts containers; `slurm` submits jobs to a Slurm cluster, which "
-        "`[slurm]` describes.",
+    students_can_act_as_staff: bool = Field(
+        False,
+        description="Whether a lab with containers or an outside authenticator may run without "
+        "`subdomain_host`. **Any student can then publish a page that acts as whoever opens it**: "
+        "as an instructor in the pool, as an admin everywhere. Set it only in a lab where "
+        "everybody trusts everybody.",
     )
     students_can_read_secrets: bool = Field(
         False,
@@ -159,20 +174,29 @@ class Students(Section):
         "**Every student can then read the lab's secrets and the admin's password**, and all "
         "other students' files.",
     )
+    anyone_can_be_any_student: bool = Field(
+        False,
+        description="Whether to allow `shared-password`, and any subclass of JupyterHub's dummy, "
+        "null and shared-password authenticators, in a lab that other machines can reach. **Every "
+        "student can then sign in as any other**, and under a thousand names, so that quotas and "
+        "fair shares mean nothing.",
+    )
+
+
+class ServerSettings(Section):
+    """[servers]: how students' servers are started."""
+
+    spawner: Literal["local", "docker", "slurm"] = Field(
+        "local",
+        description="`local` starts servers as processes of this machine, without isolation, for "
+        "trials only; `docker` starts containers; `slurm` submits jobs to a Slurm cluster, which "
+        "`[slurm]` describes.",
+    )
     image: str = Field(
         "miglab-student",
         description="Image of the containers; `images/build` builds it. An image of your own says "
         "where its home directory is, by `HOME` or by a working directory below `/home`: only the "
         "home outlives a container.",
-    )
-    docker_url: str = Field(
-        "unix:///var/run/docker.sock",
-        description="Address of the Docker engine. Whoever can use its socket is as good as root.",
-    )
-    network: str = Field(
-        "miglab",
-        description="Docker network of the students' containers; it is created if it does not "
-        "exist.",
     )
     disk_gib: float = Field(
         0,
@@ -204,16 +228,8 @@ class Students(Section):
     default_course: Name = Field(
         "everyone", description="Course of users who are in no group that is a course."
     )
-    default_shape: ShapeText = Field(
-        "cpu",
-        description="Shape of a server that is started without a choice, for example through the "
-        "API.",
-    )
-    create_timeout_s: Seconds = Field(
-        120,
-        description="Longest time, in seconds, to create and start a server once its slices "
-        "exist; then the start fails and the slices are released.",
-    )
+    # To create and start a server once its slices exist; then the start fails, and gives them back.
+    create_timeout_s: Annotated[Seconds, FIXED] = 120
 
     @model_validator(mode="after")
     def _git_links_name_owners(self) -> Self:
@@ -234,13 +250,6 @@ class Authentication(Section):
         alias="class",
         description="`shared-password`, or any JupyterHub authenticator, by its entry point or "
         "full class name.",
-    )
-    anyone_can_be_any_student: bool = Field(
-        False,
-        description="Whether to allow `shared-password`, and any subclass of JupyterHub's dummy, "
-        "null and shared-password authenticators, in a lab that other machines can reach. **Every "
-        "student can then sign in as any other**, and under a thousand names, so that quotas and "
-        "fair shares mean nothing.",
     )
     admins: tuple[Name, ...] = Field(
         (),

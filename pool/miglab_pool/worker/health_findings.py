@@ -116,7 +116,7 @@ def _loops(health: dict[str, Any]) -> Iterator[HealthFinding]:
         yield wrong("pool", found, do)
     if health.get("is_other_engine"):
         do = (
-            "correct students.docker_url; if those containers are gone for good: miglab backup, "
+            "correct DOCKER_HOST; if those containers are gone for good: miglab backup, "
             "then miglab restore --new-host"
         )
         found = "another Docker engine answers than the one that has the leases' containers"

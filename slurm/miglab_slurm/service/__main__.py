@@ -61,7 +61,7 @@ async def _serve(settings: SlurmSettings, sockets: tuple[socket.socket, socket.s
         runner,
         HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN),
         board,
-        default_course=settings.students.default_course,
+        default_course=settings.servers.default_course,
     )
     management = management_app(settings, runner, sign_in)
     stop = asyncio.Event()

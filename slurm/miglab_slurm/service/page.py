@@ -111,7 +111,7 @@ async def _draw(request: Request, principal: Principal) -> str:
         others=_of_others(picture, activities) if picture is not None else {},
         may_end=partial(principal.may, Right.RELEASE),
         may_extend=partial(_may_extend, settings, principal),
-        at=partial(day_and_time, zone=settings.reclaim.timezone),
+        at=partial(day_and_time, zone=settings.lab.timezone),
         usage=[row for row in used[0] if courses is None or row.course in courses],
         usage_from=used[1],
         is_staff=principal.is_staff,

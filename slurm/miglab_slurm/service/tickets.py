@@ -136,7 +136,7 @@ class SlurmMessages:
             lead_s = LEAD * self._settings.reclaim.warning_s
             if job.ends_at is None or job.ends_at - self._now() > lead_s:
                 return []
-            at = clock_time(job.ends_at, self._settings.reclaim.timezone)
+            at = clock_time(job.ends_at, self._settings.lab.timezone)
             text = f"{at}: {record.end_reason}"
             return [
                 StaffMessage(id=job.id, at=self._now(), by="Slurm", text=text, until=job.ends_at)

@@ -18,12 +18,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk to Docker
+from docker.errors import (  # noqa: TID251 - one of the rooms that talk to Docker
+    APIError,
+    DockerException,
+)
+from requests import RequestException
 
-from miglab_spawner.containers.engine_errors import ENGINE_ERRORS
 from miglab_spawner.containers.labels import container_holder
 from miglab_spawner.runs.runner import RESULT_LIMIT, RunnerFailed, TooMuchSaid
 
+#: What a call to the engine raises when it refuses, does not answer, or is away: docker-py wraps
+#: some errors of its connection, and not others.
+ENGINE_ERRORS = (DockerException, RequestException, OSError)
 COMMAND = ("python", "-m", "labkit.measuring.job_server")
 HEADER = struct.Struct(">BxxxL")  # of the engine's frames: the stream, the length
 STDOUT = 1

@@ -20,7 +20,7 @@ from miglab_hub.settings.lab_toml import load
 
 DOCKER = """
 lab.subdomain_host = "https://lab.test"
-students.spawner = "docker"
+servers.spawner = "docker"
 [courses.everyone]
 shapes = ["1g.5gb"]
 """

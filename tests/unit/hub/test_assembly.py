@@ -12,7 +12,7 @@ from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.http.listeners import bind
 from miglab_pool.state.lock import PoolLock
 
-LAB = '[lab]\nport = {port}\n[gpus]\ncount = 1\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
+LAB = 'lab.port = {port}\ngpus.simulate = ["A100-40GB"]\ncourses.everyone.shapes = ["1g.5gb"]\n'
 
 
 @pytest.fixture
@@ -86,5 +86,5 @@ def test_notices(lab: Path) -> None:
     """The embedded default says that its GPUs are simulated and nothing is isolated."""
     settings: Settings = load(lab, {})
     assert settings.notices == ("simulated GPUs", "no isolation: trial only")
-    docker = settings.students.model_copy(update={"spawner": "docker"})
-    assert settings.model_copy(update={"students": docker}).notices == ("simulated GPUs",)
+    docker = settings.servers.model_copy(update={"spawner": "docker"})
+    assert settings.model_copy(update={"servers": docker}).notices == ("simulated GPUs",)

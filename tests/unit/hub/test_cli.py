@@ -32,7 +32,7 @@ from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
 from miglab_pool.worker.health_findings import Level
 
-LAB = '[lab]\nport = 9000\n[gpus]\ncount = 1\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
+LAB = 'lab.port = 9000\ngpus.simulate = ["A100-40GB"]\ncourses.everyone.shapes = ["1g.5gb"]\n'
 
 
 class Service:
@@ -379,8 +379,9 @@ def test_a_full_disk_is_found(settings: Settings, monkeypatch: pytest.MonkeyPatc
     assert finding.level is Level.WRONG
 
 
-def test_missing_gpus_are_found(settings: Settings) -> None:
+def test_missing_gpus_are_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that lab.toml lists and the driver does not have is a finding."""
+    monkeypatch.setattr(Settings, "simulated_state", settings.simulated_state)
     gpus = settings.gpus.model_copy(update={"uuids": ("GPU-not-there",)})
     (finding, *_) = examine_gpus(settings.model_copy(update={"gpus": gpus}))
     assert finding.is_wrong and "GPU-not-there" in finding.found
@@ -393,8 +394,8 @@ def test_a_missing_engine_is_found(settings: Settings, monkeypatch: pytest.Monke
         raise DockerException("connection refused")
 
     monkeypatch.setattr(diagnosis.docker, "APIClient", no_engine)
-    students = settings.students.model_copy(update={"spawner": "docker"})
-    (finding,) = examine_docker(settings.model_copy(update={"students": students}))
+    students = settings.servers.model_copy(update={"spawner": "docker"})
+    (finding,) = examine_docker(settings.model_copy(update={"servers": students}))
     assert finding.is_wrong and "does not answer" in finding.found
 
     class Slow:
@@ -405,7 +406,7 @@ def test_a_missing_engine_is_found(settings: Settings, monkeypatch: pytest.Monke
             pass
 
     monkeypatch.setattr(diagnosis.docker, "APIClient", lambda **_: Slow())
-    (finding,) = examine_docker(settings.model_copy(update={"students": students}))
+    (finding,) = examine_docker(settings.model_copy(update={"servers": students}))
     assert finding.is_wrong and "timed out" in finding.found
     (unused,) = examine_docker(settings)
     assert not unused.is_wrong
@@ -432,8 +433,8 @@ def test_a_lab_that_cannot_see_what_containers_run_is_told(
             pass
 
     monkeypatch.setattr(diagnosis.docker, "APIClient", lambda **_: EngineWithOne())
-    students = settings.students.model_copy(update={"spawner": "docker"})
-    found = examine_docker(settings.model_copy(update={"students": students}))
+    students = settings.servers.model_copy(update={"spawner": "docker"})
+    found = examine_docker(settings.model_copy(update={"servers": students}))
     wrong = [finding.subject for finding in found if finding.is_wrong]
     assert wrong == (["processes"] if number else [])
 

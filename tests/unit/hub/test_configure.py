@@ -148,7 +148,7 @@ def test_any_authenticator_with_its_traits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spawner", ["local", "docker"])
 def test_the_spawner_finds_the_pool(tmp_path: Path, spawner: str) -> None:
     """Class, pool and limits reach the spawner that is used."""
-    text = f'{DOMAINS}[students]\nspawner = "{spawner}"\n[limits.cpu]\nmemory_gib = 3\n' + COURSE
+    text = f'{DOMAINS}[servers]\nspawner = "{spawner}"\n[limits.cpu]\nmemory_gib = 3\n' + COURSE
     c = configured(tmp_path, text)
     assert c.JupyterHub.spawner_class == f"mig-{spawner}"
     traits = c.MIGDockerSpawner if spawner == "docker" else c.MIGLocalSpawner
@@ -163,7 +163,7 @@ def test_jobs_are_told_the_site(tmp_path: Path) -> None:
     """On Slurm the spawner gets the site's table and the wait; the traits exist and take it."""
     from miglab_slurm.spawner import MIGSlurmSpawner
 
-    text = DOMAINS + '[students]\nspawner = "slurm"\n[slurm]\npartition = "lab"\n'
+    text = DOMAINS + '[servers]\nspawner = "slurm"\n[slurm]\npartition = "lab"\n'
     text += 'accounts = {everyone = "cs101"}\n[slurm.shapes."1g.5gb"]\ngres = "gpu:1g.5gb:1"\n'
     c = configured(tmp_path, text + "[slurm.shapes.cpu]\n" + COURSE)
     assert c.JupyterHub.spawner_class == "mig-slurm"
@@ -189,7 +189,7 @@ def test_every_trait_exists(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", "This lab: simulated GPUs · no isolation: trial only"),
-        (DOMAINS + '[students]\nspawner = "docker"\n', "This lab: simulated GPUs"),
+        (DOMAINS + '[servers]\nspawner = "docker"\n', "This lab: simulated GPUs"),
     ],
 )
 def test_every_page_says_what_is_not_real(tmp_path: Path, text: str, said: str) -> None:
@@ -265,7 +265,7 @@ def test_servers_report_as_often_as_the_lab_says(tmp_path: Path) -> None:
     c = configured(tmp_path)
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
         assert spawner.environment["MIGLAB_REPORT_S"] == "15"
-    c = configured(tmp_path, "[reclaim]\nreport_s = 2.5\n" + COURSE)
+    c = configured(tmp_path, "[testing]\nreclaim.report_s = 2.5\n" + COURSE)
     assert c.MIGLocalSpawner.environment["MIGLAB_REPORT_S"] == "2.5"
 
 

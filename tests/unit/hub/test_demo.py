@@ -40,9 +40,9 @@ def test_its_class_asks_for_more_than_there_is(demo: Settings) -> None:
 def test_real_gpus_and_containers_are_refused(demo: Settings) -> None:
     """Nobody is simulated on a GPU that people use."""
     check_fits(demo)
-    students = demo.students.model_copy(update={"spawner": "docker"})
-    with pytest.raises(StartError, match=r"need gpus\.simulated = true"):
-        check_fits(demo.model_copy(update={"students": students}))
+    students = demo.servers.model_copy(update={"spawner": "docker"})
+    with pytest.raises(StartError, match=r"need simulated GPUs"):
+        check_fits(demo.model_copy(update={"servers": students}))
 
 
 @pytest.mark.parametrize(

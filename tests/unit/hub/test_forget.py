@@ -133,8 +133,8 @@ def test_then_it_is_nobodys(lab: Settings) -> None:
 
 def test_on_slurm_the_home_is_the_sites(lab: Settings) -> None:
     """No engine is asked; everything else is erased."""
-    students = lab.students.model_copy(update={"spawner": "slurm"})
-    on_slurm = lab.model_copy(update={"students": students})
+    students = lab.servers.model_copy(update={"spawner": "slurm"})
+    on_slurm = lab.model_copy(update={"servers": students})
     stays = [{"job": 1, "user": "ada"}, {"job": 2, "user": "bob"}]
     lab.slurm_usage.write_text("".join(f"{json.dumps(stay)}\n" for stay in stays))
     assert tell(on_slurm, "ada")["usage"] == stays[:1]

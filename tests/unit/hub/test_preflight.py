@@ -14,7 +14,7 @@ from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.ledger.ledger import Ledger
 
 DOMAINS = 'lab.subdomain_host = "https://lab.test"\n'
-DOCKER = 'lab.students_can_act_as_staff = true\nstudents.spawner = "docker"\n'
+DOCKER = 'accept_risk.students_can_act_as_staff = true\nservers.spawner = "docker"\n'
 LAB = '[courses.everyone]\nshapes = ["1g.5gb"]\n'
 
 

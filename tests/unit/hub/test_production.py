@@ -95,7 +95,7 @@ def test_init_makes_a_folder_that_only_its_owner_reads(tmp_path: Path) -> None:
     assert {file.name for file in made.folder.iterdir()} == {
         "lab.toml", ".env", "rosters", "tls", "backups",
     }  # fmt: skip
-    assert "\nsimulated = false " in (made.folder / "lab.toml").read_text()
+    assert "\nsimulate = [] " in (made.folder / "lab.toml").read_text()
     files = [Path(name) for name in made.env["COMPOSE_FILE"].split(":")]
     assert [file.name for file in files] == ["compose.yaml", "compose.gpu.yaml"]
     assert all(file.is_file() for file in files)

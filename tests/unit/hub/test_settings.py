@@ -14,27 +14,31 @@ from miglab_pool.settings import PoolSettings
 
 ROOT = Path(__file__).parents[3]
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'
-SLURM = '[lab]\nstudents_can_act_as_staff = true\n[students]\nspawner = "slurm"\n'
+SLURM = '[accept_risk]\nstudents_can_act_as_staff = true\n[servers]\nspawner = "slurm"\n'
 SITE = (
     SLURM + '[slurm]\npartition = "lab"\n[slurm.shapes."1g.5gb"]\ngres = "gpu:1g.5gb:1"\n'
     "[slurm.shapes.cpu]\n"
 )
 PUBLIC = (
-    "[authentication]\nanyone_can_be_any_student = true\n"
-    '[lab]\nhost = "10.0.0.1"\nplain_http = true\n'
+    '[accept_risk]\nanyone_can_be_any_student = true\n[lab]\nhost = "10.0.0.1"\nplain_http = true\n'
 )
 
 WRONG = {
     "unknown table": ("gpu = 1\n" + COURSE, ["unknown key gpu", "gpus"]),
     "unknown key": ("[pool]\nqueue = 1\n" + COURSE, ["unknown key pool.queue", "queue_limit"]),
     "unknown key of a course": (COURSE + "shape = 1\n", ["courses.everyone.shape", "shapes"]),
-    "key of before": (
-        "[reclaim]\nstays = 1\n" + COURSE,
-        ["reclaim.stays is now called keepalives"],
+    "key of before": (COURSE + "[reclaim]\nkeepalive_s = 1\n", ["write still_here_s instead"]),
+    "key of a course of before": (COURSE + "borrow = []\n", ["everyone.borrow", "write lends"]),
+    "table of before": ("[students]\n" + COURSE, ["students", "write [servers] instead"]),
+    "constant": (
+        "[pool]\nattach_s = 20\n" + COURSE,
+        ["pool.attach_s is no setting any more: leave it out (it is 180)"],
     ),
-    "key of a course of before": (
-        COURSE + 'ends = ["tue 12:00"]\n',
-        ["courses.everyone.ends is now called class_ends: write class_ends instead"],
+    "constants of a lab for others": (
+        PUBLIC
+        + "[testing]\naccept_risk.students_can_read_secrets = true\npool.attach_s = 20\n"
+        + COURSE,
+        ["[testing] is for tests on this machine alone"],
     ),
     "unknown key of limits": (
         COURSE + '[limits."1g.5gb"]\nram = 1\n',
@@ -43,8 +47,11 @@ WRONG = {
     "internal key": ("file = 'x'\n" + COURSE, ["unknown key file"]),
     "the pool's tuning": ("[tuning]\nprobe_s = 1\n" + COURSE, ["unknown key tuning"]),
     "text for a number": ('[lab]\nport = "8000"\n' + COURSE, ["lab.port", "integer", "'8000'"]),
-    "number for a flag": ("[gpus]\nsimulated = 1\n" + COURSE, ["gpus.simulated", "boolean"]),
-    "too many GPUs": ("[gpus]\ncount = 257\n" + COURSE, ["gpus.count", "256"]),
+    "number for a flag": ("[reclaim]\nenabled = 1\n" + COURSE, ["reclaim.enabled", "boolean"]),
+    "too many GPUs": (
+        f"[gpus]\nsimulate = {['A30'] * 257}\n" + COURSE,
+        ["gpus.simulate", "256"],
+    ),
     "no such logo": ('[lab]\nlogo = "no.png"\n' + COURSE, ["lab.logo", "no.png"]),
     "port too high": ("[lab]\nport = 65532\n" + COURSE, ["lab.port", "65531"]),
     "negative time": ("[pool]\noffer_s = -1\n" + COURSE, ["pool.offer_s", "greater than 0"]),
@@ -53,12 +60,12 @@ WRONG = {
     "no shape": ("[courses.everyone]\nshapes = []\n", ["courses.everyone.shapes", "at least 1"]),
     "default not offered": (COURSE + 'default = "7g.40gb"\n', ["courses.everyone", "7g.40gb"]),
     "quota of no course": (
-        COURSE + '[quotas.q]\ncourse = "ml"\nlive_slices = 1\n',
+        COURSE + '[quotas.q]\ncourse = "ml"\nmemory_slices = 1\n',
         ["quotas.q.course", "everyone"],
     ),
     "quota of nothing": (COURSE + "[quotas.q]\n", ["quotas.q", "limits nothing"]),
     "shared by one": (
-        COURSE + '[quotas.q]\nuser = "ada"\nshared = true\nlive_slices = 1\n',
+        COURSE + '[quotas.q]\nuser = "ada"\nshared = true\nmemory_slices = 1\n',
         ["quotas.q", "no single user"],
     ),
     "default course missing": ('[courses.ml]\nshapes = ["cpu"]\n', ["default_course", "ml"]),
@@ -75,35 +82,25 @@ WRONG = {
     "no such GPU": (COURSE + "gpus = [2]\n", ["courses.everyone.gpus", "2", "0 to 1"]),
     "simulated GPU by UUID": (COURSE + 'gpus = ["GPU-1"]\n', ["GPU-1", "index"]),
     "real GPU not listed": (
-        '[gpus]\nsimulated = false\nuuids = ["GPU-1"]\n' + COURSE + 'gpus = ["GPU-2"]\n',
+        '[gpus]\nuuids = ["GPU-1"]\n' + COURSE + 'gpus = ["GPU-2"]\n',
         ["GPU-2", "not among gpus.uuids"],
     ),
     "real GPU by index": (
-        '[gpus]\nsimulated = false\nuuids = ["GPU-1"]\n' + COURSE + "gpus = [0]\n",
+        '[gpus]\nuuids = ["GPU-1"]\n' + COURSE + "gpus = [0]\n",
         ["courses.everyone.gpus", "UUID"],
     ),
     "open HTTP": ('[lab]\nhost = "0.0.0.0"\n' + COURSE, ["plain HTTP on 0.0.0.0", "tls_key"]),
     "half of TLS": ('[lab]\ntls_key = "k.pem"\n' + COURSE, ["tls_certificate and tls_key"]),
-    "real GPUs not listed": ("[gpus]\nsimulated = false\n" + COURSE, ["uuids lists no GPU"]),
-    "real and simulated": ('[gpus]\nuuids = ["GPU-1"]\n' + COURSE, ["choose one"]),
+    "no GPU": ("[gpus]\nsimulate = []\n" + COURSE, ["there is no GPU", "uuids"]),
+    "real and simulated": (
+        '[gpus]\nuuids = ["GPU-1"]\nsimulate = ["A30"]\n' + COURSE,
+        ["choose one"],
+    ),
     "same GPU twice": (
-        '[gpus]\nsimulated = false\nuuids = ["GPU-1", "GPU-1"]\n' + COURSE,
+        '[gpus]\nuuids = ["GPU-1", "GPU-1"]\n' + COURSE,
         ["twice"],
     ),
-    "unknown spawner": ('[students]\nspawner = "k8s"\n' + COURSE, ["students.spawner", "docker"]),
-    "reports too rare": ("[reclaim]\nstale_s = 9\n" + COURSE, ["report_s", "stale_s"]),
-    "places that a lost question costs": (
-        "[pool]\nattend_grace_s = 40\n" + COURSE,
-        ["pool.attend_grace_s 40", "above 40"],
-    ),
-    "places that a lost report costs": (
-        "[reclaim]\nreport_s = 60\n" + COURSE,
-        ["attend_grace_s", "reclaim.report_s", "above 120", "report_s lower"],
-    ),
-    "an old key": (
-        "[reclaim]\nstays = 3\n" + COURSE,
-        ["reclaim.stays", "write keepalives instead"],
-    ),
+    "unknown spawner": ('[servers]\nspawner = "k8s"\n' + COURSE, ["servers.spawner", "docker"]),
     "Slurm without a shape": (SLURM + COURSE, ["describes no shape", "[slurm.shapes.cpu]"]),
     "unknown key of [slurm]": (
         SLURM + "[slurm]\nqos = 1\n" + COURSE,
@@ -126,25 +123,23 @@ WRONG = {
         ["courses.everyone.shapes", "1g.5gb", "it has cpu"],
     ),
     "Slurm without cpu": (SITE.replace("[slurm.shapes.cpu]\n", "") + COURSE, ['the shape "cpu"']),
-    "default shape that Slurm is not told": (
-        SITE.replace("[students]", '[students]\ndefault_shape = "full"') + COURSE,
-        ["students.default_shape", "1g.5gb, cpu"],
-    ),
     "quotas on Slurm": (
-        SITE + COURSE + "[quotas.q]\nlive_slices = 1\n[limits.cpu]\ncpus = 1\n",
+        SITE + COURSE + "[quotas.q]\nmemory_slices = 1\n[limits.cpu]\ncpus = 1\n",
         ["[quotas] has no effect", "sacctmgr", "[limits] has no effect"],
     ),
     "maintenance on Slurm": (
-        SITE + COURSE + '[reclaim]\nmaintenance = ["tue 06:00-08:00"]\n',
-        ["reclaim.maintenance", "scontrol create reservation"],
+        SITE + COURSE + '[lab]\nmaintenance = ["tue 06:00-08:00"]\n',
+        ["lab.maintenance", "scontrol create reservation"],
     ),
     "Slurm jobs of one account for others": (
-        SITE.replace("[slurm]\n", '[slurm]\nrun_as = ""\n').replace("[lab]\n", PUBLIC) + COURSE,
+        SITE.replace("[slurm]\n", '[slurm]\nrun_as = ""\n')
+        + '[lab]\nhost = "10.0.0.1"\nplain_http = true\n[authentication]\nclass = "pam"\n'
+        + COURSE,
         ["slurm.run_as", "sudo -u {username}"],
     ),
     "Slurm on one origin": (
         SITE.replace("students_can_act_as_staff = true", "") + COURSE,
-        ['students.spawner = "slurm" needs lab.subdomain_host'],
+        ['servers.spawner = "slurm" needs lab.subdomain_host'],
     ),
     "not TOML": ("lab = [", ["not TOML"]),
     "key twice": (COURSE + COURSE, ["not TOML"]),
@@ -193,7 +188,7 @@ def test_the_embedded_default_is_valid_and_complete() -> None:
     """lab.toml shows every key of its tables, each with a value that the models take."""
     text = (ROOT / "lab.toml").read_text(encoding="utf-8")
     settings = load(ROOT / "lab.toml", {})
-    assert settings.gpus.simulated and settings.students.spawner == "local"
+    assert settings.gpus.simulated and settings.servers.spawner == "local"
     shown = [key for key in keys() if not key.startswith("addresses.")]
     missing = [key for key in shown if key.rsplit(".", 1)[1] not in text]
     assert missing == []
@@ -202,7 +197,7 @@ def test_the_embedded_default_is_valid_and_complete() -> None:
 def test_the_default_file_says_the_defaults(tmp_path: Path) -> None:
     """What lab.toml shows as the embedded default is what the code takes when a key is left out."""
     shown = load(write(tmp_path, (ROOT / "lab.toml").read_text()), {})
-    for name in ("lab", "gpus", "students", "pool", "reclaim", "addresses"):
+    for name in ("lab", "gpus", "servers", "pool", "reclaim", "addresses", "accept_risk"):
         table = getattr(shown, name)
         assert table == type(table)(), name
 
@@ -296,20 +291,21 @@ def test_every_setting_is_in_the_reference() -> None:
     """docs/reference/settings.md is what the models make of it."""
     page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
     assert page == reference()
+    assert len([key for key in keys() if not key.startswith("slurm.")]) <= 85
     assert all(f"`{key.rsplit('.', 1)[1]}`" in page for key in keys())
 
 
 def test_the_pool_gets_its_quotas(tmp_path: Path) -> None:
     """A quota's limits reach the pool, none where the file says none; so do the weights."""
     file = tmp_path / "lab.toml"
-    file.write_text(COURSE + "weight = 2.0\n[quotas.each]\nlive_slices = 3\n", encoding="utf-8")
+    file.write_text(COURSE + "weight = 2.0\n[quotas.each]\nmemory_slices = 3\n", encoding="utf-8")
     settings: PoolSettings = load(file, {})
     assert settings.courses["everyone"].weight == 2.0
     assert {name: quota.live_slices for name, quota in settings.quotas.items()} == {"each": 3}
     assert not settings.quotas["each"].limit("slice_hours_week")
 
 
-NEEDS_DOMAINS = ['[students]\nspawner = "docker"\n', '[authentication]\nclass = "pam"\n']
+NEEDS_DOMAINS = ['[servers]\nspawner = "docker"\n', '[authentication]\nclass = "pam"\n']
 
 
 @pytest.mark.parametrize("real", NEEDS_DOMAINS)
@@ -317,8 +313,9 @@ def test_real_students_need_per_user_domains(tmp_path: Path, real: str) -> None:
     """Containers and outside sign-in are for real people: one origin is refused everywhere."""
     with pytest.raises(SettingsError, match=r"(?s)lab\.subdomain_host.*students_can_act_as_staff"):
         load(write(tmp_path, real + COURSE), {})
-    for key in ('subdomain_host = "https://lab.test"', "students_can_act_as_staff = true"):
-        load(write(tmp_path, f"[lab]\n{key}\n" + real + COURSE), {})
+    one_origin = "accept_risk.students_can_act_as_staff = true"
+    for key in ('lab.subdomain_host = "https://lab.test"', one_origin):
+        load(write(tmp_path, f"{key}\n" + real + COURSE), {})
 
 
 @pytest.mark.parametrize("origin", ["https://lab.test", "https://lab.test:8443"])
@@ -360,19 +357,19 @@ OUTSIDE = {
 @pytest.mark.parametrize("outside", OUTSIDE.values(), ids=OUTSIDE.keys())
 def test_a_shared_password_stays_on_this_machine(tmp_path: Path, outside: str) -> None:
     """Where others reach the lab each student would be any other; a key accepts it by its name."""
-    text = outside + "students.students_can_read_secrets = true\n"
+    text = outside + "accept_risk.students_can_read_secrets = true\n"
     with pytest.raises(SettingsError, match="anyone_can_be_any_student = true"):
         load(write(tmp_path, text + COURSE), {})
-    load(write(tmp_path, text + "authentication.anyone_can_be_any_student = true\n" + COURSE), {})
+    load(write(tmp_path, text + "accept_risk.anyone_can_be_any_student = true\n" + COURSE), {})
 
 
 @pytest.mark.parametrize("outside", OUTSIDE.values(), ids=OUTSIDE.keys())
 def test_local_processes_stay_on_this_machine(tmp_path: Path, outside: str) -> None:
     """Where others reach the lab each student could read its secrets; a key accepts that."""
-    text = outside + "authentication.anyone_can_be_any_student = true\n"
+    text = outside + "accept_risk.anyone_can_be_any_student = true\n"
     with pytest.raises(SettingsError, match="students_can_read_secrets = true"):
         load(write(tmp_path, text + COURSE), {})
-    load(write(tmp_path, text + "students.students_can_read_secrets = true\n" + COURSE), {})
+    load(write(tmp_path, text + "accept_risk.students_can_read_secrets = true\n" + COURSE), {})
 
 
 def test_the_production_template_is_unsafe_in_nothing(tmp_path: Path) -> None:
@@ -381,6 +378,5 @@ def test_the_production_template_is_unsafe_in_nothing(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="choose how people sign in"):
         load(write(tmp_path, text), {})
     lab = load(write(tmp_path, text.replace('class = ""', 'class = "pam"')), {})
-    assert lab.students.spawner == "docker" and lab.lab.subdomain_host
-    accepted = (lab.lab.students_can_act_as_staff, lab.students.students_can_read_secrets)
-    assert accepted == (False, False) and not lab.authentication.anyone_can_be_any_student
+    assert lab.servers.spawner == "docker" and lab.lab.subdomain_host
+    assert not any(lab.accept_risk.model_dump().values())

@@ -22,7 +22,7 @@ OUTSIDE = """
 host = "0.0.0.0"
 plain_http = true
 subdomain_host = "https://lab.example.edu"
-[students]
+[accept_risk]
 students_can_read_secrets = true
 """
 CHECK_NOBODY = [
@@ -72,14 +72,15 @@ def test_who_checks_nobody_stays_on_this_machine(
 ) -> None:
     """By whatever name, before start and by doctor; the key that accepts it is one for all."""
     monkeypatch.chdir(tmp_path)
-    text = f'{OUTSIDE}{COURSE}[authentication]\nclass = "{name}"\n'
+    text = f'authentication.class = "{name}"\n{OUTSIDE}{COURSE}'
     accepting = r"anyone_can_be_any_student = true"
     with pytest.raises(StartError, match=accepting):
         prepare(file_with(tmp_path, text))
     said = CliRunner().invoke(app, ["doctor", "--config", str(tmp_path / "lab.toml")])
     assert isinstance(said.exception, SettingsError) and re.search(accepting, str(said.exception))
     assert not (tmp_path / ".lab").exists()
-    check_identity(settings_with(tmp_path, f"{text}anyone_can_be_any_student = true\n"))
+    accepted = text.replace("[accept_risk]", "[accept_risk]\nanyone_can_be_any_student = true")
+    check_identity(settings_with(tmp_path, accepted))
 
 
 def test_who_checks_people_may_be_reached(tmp_path: Path) -> None:

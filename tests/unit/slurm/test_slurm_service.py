@@ -33,9 +33,9 @@ from miglab_slurm.words import AT_LIMIT, SOONER
 NOW = 1_795_313_000.0
 ME = pwd.getpwuid(os.geteuid()).pw_name
 TOML = """
-[lab]
+[accept_risk]
 students_can_act_as_staff = true
-[students]
+[servers]
 spawner = "slurm"
 [slurm]
 partition = "lab"
@@ -46,10 +46,12 @@ gres = "gpu:1g.5gb:1"
 [slurm.shapes.cpu]
 [courses.everyone]
 shapes = ["1g.5gb", "cpu"]
+[testing]
+reclaim.holding_factor = 1
 [reclaim]
 {reclaim}
 """
-RECLAIM = "idle_s = 600\nidle_wanted_s = 60\nholding_factor = 1\nwarning_s = 100\n"
+RECLAIM = "idle_s = 600\nidle_wanted_s = 60\nwarning_s = 100\n"
 RESTING = Signals(
     kernels=(KernelSignal(busy=False, last_execution_age_s=500),),
     terminals=0,

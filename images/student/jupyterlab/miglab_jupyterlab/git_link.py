@@ -49,7 +49,7 @@ def read_link(argument: Argument, allowed: Sequence[str], root: Path) -> GitLink
 
     Args:
         argument: a parameter of the link by its name; empty if the link does not have it.
-        allowed: the lab's ``students.git_links``.
+        allowed: the lab's ``servers.git_links``.
         root: the home folder.
 
     Raises:
@@ -74,12 +74,12 @@ def _check_repository(repo: str, allowed: Sequence[str]) -> None:
     if not allowed:
         raise LinkRefused(
             "Links to git repositories are switched off in this lab. Whoever runs the lab can "
-            "allow repositories with students.git_links in lab.toml."
+            "allow repositories with servers.git_links in lab.toml."
         )
     if not PLAIN_URL.fullmatch(repo) or not any(_is_below(repo, prefix) for prefix in allowed):
         raise LinkRefused(
             f"This lab does not fetch files from {repo[:200]!r}, only from {', '.join(allowed)}. "
-            "Whoever runs the lab can allow more with students.git_links in lab.toml."
+            "Whoever runs the lab can allow more with servers.git_links in lab.toml."
         )
 
 

@@ -20,14 +20,12 @@ GRES = {SHAPE: 2, "3g.20gb": 1}
 SLICES, STUDENTS = 4, 6
 MORE = """
 [reclaim]
-every_s = 1
-report_s = 2
-stale_s = 10
 idle_wanted_s = 20
-holding_factor = 1
 warning_s = 30
-cpu_busy_pct = 50
 """
+TESTING = (
+    "reclaim = {every_s = 1, report_s = 2, stale_s = 10, holding_factor = 1, cpu_busy_pct = 50}"
+)
 CELL = (
     "import json, os; print(json.dumps([os.environ['SLURM_JOB_ID'], os.environ['SLURMD_NODENAME'], "
     "os.environ.get('SLURM_JOB_GPUS', '')]))"
@@ -197,7 +195,7 @@ def all_leave(run: SlurmRun) -> str:
 
 def lab() -> AbstractContextManager[SlurmLab]:
     """The lab of the run: two nodes with four small slices."""
-    return slurm_lab(gres=GRES, more=MORE)
+    return slurm_lab(gres=GRES, more=MORE, testing=TESTING)
 
 
 def _where(student: Student) -> tuple[int, str, str]:

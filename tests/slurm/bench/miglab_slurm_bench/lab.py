@@ -60,6 +60,7 @@ def slurm_lab(
     slurm: str = "",
     shape: str = "",
     more: str = "",
+    testing: str = "",
     notebooks: str = "",
 ) -> Iterator[SlurmLab]:
     """A lab whose students are jobs of two nodes.
@@ -72,6 +73,7 @@ def slurm_lab(
         slurm: more lines of [slurm].
         shape: more lines of the table of 1g.5gb.
         more: more tables of lab.toml.
+        testing: constants that are others here.
         notebooks: a folder of notebooks for the students.
     """
     python = Path(sys.executable)
@@ -87,7 +89,11 @@ def slurm_lab(
         with (
             logs_below(cluster.folder),
             temporary_lab(
-                docker=False, slurm=cluster.environment, shapes=SHAPES, more=site + more
+                docker=False,
+                slurm=cluster.environment,
+                shapes=SHAPES,
+                more=site + more,
+                testing=testing,
             ) as lab,
         ):
             yield SlurmLab(lab, cluster)

@@ -33,16 +33,14 @@ PATIENCE_S = 1800.0
 """A class may be long where the machine is slow: nothing here is about time."""
 MORE = """
 [reclaim]
-every_s = 1
-report_s = 4
-stale_s = 60
 idle_wanted_s = 20
 idle_s = 60
-holding_factor = 1
 warning_s = 30
-unused_s = 30
-cpu_busy_pct = 50
 """
+TESTING = (
+    "reclaim = {every_s = 1, report_s = 4, stale_s = 60, "
+    "holding_factor = 1, unused_s = 30, cpu_busy_pct = 50}"
+)
 WHERE = "import os; print(os.environ['SLURM_JOB_ID'], os.environ.get('SLURM_JOB_GPUS', 'none'))"
 
 
@@ -107,7 +105,7 @@ def _jobs_left(on: SlurmLab) -> int:
 def _lab(folder: Path) -> AbstractContextManager[SlurmLab]:
     maker = [sys.executable, "notebooks/make_notebooks.py", "notebooks/src", str(folder)]
     subprocess.run(maker, cwd=checkout(), check=True, capture_output=True)
-    return slurm_lab(gres=GRES, notebooks=str(folder), more=MORE)
+    return slurm_lab(gres=GRES, notebooks=str(folder), more=MORE, testing=TESTING)
 
 
 class SlurmLessonOverHttp:

@@ -50,7 +50,7 @@ class FakeLayouts:
             name: Course(shapes=("1g.5gb",), gpus=("GPU-0",) * (name == self._pool.gpu_course))
             for name in ("ml", "vision")
         }
-        return PoolSettings(gpus=Gpus(simulated=False, uuids=("GPU-0",)), courses=courses)
+        return PoolSettings(gpus=Gpus(uuids=("GPU-0",)), courses=courses)
 
     def partitionable(self) -> list[PartitionableGpu]:
         return [PartitionableGpu("GPU-0", 0, "A100", GEOMETRY)]

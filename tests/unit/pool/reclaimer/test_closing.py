@@ -88,8 +88,8 @@ def test_a_wrong_window_is_explained(text: str) -> None:
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"reclaim": {"maintenance": ["now"]}}, "no window"),
-        ({"reclaim": {"timezone": "Mars/Olympus"}}, "not known"),
+        ({"lab": {"maintenance": ["now"]}}, "no window"),
+        ({"lab": {"timezone": "Mars/Olympus"}}, "not known"),
         ({"reclaim": {"idle_wanted_s": 9000}}, "longer than idle_s"),
         ({"courses": {"ml": {"shapes": ["cpu"], "class_ends": ["noon"]}}}, "no end of a class"),
     ],
@@ -109,8 +109,8 @@ def test_settings_become_rules() -> None:
                 "reclaim": {
                     "dry_run": True, "idle_s": 50, "idle_wanted_s": 20, "unused_s": 70,
                     "stale_s": 30, "warning_s": 10, "holding_factor": 3,
-                    "timezone": "Europe/Berlin", "maintenance": ["tue 06:00-08:00"],
                 },
+                "lab": {"timezone": "Europe/Berlin", "maintenance": ["tue 06:00-08:00"]},
                 "courses": {"everyone": {"shapes": ["cpu"], "class_ends": ["tue 12:00"]}},
             }
         )

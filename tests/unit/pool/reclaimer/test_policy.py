@@ -432,6 +432,6 @@ def test_only_real_gpus_are_believed_to_show_who_computes(
 ) -> None:
     """The rules of a lab know which GPUs it has."""
     file = tmp_path / "lab.toml"
-    gpus = "simulated = true" if is_simulated else 'simulated = false\nuuids = ["GPU-1"]'
+    gpus = "" if is_simulated else 'uuids = ["GPU-1"]'
     file.write_text(f'[gpus]\n{gpus}\n[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n')
     assert rules_of(load(file, {})).shows_holders is not is_simulated

@@ -67,7 +67,7 @@ class SlurmFaultRun:
         shim.chmod(0o755)
         return self._stack.enter_context(
             slurm_lab(gres=GRES, slurm=SITE, first_path=str(shims), settings=SETTINGS,
-                      partitions=PARTITIONS, more="[reclaim]\nevery_s = 2\n")
+                      partitions=PARTITIONS, testing="reclaim.every_s = 2")
         )  # fmt: skip
 
     def run(self, count: int) -> dict[str, SlurmFaultResult]:

@@ -1,0 +1,90 @@
+"""Which keys lab.toml has, by the models of its tables: for the reference, and for what is wrong.
+
+Pure.  A field that is excluded, or marked as fixed, is no key.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from miglab_pool.settings import Fixed
+
+OLD_NAMES = {
+    "students": "write [servers] instead",
+    "courses.NAME.borrow": "write lends instead",
+    "quotas.NAME.live_slices": "write memory_slices instead",
+    "reclaim.keepalive_s": "write still_here_s instead",
+    "lab.timezone": "write timezone in [lab] instead",
+    "reclaim.maintenance": "write maintenance in [lab] instead",
+    "lab.students_can_act_as_staff": "write it in [accept_risk] instead",
+    "servers.students_can_read_secrets": "write it in [accept_risk] instead",
+    "authentication.anyone_can_be_any_student": "write it in [accept_risk] instead",
+    "gpus.simulated": 'write simulate = ["A100-40GB"], with the model of each GPU, or uuids alone',
+    "gpus.count": 'write simulate = ["A100-40GB"], with the model of each GPU, instead',
+    "gpus.model": 'write simulate = ["A100-40GB"], with the model of each GPU, instead',
+    "gpus.models": "write simulate instead",
+    "servers.docker_url": "set the environment variable DOCKER_HOST instead",
+    "servers.network": "leave it out: the network has the lab's name",
+    "servers.default_shape": "leave it out: a server that is started without a choice has no GPU",
+}
+"""What to do about keys of before."""
+
+
+def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The keys of a table, tables in it included."""
+    return {
+        field.alias or name: field
+        for name, field in model.model_fields.items()
+        if not (field.exclude or is_fixed(field))
+    }
+
+
+def is_fixed(field: FieldInfo) -> bool:
+    """Whether it is a constant that only tests change."""
+    return any(isinstance(mark, Fixed) for mark in field.metadata)
+
+
+def table_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The table that a key stands for, or each of its tables by name; None for a plain value."""
+    for kind in (field.annotation, *get_args(field.annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None
+
+
+def is_named(field: FieldInfo) -> bool:
+    """Whether it is a table of tables, such as [courses.NAME]."""
+    return table_of(field) not in (None, field.annotation)
+
+
+def unknown_keys(model: type[BaseModel], table: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with each key that a file has and its tables have not."""
+    return _unknown(model, table, (), ())
+
+
+def _unknown(
+    model: type[BaseModel], table: Mapping[str, Any], where: tuple[str, ...], kind: tuple[str, ...]
+) -> Iterator[str]:
+    allowed = keys_of(model)
+    for key, value in table.items():
+        here, of_kind = (*where, key), (*kind, key)
+        if key not in allowed:
+            yield _explained(model, ".".join(here), ".".join(of_kind), key)
+        elif (inner := table_of(allowed[key])) and isinstance(value, dict):
+            if not is_named(allowed[key]):
+                yield from _unknown(inner, value, here, of_kind)
+                continue
+            for name, named in value.items():
+                if isinstance(named, dict):
+                    yield from _unknown(inner, named, (*here, name), (*of_kind, "NAME"))
+
+
+def _explained(model: type[BaseModel], here: str, of_kind: str, key: str) -> str:
+    if instead := OLD_NAMES.get(of_kind):
+        return f"{here} is a key of before: {instead}"
+    field = model.model_fields.get(key)
+    if field is not None and is_fixed(field):
+        return f"{here} is no setting any more: leave it out (it is {field.default:g})"
+    return f"unknown key {here}; allowed here: {', '.join(keys_of(model))}"
