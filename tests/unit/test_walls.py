@@ -26,7 +26,7 @@ BROUGHT = {
         "yaml",
     },
     "slurm": {"tornado", "traitlets"},
-    "notebooks": {"IPython", "nbclient", "nbformat", "pynvml"},
+    "notebooks": {"IPython", "nbclient", "nbformat", "pynvml", "vl_convert"},
     "images/student/jupyterlab": {"jupyter_core", "tornado", "traitlets"},
 }
 """What each distribution imports and does not declare: a dependency brings it, or it is looked for.

@@ -1,8 +1,8 @@
 """A lab that is hurt and comes back: its processes, its engine, its disk, its clock, its GPUs.
 
 Proxy, hub and pool are real ones, and so are the students' containers where an engine can be had.
-Disk, clock, network and engine are the harness's own (disk.py, clock.py, network.py, engine.py):
-the machine's are not touched.  What ends by itself is started again, as systemd would.
+Disk, clock, network and engine are the harness's own (machine.py, engine.py): the machine's are
+not touched.  What ends by itself is started again, as systemd would.
 """
 
 import os
