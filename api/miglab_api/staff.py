@@ -118,6 +118,7 @@ class AuditEntry(WireModel):
         to_state: its state after; the same for what changes no state.
         reason: why, in the person's words.
         course: whose it was; empty for none.
+        user: whose lease or ticket it was; empty for what is nobody's, and once that is forgotten.
     """
 
     id: int
@@ -130,3 +131,4 @@ class AuditEntry(WireModel):
     to_state: str
     reason: str
     course: str
+    user: str = ""

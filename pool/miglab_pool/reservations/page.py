@@ -7,6 +7,7 @@ The reservations' page: a week as a picture and as a list, and the forms that ma
 """
 
 import datetime as dt
+import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,7 @@ from fastapi.responses import HTMLResponse
 
 from miglab_api.offers import CourseOffers
 from miglab_api.reservations import WEEKDAYS, ReservationState, ReservationView
+from miglab_api.shape_words import shape_title
 from miglab_pool.http.access.dependencies import Runner, Who, needs
 from miglab_pool.http.access.principal import Principal, visible_reservation
 from miglab_pool.http.access.rights import Right
@@ -270,10 +272,18 @@ async def _offers(request: Request, principal: Principal, runner: PoolRunner) ->
 
 def _choices(offers: Sequence[CourseOffers]) -> dict[str, object]:
     """What can be reserved for whom."""
-    shapes = {shape.shape: shape.good_for for one in offers for shape in one.shapes if shape.slices}
+    found = [(one.course, shape) for one in offers for shape in one.shapes if shape.slices]
     return {
         "courses": [(one.course, one.title or one.course) for one in offers],
-        "shapes": shapes,
+        "shapes": {
+            shape.shape: shape_title(shape.shape, shape.compute_slices) for _, shape in found
+        },
+        "offered_by": {
+            shape.shape: json.dumps(
+                [course for course, other in found if other.shape == shape.shape]
+            )
+            for _, shape in found
+        },
         "day_names": DAY_NAMES,
         "weekday_keys": WEEKDAYS,
     }

@@ -5,17 +5,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, literal_column, not_, select
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Select,
+    Table,
+    cast,
+    func,
+    literal_column,
+    not_,
+    select,
+)
 
 from miglab_api.staff import AuditEntry
 from miglab_pool.ledger.reading import reading
-from miglab_pool.ledger.tables import transitions
+from miglab_pool.ledger.tables import leases, tickets, transitions
 
 LIMIT_MAX = 1000
 BY_HAND = transitions.c.action != literal_column(
     "''"
 )  # not every SQLite looks into a parameter for it
-COLUMNS = tuple(transitions.c[name] for name in AuditEntry.model_fields)
+
+
+def _user_of(kind: str, table: Table) -> Any:
+    is_it = (transitions.c.kind == kind) & (table.c.id == cast(transitions.c.target, Integer))
+    return select(table.c.user).where(is_it).correlate(transitions).scalar_subquery()
+
+
+USER = func.coalesce(_user_of("lease", leases), _user_of("ticket", tickets), "").label("user")
+COLUMNS = (*(transitions.c[name] for name in AuditEntry.model_fields if name != "user"), USER)
 
 
 @dataclass(frozen=True)

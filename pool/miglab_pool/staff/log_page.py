@@ -233,6 +233,7 @@ class LogEntry:
         did: what, as a verb with "it".
         states: its state before and after, or the one that it kept.
         is_own_work: whether the pool did it by itself.
+        user: whose it was; empty for what is nobody's.
     """
 
     at: float
@@ -243,6 +244,7 @@ class LogEntry:
     reason: str
     course: str
     is_own_work: bool
+    user: str = ""
 
 
 async def page(request: Request) -> Response:
@@ -301,6 +303,7 @@ def lines(entries: Iterable[AuditEntry], names: Mapping[str, str]) -> list[LogEn
             one.reason,
             one.course,
             is_own_work=not one.action,
+            user=one.user,
         )
         for one in entries
     ]

@@ -20,3 +20,12 @@ def test_students_actions_are_told_by_name_or_with_everything(world: World) -> N
     assert who() == {"person:ina"}
     assert who(by="mallory") == {"server:mallory/"}
     assert who(is_all=True) >= {"person:ina", "server:mallory/"}
+
+
+def test_an_entry_says_whose_lease_or_ticket_it_was(world: World) -> None:
+    """A number alone leads nowhere; what is nobody's names nobody."""
+    world.ask("ada")
+    world.pool.staff.pause("Repairs.", "person:ina")
+    found = read(world.ledger.path, Question(is_all=True))
+    assert {one.user for one in found if one.kind == "ticket"} == {"ada"}
+    assert {one.user for one in found if one.kind == "pool"} == {""}

@@ -114,4 +114,8 @@ function across(cell, by) {
 }
 
 byId("find").addEventListener("input", find);
+if (location.hash.startsWith("#find=")) { // the Log leads here to whose lease it was
+  byId("find").value = decodeURIComponent(location.hash.slice("#find=".length));
+  find();
+}
 news();

@@ -11,7 +11,7 @@ here.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-details]");
   if (!button) return;
   clear();
-  details.open(button.dataset.details, button).then(fillZone);
+  details.open(button.dataset.details, button).then(fillZone).then(onlyOffered);
 });
 
 // A new reservation begins in the time zone of whoever makes it.
@@ -20,6 +20,18 @@ function fillZone() {
     field.value ||= Intl.DateTimeFormat().resolvedOptions().timeZone;
   }
 }
+
+// Only shapes that the chosen course has.
+function onlyOffered() {
+  for (const course of document.querySelectorAll("#details select[name=course]")) {
+    const shape = course.form.elements.shape;
+    for (const option of shape.options) {
+      option.hidden = option.disabled = !JSON.parse(option.dataset.courses ?? "[]").includes(course.value);
+    }
+    if (shape.selectedOptions[0]?.disabled) shape.value = [...shape.options].find((one) => !one.disabled)?.value;
+  }
+}
+document.addEventListener("change", (event) => event.target.name === "course" && onlyOffered());
 
 function clear() {
   for (const item of document.querySelectorAll(".clash")) item.classList.remove("clash");
@@ -34,6 +46,14 @@ document.addEventListener("miglab:refused", (event) => {
     }
   }
 });
+
+// The week is drawn by the clock of whoever looks, unless another was chosen.
+const asked = new URLSearchParams(location.search);
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+if (!asked.has("zone") && byId("zone").value !== zone) {
+  asked.set("zone", zone);
+  location.replace(`?${asked}`);
+}
 
 const refresh = () => renew().catch(() => {}); // the next one may succeed
 document.addEventListener("miglab:acted", refresh);
