@@ -9,7 +9,7 @@ reaches it.
 from labkit import errors, exercises, stats
 from labkit.errors import LabError
 from labkit.evidence import published
-from labkit.exercises import networks, packing, roofline
+from labkit.exercises import networks, packing, roofline, small_model
 from labkit.machine import parts
 from labkit.machine.profile import profile_of
 from labkit.machine.spans import spans_of
@@ -91,6 +91,7 @@ __all__ = [
     "roofline",
     "rounds",
     "sharing",
+    "small_model",
     "spans_of",
     "stats",
     "summary",

@@ -570,6 +570,113 @@ if not ON_GPU and labkit.recorded_run("MX-9-fits") is None:
 # **Explain** why pure bf16 saves more than AMP, and what you would lose by it (MX-1 has the answer).
 
 # %% [markdown]
+# ## MX-12: a real model, in two formats
+#
+# Everything so far was a piece. Now a small transformer learns to read: the source code of Python's own standard
+# library, byte by byte (`labkit.small_model??`; the text and its licence lie in `labkit/text`). Its loss is given in *bits per
+# byte*, on modules that it never trains on: 8 is guessing. Both formats see the same batches, from the same weights, and
+# each is trained three times, with three seeds: the median is drawn.
+
+# %%
+def rate_of(arm):
+    """The learning rate; the same for all."""
+    return 3e-3
+
+
+def one_training(kind, seed, steps, every):
+    """Bits per byte on held-out modules, and the seconds of training until then, every so many steps."""
+    import time
+
+    import torch
+
+    reader, device = labkit.small_model.model(seed)
+    optimizer, seconds, found = torch.optim.AdamW(reader.parameters(), lr=rate_of(kind)), 0.0, {}
+    for step in range(1, steps + 1):
+        begun = time.perf_counter()
+        read, follows = labkit.small_model.batch_of(seed, step, device)
+        with torch.autocast(device, torch.bfloat16, enabled=kind == "bf16"):
+            loss = labkit.small_model.loss_of(reader, read, follows)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss.item()  # it waits for the device
+        seconds += time.perf_counter() - begun
+        if step % every == 0:
+            found[step] = (labkit.small_model.held_out_bits(reader, device), seconds)
+    return found
+
+
+def trainings(kinds, seeds, steps, every):
+    import torch
+
+    torch.set_num_threads(1)  # on a CPU
+    runs = {kind: [one_training(kind, seed, steps, every) for seed in seeds] for kind in kinds}
+    digest = labkit.small_model.text_digest()
+
+    def facts(at):
+        bits, seconds = zip(*at)
+        return {"bits": sorted(bits)[len(bits) // 2], "each": list(bits), "seconds": list(seconds), "text": digest}
+
+    marks = range(every, steps + 1, every)
+    return {f"{kind}, step {step}": facts([run[step] for run in found]) for kind, found in runs.items() for step in marks}
+
+
+# %% [markdown]
+# **Predict** the bits per byte that bf16 ends with.
+
+# %%
+LEARN = {"steps": 40, "every": 20} if labkit.is_quick() else {"steps": 120, "every": 20}
+SEEDS = (0,) if labkit.is_quick() else (0, 1, 2)
+MARKS = range(LEARN["every"], LEARN["steps"] + 1, LEARN["every"])
+spots = {f"{kind}, step {step}": step for kind in ("fp32", "bf16") for step in MARKS}
+by_kind = {label: label.partition(",")[0] for label in spots}
+reading = labkit.together(
+    trainings, spots, value="bits", series=by_kind, seconds=60, kinds=("fp32", "bf16"), seeds=SEEDS, **LEARN
+)
+learns = labkit.experiment("MX-12", reading)
+
+# %%
+def seeds_apart(points):
+    """How far the seeds lie apart, at the end."""
+    for point in points:
+        if point.x == LEARN["steps"]:
+            each = point.records[0].setting["each"]
+            print(f"{point.series}: {point.value:.3f} bits per byte; the seeds end between {min(each):.3f} and {max(each):.3f}")
+
+
+await learns.report(seeds_apart)
+
+# %% [markdown]
+# ## MX-13: time to a loss
+#
+# Steps per second are not what you are after. How long does each format take to a loss that *both* reach, with every seed?
+# **Predict** how many times as long as fp32 bf16 takes to that loss. (It is read from the training above, so it is drawn hollow.)
+
+# %%
+def time_to_loss(kind):
+    """Seconds of training to the lowest loss that every run reaches: the median of the seeds."""
+    points = learns.evidence.points
+    if len(points) < len(spots):
+        raise labkit.errors.NotMeasured("Measure MX-12 first.")
+    every_end = [bits for point in points if point.x == LEARN["steps"] for bits in point.records[0].setting["each"]]
+    level, times = max(every_end), []
+    for seed in range(len(SEEDS)):
+        own = [point.records[0].setting for point in points if point.series == kind]
+        times.append(next(facts["seconds"][seed] for facts in own if facts["each"][seed] <= level))
+    return sorted(times)[len(times) // 2]
+
+
+both = [labkit.computed_step(kind, x, time_to_loss, kind) for x, kind in enumerate(("fp32", "bf16"))]
+to_loss = labkit.experiment("MX-13", both)
+
+# %%
+await to_loss.report()
+
+# %% [markdown]
+# **Explain:** a step in bf16 may be faster or slower here. What would have to be true for it to be faster and yet to need
+# longer to the loss? (This model is so small that Python may decide on a GPU.)
+
+# %% [markdown]
 # ## What the published figures say, and where they are wrong
 
 # %%
@@ -584,7 +691,7 @@ labkit.cite("dettmers", "habr", "cern5")
 # The summary is filled in from your own evidence and says what is missing.
 
 # %%
-labkit.summary("MX-1", "MX-2", "MX-5", "MX-7", "MX-9")
+labkit.summary("MX-1", "MX-2", "MX-5", "MX-7", "MX-9", "MX-12", "MX-13")
 
 # %% [markdown]
 # **Decide:** your model runs out of memory on a 1g.5gb slice.

@@ -788,6 +788,127 @@ await worth.report(worth_it)
 # **Explain** with α and β from DP-2: which part of the cost is α, which is S/β, and which is neither?
 
 # %% [markdown]
+# ## DP-13: a real model, on one rank and on two
+#
+# A small transformer learns to read Python's own source code, byte by byte (`labkit.small_model??`; in notebook 3 it was
+# trained in bf16). One rank takes every batch whole; two ranks take half of the *same* batch each, and average with your
+# `average`. Its loss, in bits per byte, is taken on modules that it never trains on. Each is trained with three seeds.
+
+# %%
+def rate_of(arm):
+    """The learning rate; the same for all."""
+    return 3e-3
+
+
+def one_training(arm, seed, steps, every):
+    """Bits per byte on held-out modules, and the seconds of training until then; on every rank."""
+    import time
+
+    import torch
+    import torch.distributed as dist
+
+    reader, device = labkit.small_model.model(seed)
+    rank, world = (dist.get_rank(), dist.get_world_size()) if arm == "two ranks" else (0, 1)
+    optimizer, seconds, found = torch.optim.AdamW(reader.parameters(), lr=rate_of(arm)), 0.0, {}
+    for step in range(1, steps + 1):
+        dist.barrier() if world > 1 else None
+        begun = time.perf_counter()
+        read, follows = labkit.small_model.batch_of(seed, step, device)
+        loss = labkit.small_model.loss_of(reader, read[rank::world], follows[rank::world])
+        optimizer.zero_grad()
+        loss.backward()
+        if world > 1:
+            share_gradients(list(reader.parameters()))
+        optimizer.step()
+        loss.item()  # it waits for the device
+        seconds += time.perf_counter() - begun
+        if step % every == 0:
+            found[step] = (labkit.small_model.held_out_bits(reader, device), seconds)
+    return found
+
+
+def share_gradients(parameters):
+    """Everybody's mean gradients, by your `average` and one message."""
+    import torch
+
+    mean = average(gathered(torch.cat([one.grad.flatten() for one in parameters])))
+    for one, part in zip(parameters, mean.split([one.numel() for one in parameters])):
+        one.grad.copy_(part.view(one.shape))
+
+
+# %%
+def trainings(arms, seeds, steps, every):
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)  # on a CPU: a core for each rank
+    runs = {}
+    for arm in arms:
+        dist.barrier()
+        is_idle = arm == "one rank" and dist.get_rank() > 0
+        runs[arm] = [{} if is_idle else one_training(arm, seed, steps, every) for seed in seeds]
+    dist.barrier()
+    digest = labkit.small_model.text_digest()
+
+    def facts(at):
+        bits, seconds = zip(*at)
+        return {"bits": sorted(bits)[len(bits) // 2], "each": list(bits), "seconds": list(seconds), "text": digest}
+
+    marks = range(every, steps + 1, every)
+    at = lambda found, step: facts([run.get(step, (0.0, 0.0)) for run in found])
+    return {f"{arm}, step {step}": at(found, step) for arm, found in runs.items() for step in marks}
+
+
+# %% [markdown]
+# **Predict** the bits per byte that two ranks end with. (8 is guessing.)
+
+# %%
+LEARN = {"steps": 40, "every": 20} if labkit.is_quick() else {"steps": 120, "every": 20}
+SEEDS = (0,) if labkit.is_quick() else (0, 1, 2)
+ARMS = ("one rank", "two ranks")
+spots = {f"{arm}, step {step}": step for arm in ARMS for step in range(LEARN["every"], LEARN["steps"] + 1, LEARN["every"])}
+by_arm = {label: label.partition(",")[0] for label in spots}
+reading = labkit.together(trainings, spots, value="bits", series=by_arm, n=2, seconds=60, arms=ARMS, seeds=SEEDS, **LEARN)
+learns = labkit.experiment("DP-13", reading)
+
+# %%
+def seeds_apart(points):
+    """How far the seeds lie apart, at the end."""
+    for point in points:
+        if point.x == LEARN["steps"]:
+            each = point.records[0].setting["each"]
+            print(f"{point.series}: {point.value:.3f} bits per byte; the seeds end between {min(each):.3f} and {max(each):.3f}")
+
+
+await learns.report(seeds_apart, needs=average_verdict)
+
+# %% [markdown]
+# ## DP-14: time to a loss
+#
+# **Predict** how many times as long as one rank two ranks take to the lowest loss that every run reaches.
+# (It is read from the training above, so it is drawn hollow.)
+
+# %%
+def time_to_loss(arm):
+    """Seconds of training to the lowest loss that every run reaches: the median of the seeds."""
+    points = learns.evidence.points
+    if len(points) < len(spots):
+        raise labkit.errors.NotMeasured("Measure DP-13 first.")
+    level = max(bits for point in points if point.x == LEARN["steps"] for bits in point.records[0].setting["each"])
+    own = [point.records[0].setting for point in points if point.series == arm]
+    reached = lambda seed: next(facts["seconds"][seed] for facts in own if facts["each"][seed] <= level)
+    return sorted(map(reached, range(len(SEEDS))))[len(SEEDS) // 2]
+
+
+to_loss = labkit.experiment("DP-14", [labkit.computed_step(arm, x, time_to_loss, arm) for x, arm in enumerate(ARMS)])
+
+# %%
+await to_loss.report(needs=average_verdict)
+
+# %% [markdown]
+# **Explain:** what do two ranks change in the loss after a given step, and what in the time to it?
+
+# %% [markdown]
 # ## What the published figures say, and where they are wrong
 
 # %%
@@ -802,7 +923,7 @@ labkit.cite("dettmers", "cern6", "habr", "nvidia")
 # The summary is filled in from your own evidence and says what is missing.
 
 # %%
-labkit.summary("DP-1", "DP-12", "DP-2", "DP-5", "DP-5-time", "DP-6", "DP-3", "DP-4")
+labkit.summary("DP-1", "DP-12", "DP-2", "DP-5", "DP-5-time", "DP-6", "DP-3", "DP-4", "DP-13", "DP-14")
 
 # %% [markdown]
 # **Decide:** your model has 25 million parameters, your batch is 64, and a second 1g.5gb slice is free.

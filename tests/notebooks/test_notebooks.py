@@ -29,8 +29,8 @@ NAMES = [source.stem for source in SOURCES]
 CORE = {
     "1_your_slice": {"T-1", "T-2", "T-3", "T-4", "T-6"},
     "2_mig_trade_offs": {"MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7"},
-    "3_mixed_precision": {"MX-2", "MX-5", "MX-9"},
-    "4_data_parallelism": {"DP-2", "DP-3", "DP-4", "DP-6", "DP-12"},
+    "3_mixed_precision": {"MX-2", "MX-5", "MX-9", "MX-12"},
+    "4_data_parallelism": {"DP-2", "DP-3", "DP-4", "DP-6", "DP-12", "DP-13"},
     "5_model_parallelism": {"MP-3", "MP-6"},
     "6_choose_your_slice": {"CH-1", "CH-2", "CH-3"},
 }

@@ -272,6 +272,15 @@ def _undivided(optimizer_of: Function) -> Function:
     return without
 
 
+def _no_rate(idle: str) -> Change:
+    """One of the ways to train does not learn."""
+
+    def change(rate_of: Function) -> Function:
+        return lambda arm: 0.0 if arm == idle else rate_of(arm)
+
+    return change
+
+
 def _without_start_up(reduces: Function) -> Function:
     """Messages take what their bytes say, at 50 MB/s."""
 
@@ -406,6 +415,8 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             Twin("MX-2", "the other format", "product", _one_format),
             Twin("MX-5", "the direction of the scale", "gradients", _small_helps),
             Twin("MX-9", "AMP's copies of the weights", "training", _amp_in_bf16),
+            Twin("MX-12", "learning in bf16", "rate_of", _no_rate("bf16")),
+            Twin("DP-13", "learning on two ranks", "rate_of", _no_rate("two ranks")),
             Twin("DP-12", "Adam's denominator", "optimizer_of", _undivided),
             Twin("DP-2", "the start-up time", "reduces", _without_start_up),
             Twin("DP-3", "sharing the batch out", "shared", _whole_batch),

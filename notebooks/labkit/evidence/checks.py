@@ -189,6 +189,13 @@ CHECKS: dict[str, Check] = {
             instead="AMP keeps {:.2f} times as much: its 16-bit copies of the weights come on top",
         ),
         Check(
+            "MX-12",
+            "With bf16 the model ends within 2 % of the bits per byte that it has with fp32",
+            Exactly("bits of bf16 over fp32", "0.98 to 1.02", lambda value: 0.98 <= value <= 1.02),
+            "the weights and Adam stay in fp32; the seeds themselves differ by about as much",
+            everywhere(SUPPORTED),
+        ),
+        Check(
             "DP-12",
             "Added gradients spoil the training with both: SGD at a rate of 0.4 and Adam at 0.1 "
             "end with at least 1.5 times the loss",
@@ -236,6 +243,16 @@ CHECKS: dict[str, Check] = {
             HiddenShare("flat", "buckets", "no sync", 1 / 3),
             "four buckets, the first of which leaves after a quarter of the backward pass",
             everywhere(SUPPORTED),
+        ),
+        Check(
+            "DP-13",
+            "With the same batches, two ranks end with at least 2 % more bits per byte than one",
+            Exactly(
+                "bits of two ranks over one rank", "at least 1.02", lambda value: value >= 1.02
+            ),
+            "the mean of two halves' gradients is the whole batch's: only rounding differs",
+            everywhere(CONTRADICTED),
+            instead="two ranks end with {:.3f} times the bits per byte: they take the same steps",
         ),
         Check(
             "MP-3",

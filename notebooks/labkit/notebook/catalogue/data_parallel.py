@@ -101,6 +101,8 @@ def with_so_much_hidden(points: Points, percent: float) -> float:
     return took["flat"] - (took["flat"] - took["no sync"]) * percent / 100
 
 
+TWO_OVER_ONE = reading.AskedRatio("two ranks", "one rank")
+
 EXPERIMENTS = (
     Experiment(
         key="DP-1",
@@ -281,5 +283,30 @@ EXPERIMENTS = (
         y_label="ms per step",
         is_categorical=True,
         is_optional=True,
+    ),
+    Experiment(
+        key="DP-13",
+        title="A small model reads Python: bits per byte on held-out modules",
+        question="How many bits per byte does the pair of ranks end with?",
+        steps=(),
+        x_label="training step",
+        y_label="bits per byte",
+        unit="bits",
+        asked=reading.at_the_end("two ranks"),
+        check="DP-13",
+        data=reading.bits_at_the_end("two ranks", "one rank"),
+    ),
+    Experiment(
+        key="DP-14",
+        title="Seconds to the lowest loss that every run reaches",
+        question="How many times as long as one rank does the pair of ranks take to that loss?",
+        steps=(),
+        x_label="ranks",
+        y_label="seconds of training",
+        points_unit="s",
+        unit="x",
+        asked=TWO_OVER_ONE.asked,
+        height=TWO_OVER_ONE.height,
+        is_categorical=True,
     ),
 )

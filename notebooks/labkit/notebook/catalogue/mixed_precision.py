@@ -42,6 +42,8 @@ def kept_with_amp(points: Points) -> Data:
     return {"kept with AMP over pure bf16": [kept["AMP"] / kept["bf16"]]}
 
 
+BF16_OVER_FP32 = reading.AskedRatio("bf16", "fp32")
+
 EXPERIMENTS = (
     Experiment(
         key="MX-1",
@@ -191,5 +193,30 @@ EXPERIMENTS = (
         y_label="TFLOP/s",
         is_categorical=True,
         is_optional=True,
+    ),
+    Experiment(
+        key="MX-12",
+        title="A small model reads Python: bits per byte on held-out modules",
+        question="How many bits per byte does bf16 end with?",
+        steps=(),
+        x_label="training step",
+        y_label="bits per byte",
+        unit="bits",
+        asked=reading.at_the_end("bf16"),
+        check="MX-12",
+        data=reading.bits_at_the_end("bf16", "fp32"),
+    ),
+    Experiment(
+        key="MX-13",
+        title="Seconds to the lowest loss that every run reaches",
+        question="How many times as long as fp32 does bf16 take to that loss?",
+        steps=(),
+        x_label="format",
+        y_label="seconds of training",
+        points_unit="s",
+        unit="x",
+        asked=BF16_OVER_FP32.asked,
+        height=BF16_OVER_FP32.height,
+        is_categorical=True,
     ),
 )

@@ -102,6 +102,27 @@ def values(name: str, *labels: str) -> Callable[[Points], Data]:
     return read
 
 
+def at_the_end(series: str) -> Callable[[Points], Point | None]:
+    """The last point of a series, once it is there."""
+
+    def find(points: Points) -> Point | None:
+        own = [point for point in points if point.series == series]
+        return own[-1] if own else None
+
+    return find
+
+
+def bits_at_the_end(name: str, base: str) -> Callable[[Points], Data]:
+    """Bits per byte at the end of every training, over those of another way with the same seed."""
+
+    def read(points: Points) -> Data:
+        ends = [at_the_end(series)(points) for series in (name, base)]
+        own, others = (one.records[0].setting["each"] if one else () for one in ends)
+        return {f"bits of {name} over {base}": [a / b for a, b in zip(own, others, strict=True)]}
+
+    return read
+
+
 def facts(point: Point) -> Mapping[str, float]:
     """What a point's function found out beside its times."""
     return point.records[0].setting
