@@ -13,9 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-from labkit.authoring import record
-from labkit.authoring.rehearse import Rehearsal, rehearse
 from labkit.measuring.place import where
+from labkit_authoring import record
+from labkit_authoring.rehearse import Rehearsal, rehearse
 
 SOURCES = Path(__file__).parent / "src"
 LEAST_S = 30  # less is not worth starting a notebook

@@ -21,7 +21,7 @@ from labkit.notebook.card import card
 from labkit.notebook.drawings import partition, pipeline
 from labkit.notebook.experiments import experiment
 from labkit.notebook.fresh import fresh_copy
-from labkit.notebook.handing_in import HandIn, hand_in
+from labkit.notebook.handing_in import hand_in
 from labkit.notebook.pictures import picture
 from labkit.notebook.sources import cite
 from labkit.notebook.steps import (
@@ -38,18 +38,14 @@ from labkit.notebook.timeline import timeline
 from labkit.notebook.windows import crowd_step, gain_step
 from labkit.panel.experiment import compared_step, timed_step
 from labkit.panel.runner import is_measured_here
-from labkit.records import METHOD_VERSION, Comparison, Measurement, Place, Tier, Verdict
+from labkit.records import Measurement, Tier, Verdict
 from labkit.run.jobs import is_quick
 from labkit.run.tasks import peak_rss_mib
 
 __version__ = "0.1.0"
 __all__ = [
-    "METHOD_VERSION",
-    "Comparison",
-    "HandIn",
     "LabError",
     "Measurement",
-    "Place",
     "Tier",
     "Verdict",
     "__version__",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import docker
-from labkit.grading import grade_code
-from labkit.grading.container import LABEL, ContainerSandbox
+from labkit_grading import grade_code
+from labkit_grading.container import LABEL, ContainerSandbox
 
 from .conftest import listening
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from tests.needs import needs
 
-from labkit import cli
-from labkit.authoring import controls as room
-from labkit.authoring.definitions import define, experiments
-from labkit.authoring.twins import TWINS
 from labkit.evidence.checks import CHECKS
 from labkit.measuring.place import where
 from labkit.panel.runner import Runner
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
+from labkit_authoring import cli
+from labkit_authoring import controls as room
+from labkit_authoring.definitions import define, experiments
+from labkit_authoring.twins import TWINS
 
 needs("torch", "the notebooks measure with torch")
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from tests.needs import needs
 
-from labkit import cli
-from labkit.authoring.record import _is_replayable, machine_name, page
-from labkit.authoring.rehearse import Rehearsal, rehearse
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence, Point
 from labkit.records import CpuBudget, Device, Lease, Measurement, Place, Tier
+from labkit_authoring import cli
+from labkit_authoring.record import _is_replayable, machine_name, page
+from labkit_authoring.rehearse import Rehearsal, rehearse
 
 needs("torch", "panels measure with torch")
 

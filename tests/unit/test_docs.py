@@ -25,7 +25,17 @@ FOLDERS = "|".join(
 )
 CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(rf"(?:{FOLDERS})/[\w./-]+")
-PACKAGES = ("api", "spawner", "pool", "hub", "bench", "notebooks/labkit", "images")
+PACKAGES = (
+    "api",
+    "spawner",
+    "pool",
+    "hub",
+    "bench",
+    "notebooks/labkit",
+    "notebooks/labkit_authoring",
+    "notebooks/labkit_grading",
+    "images",
+)
 MODULE = re.compile(r"(?<![\w./\"'])(?:[a-z_0-9]+/)*[a-z_0-9]+\.py\b")
 COMMAND = re.compile(r"^(?:\$ )?(?:\./lab|miglab) ([\w -][^`|>;&]*)", re.MULTILINE)
 SPHINX = (sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html")

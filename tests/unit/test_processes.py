@@ -65,7 +65,7 @@ COMMANDS = {
     ),
     "labkit": (
         ["-m", "labkit", "--help"],
-        {"labkit.cli"},
+        {"labkit_authoring.cli"},
         {"pynvml", "httpx", "pydantic", *LAB_ONLY, *UNBUILT},
     ),
 }

@@ -1,7 +1,7 @@
 """The claims of the course: the relation, what it rests on, and what each tier should show.
 
 A third of the claims that apply on a device are false there, so that no answer is always right; no
-claim is an author's unless the notebook quotes it. In its twin's world (`labkit.authoring.twins`)
+claim is an author's unless the notebook quotes it. In its twin's world (`labkit_authoring.twins`)
 the effect that a title names is absent, and the verdict must notice. What an exercise already
 decides has no claim.
 """

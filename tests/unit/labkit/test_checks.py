@@ -2,13 +2,13 @@
 
 import pytest
 
-from labkit.authoring.twins import TWINS
 from labkit.errors import NotMeasured
 from labkit.evidence.check import ALL_WORK_ALONE, ALL_WORK_TOGETHER, CORE_SHARE, NotApplicable
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.relations import AllOf, Exactly, HiddenShare, NearIdeal, RatioIn
 from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.records import Tier, Verdict
+from labkit_authoring.twins import TWINS
 
 JITTER = [1 + 0.002 * ((7 * i) % 11 - 5) for i in range(80)]
 

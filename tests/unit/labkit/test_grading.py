@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from labkit import cli, stats
+from labkit import stats
 from labkit.errors import LabError
 from labkit.evidence import consistency
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.evidence.prediction import Prediction
-from labkit.grading import grade_code, grading, submissions
-from labkit.grading.submissions import Submission
 from labkit.records import Comparison, Device, Measurement, Tier, Verdict, to_data
+from labkit_authoring import cli
+from labkit_grading import grade_code, grading, submissions
+from labkit_grading.submissions import Submission
 
 BAND = (1.5, float("inf"))
 SOURCE = """# %%

@@ -9,7 +9,7 @@ import labkit
 from labkit.errors import LabError
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence
-from labkit.grading.submissions import read_zip
+from labkit_grading.submissions import read_zip
 
 
 def notebook(source="x = 1"):

@@ -7,14 +7,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from labkit import cli
-from labkit.authoring.definitions import define, experiments
-from labkit.authoring.redraw import redraw
 from labkit.errors import LabError
 from labkit.evidence import evidence as store
 from labkit.evidence.replay import recorded
 from labkit.panel.picture import plot_of
 from labkit.records import CpuBudget, Device, Lease, Place, Tier, Verdict
+from labkit_authoring import cli
+from labkit_authoring.definitions import define, experiments
+from labkit_authoring.redraw import redraw
 
 ROOT = Path(__file__).parents[3]
 GALLERY = ROOT / "docs" / "gallery"

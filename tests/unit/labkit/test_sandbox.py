@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from labkit import cli
 from labkit.errors import LabError
-from labkit.grading import grade_code, grading, sandbox
-from labkit.grading.values import Kept, decode, encode
 from labkit.run import cells
+from labkit_authoring import cli
+from labkit_grading import grade_code, grading, sandbox
+from labkit_grading.values import Kept, decode, encode
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
 SOURCES = Path(__file__).parents[3] / "notebooks/src"

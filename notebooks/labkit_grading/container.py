@@ -19,6 +19,7 @@ IMAGE = "miglab-student"
 LABEL = "miglab.grading"
 NO_ACCOUNT = "64987:64987"  # the kernel limits processes by user, whatever container they are in
 AT = "/grader"
+PACKAGES = ("labkit", "labkit_grading")
 MEMORY = "6g"
 TRY_S = 60.0
 SPARE_S = 10.0  # a container whose grader was killed ends so much later than its time
@@ -30,7 +31,7 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "NVIDIA_VISIBLE_DEVICES": "void",
 }
-STUDENT = ("python3", "-m", "labkit.grading.student_process")
+STUDENT = ("python3", "-m", "labkit_grading.student_process")
 
 
 class ContainerProcess(subprocess.Popen[bytes]):
@@ -76,7 +77,12 @@ class ContainerSandbox:
     def command(self, name: str, limit_s: float, *words: str) -> list[str]:
         """What runs these words in a container that is ended after so many seconds."""
         variables = [part for pair in ENVIRONMENT.items() for part in ("--env", "=".join(pair))]
-        labkit = Path(PACKAGE_ROOT, "labkit").resolve()
+        mounts = [
+            part
+            for name in PACKAGES
+            for source in [Path(PACKAGE_ROOT, name).resolve()]
+            for part in ("--mount", f"type=bind,source={source},target={AT}/{name},readonly")
+        ]
         return [
             *("docker", "run", "--rm", "--interactive", "--pull", "never", "--name", name),
             *("--label", LABEL, "--network", "none", "--read-only", "--log-driver", "none"),
@@ -84,7 +90,7 @@ class ContainerSandbox:
             *("--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--user", NO_ACCOUNT),
             *("--memory", MEMORY, "--memory-swap", MEMORY, "--pids-limit", "64"),
             *("--ulimit", "core=0", "--no-healthcheck", *variables),
-            *("--mount", f"type=bind,source={labkit},target={AT}/labkit,readonly"),
+            *mounts,
             *("--entrypoint", "timeout", self.image, "--signal", "KILL", f"{limit_s + SPARE_S:g}"),
             *words,
         ]

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from labkit.authoring.definitions import define, experiments
-from labkit.authoring.record import row
 from labkit.errors import LabError
 from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
@@ -22,6 +20,8 @@ from labkit.panel import figures
 from labkit.panel.experiment import Experiment
 from labkit.panel.picture import plot_of
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
+from labkit_authoring.definitions import define, experiments
+from labkit_authoring.record import row
 
 
 def redraw(

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.errors import LabError
-from labkit.grading import sandbox
-from labkit.grading.remote import RemoteCode
-from labkit.grading.sandbox import Start
 from labkit.run import cells
 from labkit.run.source import names_needed
+from labkit_grading import sandbox
+from labkit_grading.remote import RemoteCode
+from labkit_grading.sandbox import Start
 
 LIMIT_S = 120.0
 SUFFIX = "_verdict"

@@ -65,7 +65,7 @@ def rehearse(notebook: Path, folder: Path, *, emulate: bool = False, limit_s: fl
     command = [
         sys.executable,
         "-m",
-        "labkit.authoring.plain_run",
+        "labkit_authoring.plain_run",
         str(notebook.resolve()),
         str(report),
     ]

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.authoring import twins
-from labkit.authoring.definitions import define, experiments
-from labkit.authoring.twins import TWINS
 from labkit.evidence.check import NotApplicable
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import NOT_APPLICABLE
 from labkit.panel.experiment import Experiment
 from labkit.panel.runner import Runner
 from labkit.records import Place, Verdict
+from labkit_authoring import twins
+from labkit_authoring.definitions import define, experiments
+from labkit_authoring.twins import TWINS
 
 FAILED = "failed"
 DECIDED = {Verdict.SUPPORTED.value, Verdict.CONTRADICTED.value}

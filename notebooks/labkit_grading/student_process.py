@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from labkit.grading.values import Kept, decode, encode
+from labkit_grading.values import Kept, decode, encode
 
 FILE = "<exercise>"
 MEMORY_BYTES = 6 << 30

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from labkit.errors import ChildKilled, ChildTimeout, StudentError
-from labkit.grading import sandbox
-from labkit.grading.sandbox import Start
-from labkit.grading.values import Kept, decode, encode
+from labkit_grading import sandbox
+from labkit_grading.sandbox import Start
+from labkit_grading.values import Kept, decode, encode
 
 LINE_LIMIT = 16 << 20
 TOTAL_LIMIT = 256 << 20

@@ -19,14 +19,14 @@ from labkit.evidence import consistency
 from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import Evidence, Judgement, Point
-from labkit.grading import grade_code, sandbox
-from labkit.grading.container import IMAGE
-from labkit.grading.sandbox import Start
-from labkit.grading.submissions import Submission, read_folder, said
 from labkit.notebook.experiments import series_of
 from labkit.panel import figures
 from labkit.panel.plot import Mark, Plot, Series
 from labkit.records import Tier, now_text
+from labkit_grading import grade_code, sandbox
+from labkit_grading.container import IMAGE
+from labkit_grading.sandbox import Start
+from labkit_grading.submissions import Submission, read_folder, said
 
 CAUTION = (
     "These checks deter forgery and cannot prevent it: "
@@ -299,4 +299,4 @@ def grade_folder(
 
 def own_sources() -> Path:
     """Where a checkout keeps the notebooks' sources."""
-    return Path(__file__).parents[2] / "src"
+    return Path(__file__).parents[1] / "src"

@@ -1,7 +1,6 @@
 """The `labkit` command: rehearse and record notebooks, grade what was handed in.
 
-Only the standard library parses its arguments, so that it runs wherever labkit does.  What authors
-and graders need is imported by their commands alone: the student image comes without it.
+Only the standard library parses its arguments.  A checkout has it; what students get has not.
 """
 
 from __future__ import annotations
@@ -17,12 +16,6 @@ from labkit.measuring.place import where
 from labkit.records import Tier, to_data
 
 LIMIT_S = 900.0  # for one notebook
-OMITTED = ("labkit.authoring", "labkit.grading")
-"""The rooms that the student image leaves out."""
-NOT_HERE = (
-    "This command is for those who write and grade notebooks; a student's server comes without it. "
-    "Run it in a checkout of miglab, or where `pip install miglab-labkit` was run."
-)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -100,7 +93,7 @@ def _add_grade(parser: argparse.ArgumentParser) -> None:
 
 
 def _rehearse(asked: argparse.Namespace) -> int:
-    from labkit.authoring.rehearse import rehearse
+    from labkit_authoring.rehearse import rehearse
 
     _refuse_without_gpu(asked)
     with tempfile.TemporaryDirectory(prefix="labkit-") as temporary:
@@ -120,7 +113,7 @@ def _rehearse(asked: argparse.Namespace) -> int:
 
 
 def _record(asked: argparse.Namespace) -> int:
-    from labkit.authoring.record import record
+    from labkit_authoring.record import record
 
     _refuse_without_gpu(asked)
     made = record(
@@ -140,7 +133,7 @@ def _record(asked: argparse.Namespace) -> int:
 
 
 def _redraw(asked: argparse.Namespace) -> int:
-    from labkit.authoring.redraw import redraw
+    from labkit_authoring.redraw import redraw
 
     drawn = redraw(asked.folder, asked.notebooks, recorded=asked.recorded)
     print(f"{len(drawn)} experiments drawn and judged again in {asked.folder}")
@@ -149,9 +142,9 @@ def _redraw(asked: argparse.Namespace) -> int:
 
 def _controls(asked: argparse.Namespace) -> int:
     """0 only if every experiment that could be asked notices what is absent."""
-    from labkit.authoring.controls import Control, controls
     from labkit.evidence.checks import CHECKS
-    from labkit.grading.grading import own_sources
+    from labkit_authoring.controls import Control, controls
+    from labkit_grading.grading import own_sources
 
     if unknown := sorted(set(asked.keys) - CHECKS.keys()):
         raise LabError(f"There is no core experiment {', '.join(unknown)}.")
@@ -178,7 +171,7 @@ def _refuse_without_gpu(asked: argparse.Namespace) -> None:
 
 
 def _grade(asked: argparse.Namespace) -> int:
-    from labkit.grading.grading import grade_folder
+    from labkit_grading.grading import grade_folder
 
     how = {"run_code": asked.run_code, "class_folder": asked.class_folder}
     how |= {"image": asked.image} if asked.image else {}
@@ -192,10 +185,5 @@ def main(arguments: list[str] | None = None) -> int:
         status: int = asked.run(asked)
     except LabError as error:
         print(error, file=sys.stderr)
-        return 2
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith(OMITTED):
-            raise
-        print(NOT_HERE, file=sys.stderr)
         return 2
     return status

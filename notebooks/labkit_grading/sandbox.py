@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from labkit.errors import LabError
-from labkit.grading.container import IMAGE, ContainerSandbox
 from labkit.run.child import PACKAGE_ROOT
+from labkit_grading.container import IMAGE, PACKAGES, ContainerSandbox
 
 Start = Callable[[float], subprocess.Popen[bytes]]
 """Starts a student's process that has so many seconds."""
@@ -44,7 +44,8 @@ ADVICE = (
 def command(*arguments: str) -> list[str]:
     """Python with these arguments, in the sandbox."""
     own = [sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parents[1])]
-    shown = [*SYSTEM, *dict.fromkeys(own), str(Path(PACKAGE_ROOT, "labkit"))]
+    labkit = [str(Path(PACKAGE_ROOT, name)) for name in PACKAGES]
+    shown = [*SYSTEM, *dict.fromkeys(own), *labkit]
     binds = [part for path in shown for part in (*_parents(path), "--ro-bind-try", path, path)]
     env = {**ENVIRONMENT, "PYTHONPATH": PACKAGE_ROOT}
     variables = [part for name, value in env.items() for part in ("--setenv", name, value)]
@@ -74,7 +75,7 @@ def _user() -> list[str]:
 def start(limit_s: float) -> subprocess.Popen[bytes]:
     """A student's process, with pipes for its channel."""
     return subprocess.Popen(
-        command("-m", "labkit.grading.student_process"),
+        command("-m", "labkit_grading.student_process"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -104,7 +105,7 @@ def _why_not() -> str:
         return "bubblewrap is not installed"
     try:
         done = subprocess.run(
-            command("-c", "import labkit.grading.student_process"),
+            command("-c", "import labkit_grading.student_process"),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

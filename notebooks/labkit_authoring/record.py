@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from labkit.authoring.rehearse import Rehearsal, rehearse
 from labkit.errors import EvidenceDamaged
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence
 from labkit.measuring import place as around
 from labkit.panel import figures
 from labkit.records import Place, Tier, now_text
+from labkit_authoring.rehearse import Rehearsal, rehearse
 
 
 @dataclass(frozen=True)

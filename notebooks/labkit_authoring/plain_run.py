@@ -1,6 +1,6 @@
 """Runs a notebook's code cells in order in this process, where no Jupyter is installed.
 
-`python -m labkit.authoring.plain_run NOTEBOOK REPORT` executes in the current folder, with
+`python -m labkit_authoring.plain_run NOTEBOOK REPORT` executes in the current folder, with
 top-level await and every cell inside a running loop, as a kernel does. The report is JSON: seconds
 per section, what was left unfinished, and beside it the figures of all panels. Exit status 1 when a
 cell raised.
