@@ -2,13 +2,17 @@
 
 import ast
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
 
 from miglab_hub.cli import root
+from miglab_pool.http import management_app, student_app
+from miglab_pool.http.access.dependencies import Needs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -87,7 +91,39 @@ def option(item: Any) -> str:
     return ", ".join([*item.opts, *item.secondary_opts])
 
 
+def routes() -> str:
+    """Every route of the pool's two listeners, with the right that it needs."""
+    lines = ["# Routes of the API", ""]
+    lines += ["[The API](api.md) says how to sign in, and what a refusal looks like.", ""]
+    lines += ["## Management listener", "", "| route | right | does |", "|---|---|---|"]
+    lines += [row(route, right(route)) for route in below(management_app.ROUTERS)]
+    lines += ["", "## Student listener", "", "| route | does |", "|---|---|"]
+    lines += [row(route) for route in below([student_app.api])]
+    return "\n".join(lines)
+
+
+def below(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
+    """The routes of routers."""
+    for router in routers:
+        yield from (route for route in router.routes if isinstance(route, APIRoute))
+
+
+def row(route: APIRoute, *cells: str) -> str:
+    """A route's row: its method and path, what is given, and its docstring's first paragraph."""
+    does = " ".join((route.endpoint.__doc__ or "").split("\n\n")[0].split())
+    does = does.replace("|", "\\|").replace("``", "`")
+    address = f"`{' '.join(sorted(route.methods))} {route.path}`"
+    return f"| {' | '.join([address, *cells, does])} |"
+
+
+def right(route: APIRoute) -> str:
+    """The right that a route needs."""
+    needs = [each.call for each in route.dependant.dependencies]
+    return next((f"`{each.right.value}`" for each in needs if isinstance(each, Needs)), "")
+
+
 PAGES = {
+    "reference/routes.md": routes,
     "explanation/security-tests.md": security_tests,
     "reference/commands.md": commands,
 }

@@ -14,6 +14,7 @@ import miglab_api
 from miglab_api.base import WireModel
 from miglab_hub.cli.pool.commands import app
 from miglab_hub.settings.reference import keys
+from miglab_pool.http.management_app import ROUTERS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -75,7 +76,7 @@ def json_keys() -> set[str]:
 
 
 IDENTIFIERS = {
-    "path": first_column("api.md", r"^\| (?:GET|POST|PUT|DELETE) \| `([^`]+)`"),
+    "path": {route.path for router in ROUTERS for route in router.routes},
     "right": first_column("roles.md", r"^\| `([a-z-]+)` \|"),
     "JSON key": json_keys(),
     "command": set(typer.main.get_command(app).commands),

@@ -3,11 +3,9 @@
 import re
 from pathlib import Path
 
-import pytest
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 
-from miglab_pool.http import management_app, student_app
+from miglab_pool.http import management_app
 from miglab_pool.http.errors import REASONS
 from miglab_pool.http.metrics import GPU_STATES, Metrics
 from miglab_pool.http.pool_runner import PoolRunner
@@ -15,33 +13,6 @@ from miglab_pool.ledger import rows
 from miglab_pool.worker.jobs import JobKind
 
 REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
-ROW = re.compile(r"^\| (GET|POST|PUT|DELETE) \| `([^`]+)` \|", re.MULTILINE)
-
-
-def described(title: str) -> set[tuple[str, str]]:
-    """The routes that the reference lists below a heading."""
-    section = (REFERENCE / "api.md").read_text().split(f"## {title}\n")[1].split("\n## ")[0]
-    return set(ROW.findall(section))
-
-
-def served(router: object) -> set[tuple[str, str]]:
-    routes = [route for route in router.routes if isinstance(route, APIRoute)]  # type: ignore[attr-defined]
-    return {(method, route.path) for route in routes for method in route.methods}
-
-
-@pytest.mark.parametrize(
-    ("title", "routers"),
-    [
-        (
-            "Management listener",
-            management_app.ROUTERS,
-        ),
-        ("Student listener", (student_app.api,)),
-    ],
-)
-def test_every_route_is_described(title: str, routers: tuple[object, ...]) -> None:
-    """The tables list exactly the routes there are."""
-    assert described(title) == set().union(*map(served, routers))
 
 
 def test_every_reason_is_described() -> None:

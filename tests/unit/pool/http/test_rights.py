@@ -1,6 +1,5 @@
 """The table of rights: what each role may with what, and that every route names its right."""
 
-import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -201,18 +200,3 @@ def test_few_routes_are_open(client: httpx.AsyncClient) -> None:
 def test_the_page_of_roles_is_made_from_the_code() -> None:
     """The table in the docs is the one that is enforced."""
     assert table() in (REFERENCE / "roles.md").read_text(), "run miglab_pool.http.access.reference"
-
-
-def test_the_reference_names_each_routes_right(client: httpx.AsyncClient) -> None:
-    """The column of docs/reference/api.md is what the route asks for."""
-    text = (REFERENCE / "api.md").read_text().split("## Management listener")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| ([A-Z]+) \| `([^`]+)` \| ([^|]+) \|", text, re.MULTILINE)
-    asked = {
-        (method, route.path): "anybody" if isinstance(one, Open) else f"`{one.right.value}`"
-        for route in routes(client)
-        for method in route.methods
-        for one in declared(route)
-    }
-    assert {(method, path): right for method, path, right in rows} == {
-        key: right for key, right in asked.items() if key[1].startswith("/api/")
-    }
