@@ -18,7 +18,7 @@ from enum import Enum, StrEnum
 from typing import Any
 
 from labkit import shown
-from labkit.shown import Bar
+from labkit.shown import ShapeBar
 
 NORMAL_95 = 1.96
 METHOD_VERSION = "2"  # raised when the timing loop or the statistics change what a number means
@@ -276,13 +276,13 @@ class Measurement:
         return ", ".join([*parts, self.date[:10]])
 
     @property
-    def bar(self) -> Bar:
+    def bar(self) -> ShapeBar:
         """What a cell shows of it."""
         low, high = (None if end is None else end * 1e3 for end in median_interval(self.samples_s))
         waited = self.borrowed.waited_s if self.borrowed else None
         name = self.borrowed.shape if self.borrowed else self.name
         samples = tuple(sample * 1e3 for sample in self.samples_s)
-        return Bar(name, self.median_s * 1e3, low, high, self.caption, samples, waited)
+        return ShapeBar(name, self.median_s * 1e3, low, high, self.caption, samples, waited)
 
     def _repr_html_(self) -> str | None:
         return shown.html([self.bar]) if self.samples_s else None

@@ -14,7 +14,7 @@ ROOM = 1.1  # the longest bar or interval, and a little air
 
 
 @dataclass(frozen=True)
-class Bar:
+class ShapeBar:
     """One measurement: its name, its median with the interval in milliseconds, what else is known.
 
     Attributes:
@@ -32,7 +32,7 @@ class Bar:
     waited_s: float | None = None
 
 
-def html(bars: Sequence[Bar]) -> str:
+def html(bars: Sequence[ShapeBar]) -> str:
     """A row a bar; with several the ratio to the first, and the wait where there was one."""
     longest = max((one.high_ms or one.median_ms for one in bars), default=1.0) * ROOM or 1.0
     has_ratio, has_wait = len(bars) > 1, any(one.waited_s is not None for one in bars)
@@ -52,7 +52,7 @@ def html(bars: Sequence[Bar]) -> str:
     )
 
 
-def _row(one: Bar, first: Bar, longest: float, has_ratio: bool, has_wait: bool) -> str:
+def _row(one: ShapeBar, first: ShapeBar, longest: float, has_ratio: bool, has_wait: bool) -> str:
     interval = "" if one.low_ms is None else f"{one.low_ms:.4g} – {one.high_ms:.4g} ms"
     cells = [_drawn(one, longest), f"{one.median_ms:.4g} ms", interval, str(len(one.samples_ms))]
     cells += [f"{one.median_ms / first.median_ms:.3g} ×"] * (has_ratio and first.median_ms > 0)
@@ -61,7 +61,7 @@ def _row(one: Bar, first: Bar, longest: float, has_ratio: bool, has_wait: bool) 
     return f'<tr><th scope="row">{escape(one.name)}</th>{body}</tr>'
 
 
-def _drawn(one: Bar, longest: float) -> str:
+def _drawn(one: ShapeBar, longest: float) -> str:
     """A bar from zero, and over it the interval in the text's colour."""
     box = "position:relative;width:14em;max-width:30vw;height:1.1em"
     bar = (

@@ -18,7 +18,7 @@ CALLS = 3
 
 
 @dataclass
-class Counted:
+class OperationCount:
     """Bytes that an operation reads and writes, and its floating-point operations."""
 
     moved: int = 0
@@ -38,31 +38,31 @@ def profile_of(work: Callable[[], Any], ridge: float) -> dict[str, float]:
 
 
 def by_limit(
-    took: Mapping[str, float], counted: Mapping[str, Counted], ridge: float
+    took: Mapping[str, float], counted: Mapping[str, OperationCount], ridge: float
 ) -> dict[str, float]:
     """Sort milliseconds by operation into those right of the ridge and those left of it."""
     found = {"sm_ms": 0.0, "memory_ms": 0.0, "operations": float(len(took))}
     for name, milliseconds in took.items():
-        known = counted.get(name, Counted())
+        known = counted.get(name, OperationCount())
         is_arithmetic = known.flops > ridge * known.moved
         found["sm_ms" if is_arithmetic else "memory_ms"] += milliseconds
     return found
 
 
-def count_operations(work: Callable[[], Any]) -> dict[str, Counted]:
+def count_operations(work: Callable[[], Any]) -> dict[str, OperationCount]:
     """The bytes and FLOPs of one call, by operation: `aten::mm` and the like."""
     from torch.utils import _pytree as pytree
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import flop_registry
 
-    counted: dict[str, Counted] = {}
+    counted: dict[str, OperationCount] = {}
 
     class Counting(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             out = func(*args, **(kwargs or {}))
-            one = counted.setdefault(func._schema.name, Counted())
+            one = counted.setdefault(func._schema.name, OperationCount())
             tensors = [t for t in pytree.tree_leaves((args, kwargs, out)) if hasattr(t, "nbytes")]
             one.moved += sum(tensor.nbytes for tensor in tensors)
             if (flops_of := flop_registry.get(func._overloadpacket)) is not None:

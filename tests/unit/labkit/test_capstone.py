@@ -6,7 +6,7 @@ from collections import Counter
 
 from labkit.exercises.formula_checks import JOB_HOURS, PRICE, STEP_PRICE
 from labkit.exercises.packing import A100
-from labkit.machine.profile import Counted, by_limit
+from labkit.machine.profile import OperationCount, by_limit
 
 WHOLE = A100["7g.40gb"]
 
@@ -52,6 +52,6 @@ def test_without_a_price_of_time_the_smallest_shape_is_never_beaten():
 def test_what_limits_an_operation_is_its_intensity_and_not_its_name():
     """A product left of the ridge waits for the memory; what nobody counted, too."""
     took = {"aten::mm": 2.0, "aten::thin": 3.0, "aten::add": 1.0}
-    counted = {"aten::mm": Counted(10, 1000), "aten::thin": Counted(10, 100)}
+    counted = {"aten::mm": OperationCount(10, 1000), "aten::thin": OperationCount(10, 100)}
     found = by_limit(took, counted, ridge=50.0)
     assert found == {"sm_ms": 2.0, "memory_ms": 4.0, "operations": 3.0}

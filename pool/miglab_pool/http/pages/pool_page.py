@@ -46,7 +46,7 @@ Drawn = TypeVar("Drawn")
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[Drawn]):
+class PagePart(Generic[Drawn]):
     """A part of the page.
 
     Attributes:
@@ -66,11 +66,11 @@ class PartsCache:
     """What one viewer was shown last."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[object, Part[object]]] = {}
+        self._kept: dict[str, tuple[object, PagePart[object]]] = {}
 
     def part(
         self, name: str, template: str, made_of: object, draw: Callable[[], Drawn], now: float
-    ) -> Part[Drawn]:
+    ) -> PagePart[Drawn]:
         """The part, as it was if it would be the same.
 
         Args:
@@ -83,16 +83,16 @@ class PartsCache:
         key = (int(now // AGED_S), made_of)
         before = self._kept.get(name)
         if before is not None and before[0] == key:
-            return cast("Part[Drawn]", before[1])
+            return cast("PagePart[Drawn]", before[1])
         part = _part(name, template, draw(), now)
-        self._kept[name] = (key, cast("Part[object]", part))
+        self._kept[name] = (key, cast("PagePart[object]", part))
         return part
 
 
-def _part(name: str, template: str, drawn: Drawn, now: float) -> Part[Drawn]:
+def _part(name: str, template: str, drawn: Drawn, now: float) -> PagePart[Drawn]:
     html = render_part(template, drawn=drawn, now=now)
     markup = Markup(html)  # noqa: S704 -- Jinja has escaped what is in it
-    return Part(name, drawn, markup, f"{crc32(html.encode()):08x}")
+    return PagePart(name, drawn, markup, f"{crc32(html.encode()):08x}")
 
 
 class Shelves:
@@ -288,7 +288,7 @@ async def _still_there(request: Request) -> bool:
     return True
 
 
-async def pool_parts(request: Request, principal: Principal) -> list[Part[Any]]:
+async def pool_parts(request: Request, principal: Principal) -> list[PagePart[Any]]:
     """Every part of the page, as it is now."""
     runner: PoolRunner = request.app.state.runner
     own, warned = await runner.look(lambda pool: (_own(pool, principal), pool.leases.warned()))
@@ -338,7 +338,7 @@ def parts_of(
     principal: Principal,
     doings: Doings,
     now: float,
-) -> list[Part[Any]]:
+) -> list[PagePart[Any]]:
     """The page's parts.
 
     Args:
@@ -362,7 +362,7 @@ def parts_of(
     )
     figures = sums(snapshot.people, idle_people(snapshot.gpus, doings.idle))
     head = head_of(snapshot, own, principal, figures)
-    parts: list[Part[Any]] = [
+    parts: list[PagePart[Any]] = [
         shelf.part("head", "part_head.html", head, lambda: head, now),
         queue,
         *gpus,

@@ -1,7 +1,7 @@
 """Parts are drawn anew when what they are made of is another, and for each viewer."""
 
 from miglab_pool.http.access.principal import Principal, PrincipalKind
-from miglab_pool.http.pages.pool_page import AGED_S, Part, PartsCache, Shelves
+from miglab_pool.http.pages.pool_page import AGED_S, PagePart, PartsCache, Shelves
 
 ALICE = Principal(PrincipalKind.PERSON, "alice")
 
@@ -17,7 +17,7 @@ class Counter:
         return type("Line", (), {"rows": [], "shapes": []})
 
 
-def part(shelf: PartsCache, made_of: object, draw: Counter, now: float = 0.0) -> Part[object]:
+def part(shelf: PartsCache, made_of: object, draw: Counter, now: float = 0.0) -> PagePart[object]:
     return shelf.part("queue", "part_queue.html", made_of, draw, now)
 
 
