@@ -1,7 +1,11 @@
-"""A copy of what the lab must not lose: the ledger, the hub's database, and the secrets.
+"""A copy of what the lab must not lose, ledger, hub database and secrets; and how it comes back.
 
 Both databases are copied as they were at one moment, while the lab runs or not.  Homes are not
 part of it, nor is lab.toml: they are the operator's to copy.
+
+A backup is put back only while the lab stands still; what was there is moved aside, not deleted.
+Whatever has started since the backup stays as it is: the ledger that comes back does not know it,
+so the pool leaves it alone and shows it.
 """
 
 import hashlib
@@ -9,11 +13,12 @@ import io
 import json
 import os
 import shutil
+import socket
 import sqlite3
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,10 +26,13 @@ from pathlib import Path
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger.file import LedgerError, inspect
+from miglab_pool.state.lock import AlreadyRunning, LabLock, PoolLock
 
 MANIFEST = "manifest.json"
 FORMAT = 1
 BUSY_S = 20.0  # how long the lab's own writes may hold up the moment of the copy
+HUB_ANSWERS_S = 2.0
+BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a database
 
 
 @dataclass(frozen=True)
@@ -56,20 +64,16 @@ def databases(settings: Settings) -> list[Path]:
     ]
 
 
-def secret_files(settings: Settings) -> list[Path]:
-    """The files without which sign-ins, servers and services would no longer be recognised."""
+def plain_files(settings: Settings) -> list[Path]:
+    """What is copied as it is: without it sign-ins, servers and services are not recognised."""
     return [
         settings.pool_secret,
         settings.service_token,
         settings.proxy_token,
         settings.passwords,
         settings.cookie_secret,
+        *settings.further_files,
     ]
-
-
-def plain_files(settings: Settings) -> list[Path]:
-    """What is copied as it is."""
-    return [*secret_files(settings), *settings.further_files]
 
 
 def make_backup(settings: Settings, target: Path) -> Manifest:
@@ -93,9 +97,9 @@ def make_backup(settings: Settings, target: Path) -> Manifest:
                 name = str(file.relative_to(settings.state))
                 copies[name] = Path(folder, f"plain-{len(copies)}")
                 shutil.copy(file, copies[name])
-            manifest = Manifest(
-                FORMAT, settings.lab_id, made_at, inspect(settings.ledger) or "", _sums(copies)
-            )
+            version = inspect(settings.ledger) or ""
+            sums = {name: _sha256(file) for name, file in copies.items()}
+            manifest = Manifest(FORMAT, settings.lab_id, made_at, version, sums)
             _pack(copies, manifest, Path(folder, "archive"))
             Path(folder, "archive").replace(target)
     except (OSError, sqlite3.Error, LedgerError) as error:
@@ -141,12 +145,7 @@ def _open(file: Path) -> sqlite3.Connection:
     )
 
 
-def _sums(files: dict[str, Path]) -> dict[str, str]:
-    return {name: sha256(file) for name, file in files.items()}
-
-
-def sha256(file: Path) -> str:
-    """The checksum of a file."""
+def _sha256(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -163,3 +162,149 @@ def _pack(files: dict[str, Path], manifest: Manifest, target: Path) -> None:
                 archive.add(file, name)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What was done.
+
+    Attributes:
+        manifest: of the backup.
+        aside: where what was there lies now.
+        leases: how many leases are live in the ledger that came back.
+    """
+
+    manifest: Manifest
+    aside: Path
+    leases: int
+
+
+def restore_backup(settings: Settings, archive: Path, *, new_host: bool = False) -> Restored:
+    """Put a backup in place.
+
+    Args:
+        settings: the lab's.
+        archive: the backup.
+        new_host: its containers are on no engine that will be asked: the ledger forgets which
+            engine they were at, and takes the next one's word that they are gone.
+
+    Raises:
+        StartError: the lab runs, or the backup is not whole, another lab's, or too new.  Nothing
+            was changed.
+    """
+    with standing_still(settings):
+        moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        unpacked = settings.state / f"restoring-{moment}"
+        unpacked.mkdir(mode=0o700)
+        try:
+            manifest = _unpack(archive, unpacked)
+            _check(settings, manifest, unpacked, archive)
+            leases = _settle_ledger(unpacked / settings.ledger.name, new_host=new_host)
+            aside = settings.state / f"before-restore-{moment}"
+            _exchange(settings, manifest, unpacked, aside)
+        finally:
+            shutil.rmtree(unpacked)
+    return Restored(manifest, aside, leases)
+
+
+@contextmanager
+def standing_still(settings: Settings) -> Iterator[None]:
+    """Hold the lab's and the pool's lock, and see that no hub answers; servers may run on.
+
+    Raises:
+        StartError: pool or hub runs.
+    """
+    settings.state.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as locks:
+        try:
+            for lock in (LabLock(settings.lab_lock), PoolLock(settings.pool_lock)):
+                locks.enter_context(lock)
+        except AlreadyRunning as error:
+            raise StartError(f"the lab runs: stop it first. {error}") from error
+        where = (settings.hub_name, settings.hub_port)
+        with suppress(OSError), socket.create_connection(where, HUB_ANSWERS_S):
+            raise StartError(
+                f"the hub runs: something answers at {where[0]}:{where[1]}; stop it first"
+            )
+        yield
+
+
+def _extract(packed: tarfile.TarFile, folder: Path) -> None:
+    """Ordinary files below the folder, and nothing else.
+
+    `extractall(filter="data")` is not there on Debian 12, whose Python is 3.11.2.
+    """
+    for member in packed:
+        if member.isdir():
+            continue
+        target = (folder / member.name).resolve()
+        content = packed.extractfile(member) if member.isfile() else None
+        if content is None or not target.is_relative_to(folder.resolve()):
+            raise ValueError(f"{member.name!r} is no file of a backup")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as out:
+            shutil.copyfileobj(content, out)
+        target.chmod(member.mode & 0o755)
+
+
+def _unpack(archive: Path, folder: Path) -> Manifest:
+    if not archive.is_file():
+        raise StartError(f"there is no file {archive}: name one that `miglab backup` wrote")
+    try:
+        with tarfile.open(archive) as packed:
+            _extract(packed, folder)
+        manifest = Manifest(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+    except tarfile.ReadError as error:  # tells of every compression that it tried
+        raise StartError(f"{archive} is not a backup of a lab: it is no whole tar file") from error
+    except (OSError, tarfile.TarError, ValueError, TypeError) as error:
+        raise StartError(f"{archive} is not a backup of a lab: {error}") from error
+    for name, wanted in manifest.files.items():
+        if not (folder / name).is_file() or _sha256(folder / name) != wanted:
+            raise StartError(f"{archive} is damaged: {name} is not what was copied")
+    return manifest
+
+
+def _check(settings: Settings, manifest: Manifest, folder: Path, archive: Path) -> None:
+    if manifest.format != FORMAT:
+        raise StartError(f"{archive} has format {manifest.format}; this miglab reads {FORMAT}")
+    if manifest.lab != settings.lab_id:
+        raise StartError(
+            f'{archive} is of the lab "{manifest.lab}", and lab.name here is "{settings.lab_id}"'
+        )
+    files = (*databases(settings), *plain_files(settings))
+    if unknown := manifest.files.keys() - {str(f.relative_to(settings.state)) for f in files}:
+        raise StartError(f"{archive} has what is no part of a backup: {', '.join(unknown)}")
+    try:
+        inspect(folder / settings.ledger.name)
+    except LedgerError as error:
+        raise StartError(str(error)) from error
+
+
+def _exchange(settings: Settings, manifest: Manifest, unpacked: Path, aside: Path) -> None:
+    """Move the old aside, then the new in.  The proxy's token may lie on a volume of its own."""
+    aside.mkdir(mode=0o700)
+    for name in manifest.files:
+        for old in (settings.state / f"{name}{end}" for end in ("", *BESIDE)):
+            if old.exists():
+                (aside / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(old, aside / old.relative_to(settings.state))
+    for name in manifest.files:
+        new = settings.state / name
+        new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (unpacked / name).chmod(0o600)
+        shutil.move(unpacked / name, new)
+    descriptor = os.open(settings.state, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def _settle_ledger(ledger: Path, *, new_host: bool) -> int:
+    """How many leases live in the ledger that comes back; none where there is none (Slurm)."""
+    if not ledger.exists():
+        return 0
+    query = "SELECT count(*) FROM leases WHERE state NOT IN ('released', 'expired')"
+    known = "SELECT 1 FROM sqlite_master WHERE name = 'identity'"  # in a ledger from before: not
+    with closing(sqlite3.connect(ledger)) as connection, connection:
+        if new_host and connection.execute(known).fetchone():
+            connection.execute("UPDATE identity SET engine = ''")
+        return int(connection.execute(query).fetchone()[0])

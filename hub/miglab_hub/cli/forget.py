@@ -37,7 +37,7 @@ def forget(
     Refused while hub or pool run, and while the person holds a server, a lease or a ticket.
     """
     from miglab_hub import forget as room
-    from miglab_hub.restore import standing_still
+    from miglab_hub.backup import standing_still
 
     settings = load(config, running=False)
     with standing_still(settings):

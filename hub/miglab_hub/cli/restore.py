@@ -26,7 +26,7 @@ def restore(
     ] = None,
 ) -> None:
     """Restore a backup; existing files are moved aside.  Refused while hub or pool run."""
-    from miglab_hub.restore import restore_backup
+    from miglab_hub.backup import restore_backup
 
     settings = load(config, running=False)
     done = restore_backup(settings, archive, new_host=new_host)

@@ -15,10 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from miglab_hub import lab_secrets
-from miglab_hub.backup import MANIFEST, make_backup
+from miglab_hub.backup import MANIFEST, make_backup, restore_backup
 from miglab_hub.cli import root
 from miglab_hub.errors import StartError
-from miglab_hub.restore import restore_backup
 from miglab_hub.service.assembly import _keep_backup
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.ledger import file as ledger_file

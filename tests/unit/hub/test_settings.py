@@ -6,11 +6,12 @@ from urllib.parse import urlsplit
 import pytest
 from jupyterhub.utils import subdomain_hook_idna
 
+from miglab_api.tickets import ATTEND_S
 from miglab_hub.launch.up import probes, proxy_command
 from miglab_hub.settings.domains import host_of
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, SettingsError, load
 from miglab_hub.settings.reference import keys, reference
-from miglab_pool.settings import PoolSettings
+from miglab_pool.settings import Pool, PoolSettings, Reclaim
 
 ROOT = Path(__file__).parents[3]
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'
@@ -30,10 +31,7 @@ WRONG = {
     "key of before": (COURSE + "[reclaim]\nkeepalive_s = 1\n", ["write still_here_s instead"]),
     "key of a course of before": (COURSE + "borrow = []\n", ["everyone.borrow", "write lends"]),
     "table of before": ("[students]\n" + COURSE, ["students", "write [servers] instead"]),
-    "constant": (
-        "[pool]\nattach_s = 20\n" + COURSE,
-        ["pool.attach_s is no setting any more: leave it out (it is 180)"],
-    ),
+    "constant": (COURSE + "[pool]\nattach_s = 2\n", ["pool.attach_s", "leave it out (it is 180)"]),
     "constants of a lab for others": (
         PUBLIC
         + "[testing]\naccept_risk.students_can_read_secrets = true\npool.attach_s = 20\n"
@@ -48,10 +46,7 @@ WRONG = {
     "the pool's tuning": ("[tuning]\nprobe_s = 1\n" + COURSE, ["unknown key tuning"]),
     "text for a number": ('[lab]\nport = "8000"\n' + COURSE, ["lab.port", "integer", "'8000'"]),
     "number for a flag": ("[reclaim]\nenabled = 1\n" + COURSE, ["reclaim.enabled", "boolean"]),
-    "too many GPUs": (
-        f"[gpus]\nsimulate = {['A30'] * 257}\n" + COURSE,
-        ["gpus.simulate", "256"],
-    ),
+    "too many GPUs": (f"gpus.simulate = {['A30'] * 257}\n" + COURSE, ["gpus.simulate", "256"]),
     "no such logo": ('[lab]\nlogo = "no.png"\n' + COURSE, ["lab.logo", "no.png"]),
     "port too high": ("[lab]\nport = 65532\n" + COURSE, ["lab.port", "65531"]),
     "negative time": ("[pool]\noffer_s = -1\n" + COURSE, ["pool.offer_s", "greater than 0"]),
@@ -168,6 +163,12 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as error:
         load(file, {})
     assert len(str(error.value).splitlines()) == 2
+
+
+def test_the_constants_agree() -> None:
+    """A report or a question that is lost makes nobody unknown, and costs no position."""
+    report_s = Reclaim().report_s
+    assert Pool().attend_grace_s > 2 * max(report_s, ATTEND_S) and Reclaim().stale_s > 2 * report_s
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
