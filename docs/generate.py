@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 from miglab_hub.cli import root
+from miglab_hub.settings.reference import reference
 from miglab_pool.http import management_app, student_app
 from miglab_pool.http.access.dependencies import Needs
 
@@ -123,6 +124,7 @@ def right(route: APIRoute) -> str:
 
 
 PAGES = {
+    "reference/settings.md": reference,
     "reference/routes.md": routes,
     "explanation/security-tests.md": security_tests,
     "reference/commands.md": commands,

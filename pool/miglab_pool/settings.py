@@ -1,7 +1,7 @@
 """The pool's own tables of lab.toml, and their defaults.
 
 The module is long because it declares: one field a setting, with the help that
-docs/reference/settings.md is made of.
+the docs' page of settings is made of.
 """
 
 from collections.abc import Iterable, Mapping

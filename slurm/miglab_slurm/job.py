@@ -55,7 +55,7 @@ class JobSpawner(Spawner):
         help="""The site's table: shapes with gres, partition, account, QOS and time limit, and how
         a server is run.
 
-        Its keys are those of `[slurm]` in lab.toml; docs/reference/settings.md lists them.
+        Its keys are those of `[slurm]` in lab.toml; the docs' page "Settings" lists them.
         """,
     ).tag(config=True)
 

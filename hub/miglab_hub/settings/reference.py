@@ -1,9 +1,5 @@
-"""Writes docs/reference/settings.md from the models, so that it never says anything else.
+"""The page of the settings, as the site's build makes it from the models."""
 
-python -m miglab_hub.settings.reference > docs/reference/settings.md
-"""
-
-import sys
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,8 +18,6 @@ An unknown key is an error; the message names the file, the key and the keys tha
 A value of the wrong type, or a shape that fits on no GPU of the lab, is an error too.
 The exit status is then 2, and nothing has been started or changed.
 Durations are in seconds and memory is in GiB unless the key says otherwise.
-
-This page is generated from the code by `python -m miglab_hub.settings.reference`.
 """
 
 
@@ -74,21 +68,22 @@ def _fields(field: FieldInfo) -> dict[str, FieldInfo]:
 
 def _table(name: str, field: FieldInfo) -> str:
     words = " ".join((_model(field).__doc__ or "").split(": ", 1)[1].split())
-    rows = [_row(key, each) for key, each in _fields(field).items()]
-    head = ["| key | default | meaning |", "|---|---|---|"]
-    sentence = words[0].upper() + words[1:]
-    return "\n".join([f"## [{_title(name, field)}]", "", sentence, "", *head, *rows, ""])
+    title, sentence = _title(name, field), words[0].upper() + words[1:]
+    keys = [_key(title, key, each) for key, each in _fields(field).items()]
+    return "\n".join([f"## [{title}]", "", sentence, "", *keys])
 
 
-def _row(key: str, field: FieldInfo) -> str:
-    return f"| `{key}` | {_default(field)} | {field.description} |"
+def _key(table: str, key: str, field: FieldInfo) -> str:
+    """A key below a heading that other pages link to, as `[pool.lease_s](#pool.lease_s)`."""
+    name = f"{table}.{key}"
+    return f"({name})=\n### {name}\n\n{_default(field)}. {field.description}\n"
 
 
 def _default(field: FieldInfo) -> str:
     value: Any = field.get_default(call_default_factory=True)
     if value is PydanticUndefined:
-        return "required"
-    return f"`{_toml(value)}`"
+        return "Required"
+    return f"Default `{_toml(value)}`"
 
 
 def _toml(value: Any) -> str:
@@ -101,7 +96,3 @@ def _toml(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml(each) for each in value) + "]"
     return str(value)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference())

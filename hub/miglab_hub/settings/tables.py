@@ -1,6 +1,6 @@
 """The tables of lab.toml: every key with its type, its default, its unit and its limits.
 
-What a key means is written once, in its ``description``: docs/reference/settings.md is made of it.
+What a key means is written once, in its ``description``: the docs' page of settings is made of it.
 """
 
 import ipaddress

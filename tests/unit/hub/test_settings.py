@@ -289,11 +289,10 @@ def test_the_pool_gets_its_rules(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_in_the_reference() -> None:
-    """docs/reference/settings.md is what the models make of it."""
-    page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
-    assert page == reference()
+    """Each key has its place on the page, and there are no more than a person can read."""
+    page = reference()
     assert len([key for key in keys() if not key.startswith("slurm.")]) <= 85
-    assert all(f"`{key.rsplit('.', 1)[1]}`" in page for key in keys())
+    assert all(f"\n({key})=\n" in page for key in keys())
 
 
 def test_the_pool_gets_its_quotas(tmp_path: Path) -> None:
