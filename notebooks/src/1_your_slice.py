@@ -633,7 +633,7 @@ await small.report()
 #
 # This is the smallest part of what you hold: some of its SMs, in a green context (on a CPU: some of its threads).
 # It is not a slice: it has SMs of its own but shares the memory. A slice's slant is lower along with its roof, and
-# so in CERN's figures the ridge stays near 10 FLOP/byte; their bandwidth is that of the data sheet, not a measured one (E15).
+# so in CERN's figures the ridge stays near 10 FLOP/byte; their bandwidth is that of the data sheet, not a measured one.
 # **Predict:** at how many FLOP/byte is the part's ridge in fp32?
 
 # %%

@@ -110,7 +110,7 @@ else:
 labkit.cite("cern5", "habr")
 
 # %% [markdown]
-# Two sources agree that the *big* configurations are slow in tensor work and that the slices are fine (E6);
+# Two sources agree that the *big* configurations are slow in tensor work and that the slices are fine;
 # neither explains it. The L2 cache of an A100 has two halves, each for its own half of the SMs, and a slice
 # of up to 3g fits into one of them (NVIDIA's A100 white paper). The clock under load is the other suspect.
 # You can look for yourself in the optional section MIG-2.
@@ -161,7 +161,7 @@ await bandwidth.report(copy_rate)
 print(labkit.recorded_note("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7"))
 
 # %% [markdown]
-# ## MIG-5: half the slice, twice the time?
+# ## MIG-5: fewer SMs, how much longer?
 #
 # A real program is neither all arithmetic nor all copying: a training step of a small transformer.
 # Read it with `labkit.networks.transformer_step??`: a loss, its gradients, a step of AdamW.
@@ -212,19 +212,19 @@ await half.report(times_of_steps)
 
 # %% [markdown]
 # **Explain:** what limits the small batch, if it does not notice that half of the SMs are missing?
-# CERN prints two identical rows here (E1): never plot a figure before you have looked at its neighbours.
+# CERN prints two identical rows here: never plot a figure before you have looked at its neighbours.
 
 # %%
 for name in ("E1", "E2"):
     error = labkit.published.known_errors()[name]
-    print(f"{name}: {error.says}. {error.exercise}")
+    print(f"Published: {error.says}. {error.exercise}")
 
 # %% [markdown]
 # ## MIG-6: neighbours
 #
 # What does a busy neighbour cost you? NVIDIA measured it with six of them on slices of their own.
 # Here, copies of the training step share what you hold.
-# All of them work for a while, then only the first, in turns, so that the two can be compared.
+# For a while all copies work, then only the first, and so on in turns, so that the two can be compared.
 # If you hold several slices, every copy has its own; otherwise the copies take turns on one (time-slicing).
 # **Predict** how many times as long a call takes with busy neighbours.
 # With a single slice, the copies share it, and you cannot see what MIG isolates; look at the recorded run instead.
@@ -376,7 +376,7 @@ puzzle = labkit.experiment("MIG-12", shown, labkit.computed_step("the best", len
 await puzzle.report(needs=fits_verdict)
 
 # %% [markdown]
-# Not only SMs are left over. And one of CERN's sentences gets the percentages wrong (E3).
+# Not only SMs are left over. And one of CERN's sentences gets the percentages wrong.
 
 # %%
 for packing in SHAPES:
@@ -384,7 +384,7 @@ for packing in SHAPES:
     left = f"{98 - sms} SMs and {39.5 - gib:.1f} GiB stranded"
     print(f"{labkit.packing.in_words(packing)}: {sms} SMs and {gib:.1f} GiB in use, {left}")
 mistake = labkit.published.known_errors()["E3"]
-print(f"\nE3: “{mistake.says}”. {mistake.exercise}")
+print(f"\nPublished: “{mistake.says}”. {mistake.exercise}")
 labkit.cite("cern6")
 
 # %% [markdown]
@@ -533,7 +533,7 @@ else:
 # ## Optional: MIG-14, how long a request waits
 #
 # People who query a model remember the slow answers: a promise such as "5 ms" is about
-# percentiles. The percentile p is the smallest sample that at least p percent of the samples do not exceed.
+# percentiles. Percentile p is the smallest sample that is at least as large as p percent of all samples.
 # Write the function (two or three lines).
 
 # %%
@@ -699,7 +699,7 @@ await published_seven.report()
 #
 # ## Optional: MIG-10, one process, one slice
 #
-# NVIDIA writes that a process enumerates a single slice (E14). Here one process is given the UUIDs of *all*
+# NVIDIA writes that a process enumerates a single slice. Here one process is given the UUIDs of *all*
 # your slices, and counts the slices that it finds.
 
 # %%

@@ -58,8 +58,8 @@ average_verdict = labkit.exercises.check_gradient_averaging(average)
 print(average_verdict)
 
 # %% [markdown]
-# Now use real ranks. For comparison, each also computes the gradient of the whole batch.
-# (Read the network with `labkit.networks.mlp??`.)
+# Now use real ranks, and a small transformer that reads Python's own source code (`labkit.small_model??`; it is trained
+# in DP-13). For comparison, each rank also computes the gradient of the whole batch.
 
 # %%
 def flat_gradient(network, x):
@@ -82,14 +82,22 @@ def gathered(own):
 
 
 # %%
-def differences(width, depth, batch):
+def reading_gradient(reader, read, follows):
     import torch
+
+    reader.zero_grad()
+    labkit.small_model.loss_of(reader, read, follows).backward()
+    return torch.cat([p.grad.flatten() for p in reader.parameters()])
+
+
+def differences():
     import torch.distributed as dist
 
-    network, device = labkit.networks.mlp(width, depth)
-    x = torch.randn(batch, width, device=device)
-    whole = flat_gradient(network, x)
-    everyone = gathered(flat_gradient(network, x[dist.get_rank() :: dist.get_world_size()]))
+    reader, device = labkit.small_model.model(0)
+    read, follows = labkit.small_model.batch_of(0, 1, device)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    whole = reading_gradient(reader, read, follows)
+    everyone = gathered(reading_gradient(reader, read[rank::world], follows[rank::world]))
     own = everyone[dist.get_rank()]
     ways = {"one rank's own": own, "added": sum(everyone), "yours": average(everyone)}
     return {
@@ -109,7 +117,7 @@ def difference(record):
     return max(1e-12, record.setting["difference"])
 
 
-apart = labkit.together(differences, gradients, value=difference, n=2, width=64, depth=2, batch=256)
+apart = labkit.together(differences, gradients, value=difference, n=2)
 same = labkit.experiment("DP-1", apart)
 
 # %%
@@ -322,7 +330,7 @@ def counted(points):
 await ring_bytes.report(counted, needs=both_right)
 
 # %% [markdown]
-# With the article's own arithmetic (4 MB at 40 Gbit/s), six ranks and twelve (E10):
+# With the article's own arithmetic (4 MB at 40 Gbit/s), six ranks and twelve:
 
 # %%
 for name, world in (("dettmers.dp.six", 6), ("dettmers.dp.four-nodes", 12)):
@@ -914,7 +922,7 @@ await to_loss.report(needs=average_verdict)
 # %%
 for key in ("E10", "E3", "E4", "E5", "E13"):
     error = labkit.published.known_errors()[key]
-    print(f"{key} says: {error.says}\n   but: {error.correct}\n")
+    print(f"Published: {error.says}\n   But: {error.correct}\n")
 labkit.cite("dettmers", "cern6", "habr", "nvidia")
 
 # %% [markdown]
@@ -1103,7 +1111,7 @@ await side_by_side.report()
 #
 # ## DP-10: does DDP's memory grow with the ranks?
 #
-# CERN suspected that 96 ranks ran out of memory "most likely" by gradient aggregation (E5).
+# CERN suspected that 96 ranks ran out of memory "most likely" by gradient aggregation.
 # DDP keeps a second copy of the gradients in its buckets, unless the gradients *are* views of the buckets;
 # that does not depend on the number of ranks. What may grow with the ranks lies outside PyTorch's allocator:
 # NCCL's own buffers, one more for each peer. So the memory that the *device* reports is printed as well.
@@ -1154,7 +1162,7 @@ def outside(points):
     if on_cpu:
         print("measured on CPU ranks: the copies and views of gradients are the same, NCCL and its buffers are not there")
     elif len({point.label for point in points}) < 2:
-        print("two devices show one number of ranks only: whether anything grows (E5) needs four")
+        print("two devices show one number of ranks only: whether anything grows needs four")
 
 
 await buckets.report(outside)
@@ -1166,9 +1174,14 @@ await buckets.report(outside)
 # Three runs, each a process of its own. **Predict** whether their medians rise, stay flat, or fall.
 
 # %%
+def reading_step():
+    reader, device = labkit.small_model.model(0)
+    batch = labkit.small_model.batch_of(0, 1, device)
+    return lambda: reading_gradient(reader, *batch)
+
+
 def run_number(number):
-    shape = {"width": WIDTH, "depth": DEPTH, "batch": 256}
-    return labkit.timed_step(f"run {number}", number, one_step, seconds=4, **shape)
+    return labkit.timed_step(f"run {number}", number, reading_step, seconds=4)
 
 
 runs = labkit.experiment("DP-11", *map(run_number, (1, 2, 3)))

@@ -329,7 +329,7 @@ await cross.report(counts)
 labkit.cite("dettmers")
 
 # %% [markdown]
-# **Explain** for whom the sentence is true (E11), and what a convolution changes:
+# **Explain** for whom the sentence is true, and what a convolution changes:
 # few weights, many activations.
 
 # %% [markdown]
@@ -374,7 +374,7 @@ ledger_verdict = labkit.exercises.check_ledger(ledger)
 print(ledger_verdict)
 
 # %% [markdown]
-# And now ZeRO-1 itself: data parallelism that keeps no optimizer state twice. Weight number i belongs to rank i % world.
+# And now ZeRO-1 itself: data parallelism in which no two ranks keep the same optimizer state. Weight number i belongs to rank i % world.
 # You have `adam(number, weight, gradient)`, which returns the new weight and *makes that weight's two moments on
 # this rank*; `all_reduce(tensor)`, which returns the sum over all ranks; and `broadcast(tensor, source)`, which
 # returns the source's tensor on every rank. All ranks must make the same all-reduces and broadcasts.
@@ -477,7 +477,7 @@ def zero_counts(**shape):
 
 
 # %% [markdown]
-# **Predict:** adding all kinds, what percentage of the plain step's memory remains with checkpointing ("recompute")?
+# **Predict:** if you add up all kinds, what percentage of the plain step's memory remains with checkpointing ("recompute")?
 
 # %%
 def stacks(*names):
@@ -642,7 +642,7 @@ await pipeline.report(beside_the_ideal, needs=schedule_verdict)
 # %%
 for key in ("E11", "E10", "E13", "E14"):
     error = labkit.published.known_errors()[key]
-    print(f"{key} says: {error.says}\n   but: {error.correct}\n")
+    print(f"Published: {error.says}\n   But: {error.correct}\n")
 labkit.cite("dettmers", "habr", "nvidia")
 
 # %% [markdown]

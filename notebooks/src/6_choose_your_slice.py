@@ -441,7 +441,7 @@ else:
 
 # %%
 def finding(key, read, notebook):
-    """A number out of an experiment's evidence, and in words whose it is; None where there is none."""
+    """A number from an experiment's evidence, and whose it is; None where there is none."""
     kept, shipped = labkit.evidence_of(key), labkit.recorded_run(key)
     own_run = None if isinstance(kept, str) else kept
     is_cpus = own_run is not None and own_run.tier == labkit.Tier.CPU.value

@@ -171,7 +171,7 @@ EXPERIMENTS = (
     Experiment(
         key="MIG-7",
         title="{copies} small trainings at once",
-        question="{way}: how many times the work of one alone do all do together?",
+        question="{way}: how many times the work of one copy alone do all copies do together?",
         steps=(),
         x_label="how they share",
         y_label="work over one alone's",
