@@ -20,9 +20,9 @@ from miglab_pool.layouts import transactions as layouts
 from miglab_pool.layouts.transactions import PoolLayouts
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import views as pool_views
-from miglab_pool.leases.cases import Case
 from miglab_pool.leases.requests import Tickets
 from miglab_pool.leases.transactions import Leases
+from miglab_pool.leases.views import Case
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.retention import delete_old
 from miglab_pool.queue import estimate, gather, offers, tickets
@@ -35,8 +35,7 @@ from miglab_pool.staff.messages import end_old as end_old_messages
 from miglab_pool.state import clock as clock_steps
 from miglab_pool.state import invariants
 from miglab_pool.state.clock import PoolClock
-from miglab_pool.state.memory import Wellness
-from miglab_pool.state.store import Store
+from miglab_pool.state.store import Store, Wellness
 from miglab_pool.state.view import PoolView
 from miglab_pool.usage import facts as usage_facts
 from miglab_pool.usage.report import Facts

@@ -10,9 +10,8 @@ the clock on the wall of that day reads ``starts`` or later and less than ``ends
 - a local time that does not exist (clocks go forward) is the moment at which the clocks jump; a
   class wholly inside the missing hour does not take place that day.
 
-Knows no pool; must not import it.
-
-Times at which a class ends or the lab closes, as settings write them.
+Times at which a class ends or the lab closes are here as settings write them.  Knows no pool; must
+not import it.
 """
 
 import re
@@ -300,3 +299,10 @@ def class_end(text: str, tz: str) -> Schedule:
     if found is None:
         raise BadTime(f'"{text}" is no end of a class: write "tue 12:00" or "mon-fri 18:00"')
     return found
+
+
+class MakesWay(NamedTuple):
+    """The end of a lease whose class is over, with the reason for its holder."""
+
+    at: float
+    reason: str

@@ -17,7 +17,7 @@ from tests.unit.pool.http.test_health_page import info
 from miglab_api.gpus import SliceState
 from miglab_api.spreadsheet import FIGURES
 from miglab_pool.gpu.readings import Health
-from miglab_pool.state.memory import Wellness
+from miglab_pool.state.store import Wellness
 from miglab_pool.usage.report import Event, Facts, Held, Looked, Who
 from miglab_pool.worker.gpu_health import BY, Happening
 from miglab_pool.worker.inspect_gpu import Finding

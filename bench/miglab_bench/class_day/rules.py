@@ -7,9 +7,9 @@ from miglab_api.leases import LeaseState
 from miglab_bench.class_day.assumptions import Day
 from miglab_bench.class_day.lab import DayLab
 from miglab_bench.class_day.server import DayServer
+from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import Rules
 from miglab_pool.reclaim.round import Reclaimer
-from miglab_pool.reclaim.signals import SignalBoard
 
 
 class Ender(Protocol):

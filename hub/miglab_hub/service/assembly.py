@@ -28,10 +28,10 @@ from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.file import VERSION, inspect
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
+from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import TIME_IS_UP
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.reclaim.server_stopper import ServerEnder
-from miglab_pool.reclaim.signals import SignalBoard
 from miglab_pool.state.lock import GPU_LOCKS, lock_gpus
 from miglab_pool.worker.holder import Holders
 from miglab_pool.worker.holders import AnyHolders, DockerHolders, ProcessHolders

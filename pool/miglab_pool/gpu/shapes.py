@@ -11,6 +11,7 @@ at least 9 GiB, at least 28 SMs, at least 9 GiB and 28 SMs     by need
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from miglab_pool.gpu.geometry import Geometry, Profile
 
@@ -187,3 +188,11 @@ def _allowed(profiles: Iterable[str]) -> str:
 
 def _brief(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:39] + "…")
+
+
+@lru_cache(maxsize=1024)
+def profiles(shape: str) -> tuple[str, ...]:
+    """The profiles of a shape that was resolved when it was asked for."""
+    parsed = parse_shape(shape)
+    assert isinstance(parsed, Shape)
+    return parsed.profiles

@@ -1,11 +1,8 @@
-"""Looks after what the service cannot know from memory: files, disk, Docker.  At most now and then.
+"""How the service is: for whoever watches it (open to all, names nobody), and the Health page.
 
-An examination may take seconds, or hang: it runs on a thread of its own that nobody waits for
-longer than `PATIENCE_S`, and that does not keep the service from ending.
-
-How the service is, for whoever watches it: open to all, names nobody.
-
-The Health page: what is wrong and what to do, each GPU and its history, what is foreign.
+What the service cannot know from memory (files, disk, Docker) is examined at most now and then.  An
+examination may take seconds, or hang: it runs on a thread of its own that nobody waits for longer
+than `PATIENCE_S`, and that does not keep the service from ending.
 """
 
 import asyncio
@@ -27,7 +24,7 @@ from miglab_pool.http.errors import REFUSED
 from miglab_pool.http.pages.frame import render, shown
 from miglab_pool.http.pages.wording import short
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.state.memory import Wellness
+from miglab_pool.state.store import Wellness
 from miglab_pool.worker.gpu_health import BY, Condition, Happening
 from miglab_pool.worker.health_findings import HOT_C, HealthFinding, of_gpu, of_pool, wrong
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement

@@ -1,8 +1,6 @@
-"""The pages for people: drawn on the server from the same answers as the API, one room for each.
+"""The management application: what spawner, staff and browsers may ask, put together.
 
-`frame` is what they share: the way in, the navigation, the words.  The others each draw one page.
-
-The management application: what spawner, staff and browsers may ask, put together.
+Pages are drawn on the server from the same answers as the API; `pages.frame` is what they share.
 """
 
 import logging

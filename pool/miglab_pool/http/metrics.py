@@ -1,12 +1,9 @@
-"""What Prometheus reads off the pool at the moment it asks: leases, slices, GPUs.
+"""What Prometheus reads: counted as it happens, and read off the pool at the moment it asks.
 
 A slice is labelled by its GPU, its first memory slice and its profile, never by who holds it: names
 would be unbounded, and metrics are open to whoever reaches the listener.  What is unknown has no
-sample; zero always means zero.
-
-What Prometheus reads: counted here as it happens, beside what `gauges` reads off the pool.
-
-Every label has a bounded set of values; docs/reference/metrics.md lists them all.
+sample; zero always means zero.  Every label has a bounded set of values;
+docs/reference/metrics.md lists them all.
 """
 
 from collections import Counter as Tally

@@ -1,11 +1,8 @@
-"""What the student application needs of whoever keeps leases and tickets.
-
-The lab's own pool is one; jobs of Slurm are another, and their students' servers ask the same.
-
-The student application: a server sees and steers its own lease and ticket, and nothing else.
+"""The student application: a server sees and steers its own lease and ticket, and nothing else.
 
 The only listener of the pool that students' containers reach.  A request carries the server's own
-hub token; the hub says which server that is.
+hub token; the hub says which server that is.  Whoever keeps leases and tickets can stand behind it:
+the lab's own pool, or jobs of Slurm.
 """
 
 import time
@@ -23,7 +20,7 @@ from miglab_pool.http.access.auth import bearer, server_of
 from miglab_pool.http.access.hub_tokens import HubTokens
 from miglab_pool.http.connection_limits import peer_of
 from miglab_pool.http.errors import REFUSED, DeniedError, install
-from miglab_pool.reclaim.signals import SignalBoard
+from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.token_bucket import TokenBuckets, TooOften
 
 T = TypeVar("T")

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from miglab_api import wording
 from miglab_api.layouts import LayoutSpec
 from miglab_api.wording import day_and_time
+from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.layouts import rules as layout_plan
 from miglab_pool.layouts.rules import PartitionError, Planned, clashes, planned, why_no_time
 from miglab_pool.ledger.rows import LayoutRow
 from miglab_pool.refused import Refused
-from miglab_pool.reservations import layout_conflicts
 from miglab_pool.state.view import PoolView
 
 
@@ -95,7 +95,7 @@ def check_together(view: PoolView, rows: Sequence[LayoutRow]) -> None:
         raise Refused("layout-clash", in_one_clash(one, other, time.starts_at))
     before = view.plans
     after = [*(plan for plan in before if plan.name not in names), *mine]
-    layout_conflicts.check(view, before, after)
+    reservations.check_layouts(view, before, after)
 
 
 def in_one_clash(one: Planned, other: Planned, at: float) -> str:
@@ -124,3 +124,13 @@ def find(view: PoolView, name: str) -> LayoutRow:
             return row
     names = ", ".join(sorted(row.name for row in view.layouts.values())) or "none"
     raise Refused("unknown-layout", f"There is no layout {name!r}. There are: {names}.", 404)
+
+
+def check_removed(view: PoolView, row: LayoutRow) -> None:
+    """Refuse to remove a layout that a reservation counts on.
+
+    Raises:
+        Refused: ``layout-clash``.
+    """
+    after = [one for one in view.plans if one.number != row.id]
+    reservations.check_layouts(view, view.plans, after)

@@ -3,10 +3,6 @@
 `read` knows the text alone, `resolve` the GPUs too; whatever is wrong it says with the
 file, line and key where it stands, and with what would do.  Every scalar is taken as the text it
 is, so that ``10:00`` is a time and not YAML's 600.  Pure: opens no file, asks nobody.
-
-Layouts of a file against the GPUs there are, and layouts as the text of a file.  Pure.
-
-What cannot be is said with the file, line and key where it stands, and with what would fit.
 """
 
 import re

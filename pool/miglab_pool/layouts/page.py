@@ -1,8 +1,6 @@
-"""A GPU against a layout, as it is drawn: what lies there now, what will, and what is in between.
+"""The layouts' page: what is in force on each GPU, and a file tried out before it is applied.
 
-Pure: views in, drawings out.
-
-The layouts' page: what is in force on each GPU, and a file tried out before it is applied.
+A GPU is drawn against its layout: what lies there now, what will, and what is in between.
 """
 
 import datetime as dt

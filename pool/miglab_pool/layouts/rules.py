@@ -1,16 +1,13 @@
-"""Which layout is in force on which GPU, and when the next comes.  Pure, like a table.
+"""Which layout is in force on which GPU, and how a GPU is to be cut by it.  Pure, like a table.
 
 A layout without times holds always; one with times holds from the lead before each of them, so
 that the slices are there when it begins, to its end.  Of several on one GPU the one that takes
 place now goes before one that is about to begin, that before one without times, and of equals the
 one that was applied last.
 
-How one GPU is to be cut, and what lies between that and how it is.  Pure.
-
 A *cut* is the names of the profiles a GPU is to have, in any order; where each lies is chosen here
 (`arrange`), so that the fewest leases block it and the most slices can stay.  `change` says
-what is to be done; nothing in it ever ends a lease.
-Knows neither ledger, clock nor NVML.
+what is to be done; nothing in it ever ends a lease.  Knows neither ledger, clock nor NVML.
 """
 
 import re

@@ -12,6 +12,7 @@ from miglab_api.layouts import LayoutDiff, Layouts, LayoutSpec, LayoutState
 from miglab_pool.layouts import views as layout_views
 from miglab_pool.layouts.checks import (
     PartitionableGpu,
+    check_removed,
     check_together,
     find,
     in_words,
@@ -22,7 +23,6 @@ from miglab_pool.layouts.rules import Planned, hidden, partitions_text, phase, p
 from miglab_pool.ledger.rows import LayoutRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.refused import Refused
-from miglab_pool.reservations import layout_conflicts
 from miglab_pool.state.store import Part, Store, locked
 
 
@@ -103,8 +103,7 @@ class PoolLayouts(Part):
             view = self.store.view(tx.at)
             row = find(view, name)
             try:
-                after = [one for one in view.plans if one.number != row.id]
-                layout_conflicts.check(view, view.plans, after)
+                check_removed(view, row)
             except Refused as error:
                 refusal = error
                 tx.record(row, by, f"not removed: {error.message}", "refused")

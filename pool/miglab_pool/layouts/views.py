@@ -30,8 +30,7 @@ from miglab_pool.layouts.rules import (
     times_of,
 )
 from miglab_pool.ledger.rows import GPU_OK, LayoutRow, LeaseRow, SliceRow
-from miglab_pool.state.gpu_snapshot import GpuSnapshot
-from miglab_pool.state.view import PoolView
+from miglab_pool.state.view import GpuSnapshot, PoolView
 
 
 def layouts(view: PoolView) -> Layouts:

@@ -1,16 +1,8 @@
-"""Who gets slices next.  Pure: the view in, one grant out.
+"""Granting, top to bottom: who gets slices next, which, and how that is written.
 
-First those who draw on a reservation, then the queue, then those who want a whole GPU.
-
-Which slices are to be made before anybody asks: on reserved slots, and for layouts.
-
-Where one could not be made it is not tried again at once, as nobody waits for it.
-
-Writing a grant: the lease, its slices and the ticket's offer.
-
-Matching the queue with what is free, and making slices ahead of whoever will need them.
-
-Everything is decided on a view, written, and decided anew on the view that follows.
+First those who draw on a reservation, then the queue, then those who want a whole GPU; then slices
+are made before anybody asks: on reserved slots, and for layouts.  Everything is decided on a view,
+written (the lease, its slices and the ticket's offer), and decided anew on the view that follows.
 """
 
 import secrets
@@ -20,28 +12,27 @@ from dataclasses import dataclass, replace
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
+from miglab_pool import reservations
+from miglab_pool.gpu.shapes import profiles
 from miglab_pool.ledger.rows import FULL, GPU_OK, GpuRow, LeaseRow, SliceRow, TicketRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import any_fits, first_that_fits
 from miglab_pool.queue.rules import Grant, Waiting
-from miglab_pool.reservations import slots as reserved_slots
-from miglab_pool.reservations.rules import InForce, profiles
-from miglab_pool.reservations.slot_choice import is_empty, is_same
+from miglab_pool.reservations import InForce
 from miglab_pool.state import slices
-from miglab_pool.state.gpu_snapshot import GpuSnapshot
-from miglab_pool.state.once import once
 from miglab_pool.state.placement import Choice, Slot, clash
 from miglab_pool.state.slices import new_slice, next_generation, scrub
+from miglab_pool.state.slot_choice import is_empty, is_same
 from miglab_pool.state.store import Store
-from miglab_pool.state.view import PoolView
+from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 
 def of_reservation(view: PoolView, one: InForce, ticket: TicketRow) -> Grant | GpuSnapshot | None:
     """What a ticket that draws on a reservation gets now; None: its slot is not empty yet."""
     if one.row.shape == FULL:
-        return next(iter(reserved_slots.free_whole(view, one.row.course, but=one)), None)
-    choices = reserved_slots.choose(view, one)
+        return next(iter(reservations.free_whole(view, one.row.course, but=one)), None)
+    choices = reservations.choose(view, one)
     return None if choices is None else Grant(ticket.id, choices)
 
 
@@ -52,12 +43,12 @@ def may_serve_queue(view: PoolView) -> bool:
         for ticket in view.tickets.values()
         if ticket.is_queued and ticket.shape != FULL
     }
-    return bool(wanted) and any_fits(wanted, reserved_slots.open_gpus(view))
+    return bool(wanted) and any_fits(wanted, reservations.open_gpus(view))
 
 
 def of_queue(view: PoolView, waiting: Sequence[Waiting]) -> Grant | None:
     """Who of the queue goes now; reserved slots are closed to all of it."""
-    gpus = reserved_slots.open_gpus(view)
+    gpus = reservations.open_gpus(view)
     return first_that_fits(waiting, gpus, view.at)
 
 
@@ -69,7 +60,7 @@ def may_serve_whole(view: PoolView) -> bool:
 
 def whole_gpu(view: PoolView, one: Waiting) -> GpuSnapshot | None:
     """The whole GPU that somebody in the queue gets now."""
-    return next(iter(reserved_slots.free_whole(view, one.course)), None)
+    return next(iter(reservations.free_whole(view, one.course)), None)
 
 
 @dataclass(frozen=True)
@@ -224,7 +215,7 @@ def grant_all(store: Store, tx: Transaction) -> None:
     if store.view(tx.at).paused:
         return
     _draw_on_reservations(store, tx)
-    claimants_with_slot = reserved_slots.claimants_with_slot(store.view(tx.at))
+    claimants_with_slot = reservations.claimants_with_slot(store.view(tx.at))
     _serve_queue(store, tx)
     _grant_whole_gpus(store, tx, claimants_with_slot)
     _prepare_reserved_slots(store, tx)
@@ -238,8 +229,8 @@ def prepare_for_layouts(store: Store, tx: Transaction) -> None:
 
 def _draw_on_reservations(store: Store, tx: Transaction) -> None:
     """Those who draw on a reservation go before anybody else is asked."""
-    for one in store.view(tx.at).reservations_in_force:
-        for ticket in reserved_slots.claims(store.view(tx.at), one):
+    for one in reservations.in_force(store.view(tx.at)):
+        for ticket in reservations.claims(store.view(tx.at), one):
             grant = of_reservation(store.view(tx.at), one, ticket)
             if grant is None:
                 break
@@ -275,7 +266,7 @@ def _write(store: Store, tx: Transaction, ticket: int, grant: Grant | GpuSnapsho
 
 
 def _prepare_reserved_slots(store: Store, tx: Transaction) -> None:
-    for row, slot in reserved_slots.slots_with_reservation(store.view(tx.at)):
+    for row, slot in reservations.slots_with_reservation(store.view(tx.at)):
         what = f"for reservation {row.id}"
         one = for_slot(store.view(tx.at), slot, what)
         if one is not None:

@@ -10,17 +10,16 @@ from miglab_api.gpus import SliceState
 from miglab_api.holders import BadHolder, check_holder
 from miglab_api.leases import Fence, LeaseState, LeaseView, WarningKind
 from miglab_api.tickets import TicketState
+from miglab_pool import reservations
 from miglab_pool.leases import activity
-from miglab_pool.leases import ends as lease_ends
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.activity import Spent
-from miglab_pool.leases.cases import Case, cases
+from miglab_pool.leases.views import Case, cases
 from miglab_pool.leases.warnings import LeaseWarnings, find, lease_answer
 from miglab_pool.ledger.rows import LeaseRow
 from miglab_pool.ledger.transaction import Transaction
-from miglab_pool.queue import quota_checks
+from miglab_pool.queue import order as quota_checks
 from miglab_pool.refused import Refused
-from miglab_pool.reservations import ahead as reservations_ahead
 from miglab_pool.state.slices import scrub, withdraw
 from miglab_pool.state.store import Store, locked
 from miglab_pool.state.view import PoolView
@@ -171,7 +170,7 @@ def _attached(store: Store, tx: Transaction, lease: LeaseRow, holder: str) -> Le
         state=LeaseState.ATTACHED,
         holder=holder,
         attached_at=tx.at,
-        ends_at=lease_ends.ends_at(store.view(tx.at), lease),
+        ends_at=pool_views.ends_at(store.view(tx.at), lease),
     )
     tx.put(lease, "spawner", f"holder {holder}")
     ticket = store.state.tickets.get(lease.ticket or 0)
@@ -261,7 +260,7 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
     ends_at = max(lease.ends_at, store.now()) + by_s
     view = store.view()
     quota_checks.check_end(view, lease, ends_at)
-    reservations_ahead.check_end(view, lease, ends_at)
+    reservations.check_end(view, lease, ends_at)
 
 
 def release_in(

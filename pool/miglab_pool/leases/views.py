@@ -1,27 +1,28 @@
 """Rows as the messages that leave the pool.
 
 Names are all in: who may see them is the service's to decide.
+
+Also when a lease ends, and the leases as the reclaimer looks at them: all that are in use.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.tickets import Purpose, TicketState, TicketView
-from miglab_pool.leases.ends import extension_limit_s
+from miglab_pool import reservations
 from miglab_pool.leases.rules import extensions_left, keepalives_left
 from miglab_pool.ledger.audit_wording import is_holder
 from miglab_pool.ledger.rows import LeaseRow, SliceRow, TicketRow
 from miglab_pool.queue import offers as estimates
 from miglab_pool.queue import order as queue
-from miglab_pool.queue import order as wait_reasons
-from miglab_pool.queue.demand import others_waiting
+from miglab_pool.queue.backfill import others_waiting
 from miglab_pool.queue.offers import headcount
 from miglab_pool.queue.order import answer_by, expires_at
-from miglab_pool.reservations import slots as reserved_slots
-from miglab_pool.state.gpu_snapshot import GpuFacts, GpuSnapshot
-from miglab_pool.state.once import once
-from miglab_pool.state.view import PoolView
+from miglab_pool.reservations import Outlook
+from miglab_pool.schedule import MakesWay
+from miglab_pool.state.view import GpuFacts, GpuSnapshot, PoolView, once
 
 
 def slice_view(view: PoolView, row: SliceRow, blocks_layout: str = "") -> SliceView:
@@ -128,7 +129,7 @@ def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
         answer_by=answer_by(view.settings, view.started_at, row, view.at),
         lease=None if row.state == TicketState.WAITING else row.lease,
         reason=row.reason,
-        message=row.message or wait_reasons.reasons(view).of(row),
+        message=row.message or queue.reasons(view).of(row),
         is_next=row.is_queued and row.next_at is not None,
         estimate=estimates.estimate_of(view, row.id) if position is not None else None,
         purpose=Purpose(row.purpose),
@@ -211,7 +212,7 @@ def slots(view: PoolView) -> tuple[ReservedSlot, ...]:
             start=slot.placed.placement.start,
             size=slot.placed.placement.size,
         )
-        for row, slot in reserved_slots.slots_with_reservation(view)
+        for row, slot in reservations.slots_with_reservation(view)
     )
 
 
@@ -228,3 +229,106 @@ def snapshot(view: PoolView) -> PoolSnapshot:
         paused=view.paused,
         people=headcount(view),
     )
+
+
+LEAST_S = 60.0  # an extension by less is not worth a click
+
+
+def ends_at(view: PoolView, lease: LeaseRow) -> float | None:
+    """Its end, by what is set; None for no limit.
+
+    What is borrowed is back before a slot is kept that it overlaps: a class never finds a
+    measurement on a reserved slot, nor is a measurement warned.
+    """
+    end = queue.ends_at(view, lease)
+    if end is None or not lease.is_borrow:
+        return end
+    time = reservations.first_blocked(view, lease, end)
+    return end if time is None else max(view.at, time.begins)
+
+
+@once
+def extension_limit_s(view: PoolView, lease: LeaseRow) -> float:
+    """The most that one extension adds to a lease now, seconds; 0 for none.
+
+    What is reserved may leave less than an extension's length, or nothing.
+    """
+    longest_s = view.settings.pool.extension_s
+    if lease.ends_at is None or not view.reservations:
+        return longest_s
+    begins = max(lease.ends_at, view.at)
+    time = _outlook(view).first_blocked(lease, begins + longest_s)
+    most_s = longest_s if time is None else time.begins - begins
+    return most_s if most_s >= LEAST_S else 0.0
+
+
+@once
+def _outlook(view: PoolView) -> Outlook:
+    """The time ahead, as far as any lease may be extended: the same for all of them."""
+    ends = (lease.ends_at or view.at for lease in view.leases.values())
+    furthest = max([view.at, *ends]) + view.settings.pool.extension_s
+    return Outlook(view, furthest)
+
+
+AHEAD_S = 3600.0  # longer than anybody is warned before an end
+IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED})
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A lease in use.
+
+    Attributes:
+        lease: with its slices, their memory and processes as last read.
+        held_since: when its server was attached, seconds since the epoch.
+        keepalives: how often "I am still here" was said since work was last seen.
+        keepalive_until: until when the last of these counts.
+        end_reason: why it ends at its own end, where that is not its length.
+        makes_way: its end, if the class it was drawn for is over and others need its slot.
+    """
+
+    lease: LeaseView
+    held_since: float
+    keepalives: int
+    keepalive_until: float | None
+    makes_way: MakesWay | None = None
+    end_reason: str = ""
+
+    @property
+    def processes(self) -> int | None:
+        """How many processes are on its slices; None if one cannot be read."""
+        return _sum(item.processes for item in self.lease.slices)
+
+    @property
+    def memory_used_mib(self) -> int | None:
+        """Memory in use on its slices; None if one cannot be read."""
+        return _sum(item.memory_used_mib for item in self.lease.slices)
+
+    @property
+    def activity_pct(self) -> float | None:
+        """How busy the busiest of its slices is, percent; None if none tells."""
+        told = (item.activity_pct for item in self.lease.slices)
+        return max((share for share in told if share is not None), default=None)
+
+
+def _sum(figures: Iterable[int | None]) -> int | None:
+    """Their sum if there are any and all are known."""
+    found = list(figures)
+    known = [figure for figure in found if figure is not None]
+    return sum(known) if found and len(known) == len(found) else None
+
+
+def cases(view: PoolView) -> list[Case]:
+    """All leases in use."""
+    ends = reservations.class_ends_of(view, AHEAD_S)
+    return [
+        Case(
+            lease_view(view, row, others_wait=others_waiting(view, row)),
+            row.attached_at or row.granted_at,
+            row.keepalives,
+            row.keepalive_until,
+            makes_way=ends.get(row.id),
+        )
+        for row in view.leases.values()
+        if row.state in IN_USE and row.holder
+    ]

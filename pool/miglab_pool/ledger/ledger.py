@@ -32,7 +32,6 @@ from sqlalchemy.pool import StaticPool
 
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.file import VERSION, LedgerUnwritable, inspect, migrate
-from miglab_pool.ledger.live_rows import State
 from miglab_pool.ledger.rows import (
     LIVE_TICKETS,
     ROWS,
@@ -44,7 +43,7 @@ from miglab_pool.ledger.rows import (
     SliceRow,
     TicketRow,
 )
-from miglab_pool.ledger.transaction import Transaction
+from miglab_pool.ledger.transaction import State, Transaction
 
 log = logging.getLogger(__name__)
 

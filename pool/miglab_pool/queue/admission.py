@@ -4,19 +4,17 @@ import datetime as dt
 from zoneinfo import ZoneInfo
 
 from miglab_api.tickets import Purpose, TicketRequest
-from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
+from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
 from miglab_pool.layouts import rules as layout_times
 from miglab_pool.layouts.rules import Planned
+from miglab_pool.leases.rules import Asked
 from miglab_pool.ledger.rows import TicketRow
-from miglab_pool.queue import quota_checks
+from miglab_pool.queue import order as quota_checks
 from miglab_pool.queue.order import as_waiting, size_of
-from miglab_pool.queue.quotas import Asked
 from miglab_pool.refused import Refused
-from miglab_pool.reservations.rules import profiles
 from miglab_pool.settings import Course
-from miglab_pool.state.once import once
 from miglab_pool.state.placement import GpuOccupancy, could_ever_fit
-from miglab_pool.state.view import PoolView, gpus_at
+from miglab_pool.state.view import PoolView, gpus_at, once
 
 # -- may it be asked for -------------------------------------------------------------------------
 

@@ -1,6 +1,4 @@
-"""What a future of the queue is drawn from: ends and newcomers by chance, or what is set alone.
-
-How long a wait is likely to last.  Pure: queue, GPUs and history in, ranges out.
+"""How long a wait is likely to last.  Pure: queue, GPUs and history in, ranges out.
 
 The queue is simulated forward many times with the pool's own decision.  In each run every live
 lease ends at a time drawn from how long leases lasted lately, given how long it has lasted

@@ -8,19 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import WaitEstimate
+from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
-from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
+from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
 from miglab_pool.leases.rules import extensions_s, longest_s
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.rules import DAY_S, HOUR_S, Use, WaitEstimates, Waiting
 from miglab_pool.queue.simulation import Booking, Holding, Lately, PlacedOn, Scene
-from miglab_pool.reservations import ahead as reservations_ahead
-from miglab_pool.reservations import rules as reservations
-from miglab_pool.reservations import slots as reserved_slots
-from miglab_pool.state.gpu_snapshot import GpuSnapshot
 from miglab_pool.state.placement import GpuOccupancy
-from miglab_pool.state.view import PoolView
+from miglab_pool.state.view import GpuSnapshot, PoolView
 
 MOST_QUEUED = 60  # further back, a student is told only the position
 LATELY = 200  # leases that history is made of
@@ -33,20 +30,20 @@ WHOLE_GPU = Geometry(1, (WHOLE,))
 def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
     """What the next estimates are made from; and the shape of each of the scene's newcomers."""
     at = view.at
-    claimants_with_slot = reserved_slots.claimants_with_slot(view)
+    claimants_with_slot = reservations.claimants_with_slot(view)
     queued = tuple(one for one in queue.served(view) if one.ticket not in claimants_with_slot)
     shapes = {} if len(queued) > MOST_QUEUED else dict(enumerate(_shapes(view), 1))
     newcomers = {-number: shape for number, shape in shapes.items()}
     scene = Scene(
         queued=queued[:MOST_QUEUED],
-        gpus=(*reserved_slots.open_gpus(view), *_whole(view)),
+        gpus=(*reservations.open_gpus(view), *_whole(view)),
         holdings=tuple(_holdings(view, at)),
         lately=_lately(view, at),
         usage=queue.fair_share_usage(view),
         lease_s=view.settings.pool.longest_lease_s,
         borrow_s=view.settings.pool.borrow_s,
         longest_wait_s=view.settings.pool.longest_wait_s,
-        asking={number: reservations.profiles(shape) for number, shape in newcomers.items()},
+        asking={number: profiles(shape) for number, shape in newcomers.items()},
         bookings=tuple(_bookings(view, at)),
     )
     return scene, newcomers
@@ -122,18 +119,22 @@ def _whole_occupancy(gpu: GpuSnapshot) -> GpuOccupancy:
 def _bookings(view: PoolView, at: float) -> Iterator[Booking]:
     """What reservations keep while anybody in the queue might wait."""
     kept = _kept_now(view)
-    coming = {one.row.id: len(mine) for one, mine in reserved_slots.claimed_by(view)}
-    for time in reservations_ahead.reserved_times(view, at, at + view.settings.pool.longest_wait_s):
+    coming = {one.row.id: len(mine) for one, mine in reservations.claimed_by(view)}
+    for time in reservations.reserved_times(view, at, at + view.settings.pool.longest_wait_s):
         moment = max(at, time.begins)
         is_now = moment == at
-        stays = view.leases.values() if is_now else reservations_ahead.staying(view, moment)
-        found = [one for one in view.in_force_at(moment, stays) if one.row.id == time.row.id]
+        stays = view.leases.values() if is_now else reservations.staying(view, moment)
+        found = [
+            one
+            for one in reservations.in_force_at(view, moment, stays)
+            if one.row.id == time.row.id
+        ]
         slots = kept.get(time.row.id, ()) if is_now else ()
         for one in found:
             if one.left:
                 yield Booking(
                     course=time.row.course,
-                    profiles=reservations.profiles(time.row.shape),
+                    profiles=profiles(time.row.shape),
                     count=one.left,
                     begins_s=moment - at,
                     starts_s=time.time.starts_at - at,
@@ -146,7 +147,7 @@ def _bookings(view: PoolView, at: float) -> Iterator[Booking]:
 def _kept_now(view: PoolView) -> dict[int, tuple[tuple[PlacedOn, ...], ...]]:
     """The slots of each lease that are kept now, by reservation."""
     requests: dict[tuple[int, int], tuple[PlacedOn, ...]] = {}
-    for row, slot in reserved_slots.slots_with_reservation(view):
+    for row, slot in reservations.slots_with_reservation(view):
         key = (row.id, slot.request)
         requests[key] = (*requests.get(key, ()), (slot.gpu, slot.placed))
     found: dict[int, tuple[tuple[PlacedOn, ...], ...]] = {}
@@ -211,8 +212,8 @@ def _lengths(over: Iterable[Use]) -> tuple[float, ...]:
 
 
 def _comer(use: Use) -> Waiting:
-    profiles, is_borrow = reservations.profiles(use.shape), use.is_borrow
-    return Waiting(0, profiles, 0.0, use.course, use.user, size=use.size, is_borrow=is_borrow)
+    asked, is_borrow = profiles(use.shape), use.is_borrow
+    return Waiting(0, asked, 0.0, use.course, use.user, size=use.size, is_borrow=is_borrow)
 
 
 def _every_s(uses: list[Use], at: float) -> float | None:

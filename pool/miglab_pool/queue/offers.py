@@ -1,10 +1,7 @@
-"""What the wait estimates say to one ticket, or to one who has not asked yet.
+"""What the spawn page offers: shapes, what each is good for, how many are free, how long a wait.
 
-What the spawn page offers: shapes, what each is good for, how many are free, how long a wait.
-
-What somebody who waits could have at once by leaving the queue: the pool's own decision.
-
-Whoever leaves gives back what was held for them, and those behind are served first.
+And what somebody who waits could have at once by leaving the queue, by the pool's own decision:
+whoever leaves gives back what was held for them, and those behind are served first.
 """
 
 import contextlib
@@ -15,20 +12,17 @@ from dataclasses import replace
 
 from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
 from miglab_api.tickets import Headcount, WaitEstimate
+from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
-from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
+from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
 from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
-from miglab_pool.queue import admission, quota_checks
+from miglab_pool.queue import admission
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import NO_HOLD, first_that_fits, hold
 from miglab_pool.queue.rules import Waiting
-from miglab_pool.reservations import rules as reservations
-from miglab_pool.reservations import slots as reserved_slots
 from miglab_pool.settings import Course
-from miglab_pool.state.gpu_snapshot import GpuSnapshot
-from miglab_pool.state.once import once
 from miglab_pool.state.placement import Choice, GpuOccupancy, open_to, place
-from miglab_pool.state.view import PoolView
+from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 
 def estimate_of(view: PoolView, number: int) -> WaitEstimate | None:
@@ -109,7 +103,7 @@ def _course(view: PoolView, name: str, rules: Course, user: str | None) -> Cours
         shapes=tuple(shapes),
         default=admission.in_profiles(view, rules.default),
         borrow=tuple(admission.in_profiles(view, text) for text in rules.borrow),
-        left=() if user is None else quota_checks.left(view, user, name),
+        left=() if user is None else queue.left(view, user, name),
     )
 
 
@@ -136,7 +130,7 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
             good_for="No GPU: reading, writing, small data; starts at once.",
         )
     sm_count, memory_mib = _per_slice(view, shape)
-    free = _count_now(view, shape, course) + reserved_slots.ready(view, course, str(shape))
+    free = _count_now(view, shape, course) + reservations.ready(view, course, str(shape))
     return ShapeOffer(
         shape=str(shape),
         sm_count=sm_count,
@@ -166,19 +160,19 @@ def _first(view: PoolView) -> Waiting | None:
 @once
 def _states(view: PoolView, course: str) -> list[GpuOccupancy]:
     """The GPUs as a course may use them who has reserved nothing."""
-    return open_to(reserved_slots.open_gpus(view), course)
+    return open_to(reservations.open_gpus(view), course)
 
 
 @once
 def _for_newcomers(view: PoolView, course: str) -> list[GpuOccupancy]:
     """The same without the room that is held for the first in the queue."""
-    return _without_held(_first(view), reserved_slots.open_gpus(view), course)
+    return _without_held(_first(view), reservations.open_gpus(view), course)
 
 
 def _count_now(view: PoolView, shape: Shape, course: str) -> int:
     """How many of a course who have reserved nothing could have it now."""
     if shape.is_full:
-        return len(reserved_slots.free_whole(view, course))
+        return len(reservations.free_whole(view, course))
     return count_free(shape.profiles, _for_newcomers(view, course))
 
 
@@ -208,7 +202,7 @@ def _reserved_s(view: PoolView, shape: Shape, course: str) -> float | None:
     else:
         free = count_free(shape.profiles, open_to(view.occupancies, course))
         free -= count_free(shape.profiles, _states(view, course))
-    return reserved_slots.reserved_s(view) if free else None
+    return reservations.reserved_s(view) if free else None
 
 
 def good_for(sm_count: int, slices: int) -> str:
@@ -327,7 +321,7 @@ def _left_after(view: PoolView, number: int) -> list[GpuOccupancy]:
     """Every GPU when so many leases have ended, without what is kept for reservations."""
     gone = _places(view, [lease for _, lease in _by_end(view)[:number]])
     freed = [_freed(occupancy, gone.get(occupancy.gpu, ())) for occupancy in view.occupancies]
-    return reserved_slots.closed(view, freed)
+    return reservations.closed(view, freed)
 
 
 def _places(view: PoolView, leases: Iterable[LeaseRow]) -> dict[str, set[Placement]]:
@@ -352,7 +346,7 @@ MOST_SERVED = 8  # of those behind; with more of them there is hardly anything l
 def of_ticket(view: PoolView, ticket: TicketRow, course: CourseOffers) -> tuple[ShapeOffer, ...]:
     """The other shapes of its course that the ticket could be for, and be served now."""
     others = [one for one in queue.without_slot(view) if one.ticket != ticket.id]
-    left = _after(others, reserved_slots.open_gpus(view), view.at)
+    left = _after(others, reservations.open_gpus(view), view.at)
     found = (offer for offer in course.shapes if offer.shape not in (CPU, ticket.shape))
     return tuple(offer for offer in found if _is_free(view, ticket, offer, left))
 
@@ -365,10 +359,10 @@ def _is_free(
 ) -> bool:
     if offer.shape == FULL:
         return bool(offer.free_now)
-    if reserved_slots.ready(view, ticket.course, offer.shape):
+    if reservations.ready(view, ticket.course, offer.shape):
         return True
     queued, gpus = left
-    one = queue.as_waiting(view, ticket)._replace(profiles=reservations.profiles(offer.shape))
+    one = queue.as_waiting(view, ticket)._replace(profiles=profiles(offer.shape))
     grant = first_that_fits([*queued, one], gpus, view.at)
     return grant is not None and grant.ticket == ticket.id
 

@@ -1,27 +1,145 @@
-"""When a ticket ends, or steps aside, unless somebody does something.  Pure.
+"""The queue as it stands: who waits, in which order and why, and who may be served.  Reads only.
 
-The queue as it stands: who waits, in which order, and who may be served.
-
-Why somebody waits, in words.  Reads only.
-
+What the quotas mean for the rows of the pool is here too, and when a ticket ends or steps aside.
 Asked for one ticket or for all who wait: what is the same for many is worked out once.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
+from miglab_api.offers import QuotaLeft
 from miglab_api.tickets import TicketState
+from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry
-from miglab_pool.leases.rules import lasts_s, offer_s
-from miglab_pool.ledger.rows import FULL, TicketRow
-from miglab_pool.queue import quota_checks
-from miglab_pool.queue.rules import FairShareUsage, Waiting, in_order
-from miglab_pool.reservations import rules as reservations
-from miglab_pool.reservations import slots as reserved_slots
-from miglab_pool.reservations.rules import left_of, profiles
+from miglab_pool.gpu.shapes import profiles
+from miglab_pool.leases import rules as quotas
+from miglab_pool.leases.rules import Asked, Limit, Quotas, bounded, lasts_s, offer_s
+from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
+from miglab_pool.queue.rules import HOUR_S, FairShareUsage, Use, Waiting, in_order
+from miglab_pool.refused import Refused
+from miglab_pool.reservations import left_of
 from miglab_pool.settings import PoolSettings
-from miglab_pool.state.once import once
 from miglab_pool.state.placement import open_to, place
-from miglab_pool.state.view import PoolView
+from miglab_pool.state.view import PoolView, once
+
+
+def why_not(view: PoolView, asked: Asked, waiting: Iterable[Waiting]) -> str | None:
+    """Why a quota refuses this, in words; None if none does."""
+    if not view.settings.quotas:
+        return None
+    now = view.at
+    return quotas.why_not(view.settings.quotas, asked, _uses(view, waiting), now)
+
+
+def let_by(view: PoolView, queued: Iterable[Waiting]) -> Iterator[Waiting]:
+    """Those whom no course's quota holds back, if all of them are served in this order."""
+    totals = _totals(view)
+    if not totals:
+        yield from queued
+        return
+    uses = list(view.usage.live)
+    for one in queued:
+        if _held_by(view, one, totals, uses) is None:
+            uses.append(_as_use(view, one))
+            yield one
+
+
+def held_by(view: PoolView, one: Waiting) -> Limit | None:
+    """The course's quota that a ticket waits for; None if it waits for room."""
+    totals = _totals(view)
+    return _held_by(view, one, totals, list(view.usage.live)) if totals else None
+
+
+def ends_at(view: PoolView, lease: LeaseRow) -> float | None:
+    """When a lease that is attached now ends; None for no limit."""
+    at, settings = view.at, view.settings
+    asked, uses = _asked(view, lease), view.usage.all
+    longest_s = quotas.longest_of_limits(
+        settings.quotas, asked, uses, at, settings.pool.longest_lease_s
+    )
+    longest_s = bounded(settings, lease, longest_s)
+    return None if longest_s is None else at + longest_s
+
+
+def check_end(view: PoolView, lease: LeaseRow, ends_at: float) -> None:
+    """Refuse an extension that the student's slice-hours do not cover."""
+    now = view.at
+    uses = view.usage.all
+    left_s = quotas.hours_left_s(view.settings.quotas, _asked(view, lease), uses, now)
+    if left_s is not None and ends_at > now + left_s:
+        raise Refused(
+            "no-extension",
+            f"Your slice-hours of these seven days last for {quotas.in_words(left_s)} more, which "
+            "is less than you ask for. Ask for less, or save your work in time.",
+        )
+
+
+def why_held(view: PoolView, one: Waiting) -> str:
+    """What to tell somebody who waits for the course, not for room; empty if for room."""
+    limit = held_by(view, one)
+    if limit is None:
+        return ""
+    return (
+        f"Your course holds {limit.used:g} of the {limit.most:g} memory slices that it may hold at "
+        f"a time (quota “{limit.name}”): you are served when one of its leases ends."
+    )
+
+
+def left(view: PoolView, user: str, course: str) -> tuple[QuotaLeft, ...]:
+    """What a student has left in a course, for the spawn page."""
+    if not view.settings.quotas:
+        return ()
+    now = view.at
+    uses = view.usage.all
+    asked = Asked(user, course, None, 1)
+    return tuple(
+        QuotaLeft(
+            quota=limit.name,
+            limit=limit.kind,
+            is_shared=limit.quota.shared,
+            most=limit.most,
+            used=limit.used,
+            more_in_s=_more_in_s(limit, asked, uses, now),
+        )
+        for limit in quotas.limits(view.settings.quotas, asked, uses, now)
+    )
+
+
+def _more_in_s(limit: Limit, asked: Asked, uses: list[Use], now: float) -> float | None:
+    if limit.kind != "slice_hours_week" or limit.left >= quotas.LEAST_S / HOUR_S:
+        return None
+    return quotas.more_in_s(limit, asked, uses, now)
+
+
+@once
+def _totals(view: PoolView) -> Quotas:
+    """What whole courses may hold at a time."""
+    return {
+        name: quota.model_copy(update={"slice_hours_week": 0.0})
+        for name, quota in view.settings.quotas.items()
+        if quota.shared and quota.live_slices
+    }
+
+
+def _held_by(view: PoolView, one: Waiting, totals: Quotas, uses: Iterable[Use]) -> Limit | None:
+    asked = Asked(one.user, one.course, view.tickets[one.ticket].server, one.size)
+    return quotas.held_by(quotas.limits(totals, asked, uses, view.at), asked)
+
+
+def _uses(view: PoolView, waiting: Iterable[Waiting]) -> list[Use]:
+    """Leases, and the tickets that wait: who waits for slices holds them as good as already."""
+    return [*view.usage.all, *(_as_use(view, one) for one in waiting)]
+
+
+def _as_use(view: PoolView, one: Waiting) -> Use:
+    server = view.tickets[one.ticket].server
+    return Use(0, one.user, one.course, server, one.size, None, None)
+
+
+def _asked(view: PoolView, lease: LeaseRow) -> Asked:
+    size = sum(row.size for row in view.slices_of(lease))
+    return Asked(lease.user, lease.course, lease.server, size)
+
 
 ANSWER_S = 600.0  # for the answer to whether one still waits
 ASIDE_S = 12 * 3600.0
@@ -95,20 +213,20 @@ def served(view: PoolView) -> tuple[Waiting, ...]:
     """
     held, tickets = view.held_servers, view.tickets
     free = [one for one in ordered(view) if (one.user, tickets[one.ticket].server) not in held]
-    return tuple(quota_checks.let_by(view, free))
+    return tuple(let_by(view, free))
 
 
 @once
 def without_slot(view: PoolView) -> tuple[Waiting, ...]:
     """Those of `served` who want slices of a cut GPU, and have no reserved slot."""
-    claimants_with_slot = reserved_slots.claimants_with_slot(view)
+    claimants_with_slot = reservations.claimants_with_slot(view)
     sliced = (one for one in served(view) if one.profiles != (FULL,))
     return tuple(one for one in sliced if one.ticket not in claimants_with_slot)
 
 
 def _everyone(view: PoolView) -> list[Waiting]:
     """Everyone who waits, in order of arrival, those for whom something is reserved marked."""
-    left = left_of(view.reservations_in_force)
+    left = left_of(reservations.in_force(view))
     waiting = []
     for ticket in view.queued:
         key = (ticket.course, ticket.shape)
@@ -178,7 +296,7 @@ class WaitReasons:
     def _why_held(self, row: TicketRow) -> str:
         if not self._view.settings.quotas:
             return ""
-        return quota_checks.why_held(self._view, as_waiting(self._view, row))
+        return why_held(self._view, as_waiting(self._view, row))
 
     @cached_property
     def _why_drained(self) -> str:
@@ -191,11 +309,11 @@ class WaitReasons:
 
     def _why_reserved(self, row: TicketRow) -> str:
         """What to tell somebody who would be served but for a reservation."""
-        reserved_s = reserved_slots.reserved_s(self._view)
+        reserved_s = reservations.reserved_s(self._view)
         if (
             reserved_s is None
             or row.shape == FULL
-            or row.id in reserved_slots.claimants_with_slot(self._view)
+            or row.id in reservations.claimants_with_slot(self._view)
         ):
             return ""
         key = (row.shape, row.course)
@@ -209,7 +327,7 @@ class WaitReasons:
         )
 
     def _fits_but_for_a_class(self, shape: str, course: str) -> bool:
-        names = reservations.profiles(shape)
-        now = open_to(reserved_slots.open_gpus(self._view), course)
+        names = profiles(shape)
+        now = open_to(reservations.open_gpus(self._view), course)
         then = open_to(self._view.occupancies, course)
         return not place(names, now) and bool(place(names, then))

@@ -1,6 +1,4 @@
-"""Who waits, and what a grant is: plain values for the rules of the queue.
-
-Who is next: the order of the queue.  Pure: those who wait and everybody's recent use.
+"""Who is next: the order of the queue.  Pure: those who wait and everybody's recent use in.
 
 The order: holders of a reservation in force; then those whom staff put in front; then those who
 have waited for `FairShareUsage.ageing_s`, in order of arrival; then fair share, first of courses
@@ -8,7 +6,7 @@ and within a course of users; then arrival.  Each position is charged to its cou
 it were served, so that courses, and within them users, take turns.  Once somebody has aged, only
 reservations, staff's choice and those who came earlier go before: so nobody starves.
 
-Recent use that fades: the formulas behind a fair turn.
+The formulas of recent use, which fades, are behind a fair turn.
 """
 
 import heapq

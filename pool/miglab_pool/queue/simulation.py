@@ -1,6 +1,4 @@
-"""The moment from which a future is worked out.  Values only.
-
-One future of the queue, by the pool's own decision.  Pure.
+"""One future of the queue, by the pool's own decision.  Pure.
 
 What is reserved takes its course too: when its slots are first kept they are chosen and closed,
 its students who wait already get them as they empty, others take up theirs when the class begins
@@ -17,8 +15,8 @@ from typing import Protocol
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.queue.backfill import NO_HOLD, first_that_fits, hold
 from miglab_pool.queue.rules import CHARGE_H, FairShareUsage, Waiting, in_order
-from miglab_pool.reservations.slot_choice import SlotCandidate, choose_slots, without
 from miglab_pool.state.placement import Choice, GpuOccupancy, clash, open_to, place
+from miglab_pool.state.slot_choice import SlotCandidate, choose_slots, without
 
 PlacedOn = tuple[str, Placed]  # the GPU, and what lies there
 

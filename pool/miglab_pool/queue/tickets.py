@@ -1,10 +1,4 @@
-"""Tickets: judged, attended, offered, taken; and the ways they end.  Decisions only.
-
-What one server has and waits for: its lease, its position in the queue, what was offered to it.
-
-A server that runs without a GPU while its ticket waits attends the ticket by asking: the position
-is kept for as long as it asks, however many browsers are closed and services restarted meanwhile.
-"""
+"""Tickets: found, still waiting, and the ways they end.  Each is part of a transaction."""
 
 from dataclasses import replace
 

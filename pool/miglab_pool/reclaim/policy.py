@@ -1,16 +1,11 @@
-"""What the reclaimer is told by the site.
-
-The ends that come whatever anybody does: the lease's, the class's, maintenance.  Pure.
-
-Times of a class and of maintenance are written as people say them, ``tue 12:00``,
-``mon-fri 18:00``, ``2026-11-24 06:00-08:00``, and are readings of the wall clock.
-
-Whether a lease is kept, warned or reclaimed, and why.  Pure: nothing in but arguments.
+"""Whether a lease is kept, warned or reclaimed, and why.  Pure: nothing in but arguments.
 
 Two roads lead to a reclaim.  *Unused*: idle for longer than the limit, which shrinks when others
 wait for what the lease would free and stretches when nobody does; warned first, and only taken
 back once the server, heard after the warning's end, still says that nothing happens.  *Time*: the
-lease's end, the class's end, maintenance; these come whatever is known.
+lease's end, the class's end, maintenance; these come whatever is known.  Times of a class and of
+maintenance are written as people say them, ``tue 12:00``, ``mon-fri 18:00``,
+``2026-11-24 06:00-08:00``, and are readings of the wall clock.
 """
 
 import math
@@ -20,10 +15,8 @@ from enum import StrEnum
 
 from miglab_api.leases import WarningKind
 from miglab_api.wording import clock_time
-from miglab_pool.reclaim.activity import Activity, Judged, Reading, judge
-from miglab_pool.reclaim.signals import Known
-from miglab_pool.reservations.rules import MakesWay
-from miglab_pool.schedule import Closings, Occurrence, Schedule, next_occurrence
+from miglab_pool.reclaim.activity import Activity, Judged, Known, Reading, judge
+from miglab_pool.schedule import Closings, MakesWay, Occurrence, Schedule, next_occurrence
 from miglab_pool.settings import Reclaim
 
 

@@ -1,6 +1,6 @@
-"""What the reclaimer needs of whoever keeps the leases: the lab's own pool, or jobs of Slurm.
+"""One look at every lease in use: hear, read, decide, act, and say why.
 
-One look at every lease in use: hear, read, decide, act, and say why.
+Whoever keeps the leases is a `LeaseKeeper`: the lab's own pool, or jobs of Slurm.
 
 Runs inside the pool's own thread, so that nothing changes between looking and acting.  What is
 here is memory only: after a restart nothing is known of any server, so nothing is reclaimed
@@ -19,8 +19,8 @@ from miglab_api.base import WireModel
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.tickets import Purpose
 from miglab_pool.leases.activity import Spent
-from miglab_pool.leases.cases import Case
-from miglab_pool.reclaim.activity import Activity, ActivityTotals, Reading
+from miglab_pool.leases.views import Case
+from miglab_pool.reclaim.activity import NEVER, Activity, ActivityTotals, Reading, SignalBoard
 from miglab_pool.reclaim.policy import (
     TIME_IS_UP,
     Decision,
@@ -32,7 +32,6 @@ from miglab_pool.reclaim.policy import (
     decide,
     ends_of,
 )
-from miglab_pool.reclaim.signals import NEVER, SignalBoard
 from miglab_pool.refused import Refused
 
 

@@ -13,11 +13,10 @@ from typing import TypeVar
 from miglab_api.reservations import ReservationRequest
 from miglab_api.wording import day_and_time
 from miglab_pool.gpu.geometry import Geometry
-from miglab_pool.gpu.shapes import FULL, ShapeError, resolve
+from miglab_pool.gpu.shapes import FULL, ShapeError, profiles, resolve
 from miglab_pool.ledger.rows import ReservationRow
 from miglab_pool.refused import Refused
-from miglab_pool.reservations.rules import in_words, profiles, schedule_of
-from miglab_pool.reservations.slot_choice import SlotCandidate, choose_slots
+from miglab_pool.reservations.rules import in_words, schedule_of
 from miglab_pool.schedule import (
     DAY_S,
     Occurrence,
@@ -29,6 +28,7 @@ from miglab_pool.schedule import (
     why_not,
 )
 from miglab_pool.state.placement import GpuOccupancy, packs
+from miglab_pool.state.slot_choice import SlotCandidate, choose_slots
 from miglab_pool.state.view import PoolView
 
 Name = TypeVar("Name", bound=Hashable)

@@ -15,8 +15,7 @@ from miglab_pool.refused import Refused
 from miglab_pool.reservations.checks import Room, fit
 from miglab_pool.reservations.rules import in_words, schedule_of
 from miglab_pool.schedule import DAY_S, Occurrence, Schedule, next_occurrence, occurrences
-from miglab_pool.state.gpu_snapshot import GpuSnapshot
-from miglab_pool.state.view import PoolView, gpus_at
+from miglab_pool.state.view import GpuSnapshot, PoolView, gpus_at
 
 AHEAD_S = 8 * DAY_S  # whatever is weekly has come by within it
 

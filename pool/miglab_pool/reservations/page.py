@@ -1,9 +1,7 @@
-"""A week of reservations as a timetable: which block lies where.  Pure.
+"""The reservations' page: a week as a picture and as a list, and the forms that make and change.
 
 Times are drawn as the clock on the wall of one time zone shows them; a class that runs over
 midnight there is two blocks.  Blocks of one day that overlap lie side by side, in lanes.
-
-The reservations' page: a week as a picture and as a list, and the forms that make and change.
 """
 
 import datetime as dt

@@ -8,11 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 from miglab_api.leases import LeaseState
 from miglab_api.reservations import ReservationState
-from miglab_pool.gpu.shapes import Shape, parse_shape
 from miglab_pool.ledger.rows import LeaseRow, ReservationRow
 from miglab_pool.schedule import (
     Occurrence,
@@ -22,22 +20,6 @@ from miglab_pool.schedule import (
     occurrences,
     schedule,
 )
-
-
-@lru_cache(maxsize=1024)
-def profiles(shape: str) -> tuple[str, ...]:
-    """The profiles of a shape that was resolved when it was asked for."""
-    parsed = parse_shape(shape)
-    assert isinstance(parsed, Shape)
-    return parsed.profiles
-
-
-class MakesWay(NamedTuple):
-    """The end of a lease whose class is over, with the reason for its holder."""
-
-    at: float
-    reason: str
-
 
 Phase = tuple[ReservationState, Occurrence | None]
 

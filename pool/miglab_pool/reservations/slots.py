@@ -11,19 +11,19 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.ledger.rows import FULL, ReservationRow, TicketRow
-from miglab_pool.reservations.rules import InForce, Key, profiles, reserved_until
-from miglab_pool.reservations.slot_choice import (
+from miglab_pool.gpu.shapes import profiles
+from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, TicketRow
+from miglab_pool.reservations import rules
+from miglab_pool.reservations.rules import InForce, Key, reserved_until
+from miglab_pool.state.placement import Choice, GpuOccupancy, Slot, own_first, place
+from miglab_pool.state.slot_choice import (
     SlotCandidate,
     SlotRequest,
     choose_slots_for,
     is_empty,
     without,
 )
-from miglab_pool.state.gpu_snapshot import GpuSnapshot
-from miglab_pool.state.once import once
-from miglab_pool.state.placement import Choice, GpuOccupancy, Slot, own_first, place
-from miglab_pool.state.view import PoolView
+from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 SlotsByReservation = dict[
     int, tuple[Slot, ...]
@@ -31,6 +31,18 @@ SlotsByReservation = dict[
 NO_REQUEST = -1
 
 # -- the slots ----------------------------------------------------------------------------
+
+
+@once
+def in_force(view: PoolView) -> list[InForce]:
+    """The reservations that keep places or take place, those that began first in front."""
+    return in_force_at(view, view.at, view.leases.values())
+
+
+def in_force_at(view: PoolView, moment: float, leases: Collection[LeaseRow]) -> list[InForce]:
+    """The same of another moment, when these leases live."""
+    rows, lead_s = view.reservations.values(), view.settings.pool.reserve_lead_s
+    return rules.in_force(rows, moment, lead_s, leases)
 
 
 @once
@@ -76,7 +88,7 @@ def _count_ready(view: PoolView, one: InForce) -> int:
 @once
 def reserving(view: PoolView) -> tuple[InForce, ...]:
     """The reservations that have slots now."""
-    return tuple(one for one in view.reservations_in_force if one.is_reserved and one.left)
+    return tuple(one for one in in_force(view) if one.is_reserved and one.left)
 
 
 @once
@@ -148,7 +160,7 @@ def claimed_by(view: PoolView) -> list[tuple[InForce, list[TicketRow]]]:
     """The reservations that have slots, each with the tickets for which it does: none twice."""
     reserved: list[tuple[InForce, list[TicketRow]]] = []
     claimants_with_slot: set[int] = set()
-    for one in view.reservations_in_force:
+    for one in in_force(view):
         if one.is_reserved:
             mine = claims(view, one, claimants_with_slot)
             claimants_with_slot.update(ticket.id for ticket in mine)

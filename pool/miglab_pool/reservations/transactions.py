@@ -21,6 +21,7 @@ from miglab_pool.reservations.checks import (
 )
 from miglab_pool.reservations.layout_conflicts import check_reserved
 from miglab_pool.reservations.rules import in_words, phase, reserved_until, schedule_of
+from miglab_pool.reservations.slots import in_force
 from miglab_pool.schedule import Occurrence, local_day, mask_of
 from miglab_pool.state.store import Part, Store, locked
 from miglab_pool.state.view import PoolView
@@ -179,7 +180,7 @@ def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
     at, lead_s = view.at, view.settings.pool.reserve_lead_s
     rule = schedule_of(row)
     state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
-    mine = (one for one in view.reservations_in_force if one.row.id == row.id)
+    mine = (one for one in in_force(view) if one.row.id == row.id)
     drawn = next((row.count - one.left for one in mine), 0)
     return ReservationView(
         id=row.id,

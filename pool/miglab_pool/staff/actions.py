@@ -14,6 +14,7 @@ from miglab_api.gpus import GpuView, SliceState, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.staff import AuditEntry
 from miglab_api.tickets import TicketView
+from miglab_pool import reservations
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.warnings import find as find_lease
@@ -23,7 +24,6 @@ from miglab_pool.ledger.rows import GpuRow, PauseKind, Row, SliceRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import tickets
 from miglab_pool.refused import Refused
-from miglab_pool.reservations import ahead as reservations_ahead
 from miglab_pool.staff import log, rules
 from miglab_pool.staff.messages import StaffMessages
 from miglab_pool.staff.rules import changed, is_as_expected
@@ -262,7 +262,7 @@ class Staff(StaffMessages):
             check_expected(self.store, row, expected)
             after = rules.given_time(row, by_s, tx.at, self.store.settings.reclaim.keepalive_s)
             if after.ends_at is not None:
-                reservations_ahead.check_end(self.store.view(tx.at), row, after.ends_at)
+                reservations.check_end(self.store.view(tx.at), row, after.ends_at)
             action = "keep" if after.ends_at == row.ends_at else "extend"
             said = reason or f"extended by {by_s:.0f} s"
             row = record(self.store, tx, row, after, by, said, action)

@@ -1,10 +1,6 @@
-"""What the Log page's address asks for, and the question to the audit that it is.  Pure.
+"""The log: who did what to what, when and why, as a page, as JSON or for a spreadsheet.
 
-The audit over HTTP: who did what, when and why, as JSON or for a spreadsheet.
-
-The Log page: who did what to what, when and why; and the messages of staff that are shown now.
-
-What is asked for stands in the address, as `log_query` reads it.
+What is asked for stands in the address.  The page also shows the messages of staff on display.
 """
 
 import datetime as dt

@@ -3,7 +3,7 @@
 Who may is decided here, of the very thing that is there at that moment; what then happens, and
 whether somebody else was first, is the pool's decision.
 
-Messages of staff over HTTP: sent, listed, ended.  Students read them in JupyterLab.
+Messages of staff are sent, listed and ended here; students read them in JupyterLab.
 """
 
 from typing import Annotated

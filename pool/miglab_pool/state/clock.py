@@ -1,11 +1,9 @@
 """The pool's clock: the wall's, but nothing sets it between two turns.
 
 A host that slept, and an administrator or NTP that sets the clock, move the wall's by more than has
-gone by.  What lasts is then told by it no longer; see `transactions.clock_steps`.
-
-The clock was set: the moments that positions, graces and pauses count from go with it.
-
-Ends that a person reads off a clock stay what they are: of leases, reservations and maintenance.
+gone by.  What lasts is then told by it no longer; the moments that positions, graces and pauses
+count from go with it (`carry_over`).  Ends that a person reads off a clock stay what they are: of
+leases, reservations and maintenance.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,18 +1,13 @@
-"""What fits on one GPU, and at what cost: tables, worked out once per geometry.  Pure.
-
-A GPU is known here by a bit mask of its occupied memory slices and by whether its one ``+me``
-slice is taken.  Which GPU to choose, and what is warm, is decided below.
-
-A GPU as decisions see it: its geometry, what lies on it until when, and who may use it.
-
-Where slices go.  Pure: GPUs and what lies on them in, placements out.
+"""Where slices go.  Pure: GPUs and what lies on them in, placements out.
 
 The rule: of all legal placements, the one that destroys the fewest still-legal placements over free
 memory.  A free warm slice counts as free memory; warmth only breaks ties, because preferring warm
 slices fragments the GPUs (docs/explanation/placement.md has the measurements).  A shape of several
 slices is all or nothing: on one GPU if one has room, else on the fewest GPUs.
 
-What one GPU can take is looked up in tables.  Knows neither ledger, clock nor NVML.
+What fits on one GPU, and at what cost, is looked up in tables that are worked out once for each
+geometry; there a GPU is a bit mask of its occupied memory slices, and whether its one ``+me`` slice
+is taken.  Knows neither ledger, clock nor NVML.
 """
 
 import itertools

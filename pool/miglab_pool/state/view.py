@@ -1,20 +1,37 @@
 """The pool at one moment: what every decision and every answer is made from.
 
 A view never changes.  It holds the rows as they were when it was made, and the moment; what follows
-from these is worked out when it is first asked for, and kept with the view.  So any thread may read
-it, and nothing in it goes stale: a change of the pool makes another view.
+from these is worked out when it is first asked for, and kept with the view (`once`).  So any thread
+may read it, and nothing in it goes stale: a change of the pool makes another view.
 
-Knows neither the store nor the ledger's file.
+`GpuFacts` is what is so of a GPU whatever the time; it is made anew when a row of the GPU is
+touched.  Under a layout, and with what lies there at a moment, it is a `GpuSnapshot`.  Neither ever
+changes.  Knows neither the store nor the ledger's file.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from miglab_pool.gpu.geometry import Geometry, Placed
+from miglab_api.gpus import SliceState
+from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
+from miglab_pool.gpu.readings import GpuInfo, Usage
 from miglab_pool.layouts import rules as layout_times
-from miglab_pool.layouts.rules import Planned
+from miglab_pool.layouts.rules import (
+    Change,
+    InForce,
+    Kind,
+    Planned,
+    PresentSlice,
+    arrange,
+    change,
+    is_possible,
+    only,
+)
+from miglab_pool.leases.rules import frees_at
 from miglab_pool.ledger.rows import (
+    GPU_OK,
     GpuRow,
     LayoutRow,
     LeaseRow,
@@ -24,11 +41,266 @@ from miglab_pool.ledger.rows import (
     TicketRow,
 )
 from miglab_pool.queue.rules import UsageTotals, WaitEstimates
-from miglab_pool.reservations import rules as reservations_in_force
-from miglab_pool.reservations.rules import InForce
 from miglab_pool.settings import PoolSettings
-from miglab_pool.state.gpu_snapshot import GpuFacts, GpuSnapshot, occupancies_of
-from miglab_pool.state.placement import GpuOccupancy
+from miglab_pool.state.placement import SOON, GpuOccupancy
+
+Frozen = TypeVar("Frozen")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def once(work: Callable[Concatenate[Frozen, P], T]) -> Callable[Concatenate[Frozen, P], T]:
+    """A pure function whose answers are kept with its first argument, and go when that goes.
+
+    Args:
+        work: of an object that never changes and has a ``__dict__``, and of hashable values.
+
+    Returns:
+        The same function.  Two threads that ask at the same time may both work it out.
+    """
+
+    @wraps(work)
+    def answer(one: Frozen, /, *args: P.args, **named: P.kwargs) -> T:
+        answers: dict[Any, Any] = one.__dict__.setdefault("_answers", {})
+        key = (work, *args, *named.items())
+        found: T
+        try:
+            found = answers[key]
+        except KeyError:
+            found = answers[key] = work(one, *args, **named)
+        return found
+
+    return answer
+
+
+@dataclass(frozen=True, eq=False)
+class GpuFacts:
+    """What is so on a GPU, whatever the time.
+
+    Attributes:
+        row: the GPU's.
+        info: what it said of itself; None if it never answered.
+        slices: those that are not gone.
+        leases: the live leases on it, by number.
+        usage: what was read of its slices last, by slice.
+        whole_usage: what was read last of the GPU itself.
+        rests_until: nothing is granted on it before then, as what was granted could not be made.
+        unprepared_until: nothing is made for nobody before then, for the same reason.
+        settings: the site's.
+    """
+
+    row: GpuRow
+    info: GpuInfo | None
+    slices: tuple[SliceRow, ...]
+    leases: Mapping[int, LeaseRow]
+    usage: Mapping[int, Usage]
+    whole_usage: Usage | None
+    rests_until: float
+    unprepared_until: float
+    settings: PoolSettings
+
+    @property
+    def hardware(self) -> Geometry | None:
+        """How the GPU can be cut, if it ever answered."""
+        return self.info.geometry if self.info else None
+
+    @property
+    def is_partitionable(self) -> bool:
+        """Whether it is cut on demand."""
+        return self.row.mig is True and self.info is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is leased whole."""
+        return is_whole(self.row, self.info)
+
+    @property
+    def assigned(self) -> str:
+        """The course that it is assigned to; empty: none."""
+        return self.settings.assigned_course(self.row.uuid, self.row.idx)
+
+    @cached_property
+    def has_lost(self) -> bool:
+        """Whether a server may still live whose slice on this GPU is gone.
+
+        NVML's UUIDs repeat: what is made now could get the very UUID that server was given, so
+        nothing is made or granted here until it is gone.
+        """
+        return any(row.lost for row in self.slices)
+
+    def placed(self, row: SliceRow) -> Placed:
+        """One of its slices as placement sees it."""
+        return placed_on(self.hardware, row)
+
+    @cached_property
+    def present(self) -> tuple[PresentSlice, ...]:
+        """What lies there, as a layout sees it."""
+        return tuple(PresentSlice(row.id, self.placed(row), _kind(row)) for row in self.slices)
+
+    def can_be(self, layout: InForce | None) -> InForce | None:
+        """A layout if the GPU can (still) be cut so; else None."""
+        if layout is None or self.hardware is None or not self.is_partitionable:
+            return None
+        has_all = all(name in self.hardware.by_name for name in layout.partition)
+        return layout if has_all and is_possible(layout.partition, self.hardware) else None
+
+    def now(self, layout: InForce | None, at: float) -> "GpuSnapshot":
+        """The GPU at the moment that these facts are of."""
+        return self._under(layout, at < self.rests_until)
+
+    @once
+    def _under(self, layout: InForce | None, is_resting: bool) -> "GpuSnapshot":
+        return GpuSnapshot(self, self.can_be(layout), self.present, is_resting)
+
+    def then(self, layout: InForce | None, there: Collection[int] | None) -> "GpuSnapshot":
+        """The GPU at another moment, as far as that is known.
+
+        Args:
+            layout: what is in force then.
+            there: the slices, by number, that lie there then; what only a person can move does in
+                any case.  None: nothing lies there.
+        """
+        present = (
+            ()
+            if there is None
+            else tuple(one for one in self.present if one.number in there or one.kind is Kind.FIXED)
+        )
+        return GpuSnapshot(self, self.can_be(layout), present)
+
+
+@dataclass(frozen=True, eq=False)
+class GpuSnapshot:
+    """A GPU at a moment.
+
+    Attributes:
+        facts: what is so whatever the time.
+        layout: what is in force; None: it is cut on demand.
+        present: what the layout is laid around.
+        is_resting: whether it rests after a grant that could not be made.
+    """
+
+    facts: GpuFacts
+    layout: InForce | None
+    present: tuple[PresentSlice, ...]
+    is_resting: bool = False
+
+    @property
+    def row(self) -> GpuRow:
+        """The GPU's row."""
+        return self.facts.row
+
+    @property
+    def uuid(self) -> str:
+        """The GPU's."""
+        return self.facts.row.uuid
+
+    @property
+    def slices(self) -> tuple[SliceRow, ...]:
+        """The slices on it that are not gone."""
+        return self.facts.slices
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is leased whole."""
+        return self.facts.is_whole
+
+    @property
+    def is_partitionable(self) -> bool:
+        """Whether it is cut on demand."""
+        return self.facts.is_partitionable
+
+    @cached_property
+    def course(self) -> str:
+        """The only course that gets leases there: the layout's, else the one it is assigned to."""
+        return (self.layout.course if self.layout else "") or self.facts.assigned
+
+    @cached_property
+    def geometry(self) -> Geometry | None:
+        """How it may be cut: anyhow, or as the layout says; None: not at all."""
+        hardware = self.facts.hardware
+        if hardware is None or not self.is_partitionable or self.layout is None:
+            return hardware if self.is_partitionable else None
+        return only(hardware, arrange(hardware, self.layout.partition, self.present))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes new leases, by how it is and what was done with it."""
+        return self.row.state == GPU_OK and not self.row.draining and not self.is_resting
+
+    @property
+    def is_free_whole(self) -> bool:
+        """Whether it could be leased whole now, by what was read last."""
+        if not self.is_open or not self.is_whole or self.slices:
+            return False
+        usage = self.facts.whole_usage
+        return usage is not None and usage.processes == ()
+
+    @cached_property
+    def occupancy(self) -> GpuOccupancy | None:
+        """The GPU as placement sees it; None if it is not one that is cut."""
+        if self.geometry is None:
+            return None
+        facts, rows = self.facts, self.slices
+        warm = tuple(facts.placed(row) for row in rows if row.is_open)
+        live = tuple(facts.placed(row) for row in rows if not row.is_open)
+        fixed = tuple(facts.placed(row) for row in rows if row.is_fixed)
+        usable = self.is_open and not facts.has_lost
+        free = {((1 << row.size) - 1) << row.start: self._frees_at(row) for row in rows}
+        return GpuOccupancy(self.uuid, self.geometry, live, warm, usable, fixed, free, self.course)
+
+    def _frees_at(self, row: SliceRow) -> float:
+        lease = self.facts.leases.get(row.lease or 0)
+        return SOON if lease is None else frees_at(self.facts.settings, lease)
+
+    @once
+    def change(self, partition: tuple[str, ...] | None = None) -> Change:
+        """What is to be done to it; without ``partition`` for the layout in force."""
+        hardware = self.facts.hardware
+        assert hardware is not None
+        if partition is None:
+            assert self.layout is not None
+            partition = self.layout.partition
+        return change(hardware, partition, self.facts.present)
+
+
+def is_whole(row: GpuRow, info: GpuInfo | None) -> bool:
+    """Whether a GPU is leased whole, by what it said of itself."""
+    return info is not None and (row.mig is False or not info.geometry.profiles)
+
+
+def placed_on(geometry: Geometry | None, row: SliceRow) -> Placed:
+    """A slice as placement sees it, by its GPU's geometry or, that unknown, by the ledger."""
+    return Placed(profile_on(geometry, row), Placement(row.start, row.size))
+
+
+def profile_on(geometry: Geometry | None, row: SliceRow) -> Profile:
+    """The profile of a slice, by its GPU's geometry or, that unknown, as the ledger has it."""
+    known = geometry.by_name.get(row.profile) if geometry else None
+    return known or Profile(
+        row.profile, -1, -1, 0, row.size, row.sm_count, row.memory_mib, 1, (row.start,)
+    )
+
+
+def occupancies_of(gpus: Sequence[GpuSnapshot]) -> list[GpuOccupancy]:
+    """Those of the GPUs that are cut, as placement sees them."""
+    return [gpu.occupancy for gpu in gpus if gpu.occupancy is not None]
+
+
+def _kind(row: SliceRow) -> Kind:
+    if row.state == SliceState.MAKING:
+        return Kind.COMING if row.lease is None else Kind.GRANTED
+    if row.state == SliceState.FREE and row.draining:
+        return Kind.FIXED
+    return _KINDS[SliceState(row.state)]
+
+
+_KINDS = {
+    SliceState.FREE: Kind.FREE,
+    SliceState.LEASED: Kind.HELD,
+    SliceState.SCRUBBING: Kind.GOING,
+    SliceState.QUARANTINED: Kind.FIXED,
+    SliceState.FOREIGN: Kind.FIXED,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,16 +379,6 @@ class PoolView:
     def layouts_in_force(self) -> dict[str, layout_times.InForce]:
         """The layout in force on each GPU; one without any is not named."""
         return layout_times.in_force(self.plans, self.at, self.settings.pool.reserve_lead_s)
-
-    @cached_property
-    def reservations_in_force(self) -> list[InForce]:
-        """The reservations that keep places or take place, those that began first in front."""
-        return self.in_force_at(self.at, self.leases.values())
-
-    def in_force_at(self, moment: float, leases: Collection[LeaseRow]) -> list[InForce]:
-        """The same of another moment, when these leases live."""
-        rows, lead_s = self.reservations.values(), self.settings.pool.reserve_lead_s
-        return reservations_in_force.in_force(rows, moment, lead_s, leases)
 
     # -- leases and tickets -------------------------------------------------------------------
 

@@ -1,8 +1,7 @@
-"""The plots of the Usage page, as places in percent of their picture.  Pure.
+"""The Usage page: was it worth it, in one look, by course, student, shape and week.
 
-In percent, so that a picture fits every screen and its words keep their size.
-
-The Usage page: was it worth it, in one look, by course, student, shape and week.
+Plots are places in percent of their picture, so that it fits every screen and its words keep their
+size.
 """
 
 import datetime as dt

@@ -2,8 +2,6 @@
 
 What the ledger says of the period comes in, rows go out.  A slice-hour is one memory slice held by
 a server for one hour: a 3g.20gb of four memory slices uses four of them in an hour.
-
-The report of usage: for which days, as it is sent, and as a spreadsheet reads it.  Pure.
 """
 
 import datetime as dt

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from miglab_pool.gpu.readings import GpuInfo, Health, Versions
 from miglab_pool.ledger.rows import GpuRow
-from miglab_pool.state.memory import Wellness
+from miglab_pool.state.store import Wellness
 from miglab_pool.worker.worker import Worker
 
 BY = "driver"

@@ -25,7 +25,7 @@ from miglab_pool.ledger.rows import (
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import tickets
 from miglab_pool.state import slices
-from miglab_pool.state.gpu_snapshot import is_whole
+from miglab_pool.state.view import is_whole
 from miglab_pool.worker import gpu_health
 from miglab_pool.worker.worker import Worker
 

@@ -16,15 +16,13 @@ from miglab_pool.gpu.errors import GpuError, InUse, NoRoom
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.leases import grant as grants
-from miglab_pool.leases import grant as lease_grants
 from miglab_pool.leases import transactions as leases
 from miglab_pool.ledger.rows import FULL, GONE, GPU_LOST, GPU_OK, GPU_UNKNOWN, LeaseRow, SliceRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import tickets
 from miglab_pool.state import slices
-from miglab_pool.state.once import once
 from miglab_pool.state.placement import Choice
-from miglab_pool.state.view import PoolView
+from miglab_pool.state.view import PoolView, once
 from miglab_pool.worker import inspect_gpu
 from miglab_pool.worker.holder import Claim
 from miglab_pool.worker.worker import Worker, probe_key
@@ -265,7 +263,7 @@ def _record_made(
         worker.store.creation_backoff.clear(row.gpu)
     else:
         worker.store.grant_backoff.clear(row.gpu)
-        lease_grants.offer_if_ready(worker.store, tx, lease)
+        grants.offer_if_ready(worker.store, tx, lease)
 
 
 def _create_failed(worker: Worker, row: SliceRow, error: GpuError) -> None:

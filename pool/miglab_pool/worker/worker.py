@@ -11,8 +11,7 @@ from miglab_api.leases import LeaseState
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import Stopwatch, WatchedDriver
 from miglab_pool.ledger.rows import LeaseRow, SliceRow
-from miglab_pool.state.memory import Backoff
-from miglab_pool.state.store import Store
+from miglab_pool.state.store import Backoff, Store
 from miglab_pool.worker.holder import Claim, Holders
 
 

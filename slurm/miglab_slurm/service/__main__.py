@@ -18,9 +18,9 @@ from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, HubTokens
 from miglab_pool.http.listeners import stop_on_signals
 from miglab_pool.http.student_app import student_app
+from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.reclaim.server_stopper import ServerEnder
-from miglab_pool.reclaim.signals import SignalBoard
 from miglab_slurm.lab import SlurmSettings, on_slurm
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.service.page import management_app

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_pool.leases.activity import Spent
-from miglab_pool.leases.cases import Case
+from miglab_pool.leases.views import Case
 from miglab_pool.ledger.audit_wording import is_holder
 from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings

@@ -7,7 +7,7 @@ import pytest
 
 from miglab_api.layouts import LayoutSpec, LayoutTime
 from miglab_api.leases import LeaseView
-from miglab_pool.reservations import class_ends
+from miglab_pool.reservations import ahead as class_ends
 
 from .conftest import World
 from .test_reservations import LEAD_S, RULES, TUESDAY, go_to, reserve

@@ -14,8 +14,8 @@ from miglab_pool.gpu.geometry import Placed
 from miglab_pool.queue.estimate import simulate
 from miglab_pool.queue.rules import FairShareUsage, Waiting, in_order
 from miglab_pool.queue.simulation import Booking, Holding, Lately, Scene
-from miglab_pool.reservations.slot_choice import SlotCandidate, choose_slots, without
 from miglab_pool.state.placement import GpuOccupancy
+from miglab_pool.state.slot_choice import SlotCandidate, choose_slots, without
 
 from .queueing import next_grant
 from .test_queue import gpu, placed

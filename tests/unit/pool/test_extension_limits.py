@@ -11,12 +11,12 @@ from tests.refusals import because
 
 from miglab_api.layouts import LayoutSpec, LayoutTime
 from miglab_api.leases import LeaseView
-from miglab_pool.leases.ends import LEAST_S
+from miglab_pool.gpu.shapes import profiles
+from miglab_pool.leases.views import LEAST_S
 from miglab_pool.ledger.rows import LeaseRow
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import ahead as reservations_ahead
-from miglab_pool.reservations.rules import profiles
-from miglab_pool.reservations.slot_choice import SlotCandidate, SlotRequest, choose_slots_for
+from miglab_pool.state.slot_choice import SlotCandidate, SlotRequest, choose_slots_for
 from miglab_pool.state.view import gpus_at
 
 from .conftest import World

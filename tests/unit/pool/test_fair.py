@@ -24,7 +24,7 @@ from miglab_pool.queue.rules import (
 )
 from miglab_pool.settings import Course
 from miglab_pool.state.placement import GpuOccupancy
-from miglab_pool.state.usage_history import Uses
+from miglab_pool.state.store import Uses
 
 from .conftest import SETTINGS, Crash, World
 from .queueing import next_grant

@@ -7,8 +7,8 @@ import pytest
 from tests.pool_settings import changed
 
 from miglab_api.tickets import TicketState
-from miglab_pool.queue import quotas
-from miglab_pool.queue.quotas import Asked, Quotas, in_words, longest_s, why_not
+from miglab_pool.leases import rules as quotas
+from miglab_pool.leases.rules import Asked, Quotas, in_words, longest_of_limits, why_not
 from miglab_pool.queue.rules import DAY_S, HOUR_S, Use
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, Quota
@@ -146,18 +146,18 @@ def test_the_most_exact_quota_counts() -> None:
 
 def test_longest_lease() -> None:
     """A quota's longest lease takes over from the pool's, also where it is longer."""
-    assert longest_s({}, ADA, [], NOW, 3600.0) == 3600.0
-    assert longest_s({"each": Quota(lease_s=7200)}, ADA, [], NOW, 3600.0) == 7200.0
-    assert longest_s({}, ADA, [], NOW, None) is None
+    assert longest_of_limits({}, ADA, [], NOW, 3600.0) == 3600.0
+    assert longest_of_limits({"each": Quota(lease_s=7200)}, ADA, [], NOW, 3600.0) == 7200.0
+    assert longest_of_limits({}, ADA, [], NOW, None) is None
 
 
 def test_hours_end_a_lease() -> None:
     """A lease ends when the student's hours are used up, the sooner the more is held."""
     quota = {"each": Quota(slice_hours_week=10)}
     asked = ADA._replace(size=2)
-    assert longest_s(quota, asked, [used(6)], NOW, None) == pytest.approx(2 * HOUR_S)
+    assert longest_of_limits(quota, asked, [used(6)], NOW, None) == pytest.approx(2 * HOUR_S)
     both = [used(5), held(2, hours=0.5)]
-    assert longest_s(quota, asked, both, NOW, None) == pytest.approx(HOUR_S)
+    assert longest_of_limits(quota, asked, both, NOW, None) == pytest.approx(HOUR_S)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ from miglab_api.staff import MessageRequest
 from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.http.access.principal import Principal, PrincipalKind
-from miglab_pool.reclaim.activity import Activity
+from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.reclaim.round import Reclaimer
-from miglab_pool.reclaim.signals import SignalBoard
 from miglab_pool.refused import Refused
 from miglab_slurm.lab import on_slurm
 from miglab_slurm.picture import ClusterPicture

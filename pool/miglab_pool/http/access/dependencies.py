@@ -2,12 +2,9 @@
 
 Every route has one parameter or dependency made by `needs` (a page: by `page_needs`), or is marked
 `OPEN`; a test refuses a route that has neither.  It refuses who has the right over nothing at all;
-whether the right reaches what is asked for, the route finds out with `Principal.require`.
-
-A lease or a ticket that somebody wants to do something to: found, or refused in fitting words.
-
-Whoever may not see whose it is learns not even that it is there (404); whoever sees it and may not
-do this is told who may (403).
+whether the right reaches what is asked for, the route finds out with `Principal.require`.  Of a
+lease or a ticket, whoever may not see whose it is learns not even that it is there (404); whoever
+sees it and may not do this is told who may (403).
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
-"""Who asks, and what they may: the spawner, or a person with roles.  Pure.
+"""Who asks, and what they may do and see: the spawner, or a person with roles.  Pure.
 
 The table is in `rights`; which roles somebody has is found in `miglab_pool.course_roles`.
-
-What each principal may see of the pool.  Pure: views in, views out.
 """
 
 from dataclasses import dataclass, replace

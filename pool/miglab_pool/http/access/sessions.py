@@ -1,9 +1,9 @@
-"""A sign-in under way, kept by the browser that began it: here it costs no memory.
+"""Sign-ins under way, and the sessions of browsers.
 
-The browser's cookie holds PKCE's verifier and the page to come back to, signed together with the
-state that goes to the hub and back.  Nobody but that browser can bring the two together.
-
-Browser sessions, in memory: a restart of the service signs everybody in anew, unseen.
+A sign-in under way is kept by the browser that began it: here it costs no memory.  The browser's
+cookie holds PKCE's verifier and the page to come back to, signed together with the state that goes
+to the hub and back: nobody but that browser can bring the two together.  Sessions are in memory: a
+restart of the service signs everybody in anew, unseen.
 """
 
 import base64

@@ -2,8 +2,6 @@
 
 Each act is asked once: its words say what will happen, and its form is sent to the same API, with
 the same rights, as the command line.
-
-What somebody may do to a slice or a GPU, and what will happen to whom if they do.  Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

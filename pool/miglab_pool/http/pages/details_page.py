@@ -16,7 +16,6 @@ from miglab_pool.http.access.principal import Principal, visible_snapshot
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages import buttons
-from miglab_pool.http.pages import buttons as gpu_buttons
 from miglab_pool.http.pages.frame import render_part
 from miglab_pool.http.pages.wording import amount
 from miglab_pool.http.pool_runner import PoolRunner
@@ -117,7 +116,7 @@ class VisiblePool:
         facts += self._of_lease(lease) if lease else []
         may = buttons.on_lease(lease, self.principal) if lease else []
         title = f"{item.profile} on GPU {gpu.index}"
-        return Details(title, facts, [*may, *gpu_buttons.on_slice(item, gpu, self.principal)])
+        return Details(title, facts, [*may, *buttons.on_slice(item, gpu, self.principal)])
 
     def _lease(self, lease: LeaseView) -> Details:
         whose = "Your " if self.principal.is_user(lease.user) else f"{lease.user}: "
@@ -150,7 +149,7 @@ class VisiblePool:
             ("Course", gpu.course or "all courses"),
         ]
         facts += [("Draining", gpu.draining)] if gpu.draining else []
-        return Details(f"GPU {gpu.index}", facts, gpu_buttons.on_gpu(gpu, self.principal))
+        return Details(f"GPU {gpu.index}", facts, buttons.on_gpu(gpu, self.principal))
 
     def _ticket(self, ticket: TicketView) -> Details:
         who = "You" if self.principal.is_user(ticket.user) else str(ticket.user)

@@ -1,13 +1,8 @@
-"""The parts of the pool's page, each drawn anew only when what it is made of is another.
+"""The pool's page: drawn from the same snapshot as the API's answer, in parts that change alone.
 
 A full lab changes often and in one place: of seven GPUs and 200 who wait, one GPU.  What each
-viewer was shown last is kept here, with what it was made of, and compared by value.
-
-The queue beside the GPUs, and what the principal has: rows and sentences.  Pure.
-
-The pool's page: drawn from the same snapshot as the API's answer, in parts that change alone.
-
-The browser says which parts it has, by name and version; it is sent only those that are others now.
+viewer was shown last is kept here, with what it was made of, and compared by value.  The browser
+says which parts it has, by name and version; it is sent only those that are others now.
 """
 
 import asyncio

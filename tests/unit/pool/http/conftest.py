@@ -10,7 +10,7 @@ from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.student_app import student_app
-from miglab_pool.reclaim.signals import SignalBoard
+from miglab_pool.reclaim.activity import SignalBoard
 
 from .fakes import ACCESS, BOOK, PREFIX, SECRET, FakePool, FakeTokens, lease_view, slice_view
 

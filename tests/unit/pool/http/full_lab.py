@@ -17,9 +17,9 @@ from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.student_app import student_app
 from miglab_pool.pool import Pool
+from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import Rules
 from miglab_pool.reclaim.round import Reclaimer
-from miglab_pool.reclaim.signals import SignalBoard
 
 from .fakes import ACCESS, BOOK, SECRET, FakeTokens
 

@@ -20,7 +20,7 @@ from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.student_app import student_app
-from miglab_pool.reclaim.signals import SignalBoard
+from miglab_pool.reclaim.activity import SignalBoard
 
 from .conftest import as_
 from .fakes import ACCESS, BOOK, OWNERS, SECRET

@@ -11,7 +11,7 @@ from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
 from miglab_pool.gpu.readings import Health
 from miglab_pool.http.metrics import FOUND, Metrics, Told
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.state.memory import Wellness
+from miglab_pool.state.store import Wellness
 from miglab_pool.worker.inspect_gpu import Finding
 
 from .fakes import FakePool, lease_view, slice_view

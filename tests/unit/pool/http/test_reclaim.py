@@ -19,9 +19,9 @@ from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
+from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import Rules
 from miglab_pool.reclaim.round import Reclaimer
-from miglab_pool.reclaim.signals import SignalBoard
 from miglab_pool.settings import Course, PoolSettings, Reclaim, Tuning
 from miglab_pool.settings import Pool as PoolTable
 

@@ -7,7 +7,7 @@ from miglab_api.leases import LeaseState, LeaseWarning, WarningKind
 from miglab_api.staff import StaffMessage
 from miglab_api.tickets import TicketRequest, TicketState
 from miglab_pool.http.student_app import WRITES_BURST
-from miglab_pool.reclaim.signals import SignalBoard
+from miglab_pool.reclaim.activity import SignalBoard
 
 from .conftest import as_
 from .fakes import SECRET, FakePool, FakeTokens, lease_view

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from miglab_api.leases import WarningKind
 from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import load
-from miglab_pool.reclaim.activity import HOLDING_MIB, Activity, Reading, judge
+from miglab_pool.reclaim.activity import HOLDING_MIB, NEVER, Activity, Known, Reading, judge
 from miglab_pool.reclaim.policy import Decision, HardEnd, LeaseFacts, LeaseVerdict, decide
-from miglab_pool.reclaim.signals import NEVER, Known
 from miglab_pool.settings import Reclaim
 
 NOW = 1_800_000_000.0

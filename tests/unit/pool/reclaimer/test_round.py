@@ -15,11 +15,10 @@ from tests.unit.pool.conftest import SETTINGS, World
 from miglab_api.leases import KernelSignal, LeaseState, LeaseView, Signals, WarningKind
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
-from miglab_pool.leases.cases import Case
-from miglab_pool.reclaim.activity import Activity, Reading
+from miglab_pool.leases.views import Case
+from miglab_pool.reclaim.activity import Activity, Reading, SignalBoard
 from miglab_pool.reclaim.policy import Decision, Rules
 from miglab_pool.reclaim.round import READING_LIVES_S, Explanation, Reclaimer
-from miglab_pool.reclaim.signals import SignalBoard
 from miglab_pool.refused import Refused
 from miglab_pool.schedule import Closings, class_end, window
 from miglab_pool.settings import Course, PoolSettings, Reclaim

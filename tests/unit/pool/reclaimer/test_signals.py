@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from miglab_api.leases import KernelSignal, Signals
-from miglab_pool.reclaim.signals import BURST, NEVER, Known, SignalBoard
+from miglab_pool.reclaim.activity import BURST, NEVER, Known, SignalBoard
 from miglab_pool.reclaim.token_bucket import TooOften
 
 QUIET = Signals(
