@@ -1,6 +1,6 @@
 """What staff ask of the pool: drain, reclaim, pause, message, adopt."""
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -46,6 +46,52 @@ class UndoRequest(WireModel):
 
     reason: ReasonText = ""
     expected: ExpectedState | None = None
+
+
+class StaffAction(NamedTuple):
+    """What staff do by hand to a thing: its routes, command, right and word in the log.
+
+    Attributes:
+        key: the word for it in addresses, commands and the audit.
+        kinds: of what it is done to; of two, the right is asked of the GPU's course.
+        right: what its doer needs, as roles.md calls it.
+        is_undo: whether it needs no reason.
+        says: what it does, in a sentence.
+        told: what is told when it is done, of ``{kind}``, ``{which}`` and ``{reason}``.
+        did: what the log says that somebody did.
+    """
+
+    key: str
+    kinds: tuple[Literal["gpu", "slice"], ...]
+    right: str
+    is_undo: bool
+    says: str
+    told: str
+    did: str
+
+    def method(self, kind: str) -> str:
+        """What does it in the pool, and the name of its route."""
+        return self.key if len(self.kinds) == 1 else f"{self.key}_{kind}"
+
+
+STAFF_ACTIONS = (
+    StaffAction("drain", ("gpu", "slice"), "drain", False,
+        "Give no new leases on a GPU or slice; running leases go on.",
+        "{kind} {which} is draining: {reason}", "drained it"),
+    StaffAction("undrain", ("gpu", "slice"), "drain", True,
+        "End a drain: give leases on a GPU or slice again.",
+        "{kind} {which} is not draining any more", "ended its draining"),
+    StaffAction("quarantine", ("slice",), "quarantine", False,
+        "Take a slice that nobody holds out of service; it stays as it is until `clear`.",
+        "slice {which} is quarantined: {reason}", "set it aside"),
+    StaffAction("clear", ("slice",), "quarantine", True,
+        "Try again to destroy a quarantined slice.",
+        "the pool tries again to destroy slice {which}", "had it tried again"),
+    StaffAction("adopt", ("slice",), "adopt", True,
+        "Take over the placement of a foreign slice, which is DESTROYED.",
+        "slice {which} is being destroyed", "took it over"),
+)  # fmt: skip
+"""The actions that need nothing but a thing and a reason."""
 
 
 class ReclaimRequest(ActionRequest):

@@ -3,14 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from miglab_api.staff import STAFF_ACTIONS
+
 OPERATOR = "the operator of this host"
 NAMES = {"spawner": OPERATOR, "pool": "the pool", "reclaimer": "the reclaimer"}
-DONE = {
-    "drain": "drained it",
-    "undrain": "ended its draining",
-    "quarantine": "set it aside",
-    "clear": "had it tried again",
-    "adopt": "took it over",
+DONE = {action.key: action.did for action in STAFF_ACTIONS} | {
     "reclaim": "reclaimed it",
     "extend": "gave it more time",
     "keep": "let its holder keep it",

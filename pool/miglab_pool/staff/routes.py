@@ -6,7 +6,8 @@ whether somebody else was first, is the pool's decision.
 Messages of staff are sent, listed and ended here; students read them in JupyterLab.
 """
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -14,19 +15,24 @@ from pydantic import Field
 from miglab_api.base import REASON_MAX, WireModel
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
-from miglab_api.staff import ActionRequest, MessageRequest, ReclaimRequest, SentMessage, UndoRequest
+from miglab_api.staff import (
+    STAFF_ACTIONS,
+    ActionRequest,
+    MessageRequest,
+    ReclaimRequest,
+    SentMessage,
+    StaffAction,
+    UndoRequest,
+)
 from miglab_api.tickets import TicketView
 from miglab_pool.http.access.dependencies import Runner, lease_for, needs, ticket_for
 from miglab_pool.http.access.principal import Principal, forbidden, visible_gpu, visible_slice
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED, DeniedError
+from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 
 router = APIRouter(prefix="/api", responses=REFUSED)
-NOTHING_SAID = UndoRequest()
-
-Drainer = Annotated[Principal, needs(Right.DRAIN)]
-Guard = Annotated[Principal, needs(Right.QUARANTINE)]
 
 
 class PauseRequest(WireModel):
@@ -60,99 +66,65 @@ async def resume(
     return await runner.snapshot()
 
 
-# GPUs.
+# GPUs and slices, by the table.
 
 
-@router.post("/gpus/{uuid}/drain")
-async def drain_gpu(
-    uuid: str, request: ActionRequest, principal: Drainer, runner: Runner
-) -> GpuView:
-    """No new lease on this GPU; who runs there runs on."""
+async def _do(
+    runner: PoolRunner,
+    action: StaffAction,
+    target: str | int,
+    principal: Principal,
+    request: ActionRequest | UndoRequest,
+) -> Any:
+    kind = "gpu" if isinstance(target, str) else "slice"
 
-    def decision(pool: Pool) -> GpuView:
-        principal.require(Right.DRAIN, pool.staff.gpu(uuid).course)
-        gpu = pool.staff.drain_gpu(uuid, request.reason, principal.by, request.expected)
-        return visible_gpu(gpu, principal)
-
-    return await runner.decide(decision)
-
-
-@router.post("/gpus/{uuid}/undrain")
-async def undrain_gpu(
-    uuid: str, principal: Drainer, runner: Runner, request: UndoRequest = NOTHING_SAID
-) -> GpuView:
-    """The GPU takes leases again."""
-
-    def decision(pool: Pool) -> GpuView:
-        principal.require(Right.DRAIN, pool.staff.gpu(uuid).course)
-        gpu = pool.staff.undrain_gpu(uuid, request.reason, principal.by, request.expected)
-        return visible_gpu(gpu, principal)
+    def decision(pool: Pool) -> GpuView | SliceView:
+        staff = pool.staff
+        if "gpu" in action.kinds:
+            gpu = staff.gpu(target) if isinstance(target, str) else staff.gpu_under(target)
+            principal.require(Right(action.right), gpu.course)
+        act = getattr(staff, action.method(kind))
+        said = {"reason": request.reason, "by": principal.by, "expected": request.expected}
+        found: GpuView | SliceView = act(target, **said)
+        if isinstance(found, GpuView):
+            return visible_gpu(found, principal)
+        return visible_slice(found, principal) if "gpu" in action.kinds else found
 
     return await runner.decide(decision)
 
 
-# Slices.
+def _endpoint(action: StaffAction, kind: str) -> Callable[..., Awaitable[GpuView | SliceView]]:
+    """The route's function; its parameters are those of the table's row, for OpenAPI."""
+
+    async def on_gpu(uuid: str, principal: Principal, runner: Runner, *, request: Any) -> GpuView:
+        found: GpuView = await _do(runner, action, uuid, principal, request)
+        return found
+
+    async def on_slice(
+        slice_id: int, principal: Principal, runner: Runner, *, request: Any
+    ) -> SliceView:
+        found: SliceView = await _do(runner, action, slice_id, principal, request)
+        return found
+
+    endpoint = on_gpu if kind == "gpu" else on_slice
+    endpoint.__annotations__ |= {
+        "principal": Annotated[Principal, needs(Right(action.right))],
+        "request": UndoRequest if action.is_undo else ActionRequest,
+    }
+    if action.is_undo:
+        endpoint.__kwdefaults__ = {"request": UndoRequest()}
+    return endpoint
 
 
-@router.post("/slices/{slice_id}/drain")
-async def drain_slice(
-    slice_id: int, request: ActionRequest, principal: Drainer, runner: Runner
-) -> SliceView:
-    """No new lease at this slice's placement; a running lease goes on."""
-
-    def decision(pool: Pool) -> SliceView:
-        principal.require(Right.DRAIN, pool.staff.gpu_under(slice_id).course)
-        item = pool.staff.drain_slice(slice_id, request.reason, principal.by, request.expected)
-        return visible_slice(item, principal)
-
-    return await runner.decide(decision)
-
-
-@router.post("/slices/{slice_id}/undrain")
-async def undrain_slice(
-    slice_id: int, principal: Drainer, runner: Runner, request: UndoRequest = NOTHING_SAID
-) -> SliceView:
-    """The slice's placement takes leases again."""
-
-    def decision(pool: Pool) -> SliceView:
-        principal.require(Right.DRAIN, pool.staff.gpu_under(slice_id).course)
-        item = pool.staff.undrain_slice(slice_id, request.reason, principal.by, request.expected)
-        return visible_slice(item, principal)
-
-    return await runner.decide(decision)
-
-
-@router.post("/slices/{slice_id}/quarantine")
-async def quarantine(
-    slice_id: int, request: ActionRequest, principal: Guard, runner: Runner
-) -> SliceView:
-    """Set a slice aside that nobody holds: it stays as it is until `clear`."""
-    return await runner.decide(
-        lambda pool: pool.staff.quarantine(slice_id, request.reason, principal.by, request.expected)
-    )
-
-
-@router.post("/slices/{slice_id}/clear")
-async def clear(
-    slice_id: int, principal: Guard, runner: Runner, request: UndoRequest = NOTHING_SAID
-) -> SliceView:
-    """Try again to destroy a slice that is quarantined."""
-    return await runner.decide(
-        lambda pool: pool.staff.clear(slice_id, principal.by, request.reason, request.expected)
-    )
-
-
-@router.post("/slices/{slice_id}/adopt")
-async def adopt(
-    slice_id: int,
-    principal: Annotated[Principal, needs(Right.ADOPT)],
-    runner: Runner,
-    request: UndoRequest = NOTHING_SAID,
-) -> SliceView:
-    """Take over a foreign slice: it is destroyed, and its placement is the pool's."""
-    return await runner.decide(
-        lambda pool: pool.staff.adopt(slice_id, principal.by, request.reason, request.expected)
-    )
+for _action in STAFF_ACTIONS:
+    for _kind in _action.kinds:
+        router.add_api_route(
+            f"/{_kind}s/{{{'uuid' if _kind == 'gpu' else 'slice_id'}}}/{_action.key}",
+            _endpoint(_action, _kind),
+            methods=["POST"],
+            name=_action.method(_kind),
+            description=_action.says,
+        )
 
 
 # Leases and tickets.

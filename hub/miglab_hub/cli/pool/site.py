@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from miglab_hub.cli.pool.output import AsJson, Why, api, tell
+from miglab_hub.cli.pool.output import AsJson, api, tell
+from miglab_hub.cli.pool.staff import command_of
 
 app = typer.Typer()
 
@@ -27,15 +28,5 @@ def resume(context: typer.Context, as_json: AsJson = False) -> None:
     tell(answer, as_json, lambda: "new leases are granted again")
 
 
-@app.command()
-def adopt(context: typer.Context, slice_id: int, reason: Why = "", as_json: AsJson = False) -> None:
-    """Take over the placement of a foreign slice, which is DESTROYED."""
-    answer = api(context).call("POST", f"/slices/{slice_id}/adopt", {"reason": reason})
-    tell(answer, as_json, lambda: f"slice {slice_id} is being destroyed")
-
-
-@app.command()
-def clear(context: typer.Context, slice_id: int, reason: Why = "", as_json: AsJson = False) -> None:
-    """Try again to destroy a quarantined slice."""
-    answer = api(context).call("POST", f"/slices/{slice_id}/clear", {"reason": reason})
-    tell(answer, as_json, lambda: f"the pool tries again to destroy slice {slice_id}")
+for _key in ("adopt", "clear"):
+    app.command(_key)(command_of(_key))

@@ -1,5 +1,6 @@
 """`miglab pool drain, undrain, quarantine, next, message …`: what staff do by hand."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -7,6 +8,7 @@ from urllib.parse import quote, urlencode
 import typer
 from rich.console import RenderableType
 
+from miglab_api.staff import STAFF_ACTIONS
 from miglab_hub.cli.pool.output import AsJson, Why, api, cell, of_thing, shown, table, tell
 from miglab_hub.cli.pool.reserve import seconds
 from miglab_hub.errors import RefusedError
@@ -36,33 +38,34 @@ Which = Annotated[str, typer.Argument(help="A GPU's index or UUID, or a slice's 
 # -- GPUs and slices ------------------------------------------------------------------------------
 
 
-@app.command()
-def drain(
-    context: typer.Context, kind: Kind, which: Which, reason: Needed, as_json: AsJson = False
-) -> None:
-    """Give no new leases on a GPU or slice; running leases go on."""
-    pool = api(context)
-    answer = pool.call("POST", f"{_path(pool, kind, which)}/drain", {"reason": reason})
-    tell(answer, as_json, lambda: f"{kind.value} {shown(which)} is draining: {shown(reason)}")
+def command_of(key: str) -> Callable[..., None]:
+    """The command of an action on a slice, or on whatever can be drained, by the table."""
+    action = next(one for one in STAFF_ACTIONS if one.key == key)
+
+    def on_slice(
+        context: typer.Context, slice_id: int, reason: str, as_json: AsJson = False
+    ) -> None:
+        answer = api(context).call("POST", f"/slices/{slice_id}/{key}", {"reason": reason})
+        told = action.told.format(which=slice_id, reason=shown(reason))
+        tell(answer, as_json, lambda: told)
+
+    def on_place(
+        context: typer.Context, kind: Kind, which: Which, reason: str, as_json: AsJson = False
+    ) -> None:
+        pool = api(context)
+        answer = pool.call("POST", f"{_path(pool, kind, which)}/{key}", {"reason": reason})
+        told = action.told.format(kind=kind.value, which=shown(which), reason=shown(reason))
+        tell(answer, as_json, lambda: told)
+
+    command = on_place if "gpu" in action.kinds else on_slice
+    command.__annotations__["reason"] = Why if action.is_undo else Needed
+    command.__defaults__ = ("", False) if action.is_undo else (False,)
+    command.__doc__ = action.says
+    return command
 
 
-@app.command()
-def undrain(
-    context: typer.Context, kind: Kind, which: Which, reason: Why = "", as_json: AsJson = False
-) -> None:
-    """End a drain: give leases on a GPU or slice again."""
-    pool = api(context)
-    answer = pool.call("POST", f"{_path(pool, kind, which)}/undrain", {"reason": reason})
-    tell(answer, as_json, lambda: f"{kind.value} {shown(which)} is not draining any more")
-
-
-@app.command()
-def quarantine(
-    context: typer.Context, slice_id: int, reason: Needed, as_json: AsJson = False
-) -> None:
-    """Take a slice that nobody holds out of service; it stays as it is until `clear`."""
-    answer = api(context).call("POST", f"/slices/{slice_id}/quarantine", {"reason": reason})
-    tell(answer, as_json, lambda: f"slice {slice_id} is quarantined: {shown(reason)}")
+for _key in ("drain", "undrain", "quarantine"):
+    app.command(_key)(command_of(_key))
 
 
 def _path(pool: PoolApi, kind: DrainTarget, which: str) -> str:
