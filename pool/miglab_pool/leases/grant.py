@@ -58,11 +58,6 @@ def may_serve_whole(view: PoolView) -> bool:
     return is_wanted and any(gpu.is_free_whole for gpu in view.gpus.values())
 
 
-def whole_gpu(view: PoolView, one: Waiting) -> GpuSnapshot | None:
-    """The whole GPU that somebody in the queue gets now."""
-    return next(iter(reservations.free_whole(view, one.course)), None)
-
-
 @dataclass(frozen=True)
 class Preparation:
     """What is to be done to one GPU.
@@ -252,7 +247,7 @@ def _grant_whole_gpus(store: Store, tx: Transaction, claimants_with_slot: Iterab
         return
     for one in queue.served(view):
         if one.profiles == (FULL,) and one.ticket not in claimants_with_slot:
-            gpu = whole_gpu(store.view(tx.at), one)
+            gpu = next(iter(reservations.free_whole(store.view(tx.at), one.course)), None)
             if gpu is not None:
                 _write(store, tx, one.ticket, gpu)
 

@@ -84,17 +84,15 @@ def _applying(quotas: Quotas, asked: Asked) -> list[tuple[str, Kind, float]]:
     for kind in kinds:
         setting = [quota for quota in concern.values() if quota.limit(kind)]
         own = [quota for quota in setting if not quota.shared]
-        exact = max(own, default=None, key=lambda one: (_rank(one), -one.limit(kind)))
+        exact = max(
+            own, default=None, key=lambda one: (one.user != "", one.course != "", -one.limit(kind))
+        )
         found += [
             (name, kind, quota.limit(kind))
             for name, quota in concern.items()
             if quota.limit(kind) and (quota.shared or quota is exact)
         ]
     return found
-
-
-def _rank(quota: Quota) -> tuple[bool, bool]:
-    return bool(quota.user), bool(quota.course)
 
 
 def _counts(use: Use, quota: Quota, asked: Asked) -> bool:

@@ -28,7 +28,8 @@ def why_not(view: PoolView, asked: Asked, waiting: Iterable[Waiting]) -> str | N
     if not view.settings.quotas:
         return None
     now = view.at
-    return quotas.why_not(view.settings.quotas, asked, _uses(view, waiting), now)
+    uses = [*view.usage.all, *(_as_use(view, one) for one in waiting)]  # as good as held already
+    return quotas.why_not(view.settings.quotas, asked, uses, now)
 
 
 def let_by(view: PoolView, queued: Iterable[Waiting]) -> Iterator[Waiting]:
@@ -124,11 +125,6 @@ def _totals(view: PoolView) -> Quotas:
 def _held_by(view: PoolView, one: Waiting, totals: Quotas, uses: Iterable[Use]) -> Limit | None:
     asked = Asked(one.user, one.course, view.tickets[one.ticket].server, one.size)
     return quotas.held_by(quotas.limits(totals, asked, uses, view.at), asked)
-
-
-def _uses(view: PoolView, waiting: Iterable[Waiting]) -> list[Use]:
-    """Leases, and the tickets that wait: who waits for slices holds them as good as already."""
-    return [*view.usage.all, *(_as_use(view, one) for one in waiting)]
 
 
 def _as_use(view: PoolView, one: Waiting) -> Use:

@@ -139,7 +139,7 @@ def _blocks(
     state = _state(one, time, now)
     day = starts.date()
     while day <= ends.date():
-        first = _quarter(starts) if day == starts.date() else 0
+        first = _minutes(starts) // 15 if day == starts.date() else 0
         last = -(-_minutes(ends) // 15) if day == ends.date() else QUARTERS
         if last > first:
             yield day, Block(one, first, last - first, times, state)
@@ -148,10 +148,6 @@ def _blocks(
 
 def _minutes(at: dt.datetime) -> int:
     return at.hour * 60 + at.minute
-
-
-def _quarter(at: dt.datetime) -> int:
-    return _minutes(at) // 15
 
 
 def _state(one: ReservationView, time: Occurrence, now: float) -> ReservationState:

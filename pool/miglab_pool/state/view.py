@@ -281,11 +281,6 @@ def profile_on(geometry: Geometry | None, row: SliceRow) -> Profile:
     )
 
 
-def occupancies_of(gpus: Sequence[GpuSnapshot]) -> list[GpuOccupancy]:
-    """Those of the GPUs that are cut, as placement sees them."""
-    return [gpu.occupancy for gpu in gpus if gpu.occupancy is not None]
-
-
 def _kind(row: SliceRow) -> Kind:
     if row.state == SliceState.MAKING:
         return Kind.COMING if row.lease is None else Kind.GRANTED
@@ -352,7 +347,7 @@ class PoolView:
     @cached_property
     def occupancies(self) -> list[GpuOccupancy]:
         """The GPUs that are cut, as placement sees them."""
-        return occupancies_of(list(self.gpus.values()))
+        return [gpu.occupancy for gpu in self.gpus.values() if gpu.occupancy is not None]
 
     @cached_property
     def geometries(self) -> list[Geometry]:
