@@ -23,10 +23,10 @@ from miglab_pool.layouts.rules import Planned, hidden, partitions_text, phase, p
 from miglab_pool.ledger.rows import LayoutRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.refused import Refused
-from miglab_pool.state.store import Part, Store, locked
+from miglab_pool.state.store import Store, Subject, locked
 
 
-class PoolLayouts(Part):
+class PoolLayouts(Subject):
     """See the module."""
 
     def partitionable(self) -> list[PartitionableGpu]:

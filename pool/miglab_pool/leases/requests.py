@@ -21,7 +21,7 @@ from miglab_pool.ledger.rows import LeaseRow, TicketRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import admission, offers, tickets
 from miglab_pool.refused import Refused
-from miglab_pool.state.store import Part, Store, locked
+from miglab_pool.state.store import Store, Subject, locked
 
 OPEN = (TicketState.WAITING, TicketState.OFFERED, TicketState.ASIDE)
 NO_NEW_ONES = frozenset({"paused", "gpus-unknown"})
@@ -34,7 +34,7 @@ class _NotFreeError(Exception):
     """Undoes a request that would have to wait, and what leaving the queue let others have."""
 
 
-class Tickets(Part):
+class Tickets(Subject):
     """See the module."""
 
     def _answer(self, row: TicketRow) -> TicketView:

@@ -15,12 +15,12 @@ from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.rules import keepalives_left
 from miglab_pool.ledger.rows import LeaseRow
 from miglab_pool.refused import Refused
-from miglab_pool.state.store import Part, Store, locked
+from miglab_pool.state.store import Store, Subject, locked
 
 USED = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
 
 
-class LeaseWarnings(Part):
+class LeaseWarnings(Subject):
     """See the module."""
 
     @locked

@@ -23,11 +23,11 @@ from miglab_pool.reservations.layout_conflicts import check_reserved
 from miglab_pool.reservations.rules import in_words, phase, reserved_until, schedule_of
 from miglab_pool.reservations.slots import in_force
 from miglab_pool.schedule import Occurrence, local_day, mask_of
-from miglab_pool.state.store import Part, Store, locked
+from miglab_pool.state.store import Store, Subject, locked
 from miglab_pool.state.view import PoolView
 
 
-class Reservations(Part):
+class Reservations(Subject):
     """See the module."""
 
     def all(self) -> list[ReservationView]:

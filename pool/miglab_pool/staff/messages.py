@@ -8,7 +8,7 @@ from miglab_pool.ledger.audit_wording import called
 from miglab_pool.ledger.rows import MessageRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.refused import Refused
-from miglab_pool.state.store import Part, Store, locked
+from miglab_pool.state.store import Store, Subject, locked
 
 MESSAGES_MAX = 200
 OVER = "over"
@@ -21,7 +21,7 @@ def is_for(row: MessageRow, user: str, server: str, courses: Collection[str]) ->
     return row.to_course is None or row.to_course in courses
 
 
-class StaffMessages(Part):
+class StaffMessages(Subject):
     """See the module."""
 
     @locked

@@ -448,7 +448,7 @@ class Store:
             tx.put(replace(row, state=state, reason=reason), by, reason)
 
 
-class Part:
+class Subject:
     """What can be asked of the pool about one subject: each method is a transaction.
 
     Any thread may call it; it answers with a wire model, and raises what it refuses (`Refused`).
@@ -458,18 +458,18 @@ class Part:
         self.store = store
 
 
-AnyPart = TypeVar("AnyPart", bound=Part)
+AnySubject = TypeVar("AnySubject", bound=Subject)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def locked(
-    transaction: Callable[Concatenate[AnyPart, P], T],
-) -> Callable[Concatenate[AnyPart, P], T]:
+    transaction: Callable[Concatenate[AnySubject, P], T],
+) -> Callable[Concatenate[AnySubject, P], T]:
     """A part's method that runs under the pool's lock, its answer included."""
 
     @wraps(transaction)
-    def run(part: AnyPart, /, *args: P.args, **named: P.kwargs) -> T:
+    def run(part: AnySubject, /, *args: P.args, **named: P.kwargs) -> T:
         with part.store.lock:
             return transaction(part, *args, **named)
 
