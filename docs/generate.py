@@ -3,17 +3,21 @@
 import ast
 import tomllib
 from collections.abc import Iterable, Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import typer
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
+from traitlets import Undefined
 
 from miglab_hub.cli import root
 from miglab_hub.settings.reference import reference
 from miglab_pool.http import management_app, student_app
 from miglab_pool.http.access.dependencies import Needs
+from miglab_pool.http.errors import REASONS
+from miglab_spawner import refusals as spawner_refusals
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -123,7 +127,47 @@ def right(route: APIRoute) -> str:
     return next((f"`{each.right.value}`" for each in needs if isinstance(each, Needs)), "")
 
 
+SPAWNERS = ("mig-docker", "mig-local", "mig-slurm")
+
+
+def traits() -> str:
+    """The spawners' own settings, class by class, each below a heading of its own."""
+    points = entry_points(group="jupyterhub.spawners")
+    lines = ["# Traits of the spawners", ""]
+    lines += ["[The spawner](spawner.md) says what it does with them.", ""]
+    seen: set[type] = set()
+    for name in SPAWNERS:
+        classes = [
+            kind for kind in points[name].load().__mro__ if kind.__module__.startswith("miglab_")
+        ]
+        new = [kind for kind in classes if kind not in seen and hasattr(kind, "class_own_traits")]
+        seen.update(new)
+        own = [item for kind in new for item in kind.class_own_traits(config=True).items()]
+        lines += [f"## New with {name}", ""]
+        lines += [part for key, trait in sorted(own) for part in described(key, trait)]
+    return "\n".join(lines)
+
+
+def described(name: str, trait: Any) -> list[str]:
+    """A trait's heading, default and help."""
+    default = "" if trait.default_value is Undefined else f"Default `{trait.default_value!r}`. "
+    return [f"### {name}", "", default + " ".join((trait.help or "").split()), ""]
+
+
+def refusals() -> str:
+    """The reasons that the spawner and the service give for a refusal, beside the pool's own."""
+    lines = ["# Refusals", ""]
+    lines += ["A refusal has a code for programs and a sentence for people.", ""]
+    for title, reasons in (("The spawner's", spawner_refusals.REASONS), ("The service's", REASONS)):
+        lines += [f"## {title}", "", "| reason | when |", "|---|---|"]
+        lines += [f"| `{reason}` | {when} |" for reason, when in sorted(reasons.items())]
+        lines.append("")
+    return "\n".join(lines)
+
+
 PAGES = {
+    "reference/refusals.md": refusals,
+    "reference/traits.md": traits,
     "reference/settings.md": reference,
     "reference/routes.md": routes,
     "explanation/security-tests.md": security_tests,

@@ -1,8 +1,7 @@
-"""The classes without a hub: threads, traits, entry points, and the reference that lists them."""
+"""The classes without a hub: threads, traits, entry points."""
 
 import threading
 from importlib.metadata import entry_points
-from pathlib import Path
 
 import pytest
 from dockerspawner import DockerSpawner
@@ -13,10 +12,8 @@ from miglab_slurm.spawner import MIGSlurmSpawner
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.hub_setup import set_up
 from miglab_spawner.local import GatedProcessSpawner, MIGLocalSpawner, home_name
-from miglab_spawner.refusals import REASONS
 from miglab_spawner.scopes import LEASE_SCOPE, server_token_scopes
 
-REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "spawner.md"
 OURS = [
     (MIGDockerSpawner, DockerSpawner),
     (MIGLocalSpawner, GatedProcessSpawner),
@@ -30,18 +27,6 @@ def own_traits() -> set[str]:
     for ours, base in OURS:
         names |= set(ours.class_trait_names(config=True)) - set(base.class_trait_names())
     return names
-
-
-@pytest.mark.parametrize("name", sorted(own_traits()))
-def test_every_trait_is_in_the_reference(name: str):
-    """The reference lists every setting, with its default."""
-    assert f"| `{name}` |" in REFERENCE.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("reason", sorted(REASONS))
-def test_every_reason_is_in_the_reference(reason: str):
-    """The reference lists every reason the spawner gives for a refusal."""
-    assert f"| `{reason}` |" in REFERENCE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", sorted(own_traits()))
