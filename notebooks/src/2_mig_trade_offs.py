@@ -6,7 +6,7 @@
 #
 # You measure parts of what you hold against the whole of it, beside the figures that
 # NVIDIA, CERN and a Habr author have published, some of which are wrong (the articles are named below).
-# About 75 minutes; the sections after the summary are optional.
+# About 80 minutes; the sections after the summary are optional.
 
 # %%
 import labkit

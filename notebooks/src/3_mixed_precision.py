@@ -8,7 +8,7 @@
 # You write the loss scaler yourself, and test a sentence about it from a widely read article: Tim Dettmers,
 # [Which GPU(s) to Get for Deep Learning](https://timdettmers.com/2023/01/30/which-gpu-for-deep-learning/).
 #
-# About 70 minutes for the core; the sections after the summary are optional.
+# About 90 minutes for the core; the sections after the summary are optional.
 
 # %%
 import labkit

@@ -10,7 +10,7 @@
 # [How to Parallelize Deep Learning on GPUs Part 1/2: Data Parallelism](https://timdettmers.com/2014/10/09/deep-learning-data-parallelism/)
 # (2014); every other source is named beside its figures.
 #
-# About 75 minutes for the core; the sections after the summary are optional.
+# About 145 minutes for the core, in two sittings with a break after DP-5; the sections after the summary are optional.
 
 # %%
 import labkit

@@ -11,7 +11,7 @@
 # [How to Parallelize Deep Learning on GPUs Part 2/2: Model Parallelism](https://timdettmers.com/2014/11/09/model-parallelism-deep-learning/)
 # (2014).
 #
-# About 70 minutes for the core; the sections after the summary are optional.
+# About 100 minutes for the core, in two sittings with a break after MP-2; the sections after the summary are optional.
 
 # %%
 import labkit

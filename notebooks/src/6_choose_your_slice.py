@@ -7,7 +7,7 @@
 # What a shape takes away from your classmates is counted as on the lab's Usage page: in *slice-hours*, hours times
 # memory slices, of which an A100 has eight. A 1g.5gb takes one, a 3g.20gb four. But your own time has a price, too:
 # you wait in the queue, longer for a big shape than for a small one, and then for the job.
-# About 75 minutes; the sections after the summary are optional.
+# About 65 minutes; the sections after the summary are optional.
 
 # %%
 import labkit

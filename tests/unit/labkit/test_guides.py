@@ -1,5 +1,6 @@
 """Instructors' guides: what a notebook asks to be explained has a rubric and a model answer."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -33,3 +34,16 @@ def test_every_explanation_has_a_rubric_and_a_model_answer(source):
         assert f"*{what}, a model answer:*" in guide, what
     assert "(Decide)" in guide or "| Decide" in guide
     assert "*Debrief" in guide
+
+
+MOST_MINUTES = (75, 85, 95, 150, 105, 75)
+
+
+@pytest.mark.parametrize(("source", "most"), list(zip(SOURCES, MOST_MINUTES, strict=True)))
+def test_no_notebook_takes_longer_than_it_does_now(source, most):
+    """By the formula of `students_share.py`, which prints it; 4 and 5 are two sittings each."""
+    spec = importlib.util.spec_from_file_location("share", ROOT / "notebooks" / "students_share.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    print(f"{source.stem}: {module.minutes(source):.0f} minutes")
+    assert module.minutes(source) <= most
