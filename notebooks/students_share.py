@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from labkit.run import cells
+from labkit_grading import cells
 
 SOURCES = Path(__file__).parent / "src"
 

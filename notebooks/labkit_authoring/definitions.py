@@ -20,7 +20,7 @@ from labkit.measuring import sharing
 from labkit.panel.experiment import Experiment
 from labkit.panel.panel import Panel
 from labkit.records import Place
-from labkit.run.cells import read_cells
+from labkit_grading.cells import read_cells
 
 MEASURING = frozenset({"measure", "compare", "ranks", "settle", "where", "below"})
 RUNS_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import LabError
-from labkit.panel import figures
 from labkit.panel.panel import Panel
-from labkit.run.cells import Cell, read_cells
+from labkit_grading import figures
+from labkit_grading.cells import Cell, read_cells
 
 
 class PlainRun:

@@ -19,9 +19,9 @@ from labkit.errors import EvidenceDamaged
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence
 from labkit.measuring import place as around
-from labkit.panel import figures
 from labkit.records import Place, Tier, now_text
 from labkit_authoring.rehearse import Rehearsal, rehearse
+from labkit_grading import figures
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import Evidence, Judgement
 from labkit.machine import device
-from labkit.panel import figures
 from labkit.panel.experiment import Experiment
 from labkit.panel.picture import plot_of
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
 from labkit_authoring.definitions import define, experiments
 from labkit_authoring.record import row
+from labkit_grading import figures
 
 
 def redraw(

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.errors import LabError
-from labkit.run import cells
 from labkit.run.source import names_needed
-from labkit_grading import sandbox
+from labkit_grading import cells, sandbox
 from labkit_grading.remote import RemoteCode
 from labkit_grading.sandbox import Start
 

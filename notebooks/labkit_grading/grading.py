@@ -15,15 +15,13 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
-from labkit.evidence import consistency
 from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.notebook.experiments import series_of
-from labkit.panel import figures
 from labkit.panel.plot import Mark, Plot, Series
 from labkit.records import Tier, now_text
-from labkit_grading import grade_code, sandbox
+from labkit_grading import consistency, figures, grade_code, sandbox
 from labkit_grading.container import IMAGE
 from labkit_grading.sandbox import Start
 from labkit_grading.submissions import Submission, read_folder, said

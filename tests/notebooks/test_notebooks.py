@@ -19,7 +19,7 @@ from labkit.evidence.published import publications
 from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.panel.picture import plot_of
 from labkit.records import Verdict
-from labkit.run.cells import read_cells
+from labkit_grading.cells import read_cells
 
 needs("torch", "the notebooks measure with torch")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from labkit.errors import LabError
-from labkit.run import cells
+from labkit_grading import cells
 
 ROOT = Path(__file__).parents[3]
 SOURCES = sorted((ROOT / "notebooks" / "src").glob("*.py"))

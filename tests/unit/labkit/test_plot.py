@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from labkit.panel import figures, vega
+from labkit.panel import vega
 from labkit.panel.plot import (
     Mark,
     Plot,
@@ -18,6 +18,7 @@ from labkit.panel.plot import (
     table,
     text_table,
 )
+from labkit_grading import figures
 
 OWN = Series("measured here", (Mark(1, 10, "1", 9, 11, (9.5, 10, 10.5)), Mark(2, 6, "2")))
 PUBLISHED = Series("published: CERN & co", (Mark(1, 12), Mark(2, 7)), SeriesKind.PUBLISHED)

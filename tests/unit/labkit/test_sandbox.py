@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from labkit.errors import LabError
-from labkit.run import cells
 from labkit_authoring import cli
-from labkit_grading import grade_code, grading, sandbox
+from labkit_grading import cells, grade_code, grading, sandbox
 from labkit_grading.values import Kept, decode, encode
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
