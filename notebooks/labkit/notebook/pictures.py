@@ -40,7 +40,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class FixedDrawing:
     """A drawing that is a file."""
 
     svg: str
@@ -71,7 +71,7 @@ def pictures() -> list[str]:
 
 
 @public
-def picture(name: str) -> Drawing:
+def picture(name: str) -> FixedDrawing:
     """One of the notebooks' drawings: "geometry", "ring", "split" or "pair".
 
     Raises:
@@ -79,4 +79,4 @@ def picture(name: str) -> Drawing:
     """
     if name not in pictures():
         raise WrongArgument(f"No picture {name!r} is known; there are {', '.join(pictures())}.")
-    return Drawing(FOLDER.joinpath(f"{name}.svg").read_text(encoding="utf-8"))
+    return FixedDrawing(FOLDER.joinpath(f"{name}.svg").read_text(encoding="utf-8"))
