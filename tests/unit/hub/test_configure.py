@@ -256,6 +256,10 @@ def test_jupyterlab_opens_the_notebooks_and_asks_nothing(tmp_path: Path) -> None
     folder = Path(c.MIGLocalSpawner.environment["JUPYTER_CONFIG_PATH"])
     asked = json.loads((folder / "jupyter_server_config.json").read_text(encoding="utf-8"))
     page = json.loads((folder / "labconfig/page_config.json").read_text(encoding="utf-8"))
+    themes = json.loads(
+        (folder / "labconfig/default_setting_overrides.json").read_text(encoding="utf-8")
+    )["@jupyterlab/apputils-extension:themes"]
+    assert themes == {"adaptive-theme": True}  # light or dark, as the hub's pages
     assert page["disabledExtensions"] == {"@jupyterlab/apputils-extension:announcements": True}
     assert asked["LanguageServerManager"] == {"autodetect": False}
 
