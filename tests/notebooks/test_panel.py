@@ -164,7 +164,7 @@ def test_what_saw_nothing_keeps_the_prediction_and_a_fault_ends_the_run(tmp_path
     stands, fault = printed(notebook, -2), printed(notebook)
     assert stands.startswith("stopped True Stopped by hand. Nothing was measured")
     assert fault.startswith("failed This is a fault of labkit, not yours")
-    assert "IndexError" in fault.split("<p", 1)[1]
+    assert "IndexError" in fault.split("<div", 1)[1]
 
 
 def test_later_cells_say_measure_first_without_a_traceback(tmp_path):
