@@ -52,14 +52,14 @@ class QuotaLeft(WireModel):
 
     Attributes:
         quota: the quota's name.
-        limit: ``live_slices`` (memory slices at a time), ``slice_hours_week`` (memory slices
+        limit: ``memory_slices`` (memory slices at a time), ``slice_hours_week`` (memory slices
             times hours, in any seven days), or ``lease_s`` (longest lease, seconds).
         is_shared: whether the whole course uses it together.
         more_in_s: when all of it is used: seconds until some of it is there again.
     """
 
     quota: str
-    limit: Literal["live_slices", "slice_hours_week", "lease_s"]
+    limit: Literal["memory_slices", "slice_hours_week", "lease_s"]
     is_shared: bool = False
     most: float
     used: float = 0.0

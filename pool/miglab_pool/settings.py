@@ -172,9 +172,8 @@ class Reclaim(Section):
         description="Seconds from a warning to the reclaim; after a restart of the pool they "
         "begin anew.",
     )
-    keepalive_s: Seconds = Field(
+    still_here_s: Seconds = Field(
         1800,
-        alias="still_here_s",
         description='For how many seconds one "I am still here" prevents the next warning. It '
         "works twice; then something must run before it works again.",
     )
@@ -222,10 +221,9 @@ class Course(Section):
         description="Shapes that the course offers: `1g.5gb`, `2x1g.5gb`, `3g.20gb`, `full`, "
         "`cpu` or a need such as `at least 9 GiB`.",
     )
-    borrow: tuple[ShapeText, ...] = Field(
+    lends: tuple[ShapeText, ...] = Field(
         (),
         strict=False,
-        alias="lends",
         description="Shapes that labkit borrows while it measures, the usual one first. If there "
         'is one, the spawn page offers "Borrow a slice when measuring": a server that holds '
         "no slice in between.",
@@ -287,13 +285,13 @@ class Course(Section):
 
     @model_validator(mode="after")
     def _default_is_offered(self) -> Self:
-        if self.default == BORROW and not self.borrow:
+        if self.default == BORROW and not self.lends:
             raise ValueError('default "borrow" needs shapes to borrow: lends = ["1g.5gb"]')
         if self.default not in (*self.shapes, CPU, BORROW):
             raise ValueError(
                 f'default "{self.default}" is not among shapes: {", ".join(self.shapes)}'
             )
-        if CPU in self.borrow:
+        if CPU in self.lends:
             raise ValueError('"cpu" is no slice, so nobody can borrow it')
         for text in self.class_ends:
             class_end(text, "UTC")
@@ -321,10 +319,9 @@ class Quota(Section):
         description="Whether everybody to whom the quota applies uses it together. If false, each "
         "student has a quota of their own.",
     )
-    live_slices: int = Field(
+    memory_slices: int = Field(
         0,
         ge=0,
-        alias="memory_slices",
         description="Memory slices held at a time; 0 for no limit. A student who asks for more is "
         "refused; when a course holds this many, its students wait.",
     )
@@ -341,13 +338,13 @@ class Quota(Section):
         "not limit it. Extensions are added on top.",
     )
 
-    def limit(self, kind: Literal["live_slices", "slice_hours_week", "lease_s"]) -> float:
+    def limit(self, kind: Literal["memory_slices", "slice_hours_week", "lease_s"]) -> float:
         """Its limit of one kind; 0 for none."""
         return float(getattr(self, kind))
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not (self.live_slices or self.slice_hours_week or self.lease_s):
+        if not (self.memory_slices or self.slice_hours_week or self.lease_s):
             raise ValueError("it limits nothing: set memory_slices, slice_hours_week or lease_s")
         if self.shared and (self.user or self.lease_s):
             raise ValueError("a shared quota concerns no single user and no length of leases")

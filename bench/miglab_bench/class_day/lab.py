@@ -184,7 +184,7 @@ class DayLab:
         self.servers = Servers()
         self._ledger = PowerStays(folder / "ledger.sqlite")
         self._numbers = itertools.count(1)
-        lent = Course(title="", shapes=day.profiles, borrow=day.profiles)
+        lent = Course(title="", shapes=day.profiles, lends=day.profiles)
         courses = {name: lent.model_copy(update={"title": name}) for name in (COURSE, BRIEF)}
         settings = PoolSettings(pool=table, courses=courses, quotas=quotas)
         driver = cast(Driver, self.rack)  # all that the pool uses of one

@@ -19,7 +19,7 @@ from miglab_pool.state.placement import SOON
 LEAST_S = 600.0  # hours left that do not last so long are as good as none
 _STEPS = 30  # halvings of a week: exact to less than a millisecond
 
-Kind = Literal["live_slices", "slice_hours_week", "lease_s"]
+Kind = Literal["memory_slices", "slice_hours_week", "lease_s"]
 Quotas = Mapping[str, Quota]  # by the name that a refusal calls them
 
 
@@ -74,7 +74,7 @@ def limits(quotas: Quotas, asked: Asked, uses: Iterable[Use], now: float) -> lis
 
 def _applying(quotas: Quotas, asked: Asked) -> list[tuple[str, Kind, float]]:
     """The quotas that concern somebody, for each kind of limit that they set."""
-    kinds: tuple[Kind, ...] = ("live_slices", "slice_hours_week", "lease_s")
+    kinds: tuple[Kind, ...] = ("memory_slices", "slice_hours_week", "lease_s")
     concern = {
         name: quota
         for name, quota in quotas.items()
@@ -122,7 +122,7 @@ def why_not(quotas: Quotas, asked: Asked, uses: Sequence[Use], now: float) -> st
     """
     for limit in limits(quotas, asked, uses, now):
         said = None
-        if limit.kind == "live_slices":
+        if limit.kind == "memory_slices":
             said = _why_not_live(limit, asked)
         elif limit.kind == "slice_hours_week" and limit.left < asked.size * LEAST_S / HOUR_S:
             said = _why_not_week(limit, asked, uses, now)
@@ -134,7 +134,7 @@ def why_not(quotas: Quotas, asked: Asked, uses: Sequence[Use], now: float) -> st
 def held_by(found: Iterable[Limit], asked: Asked) -> Limit | None:
     """The shared quota of live slices that somebody in the queue waits for, if there is one."""
     for limit in found:
-        is_shared_live = limit.kind == "live_slices" and limit.quota.shared
+        is_shared_live = limit.kind == "memory_slices" and limit.quota.shared
         if is_shared_live and limit.used + asked.size > limit.most:
             return limit
     return None

@@ -147,7 +147,7 @@ class Leases(LeaseWarnings):
             if lease.state == LeaseState.WARNED:
                 lease = replace(
                     lease.without_warning(),
-                    keepalive_until=tx.at + self.store.settings.reclaim.keepalive_s,
+                    keepalive_until=tx.at + self.store.settings.reclaim.still_here_s,
                 )
             lease = replace(lease, ends_at=ends_at, extensions=lease.extensions + 1)
             tx.put(lease, by, "extended")

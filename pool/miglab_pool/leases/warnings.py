@@ -112,7 +112,7 @@ class LeaseWarnings(Subject):
             if refusal is not None:
                 tx.record(lease, by, f"still here: {refusal.message}", "refused")
             elif lease.state == LeaseState.WARNED:
-                until = tx.at + self.store.settings.reclaim.keepalive_s
+                until = tx.at + self.store.settings.reclaim.still_here_s
                 lease = replace(
                     lease.without_warning(), keepalives=lease.keepalives + 1, keepalive_until=until
                 )

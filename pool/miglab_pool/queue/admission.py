@@ -44,7 +44,7 @@ def _judge_shape(
         )
     title = rules.title or asked.course
     lends = asked.purpose is Purpose.BORROW
-    offered, verb = (rules.borrow, "lend") if lends else (rules.shapes, "offer")
+    offered, verb = (rules.lends, "lend") if lends else (rules.shapes, "offer")
     asks = {str(shape), asked.shape}
     if not any(text in asks or in_profiles(view, text) in asks for text in offered):
         listed = ", ".join(offered) or "nothing"

@@ -102,7 +102,7 @@ def _course(view: PoolView, name: str, rules: Course, user: str | None) -> Cours
         title=rules.title,
         shapes=tuple(shapes),
         default=admission.in_profiles(view, rules.default),
-        borrow=tuple(admission.in_profiles(view, text) for text in rules.borrow),
+        borrow=tuple(admission.in_profiles(view, text) for text in rules.lends),
         left=() if user is None else queue.left(view, user, name),
     )
 

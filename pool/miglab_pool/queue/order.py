@@ -118,7 +118,7 @@ def _totals(view: PoolView) -> Quotas:
     return {
         name: quota.model_copy(update={"slice_hours_week": 0.0})
         for name, quota in view.settings.quotas.items()
-        if quota.shared and quota.live_slices
+        if quota.shared and quota.memory_slices
     }
 
 

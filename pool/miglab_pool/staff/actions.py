@@ -260,7 +260,7 @@ class Staff(StaffMessages):
         with self.store.write() as tx:
             row = find_lease(self.store, number)
             check_expected(self.store, row, expected)
-            after = rules.given_time(row, by_s, tx.at, self.store.settings.reclaim.keepalive_s)
+            after = rules.given_time(row, by_s, tx.at, self.store.settings.reclaim.still_here_s)
             if after.ends_at is not None:
                 reservations.check_end(self.store.view(tx.at), row, after.ends_at)
             action = "keep" if after.ends_at == row.ends_at else "extend"

@@ -172,7 +172,7 @@ def is_due(row: LeaseRow, at: float) -> bool:
     return is_staffs and row.reclaim_at is not None and row.reclaim_at <= at
 
 
-def given_time(row: LeaseRow, by_s: float, at: float, keepalive_s: float) -> LeaseRow:
+def given_time(row: LeaseRow, by_s: float, at: float, still_here_s: float) -> LeaseRow:
     """The lease with a later end: as often as staff wish, whatever its holder has left.
 
     An unused lease's warning ends with it, and so does one by staff: the holder may keep it.
@@ -184,7 +184,7 @@ def given_time(row: LeaseRow, by_s: float, at: float, keepalive_s: float) -> Lea
     if row.ends_at is None and row.state != LeaseState.WARNED:
         raise Refused("no-extension", f"{label(row)} has no end, so it cannot be extended.")
     if row.state == LeaseState.WARNED:
-        row = replace(row.without_warning(), keepalive_until=at + keepalive_s)
+        row = replace(row.without_warning(), keepalive_until=at + still_here_s)
     return row if row.ends_at is None else replace(row, ends_at=max(row.ends_at, at) + by_s)
 
 

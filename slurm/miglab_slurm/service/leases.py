@@ -233,7 +233,7 @@ class SlurmLeases:
                 "something on the slice, or save your work: somebody else may need it."
             )
             raise Refused("no-keepalive", message)
-        until = self._now() + limits.keepalive_s
+        until = self._now() + limits.still_here_s
         return self._put(
             replace(record, warning=None, keepalives=record.keepalives + 1, stay_until=until)
         )

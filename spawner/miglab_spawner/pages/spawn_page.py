@@ -210,7 +210,7 @@ def _left(quota: QuotaLeft) -> str:
         return f"A slice is yours for at most {duration(quota.most)}."
     who = "Left for your course" if quota.is_shared else "Left for you"
     left = max(0.0, quota.most - quota.used)
-    if quota.limit == "live_slices":
+    if quota.limit == "memory_slices":
         return f"{who}: {left:g} of {quota.most:g} memory slices at a time."
     said = f"{who}: {left:.1f} of {quota.most:g} slice-hours in seven days"
     if quota.more_in_s is None:

@@ -33,7 +33,7 @@ COURSES = {
     "everyone": Course(
         title="Everyone",
         shapes=SHAPES,
-        borrow=("1g.5gb", "2g.10gb", "3g.20gb", "2x1g.5gb"),
+        lends=("1g.5gb", "2g.10gb", "3g.20gb", "2x1g.5gb"),
         default="1g.5gb",
     ),
     "vision": Course(title="Computer vision", shapes=("3g.20gb",), default="3g.20gb"),

@@ -301,7 +301,7 @@ def test_the_pool_gets_its_quotas(tmp_path: Path) -> None:
     file.write_text(COURSE + "weight = 2.0\n[quotas.each]\nmemory_slices = 3\n", encoding="utf-8")
     settings: PoolSettings = load(file, {})
     assert settings.courses["everyone"].weight == 2.0
-    assert {name: quota.live_slices for name, quota in settings.quotas.items()} == {"each": 3}
+    assert {name: quota.memory_slices for name, quota in settings.quotas.items()} == {"each": 3}
     assert not settings.quotas["each"].limit("slice_hours_week")
 
 

@@ -25,7 +25,7 @@ SHAPES = ("1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", "ful
 LENT = ("1g.5gb", "2x1g.5gb", "3g.20gb")
 SETTINGS = PoolSettings(
     courses={
-        "everyone": Course(title="Everyone", shapes=SHAPES, borrow=LENT),
+        "everyone": Course(title="Everyone", shapes=SHAPES, lends=LENT),
         "vision": Course(title="Computer vision", shapes=("1g.5gb", "at least 9 GiB")),
     },
     pool=PoolTable(

@@ -30,11 +30,11 @@ def test_only_what_the_course_lends(world: World) -> None:
 
 def test_what_is_lent_is_offered() -> None:
     """The default may be to borrow, where something is lent; nobody can borrow the CPU."""
-    assert Course(shapes=("cpu",), borrow=("1g.5gb",), default=BORROW).default == BORROW
+    assert Course(shapes=("cpu",), lends=("1g.5gb",), default=BORROW).default == BORROW
     with pytest.raises(ValueError, match="needs shapes to borrow"):
         Course(shapes=("cpu",), default=BORROW)
     with pytest.raises(ValueError, match="no slice"):
-        Course(shapes=("cpu",), borrow=("cpu",))
+        Course(shapes=("cpu",), lends=("cpu",))
 
 
 def test_it_ends_by_its_time(world: World) -> None:

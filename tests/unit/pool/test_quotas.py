@@ -43,7 +43,7 @@ def refused(quota: Quotas, *uses: Use, asked: Asked = ADA) -> str | None:
 
 def test_slices_at_a_time() -> None:
     """As many memory slices as the quota says may be held, and not one more."""
-    quota = {"each": Quota(live_slices=4)}
+    quota = {"each": Quota(memory_slices=4)}
     assert refused(quota, held(3)) is None
     said = refused(quota, held(4))
     assert said is not None
@@ -53,27 +53,27 @@ def test_slices_at_a_time() -> None:
 
 def test_the_server_itself_is_not_counted() -> None:
     """A server that starts anew gives up what it holds, so that does not count against it."""
-    assert refused({"each": Quota(live_slices=1)}, held(1, server="")) is None
+    assert refused({"each": Quota(memory_slices=1)}, held(1, server="")) is None
 
 
 def test_a_shape_beyond_the_quota() -> None:
     """What is larger than the quota is refused with the advice to choose a smaller shape."""
-    said = refused({"each": Quota(live_slices=2)}, asked=ADA._replace(size=4))
+    said = refused({"each": Quota(memory_slices=2)}, asked=ADA._replace(size=4))
     assert said is not None
     assert "Choose a smaller shape" in said
 
 
 def test_others_do_not_count() -> None:
     """A quota for each student counts neither other students nor other courses."""
-    quota = {"each": Quota(course="vision", live_slices=1)}
+    quota = {"each": Quota(course="vision", memory_slices=1)}
     assert refused(quota, held(user="bob"), held(course="audio")) is None
-    everywhere = {"each": Quota(live_slices=1)}
+    everywhere = {"each": Quota(memory_slices=1)}
     assert refused(everywhere, held(course="audio")) is not None
 
 
 def test_a_course_that_is_full_waits() -> None:
     """A shared quota refuses nobody who could have it later: the student waits in line."""
-    quota = {"all": Quota(course="vision", shared=True, live_slices=1)}
+    quota = {"all": Quota(course="vision", shared=True, memory_slices=1)}
     assert refused(quota, held(user="bob")) is None
     said = refused(quota, asked=ADA._replace(size=2))
     assert said is not None
@@ -86,9 +86,9 @@ def test_a_course_that_is_full_waits() -> None:
 def test_only_a_shared_quota_of_slices_holds_the_queue_up() -> None:
     """Room comes when somebody else of the course gives a slice back, not by time or by oneself."""
     full = {
-        "own": Quota(live_slices=1),
+        "own": Quota(memory_slices=1),
         "hours": Quota(shared=True, slice_hours_week=1.0),
-        "course": Quota(shared=True, live_slices=1),
+        "course": Quota(shared=True, memory_slices=1),
     }
     for name, quota in full.items():
         found = quotas.limits({name: quota}, ADA, [held(1), used(2.0)], NOW)
@@ -184,7 +184,7 @@ def limited(make_world: MakeWorld, found: Quotas) -> World:
 
 def test_a_refusal_is_in_the_ledger(make_world: MakeWorld) -> None:
     """A second server beyond the quota is refused, in words that the ledger keeps."""
-    world = limited(make_world, {"each": Quota(live_slices=1)})
+    world = limited(make_world, {"each": Quota(memory_slices=1)})
     world.run("ada")
     error = refusal(lambda: world.ask("ada", server="second"))
     assert error.reason == "over-quota"
@@ -195,7 +195,7 @@ def test_a_refusal_is_in_the_ledger(make_world: MakeWorld) -> None:
 
 def test_who_waits_counts_as_holding(make_world: MakeWorld) -> None:
     """Nobody queues up for more than the quota; the same ticket may be asked for again."""
-    world = limited(make_world, {"each": Quota(live_slices=1)})
+    world = limited(make_world, {"each": Quota(memory_slices=1)})
     ticket = world.ask("ada")
     assert refusal(lambda: world.ask("ada", server="second")).reason == "over-quota"
     assert world.ask("ada").id == ticket.id
@@ -205,7 +205,7 @@ def test_who_waits_counts_as_holding(make_world: MakeWorld) -> None:
 
 def test_a_course_waits_for_its_own(make_world: MakeWorld) -> None:
     """A course that holds all it may waits, is told so, and keeps nobody else from the GPUs."""
-    world = limited(make_world, {"b": Quota(course="b", shared=True, live_slices=2)})
+    world = limited(make_world, {"b": Quota(course="b", shared=True, memory_slices=2)})
     leases = [world.run(f"b{n}", course="b") for n in range(2)]
     held_back = world.ask("b2", course="b")
     other = world.ask("ada", "3g.20gb")
@@ -220,7 +220,7 @@ def test_a_course_waits_for_its_own(make_world: MakeWorld) -> None:
 
 def test_many_at_once_stay_within(make_world: MakeWorld) -> None:
     """Of a course that asks all at once no more are served than its quota allows."""
-    world = limited(make_world, {"b": Quota(course="b", shared=True, live_slices=3)})
+    world = limited(make_world, {"b": Quota(course="b", shared=True, memory_slices=3)})
     for n in range(6):
         world.ask(f"b{n}", course="b")
     world.work()
@@ -248,12 +248,12 @@ def test_an_extension_within_the_hours(make_world: MakeWorld) -> None:
 
 def test_the_offers_say_what_is_left(make_world: MakeWorld) -> None:
     """The spawn page's data hold what is used of every limit, for the user it is shown to."""
-    world = limited(make_world, {"each": Quota(live_slices=4, slice_hours_week=2, lease_s=3600)})
+    world = limited(make_world, {"each": Quota(memory_slices=4, slice_hours_week=2, lease_s=3600)})
     lease = world.run("ada", "2x1g.5gb")
     world.pass_time(HOUR_S)
     (course,) = world.pool.offers(["everyone"], "ada").courses
     assert {one.limit: (one.used, one.most) for one in course.left} == {
-        "live_slices": (2, 4),
+        "memory_slices": (2, 4),
         "slice_hours_week": (2, 2),
         "lease_s": (0, 3600),
     }

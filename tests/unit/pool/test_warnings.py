@@ -130,7 +130,7 @@ def test_extending_counts_as_being_there(make_world: MakeWorld) -> None:
     lease = warned(world)
     assert world.pool.leases.extend(lease.id, 60, "ada").warning is None
     (case,) = world.pool.leases.cases()
-    assert case.keepalive_until == world.at + SETTINGS.reclaim.keepalive_s
+    assert case.keepalive_until == world.at + SETTINGS.reclaim.still_here_s
     world.pool.leases.warn(lease.id, IDLE, "Unused.", world.at + 60)
     with pytest.raises(Refused):
         world.pool.leases.extend(lease.id, 60, "ada")

@@ -216,7 +216,7 @@ def test_gib():
 def test_the_page_says_what_the_quotas_leave():
     """Slices at a time, hours of the week and when some are back, the longest lease; whose."""
     left = (
-        QuotaLeft(quota="each", limit="live_slices", most=4, used=1),
+        QuotaLeft(quota="each", limit="memory_slices", most=4, used=1),
         QuotaLeft(quota="each", limit="slice_hours_week", most=10, used=10, more_in_s=7200),
         QuotaLeft(quota="all", limit="slice_hours_week", is_shared=True, most=90, used=12.25),
         QuotaLeft(quota="each", limit="lease_s", most=5400),

@@ -28,7 +28,7 @@ LIMITS = Reclaim(
 )
 DRY_RUN = LIMITS.model_copy(update={"dry_run": True})
 DISABLED = LIMITS.model_copy(update={"enabled": False})
-POOL = changed(SETTINGS, warning_s=120, keepalive_s=300, keepalives=2, attend_grace_s=1e6)
+POOL = changed(SETTINGS, warning_s=120, still_here_s=300, keepalives=2, attend_grace_s=1e6)
 STEP_S = 15.0
 
 
