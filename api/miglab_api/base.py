@@ -3,7 +3,8 @@
 Nothing of the lab may be imported here: pool, spawner, hub and command line all stand on it.
 """
 
-from typing import Annotated, Literal
+from functools import cache
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,6 +31,22 @@ class WireModel(BaseModel):
     """The base of whatever passes between processes: immutable, no unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def of(cls, row: Any, **others: Any) -> Self:
+        """A message about a row: the fields that the row has by the same name, and the others.
+
+        Args:
+            row: of a class that declares its fields; those that are named are not taken from it.
+            others: what it does not have, or is told otherwise.
+        """
+        shared = {name: getattr(row, name) for name in _shared(cls, row.__class__)}
+        return cls(**(shared | others))
+
+
+@cache
+def _shared(model: type[WireModel], row: type) -> tuple[str, ...]:
+    return tuple(name for name in model.model_fields if hasattr(row, name))
 
 
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]

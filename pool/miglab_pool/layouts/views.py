@@ -12,7 +12,6 @@ from miglab_api.layouts import (
     LayoutDrain,
     Layouts,
     LayoutSpec,
-    LayoutState,
     LayoutView,
     PlacedSlice,
 )
@@ -47,18 +46,12 @@ def layout_view(view: PoolView, row: LayoutRow) -> LayoutView:
     """One layout, with its time in force or next."""
     plan = planned(row)
     time = phase(plan, view.at, view.settings.pool.reserve_lead_s).time if row.is_live else None
-    return LayoutView(
-        id=row.id,
-        name=row.name,
-        course=row.course,
+    return LayoutView.of(
+        row,
         gpus=dict(plan.partitions),
         when=times_of(row.times),
-        state=LayoutState(row.state),
         starts_at=time.starts_at if time else None,
         ends_at=time.ends_at if time else None,
-        made_by=row.made_by,
-        made_at=row.made_at,
-        message=row.message,
     )
 
 

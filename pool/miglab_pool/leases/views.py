@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
-from miglab_api.tickets import Purpose, TicketState, TicketView
+from miglab_api.tickets import TicketState, TicketView
 from miglab_pool import reservations
 from miglab_pool.leases.rules import extensions_left, keepalives_left
 from miglab_pool.ledger.audit_wording import is_holder
@@ -42,27 +42,18 @@ def _made_slice_view(gpu: GpuFacts | None, row: SliceRow, blocks_layout: str) ->
     lease = gpu.leases.get(row.lease or 0) if gpu else None
     usage = gpu.usage.get(row.id) if gpu else None
     processes = usage.processes if usage else None
-    return SliceView(
+    return SliceView.of(
+        row,
         slice_id=row.id,
         gpu=gpu.row.idx if gpu else -1,
-        uuid=row.uuid,
-        profile=row.profile,
-        start=row.start,
-        size=row.size,
-        generation=row.generation,
         state=SliceState(row.state) if row.is_live else SliceState.SCRUBBING,
-        sm_count=row.sm_count,
-        memory_mib=row.memory_mib,
         memory_used_mib=usage.memory_used_mib if usage else None,
         processes=None if processes is None else len(processes),
         activity_pct=usage.activity_pct if usage else None,
-        lease=row.lease,
         user=lease.user if lease else None,
         server=lease.server if lease else None,
         course=lease.course if lease else None,
         ends_at=lease.ends_at if lease else None,
-        reason=row.reason,
-        draining=row.draining,
         blocks_layout=blocks_layout,
     )
 
@@ -72,16 +63,10 @@ def gpu_view(gpu: GpuSnapshot) -> GpuView:
     """One GPU with its slices, lowest start first."""
     on_gpu = sorted(gpu.slices, key=lambda item: (item.start, item.id))
     leaving, row = _leaving(gpu), gpu.row
-    return GpuView(
+    return GpuView.of(
+        row,
         index=row.idx,
-        uuid=row.uuid,
-        name=row.name,
-        memory_slices=row.memory_slices,
-        memory_mib=row.memory_mib,
-        mig=row.mig,
-        state=row.state,
         reason=row.reason or _why_not_now(gpu),
-        draining=row.draining,
         course=gpu.course,
         layout=gpu.layout.name if gpu.layout else "",
         slices=tuple(_slice_view(gpu.facts, item, leaving.get(item.id, "")) for item in on_gpu),
@@ -115,24 +100,16 @@ def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
     """A ticket with its position."""
     positions = queue.positions(view) if row.state == TicketState.WAITING else {}
     position = positions.get(row.id)
-    return TicketView(
-        id=row.id,
-        user=row.user,
-        server=row.server,
-        course=row.course,
-        shape=row.shape,
-        state=TicketState(row.state),
+    return TicketView.of(
+        row,
         position=position,
         waiting=len(positions),
-        created_at=row.created_at,
         expires_at=expires_at(view.settings, view.started_at, row),
         answer_by=answer_by(view.settings, view.started_at, row, view.at),
         lease=None if row.state == TicketState.WAITING else row.lease,
-        reason=row.reason,
         message=row.message or queue.reasons(view).of(row),
         is_next=row.is_queued and row.next_at is not None,
         estimate=estimates.estimate_of(view, row.id) if position is not None else None,
-        purpose=Purpose(row.purpose),
     )
 
 
@@ -162,31 +139,17 @@ def lease_view(
     """
     most_s = view.settings.pool.extension_s if extension_s is None else extension_s
     rows = view.slices_of(row) if rows is None else rows
-    return LeaseView(
-        id=row.id,
-        ticket=row.ticket,
-        generation=row.generation,
+    return LeaseView.of(
+        row,
         ledger=view.ledger,
-        user=row.user,
-        server=row.server,
-        course=row.course,
-        shape=row.shape,
-        state=LeaseState(row.state),
-        holder=row.holder,
         uuids=tuple(item.uuid for item in rows if item.uuid is not None),
         slices=tuple(slice_view(view, item) for item in rows) if row.is_live else (),
-        granted_at=row.granted_at,
-        attached_at=row.attached_at,
-        ends_at=row.ends_at,
         release_requested_at=row.releasing_at,
         is_given_back=row.releasing_at is not None and is_holder(row.warn_by, row.user, row.server),
         extensions_left=extensions_left(view.settings, row) if most_s else 0,
         extension_s=most_s,
-        reason=row.reason,
         warning=_warning(view, row),
         others_wait=others_wait,
-        purpose=Purpose(row.purpose),
-        server_started=row.server_started,
     )
 
 

@@ -4,11 +4,14 @@ Must not import the ledger, nor anything that decides.
 """
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy import Connection, Table, create_engine, insert, select
 from sqlalchemy import inspect as reflect
+from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateColumn
 
 from miglab_pool.ledger import tables
@@ -165,3 +168,21 @@ def _damaged(path: Path, reason: str) -> str:
         "backup in its place or start with an empty one: what lies on the GPUs then shows as "
         "foreign until an admin adopts it."
     )
+
+
+@contextmanager
+def reading(ledger: Path) -> Iterator[Connection]:
+    """A connection of its own to the ledger's file that cannot write; from any thread.
+
+    A long read holds up no decision, and sees the ledger as it was when it began.
+    """
+    uri = f"{ledger.resolve().as_uri()}?mode=ro"
+    engine = create_engine(
+        "sqlite://", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=NullPool
+    )
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN")  # sqlite3 begins none by itself for reading
+            yield connection
+    finally:
+        engine.dispose()

@@ -182,26 +182,15 @@ def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
     state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
     mine = (one for one in in_force(view) if one.row.id == row.id)
     drawn = next((row.count - one.left for one in mine), 0)
-    return ReservationView(
-        id=row.id,
-        course=row.course,
-        shape=row.shape,
-        count=row.count,
+    return ReservationView.of(
+        row,
         weekdays=schedule.names_of(row.weekdays),
         date=rule.first,
         until=rule.last,
-        from_time=row.from_time,
-        to_time=row.to_time,
-        tz=row.tz,
-        grace_s=row.grace_s,
         state=ReservationState(state),
         starts_at=found.starts_at if found else None,
         ends_at=found.ends_at if found else None,
         reserved_from=found.starts_at - lead_s if found else None,
         reserved_until=reserved_until(row, found) if found else None,
         drawn=drawn,
-        made_by=row.made_by,
-        made_at=row.made_at,
-        reason=row.reason,
-        message=row.message,
     )

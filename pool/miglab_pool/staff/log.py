@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 from miglab_api.staff import AuditEntry
-from miglab_pool.ledger.reading import reading
+from miglab_pool.ledger.file import reading
 from miglab_pool.ledger.tables import leases, tickets, transitions
 
 LIMIT_MAX = 1000

@@ -10,7 +10,7 @@ from miglab_api.leases import WarningKind
 from miglab_api.tickets import TicketState
 from miglab_pool.leases.activity import DAY_S
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.reading import reading
+from miglab_pool.ledger.file import reading
 from miglab_pool.usage.report import Event, Facts, Held, Looked, Who
 
 RECLAIMER = "reclaimer"

@@ -13,7 +13,7 @@ from tests.refusals import because
 
 from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest
 from miglab_pool.ledger.audit_wording import Step, ago, called, did, told
-from miglab_pool.ledger.reading import reading
+from miglab_pool.ledger.file import reading
 from miglab_pool.ledger.rows import MessageRow
 from miglab_pool.refused import Refused
 from miglab_pool.staff.log import Question, query
