@@ -49,7 +49,7 @@ class StaffMessages(Subject):
                 until=tx.at + 60 * asked.minutes,
             )
             tx.put(row, by, asked.text, "message")
-        return _sent(row)
+        return SentMessage.of(row)
 
     @locked
     def message(self, number: int) -> SentMessage:
@@ -58,7 +58,7 @@ class StaffMessages(Subject):
         Raises:
             Refused: there is none of this number, or it is over.
         """
-        return _sent(_find(self.store, number))
+        return SentMessage.of(_find(self.store, number))
 
     @locked
     def end_message(self, number: int, by: str, reason: str = "") -> SentMessage:
@@ -66,12 +66,12 @@ class StaffMessages(Subject):
         with self.store.write(durable=True) as tx:
             row = replace(_find(self.store, number), state=OVER)
             tx.put(row, by, reason, "end")
-        return _sent(row)
+        return SentMessage.of(row)
 
     @locked
     def messages(self) -> list[SentMessage]:
         """The messages that are shown, the newest first."""
-        return [_sent(row) for row in _shown(self.store)]
+        return [SentMessage.of(row) for row in _shown(self.store)]
 
     @locked
     def messages_for(
@@ -103,16 +103,3 @@ def _shown(store: Store) -> list[MessageRow]:
     now = store.now()
     rows = [row for row in store.state.messages.values() if row.until > now]
     return sorted(rows, key=lambda row: (-row.at, -row.id))
-
-
-def _sent(row: MessageRow) -> SentMessage:
-    return SentMessage(
-        id=row.id,
-        at=row.at,
-        by=row.by,
-        to_user=row.to_user,
-        to_server=row.to_server,
-        to_course=row.to_course,
-        text=row.text,
-        until=row.until,
-    )

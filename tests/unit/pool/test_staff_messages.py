@@ -235,6 +235,7 @@ def test_an_entry_says_everything(world: World) -> None:
     assert entry.model_dump(exclude={"id"}) == {
         "at": 1_000_010.0, "by": JO, "action": "reclaim", "kind": "lease", "target": "1",
         "from_state": "running", "to_state": "warned", "reason": "Exam.", "course": "vision",
+        "user": "ada",
     }  # fmt: skip
 
 
