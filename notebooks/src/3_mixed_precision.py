@@ -615,7 +615,7 @@ def trainings(kinds, seeds, steps, every):
 # **Predict** the bits per byte that bf16 ends with.
 
 # %%
-LEARN = {"steps": 40, "every": 20} if labkit.is_quick() else {"steps": 120, "every": 20}
+LEARN = {"steps": 40, "every": 20} if labkit.is_quick() else {"steps": 80, "every": 20}
 SEEDS = (0,) if labkit.is_quick() else (0, 1, 2)
 MARKS = range(LEARN["every"], LEARN["steps"] + 1, LEARN["every"])
 spots = {f"{kind}, step {step}": step for kind in ("fp32", "bf16") for step in MARKS}

@@ -871,7 +871,7 @@ def trainings(arms, seeds, steps, every):
 # **Predict** the bits per byte that two ranks end with. (8 is guessing.)
 
 # %%
-LEARN = {"steps": 40, "every": 20} if labkit.is_quick() else {"steps": 120, "every": 20}
+LEARN = {"steps": 40, "every": 20} if labkit.is_quick() else {"steps": 80, "every": 20}
 SEEDS = (0,) if labkit.is_quick() else (0, 1, 2)
 ARMS = ("one rank", "two ranks")
 spots = {f"{arm}, step {step}": step for arm in ARMS for step in range(LEARN["every"], LEARN["steps"] + 1, LEARN["every"])}
