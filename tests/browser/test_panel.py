@@ -177,7 +177,7 @@ def test_predict_run_and_watch_the_plot_move(jupyter, page):
     expect(output.get_by_role("status")).to_contain_text("You said 30 ms; it is ")
     assert first < ticks.count()
     expect(output.locator(".vega-actions")).to_have_count(0)
-    plot.locator(".mark-symbol path").first.hover()
+    plot.locator(".mark-symbol path").first.hover(force=True)  # its interval lies over it
     expect(page.locator("#vg-tooltip-element")).to_contain_text("interval")
     output.get_by_role("button", name="Data table").click()
     expect(output.get_by_role("table")).to_contain_text("40 ms")

@@ -148,9 +148,11 @@ class _Drawing:
             yield self._bars(rows)
         else:
             yield from (self._line(one) for one in self.pointed if one.is_joined)
-            yield self._points(rows)
         if not self.plot.is_stacked:
             yield self._samples()
+        if not self.has_bars:
+            yield self._points(rows)
+        if not self.plot.is_stacked:
             yield from self._intervals(rows)
         yield from self._names(rows)
         yield from self._prediction()
@@ -396,7 +398,10 @@ class _Drawing:
         return self._layer(rows, mark, color=self._colour())
 
     def _intervals(self, rows: Sequence[Any]) -> Iterator[dict[str, Any]]:
-        """Over the point, in the page's colour, with ends broader than it: it is never hidden."""
+        """Over the point, in the page's colour, with ends broader than it: it is never hidden.
+
+        It says what the point under it says.
+        """
         found = [
             row | {"value": max(row["low"], self.low), "end": min(row["high"], self.high)}
             for row in rows
@@ -404,11 +409,11 @@ class _Drawing:
         ]
         bar = {"type": "rule", "strokeWidth": 2, "color": INK, "aria": False}
         end: dict[str, Any] = {f"{self.value}2": {"field": "end"}}
-        yield self._layer(found, bar, **end)
+        yield self._layer(found, bar, tooltip=self._tooltip(), **end)
         cap = {"type": "tick", "thickness": 2, "size": 18, "color": INK, "aria": False}
         cap["orient"] = "vertical" if self.is_flat else "horizontal"
         ends = [row | {"value": row[at]} for row in found for at in ("value", "end")]
-        yield self._layer(ends, cap)
+        yield self._layer(ends, cap, tooltip=self._tooltip())
 
     def _names(self, rows: Sequence[Any]) -> Iterator[dict[str, Any]]:
         """Values at the bars; at the points of a plot the names that no tick says."""

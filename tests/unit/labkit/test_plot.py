@@ -118,6 +118,7 @@ def test_an_interval_is_drawn_over_its_point_and_broader_than_it():
     assert kinds.index("rule") > kinds.index("point")
     assert caps["mark"]["size"] > dot["size"] ** 0.5
     assert {row["value"] for row in values(caps)} == {9, 11}
+    assert caps["encoding"]["tooltip"] == layers(PLOT, "point")[0]["encoding"]["tooltip"]
 
 
 @pytest.mark.parametrize("is_zoomed", [True, False])
