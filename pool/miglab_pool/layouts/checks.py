@@ -8,7 +8,7 @@ from miglab_api.layouts import LayoutSpec
 from miglab_api.wording import day_and_time
 from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry
-from miglab_pool.layouts import rules as layout_plan
+from miglab_pool.layouts import rules as layout_rules
 from miglab_pool.layouts.rules import PartitionError, Planned, clashes, planned, why_no_time
 from miglab_pool.ledger.rows import LayoutRow
 from miglab_pool.refused import Refused
@@ -63,7 +63,7 @@ def _resolved(view: PoolView, asked: LayoutSpec, gpu: str, names: Iterable[str])
             asked, f"GPU {gpu} is not one that can be cut now: {_why_not_partitionable(view, gpu)}."
         )
     try:
-        return layout_plan.resolve(names, one.hardware)
+        return layout_rules.resolve(names, one.hardware)
     except PartitionError as error:
         raise _bad(asked, f"GPU {one.row.idx} ({one.row.name}): {error}.") from error
 

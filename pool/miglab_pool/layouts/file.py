@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from miglab_api import wording
 from miglab_api.layouts import LAYOUT_NAME_MAX, LAYOUT_TIMES_MAX, LayoutSpec, LayoutTime
 from miglab_api.reservations import WEEKDAYS
-from miglab_pool.layouts import rules as layout_plan
+from miglab_pool.layouts import rules as layout_rules
 from miglab_pool.layouts.checks import PartitionableGpu, in_one_clash
 from miglab_pool.layouts.rules import Planned, overlap, schedule_of, why_no_time
 
@@ -124,13 +124,13 @@ def _draft(name: str, position: FilePosition, node: yaml.Node) -> LayoutDraft:
 
 def _partition(key: str, position: FilePosition, node: yaml.Node) -> PartitionDraft:
     if isinstance(node, yaml.ScalarNode):
-        return PartitionDraft(position, key, _said(layout_plan.parse, node.value, position))
+        return PartitionDraft(position, key, _said(layout_rules.parse, node.value, position))
     names: tuple[str, ...] = ()
     for number, item in enumerate(
         _list(node, position, "profiles, such as 4g + 3x1g or [4g, 3x1g]")
     ):
         at = position.below(item, str(number))
-        names += _said(layout_plan.parse, _text(item, at), at)
+        names += _said(layout_rules.parse, _text(item, at), at)
     return PartitionDraft(position, key, names)
 
 
@@ -260,7 +260,7 @@ def _text(node: yaml.Node, position: FilePosition) -> str:
 def _said(parse: Callable[[str], T], text: str, position: FilePosition) -> T:
     try:
         return parse(text)
-    except layout_plan.PartitionError as error:
+    except layout_rules.PartitionError as error:
         raise LayoutError(position, str(error)) from error
 
 
@@ -376,8 +376,8 @@ def _named(
 
 def _fitting(partition: PartitionDraft, gpu: PartitionableGpu) -> tuple[str, ...]:
     try:
-        return layout_plan.resolve(partition.names, gpu.geometry)
-    except layout_plan.PartitionError as error:
+        return layout_rules.resolve(partition.names, gpu.geometry)
+    except layout_rules.PartitionError as error:
         raise LayoutError(partition.position, f"GPU {gpu.index} ({gpu.name}): {error}.") from error
 
 

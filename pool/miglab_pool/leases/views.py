@@ -15,7 +15,7 @@ from miglab_pool import reservations
 from miglab_pool.leases.rules import extensions_left, keepalives_left
 from miglab_pool.ledger.audit_wording import is_holder
 from miglab_pool.ledger.rows import LeaseRow, SliceRow, TicketRow
-from miglab_pool.queue import offers as estimates
+from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import others_waiting
 from miglab_pool.queue.offers import headcount
@@ -109,7 +109,7 @@ def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
         lease=None if row.state == TicketState.WAITING else row.lease,
         message=row.message or queue.reasons(view).of(row),
         is_next=row.is_queued and row.next_at is not None,
-        estimate=estimates.estimate_of(view, row.id) if position is not None else None,
+        estimate=offers.estimate_of(view, row.id) if position is not None else None,
     )
 
 

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 from miglab_api.tickets import Purpose, TicketRequest
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
-from miglab_pool.layouts import rules as layout_times
+from miglab_pool.layouts import rules as layout_rules
 from miglab_pool.layouts.rules import Planned
 from miglab_pool.leases.rules import Asked
 from miglab_pool.ledger.rows import TicketRow
@@ -75,7 +75,7 @@ def _when_partitioned(view: PoolView, shape: Shape, course: str) -> str:
         return ""  # no layout leaves a GPU whole
     ahead = []
     for plan in view.plans:
-        time = layout_times.phase(plan, view.at, view.settings.pool.reserve_lead_s).time
+        time = layout_rules.phase(plan, view.at, view.settings.pool.reserve_lead_s).time
         if time and could_ever_fit(shape.profiles, _emptied(view, plan, time.starts_at, course)):
             ahead.append((time.starts_at, plan))
     if not ahead:

@@ -12,7 +12,7 @@ from miglab_api.tickets import TicketState
 from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.shapes import profiles
-from miglab_pool.leases import rules as quotas
+from miglab_pool.leases import rules as lease_rules
 from miglab_pool.leases.rules import Asked, Limit, Quotas, bounded, lasts_s, offer_s
 from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
 from miglab_pool.queue.rules import HOUR_S, FairShareUsage, Use, Waiting, in_order
@@ -29,7 +29,7 @@ def why_not(view: PoolView, asked: Asked, waiting: Iterable[Waiting]) -> str | N
         return None
     now = view.at
     uses = [*view.usage.all, *(_as_use(view, one) for one in waiting)]  # as good as held already
-    return quotas.why_not(view.settings.quotas, asked, uses, now)
+    return lease_rules.why_not(view.settings.quotas, asked, uses, now)
 
 
 def let_by(view: PoolView, queued: Iterable[Waiting]) -> Iterator[Waiting]:
@@ -55,7 +55,7 @@ def ends_at(view: PoolView, lease: LeaseRow) -> float | None:
     """When a lease that is attached now ends; None for no limit."""
     at, settings = view.at, view.settings
     asked, uses = _asked(view, lease), view.usage.all
-    longest_s = quotas.longest_of_limits(
+    longest_s = lease_rules.longest_of_limits(
         settings.quotas, asked, uses, at, settings.pool.longest_lease_s
     )
     longest_s = bounded(settings, lease, longest_s)
@@ -66,12 +66,12 @@ def check_end(view: PoolView, lease: LeaseRow, ends_at: float) -> None:
     """Refuse an extension that the student's slice-hours do not cover."""
     now = view.at
     uses = view.usage.all
-    left_s = quotas.hours_left_s(view.settings.quotas, _asked(view, lease), uses, now)
+    left_s = lease_rules.hours_left_s(view.settings.quotas, _asked(view, lease), uses, now)
     if left_s is not None and ends_at > now + left_s:
         raise Refused(
             "no-extension",
-            f"Your slice-hours of these seven days last for {quotas.in_words(left_s)} more, which "
-            "is less than you ask for. Ask for less, or save your work in time.",
+            f"Your slice-hours of these seven days last for {lease_rules.in_words(left_s)} more, "
+            "which is less than you ask for. Ask for less, or save your work in time.",
         )
 
 
@@ -102,14 +102,14 @@ def left(view: PoolView, user: str, course: str) -> tuple[QuotaLeft, ...]:
             used=limit.used,
             more_in_s=_more_in_s(limit, asked, uses, now),
         )
-        for limit in quotas.limits(view.settings.quotas, asked, uses, now)
+        for limit in lease_rules.limits(view.settings.quotas, asked, uses, now)
     )
 
 
 def _more_in_s(limit: Limit, asked: Asked, uses: list[Use], now: float) -> float | None:
-    if limit.kind != "slice_hours_week" or limit.left >= quotas.LEAST_S / HOUR_S:
+    if limit.kind != "slice_hours_week" or limit.left >= lease_rules.LEAST_S / HOUR_S:
         return None
-    return quotas.more_in_s(limit, asked, uses, now)
+    return lease_rules.more_in_s(limit, asked, uses, now)
 
 
 @once
@@ -124,7 +124,7 @@ def _totals(view: PoolView) -> Quotas:
 
 def _held_by(view: PoolView, one: Waiting, totals: Quotas, uses: Iterable[Use]) -> Limit | None:
     asked = Asked(one.user, one.course, view.tickets[one.ticket].server, one.size)
-    return quotas.held_by(quotas.limits(totals, asked, uses, view.at), asked)
+    return lease_rules.held_by(lease_rules.limits(totals, asked, uses, view.at), asked)
 
 
 def _as_use(view: PoolView, one: Waiting) -> Use:

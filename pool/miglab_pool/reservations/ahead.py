@@ -20,11 +20,11 @@ from miglab_api.leases import LeaseState
 from miglab_api.wording import clock_time
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.gpu.shapes import profiles
-from miglab_pool.layouts import rules as layout_times
+from miglab_pool.layouts import rules as layout_rules
 from miglab_pool.leases.rules import set_end
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow
 from miglab_pool.refused import Refused
-from miglab_pool.reservations import rules as reservations_in_force
+from miglab_pool.reservations import rules
 from miglab_pool.reservations.rules import InForce, Key, in_words, reserved_until, schedule_of
 from miglab_pool.schedule import DAY_S, MakesWay, Occurrence, next_occurrence, occurrences
 from miglab_pool.state.placement import SOON, Slot
@@ -134,7 +134,7 @@ class _Moment:
     def __init__(self, view: PoolView, at: float, stays: Sequence[LeaseRow]) -> None:
         self._view, self._at, self._stays = view, at, stays
         self._found = _undrawn(view, at)
-        self._drawn = reservations_in_force.drawn(stays)
+        self._drawn = rules.drawn(stays)
         self._reserved = _reserved(self._found, self._drawn)
         self._begun = _begun(at, self._reserved)
         self._slices = _by_gpu(view, stays)
@@ -144,7 +144,7 @@ class _Moment:
 
     def is_worse_with(self, lease: LeaseRow) -> bool:
         """Whether more finds no slot if one more lease stays."""
-        reserved = _reserved(self._found, self._drawn + reservations_in_force.drawn([lease]))
+        reserved = _reserved(self._found, self._drawn + rules.drawn([lease]))
         if not reserved:
             return False
         candidates = self._candidates_with(lease, reserved)
@@ -222,20 +222,16 @@ def on_slots(
 
 def reserving(view: PoolView, at: float, stays: Sequence[LeaseRow]) -> list[InForce]:
     """The reservations that have slots at a moment if these leases live then."""
-    return _reserved(_undrawn(view, at), reservations_in_force.drawn(stays))
+    return _reserved(_undrawn(view, at), rules.drawn(stays))
 
 
 def _undrawn(view: PoolView, at: float) -> list[InForce]:
     rows, lead_s = view.reservations.values(), view.settings.pool.reserve_lead_s
-    return reservations_in_force.undrawn(rows, at, lead_s)
+    return rules.undrawn(rows, at, lead_s)
 
 
 def _reserved(found: Sequence[InForce], drawn: Mapping[Key, int]) -> list[InForce]:
-    return [
-        one
-        for one in reservations_in_force.less_drawn(found, drawn)
-        if one.is_reserved and one.left
-    ]
+    return [one for one in rules.less_drawn(found, drawn) if one.is_reserved and one.left]
 
 
 def _slots(reserved: Sequence[InForce], candidates: Candidates) -> tuple[Slot, ...]:
@@ -283,15 +279,15 @@ def _candidates(
 
 
 @once
-def _laid(view: PoolView, at: float) -> dict[str, layout_times.InForce]:
+def _laid(view: PoolView, at: float) -> dict[str, layout_rules.InForce]:
     """The layout in force on each GPU at a moment."""
-    return layout_times.in_force(view.plans, at, view.settings.pool.reserve_lead_s)
+    return layout_rules.in_force(view.plans, at, view.settings.pool.reserve_lead_s)
 
 
 @once
 def _candidate(
     gpu: GpuSnapshot,
-    layout: layout_times.InForce | None,
+    layout: layout_rules.InForce | None,
     stays: tuple[int, ...],
     go: tuple[int, ...],
 ) -> SlotCandidate:

@@ -31,6 +31,8 @@ from miglab_pool.state.placement import GpuOccupancy, packs
 from miglab_pool.state.slot_choice import SlotCandidate, choose_slots
 from miglab_pool.state.view import PoolView
 
+YEAR_S = 366 * DAY_S
+
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -137,9 +139,6 @@ def _moments(mine: Occurrence, near: Iterable[Sequence[Occurrence]]) -> list[flo
 
 def _is_held(met: Sequence[Occurrence], at: float) -> bool:
     return any(one.starts_at <= at < one.ends_at for one in met)
-
-
-YEAR_S = 366 * DAY_S
 
 
 def shape_of(view: PoolView, asked: ReservationRequest) -> str:

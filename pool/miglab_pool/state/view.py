@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from miglab_api.gpus import SliceState
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.readings import GpuInfo, Usage
-from miglab_pool.layouts import rules as layout_times
+from miglab_pool.layouts import rules as layout_rules
 from miglab_pool.layouts.rules import (
     Change,
     InForce,
@@ -368,12 +368,12 @@ class PoolView:
     @cached_property
     def plans(self) -> list[Planned]:
         """Every layout that is planned or in force."""
-        return [layout_times.planned(row) for row in self.layouts.values()]
+        return [layout_rules.planned(row) for row in self.layouts.values()]
 
     @cached_property
-    def layouts_in_force(self) -> dict[str, layout_times.InForce]:
+    def layouts_in_force(self) -> dict[str, layout_rules.InForce]:
         """The layout in force on each GPU; one without any is not named."""
-        return layout_times.in_force(self.plans, self.at, self.settings.pool.reserve_lead_s)
+        return layout_rules.in_force(self.plans, self.at, self.settings.pool.reserve_lead_s)
 
     # -- leases and tickets -------------------------------------------------------------------
 
@@ -409,5 +409,5 @@ def gpus_at(
         plans: the layouts that there are; None: the pool's.
     """
     of_pool = view.plans if plans is None else plans
-    in_force = layout_times.in_force(of_pool, moment, view.settings.pool.reserve_lead_s)
+    in_force = layout_rules.in_force(of_pool, moment, view.settings.pool.reserve_lead_s)
     return {uuid: one.then(in_force.get(uuid), there) for uuid, one in view.facts.items()}
