@@ -19,7 +19,7 @@ from miglab_hub.service.gpus import geometries
 from miglab_hub.settings.lab_toml import Settings, SettingsError, load
 from miglab_hub.sign_in import check_identity, check_installed
 from miglab_spawner.containers.labels import LAB
-from miglab_spawner.containers.networks import ensure_own, remove_unused
+from miglab_spawner.containers.networks import OWN, ensure_own, remove_unused
 
 PARTS = ("pool", "hub", "proxy")
 CONTAINERS = tuple(f"miglab-{part}" for part in PARTS)
@@ -44,7 +44,8 @@ def prepare_hub(settings: Settings) -> None:
     api = docker.APIClient(base_url=settings.docker_url)
     remove_unused(api, settings.lab_id)
     for network in api.networks(filters={"label": f"{LAB}={settings.lab_id}"}):
-        ensure_own(api, network["Name"], settings.lab_id, CONTAINERS)
+        if network["Name"].endswith(OWN):  # a trial lab of this name has left one for all servers
+            ensure_own(api, network["Name"], settings.lab_id, CONTAINERS)
     api.close()
 
 
