@@ -223,7 +223,7 @@ def test_a_recorded_run_is_judged_by_the_student_first_and_never_kept(tmp_path):
     runner = Runner(EXPERIMENTS["MX-5"], tmp_path)
     runner.show_recorded(replay.recorded("MX-5"), predict("5", "it is safe", "%"))
     assert "not yours" in runner.message
-    assert "You said 5 %; it is 100 %. At 2^-10" in runner.message
+    assert "You said 5 %; it is 89.7 %. At 2^-10" in runner.message
     assert "as expected" not in runner.message
     runner.explain("small scales lose all", Verdict.SUPPORTED)
     assert "as expected" in runner.message

@@ -22,6 +22,12 @@ RECORDED = ROOT / "notebooks" / "labkit" / "recorded"
 SOURCES = sorted((ROOT / "notebooks" / "src").glob("[1-6]_*.py"))
 MIXED, PARALLEL = SOURCES[2], SOURCES[3]
 MACHINES = sorted(folder for folder in GALLERY.iterdir() if folder.is_dir())
+OTHERWISE = {
+    ("h100-2gpu", "DP-4"): "undecided",  # NVLink: sending costs too little of the step to tell
+    ("h100-2gpu", "DP-6"): "undecided",
+    ("h100-2gpu", "MP-6"): "contradicted",  # its stages' times leave out what waiting costs
+}
+"""Verdicts that a machine has shown and its tier does not expect; the gallery's page says so."""
 
 
 @pytest.fixture
@@ -80,6 +86,7 @@ def test_the_gallery_is_whole_and_as_expected(machine):
         if found.judgement and found.judgement.expected != "not applicable here":
             may_be_open = is_emulated or found.tier == Tier.CPU.value
             accepted = {found.judgement.expected, *(["undecided"] if may_be_open else [])}
+            accepted.add(OTHERWISE.get((machine.name, found.experiment), found.judgement.expected))
             assert found.judgement.verdict.value in accepted, file
         assert f"| {found.experiment} {found.title} |" in (machine / "README.md").read_text()
         assert file.with_suffix(".svg").is_file()
