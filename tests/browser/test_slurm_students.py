@@ -64,7 +64,7 @@ def test_two_students_share_a_slice(new_page: Callable[[], Page], on_slurm: Slur
     lab = on_slurm.lab
     ada, bo, staff = new_page(), new_page(), new_page()
     sign_in(ada, lab, "ada")
-    expect(ada.get_by_text("1 of 2 free (")).to_be_visible()
+    expect(ada.get_by_text("1 of 2 free")).to_be_visible()
     picture(ada, "slurm-spawn")
     start(ada, "1g.5gb")
     ada.wait_for_url("**/user/ada/lab**", timeout=LONG_MS)

@@ -98,6 +98,8 @@ def user(engine: docker.DockerClient) -> Iterator[str]:
 @pytest.fixture
 def network(engine: docker.DockerClient) -> Iterator[None]:
     """The page's network; removed after the student's containers."""
+    for left_over in engine.networks.list(names=[NETWORK]):  # of a run that was broken off
+        left_over.remove()
     command, *_ = printed("")
     subprocess.run(shlex.split(command), check=True, stdout=subprocess.DEVNULL)
     yield
