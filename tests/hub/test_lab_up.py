@@ -33,11 +33,12 @@ def lab_toml(folder: Path, text: str = "") -> Path:
 Refusal = Callable[..., str]
 
 
-def up(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def up(file: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """A start that is expected to fail."""
     command = [sys.executable, "-m", "miglab_hub.cli", "up", "--config", str(file), *words]
     ours = {ENV_CONFIG, ENV_PORT, ENV_BRIDGE}
     environ = {name: value for name, value in os.environ.items() if name not in ours}
+    environ |= more
     return subprocess.run(command, capture_output=True, text=True, timeout=UP_S, env=environ)
 
 
@@ -124,7 +125,9 @@ accept_risk.students_can_act_as_staff = true
 
 def test_no_docker_is_one_message(tmp_path: Path) -> None:
     """As a process, too: exit status 2 and no traceback."""
-    ended = up(lab_toml(tmp_path, NO_DOCKER), "--port", str(free_ports()))
+    nowhere = f"unix://{tmp_path}/none.sock"
+    file, port = lab_toml(tmp_path, NO_DOCKER), str(free_ports())
+    ended = up(file, "--port", port, DOCKER_HOST=nowhere)
     assert ended.returncode == 2
     assert "no Docker engine answers" in ended.stderr and "Traceback" not in ended.stderr
     assert not (tmp_path / ".lab" / "logs").exists()
