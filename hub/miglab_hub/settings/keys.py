@@ -14,8 +14,11 @@ from miglab_pool.settings import Fixed
 OLD_NAMES = {
     "students": "write [servers] instead",
     "courses.NAME.borrow": "write lends instead",
+    "courses.NAME.ends": "write class_ends instead",
     "quotas.NAME.live_slices": "write memory_slices instead",
     "reclaim.keepalive_s": "write still_here_s instead",
+    "reclaim.stay_s": "write still_here_s instead",
+    "reclaim.stays": 'leave it out: "I am still here" works twice',
     "lab.timezone": "write timezone in [lab] instead",
     "reclaim.maintenance": "write maintenance in [lab] instead",
     "lab.students_can_act_as_staff": "write it in [accept_risk] instead",

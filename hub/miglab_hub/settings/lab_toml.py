@@ -411,7 +411,9 @@ def _build(table: dict[str, Any], given: Mapping[str, Any]) -> Settings:
     try:
         settings = settings_model().model_validate({**table, **given})
     except ValidationError as error:
-        wrong += [_explain(dict(each)) for each in error.errors() if each["type"] != UNKNOWN]
+        problems = [dict(each) for each in error.errors()]
+        wrong += [_explain(each) for each in problems if each["type"] != UNKNOWN]
+        wrong = wrong or [_explain(each) for each in problems]  # an unknown key of [testing]
     if wrong:
         raise SettingsError("\n".join(f"{file}: {each}" for each in wrong))
     if testing and not is_this_machines(settings.lab):

@@ -1,5 +1,6 @@
 """lab.toml: what it says, what follows from it, and what is said about a wrong one."""
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from miglab_hub.settings.domains import host_of
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, SettingsError, load
 from miglab_hub.settings.reference import keys, reference
 from miglab_pool.settings import Pool, PoolSettings, Reclaim
+from miglab_slurm.lab import SlurmSettings
 
 ROOT = Path(__file__).parents[3]
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'
@@ -30,6 +32,11 @@ WRONG = {
     "unknown key of a course": (COURSE + "shape = 1\n", ["courses.everyone.shape", "shapes"]),
     "key of before": (COURSE + "[reclaim]\nkeepalive_s = 1\n", ["write still_here_s instead"]),
     "key of a course of before": (COURSE + "borrow = []\n", ["everyone.borrow", "write lends"]),
+    "keys of long before": (
+        COURSE + "ends = []\n[reclaim]\nstay_s = 1\nstays = 1\n",
+        ["write class_ends instead", "write still_here_s instead", "reclaim.stays is a key"],
+    ),
+    "unknown constant": (COURSE + "[testing]\npool.attaches_s = 1\n", ["pool.attaches_s"]),
     "table of before": ("[students]\n" + COURSE, ["students", "write [servers] instead"]),
     "constant": (COURSE + "[pool]\nattach_s = 2\n", ["pool.attach_s", "leave it out (it is 180)"]),
     "constants of a lab for others": (
@@ -193,6 +200,15 @@ def test_the_embedded_default_is_valid_and_complete() -> None:
     shown = [key for key in keys() if not key.startswith("addresses.")]
     missing = [key for key in shown if key.rsplit(".", 1)[1] not in text]
     assert missing == []
+
+
+def test_the_part_on_slurm_can_be_taken_as_it_is_shown(tmp_path: Path) -> None:
+    """No key of it is shown twice, which TOML refuses, and each is one that a lab takes."""
+    text = (ROOT / "lab.toml").read_text(encoding="utf-8")
+    shown = re.sub(r"(?m)^# (?=[\w.\[])", "", text[text.index("# [slurm]") :])
+    settings = load(write(tmp_path, COURSE + shown), {})
+    assert isinstance(settings, SlurmSettings)
+    assert settings.slurm.unix_group == "students"
 
 
 def test_the_default_file_says_the_defaults(tmp_path: Path) -> None:
