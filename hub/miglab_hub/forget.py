@@ -221,8 +221,7 @@ def _home(settings: Settings, user: str) -> Home:
         where = "on the cluster: the site's"
         return Home(where, lambda: {"where": where}, lambda: "")
     name = home_volume(settings, user)
-    url = settings.docker_url
-    return Home(name, lambda: {"volume": name}, lambda: _remove_volume(url, name, settings.lab_id))
+    return Home(name, lambda: {"volume": name}, lambda: _remove_volume(settings, name))
 
 
 def home_volume(settings: Settings, user: str) -> str:
@@ -245,10 +244,25 @@ def _remove_folder(folder: Path) -> str:
     return str(folder)
 
 
-def _remove_volume(url: str, name: str, lab: str) -> str:
+def _check_engine(settings: Settings, engine: str) -> None:
+    """On another engine than the lab's a home is not found, or is another lab's of this name."""
+    known = ""
+    if settings.ledger.exists():
+        with closing(sqlite3.connect(settings.ledger)) as ledger:
+            known = ledger.execute("SELECT engine FROM identity").fetchone()[0]
+    if known and engine != known:
+        raise StartError(
+            f"the Docker engine at {settings.docker_url} is not the one that has the lab's homes: "
+            "set DOCKER_HOST as where the lab is started. Nothing was changed."
+        )
+
+
+def _remove_volume(settings: Settings, name: str) -> str:
+    url = settings.docker_url
     try:
         with closing(docker.APIClient(base_url=url, timeout=DOCKER_TIMEOUT_S)) as api:
-            remove_left(api, lab)
+            _check_engine(settings, str(api.info().get("ID")))
+            remove_left(api, settings.lab_id)
             api.remove_volume(name)
     except NotFound:
         return ""

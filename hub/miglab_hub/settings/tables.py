@@ -189,8 +189,9 @@ class ServerSettings(Section):
     spawner: Literal["local", "docker", "slurm"] = Field(
         "local",
         description="`local` starts servers as processes of this machine, without isolation, for "
-        "trials only; `docker` starts containers; `slurm` submits jobs to a Slurm cluster, which "
-        "`[slurm]` describes.",
+        "trials only; `docker` starts containers, on the engine that the environment variable "
+        "`DOCKER_HOST` names, else at `/var/run/docker.sock`: set it for every `miglab` command; "
+        "`slurm` submits jobs to a Slurm cluster, which `[slurm]` describes.",
     )
     image: str = Field(
         "miglab-student",

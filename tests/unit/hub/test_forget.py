@@ -5,6 +5,7 @@ import shutil
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from alembic.migration import MigrationContext
@@ -233,6 +234,29 @@ def test_a_name_is_no_pattern(lab: Settings, user: str) -> None:
         assert set(people.forget(file, user, "forgotten")) == {"tickets", "transitions"}
         assert people.kept_of(file, user).get("tickets") is None
         assert len(people.kept_of(file, "ada")["tickets"]) == 1
+
+
+def test_another_engine_has_no_homes_of_this_lab(
+    lab: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell without the lab's DOCKER_HOST is told so: no home counts as gone, none is removed."""
+    removed: list[str] = []
+    engine = SimpleNamespace(
+        info=lambda: {"ID": "another"}, remove_volume=removed.append, close=lambda: None
+    )
+    monkeypatch.setattr("miglab_hub.forget.docker.APIClient", lambda **_: engine)
+    monkeypatch.setattr("miglab_hub.forget.remove_left", lambda *_: None)
+    in_docker = lab.servers.model_copy(update={"spawner": "docker"})
+    lab = lab.model_copy(update={"servers": in_docker})
+    ledger = Ledger(lab.ledger)
+    ledger.keep_engine(1.0, "own")
+    ledger.close()
+    with pytest.raises(StartError, match="set DOCKER_HOST"):
+        forget(lab, "ada")
+    assert not removed and tell(lab, "ada")["hub"] is not None
+    engine.info = lambda: {"ID": "own"}
+    assert forget(lab, "ada").home == home_volume(lab, "ada")
+    assert removed == [home_volume(lab, "ada")]
 
 
 def test_the_volume_is_dockerspawners(lab: Settings) -> None:
