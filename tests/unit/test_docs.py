@@ -131,14 +131,3 @@ def options(command: Any) -> set[str]:
     own = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
     passed_on = {"--version", "--durations"} if command.name == "test" else set()
     return own | passed_on | {"--help", "--install-completion", "--show-completion"}
-
-
-def test_every_file_with_a_long_test_is_in_the_table() -> None:
-    """The page says of each what covers it in the quick run; two folders have one row each."""
-    table = (CHECKOUT / "docs/reference/tests.md").read_text(encoding="utf-8").split("## What")[1]
-    tests = CHECKOUT / "tests"
-    marked = re.compile(r"^(?!.*import pytest).*pytest\.mark\.long", re.MULTILINE)
-    long = {path for path in tests.rglob("test_*.py") if marked.search(path.read_text())}
-    assert len(long) > 10
-    apart = {tests / "docker", tests / "slurm"}
-    assert not [path for path in long if path.parent not in apart and path.name not in table]
