@@ -39,9 +39,10 @@ function left({ content }, before) {
     return { cells, active, seen: before?.seen ?? -1 };
   }
   const { top, bottom } = content.node.getBoundingClientRect();
+  const pushed = document.querySelector('.miglab-cards')?.offsetHeight ?? 0; // by the card that says it
   const isSeen = cell => {
     const place = cell.node.getBoundingClientRect();
-    return place.bottom > top + 1 && place.top < bottom;
+    return place.bottom > top + 1 && place.top < bottom + pushed;
   };
   const first = content.widgets.findIndex(isSeen);
   return { cells, active, seen: content.activeCell && isSeen(content.activeCell) ? active : first };
@@ -58,6 +59,7 @@ async function recall(panel, kept, keep) {
   await panel.revealed;
   if (place.seen >= 0) {
     panel.content.activeCellIndex = place.active;
+    await Promise.all(panel.content.widgets.slice(0, place.seen + 1).map(cell => cell.ready)); // full height
     await panel.content.scrollToItem(place.seen, 'center');
     place.seen = -1; // once: whoever opens it again begins where JupyterLab does
     keep();
