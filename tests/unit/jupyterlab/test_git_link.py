@@ -79,7 +79,7 @@ def test_repositories_below_a_prefix(home: Path, repo: str, folder: str):
 )
 def test_any_other_repository_is_refused(home: Path, repo: str):
     """The message says which are allowed, and who can allow more."""
-    with pytest.raises(LinkRefused, match=r"github.com/example/.*students\.git_links"):
+    with pytest.raises(LinkRefused, match=r"github.com/example/.*servers\.git_links"):
         read(home, repo=repo)
 
 
