@@ -64,8 +64,9 @@ def signed_in(page: Page, lab: TemporaryLab, name: str, password: str) -> Page:
 
 def go(page: Page, place: str) -> None:
     """By the navigation, as people do."""
-    page.get_by_role("navigation", name="Pages of the lab").get_by_role("link", name=place).click()
-    expect(page.get_by_role("link", name=place)).to_have_attribute("aria-current", "page")
+    link = page.get_by_role("navigation", name="Pages of the lab").get_by_role("link", name=place)
+    link.click()
+    expect(link).to_have_attribute("aria-current", "page")
     page.wait_for_load_state("load")  # its scripts have run: what is pressed is heard
 
 
