@@ -26,12 +26,7 @@ MEASURING = frozenset({"measure", "compare", "ranks", "settle", "where", "below"
 RUNS_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 
 
-def define(
-    notebook: Path,
-    place: Place,
-    *,
-    probing: bool = False,
-) -> dict[str, Any]:
+def define(notebook: Path, place: Place, *, probing: bool = False) -> dict[str, Any]:
     """A notebook's names on a machine, solutions kept; nothing is measured to find out.
 
     Args:

@@ -23,7 +23,7 @@ SOURCES = Path(__file__).parents[2] / "notebooks" / "src"
 COUNTED = ("MX-5", "MX-9", "DP-12")
 TIMED = (*("T-1", "T-3", "T-4", "T-6", "MIG-14", "CH-2", "CH-3"),)
 RANKS = ("DP-2", "DP-3", "DP-4", "DP-6", "MP-3", "MP-6")
-OF_THE_MACHINE = ("does not decide", "side by side", "budget of", "Not finished after")
+OF_THE_MACHINE = ("does not decide", "side by side", "no ideal", "budget of", "Not finished after")
 
 
 @pytest.fixture(autouse=True)

@@ -168,7 +168,8 @@ class HiddenShare:
             return Outcome(Verdict.UNDECIDED, why)
         share, low, high = stats.saved_share(slow, fast, base)
         verdict = stats.verdict(low, high, (self.least, float("inf")))
-        why = f"{self.fast} hides {share:.0%} of the {cost:.0%} ({low:.0%} to {high:.0%})"
+        end = ", which does not decide the claim" if verdict is Verdict.UNDECIDED else ""
+        why = f"{self.fast} hides {share:.0%} of the {cost:.0%} ({low:.0%} to {high:.0%}){end}"
         return Outcome(verdict, why, share)
 
 

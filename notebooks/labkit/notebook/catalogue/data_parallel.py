@@ -226,7 +226,7 @@ EXPERIMENTS = (
         asked=hidden_share,
         height=with_so_much_hidden,
         check="DP-6",
-        data=reading.by_label,
+        data=reading.on_free_cores(reading.by_label),
         is_categorical=True,
     ),
     Experiment(
