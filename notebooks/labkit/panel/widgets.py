@@ -183,22 +183,33 @@ class Widgets:
         for number_of, head in enumerate(self.heads):
             head.on_click(lambda _, at=number_of: self._fold(at, is_open=not self._is_open(at)))
         if self.slider is not None:
-            self.slider.observe(lambda change: self._slid(change.new), "value")
-            self.said.observe(lambda change: self._typed(panel, change.new), "value")
+            unit = panel.experiment.unit or ""
+            self.slider.observe(lambda change: self._slid(change.new, unit), "value")
+            self.said.observe(lambda _: self._typed(panel, unit), "value")
 
     def _lock(self, panel: Controlled) -> None:
         if panel.lock_in(self.said.value, self.because.value) and panel.can_run:
             self.run.focus()  # the button that had the focus has just been folded away
 
-    def _slid(self, value: float) -> None:
-        self.said.value = number(value)
-
-    def _typed(self, panel: Controlled, text: str) -> None:
-        """The mark moves on the axes with what is said; what is no number moves nothing."""
-        unit = panel.experiment.unit or ""
+    def _number_said(self, unit: str) -> float:
+        """What the field says; NaN, which is in no range, for what is no number."""
         try:
-            said = parse_number(text, unit)
+            return parse_number(self.said.value, unit)
         except NotAPrediction:
+            return math.nan
+
+    def _slid(self, value: float, unit: str) -> None:
+        """The field says where the slider is, unless that only rounds what was typed to a step."""
+        (low, high), said = span_of(unit), self._number_said(unit)
+        scale = math.log10 if low > 0 else float
+        is_in = low <= said <= high
+        if not is_in or abs(scale(value) - scale(said)) > self.slider.step / 2:
+            self.said.value = number(value)
+
+    def _typed(self, panel: Controlled, unit: str) -> None:
+        """The mark moves on the axes with what is said; what is no number moves nothing."""
+        said = self._number_said(unit)
+        if math.isnan(said):
             return
         low, high = span_of(unit)
         if low <= said <= high and number(self.slider.value) != number(said):

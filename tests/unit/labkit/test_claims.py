@@ -210,6 +210,12 @@ def test_the_next_step_is_open_and_its_button_is_the_strong_one(tmp_path):
     assert widgets.said.value == "84"
     (empty,) = widgets.plots[0].outputs
     assert '"value": 84' in json.dumps(empty["data"][MIME])
+    widgets.said.value = "84.4"
+    widgets.slider.value = 84.0  # a page rounds what it is sent to the slider's steps
+    assert widgets.said.value == "84.4"
+    widgets.slider.value = 90.0
+    widgets.slider.value = 84.0
+    assert widgets.said.value == "84"
     widgets.because.value = "I counted"
     widgets.lock.click()
     assert (strong(), is_open()) == (["Run"], [False, True, False])
