@@ -241,7 +241,7 @@ CHECKS: dict[str, Check] = {
             "DP-6",
             "On the simulated network, buckets hide at least a third of what flat's message costs",
             HiddenShare("flat", "buckets", "no sync", 1 / 3),
-            "four buckets, the first after a quarter; waiting for a core is nothing they could hide",
+            "four buckets, the first after a quarter; waiting for a core is nothing they can hide",
             everywhere(SUPPORTED),
             least_gain=1.0,
         ),
