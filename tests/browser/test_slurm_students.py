@@ -60,7 +60,7 @@ def on_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
 
 
 @pytest.mark.xfail(
-    reason="open: the card of an offer was not seen on a job's JupyterLab, though its state says so",
+    reason="open: an offer's card was not seen in JupyterLab, though its state says so",
     strict=False,
     run=False,
 )
