@@ -235,8 +235,9 @@ async def test_nobody_else_moves_it(hub: Hub, lab: PoolLab):
     assert _state(lab) is TicketState.OFFERED
 
 
-async def test_two_clicks_are_one_move(hub: Hub, lab: PoolLab):
-    """The second tab is led to the same page."""
+async def test_two_clicks_are_one_move(hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch):
+    """The second tab is led to the same page, in the time that the first answer is given."""
+    monkeypatch.setattr(hub_pages, "ANSWER_FIRST_S", 1.0)
     await line_up(hub, lab)
     await choose(hub, "cpu")
     await hub.settled("ada")
