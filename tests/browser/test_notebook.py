@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.long,
     pytest.mark.xfail(
-        reason="open: Run All of the student's notebook 1 does not reach its last cell in a browser",
+        reason="open: Run All of notebook 1 does not reach its last cell in a browser",
         strict=False,
         run=False,
     ),
