@@ -12,15 +12,7 @@ from tests.browser.test_panel import PanelLab, jupyter, set_up  # noqa: F401  a 
 from labkit.evidence import evidence as store
 from labkit.records import Verdict
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.long,
-    pytest.mark.xfail(
-        reason="open: Run All of notebook 1 does not reach its last cell in a browser",
-        strict=False,
-        run=False,
-    ),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 NAME = "1_your_slice"
 UNWAITED = """def my_timer(work, wait, clock, rounds=20):

@@ -18,10 +18,27 @@ from typing import Any
 from labkit.panel.plot import Mark, Plot, Series, SeriesKind, describe, number
 
 MIME = "application/vnd.vegalite.v5+json"
+# JupyterLab 4.6 draws a plot before it stands in the page, where it would be 0 pixels wide, and
+# draws it again and again for as long as its picture is empty: no other code runs any more.  The
+# width is read anew twice a second, which also follows a sidebar that opens.
+WIDTH = {
+    "name": "width",
+    "init": "containerSize()[0] || 200",
+    "on": [
+        {
+            "events": [{"source": "window", "type": "resize"}, {"type": "timer", "throttle": 500}],
+            "update": "containerSize()[0] || width",
+        }
+    ],
+}
 EMBED = {
     "actions": False,
     "renderer": "svg",
     "defaultStyle": ".vega-embed{display:block;width:100%}",
+    "patch": [
+        {"op": "test", "path": "/signals/0/name", "value": "width"},
+        {"op": "replace", "path": "/signals/0", "value": WIDTH},
+    ],
 }
 INK = "currentColor"
 OWN = ("#0b84c4", "#009e73", "#b0629c", "#8a8a00")  # at least 3:1 on white and on #111

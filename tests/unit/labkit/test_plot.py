@@ -5,6 +5,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+import vl_convert
 
 from labkit.panel import vega
 from labkit.panel.plot import (
@@ -66,6 +67,15 @@ def domain(plot, axis="y"):
     }
     assert len(ends) == 1
     return ends.pop()
+
+
+@pytest.mark.parametrize(
+    "plot", [PLOT, BARS, replace(PLOT, log_x=True)], ids=["points", "bars", "log"]
+)
+def test_a_plot_has_a_width_before_it_stands_in_the_page(plot):
+    """The signal that the patch replaces is the width, in every kind of plot."""
+    signal = vl_convert.vegalite_to_vega(vega.spec(plot), vl_version="5.8")["signals"][0]
+    assert signal["name"] == vega.EMBED["patch"][0]["value"]
 
 
 def test_the_table_says_the_same():
