@@ -59,11 +59,6 @@ def on_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
         yield lab
 
 
-@pytest.mark.xfail(
-    reason="open: an offer's card was not seen in JupyterLab, though its state says so",
-    strict=False,
-    run=False,
-)
 def test_two_students_share_a_slice(new_page: Callable[[], Page], on_slurm: SlurmLab) -> None:
     """Choose, notebook 1, wait, start on CPU, idle, warned, taken back; the other has it then."""
     lab = on_slurm.lab
