@@ -627,7 +627,8 @@ def ladder(width, depth, batch, most, times):
 # %%
 BY_HAND = ("per tensor", "flat", "buckets")
 LADDER = ("no sync", *BY_HAND, *(f"{way}, real" for way in BY_HAND), "DDP, real")
-deep = {"width": WIDTH, "depth": 12, "batch": BATCH // (4 if SEVERAL else 8), "most": 3 * WIDTH * WIDTH}
+BROAD = 2048 if SEVERAL else WIDTH  # so that a GPU computes for longer than Python takes to ask it to
+deep = {"width": BROAD, "depth": 12, "batch": BATCH // (2 if SEVERAL else 8), "most": 3 * BROAD * BROAD}
 steps = labkit.together(ladder, LADDER, n=DEVICES, seconds=20, times=labkit.rounds(), **deep)
 by_hand_panel = labkit.experiment("DP-6", steps)
 
@@ -769,7 +770,7 @@ def sending_times(width, depth, batches, times):
 
 
 # %%
-WIDE = 2048 if SEVERAL else 512
+WIDE = 4096 if SEVERAL else 512
 BATCHES = (64, 1024, 8192) if SEVERAL else (16, 256 * MORE, 2048 * MORE)
 if labkit.is_quick():
     BATCHES = BATCHES[:2]
@@ -1117,6 +1118,7 @@ await side_by_side.report()
 # NCCL's own buffers, one more for each peer. So the memory that the *device* reports is printed as well.
 # Where every rank has a GPU or a slice, that is what you measure; elsewhere the ranks are processes on the CPU, whose
 # whole memory is measured, and nothing is said about NCCL.
+# CERN's ranks that ran out were slices 2g.10gb of A100s with 40 GB: on a GPU, PyTorch may have 10 GB here too.
 # **Predict** how many MiB the views save.
 
 # %%
@@ -1126,6 +1128,8 @@ def ddp_memory(width, depth, views):
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
+    if torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(min(1.0, 10 * 2**30 / torch.cuda.mem_get_info()[1]))
     network, device = labkit.networks.mlp(width, depth)
     ddp = DistributedDataParallel(network, gradient_as_bucket_view=views)
     for _ in range(3):
@@ -1158,6 +1162,7 @@ def outside(points):
         record = point.records[0]
         on_cpu, where = record.devices[0].backend == "cpu", record.devices[0].label
         found = "the whole process" if on_cpu else f"{record.setting['outside']:.0f} MiB outside of PyTorch (context, NCCL)"
+        found += "" if on_cpu else f", {point.value:.0f} MiB inside, of 10 GB that it may have"
         print(f"{point.label}, {point.series}: {found}, each rank on {where}")
     if on_cpu:
         print("measured on CPU ranks: the copies and views of gradients are the same, NCCL and its buffers are not there")

@@ -540,7 +540,7 @@ labkit.pipeline(schedule(3, 5), 3)
 # Two ranks run *your* schedule, forward and then backward. With m micro-batches and p stages, the ideal is
 # m + p - 1 times what the slowest stage takes for one micro-batch. That time is measured as well: each stage works
 # alone, and its copies to and from the host's memory count. So the ideal knows that small matrices are slow,
-# and what is longer than the ideal is waiting for the other stage.
+# and what is longer than the ideal is waiting for the other stage, and for what the host's memory carries between them.
 
 # %%
 def first_stage(network, parts, order, wires):
@@ -617,7 +617,9 @@ def in_seconds(record):
 
 
 spots = {f"m={count}": count for count in COUNTS}
-shape = {"width": WIDTH, "depth": 4, "batch": BATCH, "counts": COUNTS, "times": min(20, labkit.rounds())}
+# On GPUs a batch small and layers wide, so that a stage computes for longer than the host's memory carries.
+sizes = {"width": 4096, "depth": 16, "batch": 1024} if SEVERAL else {"width": WIDTH, "depth": 4, "batch": BATCH}
+shape = sizes | {"counts": COUNTS, "times": min(20, labkit.rounds())}
 host = {"n": 2, "link": "host memory, gloo", "value": in_seconds, "relative": True}
 pipeline = labkit.experiment("MP-6", labkit.together(pipeline_times, spots, **host, **shape))
 
