@@ -25,6 +25,7 @@ myst_substitutions = {"version": release}
 # Headings have the anchors that the same pages have on a forge, so a link works in both.
 myst_heading_anchors = 4
 # Files outside this folder (lab.toml, a module) are offered for download.
+exclude_patterns = ["**/_*.md"]  # generated tables that pages include
 nitpicky = True  # what is linked and is not there is an error
 
 html_theme = "pydata_sphinx_theme"

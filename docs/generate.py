@@ -1,8 +1,11 @@
 """The pages that are made from the code when the site is built; none of them is committed."""
 
+import argparse
 import ast
+import dataclasses
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,17 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from traitlets import Undefined
 
+from labkit import records
+from labkit.evidence import evidence, prediction, published
+from labkit_authoring import cli as labkit_cli
+from labkit_authoring import gallery
 from miglab_hub.cli import root
 from miglab_hub.settings.reference import reference
 from miglab_pool.http import management_app, student_app
 from miglab_pool.http.access.dependencies import Needs
+from miglab_pool.http.access.rights import DOES, Reach, Right, Role, reach
 from miglab_pool.http.errors import REASONS
+from miglab_pool.http.metrics import Metrics
 from miglab_spawner import refusals as spawner_refusals
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -165,14 +174,105 @@ def refusals() -> str:
     return "\n".join(lines)
 
 
-PAGES = {
+SIGNS = {
+    Reach.SITE: "yes",
+    Reach.COURSE: "in own courses",
+    Reach.ASSIGNED: "on own courses' GPUs",
+    Reach.OWN: "their own",
+    None: "no",
+}
+
+
+def rights() -> str:
+    """Every right with what it allows, and how far it reaches for each role."""
+    lines = [f"| right | may | {' | '.join(role.value for role in Role)} |"]
+    lines.append("|" + "---|" * (len(Role) + 2))
+    for each in Right:
+        cells = " | ".join(SIGNS[reach(each, role)] for role in Role)
+        lines.append(f"| `{each.value}` | {DOES[each]} | {cells} |")
+    return "\n".join(lines)
+
+
+def metrics() -> str:
+    """Every metric of the service, with its labels, as Prometheus is told."""
+    lines = ["| metric and its labels | meaning |", "|---|---|"]
+    for each in sorted(Metrics().registry._collector_to_names, key=lambda one: one._name):  # type: ignore[attr-defined]
+        names = " ".join(f"`{name}`" for name in (each._name, *each._labelnames))  # type: ignore[attr-defined]
+        lines.append(f"| {names} | {each._documentation} |")  # type: ignore[attr-defined]
+    return "\n".join(lines)
+
+
+def labkit_commands() -> str:
+    """Every command of `labkit` with its options, as `--help` says it."""
+    (found,) = (
+        action
+        for action in labkit_cli.build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    lines = []
+    for says in found._choices_actions:
+        lines += [f"`labkit {says.dest}`", f": {says.help}", ""]
+        for action in found.choices[says.dest]._actions:
+            if action.dest != "help":
+                name = ", ".join(action.option_strings) or str(action.metavar or action.dest)
+                lines += [f"  `{name}`: {action.help or 'see above'}", ""]
+    return "\n".join(lines)
+
+
+RECORDS = (
+    evidence.Evidence,
+    evidence.Point,
+    prediction.Prediction,
+    evidence.Judgement,
+    records.Measurement,
+    records.Comparison,
+    records.InterimLook,
+    records.Device,
+)
+
+
+def evidence_fields() -> str:
+    """The fields of each record of the evidence, in their order."""
+    lines = ["| record | fields |", "|---|---|"]
+    for record in RECORDS:
+        names = " ".join(f"`{part.name}`" for part in dataclasses.fields(record))
+        lines.append(f"| `{record.__name__}` | {names} |")
+    return "\n".join(lines)
+
+
+def published_figures() -> str:
+    """Where each published figure is drawn or printed, or why not, section by section."""
+    lines = ["---", "nosearch: true", "---", "# The published figures, one by one", ""]
+    lines += ["A number before a colon is a notebook, a key is a panel.", ""]
+    kinds: dict[tuple[str, str], dict[tuple[Any, str], list[str]]] = {}
+    for figure in published.figures().values():
+        said_by = published.SHORT[figure.id.split(".")[0]]
+        section = kinds.setdefault((said_by, figure.source.section), {})
+        section.setdefault((figure.drawn_in, figure.left_out_because), []).append(figure.id)
+    for (said_by, title), rows in kinds.items():
+        lines += [f"**{said_by}, {title}**", ""]
+        for (places, why), names in rows.items():
+            said = f"shown in {', '.join(dict.fromkeys(places))}" if places else f"left out: {why}"
+            lines.append(f"- {', '.join(f'`{name}`' for name in names)}: {said}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+PAGES: dict[str, Callable[[], str]] = {
     "reference/refusals.md": refusals,
     "reference/traits.md": traits,
     "reference/settings.md": reference,
     "reference/routes.md": routes,
-    "explanation/security-tests.md": security_tests,
     "reference/commands.md": commands,
+    "reference/_rights.md": rights,
+    "reference/_metrics.md": metrics,
+    "reference/_labkit_commands.md": labkit_commands,
+    "reference/_evidence.md": evidence_fields,
+    "explanation/security-tests.md": security_tests,
+    "explanation/seeds.md": published_figures,
 }
+for machine in sorted(DOCS.glob("gallery/*/machine.toml")):
+    PAGES[f"gallery/{machine.parent.name}/README.md"] = partial(gallery.page, machine.parent)
 
 
 def write() -> None:

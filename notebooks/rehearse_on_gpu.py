@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from labkit.measuring.place import where
-from labkit_authoring import record
+from labkit_authoring import gallery, record
 from labkit_authoring.rehearse import Rehearsal, rehearse
 
 SOURCES = Path(__file__).parent / "src"
@@ -50,7 +50,7 @@ def run(source, folder, limit_s, emulate):
     return found
 
 
-def gallery(out, runs, recorded, emulate):
+def keep(out, runs, recorded, emulate):
     """What has been measured so far, as `labkit record` keeps it."""
     place = where()
     name = record.machine_name(place) + ("-emulated" if emulate else "")
@@ -59,7 +59,7 @@ def gallery(out, runs, recorded, emulate):
     for item in kept:
         if recorded and record._is_replayable(item, ["*"]):
             record._copy(out / name / f"{item.experiment}.json", recorded)
-    (out / name / "README.md").write_text(record.page(name, place, kept, runs), encoding="utf-8")
+    gallery.write_note(out / name, place, kept, runs)
     false = [one for one in kept if one.judgement and one.judgement.verdict == "contradicted"]
     print(f"{len(kept)} experiments in {out / name}, {len(false)} claims contradicted")
 
@@ -76,7 +76,7 @@ def main():
         if found is None and left > LEAST_S:
             found = run(source, folder, left, given.emulate_slice)
         runs += [found] if found else []
-    gallery(given.out, runs, given.recorded, given.emulate_slice)
+    keep(given.out, runs, given.recorded, given.emulate_slice)
     return 0 if len(runs) == len(sources) and not any(one.failed for one in runs) else 1
 
 

@@ -1,6 +1,6 @@
-"""Where every published figure is drawn or printed, or why not; and the table of it for the docs.
+"""Where every published figure is drawn or printed, or why not.
 
-`python3 notebooks/seeds_table.py` brings `published.json` and docs/explanation/seeds.md up to date.
+`python3 notebooks/seeds_table.py` brings `published.json` up to date, and the docs show it.
 A figure is drawn where the catalogue places it over a panel, and printed where a notebook names it.
 """
 
@@ -13,18 +13,9 @@ from labkit.notebook.catalogue import EXPERIMENTS
 
 HERE = Path(__file__).parent
 DATA = HERE / "labkit" / "published.json"
-TABLE = HERE.parent / "docs" / "explanation" / "seeds.md"
 NAMED = re.compile(
     r"f?\"((?:cern5|cern6|dettmers|habr)\.[^\"]+|(?:nvidia\.)?(?:finetune|infer)\.[^\"]+)\""
 )
-HEAD = """# The published figures, one by one
-
-Made by `python3 notebooks/seeds_table.py`; a number before a colon is a notebook, a key is a panel.
-A figure that no notebook shows says why.
-
-| source | section | figures | shown in | left out because |
-|---|---|---|---|---|
-"""
 
 
 def drawn():
@@ -71,22 +62,5 @@ def refreshed(text):
     return "\n".join(lines) + "\n"
 
 
-def table():
-    """The docs' table, a row for the figures of a section that are shown in the same places."""
-    rows = {}
-    for figure in published.figures().values():
-        kind = (figure.source.seed, figure.source.section, figure.drawn_in, figure.left_out_because)
-        rows.setdefault(kind, []).append(figure)
-    lines = []
-    for (_, section, places, why), figures in rows.items():
-        said_by = published.SHORT[figures[0].id.split(".")[0]]
-        names = ", ".join(f"`{figure.id}`" for figure in figures)
-        lines.append(f"| {said_by} | {section} | {names} | {', '.join(places)} | {why} |")
-    return HEAD + "\n".join(lines) + "\n"
-
-
 if __name__ == "__main__":
     DATA.write_text(refreshed(DATA.read_text()))
-    published._data.cache_clear()
-    published.figures.cache_clear()
-    TABLE.write_text(table())

@@ -12,14 +12,14 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 from labkit.errors import EvidenceDamaged
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence
 from labkit.measuring import place as around
-from labkit.records import Place, Tier, now_text
+from labkit.records import Place, Tier
+from labkit_authoring import gallery
 from labkit_authoring.rehearse import Rehearsal, rehearse
 from labkit_grading import figures
 
@@ -81,7 +81,7 @@ def record(
     replayable = [item for item in kept if _is_replayable(item, only)] if recorded else []
     for item in replayable:
         _copy(folder / f"{item.experiment}.json", recorded)
-    (folder / "README.md").write_text(page(name, place, kept, runs), encoding="utf-8")
+    gallery.write_note(folder, place, kept, runs)
     shutil.rmtree(work)
     keys = [tuple(item.experiment for item in found) for found in (kept, replayable)]
     return Recording(folder, keys[0], keys[1], runs)
@@ -114,52 +114,3 @@ def _is_replayable(item: Evidence, only: Sequence[str]) -> bool:
     real = bool(devices) and all(one.backend == "cuda" and not one.emulated for one in devices)
     is_asked = any(fnmatch.fnmatch(item.experiment, pattern) for pattern in only)
     return real and is_asked and item.stopped is None and item.tier != Tier.CPU.value
-
-
-def page(name: str, place: Place, kept: Sequence[Evidence], runs: Sequence[Rehearsal]) -> str:
-    """The gallery's page of one machine, in Markdown."""
-    devices = ", ".join(sorted(_on_gpus(kept) or {device.label for device in place.devices}))
-    versions = ", ".join(f"{what} {number}" for what, number in place.versions.items())
-    lines = [
-        f"# {name}",
-        "",
-        f"Recorded {now_text()[:10]} by `labkit record` on {len(place.devices)} × {devices}.",
-        f"Versions: {versions}.",
-        "Headless: nobody predicted, so no prediction is drawn.",
-        "",
-        "| notebook | minutes | ended |",
-        "|---|---|---|",
-        *(
-            f"| {one.notebook} | {one.total_s / 60:.1f} | {_cell(one.failed or 'whole')} |"
-            for one in runs
-        ),
-        "",
-        "| experiment | verdict | expected here | where |",
-        "|---|---|---|---|",
-        *(row(item) for item in kept),
-        "",
-    ]
-    for item in kept:
-        said = escape(f"{item.experiment}: {item.title}")
-        lines += [f"![{said}]({item.experiment}.svg)", ""]
-    return "\n".join(lines)
-
-
-def _on_gpus(kept: Sequence[Evidence]) -> set[str]:
-    """The GPUs as the records name them: an emulated slice is known to its children alone."""
-    records = [record for item in kept for point in item.points for record in point.records]
-    devices = [device for record in records for device in record.devices]
-    return {device.label for device in devices if device.backend == "cuda"}
-
-
-def row(item: Evidence) -> str:
-    """One experiment in the page's table."""
-    judged = item.judgement
-    verdict, expected = (judged.verdict.value, judged.expected) if judged else ("none asked", "")
-    ended = f" (stopped: {item.stopped})" if item.stopped else ""
-    cells = (f"{item.experiment} {item.title}", verdict + ended, expected, item.place)
-    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

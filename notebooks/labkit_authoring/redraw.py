@@ -1,7 +1,7 @@
 """Draw and judge a recorded gallery again, with today's plots and checks, without measuring.
 
 Of a notebook only what defines its experiments runs, as if on the machine recorded. Samples, places
-and dates stay as they were recorded; figure, verdict and the page's table are made anew.
+and dates stay as they were recorded; figure and verdict are made anew.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from labkit.panel.experiment import Experiment
 from labkit.panel.picture import plot_of
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
 from labkit_authoring.definitions import define, experiments
-from labkit_authoring.record import row
 from labkit_grading import figures
 
 
@@ -86,17 +85,8 @@ def _draw(experiment: Experiment, item: Evidence, folder: Path, recorded: Path |
     again, file = judged_again(experiment, item), folder / f"{item.experiment}.json"
     if again.judgement != item.judgement:
         store.save(again, folder)
-        _replace_row(folder / "README.md", again)
     drawn = figures.svg(plot_of(experiment, again))
     file.with_suffix(".svg").write_text(drawn, encoding="utf-8")
     shipped = recorded / file.name if recorded else None
     if shipped and shipped.is_file() and store.load(shipped).started == item.started:
         shutil.copyfile(file, shipped)
-
-
-def _replace_row(page: Path, item: Evidence) -> None:
-    """The row of one experiment in the gallery's table says the new verdict."""
-    begins = f"| {item.experiment} "
-    lines = page.read_text(encoding="utf-8").splitlines()
-    lines = [row(item) if line.startswith(begins) else line for line in lines]
-    page.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -10,7 +10,8 @@ from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence, Point
 from labkit.records import CpuBudget, Device, Lease, Measurement, Place, Tier
 from labkit_authoring import cli
-from labkit_authoring.record import _is_replayable, machine_name, page
+from labkit_authoring.gallery import page, write_note
+from labkit_authoring.record import _is_replayable, machine_name
 from labkit_authoring.rehearse import Rehearsal, rehearse
 
 needs("torch", "panels measure with torch")
@@ -62,7 +63,7 @@ def test_recording_keeps_evidence_figure_and_page(tmp_path, capsys):
     found = store.load(folder / "T-9.json")
     assert (found.headless, len(found.points[0].records[0].samples_s)) == (True, 6)
     assert (folder / "T-9.svg").read_text().startswith("<svg")
-    assert "| T-9 Sleeping | none asked |" in (folder / "README.md").read_text()
+    assert "**T-9 Sleeping**: no verdict asked." in page(folder)
     assert not recorded.exists()
     said = capsys.readouterr().out
     assert "min  T-9: how long" in said
@@ -140,13 +141,16 @@ def test_only_whole_runs_on_a_real_gpu_are_replayed(found, only, is_worth):
 
 def test_the_page_survives_any_text(tmp_path):
     """A bar or a line's end in a text breaks no table."""
-    run = Rehearsal("a.py", tmp_path, failed="one\ntwo | three")
-    text = page("h200-1gpu", place(GPU), [measured(GPU)], [run])
-    assert "one two \\| three" in text
+    run = Rehearsal("a.py", tmp_path, failed='one\ntwo | "three"')
+    store.save(measured(GPU), tmp_path)
+    write_note(tmp_path, place(GPU), [measured(GPU)], [run])
+    text = page(tmp_path)
+    assert 'one two \\| "three"' in text
     assert "here \\| there" in text
 
 
-def test_the_page_names_an_emulated_slice_as_its_records_do():
+def test_the_page_names_an_emulated_slice_as_its_records_do(tmp_path):
     """The process that records sees the whole GPU; only its children are confined."""
     small = replace(GPU, is_slice=True, sms=16, emulated="sms=16")
-    assert f"on 1 × {small.label}." in page("h200-1gpu", place(GPU), [measured(small)], [])
+    write_note(tmp_path, place(GPU), [measured(small)], [])
+    assert f"on 1 × {small.label}." in page(tmp_path)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 import pytest
 import typer
@@ -14,11 +15,13 @@ import miglab_api
 from miglab_api.base import WireModel
 from miglab_hub.cli.pool.commands import app
 from miglab_hub.settings.reference import keys
+from miglab_pool.http.access.rights import Right
 from miglab_pool.http.management_app import ROUTERS
+from miglab_pool.http.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
-REFERENCE = ROOT / "docs" / "reference"
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+METRICS: set[Any] = set(Metrics().registry._collector_to_names)
 ON_THE_WIRE = GLOSSARY.split("## Inside")[0]
 
 VERBS = frozenset({"accept_risk.students_can_act_as_staff"})
@@ -58,11 +61,6 @@ def not_words() -> set[str]:
     return {word.strip().replace(" ", "_") for cell in cells if cell for word in cell.split(",")}
 
 
-def first_column(page: str, pattern: str) -> set[str]:
-    """What another test holds to be exactly what there is."""
-    return set(re.findall(pattern, (REFERENCE / page).read_text(encoding="utf-8"), re.MULTILINE))
-
-
 def json_keys() -> set[str]:
     """The keys of everything that passes between processes."""
     for module in iter_modules(miglab_api.__path__):
@@ -77,11 +75,11 @@ def json_keys() -> set[str]:
 
 IDENTIFIERS = {
     "path": {route.path for router in ROUTERS for route in router.routes},
-    "right": first_column("roles.md", r"^\| `([a-z-]+)` \|"),
+    "right": {right.value for right in Right},
     "JSON key": json_keys(),
     "command": set(typer.main.get_command(app).commands),
-    "metric": first_column("metrics.md", r"^\| `(miglab_\w+)`"),
-    "label": first_column("metrics.md", r"^\| `miglab_\w+` \| (`[^|]+`) \|"),
+    "metric": {metric._name for metric in METRICS},
+    "label": {name for metric in METRICS for name in metric._labelnames},
     "setting": set(keys()),
 }
 

@@ -76,7 +76,7 @@ class Figure:
 
     `as_printed` is the source's own spelling, None for a figure worked out from printed ones.
     `drawn_in` names the experiments and notebooks that show it; else `left_out_because` says why
-    none does (`notebooks/seeds_table.py` finds out, and makes the table of the docs).
+    none does (`notebooks/seeds_table.py` finds out; the docs' table is made of it).
     """
 
     id: str

@@ -3,7 +3,7 @@
 A slice is labelled by its GPU, its first memory slice and its profile, never by who holds it: names
 would be unbounded, and metrics are open to whoever reaches the listener.  What is unknown has no
 sample; zero always means zero.  Every label has a bounded set of values;
-docs/reference/metrics.md lists them all.
+the docs' list of them is made from here.
 """
 
 from collections import Counter as Tally
@@ -48,20 +48,37 @@ class Gauges:
     def __init__(self, registry: CollectorRegistry, shape: Callable[[str], str]) -> None:
         self._registry = registry
         self._shape = shape
-        self._leases = self._new("leases", "Live leases.", "state", "shape")
+        self._leases = self._new(
+            "leases",
+            "Live leases; a shape that no course offers counts as other.",
+            "state",
+            "shape",
+        )
         self._waiting = self._new("tickets_waiting", "Tickets that wait.")
         self._paused = self._new("paused", "1 while no new lease is granted, else 0.")
-        self._slices = self._new("slices", "Slices that exist.", "state")
-        self._gpus = self._new("gpus", "GPUs of the lab.", "state")
-        self._free = self._new("memory_slices_free", "Memory slices that nobody holds.")
+        self._slices = self._new("slices", "Slices that exist now.", "state")
+        self._gpus = self._new("gpus", "GPUs now: ok, unknown or lost.", "state")
+        self._free = self._new(
+            "memory_slices_free", "Memory slices that nobody holds, of GPUs that answer."
+        )
         self._all = self._new("memory_slices", "Memory slices of GPUs that answer.")
         self._memory = self._new("slice_memory_bytes", "Memory of a slice.", *SLICE)
-        self._used = self._new("slice_memory_used_bytes", "Memory in use on a slice.", *SLICE)
-        self._busy = self._new("slice_activity_ratio", "How busy a slice was lately.", *SLICE)
+        self._used = self._new(
+            "slice_memory_used_bytes", "Memory in use, where NVML says it.", *SLICE
+        )
+        self._busy = self._new(
+            "slice_activity_ratio",
+            "Recent activity, 0 to 1: slices from Hopper on, whole GPUs.",
+            *SLICE,
+        )
         self._heat = self._new("gpu_temperature_celsius", "Temperature of a GPU.", "gpu")
         self._power = self._new("gpu_power_watts", "Power that a GPU draws.", "gpu")
-        self._ecc = self._new("gpu_ecc_errors", "Uncorrected memory errors.", "gpu")
-        self._xids = self._new("gpu_xids", "Xid faults since the service began.", "gpu", "kind")
+        self._ecc = self._new(
+            "gpu_ecc_errors", "Uncorrected memory errors since the last reset.", "gpu"
+        )
+        self._xids = self._new(
+            "gpu_xids", "Xid faults among the last 64; application: a program's own.", "gpu", "kind"
+        )
 
     def set(self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], told: Told) -> None:
         """Set all of them to what is so now."""
@@ -162,14 +179,14 @@ class Metrics:
     def _make_histograms(self) -> None:
         self._wait_s = Histogram(
             "miglab_wait_seconds",
-            "Time from a ticket to its lease being granted.",
+            "Time from a ticket to the grant of its lease, for leases that were taken.",
             ["shape"],
             buckets=WAIT_BUCKETS_S,
             registry=self.registry,
         )
         self.job_s = Histogram(
             "miglab_job_seconds",
-            "Duration of jobs on the GPUs.",
+            "Duration of the worker's jobs, ledger included: create, destroy, probe, inspect.",
             ["kind"],
             buckets=JOB_BUCKETS_S,
             registry=self.registry,
@@ -177,7 +194,7 @@ class Metrics:
         self._driver_s = {
             kind: Histogram(
                 f"miglab_slice_{kind}_seconds",
-                f"How long the driver took to {kind} a slice.",
+                f"How long the driver took to {kind} a slice; failed calls do not count.",
                 ["profile"],
                 buckets=DRIVER_BUCKETS_S,
                 registry=self.registry,
@@ -188,7 +205,7 @@ class Metrics:
     def _make_counters(self) -> None:
         self.gpu_call_s = Gauge(
             "miglab_gpu_call_seconds",
-            "How long the oldest driver call under way has lasted; 0 if there is none.",
+            "Age of the oldest driver call under way, 0 if none; above 20 s its GPU is unknown.",
             registry=self.registry,
         )
         self.silent_servers = Gauge(
@@ -196,7 +213,9 @@ class Metrics:
             "Students' servers with a GPU that have not reported for reclaim.stale_s.",
             registry=self.registry,
         )
-        self.refusals = self._counter("miglab_refusals", "Refused requests.", "reason")
+        self.refusals = self._counter(
+            "miglab_refusals", "Refused requests; those not listed are other.", "reason"
+        )
         self.failed_rounds = self._counter(
             "miglab_failed_rounds",
             "Rounds of the service's own loops that failed and were tried again.",
@@ -204,18 +223,18 @@ class Metrics:
         )
         self.reclaims = self._counter(
             "miglab_reclaims",
-            "Leases reclaimed, by the reclaimer or because their time was up.",
+            "Leases reclaimed: idle, time (their end), class-end, maintenance, staff.",
             "reason",
         )
         self._unserved = self._counter(
             "miglab_tickets_unserved", "Tickets that ended without a lease.", "reason"
         )
         self._repaired = self._counter(
-            "miglab_reconcile_repaired", "What reconcile found and did something about.", "about"
+            "miglab_reconcile_repaired", "Differences that reconcile found and mended.", "about"
         )
         self._open = Gauge(
             "miglab_reconcile_open",
-            "What reconcile found at its last round, and somebody must look at.",
+            "Differences that the last reconcile found, for somebody to look at.",
             ["about"],
             registry=self.registry,
         )

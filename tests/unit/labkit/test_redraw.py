@@ -13,6 +13,7 @@ from labkit.evidence.replay import recorded
 from labkit.panel.picture import plot_of
 from labkit.records import CpuBudget, Device, Lease, Place, Tier, Verdict
 from labkit_authoring import cli
+from labkit_authoring import gallery as gallery_page
 from labkit_authoring.definitions import define, experiments
 from labkit_authoring.redraw import redraw
 
@@ -35,7 +36,7 @@ def gallery(tmp_path):
     """A copy of one experiment of one machine, with a verdict that is out of date."""
     folder = tmp_path / "h200-2gpu"
     folder.mkdir()
-    shutil.copy(GALLERY / folder.name / "README.md", folder)
+    shutil.copy(GALLERY / folder.name / gallery_page.NOTE, folder)
     found = store.load(GALLERY / folder.name / "DP-2.json")
     old = replace(found.judgement, verdict=Verdict.SUPPORTED)
     store.save(replace(found, judgement=old), folder)
@@ -51,10 +52,8 @@ def test_verdict_figure_table_and_shipped_run_are_made_anew(gallery, tmp_path):
     now = store.load(gallery / "DP-2.json")
     assert now == store.load(GALLERY / gallery.name / "DP-2.json")
     assert now == store.load(shipped / "DP-2.json")
-    assert (
-        "| DP-2 Time of an all-reduce | contradicted | contradicted |"
-        in (gallery / "README.md").read_text()
-    )
+    shown = "**DP-2 Time of an all-reduce**: contradicted, as expected."
+    assert shown in gallery_page.page(gallery)
     ElementTree.fromstring((gallery / "DP-2.svg").read_text())
 
 
@@ -88,7 +87,6 @@ def test_the_gallery_is_whole_and_as_expected(machine):
             accepted = {found.judgement.expected, *(["undecided"] if may_be_open else [])}
             accepted.add(OTHERWISE.get((machine.name, found.experiment), found.judgement.expected))
             assert found.judgement.verdict.value in accepted, file
-        assert f"| {found.experiment} {found.title} |" in (machine / "README.md").read_text()
         assert file.with_suffix(".svg").is_file()
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 
 import httpx
 import pytest
@@ -14,13 +13,11 @@ from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.http.access.auth import ADMIN_SCOPE, STAFF_SCOPE, principal_from
 from miglab_pool.http.access.dependencies import Needs, Open, PageNeeds
 from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
-from miglab_pool.http.access.reference import table
 from miglab_pool.http.access.rights import DOES, TABLE, Right
 from miglab_pool.http.errors import DeniedError
 
 from .fakes import BOOK, person
 
-REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
 ASKERS = {
     "spawner": SPAWNER,
     "admin": Principal(PrincipalKind.PERSON, "root", admin=True),
@@ -195,8 +192,3 @@ def test_few_routes_are_open(client: httpx.AsyncClient) -> None:
     """Without signing in there is health, what Prometheus reads, and the way back from the hub."""
     paths = {r.path for r in routes(client) if any(isinstance(one, Open) for one in declared(r))}
     assert paths == {"/api/health", "/metrics", "/oauth_callback"}
-
-
-def test_the_page_of_roles_is_made_from_the_code() -> None:
-    """The table in the docs is the one that is enforced."""
-    assert table() in (REFERENCE / "roles.md").read_text(), "run miglab_pool.http.access.reference"
