@@ -45,7 +45,7 @@ def test_asked_aside_and_back(page: Page, lab: TemporaryLab, classmate: Student)
     assert serious_problems(page) == []
     picture(page, "still-waiting")
     ticket = lab.tickets()["ada"].id
-    page.get_by_role("button", name="Yes, keep my place").click()
+    page.get_by_role("button", name="Yes, keep my position").click()
     expect(question).to_be_hidden()
     assert lab.tickets()["ada"].id == ticket
 

@@ -12,7 +12,7 @@ from miglab_api.base import SERVER_MAX, USER_MAX
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
-from miglab_pool.http.access.dependencies import Runner, Spawner, needs, ticket_for
+from miglab_pool.http.access.dependencies import Runner, Spawner, needs, on_ticket, ticket_for
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED
@@ -60,12 +60,13 @@ async def cancel(
     ticket_id: int, principal: Annotated[Principal, needs(Right.RELEASE)], runner: Runner
 ) -> TicketView:
     """Leave the queue."""
-
-    def decision(pool: Pool) -> TicketView:
-        ticket_for(pool, principal, ticket_id, Right.RELEASE)
-        return pool.tickets.cancel(ticket_id, principal.by)
-
-    return await runner.decide(decision)
+    return await on_ticket(
+        runner,
+        principal,
+        ticket_id,
+        Right.RELEASE,
+        lambda pool: pool.tickets.cancel(ticket_id, principal.by),
+    )
 
 
 @router.post("/tickets/{ticket_id}/take")

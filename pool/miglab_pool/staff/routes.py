@@ -25,7 +25,7 @@ from miglab_api.staff import (
     UndoRequest,
 )
 from miglab_api.tickets import TicketView
-from miglab_pool.http.access.dependencies import Runner, lease_for, needs, ticket_for
+from miglab_pool.http.access.dependencies import Runner, lease_for, needs, on_ticket
 from miglab_pool.http.access.principal import Principal, forbidden, visible_gpu, visible_slice
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED, DeniedError
@@ -160,12 +160,14 @@ async def put_in_front(
     runner: Runner,
 ) -> TicketView:
     """Give somebody in the queue the next slices that fit; reservations in force go before."""
-
-    def decision(pool: Pool) -> TicketView:
-        ticket_for(pool, principal, ticket_id, Right.NEXT)
-        return pool.staff.put_in_front(ticket_id, request.reason, principal.by, request.expected)
-
-    return await runner.decide(decision)
+    said = (request.reason, principal.by, request.expected)
+    return await on_ticket(
+        runner,
+        principal,
+        ticket_id,
+        Right.NEXT,
+        lambda pool: pool.staff.put_in_front(ticket_id, *said),
+    )
 
 
 @router.delete("/tickets/{ticket_id}/next")
@@ -173,12 +175,13 @@ async def put_back(
     ticket_id: int, principal: Annotated[Principal, needs(Right.NEXT)], runner: Runner
 ) -> TicketView:
     """Return a ticket to its own position in the queue."""
-
-    def decision(pool: Pool) -> TicketView:
-        ticket_for(pool, principal, ticket_id, Right.NEXT)
-        return pool.staff.put_back(ticket_id, principal.by)
-
-    return await runner.decide(decision)
+    return await on_ticket(
+        runner,
+        principal,
+        ticket_id,
+        Right.NEXT,
+        lambda pool: pool.staff.put_back(ticket_id, principal.by),
+    )
 
 
 messages_router = APIRouter(prefix="/api/messages", responses=REFUSED)

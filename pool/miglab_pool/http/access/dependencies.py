@@ -7,8 +7,9 @@ lease or a ticket, whoever may not see whose it is learns not even that it is th
 sees it and may not do this is told who may (403).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
@@ -82,6 +83,7 @@ async def _runner(request: Request) -> PoolRunner:  # async: FastAPI gives a pla
     return runner
 
 
+Found = TypeVar("Found", LeaseView, TicketView)
 OPEN = Depends(Open())
 Who = Annotated[Principal, needs(Right.SEE_POOL)]
 Spawner = Annotated[Principal, needs(Right.SPAWN)]
@@ -95,11 +97,7 @@ def ticket_for(pool: Pool, principal: Principal, number: int, right: Right) -> T
         Refused: there is no such ticket.
         DeniedError: 404 or 403.
     """
-    found = pool.tickets.find(number)
-    if not principal.may(Right.SEE_NAMES, found.course, found.user):
-        raise DeniedError(404, "unknown-ticket", f"You have no ticket {number}.")
-    principal.require(right, found.course, found.user)
-    return found
+    return _allowed(pool.tickets.find(number), "ticket", principal, right)
 
 
 def lease_for(pool: Pool, principal: Principal, number: int, right: Right) -> LeaseView:
@@ -109,8 +107,27 @@ def lease_for(pool: Pool, principal: Principal, number: int, right: Right) -> Le
         Refused: there is no such lease.
         DeniedError: 404 or 403.
     """
-    found = pool.leases.find(number)
+    return _allowed(pool.leases.find(number), "lease", principal, right)
+
+
+def _allowed(found: Found, kind: str, principal: Principal, right: Right) -> Found:
     if not principal.may(Right.SEE_NAMES, found.course, found.user):
-        raise DeniedError(404, "unknown-lease", f"You have no lease {number}.")
+        raise DeniedError(404, f"unknown-{kind}", f"You have no {kind} {found.id}.")
     principal.require(right, found.course, found.user)
     return found
+
+
+async def on_ticket(
+    runner: PoolRunner,
+    principal: Principal,
+    number: int,
+    right: Right,
+    act: Callable[[Pool], TicketView],
+) -> TicketView:
+    """Decide about a ticket, if the principal has the right over it; raises as `ticket_for`."""
+
+    def decision(pool: Pool) -> TicketView:
+        ticket_for(pool, principal, number, right)
+        return act(pool)
+
+    return await runner.decide(decision)

@@ -23,7 +23,7 @@ export function offerCard({ trans, say }, actions, keys) {
   const leave = button(trans.__('Restart without saving'), actions.moveAnyway, fail);
   const next = button(trans.__('Leave it to the next student'), actions.cancel, fail);
   const requeue = button(trans.__('Ask again'), actions.requeue, fail, 'miglab-first');
-  const stay = button(trans.__('Yes, keep my place'), actions.requeue, fail, 'miglab-first');
+  const stay = button(trans.__('Yes, keep my position'), actions.requeue, fail, 'miglab-first');
   const back = button(trans.__('Return to the queue'), actions.requeue, fail, 'miglab-first');
   const quit = button(trans.__('Leave the queue'), actions.cancel, fail);
   const read = button(trans.__('Close'), actions.forget, fail);
