@@ -71,7 +71,10 @@ class ReservationView(WireModel):
         ends_at: when it ends.
         reserved_from: from when on its slots are reserved.
         reserved_until: until when unclaimed slots stay reserved.
-        drawn: how many live leases draw on it, of ``count``.
+        drawn: how many people draw on it, of ``count``.
+        certain: how many of ``count`` are certain when it begins.
+        all_from: from when on all are, if that is known and later.
+        outlook: the same in words, with the reason; empty: all of them are certain.
         made_by: who made it; for staff only.
         reason: for one that was cancelled or refused, a word; else empty.
         message: what it is for, or why it was cancelled or refused; for staff only.
@@ -94,6 +97,9 @@ class ReservationView(WireModel):
     reserved_from: float | None = None
     reserved_until: float | None = None
     drawn: int = 0
+    certain: int = 0
+    all_from: float | None = None
+    outlook: str = ""
     made_by: str | None = None
     made_at: float
     reason: str = ""

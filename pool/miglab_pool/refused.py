@@ -44,6 +44,8 @@ REASONS = {
     "bad-time": "a reservation's days or times make no sense",
     "in-the-past": "a reservation's time has begun or is over",
     "impossible-reservation": "so many of that shape do not fit on the empty GPUs",
+    "in-maintenance": "a reservation's time lies in a maintenance window",
+    "breaks-reservation": "it takes slices from a reservation; `--anyway` does it even so",
     "reservation-clash": "with what is reserved at the same time it does not fit",
     "unknown-reservation": "no such reservation",
     "bad-layout": "a layout cannot be read, or no such GPU can be cut so",

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from miglab_api.offers import BORROW, CPU
 from miglab_pool.course_roles import ASSISTANTS, INSTRUCTORS
-from miglab_pool.schedule import class_end
+from miglab_pool.schedule import Schedule, class_end
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,10 @@ class Pool(Section):
     borrow_linger_s: Annotated[float, FIXED, Field(ge=0, le=3600)] = 30
     # After so long, the use of a slice counts half.
     fair_half_life_s: Annotated[Seconds, FIXED] = 172_800
+    # A guarantee that has to end for a reservation ends so long before it begins.
+    clear_s: Annotated[Seconds, FIXED] = 120
+    # A lease that could only be guaranteed for less, because of a reservation, is not granted.
+    least_s: Annotated[Seconds, FIXED] = 900
     # Between two checks for servers that have ended unannounced.
     holders_s: Annotated[Seconds, FIXED] = 2
     # Between two comparisons of ledger, GPUs and servers.
@@ -382,6 +386,11 @@ class PoolSettings(Section):
     courses: dict[Name, Course] = Field(min_length=1)
     quotas: dict[Name, Quota] = Field(default_factory=dict)
     tuning: Tuning = Field(Tuning(), exclude=True)
+
+    @property
+    def maintenance_windows(self) -> tuple[Schedule, ...]:
+        """When the lab is closed."""
+        return ()
 
     @field_validator("courses", mode="after")
     @classmethod

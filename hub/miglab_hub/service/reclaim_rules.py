@@ -2,7 +2,7 @@
 
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.reclaim.policy import Rules
-from miglab_pool.schedule import Closings, class_end, window
+from miglab_pool.schedule import Closings, class_end
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -14,7 +14,7 @@ def rules_of(settings: Settings) -> Rules:
         reads_slices=not settings.is_on_slurm,
         ends_come_anyway=settings.is_on_slurm,
         closings=Closings(
-            maintenance=tuple(window(text, tz) for text in settings.lab.maintenance),
+            maintenance=settings.maintenance_windows,
             classes={
                 name: tuple(class_end(text, tz) for text in course.class_ends)
                 for name, course in settings.courses.items()

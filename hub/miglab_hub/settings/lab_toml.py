@@ -32,6 +32,7 @@ from miglab_hub.settings.tables import (
     ServerSettings,
 )
 from miglab_pool.course_roles import CourseStaff, RoleBook
+from miglab_pool.schedule import Schedule, window
 from miglab_pool.settings import Course, PoolSettings
 
 ENV_CONFIG = "MIGLAB_CONFIG"
@@ -151,6 +152,11 @@ class Settings(StateFolder, PoolSettings):
     def service_module(self) -> str:
         """The module that runs as the lab's service: the pool, or what stands for it."""
         return "miglab_hub.service"
+
+    @property
+    def maintenance_windows(self) -> tuple[Schedule, ...]:
+        """When the lab is closed."""
+        return tuple(window(text, self.lab.timezone) for text in self.lab.maintenance)
 
     @property
     def further_databases(self) -> tuple[Path, ...]:

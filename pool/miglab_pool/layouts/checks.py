@@ -12,7 +12,8 @@ from miglab_pool.layouts import rules as layout_rules
 from miglab_pool.layouts.rules import PartitionError, Planned, clashes, planned, why_no_time
 from miglab_pool.ledger.rows import LayoutRow
 from miglab_pool.refused import Refused
-from miglab_pool.state.view import PoolView
+from miglab_pool.reservations.rules import in_words as words_of
+from miglab_pool.state.view import PoolView, gpus_at
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,18 @@ def check_together(view: PoolView, rows: Sequence[LayoutRow]) -> None:
         raise Refused("bad-layout", "Two of the layouts have the same name.", 422)
     for one, other, time in clashes(mine, view.at):
         raise Refused("layout-clash", in_one_clash(one, other, time.starts_at))
-    before = view.plans
-    after = [*(plan for plan in before if plan.name not in names), *mine]
-    reservations.check_layouts(view, before, after)
+    _check_reserved(view, [*(plan for plan in view.plans if plan.name not in names), *mine])
+
+
+def _check_reserved(view: PoolView, plans: Sequence[Planned]) -> None:
+    """Refuse layouts that take slices from a reservation."""
+    for one in reservations.broken_by(view, gpus_at(view, view.at, set(view.slices), plans)):
+        raise Refused(
+            "layout-clash",
+            f"On {day_and_time(one.moment, one.row.tz)} reservation {one.row.id} "
+            f"({words_of(one.row)}) would have {one.held} of its slices, and {one.before} without "
+            "this. Cut more of that shape, leave a GPU out, or change the reservation.",
+        )
 
 
 def in_one_clash(one: Planned, other: Planned, at: float) -> str:
@@ -132,5 +142,4 @@ def check_removed(view: PoolView, row: LayoutRow) -> None:
     Raises:
         Refused: ``layout-clash``.
     """
-    after = [one for one in view.plans if one.number != row.id]
-    reservations.check_layouts(view, view.plans, after)
+    _check_reserved(view, [one for one in view.plans if one.number != row.id])

@@ -11,7 +11,7 @@ from miglab_pool.reservations.ahead import (
     staying,
 )
 from miglab_pool.reservations.ahead import ends as class_ends_of
-from miglab_pool.reservations.layout_conflicts import check as check_layouts
+from miglab_pool.reservations.feasible import broken_by
 from miglab_pool.reservations.rules import InForce, left_of
 from miglab_pool.reservations.slots import (
     choose,
@@ -31,8 +31,8 @@ from miglab_pool.reservations.slots import (
 __all__ = [
     "InForce",
     "Outlook",
+    "broken_by",
     "check_end",
-    "check_layouts",
     "choose",
     "claimants_with_slot",
     "claimed_by",

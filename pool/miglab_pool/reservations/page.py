@@ -8,8 +8,9 @@ import datetime as dt
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -50,6 +51,7 @@ class Block:
         lane: beside how many it lies.
         times: from when to when, as the clock shows it.
         state: what it is doing at that time, if this is the one in force; else planned or over.
+        outlook: how much of it is certain, in words; empty: all of it.
     """
 
     reservation: ReservationView
@@ -57,6 +59,7 @@ class Block:
     quarters: int
     times: str
     state: ReservationState
+    outlook: str = ""
     lane: int = 0
 
 
@@ -101,7 +104,13 @@ def schedule_of(one: ReservationView) -> Schedule:
     return schedule(days, one.date, one.until, one.from_time, one.to_time, one.tz)
 
 
-def week(found: Iterable[ReservationView], monday: dt.date, zone: str, now: float) -> Week:
+def week(
+    found: Iterable[ReservationView],
+    monday: dt.date,
+    zone: str,
+    now: float,
+    outlooks: Mapping[tuple[int, float], str] = MappingProxyType({}),
+) -> Week:
     """The timetable of a week.
 
     Args:
@@ -109,21 +118,29 @@ def week(found: Iterable[ReservationView], monday: dt.date, zone: str, now: floa
         monday: the week's first day.
         zone: the time zone whose clock is drawn; one that this machine knows.
         now: seconds since the epoch.
+        outlooks: what is not certain, in words, by number and start.
     """
     clock = ZoneInfo(zone)
     dates = [monday + dt.timedelta(days=n) for n in range(7)]
-    since, until = (_midnight(day, clock) for day in (monday, monday + dt.timedelta(days=7)))
+    since, until = span(monday, zone)
     blocks: dict[dt.date, list[Block]] = {day: [] for day in dates}
     for one in found:
         for when in occurrences(schedule_of(one), since, until):
+            words = outlooks.get((one.id, when.starts_at), "")
             for day, block in _blocks(one, when, clock, now):
                 if day in blocks:
-                    blocks[day].append(block)
+                    blocks[day].append(replace(block, outlook=words))
     today = dt.datetime.fromtimestamp(now, clock).date()
     days = tuple(_day(date, blocks[date], date == today) for date in dates)
     first = [block.first // 4 for day in days for block in day.blocks]
     last = [-(-(block.first + block.quarters) // 4) for day in days for block in day.blocks]
     return Week(days, min([DAY_BEGINS, *first]), max([DAY_ENDS, *last]), zone)
+
+
+def span(monday: dt.date, zone: str) -> tuple[float, float]:
+    """When a week begins and ends on a time zone's clock."""
+    clock = ZoneInfo(zone)
+    return _midnight(monday, clock), _midnight(monday + dt.timedelta(days=7), clock)
 
 
 def _midnight(day: dt.date, clock: ZoneInfo) -> float:
@@ -183,7 +200,9 @@ async def _draw(request: Request, principal: Principal, day: str, zone: str) -> 
     seen = [visible_reservation(one, principal) for one in found]
     zone = zone if is_zone(zone) else usual_zone(seen)
     now = time.time()
-    shown_week = week(seen, monday_of(_date(day, now, zone)), zone, now)
+    monday = monday_of(_date(day, now, zone))
+    outlooks = await runner.look(lambda pool: pool.reservations.outlooks(*span(monday, zone)))
+    shown_week = week(seen, monday, zone, now, outlooks)
     return render(
         "reservations.html",
         request,

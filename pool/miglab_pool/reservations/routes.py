@@ -33,6 +33,18 @@ async def reserve(
     return await runner.decide(lambda pool: pool.reservations.make(request, principal.by))
 
 
+@router.post("/preview")
+async def preview(
+    request: ReservationRequest,
+    principal: Annotated[Principal, needs(Right.RESERVE)],
+    runner: Runner,
+    reservation: Annotated[int, Query(ge=0)] = 0,
+) -> ReservationView:
+    """What would be reserved, or changed, and how much of it is certain; nothing is saved."""
+    principal.require(Right.RESERVE, request.course)
+    return await runner.look(lambda pool: pool.reservations.preview(request, reservation))
+
+
 @router.put("/{reservation_id}")
 async def change(
     reservation_id: int,

@@ -21,6 +21,7 @@ from miglab_pool.schedule import (
     schedule,
 )
 
+RELEASING = LeaseState.RELEASING
 Phase = tuple[ReservationState, Occurrence | None]
 
 
@@ -125,14 +126,13 @@ def undrawn(rows: Iterable[ReservationRow], at: float, lead_s: float) -> list[In
 
 
 def drawn(leases: Iterable[LeaseRow]) -> Counter[Key]:
-    """How many leases of each course and shape count as drawn, if these live."""
-    return Counter(
-        (lease.course, lease.shape) for lease in leases if lease.state != LeaseState.RELEASING
-    )
+    """How many people of each course draw on its reservations of each shape, if these live."""
+    held = ((one.course, one.shape, one.user) for one in leases if one.state != RELEASING)
+    return Counter((course, shape) for course, shape, _ in set(held))
 
 
 def less_drawn(ahead: Sequence[InForce], drawn: Mapping[Key, int]) -> list[InForce]:
-    """Leases of the course and shape draw on its reservations, the earliest first."""
+    """Who holds the shape draws on the course's reservations, the earliest first."""
     rest, less = Counter(drawn), []
     for one in ahead:
         mine = min(rest[one.key], one.row.count)

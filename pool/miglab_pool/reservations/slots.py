@@ -85,6 +85,12 @@ def _count_ready(view: PoolView, one: InForce) -> int:
     return len({slot.request for slot in mine} - taken)
 
 
+def count_held_up(view: PoolView, row: ReservationRow) -> int:
+    """How many of a reservation's leases have a slot that something still lies on."""
+    mine = (one for one in reserving(view) if one.row.id == row.id)
+    return sum(one.left - _count_ready(view, one) for one in mine)
+
+
 @once
 def reserving(view: PoolView) -> tuple[InForce, ...]:
     """The reservations that have slots now."""

@@ -14,12 +14,12 @@ from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.refused import Refused
 from miglab_pool.reservations.checks import (
     check_ahead,
-    check_clashes,
+    check_open,
     check_room,
     check_times,
     shape_of,
 )
-from miglab_pool.reservations.layout_conflicts import check_reserved
+from miglab_pool.reservations.outlook import Certainty, of_week, outlook
 from miglab_pool.reservations.rules import in_words, phase, reserved_until, schedule_of
 from miglab_pool.reservations.slots import in_force
 from miglab_pool.schedule import Occurrence, local_day, mask_of
@@ -36,12 +36,29 @@ class Reservations(Subject):
         views = [reservation_view(view, row) for row in view.reservations.values()]
         return sorted(views, key=lambda one: (one.starts_at or 0.0, one.id))
 
+    def outlooks(self, since: float, until: float) -> dict[tuple[int, float], str]:
+        """What is not certain between two moments, in words, by number and start."""
+        return of_week(self.store.current, since, until)
+
     @locked
-    def make(
-        self,
-        asked: ReservationRequest,
-        by: str,
-    ) -> ReservationView:
+    def preview(self, asked: ReservationRequest, number: int = 0) -> ReservationView:
+        """What would be reserved, and how much of it is certain; nothing is written.
+
+        Args:
+            asked: what for.
+            number: of the reservation that would be changed; 0: a new one.
+
+        Raises:
+            Refused: as `make` would.
+        """
+        view = self.store.current
+        row, refusal = _judged(view, _row(number, view.at, asked, ""), asked)
+        if refusal is not None:
+            raise refusal
+        return reservation_view(view, row)
+
+    @locked
+    def make(self, asked: ReservationRequest, by: str) -> ReservationView:
         """Reserve slices for a course.
 
         Raises:
@@ -121,9 +138,8 @@ def _judged(
         check_times(asked, view.at)
         row = replace(row, first_date=(asked.date or local_day(view.at, asked.tz)).isoformat())
         check_ahead(row, view.at)
+        check_open(view, row)
         check_room(view, row)
-        check_clashes(view, row)
-        check_reserved(view, row, view.plans)
     except Refused as error:
         return row, error
     return row, None
@@ -182,6 +198,7 @@ def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
     state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
     mine = (one for one in in_force(view) if one.row.id == row.id)
     drawn = next((row.count - one.left for one in mine), 0)
+    expected = outlook(view, row, found) if found else Certainty(row.count)
     return ReservationView.of(
         row,
         weekdays=schedule.names_of(row.weekdays),
@@ -193,4 +210,7 @@ def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
         reserved_from=found.starts_at - lead_s if found else None,
         reserved_until=reserved_until(row, found) if found else None,
         drawn=drawn,
+        certain=expected.certain,
+        all_from=expected.all_from,
+        outlook=expected.words,
     )

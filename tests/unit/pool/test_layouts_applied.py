@@ -526,7 +526,8 @@ def test_reserving_under_a_layout(lab: World) -> None:
     """What the layout in force then has no places for cannot be reserved."""
     lay(lab, *["1g"] * 7)
     error = refusal(lambda: reserve(lab, "3g.20gb", 1))
-    assert error.reason == "layout-clash"
+    assert error.reason == "impossible-reservation"
+    assert "as the layouts cut them" in error.message
     reserve(lab, "1g.5gb", 7)
 
 

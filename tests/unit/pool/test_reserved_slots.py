@@ -4,14 +4,12 @@ from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.simulated.models import model_named
-from miglab_pool.reservations.checks import Room, times
-from miglab_pool.state.placement import GpuOccupancy, Slot, clash, could_ever_fit, place
+from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place
 from miglab_pool.state.slot_choice import FEW, SlotCandidate, choose_slots, without
 
 A100 = model_named("A100-40GB").geometry
@@ -180,35 +178,3 @@ def test_creating_moves_no_slot(
     """The seats are the same whichever free slices there are: cutting one comes to an end."""
     bare = [replace(s, occupancy=replace(s.occupancy, warm=())) for s in candidates]
     assert choose_slots(requests, candidates) == choose_slots(requests, bare)
-
-
-# -- whether it fits ----------------------------------------------------------------------------
-
-
-@settings(max_examples=2 * settings.default.max_examples)
-@given(wanted=st.lists(st.tuples(names, st.integers(1, 6)), max_size=4), gpus=st.integers(1, 2))
-def test_closed_form_is_what_can_be_placed(wanted: list[tuple[str, int]], gpus: int) -> None:
-    """Accepted exactly if the slices can be placed on the empty GPUs."""
-    total = sum((times([name], count) for name, count in wanted), Counter[str]())
-    states = [GpuOccupancy(str(n), A100) for n in range(gpus)]
-    expected = could_ever_fit(list(total.elements()), states)
-    assert Room((A100,) * gpus).holds(total) == expected
-
-
-@pytest.mark.parametrize(
-    ("room", "profiles", "holds"),
-    [
-        (Room((A100,)), {}, True),
-        (Room((A100,)), {"1g.5gb+me": 1, "1g.5gb": 6}, True),
-        (Room((A100,)), {"1g.5gb+me": 2}, False),
-        (Room((A100, A30)), {"1g.5gb": 11}, True),
-        (Room((A100, A30)), {"1g.5gb": 12}, False),
-        (Room((A30,)), {"7g.40gb": 1}, False),
-        (Room((), whole=2), {"full": 2}, True),
-        (Room((A100,), whole=2), {"full": 3}, False),
-        (Room(()), {"1g.5gb": 1}, False),
-    ],
-)
-def test_room(room: Room, profiles: dict[str, int], holds: bool) -> None:
-    """Media slices, GPUs of two kinds and whole ones, which the closed form does not know."""
-    assert room.holds(profiles) == holds

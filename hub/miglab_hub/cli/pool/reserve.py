@@ -105,6 +105,7 @@ def sentence(one: ReservationView) -> str:
     return shown(
         f"reservation {one.id}: {one.count} × {one.shape} for {one.course}, {_when(one)}: "
         f"{_state(one)}{f'; next {_next(one)}' if one.starts_at else ''}"
+        f"{f'. {one.outlook}' if one.outlook else ''}"
     )
 
 

@@ -2,7 +2,7 @@
 
 import { renew } from "./refresh.js";
 import * as details from "./details.js";
-import { byId } from "./frame.js";
+import { ask, byId } from "./frame.js";
 
 const AGAIN_MS = 60000;
 const here = byId("main");
@@ -31,7 +31,22 @@ function onlyOffered() {
     if (shape.selectedOptions[0]?.disabled) shape.value = [...shape.options].find((one) => !one.disabled)?.value;
   }
 }
-document.addEventListener("change", (event) => event.target.name === "course" && onlyOffered());
+document.addEventListener("change", (event) => {
+  if (event.target.name === "course") onlyOffered();
+  if (event.target.form) preview(event.target.form);
+});
+
+// How much would be certain, before it is saved; what is not complete yet says nothing.
+async function preview(form) {
+  const says = form.querySelector("[data-preview]");
+  if (!says || !form.checkValidity()) return;
+  try {
+    const one = await ask("POST", says.dataset.preview, details.values(form));
+    says.textContent = one.outlook || `All ${one.count} are certain.`;
+  } catch (refusal) {
+    says.textContent = refusal.message;
+  }
+}
 
 function clear() {
   for (const item of document.querySelectorAll(".clash")) item.classList.remove("clash");

@@ -184,7 +184,8 @@ class FakePool(FakeLayouts):
         """The same of reservations."""
         return SimpleNamespace(
             all=self.all_reservations, make=self.reserve, change=self.change_reservation,
-            cancel=self.unreserve,
+            cancel=self.unreserve, outlooks=lambda since, until: {},
+            preview=lambda asked, number: reservation_view(number, **asked.model_dump()),
         )  # fmt: skip
 
     @property

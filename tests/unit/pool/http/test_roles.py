@@ -110,6 +110,7 @@ ROUTES = [
     ("GET", "/api/audit?course=ml", None, AUDIT_ML),
     ("GET", "/api/reservations", None, LOOK),
     ("POST", "/api/reservations", RESERVATION, RESERVE),
+    ("POST", "/api/reservations/preview", RESERVATION, RESERVE.replace("201", "200")),
     ("PUT", "/api/reservations/1", RESERVATION, UNRESERVE),
     ("DELETE", "/api/reservations/1?reason=ill", None, UNRESERVE),
     ("GET", "/api/layout", None, LAYOUTS),
