@@ -1,4 +1,4 @@
-"""What the simulated day is made of.  Values only; docs/explanation/class-day.md explains each.
+"""What the simulated day is made of.  Values only; docs/explanation/class-day.md tells of the day.
 
 They were set before the first run, and are the same for every policy.
 """

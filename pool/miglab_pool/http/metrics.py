@@ -49,36 +49,21 @@ class Gauges:
         self._registry = registry
         self._shape = shape
         self._leases = self._new(
-            "leases",
-            "Live leases; a shape that no course offers counts as other.",
-            "state",
-            "shape",
+            "leases", "Live leases, by shape offered or other.", "state", "shape"
         )
         self._waiting = self._new("tickets_waiting", "Tickets that wait.")
         self._paused = self._new("paused", "1 while no new lease is granted, else 0.")
         self._slices = self._new("slices", "Slices that exist now.", "state")
         self._gpus = self._new("gpus", "GPUs now: ok, unknown or lost.", "state")
-        self._free = self._new(
-            "memory_slices_free", "Memory slices that nobody holds, of GPUs that answer."
-        )
+        self._free = self._new("memory_slices_free", "Memory slices that nobody holds.")
         self._all = self._new("memory_slices", "Memory slices of GPUs that answer.")
         self._memory = self._new("slice_memory_bytes", "Memory of a slice.", *SLICE)
-        self._used = self._new(
-            "slice_memory_used_bytes", "Memory in use, where NVML says it.", *SLICE
-        )
-        self._busy = self._new(
-            "slice_activity_ratio",
-            "Recent activity, 0 to 1: slices from Hopper on, whole GPUs.",
-            *SLICE,
-        )
+        self._used = self._new("slice_memory_used_bytes", "Memory in use on a slice.", *SLICE)
+        self._busy = self._new("slice_activity_ratio", "Recent activity, 0 to 1.", *SLICE)
         self._heat = self._new("gpu_temperature_celsius", "Temperature of a GPU.", "gpu")
         self._power = self._new("gpu_power_watts", "Power that a GPU draws.", "gpu")
-        self._ecc = self._new(
-            "gpu_ecc_errors", "Uncorrected memory errors since the last reset.", "gpu"
-        )
-        self._xids = self._new(
-            "gpu_xids", "Xid faults among the last 64; application: a program's own.", "gpu", "kind"
-        )
+        self._ecc = self._new("gpu_ecc_errors", "Uncorrected memory errors since reset.", "gpu")
+        self._xids = self._new("gpu_xids", "Recent Xids; application: a program's.", "gpu", "kind")
 
     def set(self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], told: Told) -> None:
         """Set all of them to what is so now."""
@@ -213,9 +198,7 @@ class Metrics:
             "Students' servers with a GPU that have not reported for reclaim.stale_s.",
             registry=self.registry,
         )
-        self.refusals = self._counter(
-            "miglab_refusals", "Refused requests; those not listed are other.", "reason"
-        )
+        self.refusals = self._counter("miglab_refusals", "Refused requests.", "reason")
         self.failed_rounds = self._counter(
             "miglab_failed_rounds",
             "Rounds of the service's own loops that failed and were tried again.",
