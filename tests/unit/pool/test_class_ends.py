@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from miglab_api.layouts import LayoutSpec, LayoutTime
 from miglab_api.leases import LeaseView
 from miglab_pool.reservations import ahead as class_ends
 
@@ -65,17 +64,6 @@ def test_two_reservations_at_one_time(lab: World) -> None:
     reserve(lab, count=4)
     leases = class_of(lab)
     reserve(lab, **NEXT)
-    go_to(lab, 1.5 * HOUR_S)
-    assert ends(lab) == {lease.id: OVER for lease in leases}
-
-
-def test_for_what_will_be_created(lab: World) -> None:
-    """Today's cut has no place for the next class; it ends with this one, and so do the leases."""
-    gpus = {gpu.uuid: ("1g",) * 7 for gpu in lab.pool.layouts.partitionable()}
-    when = LayoutTime(weekdays=("tue",), from_time="10:00", to_time="12:00", tz="Europe/Berlin")
-    lab.pool.layouts.apply([LayoutSpec(name="small", gpus=gpus, when=(when,))], "root")
-    leases = class_of(lab)
-    reserve(lab, **NEXT, shape="3g.20gb", count=2)
     go_to(lab, 1.5 * HOUR_S)
     assert ends(lab) == {lease.id: OVER for lease in leases}
 

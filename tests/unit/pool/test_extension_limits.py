@@ -152,14 +152,6 @@ BEFORE = {"from_time": "08:00", "to_time": "10:00"}
 DURING = {"from_time": "10:00", "to_time": "12:00"}
 
 
-def test_a_layout_that_is_over_by_then_hides_nobody(lab: World) -> None:
-    """No seat of today's cut would serve the class, but the whole GPU will, and he lies there."""
-    lay(lab, ("1g",) * 7, **BEFORE)
-    stranger = lab.run("bob")
-    reserve(lab, shape="3g.20gb", count=2)
-    assert "reservation 1" in refusal(lab, stranger)
-
-
 def test_a_layout_that_is_over_by_then_is_no_reason(lab: World) -> None:
     """He has the one seat of today's cut; when the class begins there is room for another."""
     lay(lab, ("3g",), **BEFORE)
