@@ -37,7 +37,7 @@ class SliceView(WireModel):
         user: who holds it; only for staff and for the holder.
         server: the holder's server name; as ``user``.
         course: the lease's course.
-        ends_at: when the lease ends; None for no limit or no lease.
+        guaranteed_until: until when the lease is guaranteed; None for no lease.
         reason: why it is quarantined or foreign.
         draining: why its placement takes no new lease, in the words of whoever drained it; a
             running lease goes on; empty while it is not drained.
@@ -62,7 +62,7 @@ class SliceView(WireModel):
     user: str | None = None
     server: str | None = None
     course: str | None = None
-    ends_at: float | None = None
+    guaranteed_until: float | None = None
     reason: str = ""
     draining: str = ""
     blocks_layout: str = ""

@@ -66,7 +66,10 @@ class LeaseView(WireModel):
         ledger: the id of the ledger that granted it; empty where it is not said.
         holder: ``container:<id>`` or ``process:<pid>,<start time>,<boot id>``; empty before attach.
         uuids: the slices' UUIDs, in order, for ``MIGLAB_SLICES``.
-        ends_at: when it ends; None for no limit.
+        guaranteed_until: until when it is guaranteed; then it is open, and goes on as long as
+            nobody needs its slices.  None where leases end when they are set to.
+        ends_at: when it ends, needed or not: what is borrowed, and a job of Slurm; None: it has no
+            such end.
         attached_at: when its server was attached; None before.
         release_requested_at: when somebody asked for its release; None if nobody did, as when its
             server ended by itself.
@@ -93,6 +96,7 @@ class LeaseView(WireModel):
     slices: tuple[SliceView, ...] = ()
     granted_at: float
     attached_at: float | None = None
+    guaranteed_until: float | None = None
     ends_at: float | None = None
     release_requested_at: float | None = None
     is_given_back: bool = False

@@ -74,6 +74,13 @@ def day_and_time(at: float, zone: str) -> str:
     return f"{datetime.fromtimestamp(at, ZoneInfo(zone)):%Y-%m-%d at %H:%M %Z}"
 
 
+def guaranteed(until: float, now: float, zone: str = "UTC") -> str:
+    """How long a lease lasts: its guarantee, and what comes after."""
+    if until <= now:
+        return "open: yours as long as nobody needs it"
+    return f"guaranteed until {clock_time(until, zone)}, then as long as nobody needs it"
+
+
 def queue_position(ticket: TicketView) -> str:
     """Where a ticket that waits stands, in a sentence."""
     which = ordinal(ticket.position or 1)

@@ -19,6 +19,7 @@ from miglab_pool.gpu.watched import WatchedDriver
 from miglab_pool.layouts import transactions as layouts
 from miglab_pool.layouts.transactions import PoolLayouts
 from miglab_pool.leases import grant as grants
+from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.requests import Tickets
 from miglab_pool.leases.transactions import Leases
@@ -239,6 +240,7 @@ class Pool:
         """The first step, at start and on a timer: left-over containers, GPUs not listed now."""
         with self.store.write() as tx:
             clock_steps.carry_over(self.store, tx, 0.0)
+            leases.guarantee_old(self.store, tx)
         return reconcile.begin(self.worker)
 
     def inspect(self, gpu: str) -> list[Finding]:

@@ -99,12 +99,20 @@ class Pool(Section):
         1200, ge=0, description="The same for what staff did by hand. 0 keeps everything."
     )
     lease_s: float = Field(
-        0,
+        14400,
         ge=0,
-        description="Longest lease, in seconds; 0 for no limit. Extensions are added on top.",
+        le=366 * 24 * 3600,
+        description="For how many seconds a lease is guaranteed. After that it is open: it goes "
+        "on as long as nobody needs its slices, and ends `reclaim.warning_s` after somebody does. "
+        "0: leases are open from the beginning, and whoever waits ends the one that is idle "
+        "longest, in the middle of a class too.",
     )
-    extension_s: Seconds = Field(1800, description="How many seconds one extension adds.")
-    extensions: int = Field(2, ge=0, le=1000, description="How often a student may extend a lease.")
+    extension_s: Seconds = Field(
+        1800, description="How many seconds one extension adds to the guarantee."
+    )
+    extensions: int = Field(
+        2, ge=0, le=1000, description="How often a student may extend a lease's guarantee."
+    )
     borrow_s: Seconds = Field(
         1800,
         description="Longest time for which a measurement borrows slices, in seconds; it ends "
@@ -144,19 +152,15 @@ class Pool(Section):
     # Between two comparisons of ledger, GPUs and servers.
     reconcile_s: Annotated[Seconds, FIXED] = 15
 
-    @property
-    def longest_lease_s(self) -> float | None:
-        """`lease_s`; None for no limit."""
-        return self.lease_s or None
-
 
 class Reclaim(Section):
     """[reclaim]: when an idle slice is reclaimed."""
 
     enabled: bool = Field(
         True,
-        description="Whether to reclaim idle slices, and all slices at the end of a class and for "
-        "maintenance. If false, only `pool.lease_s` ends a lease.",
+        description="Whether to reclaim idle slices, slices whose guarantee is over once somebody "
+        "needs them, and all slices for maintenance. If false, no lease is ended, and no "
+        "reservation is certain.",
     )
     dry_run: bool = Field(
         False,
@@ -200,6 +204,11 @@ class Reclaim(Section):
     cpu_busy_pct: Annotated[float, FIXED, Field(gt=0, le=10_000)] = 10
     # Above it a slice counts as active, where the hardware reports it (Hopper, or a whole GPU).
     gpu_busy_pct: Annotated[float, FIXED, Field(gt=0, lt=100)] = 1
+
+    @property
+    def acts(self) -> bool:
+        """Whether leases are ended."""
+        return self.enabled and not self.dry_run
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -333,13 +342,14 @@ class Quota(Section):
         0,
         ge=0,
         description="Memory slices times hours in any seven days; 0 for no limit. When a student "
-        "has used them up, the student's lease ends; when a course has, it gets no new leases.",
+        "has used them up, the student's lease is no longer guaranteed; when a course has, it "
+        "gets no new leases.",
     )
     lease_s: float = Field(
         0,
         ge=0,
-        description="Longest lease, in seconds, in place of `pool.lease_s`; 0 if the quota does "
-        "not limit it. Extensions are added on top.",
+        description="For how many seconds a lease is guaranteed, in place of `pool.lease_s`; 0 "
+        "if the quota does not limit it. Extensions are added on top.",
     )
 
     def limit(self, kind: Literal["memory_slices", "slice_hours_week", "lease_s"]) -> float:

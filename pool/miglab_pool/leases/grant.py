@@ -14,6 +14,7 @@ from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
 from miglab_pool import reservations
 from miglab_pool.gpu.shapes import profiles
+from miglab_pool.leases.rules import handover_s, longest_s
 from miglab_pool.ledger.rows import FULL, GPU_OK, GpuRow, LeaseRow, SliceRow, TicketRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import order as queue
@@ -157,6 +158,7 @@ def grant_whole(store: Store, tx: Transaction, ticket: TicketRow, gpu: GpuRow) -
 def _granted(
     store: Store, tx: Transaction, ticket: TicketRow, rows: Sequence[SliceRow], number: int
 ) -> LeaseRow:
+    most_s = handover_s(store.settings, ticket) + longest_s(store.settings, ticket)
     lease = LeaseRow(
         id=number,
         ticket=ticket.id,
@@ -167,6 +169,7 @@ def _granted(
         shape=ticket.shape,
         state=LeaseState.GRANTED,
         granted_at=tx.at,
+        guaranteed_until=tx.at + most_s,
         slices=tuple(row.id for row in rows),
         purpose=ticket.purpose,
     )

@@ -1,4 +1,4 @@
-"""What a course or student may still have, and when leases end by what is set.  Pure.
+"""What a course or student may still have, and until when leases are guaranteed.  Pure.
 
 Counted in memory slices (a 1g.5gb is 1, a 3g.20gb is 4, a whole A100 is 8) and in memory slices
 times hours of any seven days.  Of the quotas for each student the one that says most exactly whom
@@ -145,19 +145,19 @@ def longest_of_limits(
     asked: Asked,
     uses: Sequence[Use],
     now: float,
-    default_s: float | None,
-) -> float | None:
-    """How long a lease that begins now may last, seconds; None for no limit.
+    default_s: float,
+) -> float:
+    """For how long a lease that begins now is guaranteed, seconds.
 
-    A quota's longest lease takes the place of the default; the student's slice-hours may end it
-    sooner.
+    A quota's length takes the place of the default; the student's slice-hours may end it sooner.
     """
-    ends = [longest_set_s(quotas, asked, default_s), hours_left_s(quotas, asked, uses, now)]
-    return min((end for end in ends if end is not None), default=None)
+    left_s = hours_left_s(quotas, asked, uses, now)
+    set_s = longest_set_s(quotas, asked, default_s)
+    return set_s if left_s is None else min(set_s, left_s)
 
 
-def longest_set_s(quotas: Quotas, asked: Asked, default_s: float | None) -> float | None:
-    """The longest lease that quotas allow, whatever was used; without one, the default."""
+def longest_set_s(quotas: Quotas, asked: Asked, default_s: float) -> float:
+    """The longest guarantee that quotas allow, whatever was used; without one, the default."""
     if not quotas:
         return default_s
     longest = [most for _, kind, most in _applying(quotas, asked) if kind == "lease_s"]
@@ -246,35 +246,33 @@ def _named(limit: Limit) -> str:
 BORROW_OFFER_S = 30.0  # the hub takes it in the moment it hears of it
 
 
-def longest_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float | None:
-    """The longest lease somebody may have, without extensions, seconds; None for no limit.
+def longest_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
+    """For how long somebody's lease is guaranteed, without extensions, seconds.
 
     Slice-hours that are used up may end it sooner.
     """
     asked = Asked(row.user, row.course, None, 0)
-    longest = longest_set_s(settings.quotas, asked, settings.pool.longest_lease_s)
-    return bounded(settings, row, longest)
+    return bounded(settings, row, longest_set_s(settings.quotas, asked, default_s(settings, row)))
 
 
-def bounded(
-    settings: PoolSettings, row: TicketRow | LeaseRow, longest: float | None
-) -> float | None:
-    """A longest lease, and for measurements no longer than they may borrow."""
-    if not row.is_borrow:
-        return longest
-    return min(settings.pool.borrow_s, inf if longest is None else longest)
+def default_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
+    """For how long a lease is guaranteed where no quota says otherwise, seconds."""
+    return settings.pool.borrow_s if row.is_borrow else settings.pool.lease_s
+
+
+def bounded(settings: PoolSettings, row: TicketRow | LeaseRow, longest_s: float) -> float:
+    """A guarantee's length, and for measurements no longer than they may borrow."""
+    return min(settings.pool.borrow_s, longest_s) if row.is_borrow else longest_s
 
 
 def lasts_s(settings: PoolSettings, row: TicketRow) -> float:
-    """How long slices granted now are away at most, seconds; infinite for no limit.
+    """How long slices granted now are away at most if they are needed then, seconds.
 
-    Until the lease is taken and its server attached, the longest lease, every extension, and then
+    Until the lease is taken and its server attached, the guarantee, every extension, and then
     the time for a reclaim that comes late and a container that has to be removed.  What is borrowed
     is neither extended nor warned about.
     """
     longest = longest_s(settings, row)
-    if longest is None:
-        return inf
     if row.is_borrow:
         return handover_s(settings, row) + longest + settings.tuning.remove_after_s
     extended_s = settings.pool.extensions * settings.pool.extension_s
@@ -293,34 +291,32 @@ def offer_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
 
 
 def clearing_s(settings: PoolSettings) -> float:
-    """From a lease's end until its placement is empty, unless something is stuck."""
+    """From the end of a guarantee until its placement is empty, unless something is stuck."""
     return settings.reclaim.warning_s + settings.tuning.remove_after_s
 
 
 def extensions_s(settings: PoolSettings, lease: LeaseRow) -> float:
-    """By how much the holder may still put the end off, seconds."""
+    """By how much the holder may still lengthen the guarantee, seconds."""
     return extensions_left(settings, lease) * settings.pool.extension_s
 
 
 def extensions_left(settings: PoolSettings, lease: LeaseRow) -> int:
-    """How often the holder may still put the end off; what is borrowed ends when it is set."""
+    """How often the holder may still lengthen the guarantee; what is borrowed ends with it."""
     return 0 if lease.is_borrow else max(0, settings.pool.extensions - lease.extensions)
 
 
-def set_end(settings: PoolSettings, lease: LeaseRow) -> float:
-    """The end of a lease as it is set now, whether or not it was warned; infinite for none."""
-    if lease.state == LeaseState.GRANTED:
-        longest = longest_s(settings, lease)
-        return inf if longest is None else lease.granted_at + handover_s(settings, lease) + longest
-    return inf if lease.ends_at is None else lease.ends_at
-
-
 def frees_at(settings: PoolSettings, lease: LeaseRow) -> float:
-    """When a lease's slices are free by what is set: its end, or its reclaim if that is sooner."""
+    """When a lease's slices are free if somebody needs them; infinite where nothing is reclaimed.
+
+    At its reclaim, or a warning after its guarantee; what is borrowed, when that is over.
+    """
     if lease.state == LeaseState.RELEASING:
         return SOON
-    reclaim_at = inf if lease.reclaim_at is None else lease.reclaim_at
-    return min(reclaim_at, set_end(settings, lease))
+    if lease.is_borrow:
+        return lease.guaranteed_until
+    reclaim = settings.reclaim
+    needed_at = lease.guaranteed_until + reclaim.warning_s if reclaim.acts else inf
+    return needed_at if lease.reclaim_at is None else min(lease.reclaim_at, needed_at)
 
 
 def keepalives_left(settings: PoolSettings, lease: LeaseRow) -> int:

@@ -14,6 +14,7 @@ from miglab_pool import reservations
 from miglab_pool.leases import activity
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.activity import Spent
+from miglab_pool.leases.rules import longest_s
 from miglab_pool.leases.views import Case, cases
 from miglab_pool.leases.warnings import LeaseWarnings, find, lease_answer
 from miglab_pool.ledger.rows import LeaseRow
@@ -60,7 +61,7 @@ class Leases(LeaseWarnings):
         return frozenset(row.id for row in rows if row.state == LeaseState.WARNED)
 
     def due(self) -> list[LeaseView]:
-        """The leases whose server should be stopped now: past their end, or their slice is lost.
+        """The leases whose server should be stopped now: a borrow that is over, or a lost slice.
 
         The pool frees nothing by this: it waits until the holder is gone.
         """
@@ -134,7 +135,7 @@ class Leases(LeaseWarnings):
 
     @locked
     def extend(self, number: int, by_s: float, by: str) -> LeaseView:
-        """Put off the lease's end, within what the site allows.
+        """Lengthen the lease's guarantee, within what the site allows.
 
         Raises:
             Refused: ``no-extension``, with why.
@@ -142,14 +143,13 @@ class Leases(LeaseWarnings):
         with self.store.write() as tx:
             lease = find(self.store, number)
             _check_extension(self.store, lease, by_s)
-            assert lease.ends_at is not None
-            ends_at = max(lease.ends_at, tx.at) + by_s
+            until = max(lease.guaranteed_until, tx.at) + by_s
             if lease.state == LeaseState.WARNED:
                 lease = replace(
                     lease.without_warning(),
                     keepalive_until=tx.at + self.store.settings.reclaim.still_here_s,
                 )
-            lease = replace(lease, ends_at=ends_at, extensions=lease.extensions + 1)
+            lease = replace(lease, guaranteed_until=until, extensions=lease.extensions + 1)
             tx.put(lease, by, "extended")
             tx.record(lease, by, f"extended by {by_s:.0f} s", "extend")
         return lease_answer(self.store, lease)
@@ -170,13 +170,21 @@ def _attached(store: Store, tx: Transaction, lease: LeaseRow, holder: str) -> Le
         state=LeaseState.ATTACHED,
         holder=holder,
         attached_at=tx.at,
-        ends_at=pool_views.ends_at(store.view(tx.at), lease),
+        guaranteed_until=pool_views.guaranteed_until(store.view(tx.at), lease),
     )
     tx.put(lease, "spawner", f"holder {holder}")
     ticket = store.state.tickets.get(lease.ticket or 0)
     if ticket is not None and ticket.state == TicketState.OFFERED:
         tx.put(replace(ticket, state=TicketState.TAKEN), "spawner", "attached")
     return lease
+
+
+def guarantee_old(store: Store, tx: Transaction) -> None:
+    """Leases of before there were guarantees are guaranteed from now on, as if granted now."""
+    for lease in list(store.state.leases.values()):
+        if not lease.guaranteed_until:
+            until = tx.at + longest_s(store.settings, lease)
+            tx.put(replace(lease, guaranteed_until=until))
 
 
 def _why_not_attach(store: Store, lease: LeaseRow, fence: Fence, holder: str) -> Refused | None:
@@ -245,8 +253,6 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
     if lease.is_borrow:
         message = f"A measurement borrows slices for at most {settings.pool.borrow_s:g} s."
         raise Refused("no-extension", message)
-    if lease.ends_at is None:
-        raise Refused("no-extension", "This lease has no end, so it cannot be extended.")
     if lease.extensions >= settings.pool.extensions:
         raise Refused(
             "no-extension",
@@ -257,10 +263,10 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
         raise Refused(
             "no-extension", f"One extension adds at most {settings.pool.extension_s:.0f} s.", 422
         )
-    ends_at = max(lease.ends_at, store.now()) + by_s
+    until = max(lease.guaranteed_until, store.now()) + by_s
     view = store.view()
-    quota_checks.check_end(view, lease, ends_at)
-    reservations.check_end(view, lease, ends_at)
+    quota_checks.check_guarantee(view, lease, until)
+    reservations.check_end(view, lease, until)
 
 
 def release_in(
@@ -305,7 +311,7 @@ def _end_ticket(store: Store, tx: Transaction, lease: LeaseRow, by: str) -> None
 
 
 def due(view: PoolView) -> list[LeaseRow]:
-    """Leases whose server should be stopped: past their end, or being released by the pool."""
+    """Leases whose server should be stopped: their borrow is over, or their slice is lost."""
     now = view.at
     return [
         lease

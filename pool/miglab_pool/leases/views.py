@@ -6,7 +6,7 @@ Also when a lease ends, and the leases as the reclaimer looks at them: all that 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
@@ -53,7 +53,7 @@ def _made_slice_view(gpu: GpuFacts | None, row: SliceRow, blocks_layout: str) ->
         user=lease.user if lease else None,
         server=lease.server if lease else None,
         course=lease.course if lease else None,
-        ends_at=lease.ends_at if lease else None,
+        guaranteed_until=lease.guaranteed_until if lease else None,
         blocks_layout=blocks_layout,
     )
 
@@ -197,17 +197,18 @@ def snapshot(view: PoolView) -> PoolSnapshot:
 LEAST_S = 60.0  # an extension by less is not worth a click
 
 
-def ends_at(view: PoolView, lease: LeaseRow) -> float | None:
-    """Its end, by what is set; None for no limit.
+def guaranteed_until(view: PoolView, lease: LeaseRow) -> float:
+    """Until when it is guaranteed if its server is attached now.
 
     What is borrowed is back before a slot is kept that it overlaps: a class never finds a
     measurement on a reserved slot, nor is a measurement warned.
     """
-    end = queue.ends_at(view, lease)
-    if end is None or not lease.is_borrow:
-        return end
-    time = reservations.first_blocked(view, lease, end)
-    return end if time is None else max(view.at, time.begins)
+    until = queue.guaranteed_until(view, lease)
+    if not lease.is_borrow:
+        return until
+    now = replace(lease, guaranteed_until=view.at)
+    time = reservations.first_blocked(view, now, until)
+    return until if time is None else max(view.at, time.begins)
 
 
 @once
@@ -217,9 +218,9 @@ def extension_limit_s(view: PoolView, lease: LeaseRow) -> float:
     What is reserved may leave less than an extension's length, or nothing.
     """
     longest_s = view.settings.pool.extension_s
-    if lease.ends_at is None or not view.reservations:
+    if not view.reservations:
         return longest_s
-    begins = max(lease.ends_at, view.at)
+    begins = max(lease.guaranteed_until, view.at)
     time = _outlook(view).first_blocked(lease, begins + longest_s)
     most_s = longest_s if time is None else time.begins - begins
     return most_s if most_s >= LEAST_S else 0.0
@@ -228,7 +229,7 @@ def extension_limit_s(view: PoolView, lease: LeaseRow) -> float:
 @once
 def _outlook(view: PoolView) -> Outlook:
     """The time ahead, as far as any lease may be extended: the same for all of them."""
-    ends = (lease.ends_at or view.at for lease in view.leases.values())
+    ends = (lease.guaranteed_until for lease in view.leases.values())
     furthest = max([view.at, *ends]) + view.settings.pool.extension_s
     return Outlook(view, furthest)
 

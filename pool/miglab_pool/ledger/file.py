@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateColumn
 
 from miglab_pool.ledger import tables
 
-VERSION = "0013"  # of what `tables` describes: grows with each change of a column
+VERSION = "0014"  # of what `tables` describes: grows with each change of a column
 OLDEST = "0012"  # that can be brought up to date
 BUSY_S = 1.0  # how long another program may hold the file while it is opened
 

@@ -221,6 +221,8 @@ class LeaseRow(_Numbered):
     """A grant of slices to one server; ``generation`` is the fence that attach must present.
 
     Attributes:
+        guaranteed_until: until when nobody may end it but for want of use, staff and maintenance;
+            then it is open: it goes on as long as nobody needs its slices.
         warned_at: when its holder was warned; set exactly while it is ``warned``.
         reclaim_at: when it is reclaimed unless something ends the warning.
         warn_kind: a `WarningKind`; empty without a warning.
@@ -249,7 +251,7 @@ class LeaseRow(_Numbered):
     attached_at: float | None = None
     releasing_at: float | None = None
     ended_at: float | None = None
-    ends_at: float | None = None
+    guaranteed_until: float = 0.0  # a lease of before there were guarantees: not said yet
     extensions: int = 0
     reason: str = ""
     warned_at: float | None = None
@@ -267,6 +269,15 @@ class LeaseRow(_Numbered):
     def is_borrow(self) -> bool:
         """Whether it is held by measurements alone."""
         return self.purpose == Purpose.BORROW
+
+    @property
+    def ends_at(self) -> float | None:
+        """When it ends, needed or not: what is borrowed, with its guarantee; None: nothing else."""
+        return self.guaranteed_until if self.is_borrow else None
+
+    def is_open_at(self, moment: float) -> bool:
+        """Whether its guarantee is over, so that it ends once somebody needs its slices."""
+        return self.guaranteed_until <= moment
 
     def without_warning(self) -> "LeaseRow":
         """The same, running."""

@@ -4,6 +4,8 @@ The working out takes long and needs no lock; looking and keeping are short and 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import inf
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
@@ -11,7 +13,7 @@ from miglab_api.tickets import WaitEstimate
 from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
-from miglab_pool.leases.rules import extensions_s, longest_s
+from miglab_pool.leases.rules import extensions_s, frees_at
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.rules import DAY_S, HOUR_S, Use, WaitEstimates, Waiting
@@ -40,7 +42,7 @@ def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
         holdings=tuple(_holdings(view, at)),
         lately=_lately(view, at),
         usage=queue.fair_share_usage(view),
-        lease_s=view.settings.pool.longest_lease_s,
+        lease_s=view.settings.pool.lease_s + view.settings.reclaim.warning_s,
         borrow_s=view.settings.pool.borrow_s,
         longest_wait_s=view.settings.pool.longest_wait_s,
         asking={number: profiles(shape) for number, shape in newcomers.items()},
@@ -173,16 +175,14 @@ def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:
     if lease.reclaim_at is not None and lease.warn_kind != WarningKind.IDLE:
         left_s = max(0.0, lease.reclaim_at - at)
         return Holding(slices, age_s, left_s, left_s, is_borrow=lease.is_borrow)
-    end_s = (
-        longest_s(view.settings, lease) if lease.attached_at is None else _left_s(lease.ends_at, at)
-    )
+    end_s = _left_s(frees_at(view.settings, replace(lease, reclaim_at=None)), at)
     last_end_s = None if end_s is None else end_s + extensions_s(view.settings, lease)
     idle_end_s = _left_s(lease.reclaim_at, at)
     return Holding(slices, age_s, end_s, last_end_s, idle_end_s, lease.is_borrow)
 
 
 def _left_s(ends_at: float | None, at: float) -> float | None:
-    return None if ends_at is None else max(0.0, ends_at - at)
+    return None if ends_at in (None, inf) else max(0.0, ends_at - at)
 
 
 def _slices(view: PoolView, rows: list[SliceRow]) -> Iterator[tuple[str, Placed]]:

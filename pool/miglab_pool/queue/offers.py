@@ -9,12 +9,14 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from math import inf
 
 from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
 from miglab_api.tickets import Headcount, WaitEstimate
 from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
+from miglab_pool.leases.rules import frees_at
 from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
 from miglab_pool.queue import admission
 from miglab_pool.queue import order as queue
@@ -310,9 +312,14 @@ def _next_end_s(view: PoolView, shape: Shape, course: str) -> float | None:
 
 @once
 def _by_end(view: PoolView) -> list[tuple[float, LeaseRow]]:
-    """The leases that have an end, the first to end in front."""
-    leases = view.leases.values()
-    ends = [(lease.ends_at, lease) for lease in leases if lease.ends_at is not None]
+    """The leases that end if they are needed, the first to end in front."""
+    least = view.at + view.settings.reclaim.warning_s
+    found = ((frees_at(view.settings, lease), lease) for lease in view.leases.values())
+    ends = [
+        (end if lease.is_borrow or lease.reclaim_at is not None else max(end, least), lease)
+        for end, lease in found
+        if end < inf
+    ]
     return sorted(ends, key=lambda one: (one[0], one[1].id))
 
 

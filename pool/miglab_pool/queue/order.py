@@ -51,23 +51,21 @@ def held_by(view: PoolView, one: Waiting) -> Limit | None:
     return _held_by(view, one, totals, list(view.usage.live)) if totals else None
 
 
-def ends_at(view: PoolView, lease: LeaseRow) -> float | None:
-    """When a lease that is attached now ends; None for no limit."""
+def guaranteed_until(view: PoolView, lease: LeaseRow) -> float:
+    """Until when a lease that is attached now is guaranteed, by settings and quotas."""
     at, settings = view.at, view.settings
     asked, uses = _asked(view, lease), view.usage.all
-    longest_s = lease_rules.longest_of_limits(
-        settings.quotas, asked, uses, at, settings.pool.longest_lease_s
-    )
-    longest_s = bounded(settings, lease, longest_s)
-    return None if longest_s is None else at + longest_s
+    default_s = lease_rules.default_s(settings, lease)
+    longest_s = lease_rules.longest_of_limits(settings.quotas, asked, uses, at, default_s)
+    return at + bounded(settings, lease, longest_s)
 
 
-def check_end(view: PoolView, lease: LeaseRow, ends_at: float) -> None:
+def check_guarantee(view: PoolView, lease: LeaseRow, until: float) -> None:
     """Refuse an extension that the student's slice-hours do not cover."""
     now = view.at
     uses = view.usage.all
     left_s = lease_rules.hours_left_s(view.settings.quotas, _asked(view, lease), uses, now)
-    if left_s is not None and ends_at > now + left_s:
+    if left_s is not None and until > now + left_s:
         raise Refused(
             "no-extension",
             f"Your slice-hours of these seven days last for {lease_rules.in_words(left_s)} more, "

@@ -21,7 +21,6 @@ from miglab_api.wording import clock_time
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.layouts import rules as layout_rules
-from miglab_pool.leases.rules import set_end
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import rules
@@ -64,8 +63,8 @@ def reserved_times(view: PoolView, since: float, until: float) -> list[ReservedT
 
 
 def stays_until(view: PoolView, lease: LeaseRow) -> float:
-    """Until when a lease is reckoned to stay; infinite without an end."""
-    return SOON if lease.state == LeaseState.RELEASING else set_end(view.settings, lease)
+    """Until when a lease is reckoned to stay: its guarantee's end."""
+    return SOON if lease.state == LeaseState.RELEASING else lease.guaranteed_until
 
 
 def staying(view: PoolView, at: float) -> list[LeaseRow]:
@@ -110,7 +109,7 @@ class Outlook:
 
     def first_blocked(self, lease: LeaseRow, ends_at: float) -> ReservedTime | None:
         """As the function of that name; ``ends_at`` is not beyond ``until``."""
-        since = max(self._view.at, lease.ends_at or 0.0)
+        since = max(self._view.at, lease.guaranteed_until)
         for time in self._times:
             is_in_time = time.begins < ends_at and since < time.ends
             at = max(since, time.begins)
@@ -187,7 +186,7 @@ class _Moment:
 
 def _why_blocked(view: PoolView, lease: LeaseRow, time: ReservedTime) -> str:
     row = time.row
-    left_s = time.begins - max(view.at, lease.ends_at or 0.0)
+    left_s = time.begins - max(view.at, lease.guaranteed_until)
     clock = clock_time(time.begins, row.tz)
     reserved = (
         f"Its slices are reserved from {clock} on for reservation {row.id} ({in_words(row)}). "

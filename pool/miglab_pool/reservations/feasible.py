@@ -191,7 +191,7 @@ def _whole_left(wanted: Sequence[InForce], whole: Mapping[str, int]) -> dict[int
 def stays(lease: LeaseRow, moment: float, clear_s: float) -> bool:
     """Whether a lease is guaranteed so long that its slices are not clear at a moment."""
     is_going = lease.state == LeaseState.RELEASING
-    return not is_going and (lease.ends_at or 0.0) > moment - clear_s
+    return not is_going and lease.guaranteed_until > moment - clear_s
 
 
 @once
@@ -212,7 +212,7 @@ def _guaranteed_users(view: PoolView, key: Key, moment: float) -> set[str]:
 def guaranteed_ends(view: PoolView) -> list[float]:
     """When the slices of guaranteed leases can be clear, the first in front."""
     clear_s = view.settings.pool.clear_s
-    return sorted({(lease.ends_at or 0.0) + clear_s for lease in view.leases.values()})
+    return sorted({lease.guaranteed_until + clear_s for lease in view.leases.values()})
 
 
 def is_usable(gpu: GpuSnapshot) -> bool:

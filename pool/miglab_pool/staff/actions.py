@@ -261,11 +261,9 @@ class Staff(StaffMessages):
             row = find_lease(self.store, number)
             check_expected(self.store, row, expected)
             after = rules.given_time(row, by_s, tx.at, self.store.settings.reclaim.still_here_s)
-            if after.ends_at is not None:
-                reservations.check_end(self.store.view(tx.at), row, after.ends_at)
-            action = "keep" if after.ends_at == row.ends_at else "extend"
+            reservations.check_end(self.store.view(tx.at), row, after.guaranteed_until)
             said = reason or f"extended by {by_s:.0f} s"
-            row = record(self.store, tx, row, after, by, said, action)
+            row = record(self.store, tx, row, after, by, said, "extend")
         return lease_answer(self.store, row)
 
     @locked

@@ -173,7 +173,7 @@ def is_due(row: LeaseRow, at: float) -> bool:
 
 
 def given_time(row: LeaseRow, by_s: float, at: float, still_here_s: float) -> LeaseRow:
-    """The lease with a later end: as often as staff wish, whatever its holder has left.
+    """The lease with a longer guarantee: as often as staff wish, whatever its holder has left.
 
     An unused lease's warning ends with it, and so does one by staff: the holder may keep it.
     """
@@ -181,11 +181,9 @@ def given_time(row: LeaseRow, by_s: float, at: float, still_here_s: float) -> Le
         raise Refused("no-extension", f"{label(row)} is {row.state} and cannot be extended.")
     if row.warn_kind in FIXED_ENDS:
         raise Refused("no-extension", f"An extension does not change this end: {row.warn_reason}")
-    if row.ends_at is None and row.state != LeaseState.WARNED:
-        raise Refused("no-extension", f"{label(row)} has no end, so it cannot be extended.")
     if row.state == LeaseState.WARNED:
         row = replace(row.without_warning(), keepalive_until=at + still_here_s)
-    return row if row.ends_at is None else replace(row, ends_at=max(row.ends_at, at) + by_s)
+    return replace(row, guaranteed_until=max(row.guaranteed_until, at) + by_s)
 
 
 # -- tickets --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Integer, cast, func, select, true
 
 from miglab_api.leases import WarningKind
-from miglab_api.tickets import TicketState
+from miglab_api.tickets import Purpose, TicketState
 from miglab_pool.leases.activity import DAY_S
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.file import reading
@@ -80,13 +80,17 @@ def _reclaims(
 ) -> Iterator[Event]:
     """Leases that somebody other than their holder and the hub asked back.
 
-    That is the reclaimer; the pool, when the lease's own time was up (not when its slice was lost);
+    That is the reclaimer; the pool, when a borrow's time was up (not when its slice was lost);
     and staff, at once or after a warning.
     """
     moves, leases = tables.transitions.c, tables.leases.c
     by_others = (
         (moves.by == RECLAIMER)
-        | ((moves.by == POOL) & (leases.ends_at <= moves.at))
+        | (
+            (moves.by == POOL)
+            & (leases.purpose == Purpose.BORROW.value)
+            & (leases.guaranteed_until <= moves.at)
+        )
         | (moves.action == TAKEN_BACK)
         | (leases.warn_kind == WarningKind.STAFF.value)
     )

@@ -13,7 +13,7 @@ from miglab_pool.leases.rules import BORROW_OFFER_S
 from miglab_pool.reclaim.activity import Reading
 from miglab_pool.reclaim.policy import Decision, HardEnd, LeaseFacts, decide
 from miglab_pool.refused import Refused
-from miglab_pool.settings import Course, Reclaim
+from miglab_pool.settings import Course, Quota, Reclaim
 
 from .conftest import SETTINGS, World
 
@@ -86,8 +86,8 @@ def test_time_counts_like_held_time(world: World) -> None:
 
 
 def test_nothing_longer_than_the_quota_allows(make_world: Callable[..., World]) -> None:
-    """A longest lease that is shorter than the bound stays the longest."""
-    world = make_world(changed(SETTINGS, lease_s=60.0))
+    """A quota's length that is shorter than the bound counts."""
+    world = make_world(changed(SETTINGS, quotas={"each": Quota(lease_s=60.0)}))
     assert world.borrow("ada").ends_at == world.at + 60.0
 
 

@@ -56,7 +56,7 @@ def test_no_extension_into_a_class(lab: World) -> None:
     assert "reserved from 09:45 CEST on for reservation 1" in reason
     assert "by 15 minutes" in reason
     longer = lab.pool.leases.extend(stranger.id, 900.0, "bob")
-    assert longer.ends_at == TUESDAY - LEAD_S
+    assert longer.guaranteed_until == TUESDAY - LEAD_S
     assert "cannot be extended" in refusal(lab, longer, 60.0)
 
 
@@ -64,7 +64,9 @@ def test_who_blocks_nobody_may_stay(lab: World) -> None:
     """Where the class finds its places beside it a lease is extended as ever."""
     stranger = lab.run("bob")
     reserve(lab, count=6)
-    assert lab.pool.leases.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + HOUR_S / 2
+    assert (
+        lab.pool.leases.extend(stranger.id, HOUR_S, "bob").guaranteed_until == TUESDAY + HOUR_S / 2
+    )
 
 
 def test_the_last_room_goes_to_who_asks_first(lab: World) -> None:
@@ -79,7 +81,9 @@ def test_a_class_is_not_in_its_own_way(lab: World) -> None:
     """A lease that counts as one of the reserved is extended into its class."""
     student = lab.run("ada", course="deep")
     reserve(lab)
-    assert lab.pool.leases.extend(student.id, HOUR_S, "ada").ends_at == TUESDAY + HOUR_S / 2
+    assert (
+        lab.pool.leases.extend(student.id, HOUR_S, "ada").guaranteed_until == TUESDAY + HOUR_S / 2
+    )
 
 
 def test_who_stays_anyway_takes_no_more(lab: World) -> None:
@@ -90,7 +94,10 @@ def test_who_stays_anyway_takes_no_more(lab: World) -> None:
     reserve(lab)
     extended = changed(LASTING, extensions=3)
     lab.pool.store.settings = extended
-    assert lab.pool.leases.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + 2.5 * HOUR_S
+    assert (
+        lab.pool.leases.extend(stranger.id, HOUR_S, "bob").guaranteed_until
+        == TUESDAY + 2.5 * HOUR_S
+    )
 
 
 def test_staff_may_not_either(lab: World) -> None:
@@ -157,7 +164,9 @@ def test_a_layout_that_is_over_by_then_is_no_reason(lab: World) -> None:
     lay(lab, ("3g",), **BEFORE)
     stranger = lab.run("bob", "3g.20gb")
     reserve(lab, shape="3g.20gb", count=1)
-    assert lab.pool.leases.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + HOUR_S / 2
+    assert (
+        lab.pool.leases.extend(stranger.id, HOUR_S, "bob").guaranteed_until == TUESDAY + HOUR_S / 2
+    )
 
 
 def test_a_layout_that_will_be_in_force(lab: World) -> None:
@@ -167,7 +176,9 @@ def test_a_layout_that_will_be_in_force(lab: World) -> None:
     lay(lab, ("3g",), **DURING)
     assert "reservation 1" in refusal(lab, stranger)
     lay(lab, ("3g", "3g"), **DURING)
-    assert lab.pool.leases.extend(stranger.id, HOUR_S, "bob").ends_at == TUESDAY + HOUR_S / 2
+    assert (
+        lab.pool.leases.extend(stranger.id, HOUR_S, "bob").guaranteed_until == TUESDAY + HOUR_S / 2
+    )
 
 
 def test_a_gpu_that_will_be_another_courses(make_world: Callable[..., World]) -> None:
@@ -254,7 +265,7 @@ def unplaced(lab: World, at: float, stays: list[LeaseRow]) -> int:
 
 def first_in_the_way(lab: World, lease: LeaseRow) -> float | None:
     """When the first of what is kept begins that an extension would be in the way of."""
-    since = max(lab.at, lease.ends_at or 0.0)
+    since = max(lab.at, lease.guaranteed_until or 0.0)
     for time in reservations_ahead.reserved_times(lab.pool.view, since, since + HOUR_S):
         if worse(lab, lease, max(since, time.begins)):
             return time.begins - since

@@ -227,7 +227,7 @@ def test_no_new_lease_in_the_way(lab: World) -> None:
 
 
 def test_when_it_could_be_done(make_world: Callable[..., World]) -> None:
-    """The diff says who must end, and when that is at the latest; without an end it is unknown."""
+    """The diff says who must end, and when that is at the latest; else it is unknown."""
     lab = make_world(changed(RULES, lease_s=3600.0))
     assert diff(lab, "7g").gpus[0].ready_at == lab.at
     first = lab.run("ada", "2g.10gb")
@@ -235,7 +235,10 @@ def test_when_it_could_be_done(make_world: Callable[..., World]) -> None:
     second = lab.run("bob", "1g.5gb")
     found = diff(lab, "7g").gpus[0]
     assert {drain.lease for drain in found.drains} == {first.id, second.id}
-    assert found.ready_at == lab.at + 3600
+    assert found.ready_at is None
+    for lease, warning_s in ((first, 3600.0), (second, 600.0)):
+        lab.pool.staff.reclaim(lease.id, "A new layout.", "person:ina", warning_s)
+    assert diff(lab, "7g").gpus[0].ready_at == lab.at + 3600
     assert lab.pool.layouts.all().layouts == ()
 
 

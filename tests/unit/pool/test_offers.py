@@ -34,7 +34,7 @@ def first_end(lab: World, shape: tuple[str, ...], course: str) -> float | None:
     first = next(iter(queue.without_slot(view)), None)
     kept_for = first if first and sorted(first.profiles) != sorted(shape) else None
     gpus = view.occupancies
-    ends = ((lease.ends_at, lease.id) for lease in view.leases.values() if lease.ends_at)
+    ends = ((max(lease.guaranteed_until, lab.at) + 300, lease.id) for lease in view.leases.values())
     for end, number in sorted(ends):
         gpus = [without_lease(lab, occupancy, number) for occupancy in gpus]
         left = reserved_slots.closed(view, gpus)

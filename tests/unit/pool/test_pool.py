@@ -441,16 +441,29 @@ def test_warm_slice_is_reused(world: World) -> None:
 # -- time limits ----------------------------------------------------------------------------------
 
 
-def test_lease_end_is_due(make_world: MakeWorld) -> None:
-    """A lease past its end is due for stopping, and not freed before its holder is gone."""
+def test_a_lease_is_guaranteed_then_open(make_world: MakeWorld) -> None:
+    """Its guarantee counts from the attach; when that is over, the lease goes on."""
     world = make_world(changed(SETTINGS, lease_s=3600.0))
     lease = world.run("ada")
-    assert lease.ends_at == world.at + 3600
-    assert world.pool.leases.due() == []
+    assert (lease.guaranteed_until, lease.ends_at) == (world.at + 3600, None)
     world.pass_time(3600)
     world.work()
-    assert [due.id for due in world.pool.leases.due()] == [lease.id]
+    assert world.pool.leases.due() == []
     assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
+
+
+def test_a_lease_of_before_an_upgrade_is_guaranteed_from_then_on(make_world: MakeWorld) -> None:
+    """For `lease_s` from the pool's first look, whatever was set before, and only once."""
+    world = make_world(changed(SETTINGS, lease_s=3600.0))
+    lease = world.run("ada")
+    with world.pool.store.write() as tx:
+        tx.put(replace(world.ledger.state.leases[lease.id], guaranteed_until=0.0))
+    world.at += 500
+    world.pool.reconcile()
+    until = world.at + 3600
+    world.at += 500
+    world.pool.reconcile()
+    assert world.pool.leases.find(lease.id).guaranteed_until == until
 
 
 def test_extend(make_world: MakeWorld) -> None:
@@ -458,7 +471,7 @@ def test_extend(make_world: MakeWorld) -> None:
     world = make_world(changed(SETTINGS, lease_s=3600.0, extensions=1))
     lease = world.run("ada")
     assert refusal(lambda: world.pool.leases.extend(lease.id, 9999, "ada")).status == 422
-    assert world.pool.leases.extend(lease.id, 600, "ada").ends_at == world.at + 4200
+    assert world.pool.leases.extend(lease.id, 600, "ada").guaranteed_until == world.at + 4200
     said = refusal(lambda: world.pool.leases.extend(lease.id, 600, "ada"))
     assert (said.reason, "Save your work" in said.message) == ("no-extension", True)
 
@@ -772,8 +785,8 @@ def test_offers_leave_out_what_is_kept(world: World) -> None:
 def test_offers_say_what_is_kept_and_promise_nothing_of_it(make_world: MakeWorld) -> None:
     """Free room kept for another shape is said to be; the end that makes room for it is no news."""
     world = make_world(changed(SETTINGS, lease_s=3600.0))
-    ends_at = world.run("ada").ends_at
-    assert ends_at is not None
+    until = world.run("ada").guaranteed_until
+    assert until is not None
     (course,) = world.pool.offers(["everyone"]).courses
     assert not any(offer.is_held for offer in course.shapes)
     world.ask("bob", "7g.40gb")
@@ -782,7 +795,7 @@ def test_offers_say_what_is_kept_and_promise_nothing_of_it(make_world: MakeWorld
     offers = {offer.shape: offer for offer in course.shapes}
     assert (offers["1g.5gb"].is_held, offers["1g.5gb"].next_end_s) == (True, None)
     assert not offers["7g.40gb"].is_held
-    assert offers["7g.40gb"].next_end_s == pytest.approx(ends_at - world.at)
+    assert offers["7g.40gb"].next_end_s == pytest.approx(until + 300 - world.at)
 
 
 def test_pause(world: World) -> None:

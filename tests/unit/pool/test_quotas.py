@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 import pytest
 from tests.pool_settings import changed
@@ -145,19 +146,18 @@ def test_the_most_exact_quota_counts() -> None:
 
 
 def test_longest_lease() -> None:
-    """A quota's longest lease takes over from the pool's, also where it is longer."""
+    """A quota's length takes over from the pool's, also where it is longer."""
     assert longest_of_limits({}, ADA, [], NOW, 3600.0) == 3600.0
     assert longest_of_limits({"each": Quota(lease_s=7200)}, ADA, [], NOW, 3600.0) == 7200.0
-    assert longest_of_limits({}, ADA, [], NOW, None) is None
 
 
-def test_hours_end_a_lease() -> None:
-    """A lease ends when the student's hours are used up, the sooner the more is held."""
+def test_hours_end_a_guarantee() -> None:
+    """It ends when the student's hours are used up, the sooner the more is held."""
     quota = {"each": Quota(slice_hours_week=10)}
     asked = ADA._replace(size=2)
-    assert longest_of_limits(quota, asked, [used(6)], NOW, None) == pytest.approx(2 * HOUR_S)
+    assert longest_of_limits(quota, asked, [used(6)], NOW, inf) == pytest.approx(2 * HOUR_S)
     both = [used(5), held(2, hours=0.5)]
-    assert longest_of_limits(quota, asked, both, NOW, None) == pytest.approx(HOUR_S)
+    assert longest_of_limits(quota, asked, both, NOW, inf) == pytest.approx(HOUR_S)
 
 
 @pytest.mark.parametrize(
@@ -228,10 +228,10 @@ def test_many_at_once_stay_within(make_world: MakeWorld) -> None:
 
 
 def test_hours_end_and_bound_a_lease(make_world: MakeWorld) -> None:
-    """A lease ends when the week's hours are used up, and cannot be extended beyond."""
+    """A guarantee ends when the week's hours are used up, and cannot be extended beyond."""
     world = limited(make_world, {"each": Quota(slice_hours_week=2)})
     lease = world.run("ada")
-    assert lease.ends_at == pytest.approx(world.at + 2 * HOUR_S)
+    assert lease.guaranteed_until == pytest.approx(world.at + 2 * HOUR_S)
     world.pass_time(HOUR_S)
     with pytest.raises(Refused) as caught:
         world.pool.leases.extend(lease.id, 600, "ada")
@@ -243,7 +243,8 @@ def test_an_extension_within_the_hours(make_world: MakeWorld) -> None:
     """Within the week's hours a lease can be extended."""
     world = limited(make_world, {"each": Quota(slice_hours_week=2, lease_s=1800)})
     lease = world.run("ada")
-    assert world.pool.leases.extend(lease.id, 1800, "ada").ends_at == pytest.approx(world.at + 3600)
+    longer = world.pool.leases.extend(lease.id, 1800, "ada")
+    assert longer.guaranteed_until == pytest.approx(world.at + 3600)
 
 
 def test_the_offers_say_what_is_left(make_world: MakeWorld) -> None:
@@ -260,4 +261,4 @@ def test_the_offers_say_what_is_left(make_world: MakeWorld) -> None:
     (week,) = (one for one in course.left if one.limit == "slice_hours_week")
     assert week.more_in_s == pytest.approx(6 * DAY_S + 23 * HOUR_S + 300, abs=2)
     assert world.pool.offers(["everyone"]).courses[0].left == ()
-    assert lease.ends_at is not None
+    assert lease.guaranteed_until is not None

@@ -28,7 +28,7 @@ LEASE = LeaseRow(
     LeaseState.RUNNING,
     1.0,
     holder="container:aa",
-    ends_at=100.0,
+    guaranteed_until=100.0,
 )
 TICKET = TicketRow(9, "bob", "", "ml", "1g.5gb", "1g.5gb", TicketState.WAITING, 1.0, 1.0)
 
@@ -132,24 +132,27 @@ times = st.floats(0, 1e6, allow_nan=False)
 
 
 @given(
-    ends_at=st.one_of(st.none(), times),
+    guaranteed_until=times,
     by_s=st.floats(1, 1e6),
     at=times,
     kind=st.sampled_from(["", *WarningKind]),
 )
-def test_time_is_only_ever_given(ends_at: float | None, by_s: float, at: float, kind: str) -> None:
-    """No extension brings an end forward or makes a lease endless, and none is left warned."""
+def test_time_is_only_ever_given(
+    guaranteed_until: float, by_s: float, at: float, kind: str
+) -> None:
+    """No extension shortens a guarantee, and none is left warned."""
     state = LeaseState.WARNED if kind else LeaseState.RUNNING
-    row = replace(LEASE, state=state, ends_at=ends_at, warn_kind=kind, warn_reason="Because.")
+    row = replace(
+        LEASE, state=state, guaranteed_until=guaranteed_until, warn_kind=kind, warn_reason="Why."
+    )
     try:
         after = staff_actions.given_time(row, by_s, at, 60.0)
     except Refused as refused:
         assert refused.reason == "no-extension"
-        assert kind in staff_actions.FIXED_ENDS or (ends_at is None and not kind)
+        assert kind in staff_actions.FIXED_ENDS
         return
     assert after.state is LeaseState.RUNNING and not after.warn_kind
-    assert (after.ends_at is None) == (ends_at is None)
-    assert after.ends_at is None or ends_at is None or after.ends_at >= max(ends_at, at + by_s)
+    assert after.guaranteed_until >= max(guaranteed_until, at + by_s)
     assert after.extensions == row.extensions
 
 

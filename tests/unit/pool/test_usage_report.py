@@ -209,7 +209,7 @@ def test_only_the_courses_asked_for(world: World) -> None:
 
 def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) -> None:
     """The reclaimer's, staff's, and those whose time was up; not what hub or holder gave back."""
-    world = make_world(changed(SETTINGS, lease_s=100.0))
+    world = make_world(changed(SETTINGS, borrow_s=100.0))
     for user, by in (("ada", "reclaimer"), ("bob", "hub"), ("cy", "person:cy")):
         world.pool.leases.release(world.run(user).id, by, "so")
     for user, warning_s in (("fay", 0.0), ("gus", 5.0)):
@@ -217,7 +217,7 @@ def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) ->
         world.pool.staff.reclaim(lease.id, "the room is needed", "person:ina", warning_s)
     world.pass_time(6)
     world.pool.staff.release_reclaimed()
-    ended = world.run("dee")
+    ended = world.borrow("dee")
     world.pass_time(100)
     world.pool.leases.release(ended.id, "pool", "its time is up")
     lost = world.run("eve")

@@ -26,12 +26,13 @@ def leases(
     answer = api(context).call("GET", f"/leases{query}")
 
     def words() -> Table:
-        made = table("lease", "user", "server", "course", "shape", "state", "time left")
+        made = table("lease", "user", "server", "course", "shape", "state", "guaranteed")
         for one in answer:
             is_borrow = one["purpose"] == Purpose.BORROW
             said = {**one, "server": server_in_words(one["server"])} if is_borrow else one
             cells = (said[key] for key in ("id", "user", "server", "course", "shape", "state"))
-            made.add_row(*(cell(str(each)) for each in cells), left(one["ends_at"], time.time()))
+            until = left(one["ends_at"] or one["guaranteed_until"], time.time(), one["ends_at"])
+            made.add_row(*(cell(str(each)) for each in cells), until)
         return made
 
     tell(answer, as_json, words)
@@ -92,6 +93,8 @@ def reclaim_(
     tell(answer, as_json, lambda: reclaim.thoughts(answer, with_figures=explain is not None))
 
 
-def left(ends_at: float | None, now: float) -> str:
-    """How long a lease may yet last."""
-    return "no limit" if ends_at is None else f"{max(0.0, ends_at - now) / 60:.0f} min"
+def left(until: float, now: float, ends_at: float | None = None) -> str:
+    """For how long a lease is guaranteed; one that then ends says so."""
+    if until <= now and ends_at is None:
+        return "open"
+    return f"{max(0.0, until - now) / 60:.0f} min{'' if ends_at is None else ', then it ends'}"

@@ -57,7 +57,7 @@ def _slice_row(item: SliceView, now: float) -> tuple[str | Text, ...]:
         item.state.value + (", draining" if item.draining else ""),
         "" if item.lease is None else str(item.lease),
         cell(held + server),
-        "" if item.lease is None else left(item.ends_at, now),
+        "" if item.lease is None else left(item.guaranteed_until or 0.0, now),
     )
 
 

@@ -100,17 +100,17 @@ def on_lease(lease: LeaseView, principal: Principal) -> list[Action]:
 
 
 def _extend_own(lease: LeaseView) -> Iterable[Action]:
-    if lease.ends_at is None or not lease.extensions_left:
+    if not lease.extensions_left:
         return
     more = duration(lease.extension_s)
     left = lease.extensions_left - 1
     yield Action(
         "extend",
         f"Extend by {more}",
-        f"Your {lease.shape} will end {more} later. After that, you can extend it "
+        f"Your {lease.shape} is guaranteed for {more} longer. After that, you can extend it "
         + (f"{left} more time{'s' if left != 1 else ''}." if left else "no further."),
         "Extend",
-        f"Your {lease.shape} now ends {more} later.",
+        f"Your {lease.shape} is now guaranteed for {more} longer.",
         f"leases/{lease.id}/extend",
         fixed={"by_s": f"{lease.extension_s:g}"},
     )
@@ -130,19 +130,14 @@ def _release_own(lease: LeaseView) -> Action:
 
 
 def _extend(lease: LeaseView) -> Iterable[Action]:
-    is_warned = lease.warning is not None and lease.warning.kind in (
-        WarningKind.STAFF,
-        WarningKind.IDLE,
-        WarningKind.TIME,
-    )
-    if lease.ends_at is None and not is_warned:
+    if lease.warning is not None and lease.warning.kind is WarningKind.MAINTENANCE:
         return
-    ends = "" if lease.ends_at is None else "The lease ends that much later. "
     yield Action(
         "extend",
         "Give more time",
-        f"{lease.user} keeps {lease.shape}. {ends}This does not count as one of their extensions, "
-        "and it ends a warning. It is refused if a reservation needs the slice.",
+        f"{lease.user} keeps {lease.shape}, guaranteed for that much longer. This does not count "
+        "as one of their extensions, and it ends a warning. It is refused if a reservation needs "
+        "the slice.",
         "Give more time",
         f"{lease.user} has more time.",
         f"leases/{lease.id}/extend",

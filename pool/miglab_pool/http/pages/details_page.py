@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
-from miglab_api.wording import duration, estimated_wait, server_in_words
+from miglab_api.wording import duration, estimated_wait, guaranteed, server_in_words
 from miglab_pool.http.access.dependencies import Runner, Who
 from miglab_pool.http.access.principal import Principal, visible_snapshot
 from miglab_pool.http.access.rights import Right
@@ -124,14 +124,18 @@ class VisiblePool:
             whose + lease.shape, self._of_lease(lease), buttons.on_lease(lease, self.principal)
         )
 
+    def _how_long(self, lease: LeaseView) -> str:
+        if lease.ends_at is not None:
+            return f"{duration(lease.ends_at - self.now)} left"
+        return guaranteed(lease.guaranteed_until or 0.0, self.now)
+
     def _of_lease(self, lease: LeaseView) -> Facts:
         who = "you" if self.principal.is_user(lease.user) else lease.user
-        ends = "no limit" if lease.ends_at is None else f"{duration(lease.ends_at - self.now)} left"
         facts = [
             ("Held by", f"{who}, {server_in_words(lease.server)}" if lease.server else who),
             ("Course", lease.course),
             ("Lease", f"{lease.shape}, {lease.state.value} for {self._for(lease.granted_at)}"),
-            ("Time", ends),
+            ("Time", self._how_long(lease)),
         ]
         if lease.warning is not None:
             left = duration(lease.warning.reclaim_at - self.now)

@@ -19,7 +19,7 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from miglab_api.wording import duration, server_in_words
+from miglab_api.wording import duration, guaranteed, server_in_words
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.principal import Principal, forbidden
 from miglab_pool.http.access.rights import Right
@@ -76,7 +76,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for said in (duration, iso, left, left_short, since):
+    for said in (duration, guaranteed, iso, left, left_short, since):
         environment.filters[said.__name__] = said
     environment.filters["by"] = called
     environment.filters["server"] = server_in_words

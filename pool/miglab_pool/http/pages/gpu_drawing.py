@@ -76,7 +76,7 @@ class Box:
         what: the profile.
         note: what is to come, or why; empty for nothing.
         who: the holder, as the principal may name it.
-        ends_at: when its lease ends; None for no limit, or no lease.
+        guaranteed_until: until when its lease is guaranteed; None for no lease.
         used_pct: how full the slice's memory is; None if unknown.
         memory: the same in words.
         activity: how busy it was lately, in words; empty where the hardware does not tell.
@@ -91,7 +91,7 @@ class Box:
     note: str = ""
     who: str = ""
     course: str = ""
-    ends_at: float | None = None
+    guaranteed_until: float | None = None
     used_pct: int | None = None
     memory: str = ""
     activity: str = ""
@@ -228,7 +228,7 @@ def _box(
         note=_next(item, gpu, slot),
         who=holder(item, principal),
         course=item.course or "",
-        ends_at=item.ends_at,
+        guaranteed_until=item.guaranteed_until,
         is_own=principal.is_user(item.user),
     )
 

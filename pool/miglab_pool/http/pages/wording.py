@@ -23,9 +23,9 @@ def left(at: float, now: float) -> str:
     return f"{short(at - now)} left" if at > now else "time is up"
 
 
-def left_short(at: float, now: float) -> str:
+def left_short(at: float, now: float, over: str = "time is up") -> str:
     """The same where it is plain what is meant."""
-    return short(at - now) if at > now else "time is up"
+    return short(at - now) if at > now else over
 
 
 def since(at: float, now: float) -> str:

@@ -9,12 +9,21 @@ export function short(seconds) {
   return `${hours} h ${String(minutes % 60).padStart(2, "0")}`;
 }
 
+function guaranteed(until) {
+  const clock = until.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  return `guaranteed until ${clock}, then as long as nobody needs it`;
+}
+
 export function age(root) {
   const now = Date.now();
   for (const time of root.querySelectorAll("time[data-left]")) {
     const left = (Date.parse(time.dateTime) - now) / 1000;
     const long = time.dataset.left !== "short";
-    say(time, left > 0 ? short(left) + (long ? " left" : "") : "time is up");
+    say(time, left > 0 ? short(left) + (long ? " left" : "") : time.dataset.over || "time is up");
+  }
+  for (const time of root.querySelectorAll("time[data-guaranteed]")) {
+    const until = new Date(time.dateTime);
+    say(time, until > now ? guaranteed(until) : "open: yours as long as nobody needs it");
   }
   for (const time of root.querySelectorAll("time[data-since]")) {
     say(time, short((now - Date.parse(time.dateTime)) / 1000));

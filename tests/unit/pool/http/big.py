@@ -49,7 +49,7 @@ class BigPool(FakePool):
             NAMES[number % len(NAMES)],
             course=COURSES[number % len(COURSES)],
             granted_at=self.now - 5000,
-            ends_at=self.now + 100 * number if number % 5 else None,
+            guaranteed_until=self.now + 100 * number if number % 5 else None,
             warning=warning if number in WARNED else None,
         )
 
@@ -59,7 +59,7 @@ class BigPool(FakePool):
             return slice_view(number, start, state=STATES[number], gpu=number // SLICES)
         return slice_view(
             number, start, lease.user, gpu=number // SLICES, course=lease.course,
-            ends_at=lease.ends_at, memory_used_mib=97 * number,
+            guaranteed_until=lease.guaranteed_until, memory_used_mib=97 * number,
         )  # fmt: skip
 
     def _gpu(self, index: int) -> GpuView:

@@ -89,6 +89,7 @@ def lease_view(number: int, user: str, **more: Any) -> LeaseView:
     values: dict[str, Any] = {
         "id": number, "ticket": number, "generation": number, "user": user, "server": "",
         "course": "ml", "shape": "1g.5gb", "state": LeaseState.RUNNING, "granted_at": 1000.0,
+        "guaranteed_until": 2000.0,
         "holder": f"container:{number:064x}", "uuids": (f"MIG-{number}",),
     }  # fmt: skip
     return LeaseView(**{**values, **more})

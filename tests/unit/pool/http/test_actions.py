@@ -20,7 +20,7 @@ INSTRUCTOR = Principal(PrincipalKind.PERSON, "ilse", instructs=ML)
 ASSISTANT = Principal(PrincipalKind.PERSON, "timo", assists=ML)
 OTHER = Principal(PrincipalKind.PERSON, "vera", instructs=frozenset({"vision"}))
 ALICE = Principal(PrincipalKind.PERSON, "alice")
-LEASE = lease_view(1, "alice", ends_at=5000.0, extensions_left=2, extension_s=3600.0)
+LEASE = lease_view(1, "alice", guaranteed_until=5000.0, extensions_left=2, extension_s=3600.0)
 GPU = GpuView(
     index=0, uuid="GPU-0", name="A100", memory_slices=8, memory_mib=40960, mig=True, state="ok"
 )
@@ -114,10 +114,8 @@ def test_what_is_over_cannot_be_done_to(state: LeaseState) -> None:
     assert on_lease(LEASE.model_copy(update={"state": state}), ADMIN) == []
 
 
-def test_without_an_end_there_is_nothing_to_extend() -> None:
-    """Neither for the holder nor for staff, unless it is warned; nor without extensions."""
-    endless = LEASE.model_copy(update={"ends_at": None})
-    assert "extend" not in keys(on_lease(endless, ADMIN)) + keys(on_lease(endless, ALICE))
+def test_without_extensions_there_is_nothing_to_extend() -> None:
+    """For the holder; staff may."""
     spent = LEASE.model_copy(update={"extensions_left": 0})
     assert "extend" not in keys(on_lease(spent, ALICE))
 

@@ -63,7 +63,7 @@ async def test_hostile_names_stay_text(
     client: httpx.AsyncClient, pool: FakePool, name: str, path: str
 ) -> None:
     """Whatever a user, server or course is called, a page shows it and does not run it."""
-    pool.held[1] = lease_view(1, name, server=name, course=name, ends_at=2e9)
+    pool.held[1] = lease_view(1, name, server=name, course=name, guaranteed_until=2e9)
     pool.slices[0] = slice_view(1, 0, name, server=name, course=name, reason=name, draining=name)
     pool.gpu_state = "unknown"
     pool.request_of_alice()

@@ -10,6 +10,7 @@ from tests.empty import empty_ledger
 
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseView
+from miglab_api.tickets import borrower_of
 from miglab_hub.service.assembly import release_what_is_due
 from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
@@ -72,9 +73,11 @@ async def runner(
     driver = open_gpus(simulated_state=tmp_path / "gpus")
     (tmp_path / "ledger.sqlite").write_bytes(empty_ledger())
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    rules = {"ml": Course(title="ML", shapes=("1g.5gb", "3g.20gb"), default="1g.5gb")}
+    rules = {
+        "ml": Course(title="ML", shapes=("1g.5gb", "3g.20gb"), lends=("3g.20gb",), default="1g.5gb")
+    }
     tuning = Tuning(probe_s=0.0, keep_warm=False)
-    settings = PoolSettings(courses=rules, pool=PoolTable(lease_s=100.0), tuning=tuning)
+    settings = PoolSettings(courses=rules, pool=PoolTable(borrow_s=100.0), tuning=tuning)
     pool = Pool(settings, ledger, driver, holders, lambda: clock[0])  # type: ignore[arg-type]
     runner = PoolRunner(
         pool,
@@ -159,8 +162,8 @@ async def test_a_server_that_nobody_says_has_ended(
 async def test_time_is_up(
     spawner: httpx.AsyncClient, runner: PoolRunner, clock: list[float]
 ) -> None:
-    """A lease past its end is asked back, with words for the student, and freed by no clock."""
-    lease = await leased(spawner)
+    """A borrow past its end is asked back, with words for the student, and freed by no clock."""
+    lease = await leased(spawner, server=borrower_of(""), purpose="borrow")
     clock[0] += 99
     assert [one.state for one in await runner.decide(release_what_is_due)] == ["running"]
     clock[0] += 2

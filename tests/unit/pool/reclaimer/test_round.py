@@ -196,19 +196,6 @@ def test_an_end_that_comes_at_once_leaves_a_whole_warning(make_lab: MakeLab) -> 
     assert warning is not None and warning.reclaim_at == 1_000_790.0 + STEP_S + LIMITS.warning_s
 
 
-def test_the_lease_ends_before_staffs_warning(make_lab: MakeLab) -> None:
-    """Its own end comes too: its holder is told that time, and cannot extend it away."""
-    lab = make_lab(changed(POOL, lease_s=600.0, extension_s=300.0))
-    lease = lab.run("ada")
-    lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
-    lab.live(495)
-    warning = lab.pool.leases.find(lease.id).warning
-    assert warning is not None
-    assert (warning.kind, warning.reclaim_at) == (WarningKind.STAFF, lease.ends_at)
-    with pytest.raises(Refused, check=because("no-extension")):
-        lab.pool.leases.extend(lease.id, 300, "ada")
-
-
 @pytest.mark.parametrize("rules", [{}, {"limits": DRY_RUN}, {"limits": DISABLED}])
 def test_what_staff_reclaim_first_is_not_put_off(make_lab: MakeLab, rules: dict[str, bool]) -> None:
     """An end that comes after theirs, or that nobody acts on, changes nothing."""
@@ -470,26 +457,6 @@ def test_unsaved_documents_hold_it_up(lab: ReclaimWorld) -> None:
     assert lab.state(lease) is LeaseState.WARNED
     lab.live(60)
     assert lab.state(lease) is LeaseState.RELEASING
-
-
-def test_extending_ends_a_warning_about_time(make_lab: MakeLab) -> None:
-    """The lease's end is warned about; an extension moves it, and ends the warning."""
-    lab = make_lab(changed(POOL, lease_s=600.0, extension_s=300.0))
-    lease = lab.run("ada")
-    lab.busy = {lease.id}
-    lab.hold(lease)
-    lab.live(495)
-    warning = lab.pool.leases.find(lease.id).warning
-    assert warning is not None
-    assert (warning.kind, warning.reclaim_at) == (WarningKind.TIME, lease.ends_at)
-    with pytest.raises(Refused, check=because("no-keepalive")):
-        lab.pool.leases.keepalive(lease.id, "ada")
-    assert lab.pool.leases.extend(lease.id, 300, "ada").warning is None
-    lab.live(120)
-    assert lab.state(lease) is LeaseState.RUNNING
-    lab.live(300)
-    assert lab.state(lease) is LeaseState.RELEASING
-    assert lab.reclaims == ["time"]
 
 
 def test_the_class_ends(make_lab: MakeLab) -> None:
