@@ -13,6 +13,7 @@ from typing import NoReturn
 import psutil
 
 from miglab_bench.harness import student_server
+from miglab_bench.harness.pool_service import LAB
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.temporary import simulated
 from miglab_hub.launch.preflight import prepare
@@ -23,16 +24,6 @@ from miglab_hub.settings.lab_toml import ENV_CONFIG, Settings
 SHAPE = "1g.5gb"
 SLICES_PER_GPU = 7
 FOR_THE_PROBE = 2  # GPUs
-LAB = """
-[lab]
-state_dir = "state"
-port = {port}
-[gpus]
-simulate = {gpus}
-[courses.everyone]
-shapes = ["{shape}"]
-default = "{shape}"
-"""
 HUB_CONFIG = """
 from miglab_bench.storm.plain import use_both_spawners
 from miglab_hub.configure import configure
@@ -49,7 +40,7 @@ def temporary_settings(students: int) -> Iterator[Settings]:
     with tempfile.TemporaryDirectory(prefix="miglab-bench-") as name:
         file = Path(name, "lab.toml")
         gpus = students // SLICES_PER_GPU + FOR_THE_PROBE
-        file.write_text(LAB.format(port=free_ports(), gpus=simulated(gpus), shape=SHAPE))
+        file.write_text(LAB.format(port=free_ports(), gpus=simulated(gpus)))
         yield prepare(file)
 
 
