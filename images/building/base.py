@@ -1,49 +1,31 @@
-"""The base of all images: slim Debian with Python and tini, pulled, or made by debootstrap.
+"""The base of all images: slim Debian with Python and tini added."""
 
-Where a registry answers, the ordinary base (BASE_IMAGE) is pulled and the packages are added; where
-none does, debootstrap makes the same from Debian's archive.
-"""
-
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from building.shell import LABEL, BuildError, digest, image_id, inputs_of, output, run, say
 
 NAME = "miglab-base"
 PACKAGES = ("ca-certificates", "python3", "python3-venv", "tini")
-SUITE = "bookworm"
 PULL_S = 300
-# What Debian's own slim images leave out, and what only building the base needs.
-LEFT_OUT = (
-    "./usr/share/doc",
-    "./usr/share/man",
-    "./usr/share/info",
-    "./usr/share/locale",
-    "./usr/share/lintian",
-    "./var/cache/apt/*",
-    "./var/lib/apt/lists/*",
-    "./var/log/*.log",
-    "./dev/*",
-    "./proc/*",
-    "./sys/*",
-)
 
 
-def pull(image: str) -> bool:
-    """Whether ``image`` is here, or could be pulled."""
+def pull(image: str) -> None:
+    """Pull ``image`` unless it is here.
+
+    Raises:
+        BuildError: no registry gives it.
+    """
     if image_id(image):
-        return True
+        return
+    command = ["docker", "pull", image]
     try:
-        done = subprocess.run(
-            ["docker", "pull", image], timeout=PULL_S, capture_output=True, text=True
-        )
+        done = subprocess.run(command, timeout=PULL_S, capture_output=True, text=True)
+        said = done.stderr.strip().rpartition("\n")[2]
     except subprocess.TimeoutExpired:
-        return False
-    if done.returncode:
-        say(f"cannot pull {image}: {done.stderr.strip().splitlines()[-1]}")
-    return done.returncode == 0
+        said = f"no answer in {PULL_S} s"
+    if not image_id(image):
+        raise BuildError(f"cannot pull {image}: {said}; name one that is here: --base-image")
 
 
 def digest_of(image: str) -> str:
@@ -62,43 +44,18 @@ def on_pulled(image: str, dockerfile: Path, inputs: str) -> None:
     run("docker", "build", "--network", "host", "-t", NAME, "--label", label, *flags, where)
 
 
-def by_debootstrap(inputs: str) -> None:
-    """Make the base from Debian's archive; needs root, debootstrap, and no registry."""
-    if not shutil.which("debootstrap"):
-        raise BuildError(
-            "no registry answers and debootstrap is missing: "
-            "apt-get install --no-install-recommends debootstrap, or name a local --base-image"
-        )
-    with tempfile.TemporaryDirectory(prefix="miglab-base-") as folder:
-        include = f"--include={','.join(PACKAGES)}"
-        run("debootstrap", "--variant=minbase", include, SUITE, folder)
-        import_folder(Path(folder), inputs)
-
-
-def import_folder(folder: Path, inputs: str) -> None:
-    """Make a folder an image, less what slim images leave out."""
-    without = [f"--exclude={pattern}" for pattern in LEFT_OUT]
-    changes = ("--change", f"LABEL {LABEL}={inputs}", "--change", "ENV LANG=C.UTF-8")
-    with subprocess.Popen(
-        ["tar", "-C", str(folder), *without, "-c", "."], stdout=subprocess.PIPE
-    ) as tar:
-        done = subprocess.run(
-            ["docker", "import", *changes, "-", NAME], stdin=tar.stdout, capture_output=True
-        )
-    if done.returncode or tar.returncode:
-        raise BuildError(f"docker import of {folder} failed: {done.stderr.decode().strip()}")
+def inputs_for(image: str, dockerfile: Path) -> str:
+    """The hash of what the base is made from."""
+    return digest(image, *PACKAGES, files=[dockerfile])
 
 
 def make(image: str, dockerfile: Path) -> str:
     """Make the base unless it is there; returns its image id."""
-    inputs = digest(image, SUITE, *PACKAGES, *LEFT_OUT, files=[dockerfile])
+    inputs = inputs_for(image, dockerfile)
     if inputs_of(NAME) == inputs:
         say(f"{NAME}: unchanged")
         return image_id(NAME)
-    if pull(image):
-        say(f"{image} is {digest_of(image)}: as --base-image, that makes the same base again")
-        on_pulled(image, dockerfile, inputs)
-    else:
-        say(f"no registry answers for {image}: making {NAME} by debootstrap ({SUITE}) instead")
-        by_debootstrap(inputs)
+    pull(image)
+    say(f"{image} is {digest_of(image)}: as --base-image, that makes the same base again")
+    on_pulled(image, dockerfile, inputs)
     return image_id(NAME)
