@@ -16,7 +16,6 @@ from miglab_api.gpus import PoolSnapshot
 from miglab_api.offers import Offers
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import WatchedDriver
-from miglab_pool.layouts import transactions as layouts
 from miglab_pool.layouts.transactions import PoolLayouts
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import transactions as leases
@@ -178,7 +177,6 @@ class Pool:
             tickets.expire(self.store, tx)
             reservations.note_phases(self.store, tx)
             end_old_messages(self.store, tx)
-            layouts.note_phases(self.store, tx)
             grants.grant_all(self.store, tx)
             grants.prepare_for_layouts(self.store, tx)
         self._note_what_time_changed()
@@ -197,7 +195,7 @@ class Pool:
                 self.worker.begin_anew(jump.step_s)
 
     def _note_what_time_changed(self) -> None:
-        """Time alone moves the queue and brings layouts: that is a change like any other."""
+        """Time alone moves the queue: that is a change like any other."""
         with self.store.lock:
             before, now = self.store.published, self.store.view()
             is_later = before is not now and before.version == now.version
@@ -271,9 +269,9 @@ class Pool:
 
 
 def _by_time(view: PoolView) -> tuple[object, ...]:
-    """What time alone changes: the order of the queue, layouts, and GPUs that rest."""
+    """What time alone changes: the order of the queue, and GPUs that rest."""
     resting = [gpu.uuid for gpu in view.gpus.values() if gpu.is_resting]
-    return list(queue.positions(view)), view.layouts_in_force, resting
+    return list(queue.positions(view)), resting
 
 
 __all__ = ["Case", "Finding", "Job", "JobKind", "Pool"]

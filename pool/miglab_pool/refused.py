@@ -5,7 +5,6 @@
 
 REASONS = {
     "impossible-shape": "no GPU of this lab can ever hold it",
-    "not-yet": "no GPU can hold it now; a layout ahead cuts some that can",
     "bad-shape": "the shape cannot be read",
     "not-in-course": "the course does not exist here",
     "shape-not-offered": "the course does not offer this shape",
@@ -49,8 +48,6 @@ REASONS = {
     "reservation-clash": "with what is reserved at the same time it does not fit",
     "unknown-reservation": "no such reservation",
     "bad-layout": "a layout cannot be read, or no such GPU can be cut so",
-    "unknown-layout": "no such layout",
-    "layout-clash": "with what is reserved, or with another layout, it does not go together",
     "reservation-over": "the reservation is over already",
 }
 

@@ -115,7 +115,7 @@ def test_a_class(admin: Page, instructor: Page, lab: TemporaryLab, come: Come) -
     late.wait_until_ready()
     two_at_once(instructor, admin, lab)
     end_the_class(instructor, lab)
-    remove_the_layout(admin)
+    end_the_layout(admin)
     assert lab.broken_invariants() == []
 
 
@@ -128,9 +128,9 @@ def apply_a_layout(admin: Page) -> None:
     look(admin, "layouts")
     admin.get_by_label("Reason").fill("practical 1")
     admin.get_by_role("button", name="Apply").click()
-    said(admin, "The layouts are applied.")
+    said(admin, "The layout is applied.")
     expect(admin.get_by_text("Conforms").first).to_be_visible()
-    admin.get_by_label("A layout file").fill("version: 1\nlayouts: {a: {gpus: {all: 9g}}}")
+    admin.get_by_label("A layout file").fill("version: v1\nmig-configs: {a: []}")
     admin.get_by_role("button", name="Show changes").click()
     expect(admin.get_by_role("alert").filter(has_text="layout:2")).to_be_visible()
 
@@ -247,10 +247,11 @@ def end_the_class(instructor: Page, lab: TemporaryLab) -> None:
     expect(instructor.locator(".cell.s-free")).to_have_count(7)
 
 
-def remove_the_layout(admin: Page) -> None:
+def end_the_layout(admin: Page) -> None:
     """From then on the GPU is cut on demand."""
     go(admin, "Layouts")
-    admin.get_by_role("button", name="all small", exact=True).click()
-    take_action(admin, "Remove")
-    said(admin, "Layout all small is removed.")
+    admin.get_by_role("button", name="On demand").click()
+    admin.get_by_role("button", name="Show changes").click()
+    admin.get_by_role("button", name="Apply").click()
+    said(admin, "The layout is applied.")
     expect(admin.get_by_text("every GPU is partitioned on demand")).to_be_visible()

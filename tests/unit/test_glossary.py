@@ -33,7 +33,6 @@ SAME_THING = {
     "LossScaler": "the student's exercise, and the twin that stands in for it",
     "Buckets": "the same",
     "SimulatedNetwork": "the same",
-    "InForce": "what holds at a moment: of a reservation, of a layout",
 }
 """Class names that occur more than once, each with the reason."""
 

@@ -30,14 +30,13 @@ from miglab_pool.gpu.simulated.machine import SimulatedMachine
 LOOK_S = 3.0
 PARTITION_AFTER_S = 90.0
 CLASS = dt.timedelta(hours=1)
-LAYOUTS = """\
-version: 1
-layouts:
-  mixed sizes:
-    gpus: {{1: 3g + 2g + 2x1g}}
-  practical:
-    gpus: {{all: 7x1g}}
-    when: [{{weekdays: {day}, from: "10:00", to: "12:00", tz: {tz}}}]
+LAYOUT = """\
+version: v1
+mig-configs:
+  mixed-sizes:
+    - devices: [1]
+      mig-enabled: true
+      mig-devices: {3g.20gb: 1, 2g.10gb: 1, 1g.5gb: 2}
 """
 
 log = logging.getLogger("miglab.demo")
@@ -148,16 +147,13 @@ def class_ends(starts: dt.datetime) -> dt.datetime:
 
 
 async def partition(settings: Settings) -> None:
-    """While the class is at work, partition a GPU anew, and plan tomorrow's layout."""
+    """While the class is at work, partition a GPU anew."""
     await asyncio.sleep(PARTITION_AFTER_S)
-    zone = settings.lab.timezone
-    tomorrow = dt.datetime.now(ZoneInfo(zone)) + dt.timedelta(days=1)
-    text = LAYOUTS.format(day=_weekday(tomorrow), tz=zone)
-    body = {"text": text, "file": "demo.yaml", "reason": "bigger slices for the afternoon"}
+    body = {"text": LAYOUT, "file": "demo.yaml", "reason": "bigger slices for the afternoon"}
 
     def apply() -> None:
         with pool_api.connect(settings.file, None, None) as pool:
-            if not pool.call("GET", "/layout")["layouts"]:
+            if not any(gpu["layout"] for gpu in pool.call("GET", "/layout")["gpus"]):
                 _try(pool, "PUT", "/layout", body)
 
     await asyncio.to_thread(apply)

@@ -54,7 +54,6 @@ PARTS = (
     ("/fragment", pool_page.fragment),
     ("/details/reserve", reservations_page.new_reservation),
     ("/details/reservation/{target}", reservations_page.reservation_details),
-    ("/details/layout/{name}", layouts_page.layout_details),
     ("/details/message/{target}", log_page.message_details),
     ("/details/{kind}", details_page.details),
     ("/details/{kind}/{target}", details_page.details),

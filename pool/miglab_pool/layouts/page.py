@@ -1,9 +1,8 @@
-"""The layouts' page: what is in force on each GPU, and a file tried out before it is applied.
+"""The layouts' page: how each GPU stands to its layout, and a file tried out before it is applied.
 
 A GPU is drawn against its layout: what lies there now, what will, and what is in between.
 """
 
-import datetime as dt
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,23 +12,12 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 
 from miglab_api.gpus import GpuView, SliceState
-from miglab_api.layouts import (
-    GpuLayout,
-    LayoutDrain,
-    Layouts,
-    LayoutState,
-    LayoutText,
-    LayoutTime,
-    LayoutView,
-)
+from miglab_api.layouts import GpuLayout, LayoutDrain, LayoutText
 from miglab_api.wording import duration
 from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal, visible_snapshot
 from miglab_pool.http.access.rights import Right
-from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.pages.buttons import MAY_REASON, Action
 from miglab_pool.http.pages.frame import render, render_part, shown
-from miglab_pool.http.pages.wording import layouts_in_words
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.layouts import routes as layout_routes
 from miglab_pool.layouts.file import dump
@@ -53,7 +41,7 @@ class GpuChange:
     """One GPU, before and after.
 
     Attributes:
-        layout: the layout's name; empty: none, it is cut on demand.
+        layout: the layout's name; empty: it is cut on demand.
         then: as it is to be; empty where no layout says so.
         says: how far it is, in words.
         who: what is waited for, in words.
@@ -63,7 +51,6 @@ class GpuChange:
     index: int
     memory_slices: int
     layout: str
-    course: str
     conforms: bool
     now: tuple[Piece, ...]
     then: tuple[Piece, ...]
@@ -83,7 +70,6 @@ def _change(one: GpuLayout, gpu: GpuView, at: float) -> GpuChange:
         gpu.index,
         gpu.memory_slices,
         one.layout,
-        one.course,
         one.conforms,
         _filled(_now(one, gpu), gpu.memory_slices),
         _filled(_then(one), gpu.memory_slices) if one.layout else (),
@@ -129,7 +115,7 @@ def _filled(pieces: Iterable[Piece], memory_slices: int) -> tuple[Piece, ...]:
 
 def _says(one: GpuLayout, at: float) -> str:
     if not one.layout:
-        return "No layout in force: partitioned on demand"
+        return "No layout: partitioned on demand"
     if one.conforms:
         return "Conforms"
     parts = [
@@ -156,31 +142,24 @@ def _holder(drain: LayoutDrain) -> str:
 
 def _waits(drain: LayoutDrain, at: float) -> str:
     course = f" ({drain.course})" if drain.course else ""
-    ends = "has no end" if drain.ends_at is None else f"ends in {duration(drain.ends_at - at)}"
-    return f"{_holder(drain)}{course} holds {drain.profile}: the lease {ends}"
+    return f"{_holder(drain)}{course} holds {drain.profile}: the lease {_lasts(drain, at)}"
+
+
+def _lasts(drain: LayoutDrain, at: float) -> str:
+    if drain.ends_at is not None:
+        return f"ends in {duration(drain.ends_at - at)}"
+    if drain.guaranteed_until > at:
+        return f"is guaranteed for {duration(drain.guaranteed_until - at)}"
+    return "has no end"
 
 
 Viewer = Annotated[Principal, needs(Right.SEE_LAYOUTS)]
-STATE_WORDS = {
-    LayoutState.PLANNED: "planned",
-    LayoutState.IN_FORCE: "in force",
-    LayoutState.OVER: "over",
-    LayoutState.REMOVED: "removed",
-    LayoutState.REPLACED: "replaced",
-    LayoutState.REFUSED: "refused",
-}
+HEAD = "version: v1\nmig-configs:\n"
+GROUP = "    - devices: all\n      mig-enabled: true\n      mig-devices: "
 EXAMPLES = (
-    ("All small", "version: 1\nlayouts:\n  all small:\n    gpus:\n      all: 7x1g\n"),
-    (
-        "A practical on Tuesdays",
-        "version: 1\nlayouts:\n  practical:\n    gpus:\n      all: 4g + 3x1g\n    when:\n"
-        '      - weekdays: tue\n        from: "10:00"\n        to: "12:00"\n'
-        "        tz: Europe/Berlin\n",
-    ),
-    (
-        "One GPU for a course",
-        "version: 1\nlayouts:\n  thesis:\n    course: COURSE\n    gpus:\n      0: [7g]\n",
-    ),
+    ("All small", f"{HEAD}  all-1g.5gb:\n{GROUP}{{1g.5gb: 7}}\n"),
+    ("Mixed sizes", f"{HEAD}  mixed:\n{GROUP}{{3g.20gb: 1, 2g.10gb: 1, 1g.5gb: 2}}\n"),
+    ("On demand", f"{HEAD}  all-enabled:\n{GROUP}{{}}\n"),
 )
 
 
@@ -193,94 +172,29 @@ async def _draw(request: Request, principal: Principal) -> str:
     runner: PoolRunner = request.app.state.runner
     found = layout_routes.visible(await runner.look(lambda pool: pool.layouts.all()), principal)
     snapshot = visible_snapshot(await runner.snapshot(), principal)
+    has_layouts = any(gpu.layout for gpu in found.gpus)
     return render(
         "layouts.html",
         request,
         principal,
         "layouts",
-        found=found.layouts,
         changes=changes(found.gpus, snapshot.gpus, time.time()),
-        text=dump(found.layouts) if found.layouts else EXAMPLES[0][1],
+        text=dump(found.gpus) if has_layouts else EXAMPLES[0][1],
+        has_layouts=has_layouts,
         examples=EXAMPLES,
         may_partition=principal.has(Right.PARTITION),
-        state_words=STATE_WORDS,
-        when=when,
     )
 
 
 async def preview(request: LayoutText, principal: Viewer, runner: Runner) -> Response:
-    """What the layouts of a file would change now, and the form that applies them."""
+    """What a file would change now, and the form that applies it."""
     found = await layout_routes.diff(request, principal, runner)
     snapshot = visible_snapshot(await runner.snapshot(), principal)
-    now = time.time()
-    drawn = [(one, changes(one.gpus, snapshot.gpus, now)) for one in found]
     html = render_part(
         "part_layout_diff.html",
-        drawn=drawn,
-        replaces=[name for one in found for name in one.replaces],
-        named=layouts_in_words,
+        changes=changes(found.gpus, snapshot.gpus, time.time()),
+        conforms=all(gpu.conforms for gpu in found.gpus),
+        breaks=found.breaks,
         may_partition=principal.has(Right.PARTITION),
-        now=now,
     )
     return HTMLResponse(html)
-
-
-async def layout_details(principal: Viewer, runner: Runner, name: str) -> Response:
-    """One layout that was applied, with what ends it."""
-    found = await runner.look(lambda pool: pool.layouts.all())
-    one = next((one for one in found.layouts if one.name == name), None)
-    if one is None:
-        raise DeniedError(404, "no-such-page", "This no longer exists. Reload the page.")
-    facts = [
-        ("State", STATE_WORDS[one.state]),
-        ("When", when(one)),
-        ("Course", one.course or "everybody"),
-        (
-            "GPUs",
-            ", ".join(
-                f"{_index(found, gpu)}: {_partition(partition)}"
-                for gpu, partition in one.gpus.items()
-            ),
-        ),
-    ]
-    facts += [("Why", one.message)] if one.message and principal.is_staff else []
-    actions = [_remove(one)] if principal.has(Right.PARTITION) else []
-    title = f"Layout {one.name}"
-    return HTMLResponse(render_part("details.html", title=title, facts=facts, actions=actions))
-
-
-def _index(found: Layouts, uuid: str) -> str:
-    index = next((gpu.index for gpu in found.gpus if gpu.gpu == uuid), None)
-    return uuid if index is None else f"GPU {index}"
-
-
-def _partition(names: tuple[str, ...]) -> str:
-    return " + ".join(names)
-
-
-def _remove(one: LayoutView) -> Action:
-    return Action(
-        "remove",
-        "Remove",
-        "Its GPUs are partitioned on demand again, or by the layout beneath it. No running lease "
-        "is ended.",
-        "Remove",
-        f"Layout {one.name} is removed.",
-        f"layout/{one.name}",
-        "DELETE",
-        fields=(MAY_REASON,),
-    )
-
-
-def when(one: LayoutView) -> str:
-    """Its times, in words."""
-    return "; ".join(_time(time) for time in one.when) or "always"
-
-
-def _time(one: LayoutTime) -> str:
-    days = ", ".join(day.capitalize() for day in one.weekdays) or _date(one.date)
-    return f"{days} {one.from_time}–{one.to_time} {one.tz}"
-
-
-def _date(day: dt.date | None) -> str:
-    return f"{day:%d %B %Y}" if day else ""

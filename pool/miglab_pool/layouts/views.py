@@ -1,107 +1,60 @@
-"""Layouts as messages: what was applied, and how each GPU stands to it.
+"""Layouts as messages: how each GPU stands to its own, or to one that might be applied.
 
 Names are all in: who may see them is the service's to decide.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from miglab_api.gpus import SliceState
-from miglab_api.layouts import (
-    GpuLayout,
-    LayoutDiff,
-    LayoutDrain,
-    Layouts,
-    LayoutSpec,
-    LayoutView,
-    PlacedSlice,
-)
+from miglab_api.layouts import GpuLayout, LayoutDrain, Layouts, PlacedSlice
 from miglab_api.leases import LeaseState
+from miglab_api.wording import day_and_time
+from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.layouts.rules import (
-    Change,
-    Planned,
-    PresentSlice,
-    in_force,
-    phase,
-    planned,
-    replaced,
-    schedule_of,
-    times_of,
-)
-from miglab_pool.ledger.rows import GPU_OK, LayoutRow, LeaseRow, SliceRow
+from miglab_pool.layouts.file import PartitionableGpu
+from miglab_pool.layouts.rules import Change, PresentSlice
+from miglab_pool.ledger.rows import GPU_OK, LeaseRow, SliceRow
+from miglab_pool.reservations.rules import in_words
 from miglab_pool.state.view import GpuSnapshot, PoolView
 
 
+def partitionable(view: PoolView) -> list[PartitionableGpu]:
+    """Every GPU that can be cut now, by index."""
+    return [
+        PartitionableGpu(gpu.uuid, gpu.row.idx, gpu.row.name, gpu.facts.hardware)
+        for gpu in _gpus(view)
+        if gpu.facts.hardware is not None
+    ]
+
+
 def layouts(view: PoolView) -> Layouts:
-    """All that is planned or in force, and every GPU that can be cut."""
-    rows = sorted(view.layouts.values(), key=lambda row: row.id)
+    """Every GPU that can be cut, against its layout."""
+    found = ((gpu, gpu.layout, gpu.facts.partition) for gpu in _gpus(view))
+    return Layouts(at=view.at, gpus=tuple(_gpu_layout(view, *one) for one in found))
+
+
+def diff(view: PoolView, name: str, partitions: Mapping[str, tuple[str, ...]]) -> Layouts:
+    """The GPUs that a layout names, against it."""
+    gpus = (gpu for gpu in _gpus(view) if gpu.uuid in partitions)
+    found = ((gpu, name, partitions[gpu.uuid]) for gpu in gpus)
     return Layouts(
         at=view.at,
-        layouts=tuple(layout_view(view, row) for row in rows),
-        gpus=tuple(_gpu_now(view, gpu) for gpu in _gpus(view)),
+        gpus=tuple(_gpu_layout(view, *one) for one in found),
+        breaks=tuple(_broken(view, name, partitions)),
     )
 
 
-def layout_view(view: PoolView, row: LayoutRow) -> LayoutView:
-    """One layout, with its time in force or next."""
-    plan = planned(row)
-    time = phase(plan, view.at, view.settings.pool.reserve_lead_s).time if row.is_live else None
-    return LayoutView.of(
-        row,
-        gpus=dict(plan.partitions),
-        when=times_of(row.times),
-        starts_at=time.starts_at if time else None,
-        ends_at=time.ends_at if time else None,
-    )
-
-
-def diffs(view: PoolView, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
-    """Layouts, each with its cuts in full names, against the GPUs as they are."""
-    first = 1 + max((plan.number for plan in view.plans), default=0)
-    plans = [_planned(first + place, one) for place, one in enumerate(asked)]
-    gone = replaced(view.plans, plans)
-    return [_diff(view, one, gone) for one in asked]
-
-
-def diffs_now(view: PoolView, asked: Sequence[LayoutSpec]) -> list[LayoutDiff]:
-    """As `diffs`, each only with the GPUs on which it would be in force now, were it applied."""
-    plans = [_planned(number, one) for number, one in enumerate(asked)]
-    found = in_force(plans, view.at, view.settings.pool.reserve_lead_s)
-    mine = [
-        {
-            gpu: partition
-            for gpu, partition in one.gpus.items()
-            if gpu in found and found[gpu].number == number
-        }
-        for number, one in enumerate(asked)
-    ]
-    return [
-        _diff(view, one.model_copy(update={"gpus": gpus}))
-        for one, gpus in zip(asked, mine, strict=True)
-    ]
-
-
-def _planned(number: int, asked: LayoutSpec) -> Planned:
-    rules = tuple(map(schedule_of, asked.when))
-    return Planned(number, asked.name, asked.course, asked.gpus, rules)
-
-
-def _diff(view: PoolView, asked: LayoutSpec, replaces: Iterable[Planned] = ()) -> LayoutDiff:
-    plan = _planned(0, asked)
-    time = phase(plan, view.at, view.settings.pool.reserve_lead_s).time
-    gpus = [gpu for gpu in _gpus(view) if gpu.uuid in asked.gpus]
-    return LayoutDiff(
-        layout=asked.name,
-        course=asked.course,
-        starts_at=time.starts_at if time else None,
-        ends_at=time.ends_at if time else None,
-        replaces=tuple(
-            plan.name
-            for plan in replaces
-            if plan.name == asked.name or plan.partitions.keys() & asked.gpus.keys()
-        ),
-        gpus=tuple(_against(view, gpu, asked) for gpu in gpus),
-    )
+def _broken(view: PoolView, name: str, partitions: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """The reservations that would have fewer slices under a layout, for people."""
+    cut = {
+        uuid: view.facts[uuid].cut(name, partition, view.at)
+        for uuid, partition in partitions.items()
+    }
+    for one in reservations.broken_by(view, {**view.gpus, **cut}):
+        yield (
+            f"On {day_and_time(one.moment, one.row.tz)} reservation {one.row.id} "
+            f"({in_words(one.row)}) would have {one.held} of its slices instead of {one.before}."
+        )
 
 
 def _gpus(view: PoolView) -> list[GpuSnapshot]:
@@ -109,32 +62,21 @@ def _gpus(view: PoolView) -> list[GpuSnapshot]:
     return sorted(gpus, key=lambda gpu: (gpu.row.idx, gpu.uuid))
 
 
-def _against(view: PoolView, gpu: GpuSnapshot, asked: LayoutSpec) -> GpuLayout:
-    partition = tuple(asked.gpus[gpu.uuid])
-    layout = _gpu_layout(view, gpu, partition, gpu.change(partition))
-    return layout.model_copy(update={"layout": asked.name, "course": asked.course})
-
-
-def _gpu_now(view: PoolView, gpu: GpuSnapshot) -> GpuLayout:
-    laid = gpu.layout
-    if laid is None:
-        return GpuLayout(gpu=gpu.uuid, index=gpu.row.idx, conforms=True)
-    layout = _gpu_layout(view, gpu, laid.partition, gpu.change())
-    update = {"layout": laid.name, "course": laid.course, "until": laid.until}
-    return layout.model_copy(update=update)
-
-
 def _gpu_layout(
-    view: PoolView, gpu: GpuSnapshot, partition: Sequence[str], todo: Change
+    view: PoolView, gpu: GpuSnapshot, name: str, partition: tuple[str, ...]
 ) -> GpuLayout:
     row = gpu.row
+    if not partition:
+        return GpuLayout(gpu=row.uuid, index=row.idx, conforms=True)
+    todo = gpu.change(partition)
     drains = tuple(_drain(view, item) for item in todo.drains)
     ends = [drain.ends_at for drain in drains]
     blocked = tuple(_blocked(gpu, todo))
     return GpuLayout(
         gpu=row.uuid,
         index=row.idx,
-        partition=tuple(partition),
+        layout=name,
+        partition=partition,
         conforms=todo.is_done and not blocked,
         keeps=_placed_slices(item.placed for item in todo.keeps),
         makes=_placed_slices([*todo.makes, *(item.placed for item in todo.comes)]),
@@ -187,6 +129,7 @@ def _drain(view: PoolView, item: PresentSlice) -> LayoutDrain:
         lease=lease.id,
         user=lease.user,
         course=lease.course,
+        guaranteed_until=lease.guaranteed_until,
         ends_at=_ends_at(lease),
     )
 

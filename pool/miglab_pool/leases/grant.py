@@ -101,7 +101,7 @@ def _in_the_way(gpu: GpuSnapshot, slot: Slot) -> Iterator[SliceRow]:
 def for_layouts(view: PoolView) -> Iterator[Preparation]:
     """Free slices that no layout wants go; those that it lacks are made where there is room."""
     for gpu in view.gpus.values():
-        if gpu.layout is None or gpu.occupancy is None or not gpu.occupancy.usable:
+        if not gpu.layout or gpu.occupancy is None or not gpu.occupancy.usable:
             continue
         preparation = _for_layout(gpu) if view.at >= gpu.facts.unprepared_until else None
         if preparation is not None:
@@ -110,14 +110,13 @@ def for_layouts(view: PoolView) -> Iterator[Preparation]:
 
 @once
 def _for_layout(gpu: GpuSnapshot) -> Preparation | None:
-    assert gpu.layout is not None
     todo = gpu.change()
     if not (todo.removes or todo.ready):
         return None
     rows = {row.id: row for row in gpu.slices}
     removes = tuple(rows[item.number] for item in todo.removes)
     makes = tuple(Choice(gpu.uuid, slot.profile, slot.placement) for slot in todo.ready)
-    return Preparation(removes, makes, f"for layout {gpu.layout.name}")
+    return Preparation(removes, makes, f"for layout {gpu.layout}")
 
 
 GENERATION_BITS = 48
@@ -220,7 +219,7 @@ def grant_all(store: Store, tx: Transaction) -> None:
 
 
 def prepare_for_layouts(store: Store, tx: Transaction) -> None:
-    """Make the slices that the layouts in force ask for."""
+    """Make the slices that layouts ask for."""
     for one in for_layouts(store.view(tx.at)):
         _prepare(store, tx, one)
 

@@ -68,17 +68,17 @@ def gpu_view(gpu: GpuSnapshot) -> GpuView:
         index=row.idx,
         reason=row.reason or _why_not_now(gpu),
         course=gpu.course,
-        layout=gpu.layout.name if gpu.layout else "",
+        layout=gpu.layout,
         slices=tuple(_slice_view(gpu.facts, item, leaving.get(item.id, "")) for item in on_gpu),
     )
 
 
 def _leaving(gpu: GpuSnapshot) -> dict[int, str]:
-    """The slices for which the layout in force has no place."""
-    if gpu.layout is None:
+    """The slices for which its layout has no place."""
+    if not gpu.layout:
         return {}
     todo = gpu.change()
-    return {item.number: gpu.layout.name for item in (*todo.drains, *todo.removes)}
+    return {item.number: gpu.layout for item in (*todo.drains, *todo.removes)}
 
 
 def _why_not_now(gpu: GpuSnapshot) -> str:

@@ -3,6 +3,7 @@
 Must not import the ledger, nor anything that decides.
 """
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from sqlalchemy.schema import CreateColumn
 
 from miglab_pool.ledger import tables
 
-VERSION = "0014"  # of what `tables` describes: grows with each change of a column
+VERSION = "0015"  # of what `tables` describes: grows with each change of a column
 OLDEST = "0012"  # that can be brought up to date
 BUSY_S = 1.0  # how long another program may hold the file while it is opened
 
@@ -69,6 +70,8 @@ def upgrade(connection: Connection) -> None:
         _change_columns(connection, table)
         for index in table.indexes:
             index.create(connection, checkfirst=True)
+    if reflect(connection).has_table("layouts"):
+        _give_layouts_to_gpus(connection)
     for table, values in (
         (tables.pool_state, {"id": 1, "paused": "", "pause_kind": ""}),
         (tables.identity, {"id": 1, "ledger": uuid4().hex, "engine": ""}),
@@ -86,6 +89,19 @@ def _change_columns(connection: Connection, table: Table) -> None:
         connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column}")
     for name in there - set(table.c.keys()):
         connection.exec_driver_sql(f'ALTER TABLE {table.name} DROP COLUMN "{name}"')
+
+
+def _give_layouts_to_gpus(connection: Connection) -> None:
+    """Until 0014 layouts had a table, times and courses: what held always and for all is kept."""
+    rows = connection.exec_driver_sql(
+        "SELECT name, partitions FROM layouts "
+        "WHERE state = 'in-force' AND times = '[]' AND course = '' ORDER BY id"
+    )
+    for name, partitions in rows.all():
+        for gpu, profiles in json.loads(partitions).items():
+            values = {"layout": name, "partition": ",".join(profiles)}
+            connection.execute(tables.gpus.update().where(tables.gpus.c.uuid == gpu).values(values))
+    connection.exec_driver_sql("DROP TABLE layouts")
 
 
 def _keep_copy(path: Path, version: str) -> None:

@@ -19,7 +19,6 @@ BY = {
     "leases": "warn_by",
     "messages": "by",
     "reservations": "made_by",
-    "layouts": "made_by",
 }
 TEXTS = {
     "transitions": ("reason",),
@@ -27,7 +26,6 @@ TEXTS = {
     "tickets": ("message",),
     "messages": ("text",),
     "reservations": ("message",),
-    "layouts": ("message",),
     "pool_state": ("paused",),
 }
 """The columns that name whose a row is, who caused it, and those with sentences."""

@@ -36,7 +36,6 @@ LIVE_LEASES = frozenset(
 )
 LIVE_RESERVATIONS = frozenset({"planned", "reserved", "open"})
 LIVE_MESSAGES = frozenset({"open"})
-LIVE_LAYOUTS = frozenset({"planned", "in-force"})
 HELD_LEASES = LIVE_LEASES - {LeaseState.GRANTED}
 
 
@@ -86,6 +85,8 @@ class GpuRow(_Row):
 
     Attributes:
         draining: why it takes no new lease, by a person's act; empty: it does.
+        layout: the name of the layout that was applied to it; empty: it is cut on demand.
+        partition: the profiles of that layout, with commas between them.
     """
 
     kind = "gpu"
@@ -102,6 +103,8 @@ class GpuRow(_Row):
     generation: int = 0
     course: str = ""
     draining: str = ""
+    layout: str = ""
+    partition: str = ""
 
     @property
     def key(self) -> str:
@@ -367,34 +370,7 @@ class MessageRow(_Numbered):
         return self.to_course or ""
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutRow(_Numbered):
-    """How some GPUs are to be cut, always or at some times; see layouts/rules.py.
-
-    Attributes:
-        name: by which people call it; one live layout has it.
-        course: whose slices they are while it is in force; empty: everybody's.
-        partitions: the profiles of each GPU, by its UUID; JSON.
-        times: when; JSON; an empty list for always.
-        state: planned, in-force, over, removed, replaced, refused.  Decisions go by the clock: the
-            state is what was noted of it last.
-        message: why it was applied, removed, replaced or refused.
-    """
-
-    kind = "layout"
-    live_states = LIVE_LAYOUTS
-    id: int
-    name: str
-    course: str
-    partitions: str
-    times: str
-    made_by: str
-    made_at: float
-    state: str = field(metadata=INDEXED)
-    message: str = ""
-
-
-Row = GpuRow | SliceRow | TicketRow | LeaseRow | ReservationRow | MessageRow | LayoutRow
+Row = GpuRow | SliceRow | TicketRow | LeaseRow | ReservationRow | MessageRow
 ROWS: tuple[type[Row], ...] = (
     GpuRow,
     SliceRow,
@@ -402,6 +378,5 @@ ROWS: tuple[type[Row], ...] = (
     TicketRow,
     ReservationRow,
     MessageRow,
-    LayoutRow,
 )
 """In the order in which they are read: which tickets still matter is known by the leases."""

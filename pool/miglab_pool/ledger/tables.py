@@ -53,7 +53,7 @@ def _sql_default(value: Any) -> str | None:
 
 
 TABLES = {row.kind: _table_of(row) for row in ROWS}
-gpus, slices, leases, tickets, reservations, messages, layouts = TABLES.values()
+gpus, slices, leases, tickets, reservations, messages = TABLES.values()
 Index("slices_generation", slices.c.gpu, slices.c.generation, unique=True)
 
 lease_slices = Table(

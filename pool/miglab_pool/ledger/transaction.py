@@ -15,7 +15,6 @@ from miglab_pool.ledger import tables
 from miglab_pool.ledger.rows import (
     ROWS,
     GpuRow,
-    LayoutRow,
     LeaseRow,
     MessageRow,
     PauseKind,
@@ -45,7 +44,6 @@ class State:
         self.leases: dict[int, LeaseRow] = {}
         self.reservations: dict[int, ReservationRow] = {}
         self.messages: dict[int, MessageRow] = {}
-        self.layouts: dict[int, LayoutRow] = {}
         self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
         self.touched: set[str] = set()
         self.changed: set[str] = {f"{row.kind}s" for row in ROWS}

@@ -1,12 +1,7 @@
 """Whether a request may join the queue, and why not."""
 
-import datetime as dt
-from zoneinfo import ZoneInfo
-
 from miglab_api.tickets import Purpose, TicketRequest
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
-from miglab_pool.layouts import rules as layout_rules
-from miglab_pool.layouts.rules import Planned
 from miglab_pool.leases.rules import Asked
 from miglab_pool.ledger.rows import TicketRow
 from miglab_pool.queue import order as quota_checks
@@ -14,7 +9,7 @@ from miglab_pool.queue.order import as_waiting, size_of
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course
 from miglab_pool.state.placement import GpuOccupancy, could_ever_fit
-from miglab_pool.state.view import PoolView, gpus_at, once
+from miglab_pool.state.view import PoolView, once
 
 # -- may it be asked for -------------------------------------------------------------------------
 
@@ -54,43 +49,10 @@ def _judge_shape(
         return Refused("paused", f"New leases are paused: {view.paused}", 503)
     if not view.geometries:
         return _gpus_unknown()
-    is_possible = _is_possible(view, shape, asked.course)
-    return None if is_possible else _impossible(view, shape, asked.course, title)
-
-
-def _impossible(view: PoolView, shape: Shape, course: str, title: str) -> Refused:
-    none = f"No GPU that {title or course} may use can"
-    when = _when_partitioned(view, shape, course)
-    if when:
-        message = (
-            f"{none} hold {shape} now. It can {when}: ask again then, or choose another shape."
-        )
-        return Refused("not-yet", message)
-    return Refused("impossible-shape", f"{none} ever hold {shape}. Choose a smaller shape.", 422)
-
-
-def _when_partitioned(view: PoolView, shape: Shape, course: str) -> str:
-    """From when on a layout cuts GPUs for a course that hold the shape, in words; else empty."""
-    if shape.is_full:
-        return ""  # no layout leaves a GPU whole
-    ahead = []
-    for plan in view.plans:
-        time = layout_rules.phase(plan, view.at, view.settings.pool.reserve_lead_s).time
-        if time and could_ever_fit(shape.profiles, _emptied(view, plan, time.starts_at, course)):
-            ahead.append((time.starts_at, plan))
-    if not ahead:
-        return ""
-    starts_at, plan = min(ahead, key=lambda one: one[0])
-    clock = dt.datetime.fromtimestamp(starts_at, ZoneInfo(plan.rules[0].tz))
-    return f"from {clock:%A} {clock:%Y-%m-%d %H:%M %Z} on (layout “{plan.name}”)"
-
-
-def _emptied(view: PoolView, plan: Planned, at: float, course: str) -> list[GpuOccupancy]:
-    """The plan's GPUs that the course may use while it is in force, empty."""
-    gpus = (gpu for gpu in gpus_at(view, at, None, [plan]).values() if gpu.uuid in plan.partitions)
-    return [
-        GpuOccupancy(g.uuid, g.geometry) for g in gpus if g.geometry and g.course in ("", course)
-    ]
+    if _is_possible(view, shape, asked.course):
+        return None
+    message = f"No GPU that {title} may use can ever hold {shape}. Choose a smaller shape."
+    return Refused("impossible-shape", message, 422)
 
 
 def in_profiles(view: PoolView, text: str) -> str:
@@ -107,20 +69,15 @@ def _gpus_unknown() -> Refused:
 
 @once
 def _is_possible(view: PoolView, shape: Shape, course: str) -> bool:
-    """Whether the GPUs that are not another course's can hold the shape.
-
-    Those that are another's but for the layout in force count as that layout cuts them.
-    """
-    mine = {one.row.uuid: one for one in view.facts.values() if one.assigned in ("", course)}
+    """Whether the GPUs that are not another course's can hold the shape."""
+    mine = [one for one in view.facts.values() if one.assigned in ("", course)]
     if shape.is_full:
-        return any(one.is_whole for one in mine.values())
+        return any(one.is_whole for one in mine)
     gpus = [
-        GpuOccupancy(uuid, one.hardware)
-        for uuid, one in mine.items()
+        GpuOccupancy(one.row.uuid, one.hardware)
+        for one in mine
         if one.hardware is not None and not one.is_whole
     ]
-    lent = (one for one in view.occupancies if one.course == course)
-    gpus += [one for one in lent if one.gpu not in mine]
     return could_ever_fit(shape.profiles, gpus)
 
 

@@ -2,7 +2,7 @@
 
 A lease *blocks* what is reserved at a moment if more of it finds a slot when the lease is over by
 then.  Whose end, as it is set, lies behind the moment is reckoned to stay.  GPUs are looked at as
-the layouts cut them when the class begins.
+their layouts cut them.
 
 A class that is over makes way.  Who drew on a reservation had its slot for its time.  When that is
 over the lease runs on like any other, until another reservation needs its slot, or somebody waits
@@ -20,7 +20,6 @@ from miglab_api.leases import LeaseState
 from miglab_api.wording import clock_time
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.gpu.shapes import profiles
-from miglab_pool.layouts import rules as layout_rules
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import rules
@@ -135,9 +134,8 @@ class _Moment:
         self._found = _undrawn(view, at)
         self._drawn = rules.drawn(stays)
         self._reserved = _reserved(self._found, self._drawn)
-        self._begun = _begun(at, self._reserved)
         self._slices = _by_gpu(view, stays)
-        self._candidates = _candidates(view, self._begun, self._slices, {}) if self._found else {}
+        self._candidates = _candidates(view, self._slices, {}) if self._found else {}
         self._slots = _slots(self._reserved, self._candidates)
         self._missing = _missing(view, self._reserved, self._slots, stays)
 
@@ -146,22 +144,19 @@ class _Moment:
         reserved = _reserved(self._found, self._drawn + rules.drawn([lease]))
         if not reserved:
             return False
-        candidates = self._candidates_with(lease, reserved)
+        candidates = self._candidates_with(lease)
         if reserved == self._reserved and self._is_beside(lease, candidates):
             return False
         slots = _slots(reserved, candidates)
         return _missing(self._view, reserved, slots, [*self._stays, lease]) > self._missing
 
-    def _candidates_with(self, lease: LeaseRow, reserved: Sequence[InForce]) -> Candidates:
+    def _candidates_with(self, lease: LeaseRow) -> Candidates:
         """The GPUs with one more lease that stays; a layout may be cut otherwise around it."""
         more = _by_gpu(self._view, [lease])
         slices = self._slices | {
             gpu: (*self._slices.get(gpu, ()), *numbers) for gpu, numbers in more.items()
         }
-        begun = _begun(self._at, reserved)
-        if begun != self._begun:
-            return _candidates(self._view, begun, slices, {})
-        return self._candidates | _candidates(self._view, begun, slices, {}, more)
+        return self._candidates | _candidates(self._view, slices, {}, more)
 
     def _is_beside(self, lease: LeaseRow, candidates: Candidates) -> bool:
         """Whether every slot is found and chosen again though the lease stays: it lies on none.
@@ -212,7 +207,7 @@ def on_slots(
         stays: the leases that stay whatever comes.
         go: those that may go.
     """
-    candidates = _candidates(view, _begun(at, reserving), _by_gpu(view, stays), _by_gpu(view, go))
+    candidates = _candidates(view, _by_gpu(view, stays), _by_gpu(view, go))
     slots = _slots(reserving, candidates)
     full = [lease for lease in go if lease.shape == FULL]
     too_few = _missing_whole(view, reserving, [*stays, *full])
@@ -256,47 +251,29 @@ def _missing(
     return wanted - len(slots) + _missing_whole(view, reserved, stays)
 
 
-def _begun(at: float, reserving: Iterable[InForce]) -> float:
-    """When the last class has begun of those for which slots are reserved at a moment."""
-    return max((one.time.starts_at for one in reserving if one.time.starts_at > at), default=at)
-
-
 def _candidates(
     view: PoolView,
-    at: float,
     stays: SlicesByGpu,
     go: SlicesByGpu,
     gpus: Collection[str] | None = None,
 ) -> Candidates:
     """The GPUs, or these, when all leases are over but these, as they are to be cut then."""
-    laid = _laid(view, at)
     return {
-        uuid: _candidate(gpu, laid.get(uuid), stays.get(uuid, ()), go.get(uuid, ()))
+        uuid: _candidate(gpu, stays.get(uuid, ()), go.get(uuid, ()))
         for uuid, gpu in view.gpus.items()
         if gpu.occupancy and (gpus is None or uuid in gpus)
     }
 
 
 @once
-def _laid(view: PoolView, at: float) -> dict[str, layout_rules.InForce]:
-    """The layout in force on each GPU at a moment."""
-    return layout_rules.in_force(view.plans, at, view.settings.pool.reserve_lead_s)
-
-
-@once
-def _candidate(
-    gpu: GpuSnapshot,
-    layout: layout_rules.InForce | None,
-    stays: tuple[int, ...],
-    go: tuple[int, ...],
-) -> SlotCandidate:
-    """One GPU, as the layout cuts it around these slices; cached with the GPU, for every moment."""
+def _candidate(gpu: GpuSnapshot, stays: tuple[int, ...], go: tuple[int, ...]) -> SlotCandidate:
+    """One GPU, as its layout cuts it around these slices; cached with the GPU, for every moment."""
     assert gpu.occupancy is not None
-    then = gpu.facts.then(layout, {*stays, *go})
+    then = gpu.facts.then({*stays, *go})
     assert then.geometry is not None
     fixed, leased = _placed(gpu, stays), _placed(gpu, go)
     all_fixed = (*gpu.occupancy.fixed, *fixed)
-    occupancy = replace(gpu.occupancy, geometry=then.geometry, fixed=all_fixed, course=then.course)
+    occupancy = replace(gpu.occupancy, geometry=then.geometry, fixed=all_fixed)
     return SlotCandidate(occupancy, leased)
 
 

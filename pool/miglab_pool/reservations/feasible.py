@@ -104,7 +104,7 @@ def bare(view: PoolView, moment: float, rows: Sequence[ReservationRow]) -> Feasi
 
 @once
 def _empty(gpu: GpuSnapshot) -> SlotCandidate:
-    geometry = gpu.facts.then(gpu.layout, None).geometry
+    geometry = gpu.facts.then(None).geometry
     assert geometry is not None
     return SlotCandidate(GpuOccupancy(gpu.uuid, geometry, course=gpu.course))
 
@@ -224,7 +224,7 @@ def is_usable(gpu: GpuSnapshot) -> bool:
 def _candidate(gpu: GpuSnapshot, moment: float, clear_s: float) -> SlotCandidate:
     """A GPU at a moment: what is guaranteed beyond it, and what only a person can move."""
     staying = [row for row in gpu.slices if _is_staying(gpu, row, moment, clear_s)]
-    then = gpu.facts.then(gpu.layout, {row.id for row in staying}) if gpu.layout else gpu
+    then = gpu.facts.then({row.id for row in staying}) if gpu.layout else gpu
     assert then.geometry is not None
     fixed = tuple(gpu.facts.placed(row) for row in gpu.slices if row.is_fixed or row in staying)
     return SlotCandidate(

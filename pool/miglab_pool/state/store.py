@@ -208,7 +208,7 @@ class Backoff:
         return self._until.get(key)
 
 
-TABLES = ("slices", "tickets", "leases", "reservations", "messages", "layouts")
+TABLES = ("slices", "tickets", "leases", "reservations", "messages")
 NEVER = float("-inf")
 SECOND_S = 1.0
 

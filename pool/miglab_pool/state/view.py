@@ -5,24 +5,21 @@ from these is worked out when it is first asked for, and kept with the view (`on
 may read it, and nothing in it goes stale: a change of the pool makes another view.
 
 `GpuFacts` is what is so of a GPU whatever the time; it is made anew when a row of the GPU is
-touched.  Under a layout, and with what lies there at a moment, it is a `GpuSnapshot`.  Neither ever
-changes.  Knows neither the store nor the ledger's file.
+touched.  With what lies there at a moment it is a `GpuSnapshot`.  Neither ever changes.  Knows
+neither the store nor the ledger's file.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from miglab_api.gpus import SliceState
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.readings import GpuInfo, Usage
-from miglab_pool.layouts import rules as layout_rules
 from miglab_pool.layouts.rules import (
     Change,
-    InForce,
     Kind,
-    Planned,
     PresentSlice,
     arrange,
     change,
@@ -33,7 +30,6 @@ from miglab_pool.leases.rules import frees_at
 from miglab_pool.ledger.rows import (
     GPU_OK,
     GpuRow,
-    LayoutRow,
     LeaseRow,
     MessageRow,
     ReservationRow,
@@ -137,35 +133,39 @@ class GpuFacts:
         """What lies there, as a layout sees it."""
         return tuple(PresentSlice(row.id, self.placed(row), _kind(row)) for row in self.slices)
 
-    def can_be(self, layout: InForce | None) -> InForce | None:
-        """A layout if the GPU can (still) be cut so; else None."""
-        if layout is None or self.hardware is None or not self.is_partitionable:
-            return None
-        has_all = all(name in self.hardware.by_name for name in layout.partition)
-        return layout if has_all and is_possible(layout.partition, self.hardware) else None
+    @cached_property
+    def partition(self) -> tuple[str, ...]:
+        """The profiles of its layout, if it can (still) be cut so; none: it is cut on demand."""
+        names = tuple(self.row.partition.split(",")) if self.row.partition else ()
+        if self.hardware is None or not self.is_partitionable:
+            return ()
+        has_all = all(name in self.hardware.by_name for name in names)
+        return names if has_all and is_possible(names, self.hardware) else ()
 
-    def now(self, layout: InForce | None, at: float) -> "GpuSnapshot":
+    def now(self, at: float) -> "GpuSnapshot":
         """The GPU at the moment that these facts are of."""
-        return self._under(layout, at < self.rests_until)
+        return self._now(at < self.rests_until)
 
     @once
-    def _under(self, layout: InForce | None, is_resting: bool) -> "GpuSnapshot":
-        return GpuSnapshot(self, self.can_be(layout), self.present, is_resting)
+    def _now(self, is_resting: bool) -> "GpuSnapshot":
+        return GpuSnapshot(self, self.present, is_resting)
 
-    def then(self, layout: InForce | None, there: Collection[int] | None) -> "GpuSnapshot":
+    def then(self, there: Collection[int] | None) -> "GpuSnapshot":
         """The GPU at another moment, as far as that is known.
 
         Args:
-            layout: what is in force then.
             there: the slices, by number, that lie there then; what only a person can move does in
                 any case.  None: nothing lies there.
         """
-        present = (
-            ()
-            if there is None
-            else tuple(one for one in self.present if one.number in there or one.kind is Kind.FIXED)
-        )
-        return GpuSnapshot(self, self.can_be(layout), present)
+        if there is None:
+            return GpuSnapshot(self, ())
+        stays = (one for one in self.present if one.number in there or one.kind is Kind.FIXED)
+        return GpuSnapshot(self, tuple(stays))
+
+    def cut(self, layout: str, partition: tuple[str, ...], at: float) -> "GpuSnapshot":
+        """The GPU now, if it had another layout."""
+        row = replace(self.row, layout=layout, partition=",".join(partition))
+        return replace(self, row=row).now(at)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,13 +174,11 @@ class GpuSnapshot:
 
     Attributes:
         facts: what is so whatever the time.
-        layout: what is in force; None: it is cut on demand.
-        present: what the layout is laid around.
+        present: what its layout is laid around.
         is_resting: whether it rests after a grant that could not be made.
     """
 
     facts: GpuFacts
-    layout: InForce | None
     present: tuple[PresentSlice, ...]
     is_resting: bool = False
 
@@ -209,18 +207,24 @@ class GpuSnapshot:
         """Whether it is cut on demand."""
         return self.facts.is_partitionable
 
-    @cached_property
+    @property
+    def layout(self) -> str:
+        """The name of its layout; empty: it is cut on demand."""
+        return self.row.layout if self.facts.partition else ""
+
+    @property
     def course(self) -> str:
-        """The only course that gets leases there: the layout's, else the one it is assigned to."""
-        return (self.layout.course if self.layout else "") or self.facts.assigned
+        """The only course that gets leases there; empty: any does."""
+        return self.facts.assigned
 
     @cached_property
     def geometry(self) -> Geometry | None:
         """How it may be cut: anyhow, or as the layout says; None: not at all."""
         hardware = self.facts.hardware
-        if hardware is None or not self.is_partitionable or self.layout is None:
+        partition = self.facts.partition
+        if hardware is None or not partition:
             return hardware if self.is_partitionable else None
-        return only(hardware, arrange(hardware, self.layout.partition, self.present))
+        return only(hardware, arrange(hardware, partition, self.present))
 
     @property
     def is_open(self) -> bool:
@@ -254,13 +258,10 @@ class GpuSnapshot:
 
     @once
     def change(self, partition: tuple[str, ...] | None = None) -> Change:
-        """What is to be done to it; without ``partition`` for the layout in force."""
+        """What is to be done to it; without ``partition`` for its own layout."""
         hardware = self.facts.hardware
         assert hardware is not None
-        if partition is None:
-            assert self.layout is not None
-            partition = self.layout.partition
-        return change(hardware, partition, self.facts.present)
+        return change(hardware, partition or self.facts.partition, self.facts.present)
 
 
 def is_whole(row: GpuRow, info: GpuInfo | None) -> bool:
@@ -311,8 +312,8 @@ class PoolView:
         started_at: when this pool service began, or every grace anew: no grace is older.
         paused: why nothing is granted; empty: it is granted.
         facts: the GPUs, by UUID.
-        slices: the slices that are not gone; tickets, leases, reservations, messages and layouts
-            alike are those that live.
+        slices: the slices that are not gone; tickets, leases, reservations and messages alike are
+            those that live.
         past: the reservations that are over.
         usage: what was used lately.
         estimates: of the waits, to be shown; no grant depends on them.
@@ -331,7 +332,6 @@ class PoolView:
     leases: Mapping[int, LeaseRow]
     reservations: Mapping[int, ReservationRow]
     messages: Mapping[int, MessageRow]
-    layouts: Mapping[int, LayoutRow]
     past: tuple[ReservationRow, ...]
     usage: UsageTotals
     estimates: WaitEstimates
@@ -340,9 +340,8 @@ class PoolView:
 
     @cached_property
     def gpus(self) -> dict[str, GpuSnapshot]:
-        """Every GPU under the layout in force, by UUID."""
-        in_force = self.layouts_in_force
-        return {uuid: one.now(in_force.get(uuid), self.at) for uuid, one in self.facts.items()}
+        """Every GPU now, by UUID."""
+        return {uuid: one.now(self.at) for uuid, one in self.facts.items()}
 
     @cached_property
     def occupancies(self) -> list[GpuOccupancy]:
@@ -363,18 +362,6 @@ class PoolView:
         """A slice as placement sees it."""
         return self.facts[row.gpu].placed(row)
 
-    # -- layouts and reservations -------------------------------------------------------------
-
-    @cached_property
-    def plans(self) -> list[Planned]:
-        """Every layout that is planned or in force."""
-        return [layout_rules.planned(row) for row in self.layouts.values()]
-
-    @cached_property
-    def layouts_in_force(self) -> dict[str, layout_rules.InForce]:
-        """The layout in force on each GPU; one without any is not named."""
-        return layout_rules.in_force(self.plans, self.at, self.settings.pool.reserve_lead_s)
-
     # -- leases and tickets -------------------------------------------------------------------
 
     def slices_of(self, lease: LeaseRow) -> list[SliceRow]:
@@ -391,23 +378,3 @@ class PoolView:
         """Everyone who waits, in order of arrival."""
         waiting = (ticket for ticket in self.tickets.values() if ticket.is_queued)
         return sorted(waiting, key=lambda ticket: (ticket.created_at, ticket.id))
-
-
-def gpus_at(
-    view: PoolView,
-    moment: float,
-    there: Collection[int] | None,
-    plans: Sequence[Planned] | None = None,
-) -> dict[str, GpuSnapshot]:
-    """What every GPU is cut into, and whose it is, at another moment than the view's.
-
-    Args:
-        view: the pool now.
-        moment: which.
-        there: the slices, by number, that lie there then: a layout is laid around them.  None:
-            nothing does.
-        plans: the layouts that there are; None: the pool's.
-    """
-    of_pool = view.plans if plans is None else plans
-    in_force = layout_rules.in_force(of_pool, moment, view.settings.pool.reserve_lead_s)
-    return {uuid: one.then(in_force.get(uuid), there) for uuid, one in view.facts.items()}

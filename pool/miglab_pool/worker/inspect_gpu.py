@@ -159,20 +159,21 @@ def _take_in(worker: Worker, tx: Transaction, info: GpuInfo) -> None:
 
 
 def _row_of(info: GpuInfo, known: GpuRow | None) -> GpuRow:
-    return GpuRow(
-        uuid=info.uuid,
+    """The GPU's row with what it says of itself; what was done with it stays."""
+    row = known or _unread(info.uuid, info.index)
+    return replace(
+        row,
         idx=info.index,
         name=info.name,
         memory_mib=info.memory_mib,
         memory_slices=info.geometry.memory_slices,
         sm_count=info.sm_count,
-        mig=info.mig if info.mig is not None or known is None else known.mig,
-        state=known.state if known else GPU_UNKNOWN,
-        reason=known.reason if known else "it was not looked at yet",
-        generation=known.generation if known else 0,
-        course=known.course if known else "",
-        draining=known.draining if known else "",
+        mig=row.mig if info.mig is None else info.mig,
     )
+
+
+def _unread(uuid: str, index: int) -> GpuRow:
+    return GpuRow(uuid, index, NO_NAME, 0, 0, None, None, GPU_UNKNOWN, "it was not looked at yet")
 
 
 def _note_unread(worker: Worker, tx: Transaction, gpu: str) -> None:
@@ -180,8 +181,7 @@ def _note_unread(worker: Worker, tx: Transaction, gpu: str) -> None:
     if gpu in worker.store.state.gpus:
         return
     index = worker.driver.uuids.index(gpu)
-    row = GpuRow(gpu, index, NO_NAME, 0, 0, None, None, GPU_UNKNOWN, "it was not looked at yet")
-    tx.put(row, reason="listed")
+    tx.put(_unread(gpu, index), reason="listed")
 
 
 def gpu_failed(worker: Worker, tx: Transaction, gpu: str, error: GpuError) -> None:

@@ -410,7 +410,7 @@ def make_warm(worker: Worker, tx: Transaction, gone: SliceRow) -> None:
     view = worker.store.view()
     if is_closed or profile is None or any(ticket.shape != FULL for ticket in view.queued):
         return
-    if view.gpus[gone.gpu].layout is not None:
+    if view.gpus[gone.gpu].layout:
         return  # what is missing there is made for the layout
     choice = Choice(gone.gpu, profile, Placement(gone.start, gone.size))
     row = slices.new_slice(worker.store, tx, gone.gpu, choice, None, "")

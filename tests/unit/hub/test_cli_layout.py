@@ -6,10 +6,9 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.unit.pool.http.fake_layouts import FIRST
 from typer.testing import CliRunner, Result
 
-from miglab_api.layouts import GpuLayout, LayoutDiff, LayoutDrain, Layouts, PlacedSlice
+from miglab_api.layouts import GpuLayout, LayoutDrain, Layouts, PlacedSlice
 from miglab_hub.cli.pool import commands
 from miglab_hub.errors import RefusedError, StartError
 from miglab_hub.pool_api import PoolApi
@@ -17,7 +16,7 @@ from miglab_hub.pool_api import PoolApi
 from .test_cli import lab
 
 __all__ = ["lab"]  # a fixture
-TEXT = "version: 1\nlayouts: {a: {gpus: {all: 7x1g}}}\n"
+TEXT = "version: v1\nmig-configs: {a: []}\n"
 DONE = GpuLayout(
     gpu="GPU-0", index=0, layout="a", partition=("1g.5gb",) * 7, conforms=True, ready_at=0.0
 )
@@ -70,34 +69,21 @@ def run(
     return CliRunner().invoke(commands.app, ["--config", str(lab), "layout", *words], input=stdin)
 
 
-def plain(*found: Any) -> Any:
-    return [one.model_dump(mode="json") for one in found]
-
-
-def now(**more: Any) -> dict[str, Any]:
-    found = Layouts(at=0.0, layouts=(FIRST,), gpus=(DONE, TO_DO)).model_dump(mode="json")
-    return found | more
+def now(*gpus: GpuLayout, **more: Any) -> dict[str, Any]:
+    return Layouts(at=0.0, gpus=gpus or (DONE, TO_DO)).model_dump(mode="json") | more
 
 
 def test_show(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
     """What is applied, and how each GPU stands; hostile names are text."""
-    result = run(monkeypatch, lab, AnsweringService(now()), "show")
+    free = GpuLayout(gpu="GPU-2", index=2, conforms=True)
+    result = run(monkeypatch, lab, AnsweringService(now(DONE, TO_DO, free)), "show")
     assert result.exit_code == 0, result.output
-    layouts, gpus = result.stdout.split("\n\n")
-    assert "3g.20gb + 2x1g.5gb" in gpus
-    assert "0: 2x3g.20gb" in layouts and "person:root" in layouts
-    _, first, second = gpus.splitlines()
+    _, first, second, third = result.stdout.splitlines()
     assert first.split()[:3] == ["0", "a", "conforms"]
     assert second.split()[:3] == ["1", "a", "differs"]
+    assert "3g.20gb + 2x1g.5gb" in second and "3g.20gb at 4" in second
     assert "lease 7 of [b]bob? until 2026-06-02" in result.stdout
-    assert "3g.20gb at 4" in result.stdout
-
-
-def test_show_without_any(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
-    """Nothing applied is said, too."""
-    nothing = Layouts(at=0.0, layouts=(), gpus=()).model_dump(mode="json")
-    said = run(monkeypatch, lab, AnsweringService(nothing), "show").stdout
-    assert "partitioned on demand" in said
+    assert third.split() == ["2", "(on", "demand)"]
 
 
 def test_show_as_file(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
@@ -108,10 +94,10 @@ def test_show_as_file(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
 
 def test_diff(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
     """The text is sent with its name; what would change is a row for each GPU."""
-    service = AnsweringService(plain(LayoutDiff(layout="a", gpus=(DONE, TO_DO))))
-    result = run(monkeypatch, lab, service, "diff", str(file), "--only", "a")
+    service = AnsweringService(now())
+    result = run(monkeypatch, lab, service, "diff", str(file), "a")
     assert service.asked == [
-        ("POST", "/layout/diff", {"text": TEXT, "file": str(file)[-200:], "names": ["a"]})
+        ("POST", "/layout/diff", {"text": TEXT, "file": str(file)[-200:], "name": "a"})
     ]
     assert "by 2026-06-02" in result.stdout
     assert len(result.stdout.splitlines()) == 3
@@ -119,7 +105,7 @@ def test_diff(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
 
 def test_diff_from_standard_input(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
     """A dash is standard input."""
-    service = AnsweringService([])
+    service = AnsweringService(now())
     run(monkeypatch, lab, service, "diff", "-", stdin=TEXT)
     assert service.asked[0][2]["text"] == TEXT
 
@@ -143,20 +129,12 @@ def test_apply_now(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> No
     assert result.stdout.splitlines()[0] == "warned: lease 7"
 
 
-def test_remove(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
-    """By name, whatever is in it."""
-    service = AnsweringService(now())
-    result = run(monkeypatch, lab, service, "remove", "week 1+2", "--reason", "over")
-    assert service.asked[0][:2] == ("DELETE", "/layout/week%201%2B2?reason=over")
-    assert result.stdout == "layout week 1+2 has been removed\n"
-
-
 @pytest.mark.parametrize(
     ("gpus", "status", "says"),
     [
         ((DONE,), 0, "GPU 0: as the layout says"),
         ((DONE, TO_DO), 1, "lease 7"),
-        ((), 0, "nothing to check"),
+        ((GpuLayout(gpu="GPU-2", index=2, conforms=True),), 0, "nothing to check"),
     ],
 )
 def test_assert(
@@ -167,18 +145,17 @@ def test_assert(
     says: str,
 ) -> None:
     """The exit status says whether it conforms; what differs is shown, and that alone."""
-    answer = {"conforms": status == 0, "gpus": plain(*gpus)}
-    result = run(monkeypatch, lab, AnsweringService(answer), "assert")
+    result = run(monkeypatch, lab, AnsweringService(now(*gpus)), "assert")
     assert (result.exit_code, says in result.stdout) == (status, True)
-    result = run(monkeypatch, lab, AnsweringService(answer), "assert", "--json")
-    assert (result.exit_code, json.loads(result.stdout)) == (status, answer)
+    result = run(monkeypatch, lab, AnsweringService(now(*gpus)), "assert", "--json")
+    assert (result.exit_code, json.loads(result.stdout)) == (status, now(*gpus))
 
 
 def test_assert_waits(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
     """It asks again until it conforms, or the time is over."""
     paused: list[float] = []
     monkeypatch.setattr("miglab_hub.cli.pool.layout.time.sleep", paused.append)
-    no, yes = {"conforms": False, "gpus": plain(TO_DO)}, {"conforms": True, "gpus": plain(DONE)}
+    no, yes = now(TO_DO), now(DONE)
     service = AnsweringService(no, no, yes)
     assert run(monkeypatch, lab, service, "assert", str(file), "--wait", "1h").exit_code == 0
     assert (len(service.asked), len(paused)) == (3, 2)
@@ -187,7 +164,7 @@ def test_assert_waits(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) ->
 
 def test_what_is_wrong_in_the_file(monkeypatch: pytest.MonkeyPatch, lab: Path, file: Path) -> None:
     """The service's sentence, with file and line, and the status of a refusal."""
-    said = {"reason": "bad-layout", "message": "layouts.yaml:2: layouts.a.gpus.all: '9g' …"}
+    said = {"reason": "bad-layout", "message": "layouts.yaml:2: mig-configs.a: …"}
     result = run(
         monkeypatch, lab, AnsweringService(httpx.Response(422, json=said)), "apply", str(file)
     )
@@ -216,8 +193,3 @@ def test_a_file_that_cannot_be_read(
     assert isinstance(result.exception, StartError)
     assert "odd.yaml" in str(result.exception) and says in str(result.exception)
     assert service.asked == []
-
-
-def test_only_needs_a_file(monkeypatch: pytest.MonkeyPatch, lab: Path) -> None:
-    """--only chooses from a file; without one it is a mistake."""
-    assert run(monkeypatch, lab, AnsweringService(), "assert", "--only", "a").exit_code == 2

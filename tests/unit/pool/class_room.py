@@ -14,21 +14,20 @@ from typing import Any
 
 import pynvml
 
-from miglab_api.layouts import LayoutSpec
 from miglab_api.leases import LeaseView, WarningKind
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import Purpose, TicketState, borrower_of
 from miglab_pool.gpu.errors import GpuError
 from miglab_pool.gpu.simulated.machine import Break
-from miglab_pool.layouts.rules import parse
 from miglab_pool.ledger.rows import LIVE_LEASES
 from miglab_pool.refused import Refused
 
 from .conftest import Crash, World
+from .layout_drafts import draft
 
 USERS = ("ada", "bob", "cy", "dee", "eve", "fay", "gus", "hal", "ida")
 ASKED = ("1g.5gb", "1g.5gb", "1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb")
-LAYOUTS = ("7g", "3g + 3g", "4g + 3x1g", "7x1g", "2g")
+LAYOUTS = ("7g.40gb", "2x3g.20gb", "4g.20gb + 3x1g.5gb", "7x1g.5gb", "2g.10gb")
 FAULTS = (
     ("nvmlDeviceCreateGpuInstance", pynvml.NVML_ERROR_UNKNOWN),
     ("nvmlGpuInstanceCreateComputeInstance", pynvml.NVML_ERROR_UNKNOWN),
@@ -95,22 +94,20 @@ class ClassRoom(World):
         self._verify_laid(laid)
         return is_dead
 
-    def _laid(self) -> dict[str, tuple[int, frozenset[int]]]:
-        """The layout on each GPU, and the slices there."""
+    def _laid(self) -> dict[str, tuple[tuple[str, ...], frozenset[int]]]:
+        """The layout of each GPU, and the slices there."""
         on_gpu = self.ledger.state.on_gpu
-        return {
-            gpu: (laid.number, frozenset(on_gpu[gpu]))
-            for gpu, laid in self.pool.view.layouts_in_force.items()
-        }
+        facts = self.pool.view.facts.items()
+        return {gpu: (one.partition, frozenset(on_gpu[gpu])) for gpu, one in facts if one.partition}
 
-    def _verify_laid(self, before: dict[str, tuple[int, frozenset[int]]]) -> None:
-        """Where a layout was and is in force nothing was made but its shapes."""
-        for gpu, laid in self.pool.view.layouts_in_force.items():
-            number, slices = before.get(gpu, (0, frozenset()))
+    def _verify_laid(self, before: dict[str, tuple[tuple[str, ...], frozenset[int]]]) -> None:
+        """Where the layout is what it was nothing was made but its shapes."""
+        for gpu, (partition, _) in self._laid().items():
+            was, slices = before.get(gpu, ((), frozenset()))
             for row in self.ledger.state.on_gpu[gpu].values():
-                is_new = number == laid.number and row.id not in slices
+                is_new = was == partition and row.id not in slices
                 if is_new and row.is_ours and not row.draining:
-                    assert row.profile in laid.partition, "made against the layout"
+                    assert row.profile in partition, "made against the layout"
 
     def _closed(self) -> dict[str, frozenset[int]]:
         """What leases there are on drained GPUs and slices."""
@@ -281,14 +278,13 @@ class ClassRoom(World):
 
     def lay(self, partition: str, number: int) -> None:
         """Somebody says how one GPU is to be cut, or all."""
-        gpus = [gpu.uuid for gpu in self.pool.layouts.partitionable()]
-        chosen = gpus[number % len(gpus) :][:1] if gpus and number % 3 else gpus
-        spec = LayoutSpec(name=str(number % 2), gpus=dict.fromkeys(chosen, parse(partition)))
-        self.pool.layouts.apply([spec], "person:ina")
+        gpus = [gpu.index for gpu in self.pool.layouts.partitionable()]
+        chosen = [gpus[number % len(gpus)]] if gpus and number % 3 else []
+        asked = draft(partition, *chosen, name=str(number % 2))
+        self.pool.layouts.apply(asked, "person:ina")
 
     def unlay_all(self) -> None:
-        for layout in self.pool.layouts.all().layouts:
-            self.pool.layouts.remove(layout.name, "person:ina")
+        self.pool.layouts.apply(draft(""), "person:ina")
 
     # -- what happens to machines -------------------------------------------------------------
 

@@ -2,14 +2,12 @@
 
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from tests.pool_settings import changed
 from tests.refusals import because
 
-from miglab_api.layouts import LayoutSpec, LayoutTime
 from miglab_api.leases import LeaseView
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.leases.views import LEAST_S
@@ -17,9 +15,9 @@ from miglab_pool.ledger.rows import LeaseRow
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import ahead as reservations_ahead
 from miglab_pool.state.slot_choice import SlotCandidate, SlotRequest, choose_slots_for
-from miglab_pool.state.view import gpus_at
 
 from .conftest import World
+from .layout_drafts import draft
 from .test_reservations import LEAD_S, RULES, TUESDAY, go_to, reserve
 
 HOUR_S = 3600.0
@@ -147,54 +145,6 @@ def test_another_courses_gpu_is_no_way_out(make_world: Callable[..., World]) -> 
     assert "reservation 1" in refusal(lab, stranger)
 
 
-def lay(lab: World, partition: tuple[str, ...], *, course: str = "", **times: str) -> None:
-    """Cut the GPU so, on Tuesdays from and to a time of the wall clock."""
-    when = LayoutTime(weekdays=("tue",), tz="Europe/Berlin", **times)
-    gpus = {gpu.uuid: partition for gpu in lab.pool.layouts.partitionable()}
-    lab.pool.layouts.apply([LayoutSpec(name="cut", course=course, gpus=gpus, when=(when,))], "root")
-    lab.work()
-
-
-BEFORE = {"from_time": "08:00", "to_time": "10:00"}
-DURING = {"from_time": "10:00", "to_time": "12:00"}
-
-
-def test_a_layout_that_is_over_by_then_is_no_reason(lab: World) -> None:
-    """He has the one seat of today's cut; when the class begins there is room for another."""
-    lay(lab, ("3g",), **BEFORE)
-    stranger = lab.run("bob", "3g.20gb")
-    reserve(lab, shape="3g.20gb", count=1)
-    assert (
-        lab.pool.leases.extend(stranger.id, HOUR_S, "bob").guaranteed_until == TUESDAY + HOUR_S / 2
-    )
-
-
-def test_a_layout_that_will_be_in_force(lab: World) -> None:
-    """Today there is room for two; when the class begins there will be the one seat, and his."""
-    stranger = lab.run("bob", "3g.20gb")
-    reserve(lab, shape="3g.20gb", count=1)
-    lay(lab, ("3g",), **DURING)
-    assert "reservation 1" in refusal(lab, stranger)
-    lay(lab, ("3g", "3g"), **DURING)
-    assert (
-        lab.pool.leases.extend(stranger.id, HOUR_S, "bob").guaranteed_until == TUESDAY + HOUR_S / 2
-    )
-
-
-def test_a_gpu_that_will_be_another_courses(make_world: Callable[..., World]) -> None:
-    """What a layout gives to another course then is no room for the class."""
-    lab = make_world(LASTING, gpus=2)
-    lab.at = TUESDAY - 1.5 * HOUR_S
-    lab.pool.reconcile()
-    stranger = lab.run("bob", "3g.20gb")
-    reserve(lab, shape="3g.20gb", count=2)
-    gpu = lab.pool.layouts.partitionable()[1 - stranger.slices[0].gpu].uuid
-    when = LayoutTime(weekdays=("tue",), tz="Europe/Berlin", **DURING)
-    spec = LayoutSpec(name="cut", course="vision", gpus={gpu: ("3g", "3g")}, when=(when,))
-    lab.pool.layouts.apply([spec], "root")
-    assert "reservation 1" in refusal(lab, stranger)
-
-
 def test_the_holder_sees_how_much_longer(lab: World) -> None:
     """What one extension may add is told beforehand, and asking for just that is granted."""
     stranger = lab.run("bob")
@@ -239,12 +189,8 @@ def unplaced(lab: World, at: float, stays: list[LeaseRow]) -> int:
     ]
     requests = [SlotRequest(row.course, profiles(row.shape)) for row in rows]
     held = [row for lease in stays for row in view.slices_of(lease)]
-    starts = [
-        one.time.starts_at
-        for one in reservations_ahead.reserving(view, at, stays)
-        if one.time.starts_at > at
-    ]
-    then = gpus_at(view, max(starts, default=at), {row.id for row in held})
+    numbers = {row.id for row in held}
+    then = {uuid: one.then(numbers) for uuid, one in view.facts.items()}
     candidates = [
         SlotCandidate(
             replace(
@@ -292,18 +238,11 @@ def busy(lab: World, dice: random.Random) -> None:
 
 
 def lay_some(lab: World, dice: random.Random) -> None:
-    """Layouts of GPUs on which leases lie already, those that leave room for the classes."""
-    partitions = [("3g", "3g"), ("3g", "2g", "1g"), ("2g", "2g", "1g"), ("1g",) * 7]
-    for number, gpu in enumerate(list(lab.pool.layouts.partitionable()) * 4):
-        hour = dice.choice((8, 9, 10))
-        when = LayoutTime(
-            weekdays=("tue",), tz="Europe/Berlin", from_time=f"{hour:02}:00", to_time="12:30"
-        )
-        one = LayoutSpec(
-            name=f"cut {number}", gpus={gpu.uuid: dice.choice(partitions)}, when=(when,)
-        )
-        with suppress(Refused):
-            lab.pool.layouts.apply([one], "root")
+    """Layouts of GPUs on which leases lie already."""
+    partitions = ("2x3g.20gb", "3g.20gb + 2g.10gb + 1g.5gb", "2x2g.10gb + 1g.5gb", "7x1g.5gb")
+    for gpu in lab.pool.layouts.partitionable():
+        asked = draft(dice.choice(partitions), gpu.index)
+        lab.pool.layouts.apply(asked, "root", anyway="chance")
 
 
 @pytest.mark.parametrize("seed", range(24))

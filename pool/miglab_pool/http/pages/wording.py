@@ -1,7 +1,6 @@
 """How the pages say things: durations, moments, amounts.  Pure."""
 
 import math
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -64,9 +63,3 @@ def amount(used_mib: int | None, of_mib: int) -> str:
     """Memory used of what there is; "?" where it is not known."""
     used = "?" if used_mib is None else f"{used_mib / 1024:.1f}"
     return f"{used} of {of_mib / 1024:.1f} GiB"
-
-
-def layouts_in_words(names: Iterable[str]) -> str:
-    """Layouts by their names, each once."""
-    found = [f"“{name}”" for name in dict.fromkeys(names)]
-    return f"the layout{'s' * (len(found) > 1)} {' and '.join(found)}"

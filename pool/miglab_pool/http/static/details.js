@@ -1,6 +1,6 @@
 // The dialog in which one thing is looked at and acted on; what can be done to it, the server says.
 
-import { ask, byId, part, say } from "./frame.js";
+import { ask, byId, part, say, values } from "./frame.js";
 
 const dialog = byId("details");
 const inside = byId("details-in");
@@ -59,27 +59,4 @@ function send(form) {
   if (method !== "DELETE") return ask(method, path, body);
   const query = new URLSearchParams(body).toString();
   return ask(method, query ? `${path}?${query}` : path);
-}
-
-// The fields as the API wants them: numbers are numbers, minutes are seconds, empty is left out.
-export function values(form) {
-  const body = {};
-  for (const field of form.elements) {
-    if (!field.name || field.disabled || (field.type === "radio" && !field.checked)) continue;
-    if (field.type === "checkbox") {
-      if (field.dataset.list !== undefined) {
-        body[field.name] ??= [];
-        if (field.checked) body[field.name].push(field.value);
-      } else body[field.name] = field.checked;
-    } else if (field.value !== "" || field.dataset.keep !== undefined) {
-      body[field.name] = typed(field);
-    }
-  }
-  return body;
-}
-
-function typed({ value, dataset }) {
-  if (dataset.flag !== undefined) return value === "true";
-  if (dataset.times) return Number(value) * Number(dataset.times);
-  return dataset.number === undefined ? value : Number(value);
 }

@@ -41,3 +41,26 @@ export function say(words) {
   said.textContent = words;
   said.classList.remove("unseen");
 }
+
+// The fields as the API wants them: numbers are numbers, minutes are seconds, empty is left out.
+export function values(form) {
+  const body = {};
+  for (const field of form.elements) {
+    if (!field.name || field.disabled || (field.type === "radio" && !field.checked)) continue;
+    if (field.type === "checkbox") {
+      if (field.dataset.list !== undefined) {
+        body[field.name] ??= [];
+        if (field.checked) body[field.name].push(field.value);
+      } else body[field.name] = field.checked;
+    } else if (field.value !== "" || field.dataset.keep !== undefined) {
+      body[field.name] = typed(field);
+    }
+  }
+  return body;
+}
+
+function typed({ value, dataset }) {
+  if (dataset.flag !== undefined) return value === "true";
+  if (dataset.times) return Number(value) * Number(dataset.times);
+  return dataset.number === undefined ? value : Number(value);
+}

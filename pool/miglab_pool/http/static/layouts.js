@@ -1,34 +1,32 @@
 // The layouts' page: a file is tried out first, then applied as it was shown.
 
-import * as details from "./details.js";
-import { ask, byId, post, say } from "./frame.js";
+import { ask, byId, post, say, values } from "./frame.js";
 
-let tried = ""; // the text whose difference is shown: that one is applied, whatever is typed since
+let tried = {}; // the file whose difference is shown: that one is applied, whatever is typed since
 
 byId("main").addEventListener("click", (event) => {
-  const button = event.target.closest("button[data-details]");
-  if (button) details.open(button.dataset.details, button);
   const example = event.target.closest("button[data-example]");
   if (example) {
     byId("text").value = example.dataset.example;
+    byId("name").value = "";
     byId("text").focus();
   }
 });
 
-byId("text").addEventListener("input", () => byId("preview").replaceChildren());
+byId("try").addEventListener("input", () => byId("preview").replaceChildren());
 
 byId("try").addEventListener("submit", async (event) => {
   event.preventDefault();
   const trouble = event.target.querySelector("[role=alert]");
   trouble.textContent = "";
-  const text = byId("text").value;
-  const answer = await post("layouts/preview", { text, file: "layout" }).catch((error) => error);
+  const file = { text: byId("text").value, file: "layout", name: byId("name").value.trim() };
+  const answer = await post("layouts/preview", file).catch((error) => error);
   if (answer instanceof Error) {
     trouble.textContent = answer.message;
     byId("preview").replaceChildren();
     return;
   }
-  tried = text;
+  tried = file;
   byId("preview").innerHTML = answer;
   byId("preview").focus();
 });
@@ -39,7 +37,7 @@ byId("preview").addEventListener("submit", async (event) => {
   const trouble = form.querySelector("[role=alert]");
   trouble.textContent = "";
   try {
-    const done = await ask("PUT", "layout", { text: tried, file: "layout", ...details.values(form) });
+    const done = await ask("PUT", "layout", { ...tried, ...values(form) });
     const warned = done.warned.length;
     say(warned ? `${form.dataset.done} Leases warned: ${warned}.` : form.dataset.done);
     byId("preview").replaceChildren();
@@ -57,5 +55,4 @@ async function refresh() {
   byId("part-layouts").replaceWith(fresh.getElementById("part-layouts"));
 }
 
-document.addEventListener("miglab:acted", refresh);
-setInterval(() => byId("details").open || refresh().catch(() => {}), 10000);
+setInterval(() => refresh().catch(() => {}), 10000);

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
-from miglab_api.layouts import LayoutView
+from miglab_api.layouts import GpuLayout
 from miglab_api.leases import Fence, LeaseState, LeaseView, ServerStatus
 from miglab_api.offers import CourseOffers, Offers, ShapeOffer
 from miglab_api.reservations import ReservationRequest, ReservationState, ReservationView
@@ -154,7 +154,7 @@ class FakePool(FakeLayouts):
     sent: dict[int, SentMessage] = field(default_factory=dict)
     done: list[AuditEntry] = field(default_factory=list)
     gpu_course: str = ""
-    laid: dict[str, LayoutView] = field(default_factory=lambda: {"1": FIRST})
+    laid: GpuLayout = FIRST
 
     @property
     def staff(self) -> FakeStaff:
@@ -192,10 +192,7 @@ class FakePool(FakeLayouts):
     @property
     def layouts(self) -> SimpleNamespace:
         """The same of layouts."""
-        return SimpleNamespace(
-            all=self.all_layouts, partitionable=self.partitionable, diffs=self.layout_diffs,
-            diffs_now=self.layouts_now, apply=self.lay, remove=self.unlay,
-        )  # fmt: skip
+        return SimpleNamespace(all=self.all_layouts, diff=self.layout_diff, apply=self.lay)
 
     def _changed(self, *call: Any) -> None:
         self.calls.append(call)

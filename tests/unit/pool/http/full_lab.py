@@ -4,9 +4,9 @@ from pathlib import Path
 
 from fastapi import FastAPI
 from tests.unit.pool.conftest import SETTINGS, World
+from tests.unit.pool.layout_drafts import draft
 
 from miglab_api.gpus import SliceState
-from miglab_api.layouts import LayoutSpec
 from miglab_api.leases import WarningKind
 from miglab_api.reservations import ReservationRequest
 from miglab_api.staff import MessageRequest
@@ -85,7 +85,7 @@ class FullLab:
         pool.staff.quarantine(free, EVIL, by)
         pool.staff.send(MessageRequest(all=True, text=EVIL, minutes=60), by)
         pool.reservations.make(CLASS, by)
-        pool.layouts.apply([LayoutSpec(name="practical", gpus={gpu: ("3g.20gb",)})], by, EVIL)
+        pool.layouts.apply(draft("3g.20gb", 0), by, EVIL)
         pool.staff.pause(EVIL, by)
 
     def _foreign(self, gpu: GpuInfo) -> None:

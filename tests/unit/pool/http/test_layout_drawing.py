@@ -65,13 +65,13 @@ def test_who_must_not_be_named_is_somebody() -> None:
 
 
 def test_as_it_is_to_be_and_without_a_layout() -> None:
-    """Both are said; where no layout is in force there is nothing it is to become."""
+    """Both are said; where there is no layout there is nothing it is to become."""
     keeps = [place("2g.10gb", 0, 2)]
     conforming = change(conforms=True, keeps=keeps)
     assert conforming.says == "Conforms"
     assert (conforming.then[0].fate, conforming.then[0].what) == ("stays", "2g.10gb")
     free = change(layout="")
-    assert (free.then, free.says) == ((), "No layout in force: partitioned on demand")
+    assert (free.then, free.says) == ((), "No layout: partitioned on demand")
 
 
 def test_a_gpu_that_is_gone_is_left_out() -> None:

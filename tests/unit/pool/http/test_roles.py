@@ -41,7 +41,9 @@ ASKERS = {
     "eve": "outsider-token",  # may not use the service
     "nobody": "",
 }
-LAYOUT = {"text": "version: 1\nlayouts: {2: {gpus: {all: 7x1g}}}"}
+LAYOUT = {
+    "text": "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: true, mig-devices: {}}]}"
+}
 #             spawner admin all ilse timo vera alice bob eve nobody
 LOOK = "          200   200 200  200  200  200   200 200 403 401"
 SPAWN = "         200   403 403  403  403  403   403 403 403 401"
@@ -116,9 +118,7 @@ ROUTES = [
     ("GET", "/api/layout", None, LAYOUTS),
     ("GET", "/api/layout/file", None, LAYOUTS),
     ("POST", "/api/layout/diff", LAYOUT, LAYOUTS),
-    ("POST", "/api/layout/assert", LAYOUT, LAYOUTS),
     ("PUT", "/api/layout", LAYOUT, ADMIN),
-    ("DELETE", "/api/layout/1?reason=over", None, ADMIN),
     ("GET", "/api/reclaim?user=alice", None, EXPLAIN),
     ("GET", "/api/usage", None, USAGE),
     ("GET", "/api/usage?by=user&format=csv", None, USAGE),
@@ -143,7 +143,6 @@ ROUTES = [
     ("GET", "/details/pool", None, STAFF_DETAILS),
     ("GET", "/details/reserve", None, RESERVE_DETAILS),
     ("GET", "/details/reservation/1", None, LOOK),
-    ("GET", "/details/layout/1", None, LAYOUTS),
     ("GET", "/oauth_callback", None, WAY_BACK),
 ]
 
