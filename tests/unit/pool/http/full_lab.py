@@ -85,7 +85,7 @@ class FullLab:
         pool.staff.quarantine(free, EVIL, by)
         pool.staff.send(MessageRequest(all=True, text=EVIL, minutes=60), by)
         pool.reservations.make(CLASS, by)
-        pool.layouts.apply(draft("3g.20gb", 0), by, EVIL)
+        pool.layouts.apply(draft("3g.20gb", 0), by, EVIL, anyway=EVIL)
         pool.staff.pause(EVIL, by)
 
     def _foreign(self, gpu: GpuInfo) -> None:
