@@ -1,4 +1,4 @@
-"""An H100 beside an A100 in one lab: docs/howto/more-gpus.md."""
+"""An H100 beside an A100 in one lab: docs/howto/gpu-host.md, "Another model of GPU"."""
 
 from collections.abc import Callable
 

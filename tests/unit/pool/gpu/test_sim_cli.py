@@ -79,9 +79,7 @@ def test_bad_input_is_one_message_and_status_two(sim, arguments: str) -> None:
     assert len(output.strip().splitlines()) == 1 and output.startswith("miglab sim: ")
 
 
-def test_every_command_and_break_is_in_the_reference() -> None:
+def test_every_break_is_in_the_reference() -> None:
     """docs/reference/sim.md names them all."""
     text = REFERENCE.read_text()
-    names = [command.name or command.callback.__name__ for command in app.registered_commands]
-    assert [name for name in names if f"| `{name}" not in text] == []
     assert [how for how in Break if f"| `{how}` |" not in text] == []
