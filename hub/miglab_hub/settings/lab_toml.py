@@ -410,10 +410,13 @@ def _build(table: dict[str, Any], given: Mapping[str, Any]) -> Settings:
     file = given["file"]
     _check_scheduler(file, table)
     testing = table.get("testing", {})
+    if not isinstance(testing, dict) or not all(isinstance(of, dict) for of in testing.values()):
+        raise SettingsError(f"{file}: [testing] holds keys of other tables: pool.reconcile_s = 2")
     table = {name: value for name, value in table.items() if name != "testing"}
     wrong = list(unknown_keys(settings_model(), table))
     for name, values in testing.items():
-        table[name] = {**table.get(name, {}), **values}
+        if isinstance(table.setdefault(name, {}), dict):  # else the model says what is wrong
+            table[name] = table[name] | values
     try:
         settings = settings_model().model_validate({**table, **given})
     except ValidationError as error:

@@ -116,8 +116,8 @@ def _loops(health: dict[str, Any]) -> Iterator[HealthFinding]:
         yield wrong("pool", found, do)
     if health.get("is_other_engine"):
         do = (
-            "correct DOCKER_HOST; if those containers are gone for good: miglab backup, "
-            "then miglab restore --new-host"
+            "correct DOCKER_HOST (compose: MIGLAB_SOCKET); if those containers are gone for good: "
+            "miglab backup, then miglab restore --new-host"
         )
         found = "another Docker engine answers than the one that has the leases' containers"
         yield wrong("pool", f"{found}, so no slice is freed", do)

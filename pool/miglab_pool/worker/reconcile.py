@@ -57,8 +57,8 @@ def check_engine(worker: Worker) -> list[Finding]:
         return []
     what = (
         f"it is not {known}, where the containers of {len(held)} leases are, so none of them is "
-        "freed: correct DOCKER_HOST, or, if they are gone for good, miglab backup, then "
-        "miglab restore --new-host"
+        "freed: correct DOCKER_HOST (compose: MIGLAB_SOCKET), or, if they are gone for good, "
+        "miglab backup, then miglab restore --new-host"
     )
     return [Finding("engine", engine, what)]
 

@@ -36,6 +36,8 @@ WRONG = {
         COURSE + "ends = []\n[reclaim]\nstay_s = 1\nstays = 1\n",
         ["write class_ends instead", "write still_here_s instead", "reclaim.stays is a key"],
     ),
+    "testing that is no table": ("testing = 1\n" + COURSE, ["[testing] holds keys"]),
+    "testing of what is no table": ("lab = 3\n" + COURSE + "[testing]\nlab.port = 1\n", ["lab: "]),
     "unknown constant": (COURSE + "[testing]\npool.attaches_s = 1\n", ["pool.attaches_s"]),
     "table of before": ("[students]\n" + COURSE, ["students", "write [servers] instead"]),
     "constant": (COURSE + "[pool]\nattach_s = 2\n", ["pool.attach_s", "leave it out (it is 180)"]),
