@@ -74,6 +74,8 @@ class Day:
         lecture: all at once.
         afternoon: one by one.
         evening: before the deadline.
+        practical: a class of its own, whose slices are reserved from its first minute on.
+        reserved_share: how many slices are reserved for it, of so many students; as many come.
         lunch_share: of those in the lecture, those who go on after lunch.
         lunch: how long they are away.
         lunch_work: how long they go on.
@@ -129,6 +131,12 @@ class Day:
             0.7, 18.0, 20.5, 23.0, 24.0, Spread(4500, 0.5, 900, 14400), run_share=0.2
         )
     )
+    practical: Visit = field(
+        default_factory=lambda: Visit(
+            1.0, 14.0, 14.02, 14.1, 16.0, Spread(5400, 0, 5400, 5400), run_share=0.0
+        )
+    )
+    reserved_share: float = 0.1
     lunch_share: float = 0.4
     lunch: Spread = Spread(3600, 0.25, 1800, 5400)
     lunch_work: Spread = Spread(2400, 0.5, 600, 5400)

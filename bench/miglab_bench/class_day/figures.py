@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from miglab_bench.class_day.assumptions import HOUR_S
+from miglab_bench.class_day.plan import PRACTICAL
 from miglab_bench.class_day.student import DayStudent
 
 LONG_WAIT_S = 1800.0
+KEPT_S = 120.0  # a reserved slice is there by then
 LARGE = 4  # memory slices: half of a GPU's eight
 USEFUL_RATIO = 1.5
 BORROW_RATIO = 1.2
@@ -24,7 +26,10 @@ class PolicyFigures:
             borrow, from each cell to its first sample.
         wait_p95_s: nineteen of twenty are shorter.
         waits_over_30min: how many were longer than that.
-        unjust_reclaims: servers that somebody else ended while something ran on them.
+        unjust_reclaims: servers that somebody else ended while something ran on them, though
+            nobody needed what they held.
+        reserved_kept: of the slices that were reserved, those that their students had within two
+            minutes of asking; 1 if none were.
         jain: of what students got of what they wanted: 1, all the same share; 1/n, one has all.
     """
 
@@ -35,6 +40,7 @@ class PolicyFigures:
     wait_p95_s: int
     waits_over_30min: int
     unjust_reclaims: int
+    reserved_kept: float
     jain: float
 
 
@@ -50,6 +56,8 @@ class Cost:
         never_served: how often the student gave up.
         ended: servers that somebody else ended.
         interrupted: those whose students were not done.
+        ended_for_need: those whose guarantee was over and whose slices somebody needed.
+        busy_ended_for_need: those of them on which something ran.
         large_wait_mean_s: the mean wait of those who want half a GPU or more.
         large_wait_p95_s: nineteen of twenty of their waits are shorter.
     """
@@ -63,6 +71,8 @@ class Cost:
     never_served: int
     ended: int
     interrupted: int
+    ended_for_need: int
+    busy_ended_for_need: int
     large_wait_mean_s: int
     large_wait_p95_s: int
 
@@ -87,8 +97,18 @@ def row(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> Po
         round(quantile(waits_s, 0.95)),
         sum(wait > LONG_WAIT_S for wait in waits_s),
         sum(tally.unjust for tally in tallies),
+        _reserved_kept(students),
         round(jain([one.tally.useful_s / w for one in students if (w := one.plan.wanted_s)]), 3),
     )
+
+
+def _reserved_kept(students: Sequence[DayStudent]) -> float:
+    firsts = [
+        one.tally.waits_s[0]
+        for one in students
+        if one.plan.course == PRACTICAL and one.tally.waits_s
+    ]
+    return round(sum(wait <= KEPT_S for wait in firsts) / len(firsts), 3) if firsts else 1.0
 
 
 def cost(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> Cost:
@@ -106,6 +126,8 @@ def cost(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> C
         sum(tally.never_served for tally in tallies),
         sum(tally.ended for tally in tallies),
         sum(tally.interrupted for tally in tallies),
+        sum(tally.ended_for_need for tally in tallies),
+        sum(tally.busy_ended_for_need for tally in tallies),
         round(sum(large_s) / max(1, len(large_s))),
         round(quantile(large_s, 0.95)),
     )

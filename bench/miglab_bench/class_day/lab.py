@@ -5,6 +5,7 @@ through NVML's functions and a simulated machine's file takes 80 ms of CPU, and 
 cell borrows makes 15,000 of them.
 """
 
+import datetime as dt
 import itertools
 import uuid
 from collections.abc import Collection
@@ -15,9 +16,10 @@ from typing import cast
 
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState, LeaseView
+from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import Purpose, TicketRequest, TicketState, borrower_of
 from miglab_bench.class_day.assumptions import Day
-from miglab_bench.class_day.plan import Plan
+from miglab_bench.class_day.plan import BRIEF, CLASS, PRACTICAL, Plan
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.errors import NoRoom
 from miglab_pool.gpu.geometry import Placement, Profile
@@ -32,7 +34,6 @@ from miglab_pool.settings import Course, PoolSettings, Quota
 from miglab_pool.settings import Pool as PoolTable
 from miglab_pool.worker.holder import Stray
 
-COURSE, BRIEF = "class", "brief"
 MIDNIGHT = 1_795_046_400.0  # of the simulated day, seconds since the epoch
 KERNEL_MIB = 2000
 EMPTY_MIB = 10
@@ -185,7 +186,8 @@ class DayLab:
         self._ledger = PowerStays(folder / "ledger.sqlite")
         self._numbers = itertools.count(1)
         lent = Course(title="", shapes=day.profiles, lends=day.profiles)
-        courses = {name: lent.model_copy(update={"title": name}) for name in (COURSE, BRIEF)}
+        names = (CLASS, BRIEF, PRACTICAL)
+        courses = {name: lent.model_copy(update={"title": name}) for name in names}
         settings = PoolSettings(pool=table, courses=courses, quotas=quotas)
         driver = cast(Driver, self.rack)  # all that the pool uses of one
         self.pool = Pool(settings, self._ledger, driver, self.servers, self._now)
@@ -193,6 +195,20 @@ class DayLab:
 
     def _now(self) -> float:
         return MIDNIGHT + self.at
+
+    def reserve(self, day: Day, count: int) -> None:
+        """Slices for the practical, before anybody comes."""
+        visit = day.practical
+        asked = ReservationRequest(
+            course=PRACTICAL,
+            shape=day.profiles[0],
+            count=count,
+            date=dt.datetime.fromtimestamp(MIDNIGHT, dt.UTC).date(),
+            from_time=_clock(visit.from_h),
+            to_time=_clock(visit.until_h),
+            tz="UTC",
+        )
+        self.pool.reservations.make(asked, "person:instructor")
 
     def close(self) -> None:
         """Give everything back.
@@ -225,7 +241,7 @@ class DayLab:
         request = TicketRequest(
             user=plan.name,
             server=borrower_of("") if purpose is Purpose.BORROW else "",
-            course=BRIEF if plan.is_brief else COURSE,
+            course=plan.course,
             shape=plan.profile,
             purpose=purpose,
         )
@@ -283,6 +299,10 @@ class DayLab:
         if row.state is not LeaseState.RELEASING:
             self.pool.leases.release(lease, by, reason)
 
+    def is_needed(self, lease: int) -> bool:
+        """Whether a live lease ends because somebody needs its slices."""
+        return self.pool.store.state.leases[lease].warn_kind == "needed"
+
     def lease_state(self, lease: int) -> LeaseState:
         """How a live lease stands."""
         return LeaseState(self.pool.store.state.leases[lease].state)
@@ -294,3 +314,9 @@ class DayLab:
         except Refused:
             return False
         return True
+
+
+def _clock(hours: float) -> str:
+    """A time of day as the wall clock shows it."""
+    minutes = round(hours * 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}"

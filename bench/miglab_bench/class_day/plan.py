@@ -9,6 +9,9 @@ from enum import StrEnum
 
 from miglab_bench.class_day.assumptions import HOUR_S, Day, Spread, Visit
 
+CLASS, BRIEF, PRACTICAL = "class", "brief", "practical"
+"""The courses: everybody's, one with brief leases, one that has reserved slices."""
+
 
 class PhaseKind(StrEnum):
     """What a student does for a while: runs a cell, reads and writes, is away from the page."""
@@ -83,13 +86,13 @@ class Plan:
         name: the student's.
         profile: of the one slice that is needed.
         sessions: one after the other.
-        is_brief: whether the student's course has brief leases.
+        course: whose student it is.
     """
 
     name: str
     profile: str
     sessions: tuple[StudentSession, ...]
-    is_brief: bool = False
+    course: str = CLASS
 
     @property
     def wanted_s(self) -> float:
@@ -97,9 +100,27 @@ class Plan:
         return sum(session.wanted_s for session in self.sessions)
 
 
+def reserved(day: Day, students: int) -> int:
+    """How many slices are reserved for the practical."""
+    return math.ceil(day.reserved_share * students)
+
+
 def plans(day: Day, students: int, seed: int) -> list[Plan]:
-    """The days of all students; one who does not come has no sessions."""
-    return [_plan(day, number, seed) for number in range(students)]
+    """The days of all students; one who does not come has no sessions.
+
+    Those of the practical come on top of them, one for each slice that is reserved.
+    """
+    practical = range(reserved(day, students))
+    return [
+        *(_plan(day, number, seed) for number in range(students)),
+        *(_plan_of_practical(day, number, seed) for number in practical),
+    ]
+
+
+def _plan_of_practical(day: Day, number: int, seed: int) -> Plan:
+    rng = random.Random(f"{seed}/{number}/practical")  # noqa: S311 -- a simulation, not a secret
+    session = _session(rng, day, day.practical, has_lunch=False)
+    return Plan(f"practical-{number:03}", day.profiles[0], (session,), PRACTICAL)
 
 
 def _plan(day: Day, number: int, seed: int) -> Plan:
@@ -110,8 +131,8 @@ def _plan(day: Day, number: int, seed: int) -> Plan:
         if rng.random() < visit.share:
             found.append(_session(rng, day, visit, has_lunch=visit is day.lecture))
     dice = random.Random(f"{seed}/{number}/brief")  # noqa: S311 -- a simulation, not a secret
-    is_brief = dice.random() < day.brief_share
-    return Plan(f"student-{number:03}", profile, tuple(found), is_brief)
+    course = BRIEF if dice.random() < day.brief_share else CLASS
+    return Plan(f"student-{number:03}", profile, tuple(found), course)
 
 
 def _session(rng: random.Random, day: Day, visit: Visit, *, has_lunch: bool) -> StudentSession:

@@ -10,8 +10,8 @@ from pathlib import Path
 from miglab_bench.class_day.assumptions import HOUR_S, Day
 from miglab_bench.class_day.borrowing import BorrowingStudent
 from miglab_bench.class_day.figures import Cost, PolicyFigures, cost, row
-from miglab_bench.class_day.lab import BRIEF, DayLab
-from miglab_bench.class_day.plan import plans
+from miglab_bench.class_day.lab import DayLab
+from miglab_bench.class_day.plan import BRIEF, plans, reserved
 from miglab_bench.class_day.rules import Culler, Ender, MiglabReclaimer, Nobody
 from miglab_bench.class_day.student import DayStudent
 from miglab_pool.gpu.simulated.models import models
@@ -105,6 +105,8 @@ def simulate(case: DayCase) -> list[DayStudent]:
         lab = DayLab(Path(folder), case.gpus, day, table_of(case), quotas_of(case))
         students = [kind(plan, day) for plan in plans(day, case.students, case.seed)]
         ender = ENDERS[case.policy](day)
+        if count := reserved(day, case.students):
+            lab.reserve(day, count)
         at, look_at, ends_at = (
             hours * HOUR_S for hours in (day.begins_h, day.begins_h, day.ends_h)
         )
@@ -138,7 +140,7 @@ def _look(lab: DayLab, students: Sequence[DayStudent], ender: Ender, at: float, 
         student.live_to(at)
     lab.at = at
     for server in ender.ends(at, lab, servers):
-        with_server[server.lease].cut_off(at)
+        with_server[server.lease].cut_off(at, is_needed=lab.is_needed(server.lease))
         lab.stop(server.lease, "hub", "ended")
 
 

@@ -28,6 +28,8 @@ class DayTotals:
         ended: how often somebody else ended the server.
         unjust: how often something ran on it then.
         interrupted: how often the student was not done then.
+        ended_for_need: how often it ended because somebody else needed its slices.
+        busy_ended_for_need: how often of these something ran on it.
     """
 
     useful_s: float = 0.0
@@ -38,6 +40,8 @@ class DayTotals:
     ended: int = 0
     unjust: int = 0
     interrupted: int = 0
+    ended_for_need: int = 0
+    busy_ended_for_need: int = 0
 
 
 @dataclass(slots=True)
@@ -163,12 +167,14 @@ class DayStudent:
 
     # -- the server is taken away -------------------------------------------------------------
 
-    def cut_off(self, at: float) -> None:
+    def cut_off(self, at: float, *, is_needed: bool = False) -> None:
         """Somebody ended the server.  What was running is lost, and so are the variables."""
         server = self.server
         assert server is not None
         self.tally.ended += 1
-        self.tally.unjust += server.is_busy
+        self.tally.ended_for_need += is_needed
+        self.tally.busy_ended_for_need += is_needed and server.is_busy
+        self.tally.unjust += server.is_busy and not is_needed
         if server.run_left_s > 0:
             self.tally.useful_s -= self._run_done_s
         if self._phases:

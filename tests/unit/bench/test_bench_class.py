@@ -26,7 +26,16 @@ from miglab_bench.class_day.figures import (
     jain,
     quantile,
 )
-from miglab_bench.class_day.plan import Leave, PhaseKind, Plan, StudentPhase, StudentSession, plans
+from miglab_bench.class_day.plan import (
+    PRACTICAL,
+    Leave,
+    PhaseKind,
+    Plan,
+    StudentPhase,
+    StudentSession,
+    plans,
+    reserved,
+)
 from miglab_bench.class_day.rules import Culler
 from miglab_bench.class_day.run import POLICIES, DayCase, DayOutcome, run
 from miglab_bench.class_day.server import DayServer
@@ -39,6 +48,7 @@ ROW = {
     "students",
     "policy",
     "useful_slice_hours",
+    "reserved_kept",
     "wait_p50_s",
     "wait_p95_s",
     "waits_over_30min",
@@ -65,8 +75,18 @@ def test_the_plan_follows_from_the_seed() -> None:
     """The same seed is the same day, another seed another; more students change nobody's day."""
     first = plans(SMALL, 20, 1)
     assert plans(SMALL, 20, 1) == first
-    assert plans(SMALL, 40, 1)[:20] == first
+    assert plans(SMALL, 40, 1)[:20] == first[:20]
     assert plans(SMALL, 20, 2) != first
+
+
+def test_the_practical_has_a_slice_each() -> None:
+    """Its students come on top of the others, as many as slices are reserved, at its hour."""
+    found = [plan for plan in plans(Day(), 25, 1) if plan.course == PRACTICAL]
+    assert len(found) == reserved(Day(), 25) == 3
+    for plan in found:
+        (session,) = plan.sessions
+        assert 14 * HOUR_S <= session.at <= 14.1 * HOUR_S
+        assert session.until == 16 * HOUR_S
 
 
 def test_visits_keep_their_times() -> None:
@@ -74,7 +94,7 @@ def test_visits_keep_their_times() -> None:
     visit = Visit(1.0, 9.0, 9.5, 10.0, 11.0, Spread(7200, 0.5, 60, 90_000), 0.0)
     nobody = dataclasses.replace(visit, share=0.0)
     day = dataclasses.replace(
-        Day(), lecture=nobody, afternoon=visit, evening=nobody, lunch_share=0.0
+        Day(), lecture=nobody, afternoon=visit, evening=nobody, lunch_share=0.0, reserved_share=0.0
     )
     sessions = [session for plan in plans(day, 50, 1) for session in plan.sessions]
     assert len(sessions) == 50
@@ -258,10 +278,10 @@ def test_a_cell_past_the_longest_borrow_is_lost() -> None:
 def test_bounds_of_borrow(useful: float, p95: int, given_up: int, holds: bool) -> None:
     """Each of the three breaks alone."""
     rows = [
-        PolicyFigures(30, "miglab", 10, 0, 9000, 0, 0, 1),
-        PolicyFigures(30, "borrow", useful, 0, p95, 0, 0, 1),
+        PolicyFigures(30, "miglab", 10, 0, 9000, 0, 0, 1, 1),
+        PolicyFigures(30, "borrow", useful, 0, p95, 0, 0, 1, 1),
     ]
-    cost = Cost(30, "borrow", 20, 15, 0, 100, given_up, 0, 0, 0, 0)
+    cost = Cost(30, "borrow", 20, 15, 0, 100, given_up, 0, 0, 0, 0, 0, 0)
     assert [one.holds for one in borrow_bounds(rows, [cost])] == [holds]
 
 
@@ -328,9 +348,9 @@ def test_quantile(values: list[float], share: float, is_: float) -> None:
 def test_bounds(useful: float, p95: int, unjust: int, holds: bool) -> None:
     """Each of the three breaks alone."""
     rows = [
-        PolicyFigures(30, "none", 10, 0, 0, 0, 0, 1),
-        PolicyFigures(30, "culler", 10, 0, 100, 0, 0, 1),
-        PolicyFigures(30, "miglab", useful, 0, p95, 0, unjust, 1),
+        PolicyFigures(30, "none", 10, 0, 0, 0, 0, 1, 1),
+        PolicyFigures(30, "culler", 10, 0, 100, 0, 0, 1, 1),
+        PolicyFigures(30, "miglab", useful, 0, p95, 0, unjust, 1, 1),
     ]
     assert [one.holds for one in bounds(rows)] == [holds]
 
