@@ -22,7 +22,7 @@ from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import read
 from miglab_slurm.site import SlurmShape, SlurmSite
 from miglab_slurm.submissions import Submissions, told_of
-from miglab_slurm.unix_accounts import NoAccountError, account_of
+from miglab_slurm.unix_accounts import NoAccountError, account_of, members_of
 from miglab_spawner.backends.base import BackendError
 
 OLDEST = (22, 5)
@@ -284,9 +284,11 @@ def of_name(settings: SlurmSettings, picture: ClusterPicture) -> HealthFinding:
 
 async def _submissions(settings: SlurmSettings, has_jobs: bool) -> AsyncIterator[HealthFinding]:
     """Whether `sbatch` would take a job of each shape, as the first student that is named."""
-    site, who = settings.slurm_site, _somebody(settings)
+    site, who = settings.slurm_site, somebody(settings)
     if site.run_as and not who:
-        yield fine("sbatch", "not tried: lab.toml names no member of a course to try it as")
+        yield fine(
+            "sbatch", "not tried: neither a course nor slurm.unix_group has a member to try it as"
+        )
         return
     try:
         prefix = as_account(site.run_as, account_of(site, who).pw_name)
@@ -346,11 +348,12 @@ def _lack(site: SlurmSite, failed: CommandFailed) -> tuple[str, str]:
     return f"the job of a minute failed: {last}", "see the account, its home and the node"
 
 
-def _somebody(settings: SlurmSettings) -> str:
-    """A student of the default course, or else of any."""
+def somebody(settings: SlurmSettings) -> str:
+    """Who is named as one who may run servers, a student of the default course first; or empty."""
     default = settings.courses[settings.servers.default_course]
-    courses = (default, *settings.courses.values())
-    return next((course.members[0] for course in courses if course.members), "")
+    named = [course.members for course in (default, *settings.courses.values())]
+    groups = (*named, tuple(settings.slurm.unix_accounts), members_of(settings.slurm.unix_group))
+    return next((names[0] for names in groups if names), "")
 
 
 # -- reading -------------------------------------------------------------------------------------

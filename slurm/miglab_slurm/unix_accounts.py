@@ -48,6 +48,14 @@ def account_of(site: SlurmTables, user: str) -> struct_passwd:
     return account
 
 
+def members_of(group: str) -> tuple[str, ...]:
+    """Who is listed as a member of a Unix group; empty where there is no such group."""
+    try:
+        return tuple(grp.getgrnam(group).gr_mem)
+    except KeyError:
+        return ()
+
+
 def _is_in(group: str, account: struct_passwd) -> bool:
     try:
         number = grp.getgrnam(group).gr_gid

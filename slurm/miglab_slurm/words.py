@@ -10,78 +10,59 @@ _TELL = "Tell your instructor."
 FOR_ROOM = frozenset({"", "Resources", "Priority"})
 """It waits for room, in its turn."""
 
-_NODES = (
-    "The nodes with this slice are down or being serviced, so nobody knows when it will start. "
-    "Your position is kept."
-)
-_LIMIT = (
-    "You already use all that one person may. It starts when another server or job of yours ends."
-)
-_WAITS = (
-    (
-        "ReqNodeNotAvail, May be reserved",
-        "Others have reserved the nodes with this slice before your time limit would end. "
-        "Your position is kept.",
-    ),
-    ("ReqNodeNotAvail", _NODES),
-    ("Nodes required", _NODES),
-    ("NodeDown", _NODES),
-    ("PartitionDown", f"The partition is closed, so nothing starts in it. {_TELL}"),
-    ("PartitionInactive", f"The partition is closed, so nothing starts in it. {_TELL}"),
-    ("Reservation", "It starts when your course's reservation begins."),
-    ("Licenses", "All licences of your course are in use. It starts when one is given back."),
-    ("BeginTime", "It may start in a few minutes; Slurm set a time before which it does not."),
-    ("QOSMax", _LIMIT),
-    ("AssocMax", _LIMIT),
-    ("MaxGRESPerAccount", "Your course uses all that it may. It starts when somebody stops."),
-    ("QOSGrp", "Your course uses all that it may at a time. It starts when somebody stops."),
-    ("AssocGrp", "Your course uses all that it may at a time. It starts when somebody stops."),
-    ("QOS", "A limit of your account or course holds it back."),
-    ("Assoc", "A limit of your account or course holds it back."),
-    ("JobHeld", f"Somebody holds it back by hand. {_TELL}"),
-    ("Dependency", f"It waits for another job. {_TELL}"),
-    ("Cleaning", "The previous job is being cleaned up; it starts right after."),
-)
+_WAITS = {
+    ("ReqNodeNotAvail, May be reserved",): "Others have reserved the nodes with this slice before "
+    "your time limit would end. Your position is kept.",
+    ("ReqNodeNotAvail", "Nodes required", "NodeDown"): "The nodes with this slice are down or "
+    "being serviced, so nobody knows when it will start. Your position is kept.",
+    ("PartitionDown", "PartitionInactive"): "The partition is closed, so nothing starts in it. "
+    f"{_TELL}",
+    ("Reservation",): "It starts when your course's reservation begins.",
+    ("Licenses",): "All licences of your course are in use. It starts when one is given back.",
+    ("BeginTime",): "It may start in a few minutes; Slurm set a time before which it does not.",
+    ("QOSMax", "AssocMax"): "You already use all that one person may. It starts when another "
+    "server or job of yours ends.",
+    ("MaxGRESPerAccount",): "Your course uses all that it may. It starts when somebody stops.",
+    ("QOSGrp", "AssocGrp"): "Your course uses all that it may at a time. It starts when somebody "
+    "stops.",
+    ("QOS", "Assoc"): "A limit of your account or course holds it back.",
+    ("JobHeld",): f"Somebody holds it back by hand. {_TELL}",
+    ("Dependency",): f"It waits for another job. {_TELL}",
+    ("Cleaning",): "The previous job is being cleaned up; it starts right after.",
+}
+"""How Slurm's Reason begins, and what that means for whoever waits; the first that fits counts."""
 NEVER = ("PartitionTimeLimit", "PartitionConfig", "PartitionNodeLimit", "BadConstraints",
          "InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed")  # fmt: skip
 """Slurm accepted it, and it can never run."""
 
-_REFUSALS = (
-    (
+_REFUSALS = {
+    ("impossible-shape", f"No node of this site has such a slice. Choose another. {_TELL}"): (
         "requested node configuration is not available",
-        "impossible-shape",
-        f"No node of this site has such a slice. Choose another. {_TELL}",
     ),
-    (
-        "invalid account",
-        "account-refused",
-        f"Your Slurm account may not use this partition. {_TELL}",
+    ("account-refused", f"Your Slurm account may not use this partition. {_TELL}"): (
+        "invalid account", "not permitted",
     ),
-    ("invalid qos", "account-refused", f"Your Slurm account may not use this QOS. {_TELL}"),
-    ("not permitted", "account-refused", f"Your Slurm account may not use this partition. {_TELL}"),
-    ("access/permission", "account-refused", f"Your Slurm account may not submit jobs. {_TELL}"),
-    ("user unknown", "account-refused", f"You have no account on the cluster. {_TELL}"),
-    ("invalid user", "account-refused", f"You have no account on the cluster. {_TELL}"),
-    ("does not exist", "account-refused", f"You have no account on the cluster. {_TELL}"),
-    ("unknown user", "account-refused", f"You have no account on the cluster. {_TELL}"),
-    (
-        "submitjob",
-        "over-quota",
-        "You or your course already use all that you may. Stop another server, or wait.",
+    ("account-refused", f"Your Slurm account may not use this QOS. {_TELL}"): ("invalid qos",),
+    ("account-refused", f"Your Slurm account may not submit jobs. {_TELL}"): ("access/permission",),
+    ("account-refused", f"You have no account on the cluster. {_TELL}"): (
+        "user unknown", "invalid user", "does not exist", "unknown user",
     ),
-    (
+    ("over-quota", "You or your course already use all that you may. Stop another server, or "
+     "wait."): ("submitjob",),
+    ("over-limit", f"This is more than one person may use here. Choose a smaller shape. {_TELL}"): (
         "accounting/qos policy",
-        "over-limit",
-        f"This is more than one person may use here. Choose a smaller shape. {_TELL}",
     ),
-    ("time limit", "bad-site-table", f"The site's time limit is longer than Slurm allows. {_TELL}"),
-    ("invalid partition", "no-partition", f"The partition does not exist. {_TELL}"),
-    ("partition not available", "partition-down", f"The partition is closed now. {_TELL}"),
-    ("required partition", "partition-down", f"The partition is closed now. {_TELL}"),
-    ("requested reservation", "account-refused", f"You may not use the reservation. {_TELL}"),
-    ("reservation", "no-reservation", f"The reservation does not exist now. {_TELL}"),
-)
-
+    ("bad-site-table", f"The site's time limit is longer than Slurm allows. {_TELL}"): (
+        "time limit",
+    ),
+    ("no-partition", f"The partition does not exist. {_TELL}"): ("invalid partition",),
+    ("partition-down", f"The partition is closed now. {_TELL}"): (
+        "partition not available", "required partition",
+    ),
+    ("account-refused", f"You may not use the reservation. {_TELL}"): ("requested reservation",),
+    ("no-reservation", f"The reservation does not exist now. {_TELL}"): ("reservation",),
+}  # fmt: skip
+"""A refusal's reason and its words, and what `sbatch` says then; the first that fits counts."""
 
 SOONER = (
     "Slurm ends this server sooner than planned, because another job goes first or an operator "
@@ -115,8 +96,8 @@ def why_it_waits(reason: str) -> WaitWords:
     if reason.startswith(NEVER):
         return WaitWords(f"Slurm can never start this job ({reason}). {_TELL}", never=True)
     plain = reason.replace("_", " ")  # as some versions and commands print it
-    for start, said in _WAITS:
-        if plain.startswith(start):
+    for starts, said in _WAITS.items():
+        if plain.startswith(starts):
             return WaitWords(said, is_limit=reason.startswith(("QOS", "Assoc", "MaxGRES")))
     return WaitWords(f"Slurm holds it back: {reason}.")
 
@@ -124,8 +105,8 @@ def why_it_waits(reason: str) -> WaitWords:
 def refusal_of(failed: CommandFailed) -> RefusedByBackend:
     """`sbatch`'s no, in words and with a reason."""
     said = str(failed).lower()
-    for sign, reason, message in _REFUSALS:
-        if sign in said:
+    for (reason, message), signs in _REFUSALS.items():
+        if any(sign in said for sign in signs):
             return RefusedByBackend(reason, message, 400)
     last = str(failed).splitlines()[-1]
     return RefusedByBackend("slurm-refused", f"Slurm refused the job: {last}. {_TELL}", 400)

@@ -27,7 +27,8 @@ class Lab(Section):
         pattern=r"^[a-z0-9][a-z0-9-]{0,40}$",
         description="The lab's name in the labels and names of containers, volumes and networks. "
         "Two labs on one Docker engine need different names, because each lab removes everything "
-        "that carries its name and has no lease.",
+        "that carries its name and has no lease. On one Slurm cluster each leaves the other's jobs "
+        "alone, and tells of them.",
     )
     title: str = Field(
         "miglab",

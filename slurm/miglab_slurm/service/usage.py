@@ -22,7 +22,7 @@ DAYS = 30
 ACCOUNTED = ("ElapsedRaw", "User", "Comment")
 SACCT = "Slurm's accounts (sacct)"
 log = logging.getLogger(__name__)
-LOG = "the lab's own log, because Slurm's accounts (sacct) show no job of this lab"
+LOG = "the lab's own log, because Slurm's accounts (sacct) {}"
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,14 @@ async def usage(
         "sacct", "-a", "-X", "-n", "-p", f"--delimiter={mark}", "-S", f"now-{DAYS}days", "-o",
         ",".join(ACCOUNTED), "-r", ",".join(site.partitions),
     ]  # fmt: skip
+    why = "show no job of this lab"
     try:
         said = await run(words, site.command_timeout_s)
     except BackendError:
-        said = ""
+        said, why = "", "do not answer"
     if accounted := by_course(accounted_in(said, mark, submissions.signed)):
         return accounted, SACCT
-    return by_course(_logged(logged)), LOG
+    return by_course(_logged(logged)), LOG.format(why)
 
 
 def by_course(stays: Iterable[tuple[str, float]]) -> list[CourseUsage]:

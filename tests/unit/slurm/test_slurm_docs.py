@@ -16,6 +16,5 @@ def test_the_example_hub_is_configured():
     source = (ROOT / "deploy" / "slurm" / "jupyterhub_config.py").read_text(encoding="utf-8")
     exec(compile(source, "jupyterhub_config.py", "exec"), {"c": c})
     assert c.JupyterHub.spawner_class == "mig-slurm"
-    spawner = MIGSlurmSpawner(config=c)
-    site = SlurmSite.model_validate(spawner.slurm)
+    site = SlurmSite.model_validate(MIGSlurmSpawner(config=c).slurm)
     assert set(site.partitions) == {"lab", "lab-cpu"}

@@ -19,6 +19,7 @@ from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.refused import Refused
+from miglab_slurm.doctor import somebody
 from miglab_slurm.lab import on_slurm
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader
@@ -326,14 +327,16 @@ def test_a_server_that_does_not_report_is_said_once_it_had_the_time() -> None:
         assert activity_in_words(activity, age_s) == said
 
 
-def test_the_example_of_the_docs_is_whole(tmp_path: Path) -> None:
-    """Copied as printed, it is a lab."""
+def test_the_example_of_the_docs_is_whole(tmp_path: Path, monkeypatch) -> None:
+    """Copied as printed, it is a lab, and doctor tries its jobs as one of its Unix group."""
+    monkeypatch.setattr("grp.getgrnam", lambda group: SimpleNamespace(gr_mem=[f"of {group}"]))
     page = (Path(__file__).parents[3] / "docs" / "howto" / "slurm.md").read_text()
     block = page[page.index("       [lab]") : page.index("   The type names")]
     (tmp_path / "lab.toml").write_text(textwrap.dedent(block))
-    site = load(tmp_path / "lab.toml", {}).slurm_site
-    assert site.courses["everyone"].shapes == ("1g.5gb", "cpu")
-    assert all(shape.sm_count for shape in site.shapes.values() if shape.gres)
+    settings = on_slurm(load(tmp_path / "lab.toml", {}))
+    assert somebody(settings) == "of students"
+    assert settings.courses["everyone"].shapes == ("1g.5gb", "cpu")
+    assert all(shape.sm_count for shape in settings.slurm.shapes.values() if shape.gres)
 
 
 def test_drains_name_the_operators_command() -> None:
