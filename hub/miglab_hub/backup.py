@@ -72,7 +72,6 @@ def plain_files(settings: Settings) -> list[Path]:
         settings.proxy_token,
         settings.passwords,
         settings.cookie_secret,
-        *settings.further_files,
     ]
 
 

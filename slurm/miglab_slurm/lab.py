@@ -61,13 +61,8 @@ class SlurmSettings(Settings):
         return site
 
     @property
-    def slurm_usage(self) -> Path:
-        """The stays on Slurm that are over, a line each."""
-        return self.state / "slurm-usage.jsonl"
-
-    @property
     def slurm_jobs(self) -> Path:
-        """The lab's identity on Slurm, its key, and the jobs that it submitted."""
+        """The lab's identity on Slurm, its key, the jobs that it submitted, and their stays."""
         return self.state / "slurm-jobs.sqlite"
 
     @property
@@ -79,11 +74,6 @@ class SlurmSettings(Settings):
     def further_databases(self) -> tuple[Path, ...]:
         """The lab's jobs."""
         return (self.slurm_jobs,)
-
-    @property
-    def further_files(self) -> tuple[Path, ...]:
-        """The record of usage."""
-        return (self.slurm_usage,)
 
     def _slurms_own(self) -> Iterator[str]:
         """What is set that Slurm does instead, and how Slurm does it."""

@@ -2,7 +2,8 @@
 
 A row is written before `sbatch` runs, so a hub that dies at any moment finds its job by the signed
 comment.  A job is adopted once; from then on its id, submit time and account say whose it is, and
-the comment is not read.  Whoever lost the file acts on no job.  The hub writes, the service reads.
+the comment is not read.  Whoever lost the file acts on no job.  The hub writes them, the service
+reads, and notes each stay that is over; a service that is down meanwhile misses some.
 """
 
 import hashlib
@@ -29,6 +30,7 @@ CREATE TABLE IF NOT EXISTS submissions (
     ticket TEXT PRIMARY KEY, tag TEXT NOT NULL, user TEXT NOT NULL, account TEXT NOT NULL,
     intended_at REAL NOT NULL, job INTEGER UNIQUE, submitted_at REAL
 );
+CREATE TABLE IF NOT EXISTS stays (user TEXT NOT NULL, said TEXT NOT NULL);
 """
 
 
@@ -84,10 +86,23 @@ class Submissions:
         with self._transaction() as rows:
             rows.execute("DELETE FROM submissions WHERE ticket = ? AND job IS NULL", (ticket,))
 
-    def forget(self, user: str) -> int:
-        """Delete the rows of a person, whose servers are over; returns how many."""
+    def note_stay(self, user: str, said: Mapping[str, object]) -> None:
+        """A server of theirs is over."""
         with self._transaction() as rows:
-            return rows.execute("DELETE FROM submissions WHERE user = ?", (user,)).rowcount
+            rows.execute("INSERT INTO stays VALUES (?, ?)", (user, json.dumps(said)))
+
+    def stays(self) -> list[dict[str, object]]:
+        """All stays that are over, the oldest first."""
+        with self._transaction() as rows:
+            found = rows.execute("SELECT user, said FROM stays ORDER BY rowid")
+            return [{"user": user, **json.loads(said)} for user, said in found]
+
+    def forget(self, user: str, pseudonym: str) -> dict[str, int]:
+        """Delete the jobs of a person, whose servers are over, and rename the stays; how many."""
+        with self._transaction() as rows:
+            jobs = rows.execute("DELETE FROM submissions WHERE user = ?", (user,))
+            stays = rows.execute("UPDATE stays SET user = ? WHERE user = ?", (pseudonym, user))
+            return {"slurm jobs": jobs.rowcount, "slurm usage": stays.rowcount}
 
     def of_user(self, user: str) -> list[dict[str, object]]:
         """What is kept of a person."""

@@ -156,10 +156,10 @@ async def test_usage_is_from_sacct(hub: Hub, slurm: SlurmCluster, tmp_path: Path
     site, submissions = hub.spawner(BO).site, hub.spawner(BO).reader.submissions
     await hub.stop(BO)
     async with asyncio.timeout(60):
-        while not (found := await usage(site, submissions, []))[0]:
+        while not (found := await usage(site, submissions))[0]:
             await asyncio.sleep(0.2)
     (row,), source = found
     assert (row.course, source) == ("everyone", SACCT)
     assert row.servers >= 1
     another = Submissions(tmp_path / "another.sqlite", submissions.lab)
-    assert (await usage(site, another, []))[0] == []
+    assert (await usage(site, another))[0] == []

@@ -164,11 +164,6 @@ class Settings(StateFolder, PoolSettings):
         return ()
 
     @property
-    def further_files(self) -> tuple[Path, ...]:
-        """The same of files that are copied as they are."""
-        return ()
-
-    @property
     def has_simulated_gpus(self) -> bool:
         """Whether students get simulated slices."""
         return self.gpus.simulated and not self.is_on_slurm

@@ -25,7 +25,6 @@ from miglab_slurm.lab import SlurmSettings, on_slurm
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.service.page import management_app
 from miglab_slurm.service.runner import SlurmRunner
-from miglab_slurm.service.usage import UsageLog
 from miglab_slurm.submissions import Submissions
 
 STUDENT_CACHE_S = 10
@@ -54,7 +53,6 @@ async def _serve(settings: SlurmSettings, sockets: tuple[socket.socket, socket.s
         SlurmReader(submissions, settings.slurm_site, sweeps=False),
         Reclaimer(rules_of(settings), board),
         ServerEnder(hub, time.time),
-        UsageLog(settings.slurm_usage),
     )
     sign_in = SignIn(access, private(settings.pool_secret), settings.role_book())
     student = student_app(

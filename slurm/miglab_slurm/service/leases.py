@@ -18,7 +18,7 @@ from miglab_pool.ledger.audit_wording import is_holder
 from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.picture import ClusterPicture
-from miglab_slurm.records import SlurmJob
+from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.views import lease_of, tag_of_ours
 from miglab_slurm.words import AT_LIMIT, SOONER
 
@@ -61,14 +61,11 @@ class JobRecord:
             return LeaseState.RELEASING
         return LeaseState.RUNNING if self.warning is None else LeaseState.WARNED
 
-    def stay(self, until: float) -> dict[str, object]:
-        """What is kept of it when its server is over; nothing of a job that is nobody's."""
-        job, tag = self.job, self.job.tag
-        if tag is None:
-            return {}
+    def stay(self, tag: Tag, until: float) -> dict[str, object]:
+        """What is kept of it when its server is over."""
         return {
-            "job": job.id, "user": tag.user, "server": tag.server, "course": tag.course,
-            "shape": tag.shape, "gres": dict(job.gres), "from": job.started_at, "to": until,
+            "job": self.job.id, "server": tag.server, "course": tag.course, "shape": tag.shape,
+            "gres": dict(self.job.gres), "from": self.job.started_at, "to": until,
         }  # fmt: skip
 
     def seen(self, job: SlurmJob) -> "JobRecord":

@@ -89,7 +89,7 @@ async def _draw(request: Request, principal: Principal) -> str:
     picture, leases = runner.door.leases.picture, runner.door.leases
     used: tuple[list[CourseUsage], str] = ([], "")
     if principal.has(Right.SEE_USAGE) and not runner.trouble:
-        used = await usage(settings.slurm_site, runner.reader.submissions, runner.usage.stays())
+        used = await usage(settings.slurm_site, runner.reader.submissions)
     courses, told = principal.courses(Right.SEE_USAGE), principal.courses(Right.MESSAGE)
     may_see = partial(principal.may, Right.SEE_NAMES)
     holders = [lease for lease in leases.live() if may_see(lease.course, lease.user)]

@@ -19,7 +19,6 @@ from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.service.leases import SlurmCommand, SlurmLeases
 from miglab_slurm.service.tickets import SlurmMessages, SlurmTickets
-from miglab_slurm.service.usage import UsageLog
 from miglab_spawner.backends.base import BackendError
 
 log = logging.getLogger(__name__)
@@ -69,13 +68,11 @@ class SlurmRunner:
         reader: SlurmReader,
         reclaimer: Reclaimer,
         ender: ServerEnder,
-        usage: UsageLog,
     ) -> None:
         self.metrics = RefusalCount()
         self.door = SlurmDoor(settings)
         self.reclaimer = reclaimer
         self.reader = reader
-        self.usage = usage
         self.trouble = "Slurm has not been asked yet."
         self._settings, self._ender = settings, ender
 
@@ -104,8 +101,8 @@ class SlurmRunner:
         picture = await self.reader.picture()
         self.trouble = ""
         for record in self.door.leases.update(picture):
-            if stay := record.stay(picture.at):
-                self.usage.add(stay)
+            if (tag := record.job.tag) is not None:
+                self.reader.submissions.note_stay(tag.user, record.stay(tag, picture.at))
         self.reclaimer.round(self.door)
         await self._ender.ask(self.door.leases.to_stop())
 

@@ -1,16 +1,9 @@
-"""Usage by course, as Slurm's own accounts tell it, or else the lab's log.
+"""Usage by course, as Slurm's own accounts tell it, or else the stays that the lab has noted."""
 
-The log has every stay that is over, a line of JSON each.
-"""
-
-import json
-import logging
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from miglab_slurm.commands import run
 from miglab_slurm.records import Listing, Tag
@@ -21,7 +14,6 @@ from miglab_spawner.backends.base import BackendError
 DAYS = 30
 ACCOUNTED = ("ElapsedRaw", "User", "Comment")
 SACCT = "Slurm's accounts (sacct)"
-log = logging.getLogger(__name__)
 LOG = "the lab's own log, because Slurm's accounts (sacct) {}"
 
 
@@ -34,9 +26,7 @@ class CourseUsage:
     hours: float
 
 
-async def usage(
-    site: SlurmSite, submissions: Submissions, logged: Iterable[Mapping[str, object]]
-) -> tuple[list[CourseUsage], str]:
+async def usage(site: SlurmSite, submissions: Submissions) -> tuple[list[CourseUsage], str]:
     """Usage by course of the last 30 days, and where it is from: sacct, or else our own log.
 
     Accounts without comments (`AccountingStoreFlags`) know no course, and count as none.
@@ -53,7 +43,7 @@ async def usage(
         said, why = "", "do not answer"
     if accounted := by_course(accounted_in(said, mark, submissions.signed)):
         return accounted, SACCT
-    return by_course(_logged(logged)), LOG.format(why)
+    return by_course(_logged(submissions.stays())), LOG.format(why)
 
 
 def by_course(stays: Iterable[tuple[str, float]]) -> list[CourseUsage]:
@@ -92,51 +82,3 @@ def _logged(logged: Iterable[Mapping[str, object]]) -> Iterable[tuple[str, float
             and one.get("gres")
         ):
             yield str(one.get("course", "")), max(0.0, ended - began)
-
-
-class UsageLog:
-    """A file that grows by a line for each server that is over.
-
-    A service that is down meanwhile misses those that begin and end then.
-    """
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def add(self, stay: Mapping[str, object]) -> None:
-        """A server is over."""
-        try:
-            with self._file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(stay) + "\n")
-        except OSError as error:
-            log.error("the usage of job %s is lost: %s", stay["job"], error)
-
-    def kept_of(self, user: str) -> list[dict[str, object]]:
-        """Everything that is kept of a person."""
-        return [stay for stay in self.stays() if stay.get("user") == user]
-
-    def rename(self, user: str, pseudonym: str) -> int:
-        """Put a pseudonym in a person's place, while no service runs; in how many lines."""
-        stays, found = list(self.stays()), 0
-        for stay in stays:
-            if stay.get("user") == user:
-                stay["user"], found = pseudonym, found + 1
-        if found:
-            new = self._file.with_suffix(".new")
-            with new.open("w", encoding="utf-8") as file:
-                file.writelines(f"{json.dumps(stay)}\n" for stay in stays)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self._file)
-        return found
-
-    def stays(self) -> Iterator[dict[str, object]]:
-        """All of them, the oldest first; a torn line is left out."""
-        if not self._file.exists():
-            return
-        with self._file.open(encoding="utf-8") as file:
-            for line in file:
-                try:
-                    yield json.loads(line)
-                except ValueError:
-                    log.warning("a line of %s cannot be read", self._file)

@@ -23,6 +23,7 @@ from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.ledger import file as ledger_file
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.state.lock import LabLock, PoolLock
+from miglab_slurm.submissions import Submissions
 
 LAB = '[lab]\nport = 21990\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
 
@@ -217,11 +218,11 @@ def test_on_slurm_the_record_of_usage_is_kept_and_there_is_no_engine(
 ) -> None:
     """A Slurm lab has no ledger that could forget one."""
     lab.ledger.unlink()
-    lab.slurm_usage.write_text('{"job": 1}\n')
+    Submissions(lab.slurm_jobs, lab.lab_id).note_stay("ada", {"job": 1})
     make_backup(lab, tmp_path / "copy.tar")
-    lab.slurm_usage.unlink()
+    lab.slurm_jobs.unlink()
     restore_backup(lab, tmp_path / "copy.tar", new_host=True)
-    assert lab.slurm_usage.read_text() == '{"job": 1}\n'
+    assert Submissions(lab.slurm_jobs, lab.lab_id).stays() == [{"user": "ada", "job": 1}]
 
 
 def test_on_a_new_host_the_engine_is_forgotten(lab: Settings, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.rows import MessageRow, TicketRow
-from miglab_slurm.service.usage import UsageLog
+from miglab_slurm.submissions import Submissions
 
 LAB = """
 [lab]
@@ -136,13 +136,14 @@ def test_on_slurm_the_home_is_the_sites(lab: Settings) -> None:
     """No engine is asked; everything else is erased."""
     students = lab.servers.model_copy(update={"spawner": "slurm"})
     on_slurm = lab.model_copy(update={"servers": students})
-    stays = [{"job": 1, "user": "ada"}, {"job": 2, "user": "bob"}]
-    lab.slurm_usage.write_text("".join(f"{json.dumps(stay)}\n" for stay in stays))
-    assert tell(on_slurm, "ada")["usage"] == stays[:1]
+    kept = Submissions(lab.slurm_jobs, lab.lab_id)
+    kept.note_stay("ada", {"job": 1})
+    kept.note_stay("bob", {"job": 2})
+    assert tell(on_slurm, "ada")["usage"] == [{"user": "ada", "job": 1}]
     done = forget(on_slurm, "ada")
     assert (done.home, done.changed["hub account"]) == ("", 1)
-    assert done.changed["slurm-usage"] == 1
-    assert [stay["user"] for stay in UsageLog(lab.slurm_usage).stays()] == [done.pseudonym, "bob"]
+    assert done.changed["slurm usage"] == 1
+    assert [stay["user"] for stay in kept.stays()] == [done.pseudonym, "bob"]
     assert "site" in tell(on_slurm, "ada")["home"]["where"]
 
 

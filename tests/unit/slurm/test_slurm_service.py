@@ -26,7 +26,7 @@ from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import Node, SlurmJob, Tag
 from miglab_slurm.service.page import PLACES, _draw, activity_in_words
 from miglab_slurm.service.runner import SlurmDoor, SlurmRunner
-from miglab_slurm.service.usage import UsageLog, by_course
+from miglab_slurm.service.usage import by_course
 from miglab_slurm.submissions import Submissions
 from miglab_slurm.words import AT_LIMIT, SOONER
 
@@ -301,15 +301,13 @@ def test_the_end_without_a_gpu_is_a_message(lab: ReclaimerLab) -> None:
     assert [one.text for one in lab.door.staff.messages_for("ada", "", ["everyone"])][1:] == ["y"]
 
 
-def test_usage_is_kept_where_slurm_keeps_none(tmp_path: Path, lab: ReclaimerLab) -> None:
-    """A line a stay; a torn line is left out; hours by course."""
+def test_usage_is_kept_where_slurm_keeps_none(lab: ReclaimerLab) -> None:
+    """A row a stay; hours by course."""
     lab.look(job(1))
     (over,) = lab.door.leases.update(lab.picture())
-    log = UsageLog(tmp_path / "usage.jsonl")
-    log.add(over.stay(NOW + 3000))
-    with (tmp_path / "usage.jsonl").open("a") as file:
-        file.write('{"torn')
-    (stay,) = log.stays()
+    kept = lab.reader.submissions
+    kept.note_stay("ada", over.stay(over.job.tag, NOW + 3000))
+    (stay,) = kept.stays()
     assert (stay["user"], stay["course"], stay["from"], stay["to"]) == (
         "ada", "everyone", NOW - 600, NOW + 3000,
     )  # fmt: skip
@@ -364,8 +362,7 @@ async def test_the_page_shows_ones_own_courses(lab: ReclaimerLab) -> None:
 
 def request_of(lab: ReclaimerLab) -> Request:
     """A request for the page, of a service over the lab's latest picture."""
-    log = UsageLog(lab.settings.slurm_usage)
-    runner = SlurmRunner(lab.settings, lab.reader, lab.reclaimer, None, log)  # type: ignore[arg-type]
+    runner = SlurmRunner(lab.settings, lab.reader, lab.reclaimer, None)  # type: ignore[arg-type]
     runner.door, runner.trouble = lab.door, "silent"
     access = SimpleNamespace(prefix="/p", hub_origin="", hub_prefix="/hub/")
     app = FastAPI()

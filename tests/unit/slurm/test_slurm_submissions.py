@@ -108,5 +108,5 @@ def test_a_person_is_forgotten(submissions: Submissions) -> None:
     """Whatever is kept of them goes."""
     submissions.intend(TAG, "ada", NOW)
     assert [row["account"] for row in submissions.of_user("ada")] == ["ada"]
-    assert submissions.forget("ada") == 1
+    assert submissions.forget("ada", "forgotten-1")["slurm jobs"] == 1
     assert submissions.of_user("ada") == []
