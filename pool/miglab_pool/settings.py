@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from miglab_api.offers import BORROW, CPU
 from miglab_pool.course_roles import ASSISTANTS, INSTRUCTORS
-from miglab_pool.schedule import Schedule, class_end
+from miglab_pool.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -272,11 +272,6 @@ class Course(Section):
         "No other course gets leases on them, and the course's instructors may drain and "
         "partition them.",
     )
-    class_ends: Several[str] = Field(
-        (),
-        description="When the course's classes end and its leases are reclaimed, for example "
-        '`"tue 12:00"`, `"mon-fri 18:00"` or `"2026-11-24 12:00"`, in `lab.timezone`.',
-    )
     weight: float = Field(
         1.0,
         gt=0,
@@ -300,8 +295,6 @@ class Course(Section):
             )
         if CPU in self.lends:
             raise ValueError('"cpu" is no slice, so nobody can borrow it')
-        for text in self.class_ends:
-            class_end(text, "UTC")
         return self
 
 

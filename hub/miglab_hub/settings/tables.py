@@ -75,8 +75,8 @@ class Lab(Section):
     )
     timezone: str = Field(
         "UTC",
-        description="Time zone of `maintenance`, of the courses' `class_ends` and of the weeks in "
-        "usage reports, for example `Europe/Berlin`.",
+        description="Time zone of `maintenance` and of the weeks in usage reports, for example "
+        "`Europe/Berlin`.",
     )
     maintenance: Several[str] = Field(
         (),
