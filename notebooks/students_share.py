@@ -54,7 +54,7 @@ def minutes(source: Path) -> float:
 
 def main(files: Sequence[str]) -> None:
     """Print a row for each source."""
-    for source in [Path(file) for file in files] or sorted(SOURCES.glob("[1-6]_*.py")):
+    for source in [Path(file) for file in files] or sorted(SOURCES.glob("[1-6]*_*.py")):
         own, total = share(source)
         said = f"{own:3} of {total:3} lines, {own / total:.0%}; {minutes(source):.0f} minutes"
         print(f"{source.stem:22} {said}")

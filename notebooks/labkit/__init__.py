@@ -19,11 +19,10 @@ from labkit.measuring.measure import compare, measure, peak, ranks
 from labkit.measuring.place import count_visible, where
 from labkit.notebook.card import card
 from labkit.notebook.drawings import partition, pipeline
+from labkit.notebook.drawn import drawn
 from labkit.notebook.experiments import experiment
-from labkit.notebook.fresh import fresh_copy
-from labkit.notebook.handing_in import hand_in
+from labkit.notebook.handing_in import fresh_copy, hand_in
 from labkit.notebook.pictures import picture
-from labkit.notebook.sources import cite
 from labkit.notebook.steps import (
     apart,
     computed_step,
@@ -33,7 +32,7 @@ from labkit.notebook.steps import (
     rounds,
     together,
 )
-from labkit.notebook.summary import evidence_of, recorded_note, recorded_run, summary
+from labkit.notebook.summary import cite, evidence_of, recorded_note, recorded_run, summary
 from labkit.notebook.timeline import timeline
 from labkit.notebook.windows import crowd_step, gain_step
 from labkit.panel.experiment import compared_step, timed_step
@@ -59,6 +58,7 @@ __all__ = [
     "count_step",
     "count_visible",
     "crowd_step",
+    "drawn",
     "errors",
     "evidence_of",
     "exercises",

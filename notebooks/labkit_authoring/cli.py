@@ -148,7 +148,7 @@ def _controls(asked: argparse.Namespace) -> int:
 
     if unknown := sorted(set(asked.keys) - CHECKS.keys()):
         raise LabError(f"There is no core experiment {', '.join(unknown)}.")
-    notebooks = sorted((asked.sources or own_sources()).glob("[1-6]_*.py"))
+    notebooks = sorted((asked.sources or own_sources()).glob("[1-6]*_*.py"))
     if not notebooks:
         raise LabError("There are no notebook sources here: say --sources.")
     ran, skipped = [], []

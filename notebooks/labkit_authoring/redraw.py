@@ -13,12 +13,11 @@ from pathlib import Path
 
 from labkit.errors import LabError
 from labkit.evidence import evidence as store
-from labkit.evidence.checks import CHECKS
-from labkit.evidence.evidence import Evidence, Judgement
+from labkit.evidence.evidence import Evidence
 from labkit.machine import device
 from labkit.panel.experiment import Experiment
 from labkit.panel.picture import plot_of
-from labkit.records import CpuBudget, Device, Lease, Place, Tier
+from labkit.records import CpuBudget, Device, Lease, Place
 from labkit_authoring.definitions import define, experiments
 from labkit_grading import figures
 
@@ -72,13 +71,7 @@ def _gpus(devices: Sequence[Device]) -> int:
 
 def judged_again(experiment: Experiment, item: Evidence) -> Evidence:
     """The same evidence with the verdict of today's check; none where none is asked."""
-    check = CHECKS.get(experiment.check or "")
-    judgement: Judgement | None = None
-    if check is not None and experiment.data is not None and item.stopped is None:
-        judgement = check.judge(
-            experiment.data(item.points), Tier(item.tier), emulated=item.emulated
-        )
-    return replace(item, judgement=judgement)
+    return replace(item, judgement=None if item.stopped else experiment.judge(item))
 
 
 def _draw(experiment: Experiment, item: Evidence, folder: Path, recorded: Path | None) -> None:

@@ -18,9 +18,9 @@ from pathlib import Path
 from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import Evidence, Judgement, Point
-from labkit.notebook.experiments import series_of
+from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.panel.plot import Mark, Plot, Series
-from labkit.records import Tier, now_text
+from labkit.records import now_text
 from labkit_grading import consistency, figures, grade_code, sandbox
 from labkit_grading.container import IMAGE
 from labkit_grading.sandbox import Start
@@ -95,10 +95,9 @@ def experiment_rows(one: Submission, item: Evidence, twins: Sequence[str]) -> li
 
 def judged_again(item: Evidence) -> Judgement | None:
     """What the file's own points say, whatever verdict it names; that where nobody can tell."""
-    check, series = CHECKS.get(item.experiment), series_of(item.experiment, item.points)
-    if item.judgement is None or check is None or series is None:
-        return item.judgement
-    return check.judge(series, Tier(item.tier), emulated=item.emulated)
+    known = EXPERIMENTS.get(item.experiment)
+    again = known.judge(item) if known is not None and item.judgement is not None else None
+    return again or item.judgement
 
 
 def _yes(value: bool) -> str:

@@ -4,9 +4,12 @@
 # You share a GPU with others, and yet nobody else uses your part of it: the pool has cut out a *slice*
 # with processors (SMs) and memory of its own, and given it to this server alone.
 #
-# **Afterwards you can decide** whether to believe a number measured here,
-# how small a difference this machine can show today, how near a program of yours comes to what is possible,
-# and what your training step spends its time on.
+# **Afterwards you can decide** whether to believe a number measured here. You will be able to
+#
+# - write a timer that waits for the device, and say what one that does not wait measures;
+# - say how small a difference this machine can show today;
+# - compute how near a program comes to what its device can do, and what limits it;
+# - say what a training step spends its time on.
 #
 # Each experiment asks for a prediction first, then measures, then asks you to explain.
 # A wrong prediction costs nothing: that you made one before you measured is what counts.
@@ -14,77 +17,31 @@
 # About 75 minutes; the sections after the summary are optional.
 
 # %% [markdown]
-# ## What the pool gave you
-#
-# The lab tells each server what it holds in environment variables.
-# A *shape* is what you chose before the server started; a *UUID* is the name of one slice.
-
-# %%
-import os
-
-shape = os.environ.get("MIGLAB_SHAPE", "cpu")
-uuids = [uuid for uuid in os.environ.get("MIGLAB_SLICES", "").split(",") if uuid]
-is_simulated = os.environ.get("MIGLAB_SIMULATED") == "1"
-
-print(f"shape:  {shape}")
-print(f"lease:  {os.environ.get('MIGLAB_LEASE') or 'none: this server has no slice'}")
-for uuid in uuids:
-    print(f"slice:  {uuid}")
-if is_simulated:
-    print("Simulated GPUs: measured on this server's CPU. It says nothing about an A100.")
-
-# %% [markdown]
-# The pool also knows how large each slice is.
-# Your server may ask it about its own lease, and about nothing else.
-
-# %%
-import json
-import urllib.request
-
-
-def ask_pool():
-    """The lease as the pool sees it; None where there is no pool to ask."""
-    api, token = os.environ.get("MIGLAB_API"), os.environ.get("JUPYTERHUB_API_TOKEN")
-    if not (api and token and uuids):
-        return None
-    request = urllib.request.Request(f"{api}/api/lease", headers={"Authorization": f"Bearer {token}"})
-    try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            return json.load(answer)
-    except OSError as error:
-        print(f"The pool does not answer ({error}); what you hold is yours all the same.")
-        return None
-
-
-for part in (ask_pool() or {}).get("slices", []):
-    print(f"{part['profile']}: {part['uuid']}")
-
-# %% [markdown]
 # ## Identity card
 #
 # **Predict:** how many SMs will PyTorch find, and how much memory? Then run the cell.
 #
+# The card also says what the pool gave you: a *lease* of a *shape*, which you chose before the server started,
+# and each slice's *UUID*, its name.
 # One process sees one slice and calls it `cuda:0`, as if it were a whole GPU.
 # Everything is measured in a *child process* that ends afterwards and takes its memory with it;
 # this notebook itself never touches the GPU.
 # If PyTorch cannot open the slice, the notebook stops here, because figures of the CPU would not be those of your slice.
 
-# %%
-import labkit
-
-place = labkit.where()
-labkit.card(place)
-
-# %% [markdown]
+#
 # The sizes of the experiments follow from what you hold.
 # On a CPU they are scaled down, and every plot says that it does not show a GPU.
 
-# %%
+# %% jupyter={"source_hidden": true}
+import labkit
+
+place = labkit.where()
 ON_GPU = place.devices[0].backend == "cuda"
 SIZE = 4096 if ON_GPU else 256
 DTYPE = "bfloat16" if ON_GPU else "float32"
 ELEMENTS = 1 << (26 if ON_GPU else 21)
 print(f"matrices of {SIZE} x {SIZE}, {DTYPE}{'' if ON_GPU else ' (scaled down for a CPU)'}")
+labkit.card(place)
 
 # %% [markdown]
 # ## What is timed
@@ -601,9 +558,12 @@ labkit.cite("cern5", "habr")
 #
 # The summary is filled in from your own evidence and says what is missing.
 # Which of these numbers would you show to somebody else, and what would you say about them?
+# And could you check the colleague's claim that the cell prints? (Everybody has another colleague.)
 
 # %%
 print(f"my_timer: {timer_verdict}\nattainable: {roof_verdict}\nbusy_share: {busy_verdict}")
+mine = labkit.drawn("1", percent=(1, 2, 4, 8, 15), runs=(3, 5, 20))
+print(f"A colleague: “My change makes the step {mine['percent']} % faster: the mean of {mine['runs']} runs.”")
 labkit.summary("T-1", "T-2", "T-3", "T-4", "T-6")
 
 # %% [markdown]

@@ -1,19 +1,17 @@
 # %% [markdown]
 # # 2. MIG trade-offs
 #
-# **Afterwards you can decide:** one big slice or seven small ones; slices or another way to share a GPU;
-# which of your programs would lose by moving to half the slice, and which would not notice.
+# **Afterwards you can decide:** one big slice or seven small ones; slices or another way to share a GPU.
+# You will be able to
+#
+# - say how rate and bandwidth follow the SMs of a part;
+# - tell which of your programs would lose by moving to half the slice, and which would not notice;
+# - say what neighbours cost a call, and how much copies gain together, by each way to share;
+# - say which slices fit on one GPU, and what is stranded.
 #
 # You measure parts of what you hold against the whole of it, beside the figures that
 # NVIDIA, CERN and a Habr author have published, some of which are wrong (the articles are named below).
-# About 80 minutes; the sections after the summary are optional.
-
-# %%
-import labkit
-
-place = labkit.where()
-parts = labkit.parts.parts_of(place)
-labkit.card(place)
+# About 60 minutes; the sections after the summary are optional.
 
 # %% [markdown]
 # ## Parts of what you hold
@@ -22,13 +20,18 @@ labkit.card(place)
 # program to some of its SMs (a *green context*). On a CPU, threads stand in for SMs:
 # everything is then scaled down, and shows the method but nothing about a GPU.
 
-# %%
+# %% jupyter={"source_hidden": true}
+import labkit
+
+place = labkit.where()
+parts = labkit.parts.parts_of(place)
 HELD = place.devices[0]
 ON_GPU = HELD.backend == "cuda"
 SIZE = 4096 if ON_GPU else 384
 COPY_MIB = (256 if HELD.memory_mib < 20_000 or HELD.emulated else 1024) if ON_GPU else 16
 scaled = "" if ON_GPU else " (scaled down: threads of a CPU)"
 print(f"the whole: {parts.whole} {parts.unit}; parts: {', '.join(map(str, parts.sizes)) or 'none'}{scaled}")
+labkit.card(place)
 
 # %% [markdown]
 # ## MIG-1: does the rate follow the SMs?
@@ -388,7 +391,18 @@ print(f"\nPublished: “{mistake.says}”. {mistake.exercise}")
 labkit.cite("cern6")
 
 # %% [markdown]
-# ## Exercise 3: beside what is in use
+# ## Summary
+#
+# These are your numbers. With them, answer three students who each ask for a slice:
+# Ada trains one large network for a week; Ben tries 30 small ones this afternoon;
+# Cem serves queries and promises an answer within 5 ms. Who gets what, and which row says so?
+
+# %%
+print(f"per_sm_ratio: {per_sm_verdict}\nfits: {fits_verdict}")
+labkit.summary("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12")
+
+# %% [markdown]
+# ## Exercise 3 (optional): beside what is in use
 #
 # Sums say what fits on an *empty* GPU. The pool that gave you your slice rarely has one: slices in use stay where
 # they are, and a profile may begin at certain memory slices only: `A100[name].starts`.
@@ -423,27 +437,19 @@ place_verdict = labkit.exercises.check_place(place_slices)
 print(place_verdict)
 
 # %% [markdown]
-# Two slices are in use, and three students ask. A pool that always takes the first free start would have to send
+# Two slices are in use (where is drawn for you), and three students ask. A pool that always takes the first free start would have to send
 # somebody away. Yours:
 
 # %%
-IN_USE, QUEUE = (("1g.5gb", 2), ("2g.10gb", 4)), ["1g.5gb", "2g.10gb", "1g.5gb"]
-starts = place_slices(QUEUE, [2, 4, 5]) if place_verdict.right else []
+IN_USE, TAKEN = labkit.drawn("2", held=(
+    ((("1g.5gb", 2), ("2g.10gb", 4)), [2, 4, 5]), ((("1g.5gb", 0), ("2g.10gb", 4)), [0, 4, 5]), ((("2g.10gb", 0), ("1g.5gb", 4)), [0, 1, 4]),
+))["held"]
+QUEUE = ["1g.5gb", "2g.10gb", "1g.5gb"]
+starts = place_slices(QUEUE, TAKEN) if place_verdict.right else []
 labkit.partition(*IN_USE, *zip(QUEUE, starts))
 
 # %% [markdown]
 # **Explain:** who would have been sent away, and what could the pool do about it if it knew only the first request?
-
-# %% [markdown]
-# ## Summary
-#
-# These are your numbers. With them, answer three students who each ask for a slice:
-# Ada trains one large network for a week; Ben tries 30 small ones this afternoon;
-# Cem serves queries and promises an answer within 5 ms. Who gets what, and which row says so?
-
-# %%
-print(f"per_sm_ratio: {per_sm_verdict}\nfits: {fits_verdict}\nplace_slices: {place_verdict}")
-labkit.summary("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7", "MIG-12")
 
 # %% [markdown]
 # ## Optional: MIG-2, the open question of the tensor cores

@@ -1,35 +1,37 @@
 # %% [markdown]
 # # 3. Mixed precision
 #
-# **Afterwards you can decide**, for a model of yours and the slice you hold,
-# whether 16 bits make it faster, how much memory they save,
-# whether its gradients need a loss scale, and which of fp16 and bf16 to take.
+# **Afterwards you can decide**, for a model of yours and the slice you hold, which of fp16 and bf16 to take, if any.
+# You will be able to
+#
+# - say what range and what precision a format has, and what it loses;
+# - measure whether 16 bits make a product, and a training, faster;
+# - write a loss scaler, and say between which scales gradients survive;
+# - count what 16 bits save of a training step's memory, and what they do not.
 #
 # You write the loss scaler yourself, and test a sentence about it from a widely read article: Tim Dettmers,
 # [Which GPU(s) to Get for Deep Learning](https://timdettmers.com/2023/01/30/which-gpu-for-deep-learning/).
 #
-# About 90 minutes for the core; the sections after the summary are optional.
-
-# %%
-import labkit
-
-place = labkit.where()
-labkit.card(place)
+# About 70 minutes for the core; the sections after the summary are optional.
 
 # %% [markdown]
 # The sizes of the experiments follow from what you hold.
 # On a CPU they are scaled down, and every plot says that it does not show a GPU.
 
-# %%
+# %% jupyter={"source_hidden": true}
+import labkit
+
+place = labkit.where()
 ON_GPU = place.devices[0].backend == "cuda"
 SIZES = (1024, 2048, 4096) if ON_GPU else (128, 256, 512)
 WIDTH, BATCH = (1024, 4096) if ON_GPU else (128, 256)
 if labkit.is_quick():
     SIZES = SIZES[-1:]
 print(f"matrices up to {SIZES[-1]}, layers {WIDTH} wide{'' if ON_GPU else ' (scaled down for a CPU)'}")
+labkit.card(place)
 
 # %% [markdown]
-# ## MX-1: what 16 bits can hold
+# ## What 16 bits can hold
 #
 # A floating-point number is a sign, an *exponent* (how big) and a *mantissa* (how exact).
 # fp16 spends 5 bits on the exponent and 10 on the mantissa, bf16 spends 8 and 7, fp32 8 and 23.
@@ -47,54 +49,6 @@ def show(number):
 
 
 show(1e-8)
-
-# %% [markdown]
-# **Predict:** what is the largest number that fp16 can hold? The published figure is drawn beside it.
-
-# %%
-def largest(dtype):
-    """The largest number that comes back from a format unchanged, found by trying."""
-    import torch
-
-    def survives(number):
-        return torch.tensor(number, dtype=torch.float64).to(dtype).double().item() == number
-
-    found = 1.0
-    while survives(2 * found):
-        found *= 2
-    step = found / 2
-    while step >= found * 2.0**-25:
-        found += step if survives(found + step) else 0.0
-        step /= 2
-    return found
-
-
-def limits():
-    import torch
-
-    def of(dtype):
-        info = torch.finfo(dtype)
-        return {"largest": largest(dtype), "step at 1": info.eps, "smallest": info.tiny * info.eps}
-
-    return {"fp32": of(torch.float32), "fp16": of(torch.float16), "bf16": of(torch.bfloat16)}
-
-
-# %%
-formats = labkit.experiment("MX-1", labkit.together(limits, ("bf16", "fp16", "fp32"), value="largest"))
-
-# %%
-def ends_of_formats(points):
-    for point in points:
-        facts = point.records[0].setting
-        print(f"{point.label}: smallest {facts['smallest']:.2g}, step at 1 {facts['step at 1']:.2g}")
-
-
-await formats.report(ends_of_formats)
-
-# %% [markdown]
-# **Explain:** fp16 and bf16 are both 16 bits long.
-# What does bf16 pay for its range, and where will you see that price again below?
-# Write it into the panel's explanation: it is kept with your evidence.
 
 # %% [markdown]
 # ## MX-2: is it faster?
@@ -514,50 +468,7 @@ def memory_in_words(points):
 await saved.report(memory_in_words)
 
 # %% [markdown]
-# What does that mean for a 1g.5gb slice with its 4.75 GiB? Half the memory does not mean twice the samples: gradients,
-# temporaries and the gaps that the allocator cannot use count as well. So it is tried out: a process gets only the memory
-# that a 1g.5gb would leave it (4.75 GiB minus the context that every process needs before its first tensor), and
-# bisection finds the largest number of samples, each try in a process of its own.
-# A CPU can say nothing about a GPU; there you see a recorded run instead.
-#
-# **Predict:** how many samples will fit with AMP? The cell above prints what is kept for the backward pass, and the weights.
-
-# %%
-SLICE_MIB = 4.75 * 1024
-
-
-def whole_steps(size, width, kind):
-    """Two whole steps on `size` samples, in the memory of a 1g.5gb."""
-    import torch
-
-    network, forward, step = training(width, kind)
-    free, total = torch.cuda.mem_get_info()
-    context = (total - free - torch.cuda.memory_reserved()) / 2**20
-    context = context if context < 2000 else 620  # more is somebody else's memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, (SLICE_MIB - context) * 2**20 / total))
-    for _ in range(2):
-        step(size)
-    torch.cuda.synchronize()
-
-
-def fits_as(x, kind, sizes=range(4096, 1 << 19, 4096)):
-    return labkit.fits_step(kind, x, whole_steps, sizes, value=float, width=WIDTH, kind=kind)
-
-
-fitting = labkit.experiment("MX-9-fits", [fits_as(x, kind) for x, kind in enumerate(KINDS_OF_STEP) if ON_GPU])
-
-# %%
-def what_fits(points):
-    for point in points:
-        print(f"{point.label}: {point.value:,.0f} samples fit a 1g.5gb, {point.value / max(1.0, points[0].value):.2f} times fp32's")
-
-
-await fitting.report(what_fits)
-if not ON_GPU and labkit.recorded_run("MX-9-fits") is None:
-    print("only a GPU can say what fits a slice, and no run on one is recorded")
-
-# %% [markdown]
-# **Explain** why pure bf16 saves more than AMP, and what you would lose by it (MX-1 has the answer).
+# **Explain** why pure bf16 saves more than AMP, and what you would lose by it (see the mantissas above).
 
 # %% [markdown]
 # ## MX-12: a real model, in two formats
@@ -637,6 +548,49 @@ def seeds_apart(points):
 await learns.report(seeds_apart)
 
 # %% [markdown]
+# ## What the published figures say, and where they are wrong
+
+# %%
+for key in ("E9", "E8", "E7"):
+    error = labkit.published.known_errors()[key]
+    print(f"Published: {error.says}\n   But: {error.correct}\n")
+labkit.cite("dettmers", "habr", "cern5")
+
+# %% [markdown]
+# ## Your summary
+#
+# The summary is filled in from your own evidence and says what is missing.
+
+# %%
+labkit.summary("MX-2", "MX-5", "MX-7", "MX-9", "MX-12")
+
+# %%
+mine = labkit.drawn("3", millions=(20, 40, 80), gradient=("1e-4", "1e-6", "1e-9"))
+print(f"your model has {mine['millions']} million parameters; its gradients are about {mine['gradient']}")
+
+# %% [markdown]
+# **Decide** for the model above, whose numbers are your own: it runs out of memory on a 1g.5gb slice.
+# fp16 with your scaler, bf16 without one, or a bigger slice? Name the figures that decide.
+
+# %% [markdown]
+# # Optional sections
+#
+# There are no exercises here; run what interests you.
+#
+# ## MX-6: the same in bf16
+#
+# **Predict** bf16's share of zeros at scale 1; then look at its relative error, too.
+
+# %%
+SOME = (-10, 0, 10, 40)
+spots = {f"2^{e}": e for e in SOME}
+in_bf16 = labkit.together(losses, spots, value="zeros", exponents=SOME, dtype_name="bfloat16")
+bf16_scales = labkit.experiment("MX-6", in_bf16)
+
+# %%
+await bf16_scales.report(losses_in_words)
+
+# %% [markdown]
 # ## MX-13: time to a loss
 #
 # Steps per second are not what you are after. How long does each format take to a loss that *both* reach, with every seed?
@@ -667,43 +621,99 @@ await to_loss.report()
 # longer to the loss? (This model is so small that Python may decide on a GPU.)
 
 # %% [markdown]
-# ## What the published figures say, and where they are wrong
+# ## MX-1: the ends of the formats
+#
+# **Predict:** what is the largest number that fp16 can hold? The published figure is drawn beside it.
 
 # %%
-for key in ("E9", "E8", "E7"):
-    error = labkit.published.known_errors()[key]
-    print(f"Published: {error.says}\n   But: {error.correct}\n")
-labkit.cite("dettmers", "habr", "cern5")
+def largest(dtype):
+    """The largest number that comes back from a format unchanged, found by trying."""
+    import torch
+
+    def survives(number):
+        return torch.tensor(number, dtype=torch.float64).to(dtype).double().item() == number
+
+    found = 1.0
+    while survives(2 * found):
+        found *= 2
+    step = found / 2
+    while step >= found * 2.0**-25:
+        found += step if survives(found + step) else 0.0
+        step /= 2
+    return found
+
+
+def limits():
+    import torch
+
+    def of(dtype):
+        info = torch.finfo(dtype)
+        return {"largest": largest(dtype), "step at 1": info.eps, "smallest": info.tiny * info.eps}
+
+    return {"fp32": of(torch.float32), "fp16": of(torch.float16), "bf16": of(torch.bfloat16)}
+
+
+# %%
+formats = labkit.experiment("MX-1", labkit.together(limits, ("bf16", "fp16", "fp32"), value="largest"))
+
+# %%
+def ends_of_formats(points):
+    for point in points:
+        facts = point.records[0].setting
+        print(f"{point.label}: smallest {facts['smallest']:.2g}, step at 1 {facts['step at 1']:.2g}")
+
+
+await formats.report(ends_of_formats)
 
 # %% [markdown]
-# ## Your summary
-#
-# The summary is filled in from your own evidence and says what is missing.
-
-# %%
-labkit.summary("MX-1", "MX-2", "MX-5", "MX-7", "MX-9", "MX-12", "MX-13")
+# **Explain:** fp16 and bf16 are both 16 bits long.
+# What does bf16 pay for its range, and where will you see that price again below?
+# Write it into the panel's explanation: it is kept with your evidence.
 
 # %% [markdown]
-# **Decide:** your model runs out of memory on a 1g.5gb slice.
-# fp16 with your scaler, bf16 without one, or a bigger slice? Name the figures that decide.
-
-# %% [markdown]
-# # Optional sections
+# ## MX-9-fits: how many samples a 1g.5gb holds
 #
-# There are no exercises here; run what interests you.
+# What does that mean for a 1g.5gb slice with its 4.75 GiB? Half the memory does not mean twice the samples: gradients,
+# temporaries and the gaps that the allocator cannot use count as well. So it is tried out: a process gets only the memory
+# that a 1g.5gb would leave it (4.75 GiB minus the context that every process needs before its first tensor), and
+# bisection finds the largest number of samples, each try in a process of its own.
+# A CPU can say nothing about a GPU; there you see a recorded run instead.
 #
-# ## MX-6: the same in bf16
-#
-# **Predict** bf16's share of zeros at scale 1; then look at its relative error, too.
+# **Predict:** how many samples will fit with AMP? The cell above prints what is kept for the backward pass, and the weights.
 
 # %%
-SOME = (-10, 0, 10, 40)
-spots = {f"2^{e}": e for e in SOME}
-in_bf16 = labkit.together(losses, spots, value="zeros", exponents=SOME, dtype_name="bfloat16")
-bf16_scales = labkit.experiment("MX-6", in_bf16)
+SLICE_MIB = 4.75 * 1024
+
+
+def whole_steps(size, width, kind):
+    """Two whole steps on `size` samples, in the memory of a 1g.5gb."""
+    import torch
+
+    network, forward, step = training(width, kind)
+    free, total = torch.cuda.mem_get_info()
+    context = (total - free - torch.cuda.memory_reserved()) / 2**20
+    context = context if context < 2000 else 620  # more is somebody else's memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, (SLICE_MIB - context) * 2**20 / total))
+    for _ in range(2):
+        step(size)
+    torch.cuda.synchronize()
+
+
+def fits_as(x, kind, sizes=range(4096, 1 << 19, 4096)):
+    return labkit.fits_step(kind, x, whole_steps, sizes, value=float, width=WIDTH, kind=kind)
+
+
+fitting = labkit.experiment("MX-9-fits", [fits_as(x, kind) for x, kind in enumerate(KINDS_OF_STEP) if ON_GPU])
 
 # %%
-await bf16_scales.report(losses_in_words)
+def what_fits(points):
+    for point in points:
+        print(f"{point.label}: {point.value:,.0f} samples fit a 1g.5gb, {point.value / max(1.0, points[0].value):.2f} times fp32's")
+
+
+await fitting.report(what_fits)
+if not ON_GPU and labkit.recorded_run("MX-9-fits") is None:
+    print("only a GPU can say what fits a slice, and no run on one is recorded")
 
 # %% [markdown]
 # ## MX-11: what it does to training

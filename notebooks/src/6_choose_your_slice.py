@@ -1,35 +1,38 @@
 # %% [markdown]
 # # 6. Choose your slice
 #
-# **Afterwards you can decide** which shape to ask for, before you ask: from a few measured steps you
-# predict a job's time, memory and *price* on every shape, choose, and defend the choice.
+# **Afterwards you can decide** which shape to ask for, before you ask. You will be able to
+#
+# - divide a step's time into what shrinks with the SMs, what shrinks with the memory, and what does not shrink;
+# - predict a job's time, memory and *price* on every shape from a few measured steps;
+# - choose a shape, and say how sensitive the choice is;
+# - defend it against a row that speaks against it.
 #
 # What a shape takes away from your classmates is counted as on the lab's Usage page: in *slice-hours*, hours times
 # memory slices, of which an A100 has eight. A 1g.5gb takes one, a 3g.20gb four. But your own time has a price, too:
 # you wait in the queue, longer for a big shape than for a small one, and then for the job.
 # About 65 minutes; the sections after the summary are optional.
 
-# %%
+# %% [markdown]
+# ## The job
+#
+# A small transformer is to be trained for a number of steps, and there is a deadline; both are drawn for you.
+# Change the numbers to those of a job of your own; read the step with `labkit.networks.transformer_step??`.
+
+# %% jupyter={"source_hidden": true}
 import labkit
 
 place = labkit.where()
 parts = labkit.parts.parts_of(place)
-labkit.card(place)
-
-# %% [markdown]
-# ## The job
-#
-# A small transformer is to be trained for a given number of steps, and there is a deadline.
-# Change the numbers to those of a job of your own; read the step with `labkit.networks.transformer_step??`.
-
-# %%
 HELD = place.devices[0]
 ON_GPU = HELD.backend == "cuda"
-STEPS, DUE_H = 400_000, 3.0
+JOB = labkit.drawn("6", steps=(300_000, 400_000, 500_000), due_h=(2.5, 3.0, 4.0))
+STEPS, DUE_H = JOB["steps"], JOB["due_h"]
 MODEL = {"width": 768, "layers": 6, "length": 128} if ON_GPU else {"width": 128, "layers": 2, "length": 64}
 ROOMY = ON_GPU and HELD.memory_mib > 20_000 and not HELD.emulated
 BATCH, BATCHES = (64, (16, 64, 256)) if ROOMY else (16, (4, 16, 32)) if ON_GPU else (16, (4, 16, 64))
 print(f"{STEPS:,} steps of {BATCH}, due in {DUE_H:g} h{'' if ON_GPU else ' (scaled down for a CPU)'}")
+labkit.card(place)
 
 
 # %%

@@ -37,8 +37,8 @@ steps = tuple(
                ms=ms, until=until, options={"samples": SAMPLES})
     for ms, until in ((20, ""), (40, UNTIL))
 )
-panel = Panel(Experiment("T-9", "Sleeping longer", "How long does it sleep?", steps,
-                         "asked (ms)", "took (ms)", unit="ms"))
+panel = Panel(Experiment("T-9", "Sleeping longer", "How long does it sleep?",
+                         "asked (ms)", "took (ms)", steps, unit="ms"))
 panel
 """
 KEY_MS = 50  # a person's speed: each field has reached the kernel before the next is left

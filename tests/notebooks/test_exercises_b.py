@@ -23,7 +23,8 @@ from make_notebooks import build_text
 needs("torch", "the exercises are written with torch")
 
 SOURCES = Path(__file__).parents[2] / "notebooks" / "src"
-MIXED, DATA, MODEL = "3_mixed_precision", "4_data_parallelism", "5_model_parallelism"
+MIXED, AVERAGING, SENDING = "3_mixed_precision", "4a_averaging", "4b_sending"
+LAYERS, MEMORY = "5a_splitting_layers", "5b_memory_and_pipelines"
 
 
 def cat(parts, dim=0):
@@ -49,18 +50,18 @@ def written(notebook, name, *, solutions=True):
 EXERCISES = {
     "loss scaler": (MIXED, "LossScaler", check_loss_scaler),
     "mixed-precision step": (MIXED, "scaled_step", check_scaled_step),
-    "average": (DATA, "average", check_gradient_averaging),
-    "naive all-reduce": (DATA, "naive_all_reduce", check_all_reduce),
-    "ring all-reduce": (DATA, "ring_all_reduce", lambda f: check_all_reduce(f, ring=True)),
-    "per tensor": (DATA, "per_tensor", check_sync),
-    "flat": (DATA, "flat", lambda f: check_sync(f, flat=True)),
-    "buckets": (DATA, "Buckets", check_buckets),
-    "row split": (MODEL, "split_rows", lambda f: check_split_matmul(f, by="rows")),
-    "column split": (MODEL, "split_columns", lambda f: check_split_matmul(f, by="columns")),
-    "1F1B": (MODEL, "order", check_order),
-    "ledger": (MODEL, "ledger", check_ledger),
-    "ZeRO-1": (MODEL, "zero_step", check_zero_step),
-    "schedule": (MODEL, "schedule", check_schedule),
+    "average": (AVERAGING, "average", check_gradient_averaging),
+    "naive all-reduce": (AVERAGING, "naive_all_reduce", check_all_reduce),
+    "ring all-reduce": (AVERAGING, "ring_all_reduce", lambda f: check_all_reduce(f, ring=True)),
+    "per tensor": (SENDING, "per_tensor", check_sync),
+    "flat": (SENDING, "flat", lambda f: check_sync(f, flat=True)),
+    "buckets": (SENDING, "Buckets", check_buckets),
+    "row split": (LAYERS, "split_rows", lambda f: check_split_matmul(f, by="rows")),
+    "column split": (LAYERS, "split_columns", lambda f: check_split_matmul(f, by="columns")),
+    "1F1B": (MEMORY, "order", check_order),
+    "ledger": (MEMORY, "ledger", check_ledger),
+    "ZeRO-1": (MEMORY, "zero_step", check_zero_step),
+    "schedule": (MEMORY, "schedule", check_schedule),
 }
 
 
@@ -181,7 +182,7 @@ def test_a_wrong_all_reduce_is_found(wrong):
 
 def test_a_naive_all_reduce_is_no_ring():
     """Right sums by too many bytes are not accepted as a ring."""
-    verdict = check_all_reduce(written(DATA, "naive_all_reduce"), ring=True)
+    verdict = check_all_reduce(written(AVERAGING, "naive_all_reduce"), ring=True)
     assert not verdict.right
     assert "a ring sends" in verdict.why
 
@@ -192,8 +193,8 @@ def test_the_bytes_of_the_solutions_are_those_of_the_formulas(world):
     import torch
 
     inputs = [torch.ones(840) for _ in range(world)]
-    _, by_ring = run_ranks(written(DATA, "ring_all_reduce"), inputs)
-    _, naively = run_ranks(written(DATA, "naive_all_reduce"), inputs)
+    _, by_ring = run_ranks(written(AVERAGING, "ring_all_reduce"), inputs)
+    _, naively = run_ranks(written(AVERAGING, "naive_all_reduce"), inputs)
     assert max(by_ring) == 2 * (world - 1) * 4 * 840 // world
     assert max(naively) == (world - 1) * 4 * 840
 
@@ -252,7 +253,7 @@ def test_a_wrong_schedule_is_found(wrong, said):
 @pytest.mark.parametrize(("layer", "at_128"), [("rows_layer", 128_000), ("columns_layer", 160_000)])
 def test_the_published_counts_are_counted(layer, at_128):
     """Two ranks that split the article's layer send what it says at batch 128."""
-    elements = written(MODEL, "elements_sent").__globals__ | {"run_ranks": run_ranks}
+    elements = written(LAYERS, "elements_sent").__globals__ | {"run_ranks": run_ranks}
     import torch
 
     _, sent = elements["run_ranks"](elements[layer](128), [torch.ones(1000, 500)] * 2)

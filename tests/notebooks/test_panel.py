@@ -34,7 +34,7 @@ steps = tuple(
     for ms, seconds, samples in STEPS
 )
 experiment = Experiment(
-    "T-9", "Sleeping <b>longer</b>", "How long?", steps, "asked (ms)", "took (ms)", unit="ms"
+    "T-9", "Sleeping <b>longer</b>", "How long?", "asked (ms)", "took (ms)", steps, unit="ms"
 )
 panel = Panel(experiment)
 panel

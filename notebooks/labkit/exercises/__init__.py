@@ -22,11 +22,10 @@ from labkit.exercises.formula_checks import (
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
 from labkit.exercises.packing import check_fits
 from labkit.exercises.pair_check import check_pair
-from labkit.exercises.percentile_check import check_percentile
 from labkit.exercises.placing import check_place
 from labkit.exercises.scaled_step import check_scaled_step
 from labkit.exercises.schedule import bubble, check_order, check_schedule, gantt, order_of
-from labkit.exercises.timer_check import check_timer
+from labkit.exercises.timer_check import check_percentile, check_timer
 from labkit.exercises.wires import Wires
 
 __all__ = [

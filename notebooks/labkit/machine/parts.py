@@ -12,7 +12,6 @@ from typing import Any
 
 from labkit.arguments import public
 from labkit.errors import LabError
-from labkit.machine.graphs import graphed
 from labkit.records import Place
 
 FRACTIONS = (8, 4, 2)
@@ -195,3 +194,38 @@ def shares(points: Any, index: int = -1) -> Mapping[str, tuple[float, ...]]:
         return {"part": (), "whole": ()}
     part, whole = points[index].records
     return {"part": part.samples_s, "whole": whole.samples_s}
+
+
+WARM_CALLS = 3  # the first calls allocate and choose kernels, which no graph may record
+
+
+def graphed(work: Callable[[], Any], stream: Any = None) -> Callable[[], Any]:
+    """The work's kernels, recorded once and replayed; on a CPU the work itself.
+
+    Args:
+        work: always does the same, on the same tensors, without asking the GPU for a result.
+        stream: where it is recorded; None takes the current one, or a new one beside the default.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        return work
+    current = torch.cuda.current_stream()
+    if stream is None:
+        is_default = current == torch.cuda.default_stream()
+        stream = torch.cuda.Stream() if is_default else current
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_CALLS):
+            work()
+    current.wait_stream(stream)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        work()
+    held = (graph, work)  # the graph reads and writes the work's tensors: they must live as long
+
+    def replay() -> None:
+        held[0].replay()
+
+    return replay

@@ -9,13 +9,12 @@ from typing import Any
 
 from labkit.arguments import public, refuse_options
 from labkit.errors import WrongArgument
-from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.panel.experiment import Experiment, MeasuringStep
 from labkit.panel.panel import Panel
 
 WORDS = ("title", "question", "x_label", "y_label")
-OWN = frozenset(field.name for field in fields(Experiment)) - {"key", "steps", "check", "data"}
+OWN = frozenset(field.name for field in fields(Experiment)) - {"key", "steps", "data"}
 
 
 @public
@@ -77,9 +76,3 @@ def _new(key: str, given: Mapping[str, Any], steps: tuple[Any, ...]) -> Experime
         raise WrongArgument(f"An experiment has no {', '.join(unknown)}; it has {', '.join(OWN)}.")
     refuse_options("experiment", Experiment, given)
     return Experiment(key=key, steps=steps, **given)
-
-
-def series_of(key: str, points: tuple[Any, ...]) -> Data | None:
-    """What the check of a known experiment reads in these points; None where nothing is judged."""
-    known = EXPERIMENTS.get(key)
-    return known.data(points) if known is not None and known.data is not None else None

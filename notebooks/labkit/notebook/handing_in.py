@@ -7,10 +7,11 @@ this code can also write such a file.
 from __future__ import annotations
 
 import base64
-import getpass
 import html
+import itertools
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any
 from labkit.arguments import public
 from labkit.errors import EvidenceDamaged, LabError
 from labkit.evidence import evidence as store
+from labkit.notebook.drawn import student_here
 from labkit.records import now_text
 
 FORMAT = 1
@@ -74,7 +76,7 @@ def hand_in(*notebooks: str | Path, folder: Path = Path()) -> HandIn:
     measured, notes = _evidence(folder / store.FOLDER)
     if not written and not measured:
         raise LabError(f"Nothing to hand in: no notebook and no evidence in {folder.resolve()}.")
-    manifest = {"format": FORMAT, "student": _student(), "at": now_text()}
+    manifest = {"format": FORMAT, "student": student_here(), "at": now_text()}
     target = folder / NAME
     draft = target.with_suffix(".part")
     with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -86,16 +88,6 @@ def hand_in(*notebooks: str | Path, folder: Path = Path()) -> HandIn:
     draft.replace(target)
     keys = tuple(name.removesuffix(".json") for name in measured)
     return HandIn(target, keys, tuple(written), tuple(notes))
-
-
-def _student() -> str:
-    name = os.environ.get("JUPYTERHUB_USER")
-    if name:
-        return name
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user need not have a name
-        return "unknown"
 
 
 def _without_outputs(path: Path) -> str:
@@ -130,3 +122,38 @@ def _evidence(folder: Path) -> tuple[dict[str, str], list[str]]:
         elif not one.explanation:
             notes.append(f"{one.experiment} has no explanation yet.")
     return found, notes
+
+
+VARIABLE = "MIGLAB_NOTEBOOKS"
+DELIVERED = "/opt/miglab/notebooks"
+
+
+@public
+def fresh_copy(name: str, folder: Path = Path()) -> Path:
+    """Put a fresh copy of a notebook into the folder; nothing is ever overwritten.
+
+    Args:
+        name: the notebook's name, with or without .ipynb.
+        folder: where the copy goes.
+
+    Returns:
+        The copy, "NAME (fresh).ipynb" or with a number.
+
+    Raises:
+        LabError: no such notebook was delivered; the message names those that were.
+    """
+    source = Path(os.environ.get(VARIABLE) or DELIVERED)
+    delivered = {file.stem: file for file in sorted(source.rglob("*.ipynb"))}
+    wanted = delivered.get(Path(name).name.removesuffix(".ipynb"))
+    if wanted is None:
+        known = ", ".join(delivered) or f"none; {VARIABLE} names their folder"
+        raise LabError(f"No notebook “{name}” lies in {source}. There: {known}.")
+    for number in itertools.count(1):
+        target = folder / f"{wanted.stem} (fresh{'' if number == 1 else f' {number}'}).ipynb"
+        try:
+            with target.open("xb") as copy, wanted.open("rb") as original:
+                shutil.copyfileobj(original, copy)
+        except FileExistsError:
+            continue
+        return target
+    raise AssertionError("itertools.count never ends")

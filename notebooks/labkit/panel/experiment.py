@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Flag, auto
 from typing import Any
 
-from labkit.arguments import name_of, public, refuse_arguments, refuse_band, refuse_options
+from labkit.arguments import (
+    name_of,
+    public,
+    refuse_arguments,
+    refuse_band,
+    refuse_options,
+)
 from labkit.errors import NotMeasured
-from labkit.evidence.evidence import Point
+from labkit.evidence.check import Check
+from labkit.evidence.checks import CHECKS
+from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.evidence.relations import Data
 from labkit.machine.readings import Readings
 from labkit.measuring.measure import compare_async, measure_async
-from labkit.records import Comparison, Measurement
+from labkit.records import Comparison, Measurement, Tier
 from labkit.run.jobs import BUDGET_S
 
 Report = Callable[[Point], None]
@@ -71,6 +80,36 @@ class PublishedRow:
     base: str | None = None
 
 
+class Look(Flag):
+    """How points are drawn, and whether an experiment belongs to the core."""
+
+    BARS = auto()  # the points have names in place of numbers
+    STACKED = auto()  # the series of a name stand on one another, as parts of a whole
+    UNJOINED = auto()  # no line joins the points: more lies between them
+    ZOOMED = auto()  # the axis of the values need not begin at zero
+    LOG_X = auto()
+    LOG_Y = auto()
+    OPTIONAL = auto()  # a headless run leaves it out unless LAB_OPTIONAL asks for it
+
+
+PLAIN = Look(0)
+
+
+@dataclass(frozen=True)
+class AskedPoint:
+    """What a predicted number is about.
+
+    Attributes:
+        find: the point that it is compared with, once there is one.
+        height: how high a number is drawn where it is no value of the y axis.
+        points_unit: of the points' values, where the number has another.
+    """
+
+    find: Callable[[Points], Point | None]
+    height: Callable[[Points, float], float] | None = None
+    points_unit: str | None = None
+
+
 @dataclass(frozen=True)
 class Experiment:
     """Everything a panel needs to know.
@@ -78,52 +117,55 @@ class Experiment:
     Attributes:
         key: short and unique; names the evidence file and the check.
         unit: of the predicted number, empty where it has none; None asks for rises, flat or falls.
-        points_unit: of the points' values, where the predicted number has another.
-        asked: finds the point that the predicted number is compared with; the last one by default.
-        height: how high a predicted number is drawn where it is no value of the y axis.
+        asked: the point that the predicted number is compared with; the last one by default.
         data: turns the points into the series the check reads; None when nothing is judged.
-        points_are: what the points show, where other series stand beside them.
-        is_categorical: whether the points have names in place of numbers: bars, not a line.
-        is_optional: whether a headless run leaves it out unless LAB_OPTIONAL asks for it.
-        is_zoomed: whether the y axis need not begin at zero.
-        is_joined: whether a line joins the points; not where more lies between them.
-        is_stacked: whether the series of a category stand on one another, as parts of a whole.
-        also: more series out of the same records, by name: what is drawn of each.
+        also: more series out of the same records, by name: what is drawn of each; None names the
+            points themselves.
         curves: lines without points, by name: a bound, an ideal, a trace.
-        gpu_x_label: of evidence from a GPU, own or replayed, where a CPU's axis has another name.
-        gpu_y_label: the same of the other axis.
     """
 
     key: str
     title: str
     question: str
-    steps: tuple[MeasuringStep, ...]
     x_label: str
     y_label: str
+    steps: tuple[MeasuringStep, ...] = ()
     unit: str | None = None
-    points_unit: str | None = None
-    asked: Callable[[Points], Point | None] | None = None
-    height: Callable[[Points, float], float] | None = None
+    asked: AskedPoint | Callable[[Points], Point | None] | None = None
     published: PublishedRow | None = None
-    check: str | None = None
     data: Callable[[Points], Data] | None = None
-    points_are: str = ""
-    is_categorical: bool = False
-    is_optional: bool = False
-    is_zoomed: bool = False
-    is_joined: bool = True
-    is_stacked: bool = False
-    also: Mapping[str, Callable[[Measurement], float]] | None = None
+    also: Mapping[str, Callable[[Measurement], float] | None] = field(default_factory=dict)
     curves: Callable[[Points], Curves] | None = None
-    log_x: bool = False
-    log_y: bool = False
-    gpu_x_label: str | None = None
-    gpu_y_label: str | None = None
+    look: Look = PLAIN
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it is no part of the core."""
+        return Look.OPTIONAL in self.look
+
+    @property
+    def check(self) -> Check | None:
+        """What judges it, if anything does."""
+        return CHECKS.get(self.key) if self.data is not None else None
+
+    def judge(self, evidence: Evidence) -> Judgement | None:
+        """What the evidence's own points say; None where nothing is judged."""
+        if self.check is None or self.data is None:
+            return None
+        tier = Tier(evidence.tier)
+        return self.check.judge(self.data(evidence.points), tier, emulated=evidence.emulated)
+
+    def height(self, points: Points, said: float) -> float | None:
+        """How high a predicted number is drawn; nowhere until what it is a share of is measured."""
+        if not isinstance(self.asked, AskedPoint) or self.asked.height is None:
+            return said
+        return self.asked.height(points, said) if self.asked.find(points) else None
 
     @property
     def unit_of_points(self) -> str:
         """Of the values that are measured, empty where they have none."""
-        given = (self.points_unit, self.unit, self.y_label)
+        other = self.asked.points_unit if isinstance(self.asked, AskedPoint) else None
+        given = (other, self.unit, self.y_label)
         return next(unit for unit in given if unit is not None)
 
     def answer(self, points: Points, *, is_whole: bool) -> Point | None:
@@ -131,12 +173,12 @@ class Experiment:
         if not points or self.unit is None:
             return None
         if self.asked is not None:
-            return self.asked(points)
+            return (self.asked.find if isinstance(self.asked, AskedPoint) else self.asked)(points)
         return points[-1] if is_whole else None
 
     def place_of(self, answer: Point, points: Points) -> float | str:
         """Where an answer is drawn: at its x, or in the category of the point that it is about."""
-        if not self.is_categorical:
+        if Look.BARS not in self.look:
             return answer.x
         there = (one.label for one in points if (one.x, one.series) == (answer.x, answer.series))
         return next(there, answer.label)

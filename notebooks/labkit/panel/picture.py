@@ -8,9 +8,9 @@ from dataclasses import replace
 from labkit.evidence import published as published_room
 from labkit.evidence.evidence import Evidence, Point
 from labkit.evidence.prediction import with_unit
-from labkit.panel.experiment import Experiment, PublishedRow
+from labkit.panel.experiment import Experiment, Look, PublishedRow
 from labkit.panel.plot import Mark, Plot, Series, SeriesKind
-from labkit.records import Measurement, Tier, median_interval
+from labkit.records import Measurement, median_interval
 
 NEAR = 4.0  # what is more times as high as all of the other would flatten it
 
@@ -25,27 +25,25 @@ def plot_of(experiment: Experiment, evidence: Evidence, beside: Sequence[Evidenc
     """
     series = tuple(_all_series(experiment, evidence, beside))
     answer = experiment.answer(evidence.points, is_whole=bool(evidence.ended))
-    on_gpu = bool(evidence.points) and evidence.tier != Tier.CPU.value
     return Plot(
         title=f"{experiment.key}: {evidence.title if evidence.replayed_from else experiment.title}",
-        x_label=(on_gpu and experiment.gpu_x_label) or experiment.x_label,
-        y_label=(on_gpu and experiment.gpu_y_label) or experiment.y_label,
+        x_label=experiment.x_label,
+        y_label=experiment.y_label,
         series=series,
         caption=evidence.place,
-        prediction=_height(experiment, evidence, answer),
+        prediction=_height(experiment, evidence),
         prediction_at=experiment.place_of(answer, evidence.points) if answer else None,
         prediction_text=_said(evidence),
-        categories=_categories(experiment, series) if experiment.is_categorical else (),
-        log_x=experiment.log_x,
-        log_y=experiment.log_y,
-        is_zoomed=experiment.is_zoomed,
-        is_stacked=experiment.is_stacked,
+        categories=_categories(experiment, series) if Look.BARS in experiment.look else (),
+        log_x=Look.LOG_X in experiment.look,
+        log_y=Look.LOG_Y in experiment.look,
+        is_zoomed=Look.ZOOMED in experiment.look,
+        is_stacked=Look.STACKED in experiment.look,
     )
 
 
 def is_comparable(experiment: Experiment, own: Evidence, other: Evidence) -> bool:
     """Whether two runs can be drawn on the same axes and both be read."""
-    is_named_alike = not experiment.gpu_x_label or {own.tier, other.tier}.isdisjoint({Tier.CPU})
     ends = [
         (min(values), max(values))
         for values in ([point.value for point in one.points] for one in (own, other))
@@ -55,19 +53,16 @@ def is_comparable(experiment: Experiment, own: Evidence, other: Evidence) -> boo
         return True
     (low, high), (least, most) = ends
     return (
-        is_named_alike
-        and high <= NEAR * most
+        high <= NEAR * most
         and most <= NEAR * high
-        and (not experiment.log_y or (low > 0) is (least > 0))
+        and (Look.LOG_Y not in experiment.look or (low > 0) is (least > 0))
     )
 
 
-def _height(experiment: Experiment, evidence: Evidence, answer: Point | None) -> float | None:
-    """How high the predicted number is drawn; nowhere until what it is a share of is measured."""
+def _height(experiment: Experiment, evidence: Evidence) -> float | None:
+    """How high the prediction is drawn, if it is a number and has a height."""
     number = evidence.prediction.number if evidence.prediction else None
-    if number is None or experiment.height is None:
-        return number
-    return None if answer is None else experiment.height(evidence.points, number)
+    return None if number is None else experiment.height(evidence.points, number)
 
 
 def _all_series(
@@ -75,8 +70,9 @@ def _all_series(
 ) -> Iterator[Series]:
     points = evidence.points
     yield from _own(experiment, evidence)
-    for words, value in (experiment.also or {}).items() if points else ():
-        yield Series(words, tuple(_other(points, value)), SeriesKind.MEASURED)
+    for words, value in experiment.also.items() if points else ():
+        if value is not None:
+            yield Series(words, tuple(_other(points, value)), SeriesKind.MEASURED)
     for other in beside:
         for one in _own(experiment, other):
             yield replace(one, kind=SeriesKind.BESIDE)
@@ -91,13 +87,14 @@ def _all_series(
 def _own(experiment: Experiment, evidence: Evidence) -> Iterator[Series]:
     """The series that were measured or computed; those of another machine bear its name."""
     points = evidence.points
+    points_are = next((name for name, value in experiment.also.items() if value is None), "")
     for group in dict.fromkeys(point.series for point in points):
         marks = tuple(_mark(point) for point in points if point.series == group)
         is_measured = any(point.records for point in points if point.series == group)
         kind = SeriesKind.MEASURED if is_measured else SeriesKind.COMPUTED
-        said, name = group or experiment.points_are, _name_of(evidence)
+        said, name = group or points_are, _name_of(evidence)
         words = f"{name}: {said}" if said and evidence.replayed_from else said or name
-        yield Series(words, marks, kind, experiment.is_joined)
+        yield Series(words, marks, kind, Look.UNJOINED not in experiment.look)
 
 
 def _other(points: tuple[Point, ...], value: Callable[[Measurement], float]) -> Iterator[Mark]:

@@ -131,22 +131,24 @@ def _parts(value: float) -> tuple[str, str]:
     return f"{value / 10.0**power:.3g}", str(power)
 
 
+def interval_words(mark: Mark) -> str:
+    """An interval in words; empty where there is none."""
+    if mark.low is None or mark.high is None:
+        return ""
+    return f"{number(mark.low)} – {number(mark.high)}"
+
+
 def rows(plot: Plot) -> list[tuple[str, str, str, str, str]]:
     """The plot's data: series, place, value, interval, samples."""
     found = []
     for series in plot.series:
         for mark in series.marks if series.kind is not SeriesKind.CURVE else ():
-            interval = (
-                ""
-                if mark.low is None or mark.high is None
-                else f"{number(mark.low)} – {number(mark.high)}"
-            )
             found.append(
                 (
                     series.name,
                     mark.label or number(mark.x),
                     number(mark.y),
-                    interval,
+                    interval_words(mark),
                     str(len(mark.dots) or ""),
                 )
             )

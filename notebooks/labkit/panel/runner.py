@@ -17,7 +17,6 @@ from labkit.arguments import public
 from labkit.errors import EvidenceDamaged, LabError
 from labkit.evidence import evidence as store
 from labkit.evidence import replay
-from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.evidence.prediction import Prediction
 from labkit.panel.answers import comparison
@@ -245,17 +244,12 @@ class Runner:
 
     def _judge(self) -> None:
         self.state = RunnerState.DONE
-        check = CHECKS.get(self.experiment.check or "")
-        if check is not None and self.experiment.data is not None:
-            judgement = check.judge(
-                self.experiment.data(self.evidence.points),
-                Tier(self.evidence.tier),
-                emulated=self.evidence.emulated,
-            )
+        judgement = self.experiment.judge(self.evidence)
+        if judgement is not None:
             self.evidence = replace(self.evidence, judgement=self._with_budget(judgement))
         taken = f"{self.evidence.samples} samples on " if self.evidence.samples else ""
         said = f"Done: {taken}{self.evidence.place}."
-        if check is None or self.evidence.is_open_to_claims:
+        if judgement is None or self.evidence.is_open_to_claims:
             self.message = " ".join([*self._outcome(), said])
         else:
             self.message = " ".join(self._outcome())
@@ -276,7 +270,7 @@ class Runner:
 
     def verdict_or_question(self) -> str:
         """The verdict for whoever has made a claim, and for nobody; the question for all others."""
-        judgement, check = self.evidence.judgement, CHECKS.get(self.experiment.check or "")
+        judgement, check = self.evidence.judgement, self.experiment.check
         if judgement is None or check is None:
             return ""
         if self.evidence.is_open_to_claims:

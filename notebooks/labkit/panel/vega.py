@@ -8,78 +8,49 @@ into 270 pixels; numbers lie from left to right.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from labkit.panel.plot import Mark, Plot, Series, SeriesKind, describe, number
+from labkit.panel.axes import (
+    domain,
+    js,
+    log_ticks,
+    named_ticks,
+    overlap,
+    share,
+    value_domain,
+)
+from labkit.panel.plot import (
+    Mark,
+    Plot,
+    Series,
+    SeriesKind,
+    describe,
+    interval_words,
+    number,
+)
+from labkit.panel.theme import EMBED, INK, STYLE
 
 MIME = "application/vnd.vegalite.v5+json"
-# JupyterLab 4.6 draws a plot before it stands in the page, where it would be 0 pixels wide, and
-# draws it again and again for as long as its picture is empty: no other code runs any more.  The
-# width is read anew twice a second, which also follows a sidebar that opens.
-WIDTH = {
-    "name": "width",
-    "init": "containerSize()[0] || 200",
-    "on": [
-        {
-            "events": [{"source": "window", "type": "resize"}, {"type": "timer", "throttle": 500}],
-            "update": "containerSize()[0] || width",
-        }
-    ],
-}
-EMBED = {
-    "actions": False,
-    "renderer": "svg",
-    "defaultStyle": ".vega-embed{display:block;width:100%}",
-    "patch": [
-        {"op": "test", "path": "/signals/0/name", "value": "width"},
-        {"op": "replace", "path": "/signals/0", "value": WIDTH},
-    ],
-}
-INK = "currentColor"
 OWN = ("#0b84c4", "#009e73", "#b0629c", "#8a8a00")  # at least 3:1 on white and on #111
 PUBLISHED, BESIDE, LINE = "#d55e00", "#b0629c", "#808080"
+Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 CROSS = "M-1,-1L1,1M1,-1L-1,1"
 SHAPES = ("circle", "square", "triangle-up", "diamond")
 DASHES = {SeriesKind.PUBLISHED: [7, 5], SeriesKind.COMPUTED: [3, 3], SeriesKind.BESIDE: [9, 3]}
 CURVE_DASHES: tuple[list[int], ...] = ([], [8, 3], [2, 3], [8, 3, 2, 3])
 MOST_DOTS = 80
-NEAR = 3.0  # a bound, an ideal or a prediction sets the axis if it is as near as the axis is long
-FENCE = 2.0  # quartile distances beyond which a sample is an outlier
 ROW, HIGH = 40, 300
 NARROW = 170  # pixels that a telephone leaves for the axis; names are laid out for it
+ROOM = 24  # pixels that a name may reach beyond it
+SAME = 6.0  # pixels within which a point lies under another
 LEGEND = 28  # characters of a line, so that it fits
 TICK_PIXELS, NAME_PIXELS = 7.0, 6.5  # of a character
 IS_PLACE = re.compile(r"(^|[ =])\d")
-STYLE: dict[str, Any] = {
-    "background": "transparent",
-    "font": "system-ui, sans-serif",
-    "view": {"stroke": None},
-    "axis": {
-        "labelColor": INK,
-        "titleColor": INK,
-        "domainColor": INK,
-        "tickColor": INK,
-        "gridColor": INK,
-        "gridOpacity": 0.15,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-    },
-    "legend": {
-        "labelColor": INK,
-        "labelFontSize": 12,
-        "labelLimit": 0,
-        "symbolSize": 70,
-        "layout": {"bottom": {"anchor": "start", "bounds": "full"}},
-    },
-    "title": {"color": INK, "subtitleColor": INK, "anchor": "start", "fontSize": 14},
-    "text": {"color": INK, "fontSize": 12},
-}
 
 
 def bundle(plot: Plot, *, titled: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -130,7 +101,7 @@ class _Drawing:
         self.place, self.value = ("y", "x") if self.is_flat else ("x", "y")
         self.shown = [one for one in plot.series if one.marks]
         self.pointed = [one for one in self.shown if one.kind is not SeriesKind.CURVE]
-        self.low, self.high = _value_domain(plot)
+        self.low, self.high = value_domain(plot)
         self.has_bars = self.is_flat and not plot.log_y and not plot.is_zoomed
         self.is_beside = len(self.pointed) > 1 and not plot.is_stacked
 
@@ -187,7 +158,7 @@ class _Drawing:
         return {"data": {"values": values}, "mark": mark, "encoding": common | encoding}
 
     def _value_axis(self) -> dict[str, Any]:
-        ticks = _log_ticks(self.low, self.high) if self.plot.log_y else []
+        ticks = log_ticks(self.low, self.high) if self.plot.log_y else []
         axis: dict[str, Any] = {"tickCount": 5, "labelOverlap": True}
         axis["title"] = textwrap.wrap(self.plot.y_label, 44)
         scale = {
@@ -200,7 +171,7 @@ class _Drawing:
             "field": "value",
             "type": "quantitative",
             "scale": scale,
-            "axis": axis | _named_ticks(ticks, [number(tick) for tick in ticks]),
+            "axis": axis | named_ticks(ticks, [number(tick) for tick in ticks]),
         }
 
     def _place_axis(self) -> dict[str, Any]:
@@ -210,13 +181,13 @@ class _Drawing:
             axis: dict[str, Any] = {"title": None, "labelLimit": 0}
             axis |= {"grid": False, "domain": False, "ticks": False}
             scale = {"domain": names, "paddingInner": 0.25, "paddingOuter": 0.2}
-            named = {"labelExpr": f"{_js(lines)}[indexof({_js(names)}, datum.value)]"}
+            named = {"labelExpr": f"{js(lines)}[indexof({js(names)}, datum.value)]"}
             return {"field": "place", "type": "nominal", "axis": axis | named, "scale": scale}
-        low, high = _domain([mark.x for one in self.shown for mark in one.marks], self.plot.log_x)
+        low, high = domain([mark.x for one in self.shown for mark in one.marks], self.plot.log_x)
         scale = {"domain": [low, high], "nice": False, "zero": False}
         scale["type"] = "log" if self.plot.log_x else "linear"
         axis = {"title": textwrap.wrap(self.plot.x_label, 60), "grid": False, "labelOverlap": True}
-        axis |= _named_ticks(*self._place_ticks(low, high))
+        axis |= named_ticks(*self._place_ticks(low, high))
         if not self.shown:
             axis |= {"labels": False, "ticks": False}
         return {"field": "place", "type": "quantitative", "axis": axis, "scale": scale}
@@ -229,7 +200,7 @@ class _Drawing:
         is_short = all(len(label) <= 12 for label in named.values())
         if 0 < len(named) <= 8 and is_short and self._are_clear(named, low, high):
             return list(named), list(named.values())
-        ticks = _log_ticks(low, high) if self.plot.log_x else []
+        ticks = log_ticks(low, high) if self.plot.log_x else []
         return ticks, [number(tick) for tick in ticks]
 
     def _labelled(self) -> list[Mark]:
@@ -244,7 +215,7 @@ class _Drawing:
     def _are_clear(self, named: dict[float, str], low: float, high: float) -> bool:
         """Whether the names of neighbours leave room for each other on a usual page."""
         placed = sorted(
-            (_share(x, low, high, self.plot.log_x) * NARROW, label) for x, label in named.items()
+            (share(x, low, high, self.plot.log_x) * NARROW, label) for x, label in named.items()
         )
         pairs = itertools.pairwise(placed)
         return all(
@@ -261,7 +232,7 @@ class _Drawing:
 
     def _rows(self, series: Series) -> Iterator[dict[str, Any]]:
         """What the points of a series say, on the axes and when pointed at."""
-        index = self.pointed.index(series)
+        index, covered = self.pointed.index(series), self._covered(series)
         for mark in filter(self._is_drawn, series.marks):
             below = self._below(mark, index)
             yield {
@@ -275,6 +246,7 @@ class _Drawing:
                 "said": number(mark.y),
                 "interval": interval_words(mark),
                 "n": str(mark.n or ""),
+                "size": 80 + 160 * covered,
                 "solid": 0 if series.is_hollow or mark.is_computed else 1,
             }
 
@@ -301,7 +273,7 @@ class _Drawing:
             "orient": "bottom",
             "direction": "vertical",
             "columns": 1,
-            "labelExpr": f"{_js(lines)}[indexof({_js(names)}, datum.value)]",
+            "labelExpr": f"{js(lines)}[indexof({js(names)}, datum.value)]",
         }
         is_needed = len(names) > 1 or self.shown[0].kind is not SeriesKind.MEASURED
         return {
@@ -356,10 +328,22 @@ class _Drawing:
         return self._layer(values, mark, color=self._colour())
 
     def _line(self, series: Series) -> dict[str, Any]:
-        mark = {"type": "line", "strokeWidth": 1.5, "clip": True, "aria": False}
+        width = 1.5 + 5 * self._covered(series)
+        mark = {"type": "line", "strokeWidth": width, "clip": True, "aria": False}
         mark["strokeDash"] = DASHES.get(series.kind, [])
         values = [] if self.is_flat else list(self._rows(series))
         return self._layer(values, mark, color=self._colour())
+
+    def _covered(self, series: Series) -> int:
+        """How many series that are drawn later lie on this one: it is drawn so much broader."""
+        own = [self._pixels(mark.x, mark.y) for mark in series.marks if self._is_drawn(mark)]
+        later = self.pointed[self.pointed.index(series) + 1 :] if own and not self.is_flat else []
+
+        def is_hidden(by: Series) -> bool:
+            there = [self._pixels(mark.x, mark.y) for mark in by.marks]
+            return all(any(math.dist(one, other) < SAME for other in there) for one in own)
+
+        return sum(map(is_hidden, later))
 
     def _tooltip(self) -> list[dict[str, str]]:
         said = {"name": self.plot.x_label, "said": self.plot.y_label}
@@ -393,7 +377,8 @@ class _Drawing:
         colour = self._colour()
         return self._layer(
             rows,
-            {"type": "point", "size": 80, "strokeWidth": 2, "opacity": 1},
+            {"type": "point", "strokeWidth": 2, "opacity": 1},
+            size={"field": "size", "type": "quantitative", "scale": None},
             color=colour,
             fill=colour,
             fillOpacity=inside,
@@ -449,13 +434,13 @@ class _Drawing:
                 at = {"align": "center", "baseline": "middle"}
             yield self._text(said, at)
             return
-        placed: dict[str, list[Any]] = {}
-        taken: list[tuple[float, float, float, float]] = []
+        taken, placed = list(self._taken()), defaultdict[str, list[Any]](list)
         first = self.pointed[0].name if self.pointed else ""
         named = [row for row in rows if row["series"] == first]
         for row in (row for row in named if not IS_PLACE.search(row["name"])):
-            side = self._free_side(row, taken)
-            placed.setdefault(side, []).append(row | {"text": row["name"]})
+            side, box = self._free_side(row, taken)
+            placed[side].append(row | {"text": row["name"]})
+            taken.append(box)
         sides = {
             "right": {"align": "left", "dx": 10, "baseline": "middle"},
             "left": {"align": "right", "dx": -10, "baseline": "middle"},
@@ -464,12 +449,25 @@ class _Drawing:
         }
         yield from (self._text(placed[side], at) for side, at in sides.items() if side in placed)
 
-    def _free_side(self, row: Any, taken: list[tuple[float, float, float, float]]) -> str:
-        """The side of a point on which its name covers no other; on a narrow page."""
-        xs = [mark.x for one in self.shown for mark in one.marks]
-        low, high = _domain(xs, self.plot.log_x)
-        x = _share(row["place"], low, high, self.plot.log_x) * NARROW
-        y = (1 - _share(row["value"], self.low, self.high, self.plot.log_y)) * HIGH
+    def _pixels(self, x: float, y: float) -> tuple[float, float]:
+        """Where a point lies on a narrow page."""
+        low, high = domain([mark.x for one in self.shown for mark in one.marks], self.plot.log_x)
+        down = 1 - share(y, self.low, self.high, self.plot.log_y)
+        return share(x, low, high, self.plot.log_x) * NARROW, down * HIGH
+
+    def _taken(self) -> Iterator[Box]:
+        """What a name must not cover: the points of all series, and the lines of curves."""
+        for series in self.shown:
+            reach = 3 if series.kind is SeriesKind.CURVE else 6
+            for mark in series.marks:
+                if self._is_drawn(mark):
+                    x, y = self._pixels(mark.x, mark.y)
+                    left, right = (0, NARROW) if series.is_level else (x - reach, x + reach)
+                    yield left, y - reach, right, y + reach
+
+    def _free_side(self, row: Any, taken: Sequence[Box]) -> tuple[str, Box]:
+        """The side of a point on which its name covers least, and where it then is."""
+        x, y = self._pixels(row["place"], row["value"])
         long = len(row["name"]) * NAME_PIXELS
         boxes = {
             "right": (x + 8, y - 8, x + 10 + long, y + 8),
@@ -477,11 +475,14 @@ class _Drawing:
             "above": (x - long / 2, y - 24, x + long / 2, y - 8),
             "below": (x - long / 2, y + 8, x + long / 2, y + 24),
         }
-        inside = [side for side, box in boxes.items() if box[0] > -10 and box[2] < NARROW]
-        free = [side for side in inside if not any(_overlap(boxes[side], one) for one in taken)]
-        side = next(iter([*free, *inside, "above"]))
-        taken.extend((boxes[side], (x - 6, y - 6, x + 6, y + 6)))
-        return side
+
+        def covers(side: str) -> tuple[bool, int]:
+            box = boxes[side]
+            is_outside = box[0] <= -10 or box[2] >= NARROW + ROOM
+            return is_outside, sum(overlap(box, one) for one in taken)
+
+        side = min(boxes, key=covers)
+        return side, boxes[side]
 
     def _text(self, rows: Sequence[Any], at: dict[str, Any]) -> dict[str, Any]:
         mark = {"type": "text", "fontSize": 11, "aria": False, **at}
@@ -512,90 +513,3 @@ class _Drawing:
         """Which way an arrow points from the rim to a prediction that lies beyond it."""
         up, down = (90, -90) if self.is_flat else (0, 180)
         return up if said > self.high else down
-
-
-def interval_words(mark: Mark) -> str:
-    """An interval in words; empty where there is none."""
-    if mark.low is None or mark.high is None:
-        return ""
-    return f"{number(mark.low)} – {number(mark.high)}"
-
-
-def _value_domain(plot: Plot) -> tuple[float, float]:
-    """What must be seen: points, intervals, most samples; lines and the prediction if near."""
-    must = [value for one in plot.series for value in _musts(one)]
-    if plot.is_stacked:
-        whole: dict[str, float] = {}
-        for mark in (mark for one in plot.series for mark in one.marks):
-            whole[mark.label] = whole.get(mark.label, 0.0) + mark.y
-        must = list(whole.values())
-    guests = [m.y for one in plot.series if one.kind is SeriesKind.CURVE for m in one.marks]
-    guests += [] if plot.prediction is None else [plot.prediction]
-    if not must:
-        must = [*(plot.range_before or ()), *guests]
-    is_from_zero = not plot.log_y and not plot.is_zoomed and min(must, default=0.0) >= 0
-    low, high = _domain(must, plot.log_y, from_zero=is_from_zero)
-    near = [guest for guest in guests if _is_near(guest, low, high, plot.log_y)]
-    return _domain([*must, *near], plot.log_y, from_zero=is_from_zero)
-
-
-def _musts(series: Series) -> Iterator[float]:
-    """A series' values, the ends of its intervals, and the samples that are no outliers."""
-    for mark in series.marks if series.kind is not SeriesKind.CURVE else ():
-        yield mark.y
-        yield from (end for end in (mark.low, mark.high) if end is not None)
-        ordered = sorted(mark.dots)
-        first, third = (ordered[len(ordered) * at // 4] for at in (1, 3)) if ordered else (0, 0)
-        reach = FENCE * (third - first)
-        yield from (dot for dot in ordered if first - reach <= dot <= third + reach)
-
-
-def _is_near(value: float, low: float, high: float, log: bool) -> bool:
-    if not math.isfinite(value) or (log and value <= 0):
-        return False
-    return -NEAR <= _share(value, low, high, log) <= 1 + NEAR
-
-
-def _domain(values: Iterable[float], log: bool, *, from_zero: bool = False) -> tuple[float, float]:
-    """An axis that holds these values with some room around them."""
-    usable = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
-    low, high = (min(usable), max(usable)) if usable else (1.0, 2.0)
-    if log:
-        room = max(1.3, (high / low) ** 0.08)
-        return low / room, high * room
-    if from_zero:
-        return 0.0, high * 1.15 or 1.0
-    room = (high - low) * 0.1 or abs(high) * 0.1 or 1.0
-    return low - room, high + room
-
-
-def _share(value: float, low: float, high: float, log: bool) -> float:
-    """How far along an axis a value lies, 0 to 1."""
-    if log:
-        low, high, value = (math.log(max(one, 1e-300)) for one in (low, high, value))
-    return (value - low) / (high - low)
-
-
-def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 of each decade, or fewer where there are many; at least two."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1, 2, 5) if len(decades) <= 4 else (1,)
-    every = max(1, len(decades) // 7)
-    values = [step * 10.0**power for power in decades[::every] for step in steps]
-    found = [value for value in values if low <= value <= high]
-    return found if len(found) > 1 else [low * (high / low) ** share for share in (0.1, 0.5, 0.9)]
-
-
-def _named_ticks(values: list[float], names: list[str]) -> dict[str, Any]:
-    if not values:
-        return {}
-    return {"values": values, "labelExpr": f"{_js(names)}[indexof({_js(values)}, datum.value)]"}
-
-
-def _js(value: Any) -> str:
-    """A list as an expression of Vega."""
-    return json.dumps(value, ensure_ascii=False)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from labkit.errors import NotAPrediction
-from labkit.evidence.checks import CHECKS
 from labkit.evidence.prediction import Trend, parse_number
 from labkit.panel import vega
 from labkit.panel.experiment import Experiment
@@ -304,5 +303,5 @@ class Widgets:
 
 def _claim(experiment: Experiment) -> str:
     """The claim that the student is to judge; it is no secret once there is something to judge."""
-    check = CHECKS.get(experiment.check or "")
+    check = experiment.check
     return f"<p><b>The claim:</b> {html.escape(check.says)}.</p>" if check else ""

@@ -319,7 +319,7 @@ async def test_a_panel_says_how_it_waits(desk: Desk, tmp_path: Path) -> None:
     """Place and likely wait stand where the step's progress stood; no seconds are counted down."""
     await desk.hub.start("bob", shape="7g.40gb")
     step = timed_step("one", 1.0, product)
-    experiment = Experiment("T-9", "A product", "How long?", (step,), "x", "y")
+    experiment = Experiment("T-9", "A product", "How long?", "x", "y", (step,))
     told = asyncio.Event()
 
     def look() -> None:

@@ -34,7 +34,7 @@ PACKED = Check(
     everywhere(Verdict.SUPPORTED),
 )
 """A claim about points that are computed, so that no child is started."""
-LINE = Experiment("X-1", "t", "q", (), "x", "ms", unit="ms")
+LINE = Experiment("X-1", "t", "q", "x", "ms", unit="ms")
 POINTS = (Point(1, "one", 10.0), Point(2, "two", 20.0))
 
 
@@ -94,7 +94,7 @@ def packing_runner(folder, best=98.0):
         computed_step("the best", 1, lambda: best),
     )
     read = reading.values("SMs used by the best packing", "the best")
-    return Runner(replace(EXPERIMENTS["MIG-12"], steps=steps, check="MIG-12", data=read), folder)
+    return Runner(replace(EXPERIMENTS["MIG-12"], steps=steps, data=read), folder)
 
 
 def run_by_hand(runner):

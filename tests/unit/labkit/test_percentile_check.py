@@ -6,7 +6,7 @@ import statistics
 import numpy as np
 import pytest
 
-from labkit.exercises.percentile_check import check_percentile
+from labkit.exercises.timer_check import check_percentile
 from labkit.notebook.catalogue.mig import waited
 from labkit.records import Device, Measurement, Tier
 

@@ -18,6 +18,5 @@ def test_the_right_ratio_is_drawn_at_its_point(key, label, base, ratio):
         answer = experiment.answer(points, is_whole=True)
         assert answer is not None and answer.value == pytest.approx(ratio)
         assert experiment.place_of(answer, points) == label
-        assert experiment.height is not None
         assert experiment.height(points, ratio) == pytest.approx(3.0)
     assert all(experiment.answer((one,), is_whole=True) is None for one in both)

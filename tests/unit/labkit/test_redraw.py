@@ -20,7 +20,7 @@ from labkit_authoring.redraw import redraw
 ROOT = Path(__file__).parents[3]
 GALLERY = ROOT / "docs" / "gallery"
 RECORDED = ROOT / "notebooks" / "labkit" / "recorded"
-SOURCES = sorted((ROOT / "notebooks" / "src").glob("[1-6]_*.py"))
+SOURCES = sorted((ROOT / "notebooks" / "src").glob("[1-6]*_*.py"))
 MIXED, PARALLEL = SOURCES[2], SOURCES[3]
 MACHINES = sorted(folder for folder in GALLERY.iterdir() if folder.is_dir())
 OTHERWISE = {

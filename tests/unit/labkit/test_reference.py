@@ -10,7 +10,7 @@ import pytest
 import labkit
 from labkit import __main__ as command
 from labkit.machine import emulate
-from labkit.notebook import fresh
+from labkit.notebook import handing_in
 from labkit_grading import grading
 
 TEXT = (Path(__file__).parents[3] / "docs/reference/labkit.md").read_text()
@@ -33,7 +33,9 @@ def test_every_column_of_the_marks_is_described():
     assert said == [part.name for part in dataclasses.fields(grading.MarkRow)]
 
 
-@pytest.mark.parametrize("name", [emulate.VARIABLE, fresh.VARIABLE, "LAB_HEADLESS", "LAB_QUICK"])
+@pytest.mark.parametrize(
+    "name", [emulate.VARIABLE, handing_in.VARIABLE, "LAB_HEADLESS", "LAB_QUICK"]
+)
 def test_every_variable_is_described(name):
     """What the environment decides is in the reference."""
     assert f"| `{name}` |" in TEXT

@@ -57,6 +57,7 @@ RIGHT = {
     "measure": {"function": work, **PAIR, **TIME},
     "partition": {"slices": ("1g.5gb", 0)},
     "peak": {"function": work, "timeout_s": 60.0},
+    "drawn": {"question": "1", "student": "ada", "batch": [32, 64]},
     "picture": {"name": "ring"},
     "pipeline": {"schedule": [[(0, "F", 0)]], "stages": 1},
     "profile_of": {"work": work, "ridge": 1.0},

@@ -221,13 +221,13 @@ WRONG = [
     ),
     ("3_mixed_precision", "scaled_step", ".float() / scale", " / scale", "in fp32, not in fp16"),
     (
-        "4_data_parallelism",
+        "4b_sending",
         "Buckets",
         "            self.leave()\n\n",
         "            pass\n\n",
         "before",
     ),
-    ("4_data_parallelism", "Buckets", "(wait() / self.world)", "wait()", "sum, not their mean"),
+    ("4b_sending", "Buckets", "(wait() / self.world)", "wait()", "sum, not their mean"),
 ]
 
 
@@ -291,7 +291,7 @@ SPLIT = {
 
 
 def marked_rows(code):
-    key = grade_code.answer_key(SOURCES / "5_model_parallelism.py")
+    key = grade_code.answer_key(SOURCES / "5a_splitting_layers.py")
     only = grade_code.Key(key.defined, key.exercises, ("rows_verdict",))
     return marked(only, code, limit_s=60.0)
 

@@ -8,7 +8,7 @@ import pytest
 from labkit.errors import NotMeasured, OutOfMemory, StudentError
 from labkit.machine.memory import PeakMemory
 from labkit.notebook import steps
-from labkit.panel.experiment import Experiment
+from labkit.panel.experiment import Experiment, Look
 from labkit.panel.panel import Panel
 from labkit.records import Device, RankResults, Tier
 
@@ -137,5 +137,5 @@ def test_a_headless_run_measures_optional_sections_only_when_asked(
     monkeypatch.setenv("LAB_HEADLESS", "1")
     monkeypatch.setenv("LAB_OPTIONAL", asked)
     made = (steps.computed_step("a", 1, lambda: 1.0),)
-    panel = Panel(Experiment("X-1", "t", "q", made, "x", "y", is_optional=True), tmp_path)
+    panel = Panel(Experiment("X-1", "t", "q", "x", "y", made, look=Look.OPTIONAL), tmp_path)
     assert len(asyncio.run(panel.settle()).points) == points

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
-from labkit.panel.experiment import Experiment, Points
+from labkit.panel.experiment import Experiment, Look, Points
 
 
 def on_all(points: Points) -> Point | None:
@@ -46,42 +46,34 @@ EXPERIMENTS = (
         key="CH-1",
         title="A step of {batch}, by {unit}",
         question="How long does a step take on all {whole} {unit}?",
-        steps=(),
-        x_label="{unit}",
-        gpu_x_label="SMs",
+        x_label="SMs, or threads of a CPU",
         y_label="ms",
         unit="ms",
         asked=on_all,
-        check="CH-1",
         data=by_sms,
     ),
     Experiment(
         key="CH-2",
         title="Peak memory by batch",
         question="How much memory does batch {largest} need?",
-        steps=(),
         x_label="batch",
         y_label="MiB",
         unit="MiB",
-        check="CH-2",
         data=growth,
     ),
     Experiment(
         key="CH-3",
         title="Time per sample, by batch",
         question="As the batch grows, does the time per sample rise, stay flat, or fall?",
-        steps=(),
         x_label="batch",
         y_label="ms per sample",
-        check="CH-3",
         data=a_sample,
-        log_x=True,
+        look=Look.LOG_X,
     ),
     Experiment(
         key="CH-4",
         title="A step of {batch}, by borrowed shape",
         question="From the smallest shape to the largest, does the time rise, stay flat, or fall?",
-        steps=(),
         x_label="{unit} of an A100's slice of that shape",
         y_label="ms",
     ),

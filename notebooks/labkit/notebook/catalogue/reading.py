@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from labkit.evidence.check import ALL_WORK_ALONE, ALL_WORK_TOGETHER, CORE_SHARE
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
-from labkit.panel.experiment import Points
+from labkit.panel.experiment import AskedPoint, Experiment, Look, Points
+
+Pair = tuple[Experiment, Experiment]
 
 
 def at(label: str) -> Callable[[Points], Point | None]:
@@ -20,32 +22,28 @@ def at(label: str) -> Callable[[Points], Point | None]:
     return find
 
 
-@dataclass(frozen=True)
-class AskedRatio:
+def ratio(label: str, base: str, unit: str, factor: float = 1.0) -> AskedPoint:
     """What a question asks for where it is the value of one point over that of another.
 
-    Attributes:
+    Args:
         label: of the point.
         base: the label of the other.
+        unit: of both.
         factor: 100 for percent.
     """
 
-    label: str
-    base: str
-    factor: float = 1.0
-
-    def asked(self, points: Points) -> Point | None:
-        """The point, with the ratio as its value, once both are measured."""
-        found, base = at(self.label)(points), at(self.base)(points)
-        if found is None or base is None:
+    def find(points: Points) -> Point | None:
+        found, other = at(label)(points), at(base)(points)
+        if found is None or other is None:
             return None
-        return replace(found, value=self.factor * found.value / base.value)
+        return replace(found, value=factor * found.value / other.value)
 
-    def height(self, points: Points, ratio: float) -> float:
-        """How high the point is drawn if the ratio is this; both must be measured."""
-        base = at(self.base)(points)
-        assert base is not None
-        return base.value * ratio / self.factor
+    def height(points: Points, said: float) -> float:
+        other = at(base)(points)
+        assert other is not None, "there is an answer once both are measured"
+        return other.value * said / factor
+
+    return AskedPoint(find, height, unit)
 
 
 def first(points: Points) -> Point | None:
@@ -121,6 +119,41 @@ def bits_at_the_end(name: str, base: str) -> Callable[[Points], Data]:
         return {f"bits of {name} over {base}": [a / b for a, b in zip(own, others, strict=True)]}
 
     return read
+
+
+def small_model(learns: str, timed: str, way: str, base: str, words: tuple[str, str, str]) -> Pair:
+    """The two experiments in which a small model is trained in two ways.
+
+    Args:
+        learns: the key of the one that draws its loss.
+        timed: the key of the one that draws the time to a loss.
+        way: the series whose end is asked for.
+        base: the series that it is compared with.
+        words: for way and base in a sentence, and for what tells them apart.
+    """
+    own, other, kind = words
+    return (
+        Experiment(
+            key=learns,
+            title="A small model reads Python: bits per byte on held-out modules",
+            question=f"How many bits per byte does {own} end with?",
+            x_label="training step",
+            y_label="bits per byte",
+            unit="bits",
+            asked=at_the_end(way),
+            data=bits_at_the_end(way, base),
+        ),
+        Experiment(
+            key=timed,
+            title="Seconds to the lowest loss that every run reaches",
+            question=f"How many times as long as {other} does {own} take to that loss?",
+            x_label=kind,
+            y_label="seconds of training",
+            unit="x",
+            asked=ratio(way, base, "s"),
+            look=Look.BARS,
+        ),
+    )
 
 
 def facts(point: Point) -> Mapping[str, float]:

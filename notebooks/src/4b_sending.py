@@ -1,22 +1,18 @@
 # %% [markdown]
-# # 4. Data parallelism
+# # 4b. Data parallelism: what sending costs
 #
 # **Afterwards you can decide** whether a second slice would make your training faster,
 # from the bytes of your gradients, the link between the slices, and your batch.
+# You will be able to
 #
-# You write what every data-parallel training does: averaging, all-reduce, and buckets that are sent early.
-# And you find out which of CERN's published rows a simple model explains.
-# "The article" below is Tim Dettmers,
-# [How to Parallelize Deep Learning on GPUs Part 1/2: Data Parallelism](https://timdettmers.com/2014/10/09/deep-learning-data-parallelism/)
-# (2014); every other source is named beside its figures.
+# - write what PyTorch's DistributedDataParallel does: one message, or buckets that are sent early;
+# - read from a timeline which messages are hidden behind the backward pass, and which cannot be;
+# - divide what a second rank costs into bytes, start-up and waiting;
+# - test a simple model of scaling against CERN's published rows.
 #
-# About 145 minutes for the core, in two sittings with a break after DP-5; the sections after the summary are optional.
-
-# %%
-import labkit
-
-place = labkit.where()
-labkit.card(place)
+# You need the all-reduce of notebook 4a, and its α and β. Every source is named beside its figures.
+#
+# About 70 minutes; the sections after the summary are optional.
 
 # %% [markdown]
 # A *rank* is one of several processes that train together.
@@ -24,7 +20,10 @@ labkit.card(place)
 # With one slice, or none, the ranks below are processes on **this container's CPU**,
 # connected by loopback and not by a GPU interconnect: every plot says so.
 
-# %%
+# %% jupyter={"source_hidden": true}
+import labkit
+
+place = labkit.where()
 SEVERAL = place.tier in (labkit.Tier.SEVERAL_GPUS, labkit.Tier.SEVERAL_SLICES)
 DEVICES = len(place.devices) if SEVERAL else 2
 WIDTH, DEPTH = (1024, 4) if SEVERAL else (256, 3)
@@ -32,359 +31,16 @@ MORE = 1 if SEVERAL else max(1, int(place.cpu.cores // 2))  # each rank has that
 BATCH = 8192 if SEVERAL else 4096 * MORE
 where_ranks = f"{DEVICES} devices" if SEVERAL else "gloo processes on this container's CPU (scaled down)"
 print(f"ranks: {where_ranks}; {DEPTH} layers, {WIDTH} wide")
+labkit.card(place)
 
 # %% [markdown]
-# ## DP-1: the same gradient, from halves
-#
-# Two ranks hold the same network. Each takes half of the batch and gets a gradient of its own.
-# What must they do with the two gradients to take the same step as one rank with the whole batch?
-# The loss is a *mean* over samples.
-#
-# ## Exercise 1: combine the gradients
-
-# %%
-def average(gradients):
-    """Combine the ranks' gradients (a list of tensors) into the whole batch's."""
-    # <solution>
-    return sum(gradients) / len(gradients)
-    # </solution>
-    # <student>
-    # return sum(gradients)  # is this the whole batch's gradient?
-    # </student>
-
-
-# %%
-average_verdict = labkit.exercises.check_gradient_averaging(average)
-print(average_verdict)
-
-# %% [markdown]
-# Now use real ranks, and a small transformer that reads Python's own source code (`labkit.small_model??`; it is trained
-# in DP-13). For comparison, each rank also computes the gradient of the whole batch.
-
-# %%
-def flat_gradient(network, x):
-    import torch
-
-    network.zero_grad()
-    network(x).square().mean().backward()
-    return torch.cat([p.grad.flatten() for p in network.parameters()])
-
-
-def gathered(own):
-    """Every rank's tensor, in order; by an all-reduce, which every link here can do."""
-    import torch
-    import torch.distributed as dist
-
-    everyone = torch.zeros(dist.get_world_size(), *own.shape, device=own.device)
-    everyone[dist.get_rank()] = own
-    dist.all_reduce(everyone)
-    return list(everyone)
-
-
-# %%
-def reading_gradient(reader, read, follows):
-    import torch
-
-    reader.zero_grad()
-    labkit.small_model.loss_of(reader, read, follows).backward()
-    return torch.cat([p.grad.flatten() for p in reader.parameters()])
-
-
-def differences():
-    import torch.distributed as dist
-
-    reader, device = labkit.small_model.model(0)
-    read, follows = labkit.small_model.batch_of(0, 1, device)
-    rank, world = dist.get_rank(), dist.get_world_size()
-    whole = reading_gradient(reader, read, follows)
-    everyone = gathered(reading_gradient(reader, read[rank::world], follows[rank::world]))
-    own = everyone[dist.get_rank()]
-    ways = {"one rank's own": own, "added": sum(everyone), "yours": average(everyone)}
-    return {
-        name: {"difference": ((got - whole).norm() / whole.norm()).item()}
-        for name, got in ways.items()
-    }
-
-
-# %% [markdown]
-# **Predict:** what is the relative error of the gradient of *one* rank, which saw half of the samples?
-
-# %%
-gradients = ("one rank's own", "added", "yours")
-
-
-def difference(record):
-    return max(1e-12, record.setting["difference"])
-
-
-apart = labkit.together(differences, gradients, value=difference, n=2)
-same = labkit.experiment("DP-1", apart)
-
-# %%
-await same.report(needs=average_verdict)
-
-# %% [markdown]
-# **Explain:** added gradients point the right way and are twice as long.
-# Which learning rate would hide that mistake, and why would it come back with four ranks?
-
-# %% [markdown]
-# ## DP-12: the mistake in a training, with two optimizers
-#
-# Two ranks train with your `average`, and with gradients that are only added: with SGD, and with Adam.
-# The learning rates suit the mean: 0.4 for SGD, near the largest that converges, and 0.1 for Adam. (At a quarter of its
-# rate, SGD would survive added gradients, too.) Only a single linear layer learns here, so the optimizer alone decides.
-
-# %%
-RATES = {"SGD": 0.4, "Adam": 0.1}
-HOW = ("averaged", "added")
-
-
-def optimizer_of(name, weights):
-    import torch
-
-    return getattr(torch.optim, name)(weights, lr=RATES[name])
-
-
-def loss_curve(name, combine, steps):
-    """The whole batch's loss before each step; every rank sees only its own samples."""
-    import torch
-    import torch.distributed as dist
-
-    torch.manual_seed(0)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    layer, inputs, truth = torch.nn.Linear(16, 1, bias=False), torch.randn(512, 16), torch.randn(16, 1)
-    layer, x = layer.to(device), inputs[dist.get_rank() :: dist.get_world_size()].to(device)
-    y = x @ truth.to(device) + 0.3 * torch.randn(len(x), 1, device=device)  # what no weights explain
-    optimizer, losses = optimizer_of(name, layer.parameters()), []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = (layer(x) - y).square().mean()
-        loss.backward()
-        layer.weight.grad = combine(gathered(layer.weight.grad))
-        optimizer.step()
-        losses.append(sum(gathered(loss.detach())).item() / dist.get_world_size())
-    return losses
-
-
-def four_curves(steps, every):
-    combine = {"averaged": average, "added": sum}
-    found = {f"{name}, {how}": loss_curve(name, combine[how], steps) for name in RATES for how in HOW}
-    return {f"{way}, step {i}": {"loss": curve[i - 1]} for way, curve in found.items() for i in range(every, steps + 1, every)}
-
-
-# %% [markdown]
-# **Predict** for Adam: after 24 steps, how many times the loss of the run that averages has the run that adds?
-
-# %%
-EVERY_3 = range(3, 25, 3)
-spots = {f"{name}, {how}, step {i}": i for name in RATES for how in HOW for i in EVERY_3}
-which = {label: label.rsplit(", step", 1)[0] for label in spots}
-curves = labkit.together(four_curves, spots, value="loss", series=which, n=2, steps=24, every=3)
-hidden = labkit.experiment("DP-12", curves)
-
-# %%
-await hidden.report(needs=average_verdict)
-
-# %% [markdown]
-# **Explain:** what does Adam divide its step by, and what becomes of a factor of two in every gradient?
-# Name something in a real training loop with Adam that the mistake would harm after all.
-
-# %% [markdown]
-# ## DP-2: what an all-reduce costs
-#
-# *All-reduce*: every rank gives a tensor, every rank gets the sum.
-# Its time is a start-up time plus the bytes over a bandwidth: t = α + S/β.
-
-# %%
-def reduces(megabytes):
-    import torch
-    import torch.distributed as dist
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    payload = torch.ones(int(megabytes * 250_000), device=device)
-    return lambda: dist.all_reduce(payload)
-
-
-def reduce_times(sizes, times):
-    return labkit.in_turns({f"{size:g} MB": reduces(size) for size in sizes}, times)
-
-
-# %% [markdown]
-# The claim is about the two smallest sizes.
-#
-# **Predict** the time of 16 MB. The article's network card (40 Gbit/s) is drawn at 4 MB.
-
-# %%
-MEGABYTES = (0.008, 0.5, 4, 16, 64, 256) if SEVERAL else (0.008, 0.5, 4, 16)  # the first two are judged
-spots = {f"{size:g} MB": size for size in MEGABYTES}
-cost = labkit.experiment("DP-2", labkit.together(reduce_times, spots, n=DEVICES, sizes=MEGABYTES, times=20))
-
-# %% [markdown]
-# These are α and β from your points from 0.5 MB on. The *bus bandwidth* is S/t · 2(n-1)/n, which does not depend on n.
-
-# %%
-def alpha_and_beta(points):
-    big = [point for point in points if point.x >= 0.5]
-    if len(big) < 3:
-        return
-    alpha, slope, off = labkit.stats.line_fit([p.x for p in big], [p.value for p in big])
-    ranks = big[0].records[0].ranks
-    print(f"t = {alpha:.2f} ms + {slope:.3f} ms/MB · S (largest residual {off:.0%})")
-    for p in big:
-        print(f"{p.label}: bus bandwidth {p.x / p.value * 2 * (ranks - 1) / ranks:.2f} GB/s")
-
-
-await cost.report(alpha_and_beta)
-print("measured between devices" if SEVERAL else labkit.recorded_note("DP-2", "DP-3", "DP-4"))
-
-# %% [markdown]
-# **Explain** the flat part on the left: what does a rank wait for when there is almost nothing to send?
-
-# %% [markdown]
-# ## Exercise 2: all-reduce, naive and as a ring
-#
-# You have `send(to, tensor)`, which returns at once, and `receive(source)`, which waits.
-#
-# **Naive:** send your tensor to every other rank; add what they send.
-#
-# **Ring:** split the tensor into `world` chunks. In world - 1 steps, pass a chunk to the next rank
-# and add the one that the previous rank passes to you; then every rank holds one finished chunk.
-# In world - 1 more steps, pass the finished chunks around.
-
-# %%
-labkit.picture("ring")
-
-# %%
-import torch  # on the CPU only: this notebook itself never touches the GPU
-
-
-def naive_all_reduce(tensor, rank, world, send, receive):
-    # <solution>
-    others = [other for other in range(world) if other != rank]
-    for other in others:
-        send(other, tensor)
-    total = tensor.clone()
-    for other in others:
-        total += receive(other)
-    return total
-    # </solution>
-    # <student>
-    # return tensor  # write the naive one here
-    # </student>
-
-
-# %%
-def ring_all_reduce(tensor, rank, world, send, receive):
-    chunks = list(tensor.clone().tensor_split(world))
-    after, before = (rank + 1) % world, (rank - 1) % world
-    # <solution>
-    for step in range(world - 1):
-        send(after, chunks[(rank - step) % world])
-        chunks[(rank - step - 1) % world] += receive(before)
-    for step in range(world - 1):
-        send(after, chunks[(rank - step + 1) % world])
-        chunks[(rank - step) % world] = receive(before)
-    # </solution>
-    # <student>
-    # # write the two loops here
-    # </student>
-    return torch.cat(chunks)
-
-
-# %%
-naive_verdict = labkit.exercises.check_all_reduce(naive_all_reduce)
-ring_verdict = labkit.exercises.check_all_reduce(ring_all_reduce, ring=True)
-both_right = "right" if naive_verdict.right and ring_verdict.right else "write both all-reduces first"
-print("naive:", naive_verdict)
-print("ring: ", ring_verdict)
-
-# %% [markdown]
-# ## DP-5: bytes per rank
-#
-# The article says that data parallelism "does not scale", because every rank must send
-# its whole gradient to every other. Your naive version does just that. Your ring does not.
-# **Predict:** in a ring of 8, how many times its gradient S does a rank send? (The naive way is drawn as a line.)
-
-# %%
-def sent(function, world, size=840):
-    """Elements that the busiest rank sends, over the tensor's own."""
-    inputs = [torch.ones(size) for _ in range(world)]
-    _, counted = labkit.exercises.run_ranks(function, inputs)
-    return max(counted) / (4 * size)
-
-
-def sent_in_a_ring(world):
-    return sent(ring_all_reduce, world)
-
-
-WORLDS = (2, 4, 6, 8)
-counts = [labkit.computed_step(f"n={n}", n, sent_in_a_ring, n) for n in WORLDS]
-ring_bytes = labkit.experiment("DP-5", counts)
-
-# %%
-def counted(points):
-    for point in points:
-        print(f"{point.label}: ring {point.value:.2f} S, naive {sent(naive_all_reduce, int(point.x)):.0f} S")
-
-
-await ring_bytes.report(counted, needs=both_right)
-
-# %% [markdown]
-# With the article's own arithmetic (4 MB at 40 Gbit/s), six ranks and twelve:
-
-# %%
-for name, world in (("dettmers.dp.six", 6), ("dettmers.dp.four-nodes", 12)):
-    figure = labkit.published.figure(name)
-    ring_ms = 2 * (world - 1) / world * 4e6 * 8 / 40e9 * 1e3
-    print(f"n={world}: the article says {figure.value} ms, a ring needs {ring_ms:.2f} ms ({figure.error})")
-labkit.cite("dettmers")
-
-# %% [markdown]
-# And how long do they take? Your two and the library's take turns, all three over gloo in host memory.
-# If there are more ranks than cores, they wait for one another; the label then says "oversubscribed".
-# **Predict** how many ms your ring takes.
-
-# %%
-def three_ways(megabytes, times):
-    import torch.distributed as dist
-
-    rank, world, wires = dist.get_rank(), dist.get_world_size(), labkit.exercises.Wires()
-    payload, group = torch.ones(int(megabytes * 250_000)), dist.new_group(backend="gloo")
-
-    def own(function):
-        def work():
-            function(payload, rank, world, wires.send, wires.receive)
-            wires.finish()
-
-        return work
-
-    library = lambda: dist.all_reduce(payload.clone(), group=group)
-    works = {"naive": own(naive_all_reduce), "ring": own(ring_all_reduce), "library": library}
-    return labkit.in_turns(works, times)
-
-
-# %%
-RANKS = 2 if labkit.is_quick() else 4
-crowd = ", oversubscribed" if RANKS > place.cpu.cores else ""
-LINK = f"gloo over loopback, host memory{crowd}"
-ways = labkit.together(three_ways, ("naive", "ring", "library"), n=RANKS, link=LINK, megabytes=4, times=labkit.rounds())
-clocked = labkit.experiment("DP-5-time", ways, ranks=RANKS, crowd=crowd)
-
-# %%
-await clocked.report(needs=both_right)
-
-# %% [markdown]
-# **Explain:** over loopback all ranks share one memory bus, so the ring gains less than its bytes promise.
-# Where would it gain all of it?
-
-# %% [markdown]
-# ## Exercise 3: data parallelism by hand
+# ## Exercise 1: data parallelism by hand
 #
 # In three versions you write what PyTorch's DistributedDataParallel (DDP) does. Each removes one cost of the version
 # before; DP-6 shows whether that pays here.
 # `all_reduce(tensor)` starts at once and returns a function; *calling that function* waits and returns the ranks' sum.
 #
-# 1. `per_tensor`: each gradient by itself, one after another. Every message pays the start-up time α of DP-2.
+# 1. `per_tensor`: each gradient by itself, one after another. Every message pays the start-up time α of DP-2 (notebook 4a).
 # 2. `flat`: all gradients in one long tensor, one message, and cut up again in the parameters' shapes.
 #    α is paid once, but nothing is sent until the last gradient is there.
 # 3. `Buckets`: the backward pass makes the *last* layer's gradients first, and calls `ready(number, gradient)` for
@@ -392,6 +48,9 @@ await clocked.report(needs=both_right)
 #    `finish` sends what is left, waits for everything, and returns the mean gradients by number.
 
 # %%
+import torch  # on the CPU only: this notebook itself never touches the GPU
+
+
 def per_tensor(gradients, world, all_reduce):
     """The ranks' mean gradients, in the same order."""
     # <solution>
@@ -585,7 +244,9 @@ def network_for(step, size, share=0.4):
         torch.cuda.synchronize() if torch.cuda.is_available() else None
         seconds.append(time.perf_counter() - begun)
     step_s = torch.tensor([sorted(seconds)[7]])
-    step_s = gathered(step_s.to("cuda" if torch.cuda.is_available() else "cpu"))[0].item()
+    step_s = step_s.to("cuda" if torch.cuda.is_available() else "cpu")
+    dist.broadcast(step_s, 0)
+    step_s = step_s.item()
     return SimulatedNetwork(step_s / 200, size / (step_s * (share / (1 - share) - 1 / 200)))
 
 
@@ -677,6 +338,14 @@ one_step_of("buckets")
 # (Two ranks may even be a little *more* than twice as fast, where half of the batch fits a cache and all of it does not.)
 
 # %%
+def flat_gradient(network, x):
+    import torch
+
+    network.zero_grad()
+    network(x).square().mean().backward()
+    return torch.cat([p.grad.flatten() for p in network.parameters()])
+
+
 def alone(width, depth, batch):
     import torch
     import torch.distributed as dist
@@ -794,134 +463,13 @@ def worth_it(points):
 await worth.report(worth_it)
 
 # %% [markdown]
-# **Explain** with α and β from DP-2: which part of the cost is α, which is S/β, and which is neither?
-
-# %% [markdown]
-# ## DP-13: a real model, on one rank and on two
-#
-# A small transformer learns to read Python's own source code, byte by byte (`labkit.small_model??`; in notebook 3 it was
-# trained in bf16). One rank takes every batch whole; two ranks take half of the *same* batch each, and average with your
-# `average`. Its loss, in bits per byte, is taken on modules that it never trains on. Each is trained with three seeds.
-
-# %%
-def rate_of(arm):
-    """The learning rate; the same for all."""
-    return 3e-3
-
-
-def one_training(arm, seed, steps, every):
-    """Bits per byte on held-out modules, and the seconds of training until then; on every rank."""
-    import time
-
-    import torch
-    import torch.distributed as dist
-
-    reader, device = labkit.small_model.model(seed)
-    rank, world = (dist.get_rank(), dist.get_world_size()) if arm == "two ranks" else (0, 1)
-    optimizer, seconds, found = torch.optim.AdamW(reader.parameters(), lr=rate_of(arm)), 0.0, {}
-    for step in range(1, steps + 1):
-        dist.barrier() if world > 1 else None
-        begun = time.perf_counter()
-        read, follows = labkit.small_model.batch_of(seed, step, device)
-        loss = labkit.small_model.loss_of(reader, read[rank::world], follows[rank::world])
-        optimizer.zero_grad()
-        loss.backward()
-        if world > 1:
-            share_gradients(list(reader.parameters()))
-        optimizer.step()
-        loss.item()  # it waits for the device
-        seconds += time.perf_counter() - begun
-        if step % every == 0:
-            found[step] = (labkit.small_model.held_out_bits(reader, device), seconds)
-    return found
-
-
-def share_gradients(parameters):
-    """Everybody's mean gradients, by your `average` and one message."""
-    import torch
-
-    mean = average(gathered(torch.cat([one.grad.flatten() for one in parameters])))
-    for one, part in zip(parameters, mean.split([one.numel() for one in parameters])):
-        one.grad.copy_(part.view(one.shape))
-
-
-# %%
-def trainings(arms, seeds, steps, every):
-    import torch
-    import torch.distributed as dist
-
-    torch.set_num_threads(1)  # on a CPU: a core for each rank
-    runs = {}
-    for arm in arms:
-        dist.barrier()
-        is_idle = arm == "one rank" and dist.get_rank() > 0
-        runs[arm] = [{} if is_idle else one_training(arm, seed, steps, every) for seed in seeds]
-    dist.barrier()
-    digest = labkit.small_model.text_digest()
-
-    def facts(at):
-        bits, seconds = zip(*at)
-        return {"bits": sorted(bits)[len(bits) // 2], "each": list(bits), "seconds": list(seconds), "text": digest}
-
-    marks = range(every, steps + 1, every)
-    at = lambda found, step: facts([run.get(step, (0.0, 0.0)) for run in found])
-    return {f"{arm}, step {step}": at(found, step) for arm, found in runs.items() for step in marks}
-
-
-# %% [markdown]
-# **Predict** the bits per byte that two ranks end with. (8 is guessing.)
-
-# %%
-LEARN = {"steps": 40, "every": 20} if labkit.is_quick() else {"steps": 80, "every": 20}
-SEEDS = (0,) if labkit.is_quick() else (0, 1, 2)
-ARMS = ("one rank", "two ranks")
-spots = {f"{arm}, step {step}": step for arm in ARMS for step in range(LEARN["every"], LEARN["steps"] + 1, LEARN["every"])}
-by_arm = {label: label.partition(",")[0] for label in spots}
-reading = labkit.together(trainings, spots, value="bits", series=by_arm, n=2, seconds=60, arms=ARMS, seeds=SEEDS, **LEARN)
-learns = labkit.experiment("DP-13", reading)
-
-# %%
-def seeds_apart(points):
-    """How far the seeds lie apart, at the end."""
-    for point in points:
-        if point.x == LEARN["steps"]:
-            each = point.records[0].setting["each"]
-            print(f"{point.series}: {point.value:.3f} bits per byte; the seeds end between {min(each):.3f} and {max(each):.3f}")
-
-
-await learns.report(seeds_apart, needs=average_verdict)
-
-# %% [markdown]
-# ## DP-14: time to a loss
-#
-# **Predict** how many times as long as one rank two ranks take to the lowest loss that every run reaches.
-# (It is read from the training above, so it is drawn hollow.)
-
-# %%
-def time_to_loss(arm):
-    """Seconds of training to the lowest loss that every run reaches: the median of the seeds."""
-    points = learns.evidence.points
-    if len(points) < len(spots):
-        raise labkit.errors.NotMeasured("Measure DP-13 first.")
-    level = max(bits for point in points if point.x == LEARN["steps"] for bits in point.records[0].setting["each"])
-    own = [point.records[0].setting for point in points if point.series == arm]
-    reached = lambda seed: next(facts["seconds"][seed] for facts in own if facts["each"][seed] <= level)
-    return sorted(map(reached, range(len(SEEDS))))[len(SEEDS) // 2]
-
-
-to_loss = labkit.experiment("DP-14", [labkit.computed_step(arm, x, time_to_loss, arm) for x, arm in enumerate(ARMS)])
-
-# %%
-await to_loss.report(needs=average_verdict)
-
-# %% [markdown]
-# **Explain:** what do two ranks change in the loss after a given step, and what in the time to it?
+# **Explain** with α and β from DP-2 (notebook 4a): which part of the cost is α, which is S/β, and which is neither?
 
 # %% [markdown]
 # ## What the published figures say, and where they are wrong
 
 # %%
-for key in ("E10", "E3", "E4", "E5", "E13"):
+for key in ("E3", "E4", "E5", "E13"):
     error = labkit.published.known_errors()[key]
     print(f"Published: {error.says}\n   But: {error.correct}\n")
 labkit.cite("dettmers", "cern6", "habr", "nvidia")
@@ -932,16 +480,20 @@ labkit.cite("dettmers", "cern6", "habr", "nvidia")
 # The summary is filled in from your own evidence and says what is missing.
 
 # %%
-labkit.summary("DP-1", "DP-12", "DP-2", "DP-5", "DP-5-time", "DP-6", "DP-3", "DP-4", "DP-13", "DP-14")
+labkit.summary("DP-6", "DP-3", "DP-4")
+
+# %%
+mine = labkit.drawn("4b", millions=(10, 25, 60, 120), batch=(32, 64, 128))
+print(f"your model has {mine['millions']} million parameters, and your batch is {mine['batch']}")
 
 # %% [markdown]
-# **Decide:** your model has 25 million parameters, your batch is 64, and a second 1g.5gb slice is free.
+# **Decide** for the model above, whose numbers are your own: a second 1g.5gb slice is free.
 # Do you take it? Name the two figures that decide.
 
 # %% [markdown]
 # # Optional sections
 #
-# There are no exercises here; run what interests you.
+# There are no exercises that later notebooks need here; run what interests you.
 
 # %% [markdown]
 # ## DP-3-cern: which of CERN's rows does T = a + b/n fit?
@@ -1075,11 +627,17 @@ await straggler.report()
 import os
 
 
+def one_number():
+    import torch.distributed as dist
+
+    dist.all_reduce(torch.ones(1, device="cuda"))
+
+
 async def nccl_on_one_device():
     slice_uuid = place.devices[0].uuid if place.devices[0].is_slice else None
     device = slice_uuid or os.environ.get("CUDA_VISIBLE_DEVICES", "0")[:1]
     try:
-        await labkit.sharing.ranks_on_one_device(reduces, device, backend="nccl", megabytes=1)
+        await labkit.sharing.ranks_on_one_device(one_number, device, backend="nccl")
     except labkit.LabError as error:
         return str(error)[:600]
     return "this NCCL let two ranks share one device"
@@ -1173,43 +731,12 @@ def outside(points):
 await buckets.report(outside)
 
 # %% [markdown]
-# ## DP-11: within a run, and between runs
-#
-# CERN saw 120 to 160 s for the *same* 16 GPUs, while epochs of one job lay close together.
-# Three runs, each a process of its own. **Predict** whether their medians rise, stay flat, or fall.
-
-# %%
-def reading_step():
-    reader, device = labkit.small_model.model(0)
-    batch = labkit.small_model.batch_of(0, 1, device)
-    return lambda: reading_gradient(reader, *batch)
-
-
-def run_number(number):
-    return labkit.timed_step(f"run {number}", number, reading_step, seconds=4)
-
-
-runs = labkit.experiment("DP-11", *map(run_number, (1, 2, 3)))
-
-# %%
-import statistics
-
-def spreads(points):
-    if len(points) == 3:
-        within = statistics.mean(point.records[0].iqr_s * 1e3 for point in points)
-        between = statistics.stdev(point.value for point in points)
-        print(f"spread within a run {within:.3g} ms, between runs {between:.3g} ms")
-
-
-await runs.report(spreads)
-
-# %% [markdown]
 # ## Hand in
 #
 # Save the notebook (Ctrl+S) and run the cell: it makes one zip of your notebooks and evidence,
 # shows a link to download it, and tells you what would not count as your own work.
 #
-# To start this notebook over, run `labkit.fresh_copy("4_data_parallelism")`:
+# To start this notebook over, run `labkit.fresh_copy("4b_sending")`:
 # a *fresh copy* appears beside this one, and nothing of yours is overwritten.
 
 # %%

@@ -1,0 +1,94 @@
+"""Where the values of a plot lie: what its axes must hold, their ticks, what covers what."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from labkit.panel.plot import Plot, Series, SeriesKind
+
+NEAR = 3.0  # a bound, an ideal or a prediction sets the axis if it is as near as the axis is long
+FENCE = 2.0  # quartile distances beyond which a sample is an outlier
+
+
+def value_domain(plot: Plot) -> tuple[float, float]:
+    """What must be seen: points, intervals, most samples; lines and the prediction if near."""
+    must = [value for one in plot.series for value in _musts(one)]
+    if plot.is_stacked:
+        whole: dict[str, float] = {}
+        for mark in (mark for one in plot.series for mark in one.marks):
+            whole[mark.label] = whole.get(mark.label, 0.0) + mark.y
+        must = list(whole.values())
+    guests = [m.y for one in plot.series if one.kind is SeriesKind.CURVE for m in one.marks]
+    guests += [] if plot.prediction is None else [plot.prediction]
+    if not must:
+        must = [*(plot.range_before or ()), *guests]
+    is_from_zero = not plot.log_y and not plot.is_zoomed and min(must, default=0.0) >= 0
+    low, high = domain(must, plot.log_y, from_zero=is_from_zero)
+    near = [guest for guest in guests if _is_near(guest, low, high, plot.log_y)]
+    return domain([*must, *near], plot.log_y, from_zero=is_from_zero)
+
+
+def _musts(series: Series) -> Iterator[float]:
+    """A series' values, the ends of its intervals, and the samples that are no outliers."""
+    for mark in series.marks if series.kind is not SeriesKind.CURVE else ():
+        yield mark.y
+        yield from (end for end in (mark.low, mark.high) if end is not None)
+        ordered = sorted(mark.dots)
+        first, third = (ordered[len(ordered) * at // 4] for at in (1, 3)) if ordered else (0, 0)
+        reach = FENCE * (third - first)
+        yield from (dot for dot in ordered if first - reach <= dot <= third + reach)
+
+
+def _is_near(value: float, low: float, high: float, log: bool) -> bool:
+    if not math.isfinite(value) or (log and value <= 0):
+        return False
+    return -NEAR <= share(value, low, high, log) <= 1 + NEAR
+
+
+def domain(values: Iterable[float], log: bool, *, from_zero: bool = False) -> tuple[float, float]:
+    """An axis that holds these values with some room around them."""
+    usable = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+    low, high = (min(usable), max(usable)) if usable else (1.0, 2.0)
+    if log:
+        room = max(1.3, (high / low) ** 0.08)
+        return low / room, high * room
+    if from_zero:
+        return 0.0, high * 1.15 or 1.0
+    room = (high - low) * 0.1 or abs(high) * 0.1 or 1.0
+    return low - room, high + room
+
+
+def share(value: float, low: float, high: float, log: bool) -> float:
+    """How far along an axis a value lies, 0 to 1."""
+    if log:
+        low, high, value = (math.log(max(one, 1e-300)) for one in (low, high, value))
+    return (value - low) / (high - low)
+
+
+def overlap(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two boxes (left, top, right, bottom) have something in common."""
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 of each decade, or fewer where there are many; at least two."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if len(decades) <= 4 else (1,)
+    every = max(1, len(decades) // 7)
+    values = [step * 10.0**power for power in decades[::every] for step in steps]
+    found = [value for value in values if low <= value <= high]
+    return found if len(found) > 1 else [low * (high / low) ** share for share in (0.1, 0.5, 0.9)]
+
+
+def named_ticks(values: list[float], names: list[str]) -> dict[str, Any]:
+    if not values:
+        return {}
+    return {"values": values, "labelExpr": f"{js(names)}[indexof({js(values)}, datum.value)]"}
+
+
+def js(value: Any) -> str:
+    """A list as an expression of Vega."""
+    return json.dumps(value, ensure_ascii=False)
