@@ -28,12 +28,12 @@ class LeaseState(StrEnum):
 class WarningKind(StrEnum):
     """Why a lease is about to be reclaimed.
 
-    It is unused, its time is up, the class ends, maintenance begins, or staff ask for it back.
+    It is unused, its time is up, somebody needs it, maintenance begins, or staff ask for it back.
     """
 
     IDLE = "idle"
     TIME = "time"
-    CLASS_END = "class-end"
+    NEEDED = "needed"
     MAINTENANCE = "maintenance"
     STAFF = "staff"
 
@@ -44,10 +44,10 @@ class LeaseWarning(WireModel):
     Attributes:
         at: when the holder was warned.
         reclaim_at: when it is reclaimed; may be put off, and brought forward where staff set it
-            and the class, the lease or the lab ends before.
+            and the lease or the lab ends before.
         reason: why, in words for the holder.
-        kind: ``idle`` ends with activity or "I am still here"; ``time`` with an extension; the
-            others with nothing that its holder can do.
+        kind: ``idle`` ends with activity or "I am still here"; ``time`` with an extension;
+            ``needed`` when nobody needs it any more; the others with nothing.
         keepalives_left: how often "I am still here" still counts before work must be seen.
     """
 

@@ -10,7 +10,7 @@ first.
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.offers import Offers
@@ -27,6 +27,7 @@ from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.retention import delete_old
 from miglab_pool.queue import estimate, gather, offers, tickets
 from miglab_pool.queue import order as queue
+from miglab_pool.reclaim.needs import ending
 from miglab_pool.reservations import transactions as reservations
 from miglab_pool.reservations.transactions import Reservations
 from miglab_pool.settings import PoolSettings
@@ -128,6 +129,10 @@ class Pool:
     def close_for_maintenance(self, reason: str, by: str) -> None:
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""
         self.staff.close_for_maintenance(reason, by)
+
+    def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
+        """The open leases that end because somebody needs them, and why; by how long each idles."""
+        return ending(self.view, idle_s)
 
     @property
     def samples(self) -> int:

@@ -15,8 +15,8 @@ not import it.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -34,7 +34,7 @@ _DAY_NAMES = "|".join(WEEKDAYS)
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d"
 _TEXT = re.compile(
     rf"(?:(?P<date>\d{{4}}-\d\d-\d\d)|(?P<first>{_DAY_NAMES})(?:-(?P<last>{_DAY_NAMES}))?)"
-    rf" (?:(?P<starts>{_CLOCK})-)?(?P<ends>{_CLOCK})"
+    rf" (?P<starts>{_CLOCK})-(?P<ends>{_CLOCK})"
 )
 
 
@@ -95,19 +95,17 @@ def schedule(
     return Schedule(weekdays, first or LONG_AGO, last, starts, ends, tz)
 
 
-def parse(text: str, tz: str, *, needs_start: bool) -> Schedule | None:
+def parse(text: str, tz: str) -> Schedule | None:
     """A schedule as lab.toml writes one; None if it is none.
 
     Args:
-        text: ``tue 06:00-08:00``, ``2026-11-24 06:00-08:00``; without a start ``tue 12:00`` or
-            ``mon-fri 18:00``.
+        text: ``tue 06:00-08:00``, ``mon-fri 06:00-08:00``, ``2026-11-24 06:00-08:00``.
         tz: whose wall clock.
-        needs_start: whether it says when it begins, or only when it ends.
     """
     found = _TEXT.fullmatch(text.strip().lower())
-    if found is None or bool(found["starts"]) is not needs_start:
+    if found is None:
         return None
-    from_time, to_time = found["starts"] or "00:00", found["ends"]
+    from_time, to_time = found["starts"], found["ends"]
     try:
         day = date.fromisoformat(found["date"]) if found["date"] else None
     except ValueError:
@@ -264,45 +262,13 @@ class BadTime(ValueError):
     """A time of lab.toml cannot be read; the message says how one is written."""
 
 
-@dataclass(frozen=True)
-class Closings:
-    """When the lab, or a course's class, closes.
-
-    Attributes:
-        maintenance: windows in which no server holds a slice.
-        classes: the ends of each course's classes, by course.
-    """
-
-    maintenance: tuple[Schedule, ...] = ()
-    classes: Mapping[str, tuple[Schedule, ...]] = field(default_factory=dict)
-
-
 def window(text: str, tz: str) -> Schedule:
     """A maintenance window: ``tue 06:00-08:00`` or ``2026-11-24 06:00-08:00``.
 
     Raises:
         BadTime: it is none.
     """
-    found = parse(text, tz, needs_start=True)
+    found = parse(text, tz)
     if found is None:
         raise BadTime(f'"{text}" is no window: write "tue 06:00-08:00" or a date for the day')
     return found
-
-
-def class_end(text: str, tz: str) -> Schedule:
-    """The end of a class: ``tue 12:00``, ``mon-fri 18:00`` or ``2026-11-24 12:00``.
-
-    Raises:
-        BadTime: it is none.
-    """
-    found = parse(text, tz, needs_start=False)
-    if found is None:
-        raise BadTime(f'"{text}" is no end of a class: write "tue 12:00" or "mon-fri 18:00"')
-    return found
-
-
-class MakesWay(NamedTuple):
-    """The end of a lease whose class is over, with the reason for its holder."""
-
-    at: float
-    reason: str

@@ -7,13 +7,13 @@ the docs' page of settings is made of.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from miglab_api.offers import BORROW, CPU
 from miglab_pool.course_roles import ASSISTANTS, INSTRUCTORS
-from miglab_pool.schedule import Schedule, class_end
+from miglab_pool.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,9 @@ FIXED = Fixed()
 Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600)]
 Name = Annotated[str, Field(pattern=r"^\w([\w.@ -]*[\w.-])?$", max_length=255)]
 ShapeText = Annotated[str, Field(min_length=1, max_length=64)]
+T = TypeVar("T")
+Several = Annotated[tuple[T, ...], Field(strict=False)]
+"""TOML has lists alone."""
 
 
 class Section(BaseModel):
@@ -36,16 +39,14 @@ class Section(BaseModel):
 class Gpus(Section):
     """[gpus]: which GPUs the lab leases."""
 
-    simulate: tuple[str, ...] = Field(
+    simulate: Several[str] = Field(
         ("A100-40GB", "A100-40GB"),
-        strict=False,
         max_length=256,
         description="Simulated GPUs: the model of each, at most 256; `miglab sim create --help` "
         "lists the models. Leave it out, or empty, to use real GPUs.",
     )
-    uuids: tuple[str, ...] = Field(
+    uuids: Several[str] = Field(
         (),
-        strict=False,
         description='UUIDs of the real GPUs to lease ("GPU-…", see `nvidia-smi -L`). The lab '
         "touches no other GPU. If it lists any, none is simulated.",
     )
@@ -228,15 +229,13 @@ class Course(Section):
         description="The course's name on the spawn page. If it is empty, the name of the group "
         "is shown.",
     )
-    shapes: tuple[ShapeText, ...] = Field(
-        strict=False,
+    shapes: Several[ShapeText] = Field(
         min_length=1,
         description="Shapes that the course offers: `1g.5gb`, `2x1g.5gb`, `3g.20gb`, `full`, "
         "`cpu` or a need such as `at least 9 GiB`.",
     )
-    lends: tuple[ShapeText, ...] = Field(
+    lends: Several[ShapeText] = Field(
         (),
-        strict=False,
         description="Shapes that labkit borrows while it measures, the usual one first. If there "
         'is one, the spawn page offers "Borrow a slice when measuring": a server that holds '
         "no slice in between.",
@@ -246,9 +245,8 @@ class Course(Section):
         description="The shape that is selected at first: `cpu`, one of `shapes`, or `borrow` "
         "where the course lends slices.",
     )
-    members: tuple[Name, ...] = Field(
+    members: Several[Name] = Field(
         (),
-        strict=False,
         description="Students who are put into the group when the lab starts. The authenticator "
         "may add others.",
     )
@@ -258,30 +256,21 @@ class Course(Section):
         "`role` (`student`, `assistant`, `instructor`). It is read when the lab starts. A "
         "relative path starts at the folder of lab.toml.",
     )
-    instructors: tuple[Name, ...] = Field(
+    instructors: Several[Name] = Field(
         (),
-        strict=False,
         description="People who can see and steer the course's tickets, leases and reservations. "
         "The hub group `NAME-instructors` adds others.",
     )
-    assistants: tuple[Name, ...] = Field(
+    assistants: Several[Name] = Field(
         (),
-        strict=False,
         description="People who can see the course's tickets and leases, send messages and extend "
         "leases. The hub group `NAME-assistants` adds others.",
     )
-    gpus: tuple[int | str, ...] = Field(
+    gpus: Several[int | str] = Field(
         (),
-        strict=False,
         description="GPUs for this course alone: UUIDs, or the indices of simulated GPUs, from 0. "
         "No other course gets leases on them, and the course's instructors may drain and "
         "partition them.",
-    )
-    class_ends: tuple[str, ...] = Field(
-        (),
-        strict=False,
-        description="When the course's classes end and its leases are reclaimed, for example "
-        '`"tue 12:00"`, `"mon-fri 18:00"` or `"2026-11-24 12:00"`, in `lab.timezone`.',
     )
     weight: float = Field(
         1.0,
@@ -306,8 +295,6 @@ class Course(Section):
             )
         if CPU in self.lends:
             raise ValueError('"cpu" is no slice, so nobody can borrow it')
-        for text in self.class_ends:
-            class_end(text, "UTC")
         return self
 
 

@@ -14,7 +14,8 @@ from miglab_pool.settings import Fixed
 OLD_NAMES = {
     "students": "write [servers] instead",
     "courses.NAME.borrow": "write lends instead",
-    "courses.NAME.ends": "write class_ends instead",
+    "courses.NAME.ends": "reserve the class: what is drawn is guaranteed to its end",
+    "courses.NAME.class_ends": "reserve the class: what is drawn is guaranteed to its end",
     "quotas.NAME.live_slices": "write memory_slices instead",
     "reclaim.keepalive_s": "write still_here_s instead",
     "reclaim.stay_s": "write still_here_s instead",

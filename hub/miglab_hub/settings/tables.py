@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from miglab_pool.schedule import is_zone, window
-from miglab_pool.settings import FIXED, Name, Seconds, Section
+from miglab_pool.settings import FIXED, Name, Seconds, Section, Several
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 PublicPort = Annotated[int, Field(ge=1, le=65531)]  # four more follow it
@@ -75,12 +75,11 @@ class Lab(Section):
     )
     timezone: str = Field(
         "UTC",
-        description="Time zone of `maintenance`, of the courses' `class_ends` and of the weeks in "
-        "usage reports, for example `Europe/Berlin`.",
+        description="Time zone of `maintenance` and of the weeks in usage reports, for example "
+        "`Europe/Berlin`.",
     )
-    maintenance: tuple[str, ...] = Field(
+    maintenance: Several[str] = Field(
         (),
-        strict=False,
         description='When the lab is closed, for example `"tue 06:00-08:00"` or `"2026-11-24 '
         '06:00-08:00"`. All leases are reclaimed when it begins, and none is granted until it '
         "ends.",
@@ -220,9 +219,8 @@ class ServerSettings(Section):
         description="Folder of notebooks that are copied to students with local servers; "
         "containers have the image's. If it is empty, the lab's own notebooks are used.",
     )
-    git_links: tuple[str, ...] = Field(
+    git_links: Several[str] = Field(
         (),
-        strict=False,
         description="Repositories whose files a [link](../howto/git-links.md) may bring into a "
         "student's home: where they lie, such as `https://github.com/example/`, or one of them. "
         "If it is empty, no link may. Their authors' code runs as whoever opens the notebooks.",
@@ -253,16 +251,14 @@ class Authentication(Section):
         description="`shared-password`, or any JupyterHub authenticator, by its entry point or "
         "full class name.",
     )
-    admins: tuple[Name, ...] = Field(
+    admins: Several[Name] = Field(
         (),
-        strict=False,
         description="Site admins, by the names that they have after sign-in. With "
         '`shared-password` the default is `["admin"]`; with any other authenticator that name is '
         "refused, because it belongs to whoever has registered it.",
     )
-    instructors: tuple[Name, ...] = Field(
+    instructors: Several[Name] = Field(
         (),
-        strict=False,
         description="Instructors of every course. With `shared-password` the default is "
         '`["instructor"]`, which any other authenticator refuses as it refuses "admin".',
     )

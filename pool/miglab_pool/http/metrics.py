@@ -206,7 +206,7 @@ class Metrics:
         )
         self.reclaims = self._counter(
             "miglab_reclaims",
-            "Leases reclaimed: idle, time (their end), class-end, maintenance, staff.",
+            "Leases reclaimed: idle, needed, time (their end), maintenance, staff.",
             "reason",
         )
         self._unserved = self._counter(

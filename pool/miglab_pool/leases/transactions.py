@@ -245,7 +245,7 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
     settings = store.settings
     if lease.state not in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED):
         raise Refused("no-extension", f"Lease {lease.id} is {lease.state} and cannot be extended.")
-    if lease.warn_kind in (WarningKind.CLASS_END, WarningKind.MAINTENANCE, WarningKind.STAFF):
+    if lease.warn_kind in (WarningKind.NEEDED, WarningKind.MAINTENANCE, WarningKind.STAFF):
         message = (
             f"An extension does not change this end: {lease.warn_reason} Save your work in time."
         )

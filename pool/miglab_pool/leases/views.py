@@ -21,7 +21,6 @@ from miglab_pool.queue.backfill import others_waiting
 from miglab_pool.queue.offers import headcount
 from miglab_pool.queue.order import answer_by, expires_at
 from miglab_pool.reservations import Outlook
-from miglab_pool.schedule import MakesWay
 from miglab_pool.state.view import GpuFacts, GpuSnapshot, PoolView, once
 
 
@@ -234,7 +233,6 @@ def _outlook(view: PoolView) -> Outlook:
     return Outlook(view, furthest)
 
 
-AHEAD_S = 3600.0  # longer than anybody is warned before an end
 IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED})
 
 
@@ -248,14 +246,12 @@ class Case:
         keepalives: how often "I am still here" was said since work was last seen.
         keepalive_until: until when the last of these counts.
         end_reason: why it ends at its own end, where that is not its length.
-        makes_way: its end, if the class it was drawn for is over and others need its slot.
     """
 
     lease: LeaseView
     held_since: float
     keepalives: int
     keepalive_until: float | None
-    makes_way: MakesWay | None = None
     end_reason: str = ""
 
     @property
@@ -284,14 +280,12 @@ def _sum(figures: Iterable[int | None]) -> int | None:
 
 def cases(view: PoolView) -> list[Case]:
     """All leases in use."""
-    ends = reservations.class_ends_of(view, AHEAD_S)
     return [
         Case(
             lease_view(view, row, others_wait=others_waiting(view, row)),
             row.attached_at or row.granted_at,
             row.keepalives,
             row.keepalive_until,
-            makes_way=ends.get(row.id),
         )
         for row in view.leases.values()
         if row.state in IN_USE and row.holder

@@ -1,11 +1,11 @@
 """Whether a lease is kept, warned or reclaimed, and why.  Pure: nothing in but arguments.
 
-Two roads lead to a reclaim.  *Unused*: idle for longer than the limit, which shrinks when others
+Three roads lead to a reclaim.  *Unused*: idle for longer than the limit, which shrinks when others
 wait for what the lease would free and stretches when nobody does; warned first, and only taken
-back once the server, heard after the warning's end, still says that nothing happens.  *Time*: the
-lease's end, the class's end, maintenance; these come whatever is known.  Times of a class and of
-maintenance are written as people say them, ``tue 12:00``, ``mon-fri 18:00``,
-``2026-11-24 06:00-08:00``, and are readings of the wall clock.
+back once the server, heard after the warning's end, still says that nothing happens.  *Needed*: it
+is open, and among the leases that end for somebody (needs.py).  *Time*: maintenance, and an end
+that was set; these come whatever is known.  Times of maintenance are written as people say them,
+``tue 06:00-08:00``, ``2026-11-24 06:00-08:00``, and are readings of the wall clock.
 """
 
 import math
@@ -16,7 +16,7 @@ from enum import StrEnum
 from miglab_api.leases import WarningKind
 from miglab_api.wording import clock_time
 from miglab_pool.reclaim.activity import Activity, Judged, Known, Reading, judge
-from miglab_pool.schedule import Closings, MakesWay, Occurrence, Schedule, next_occurrence
+from miglab_pool.schedule import Occurrence, Schedule, next_occurrence
 from miglab_pool.settings import Reclaim
 
 
@@ -31,14 +31,14 @@ class Rules:
             and the servers' own reports decide.
         ends_come_anyway: whether somebody else ends leases at their `ends_at`, so that their
             holders are warned even where nothing is reclaimed.
-        closings: when classes end and when the lab is closed.
+        maintenance: windows in which no server holds a slice.
     """
 
     limits: Reclaim = field(default_factory=Reclaim)
     shows_holders: bool = True
     reads_slices: bool = True
     ends_come_anyway: bool = False
-    closings: Closings = field(default_factory=Closings)
+    maintenance: Sequence[Schedule] = ()
 
 
 KEPT = "Your files are kept; what is in memory is lost."
@@ -55,34 +55,23 @@ class HardEnd:
 
 
 def ends_of(
-    course: str,
     held_since: float,
     ends_at: float | None,
-    closings: Closings,
-    makes_way: MakesWay | None = None,
+    maintenance: Sequence[Schedule],
     time_is_up: str = TIME_IS_UP,
 ) -> list[HardEnd]:
     """The hard ends of a lease: of each kind the first since it is held.
 
     Args:
-        course: whose lease it is.
         held_since: since when its server is attached.
         ends_at: its own end.
-        closings: when classes end, and the lab is closed.
-        makes_way: when its reserved time is up because others need its slot.
+        maintenance: when the lab is closed.
         time_is_up: why it ends at its own end.
     """
     ends = []
-    if makes_way is not None:
-        reason = f"{makes_way.reason} {KEPT}"
-        ends.append(HardEnd(makes_way.at, WarningKind.CLASS_END, reason))
     if ends_at is not None:
         ends.append(HardEnd(ends_at, WarningKind.TIME, time_is_up))
-    for rule in closings.classes.get(course, ()):
-        if (found := next_occurrence(rule, held_since)) is not None:
-            reason = f"The class ends at {clock_time(found.ends_at, rule.tz)}. {KEPT}"
-            ends.append(HardEnd(found.ends_at, WarningKind.CLASS_END, reason))
-    for rule in closings.maintenance:
+    for rule in maintenance:
         if (found := next_occurrence(rule, held_since)) is not None:
             ends.append(
                 HardEnd(found.starts_at, WarningKind.MAINTENANCE, f"{_closed(found, rule)} {KEPT}")
@@ -90,9 +79,9 @@ def ends_of(
     return ends
 
 
-def closed_now(closings: Closings, now: float) -> str:
+def closed_now(maintenance: Sequence[Schedule], now: float) -> str:
     """Why nothing is granted now; empty outside of every maintenance window."""
-    for rule in closings.maintenance:
+    for rule in maintenance:
         found = next_occurrence(rule, now)
         if found is not None and found.starts_at <= now:
             return _closed(found, rule)
@@ -127,6 +116,8 @@ class LeaseFacts:
         warning: what it is warned about; None if it is not.
         reclaim_at: when that warning ends.
         keepalive_until: until when "I am still here" counts.
+        needed: why it ends for somebody who needs its slices; empty: nobody does, or it is
+            guaranteed.
         is_borrow: whether measurements borrowed it: it ends with them, and nobody is warned.
         others_report: whether at least half of its course's servers report.
     """
@@ -135,6 +126,7 @@ class LeaseFacts:
     warning: WarningKind | None = None
     reclaim_at: float | None = None
     keepalive_until: float | None = None
+    needed: str = ""
     is_borrow: bool = False
     others_report: bool = False
 
@@ -150,6 +142,7 @@ class LeaseVerdict:
         reclaim_at: when a new warning ends.
         activity: what the lease is doing.
         has_worked: whether work was seen that is more than being looked at.
+        idle_s: for how long it has been idle; 0 where that is not known.
         figures: what it was decided by.
     """
 
@@ -159,6 +152,7 @@ class LeaseVerdict:
     kind: WarningKind | None = None
     reclaim_at: float | None = None
     has_worked: bool = False
+    idle_s: float = 0.0
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
 
@@ -189,13 +183,18 @@ def decide(
     figures = _figures(known, reading, judged, others_wait, limit_s)
     answer = _of_borrow(ends, now) if lease.is_borrow else _by_end(lease, ends, limits, now)
     if answer is None:
+        answer = _by_need(lease, limits, now)
+    if answer is None:
         answer = _by_use(known, judged, lease, others_wait, limit_s, limits, now)
     decision, reason, kind, reclaim_at = answer
     work_s = judged.work_age_s
     has_worked = (
         judged.activity is Activity.ACTIVE and work_s is not None and work_s <= limits.stale_s
     )
-    return LeaseVerdict(decision, reason, judged.activity, kind, reclaim_at, has_worked, figures)
+    idle_s = judged.idle_s or 0.0
+    return LeaseVerdict(
+        decision, reason, judged.activity, kind, reclaim_at, has_worked, idle_s, figures
+    )
 
 
 def idle_limit_s(activity: Activity, others_wait: int, limits: Reclaim) -> float:
@@ -221,8 +220,18 @@ def _by_end(
     return Decision.WARN, end.reason, end.kind, max(end.at, earliest)
 
 
+def _by_need(lease: LeaseFacts, limits: Reclaim, now: float) -> Answer | None:
+    """What somebody's need says; None without one.  It is warned in full, whatever it does."""
+    if not lease.needed:
+        return None
+    if lease.warning is not WarningKind.NEEDED or lease.reclaim_at is None:
+        return Decision.WARN, lease.needed, WarningKind.NEEDED, now + limits.warning_s
+    is_over = now >= lease.reclaim_at
+    return Decision.RECLAIM if is_over else Decision.WARN, lease.needed, WarningKind.NEEDED, None
+
+
 def _of_borrow(ends: Sequence[HardEnd], now: float) -> Answer:
-    """Its runner ends it, or its time; the end of a class and maintenance come without warning."""
+    """Its runner ends it, or its time; maintenance comes without warning."""
     over = [end for end in ends if now >= end.at]
     if not over:
         return _keep("It is borrowed: it goes back when the measurements are over.")

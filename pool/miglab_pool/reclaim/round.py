@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -78,6 +78,9 @@ class LeaseKeeper(Protocol):
     def samples(self) -> int:
         """How often the slices were read."""
 
+    def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
+        """The leases that end because somebody needs them, and why; by how long each is idle."""
+
     def close_for_maintenance(self, reason: str, by: str) -> Any:
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""
 
@@ -89,6 +92,8 @@ READING_LIVES_S = 60.0  # a reading that was not renewed for so long is not know
 LOOK_MAX_S = 60.0  # no more is counted as "known to be empty" between two looks
 JUMP_S = 5.0  # a warning's end that moves by more, by the wall clock, was moved by a jump
 LOG_AGAIN_S = 900.0
+WITHDRAWN = frozenset({WarningKind.IDLE, WarningKind.NEEDED})
+"""Warnings whose ground may go; they last in full for whoever can answer them."""
 
 
 class Explanation(WireModel):
@@ -128,6 +133,7 @@ class _Watch:
     free_for_s: float = 0.0
     computed_at: float = float("-inf")
     activity: Activity = Activity.UNKNOWN
+    idle_s: float = 0.0
     warned_for: float | None = None
     said: tuple[str, ...] = ()
     said_at: float = float("-inf")
@@ -174,11 +180,12 @@ class Reclaimer:
             del self._watches[gone]
         self._see_samples(pool)
         self._listen(cases.values(), pool.now)
-        closed = closed_now(self.rules.closings, pool.now) if self.is_acting else ""
+        closed = closed_now(self.rules.maintenance, pool.now) if self.is_acting else ""
         pool.close_for_maintenance(closed, BY)  # also ends what an acting one began
+        needed = self._needed(pool)
         for case in cases.values():
             try:
-                self._look(pool, case)
+                self._look(pool, case, needed.get(case.lease.id, ""))
             except (
                 Refused
             ) as refused:  # it changed meanwhile; the others are looked at all the same
@@ -190,7 +197,11 @@ class Reclaimer:
         """What the policy thinks now, of one user's leases or of all; changes nothing."""
         self._see_samples(pool)
         cases = [case for case in pool.leases.cases() if user in (None, case.lease.user)]
-        return [self._explained(case, self._verdict(pool, case)) for case in cases]
+        needed = self._needed(pool)
+        return [
+            self._explained(case, self._verdict(pool, case, needed.get(case.lease.id, "")))
+            for case in cases
+        ]
 
     def activities(self) -> dict[int, Activity]:
         """What each lease in use was doing at the last look."""
@@ -213,11 +224,14 @@ class Reclaimer:
         self.silent_servers = silent_for_long
         self._heard = frozenset(one for one in servers if 2 * silent[one] <= servers[one])
 
+    def _needed(self, pool: LeaseKeeper) -> Mapping[int, str]:
+        return pool.needed({one: watch.idle_s for one, watch in self._watches.items()})
+
     def _see_samples(self, pool: LeaseKeeper) -> None:
         if pool.samples != self._samples:
             self._samples, self._sampled_at = pool.samples, self._clock()
 
-    def _look(self, pool: LeaseKeeper, case: Case) -> None:
+    def _look(self, pool: LeaseKeeper, case: Case, needed: str) -> None:
         now = self._clock()
         watch = self._watches.setdefault(case.lease.id, _Watch(now))
         reading = self._reading(case)
@@ -230,9 +244,9 @@ class Reclaimer:
         since_s, watch.looked_at = min(LOOK_MAX_S, now - watch.looked_at), now
         if self.is_acting:
             case = self._keep_time(pool, case, watch)
-        verdict = self._verdict(pool, case)
+        verdict = self._verdict(pool, case, needed)
         self._tally.add(case.lease.id, verdict.activity, since_s)
-        watch.activity = verdict.activity
+        watch.activity, watch.idle_s = verdict.activity, verdict.idle_s
         self._say(case, watch, verdict)
         self._act(pool, case, watch, verdict)
 
@@ -257,24 +271,19 @@ class Reclaimer:
             self.rules.reads_slices,
         )
 
-    def _verdict(self, pool: LeaseKeeper, case: Case) -> LeaseVerdict:
+    def _verdict(self, pool: LeaseKeeper, case: Case, needed: str) -> LeaseVerdict:
         lease, warning, rules = case.lease, case.lease.warning, self.rules
         facts = LeaseFacts(
             held_since=case.held_since,
             warning=warning.kind if warning else None,
             reclaim_at=warning.reclaim_at if warning else None,
             keepalive_until=case.keepalive_until,
+            needed=needed,
             is_borrow=lease.purpose is Purpose.BORROW,
             others_report=lease.course in self._heard,
         )
-        ends = ends_of(
-            lease.course,
-            case.held_since,
-            lease.ends_at,
-            rules.closings,
-            case.makes_way,
-            case.end_reason or TIME_IS_UP,
-        )
+        why = case.end_reason or TIME_IS_UP
+        ends = ends_of(case.held_since, lease.ends_at, rules.maintenance, why)
         return decide(
             self._board.known(lease.id),
             self._reading(case),
@@ -288,13 +297,13 @@ class Reclaimer:
     # -- acting -------------------------------------------------------------------------------
 
     def _keep_time(self, pool: LeaseKeeper, case: Case, watch: _Watch) -> Case:
-        """Hold an idle warning's end against the clock that never jumps.
+        """Hold the end of a warning that may be withdrawn against the clock that never jumps.
 
         A warning that this process did not give could not be answered while nobody listened: it
         begins anew.  Is the wall clock set, the end is set with it, and the time left stays.
         """
         warning, now = case.lease.warning, pool.now
-        if warning is None or warning.kind is not WarningKind.IDLE:
+        if warning is None or warning.kind not in WITHDRAWN:
             watch.warned_for = None
             return case
         if watch.warned_for is None:
@@ -342,8 +351,8 @@ class Reclaimer:
     def _hasten(
         self, pool: LeaseKeeper, lease: int, warning: LeaseWarning, verdict: LeaseVerdict
     ) -> None:
-        """A person's warning ends no later than what nobody puts off: the lease, class or lab."""
-        is_end = verdict.decision is Decision.WARN and verdict.kind is not WarningKind.IDLE
+        """A person's warning ends no later than what nobody puts off: the lease's or lab's end."""
+        is_end = verdict.decision is Decision.WARN and verdict.kind not in WITHDRAWN
         at = verdict.reclaim_at
         if self.is_acting and is_end and at is not None and at < warning.reclaim_at:
             pool.leases.bring_forward(lease, at, verdict.reason)
@@ -361,7 +370,7 @@ class Reclaimer:
         if verdict.kind is None or verdict.reclaim_at is None:
             return
         pool.leases.warn(case.lease.id, verdict.kind, verdict.reason, verdict.reclaim_at)
-        if verdict.kind is WarningKind.IDLE:
+        if verdict.kind in WITHDRAWN:
             watch.warned_for = self._clock() + self.rules.limits.warning_s
 
     # -- saying -------------------------------------------------------------------------------

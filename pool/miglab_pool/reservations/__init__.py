@@ -10,7 +10,6 @@ from miglab_pool.reservations.ahead import (
     reserved_times,
     staying,
 )
-from miglab_pool.reservations.ahead import ends as class_ends_of
 from miglab_pool.reservations.feasible import broken_by
 from miglab_pool.reservations.rules import InForce, left_of
 from miglab_pool.reservations.slots import (
@@ -37,7 +36,6 @@ __all__ = [
     "claimants_with_slot",
     "claimed_by",
     "claims",
-    "class_ends_of",
     "closed",
     "first_blocked",
     "free_whole",

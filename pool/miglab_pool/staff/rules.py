@@ -16,7 +16,7 @@ Drainable = TypeVar("Drainable", GpuRow, SliceRow)
 
 DRAINABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING})
 IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED})
-FIXED_ENDS = frozenset({WarningKind.CLASS_END, WarningKind.MAINTENANCE})
+FIXED_ENDS = frozenset({WarningKind.MAINTENANCE})
 
 
 # -- what somebody saw ----------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def reclaimed(row: LeaseRow, by: str, reason: str, warning_s: float, at: float) 
 
     Whoever holds it can do nothing against it but save; only staff can let them keep it.  A warning
     by staff is not begun anew, but it can be cut short by taking the lease back at once.
-    It does not put off a class's end or maintenance.
+    It does not put off maintenance.
     """
     if not row.is_live or row.state == LeaseState.RELEASING:
         how = "is being given back already" if row.is_live else f"is over ({row.state})"

@@ -6,7 +6,7 @@ Nothing is decided on a picture that is old: while Slurm is silent nobody is war
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -45,6 +45,10 @@ class SlurmDoor:
     def now(self) -> float:
         """Seconds since the epoch."""
         return self._now()
+
+    def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
+        """None: Slurm ends a job at its limit, whoever needs it."""
+        return {}
 
     def close_for_maintenance(self, reason: str, by: str) -> None:
         """Nothing: maintenance is a reservation of Slurm's own."""

@@ -34,7 +34,7 @@ WRONG = {
     "key of a course of before": (COURSE + "borrow = []\n", ["everyone.borrow", "write lends"]),
     "keys of long before": (
         COURSE + "ends = []\n[reclaim]\nstay_s = 1\nstays = 1\n",
-        ["write class_ends instead", "write still_here_s instead", "reclaim.stays is a key"],
+        ["reserve the class", "write still_here_s instead", "reclaim.stays is a key"],
     ),
     "testing that is no table": ("testing = 1\n" + COURSE, ["[testing] holds keys"]),
     "testing of what is no table": ("lab = 3\n" + COURSE + "[testing]\nlab.port = 1\n", ["lab: "]),

@@ -100,7 +100,7 @@ def borrowed(now: float, *ends: HardEnd) -> tuple[Decision, WarningKind | None]:
 
 def test_nobody_guesses_at_it() -> None:
     """However long it is idle and whoever waits: only its class and maintenance take it back."""
-    end = HardEnd(1000.0, WarningKind.CLASS_END, "The class ends.")
+    end = HardEnd(1000.0, WarningKind.MAINTENANCE, "Closed.")
     assert borrowed(1e6) == (Decision.KEEP, None)
     assert borrowed(999.0, end) == (Decision.KEEP, None)
-    assert borrowed(1000.0, end) == (Decision.RECLAIM, WarningKind.CLASS_END)
+    assert borrowed(1000.0, end) == (Decision.RECLAIM, WarningKind.MAINTENANCE)

@@ -321,7 +321,7 @@ def test_taken_back_after_a_warning(make_world: MakeWorld) -> None:
         lambda: world.pool.leases.keepalive(lease.id, "ada"),
         lambda: world.pool.leases.extend(lease.id, 60, "ada"),
         lambda: world.pool.leases.warn(
-            lease.id, WarningKind.CLASS_END, "The class ends.", world.at
+            lease.id, WarningKind.NEEDED, "Somebody needs it.", world.at
         ),
     ):
         refusal(call)
@@ -413,12 +413,12 @@ def test_staff_let_a_holder_keep_it(world: World) -> None:
     assert world.pool.staff.release_reclaimed() == []
 
 
-def test_staff_cannot_extend_beyond_a_class_end(world: World) -> None:
-    """The class's end is lab.toml's: the reclaimer would warn anew."""
+def test_staff_cannot_extend_beyond_maintenance(world: World) -> None:
+    """Its time is lab.toml's: the reclaimer would warn anew."""
     lease = world.run("ada")
-    world.pool.leases.warn(lease.id, WarningKind.CLASS_END, "The class ends.", world.at + 60)
+    world.pool.leases.warn(lease.id, WarningKind.MAINTENANCE, "Closed.", world.at + 60)
     refused = refusal(lambda: world.pool.staff.extend(lease.id, 60, INA))
-    assert refused.reason == "no-extension" and "The class ends." in refused.message
+    assert refused.reason == "no-extension" and "Closed." in refused.message
 
 
 def test_nothing_to_extend(world: World) -> None:

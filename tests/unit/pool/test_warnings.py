@@ -14,7 +14,7 @@ from miglab_pool.refused import Refused
 from .conftest import SETTINGS, World
 
 MakeWorld = Callable[..., World]
-IDLE, TIME, CLASS_END = WarningKind.IDLE, WarningKind.TIME, WarningKind.CLASS_END
+IDLE, TIME, NEEDED = WarningKind.IDLE, WarningKind.TIME, WarningKind.NEEDED
 
 
 def warned(world: World, kind: WarningKind = IDLE) -> LeaseView:
@@ -86,15 +86,15 @@ def test_only_what_is_in_use_is_warned(world: World) -> None:
 def test_a_harder_end_takes_over(world: World) -> None:
     """An idle warning gives way to one that activity does not end; never the other way round."""
     lease = warned(world)
-    harder = world.pool.leases.warn(lease.id, CLASS_END, "The class ends.", world.at + 30).warning
-    assert harder is not None and harder.kind is CLASS_END
+    harder = world.pool.leases.warn(lease.id, NEEDED, "Somebody needs it.", world.at + 30).warning
+    assert harder is not None and harder.kind is NEEDED
     with pytest.raises(Refused):
         world.pool.leases.warn(lease.id, IDLE, "Unused.", world.at + 60)
     for call in (
         lambda: world.pool.leases.keepalive(lease.id, "ada"),
         lambda: world.pool.leases.extend(lease.id, 60, "ada"),
     ):
-        with pytest.raises(Refused, match="The class ends"):
+        with pytest.raises(Refused, match="Somebody needs it"):
             call()
 
 

@@ -41,15 +41,17 @@ class PromisedLab:
         self.world = world
         self.app: FastAPI = apps(world.pool)[0]
 
-    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """What the management listener answers to an admin."""
+    def call(
+        self, method: str, path: str, body: Any = None, who: str = "admin-token"
+    ) -> tuple[int, Any]:
+        """What the management listener answers, to an admin where nobody else is named."""
 
         async def call() -> tuple[int, Any]:
             transport = httpx.ASGITransport(self.app)
             async with httpx.AsyncClient(
                 transport=transport, base_url=f"http://lab{PREFIX}/api"
             ) as client:
-                answer = await client.request(method, path, json=body, headers=as_("admin-token"))
+                answer = await client.request(method, path, json=body, headers=as_(who))
                 return answer.status_code, answer.json()
 
         return asyncio.run(call())

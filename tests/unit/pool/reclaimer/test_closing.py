@@ -8,7 +8,7 @@ from miglab_api.leases import WarningKind
 from miglab_hub.service.reclaim_rules import rules_of
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.reclaim.policy import closed_now, ends_of
-from miglab_pool.schedule import BadTime, Closings, class_end, window
+from miglab_pool.schedule import BadTime, window
 
 TUESDAY = datetime(2026, 11, 24, tzinfo=UTC)
 
@@ -20,42 +20,39 @@ def at(hour: int, minute: int = 0, day: int = 24) -> float:
 @pytest.mark.parametrize(
     ("text", "held_since", "ends_at"),
     [
-        ("tue 12:00", at(10), at(12)),
-        ("tue 12:00", at(12), at(12, day=24) + 7 * 86400),
-        ("Mon-Fri 18:00", at(10), at(18)),
-        ("sat-mon 18:00", at(10), at(18, day=28)),
-        ("2026-11-25 09:30", at(10), at(9, 30, day=25)),
+        ("tue 11:00-12:00", at(10), at(11)),
+        ("tue 11:00-12:00", at(12), at(11, day=24) + 7 * 86400),
+        ("Mon-Fri 18:00-19:00", at(10), at(18)),
+        ("sat-mon 18:00-19:00", at(10), at(18, day=28)),
+        ("2026-11-25 09:30-10:00", at(10), at(9, 30, day=25)),
     ],
 )
-def test_ends_of_a_class(text: str, held_since: float, ends_at: float) -> None:
-    """The first end since the lease is held counts, whenever anybody looks."""
-    closings = Closings(classes={"ml": (class_end(text, "UTC"),)})
-    (end,) = ends_of("ml", held_since, None, closings)
-    assert (end.at, end.kind) == (ends_at, WarningKind.CLASS_END)
-    assert ends_of("other", held_since, None, closings) == []
+def test_begins(text: str, held_since: float, ends_at: float) -> None:
+    """The first window since the lease is held counts, whenever anybody looks."""
+    (end,) = ends_of(held_since, None, (window(text, "UTC"),))
+    assert (end.at, end.kind) == (ends_at, WarningKind.MAINTENANCE)
 
 
 def test_local_time() -> None:
-    """Noon is noon on the wall of the course's own time zone."""
-    closings = Closings(classes={"ml": (class_end("tue 12:00", "Europe/Berlin"),)})
-    (end,) = ends_of("ml", at(9), None, closings)
+    """Noon is noon on the wall of the lab's time zone."""
+    (end,) = ends_of(at(9), None, (window("tue 12:00-13:00", "Europe/Berlin"),))
     assert end.at == at(11)
     assert "12:00" in end.reason
 
 
 def test_maintenance() -> None:
     """It ends a lease at its start, also one that slipped in, and says until when it lasts."""
-    closings = Closings(maintenance=(window("tue 06:00-08:00", "UTC"),))
+    windows = (window("tue 06:00-08:00", "UTC"),)
     for held_since in (at(5), at(7)):
-        (end,) = ends_of("ml", held_since, None, closings)
+        (end,) = ends_of(held_since, None, windows)
         assert (end.at, end.kind) == (at(6), WarningKind.MAINTENANCE)
-    assert closed_now(closings, at(5, 59)) == closed_now(closings, at(8)) == ""
-    assert closed_now(closings, at(6)) == "Maintenance of the lab from 06:00 UTC to 08:00 UTC."
+    assert closed_now(windows, at(5, 59)) == closed_now(windows, at(8)) == ""
+    assert closed_now(windows, at(6)) == "Maintenance of the lab from 06:00 UTC to 08:00 UTC."
 
 
 def test_the_leases_own_end() -> None:
-    """A lease with a longest time has that end too."""
-    (end,) = ends_of("ml", at(5), at(9), Closings())
+    """What is borrowed, and a job of Slurm, has that end too."""
+    (end,) = ends_of(at(5), at(9), ())
     assert (end.at, end.kind) == (at(9), WarningKind.TIME)
 
 
@@ -64,21 +61,15 @@ def test_the_leases_own_end() -> None:
     [
         "",
         "tue",
-        "tue 24:00",
-        "tue 12",
-        "tues 12:00",
-        "2026-13-01 12:00",
-        "tue 00:00",
+        "tue 06:00",
         "tue 8:00-9:00",
+        "tues 12:00-13:00",
+        "2026-13-01 12:00-13:00",
+        "tue 08:00-06:00",
+        "tue 08:00-08:00",
+        "tue 23:00-24:00",
     ],
 )
-def test_a_wrong_end_is_explained(text: str) -> None:
-    """What cannot be read is refused with how it is written."""
-    with pytest.raises(BadTime, match="write"):
-        class_end(text, "UTC")
-
-
-@pytest.mark.parametrize("text", ["tue 06:00", "tue 08:00-06:00", "tue 08:00-08:00"])
 def test_a_wrong_window_is_explained(text: str) -> None:
     """A window has a start before its end, on one day."""
     with pytest.raises(BadTime, match="write"):
@@ -91,7 +82,6 @@ def test_a_wrong_window_is_explained(text: str) -> None:
         ({"lab": {"maintenance": ["now"]}}, "no window"),
         ({"lab": {"timezone": "Mars/Olympus"}}, "not known"),
         ({"reclaim": {"idle_wanted_s": 9000}}, "longer than idle_s"),
-        ({"courses": {"ml": {"shapes": ["cpu"], "class_ends": ["noon"]}}}, "no end of a class"),
     ],
 )
 def test_settings_are_checked(table: dict[str, object], words: str) -> None:
@@ -111,7 +101,7 @@ def test_settings_become_rules() -> None:
                     "stale_s": 30, "warning_s": 10, "holding_factor": 3,
                 },
                 "lab": {"timezone": "Europe/Berlin", "maintenance": ["tue 06:00-08:00"]},
-                "courses": {"everyone": {"shapes": ["cpu"], "class_ends": ["tue 12:00"]}},
+                "courses": {"everyone": {"shapes": ["cpu"]}},
             }
         )
     )  # fmt: skip
@@ -119,6 +109,4 @@ def test_settings_become_rules() -> None:
     limits = rules.limits
     assert (limits.idle_s, limits.idle_wanted_s, limits.holding_factor) == (50, 20, 3)
     assert (limits.warning_s, limits.unused_s, limits.stale_s) == (10, 70, 30)
-    assert closed_now(rules.closings, at(5)) and not closed_now(rules.closings, at(7))
-    (end,) = ends_of("everyone", at(8), None, Closings(classes=rules.closings.classes))
-    assert end.at == at(11)
+    assert closed_now(rules.maintenance, at(5)) and not closed_now(rules.maintenance, at(7))

@@ -243,10 +243,9 @@ def end(kind: WarningKind, in_s: float) -> HardEnd:
     return HardEnd(NOW + in_s, kind, "It ends.")
 
 
-@pytest.mark.parametrize("kind", [WarningKind.CLASS_END, WarningKind.MAINTENANCE])
-def test_hard_ends(kind: WarningKind) -> None:
+def test_hard_ends() -> None:
     """Warned in time, whatever is known; taken back at the end; a late warning is a whole one."""
-    busy = idle(0.0, busy=True)
+    busy, kind = idle(0.0, busy=True), WarningKind.MAINTENANCE
     assert verdict(busy, ends=(end(kind, 376),)).decision is Decision.KEEP
     soon = verdict(busy, ends=(end(kind, 375),))
     assert (soon.decision, soon.kind, soon.reclaim_at) == (Decision.WARN, kind, NOW + 375)
@@ -269,10 +268,24 @@ def test_the_leases_own_end() -> None:
     )
 
 
+def test_needed() -> None:
+    """However busy, a whole warning, which stands while the need does; then it is taken back."""
+    busy, needed = idle(0.0, busy=True), replace(HELD, needed="Somebody needs it.")
+    said = verdict(busy, lease=needed)
+    assert (said.decision, said.kind) == (Decision.WARN, WarningKind.NEEDED)
+    assert (said.reason, said.reclaim_at) == ("Somebody needs it.", NOW + 300)
+    warned = replace(needed, warning=WarningKind.NEEDED, reclaim_at=NOW)
+    assert verdict(busy, lease=warned, now=NOW - 1).decision is Decision.WARN
+    assert verdict(None, lease=warned).decision is Decision.RECLAIM
+    assert verdict(busy, lease=replace(warned, needed="")).decision is Decision.KEEP
+    ends = (end(WarningKind.MAINTENANCE, 100),)
+    assert verdict(busy, lease=warned, ends=ends).kind is WarningKind.MAINTENANCE
+
+
 def test_the_first_end_counts() -> None:
     """Of several ends the next one is warned about."""
-    ends = (end(WarningKind.MAINTENANCE, 250), end(WarningKind.CLASS_END, 100))
-    assert verdict(idle(0.0), ends=ends).kind is WarningKind.CLASS_END
+    ends = (end(WarningKind.MAINTENANCE, 250), end(WarningKind.TIME, 100))
+    assert verdict(idle(0.0), ends=ends).kind is WarningKind.TIME
 
 
 # -- whatever is said -----------------------------------------------------------------------------

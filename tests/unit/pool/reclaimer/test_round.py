@@ -4,7 +4,6 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,12 @@ from tests.refusals import because
 from tests.unit.pool.conftest import SETTINGS, World
 
 from miglab_api.leases import KernelSignal, LeaseState, LeaseView, Signals, WarningKind
-from miglab_api.reservations import ReservationRequest
-from miglab_api.tickets import TicketState
 from miglab_pool.leases.views import Case
 from miglab_pool.reclaim.activity import Activity, Reading, SignalBoard
 from miglab_pool.reclaim.policy import Decision, Rules
 from miglab_pool.reclaim.round import READING_LIVES_S, Explanation, Reclaimer
 from miglab_pool.refused import Refused
-from miglab_pool.schedule import Closings, class_end, window
+from miglab_pool.schedule import window
 from miglab_pool.settings import Course, PoolSettings, Reclaim
 
 LIMITS = Reclaim(
@@ -30,6 +27,7 @@ DRY_RUN = LIMITS.model_copy(update={"dry_run": True})
 DISABLED = LIMITS.model_copy(update={"enabled": False})
 POOL = changed(SETTINGS, warning_s=120, still_here_s=300, keepalives=2, attend_grace_s=1e6)
 STEP_S = 15.0
+MAINTENANCE = (window("mon-sun 14:00-14:05", "UTC"),)
 
 
 class ReclaimWorld(World):
@@ -155,19 +153,12 @@ def test_what_staff_reclaim_is_none_of_the_policys(
     assert lab.reclaims == []
 
 
-@pytest.mark.parametrize(
-    ("closings", "words"),
-    [
-        (Closings(classes={"everyone": (class_end("mon-sun 14:00", "UTC"),)}), "The class ends"),
-        (Closings(maintenance=(window("mon-sun 14:00-14:05", "UTC"),)), "Maintenance of the lab"),
-    ],
-)
 def test_an_end_that_nothing_puts_off_comes_before_staffs(
-    make_lab: MakeLab, closings: Closings, words: str
+    make_lab: MakeLab,
 ) -> None:
-    """Who was given an hour by staff is told of the class's end, or maintenance, ten minutes away;
+    """Who was given an hour by staff is told of maintenance, ten minutes away;
     it stays a warning by staff, so that its holder still cannot put it off."""
-    lab = make_lab(closings=closings)
+    lab = make_lab(maintenance=MAINTENANCE)
     lease = lab.run("ada")
     lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
     lab.live(600)
@@ -177,17 +168,19 @@ def test_an_end_that_nothing_puts_off_comes_before_staffs(
     near = lab.pool.leases.find(lease.id).warning
     assert near is not None
     assert (near.kind, near.reclaim_at) == (WarningKind.STAFF, 1_000_800.0)
-    assert words in near.reason and "ina takes this slice back: “Exam.”" in near.reason
+    assert (
+        "Maintenance of the lab" in near.reason
+        and "ina takes this slice back: “Exam.”" in near.reason
+    )
     notes = [row["reason"] for row in lab.ledger.history("lease", str(lease.id))]
-    assert [words in note for note in notes].count(True) == 1
+    assert ["Maintenance of the lab" in note for note in notes].count(True) == 1
     lab.live(120)
     assert [one.id for one in lab.pool.staff.release_reclaimed()] == [lease.id]
 
 
 def test_an_end_that_comes_at_once_leaves_a_whole_warning(make_lab: MakeLab) -> None:
-    """The pool was down until the class was over: the new time is told once, and then stands."""
-    closings = Closings(classes={"everyone": (class_end("mon-sun 14:00", "UTC"),)})
-    lab = make_lab(closings=closings)
+    """The pool was down until maintenance had begun: the new time is told once, and then stands."""
+    lab = make_lab(maintenance=MAINTENANCE)
     lease = lab.run("ada")
     lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
     lab.pass_time(790)
@@ -199,8 +192,7 @@ def test_an_end_that_comes_at_once_leaves_a_whole_warning(make_lab: MakeLab) -> 
 @pytest.mark.parametrize("rules", [{}, {"limits": DRY_RUN}, {"limits": DISABLED}])
 def test_what_staff_reclaim_first_is_not_put_off(make_lab: MakeLab, rules: dict[str, bool]) -> None:
     """An end that comes after theirs, or that nobody acts on, changes nothing."""
-    closings = Closings(classes={"everyone": (class_end("mon-sun 14:00", "UTC"),)})
-    lab = make_lab(closings=closings, **rules)
+    lab = make_lab(maintenance=MAINTENANCE, **rules)
     lease = lab.run("ada")
     warning_s = 3600.0 if rules else 750.0
     before = lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", warning_s).warning
@@ -459,28 +451,9 @@ def test_unsaved_documents_hold_it_up(lab: ReclaimWorld) -> None:
     assert lab.state(lease) is LeaseState.RELEASING
 
 
-def test_the_class_ends(make_lab: MakeLab) -> None:
-    """At the end of the class every lease of the course ends, however busy; no other does."""
-    closings = Closings(classes={"everyone": (class_end("mon-sun 14:00", "UTC"),)})
-    lab = make_lab(closings=closings)
-    assert lab.at == 1_000_000.0  # 13:46:40 UTC
-    lease, other = lab.run("ada"), lab.run("bob", course="vision")
-    lab.busy = {lease.id, other.id}
-    lab.live(690)
-    warning = lab.pool.leases.find(lease.id).warning
-    assert warning is not None
-    assert (warning.kind, warning.reclaim_at) == (WarningKind.CLASS_END, 1_000_800.0)
-    with pytest.raises(Refused, match="The class ends at 14:00"):
-        lab.pool.leases.extend(lease.id, 60, "ada")
-    lab.live(120)
-    assert lab.state(lease) is LeaseState.RELEASING
-    assert lab.state(other) is LeaseState.RUNNING
-    assert lab.reclaims == ["class-end"]
-
-
 def test_maintenance(make_lab: MakeLab) -> None:
     """All are taken back when it begins; nothing is granted until it is over."""
-    lab = make_lab(closings=Closings(maintenance=(window("mon-sun 14:00-14:05", "UTC"),)))
+    lab = make_lab(maintenance=MAINTENANCE)
     lease = lab.run("ada")
     lab.live(810)
     assert lab.state(lease) is LeaseState.RELEASING
@@ -493,7 +466,7 @@ def test_maintenance(make_lab: MakeLab) -> None:
 
 def test_maintenance_ends_with_the_reclaimer_that_began_it(make_lab: MakeLab) -> None:
     """One that only reports takes over: what it does not act on is not left closed."""
-    lab = make_lab(closings=Closings(maintenance=(window("mon-sun 14:00-14:05", "UTC"),)))
+    lab = make_lab(maintenance=MAINTENANCE)
     lab.live(810)
     assert lab.pool.view.paused
     lab.rules = replace(lab.rules, limits=DRY_RUN)
@@ -504,7 +477,7 @@ def test_maintenance_ends_with_the_reclaimer_that_began_it(make_lab: MakeLab) ->
 
 def test_what_a_person_paused_stays_paused(make_lab: MakeLab) -> None:
     """The end of maintenance resumes only what maintenance paused."""
-    lab = make_lab(closings=Closings(maintenance=(window("mon-sun 14:00-14:05", "UTC"),)))
+    lab = make_lab(maintenance=MAINTENANCE)
     words = "Maintenance of the lab from 14:00 UTC to 14:05 UTC."  # as the reclaimer would say it
     lab.pool.staff.pause(words, "root")
     lab.live(1200)
@@ -543,39 +516,6 @@ def test_what_is_over_is_forgotten(lab: ReclaimWorld) -> None:
     lab.end(lab.pool.leases.find(lease.id))
     lab.live(15)
     assert len(lab.board) == 0 and lab.reclaimer.explain(lab.pool) == []
-
-
-def reserve(lab: ReclaimWorld, course: str, from_time: str, to_time: str) -> None:
-    request = ReservationRequest(
-        course=course, shape="1g.5gb", count=7, date=date(1970, 1, 13),
-        from_time=from_time, to_time=to_time, tz="UTC",
-    )  # fmt: skip
-    lab.pool.reservations.make(request, "ina")
-
-
-def test_a_class_that_is_over_makes_way_for_the_next(make_lab: MakeLab) -> None:
-    """Its students are warned before its end, busy or not, and the next class finds its slices."""
-    lab = make_lab(changed(POOL, reserve_lead_s=300.0))
-    lab.at = datetime(1970, 1, 13, 9, 50, tzinfo=UTC).timestamp()
-    reserve(lab, "everyone", "10:00", "10:15")
-    reserve(lab, "vision", "10:15", "10:30")
-    leases = [lab.run(f"student{n}") for n in range(7)]
-    lab.busy.update(lease.id for lease in leases)
-    for lease in leases:
-        lab.hold(lease)
-    lab.live(1320)  # until 10:12
-    assert {lab.state(lease) for lease in leases} == {LeaseState.RUNNING}
-    lab.live(60)
-    warned = lab.pool.leases.find(leases[0].id).warning
-    assert warned is not None and warned.kind is WarningKind.CLASS_END
-    assert warned.reason.startswith("The class that reserved this slice is over at 10:15")
-    ticket = lab.ask("next", course="vision")
-    lab.live(180)
-    assert {lab.state(lease) for lease in leases} == {LeaseState.RELEASING}
-    lab.holders.there.clear()
-    lab.machine.remove_process(4242)
-    lab.work()
-    assert lab.pool.tickets.find(ticket.id).state is TicketState.OFFERED
 
 
 HOPPER = changed(POOL, courses={"everyone": Course(title="Everyone", shapes=("1g.18gb",))})
@@ -620,7 +560,7 @@ def test_an_a100_tells_no_activity(lab: ReclaimWorld) -> None:
 def test_of_two_windows_the_later_goes_on(make_lab: MakeLab) -> None:
     """When the first of two that overlap is over nothing is granted in between."""
     times = ("mon-sun 14:00-14:05", "mon-sun 14:03-14:30")
-    lab = make_lab(closings=Closings(maintenance=tuple(window(one, "UTC") for one in times)))
+    lab = make_lab(maintenance=tuple(window(one, "UTC") for one in times))
     lab.live(840)
     for _ in range(60):
         lab.live(STEP_S)
@@ -634,7 +574,7 @@ def test_one_that_changed_does_not_hold_up_the_others(
     first, other = lab.run("ada"), lab.run("bob")
     seen: list[int] = []
 
-    def looked(_pool: object, case: Case) -> None:
+    def looked(_pool: object, case: Case, _needed: str) -> None:
         seen.append(case.lease.id)
         raise Refused("stale-lease", "It changed.")
 

@@ -1,0 +1,226 @@
+"""Which open leases end because somebody needs their slices.  Pure.
+
+A need is the first ticket in the queue's order that nothing free serves, and a slot that is
+reserved now.  For one need the fewest open leases end that make room: of equally few those that are
+idle longest, then those that are open longest.  What ends anyway, and who is warned for a need
+already, costs nothing: so nobody else is warned until it is served, and who is not named any more
+keeps the lease.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from miglab_api.leases import LeaseState, WarningKind
+from miglab_api.wording import clock_time
+from miglab_pool import reservations
+from miglab_pool.gpu.shapes import profiles
+from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, SliceRow
+from miglab_pool.queue import order as queue
+from miglab_pool.reservations.slots import reserving
+from miglab_pool.state.placement import own_first, place
+from miglab_pool.state.view import GpuSnapshot, PoolView
+
+LOST = (
+    "Documents open in JupyterLab are saved; what is in memory and what still runs are lost. Your "
+    "server goes on without a GPU."
+)
+TRIED = 32  # of the places of a shape's first slice; those of the others follow from it
+IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED})
+WHOLE = {FULL: (1,)}
+
+_Numbers = frozenset[int]
+
+
+@dataclass(frozen=True)
+class SliceNeed:
+    """Slices that somebody is to have now.
+
+    Attributes:
+        course: whose.
+        profiles: of each slice.
+        reason: who needs them, in words for those whose leases end.
+    """
+
+    course: str
+    profiles: Sequence[str]
+    reason: str
+
+
+@dataclass
+class _Ground:
+    """One GPU while room is looked for.
+
+    Attributes:
+        places: where each profile may lie, as `Placed.bits`.
+        course: the only course that gets leases there; empty: every course.
+        taken: what does not become free, as bits.
+        open: the open leases that lie there, each with its bits.
+    """
+
+    places: Mapping[str, Sequence[int]]
+    course: str
+    taken: int = 0
+    open: list[tuple[int, LeaseRow]] = field(default_factory=list)
+
+
+_Option = tuple[_Numbers, _Ground, int]
+
+
+def needs(view: PoolView) -> list[SliceNeed]:
+    """Who needs slices now that are not free; nobody while nothing is granted."""
+    if view.paused:
+        return []
+    found = [
+        SliceNeed(one.row.course, (FULL,), _for_reservation(view, one.row, one.time.starts_at))
+        for one in reserving(view)
+        if one.row.shape == FULL
+        for _ in range(one.left - len(reservations.free_whole(view, one.row.course, one)))
+    ]
+    has_slot = reservations.claimants_with_slot(view)
+    gpus = reservations.open_gpus(view)
+    for one in queue.served(view):
+        shape = view.tickets[one.ticket].shape
+        is_free = (
+            bool(reservations.free_whole(view, one.course))
+            if shape == FULL
+            else place(one.profiles, own_first(gpus, one.course)) is not None
+        )
+        if one.ticket not in has_slot and not is_free:
+            reason = f"The first in the queue needs room for {shape}, and nothing else is free."
+            return [*found, SliceNeed(one.course, profiles(shape), reason)]
+    return found
+
+
+def ending(view: PoolView, idle_s: Mapping[int, float]) -> dict[int, str]:
+    """The open leases that end for somebody, and why, in words for their holders.
+
+    Args:
+        view: the pool.
+        idle_s: for how long each lease has been idle; one that is not named is not.
+    """
+    on_slots = _on_slots(view)
+    found, wanted = {number: f"{why} {LOST}" for number, why in on_slots.items()}, needs(view)
+    grounds = list(_grounds(view)) if wanted else []
+    rank = _rank(view, idle_s)
+    gone = frozenset(found)
+    for need in wanted:
+        own = sorted(
+            (one for one in grounds if one.course in ("", need.course)),
+            key=lambda one: one.course != need.course,
+        )
+        room = _room(need.profiles, own, gone, rank)
+        for number in (room or gone) - gone:
+            found[number] = f"{need.reason} {LOST}"
+        gone |= room or gone
+    return found
+
+
+def _on_slots(view: PoolView) -> dict[int, str]:
+    """The open leases on slots that are reserved now."""
+    found: dict[int, str] = {}
+    starts = {one.row.id: one.time.starts_at for one in reserving(view)}
+    for row, slot in () if view.paused else reservations.slots_with_reservation(view):
+        for item in view.gpus[slot.gpu].slices:
+            lease = view.leases.get(item.lease or 0)
+            if lease and _is_open(view, lease) and view.placed(item).bits & slot.placed.bits:
+                found[lease.id] = _for_reservation(view, row, starts[row.id])
+    return found
+
+
+def _for_reservation(view: PoolView, row: ReservationRow, starts_at: float) -> str:
+    title = view.settings.courses[row.course].title if row.course in view.settings.courses else ""
+    return f"It is reserved for {title or row.course} from {clock_time(starts_at, row.tz)} on."
+
+
+# -- room -----------------------------------------------------------------------------------------
+
+
+def _is_open(view: PoolView, lease: LeaseRow) -> bool:
+    """Whether it ends if somebody needs it; what is borrowed ends by itself."""
+    is_used = lease.state in IN_USE and not lease.is_borrow
+    return is_used and lease.is_open_at(view.at) and not _goes(view, lease)
+
+
+def _goes(view: PoolView, lease: LeaseRow) -> bool:
+    """Whether it ends no later than one that is warned now would."""
+    if lease.state == LeaseState.RELEASING:
+        return True
+    by = view.at + view.settings.reclaim.warning_s
+    is_warned = lease.reclaim_at is not None and lease.warn_kind != WarningKind.NEEDED
+    return is_warned and (lease.reclaim_at or 0.0) <= by
+
+
+def _grounds(view: PoolView) -> Iterator[_Ground]:
+    shut: dict[str, int] = {}
+    for _, slot in reservations.slots_with_reservation(view):
+        shut[slot.gpu] = shut.get(slot.gpu, 0) | slot.placed.bits
+    for gpu in view.gpus.values():
+        if not gpu.is_open or gpu.facts.has_lost:
+            continue
+        if gpu.is_whole:
+            yield _filled(view, gpu, _Ground(WHOLE, gpu.course))
+        elif gpu.geometry is not None:
+            of_profiles = gpu.geometry.placements.items()
+            places = {name: [bits for bits, _ in found] for name, found in of_profiles}
+            yield _filled(view, gpu, _Ground(places, gpu.course, shut.get(gpu.uuid, 0)))
+
+
+def _filled(view: PoolView, gpu: GpuSnapshot, ground: _Ground) -> _Ground:
+    """The ground with what lies on its GPU and does not end anyway."""
+    for row in gpu.slices:
+        lease = view.leases.get(row.lease or 0)
+        bits = 1 if row.profile == FULL else view.placed(row).bits
+        if lease is not None and _is_open(view, lease) and not row.is_fixed:
+            ground.open.append((bits, lease))
+        elif _stays(view, row, lease):
+            ground.taken |= bits
+    return ground
+
+
+def _stays(view: PoolView, row: SliceRow, lease: LeaseRow | None) -> bool:
+    return row.is_fixed or (lease is not None and not _goes(view, lease))
+
+
+Rank = Callable[[_Numbers], tuple[int, int, list[int]]]
+
+
+def _rank(view: PoolView, idle_s: Mapping[int, float]) -> Rank:
+    """What ending leases costs: how many are warned anew, how many end, and which."""
+    rows = sorted(
+        view.leases.values(),
+        key=lambda row: (-idle_s.get(row.id, 0.0), row.guaranteed_until, row.id),
+    )
+    turn = {row.id: number for number, row in enumerate(rows)}
+    warned = {row.id for row in rows if row.warn_kind == WarningKind.NEEDED}
+    return lambda leases: (len(leases - warned), len(leases), sorted(turn[one] for one in leases))
+
+
+def _room(
+    names: Sequence[str], grounds: Sequence[_Ground], gone: _Numbers, rank: Rank, tried: int = TRIED
+) -> _Numbers | None:
+    """The leases that end so that all of these profiles have room; None if they cannot.
+
+    Each place of the first slice is tried, and those of the others are the best beside it.
+    """
+    if not names:
+        return gone
+    options = sorted(_options(names[0], grounds, gone), key=lambda option: rank(option[0]))
+    rooms = []
+    for leases, ground, bits in options[:tried]:
+        ground.taken ^= bits
+        room = _room(names[1:], grounds, leases, rank, 1)
+        ground.taken ^= bits
+        if room is not None:
+            rooms.append(room)
+        if len(names) == 1:
+            break
+    return min(rooms, key=rank, default=None)
+
+
+def _options(name: str, grounds: Iterable[_Ground], gone: _Numbers) -> Iterator[_Option]:
+    """Where a slice could lie, and which leases are gone then."""
+    for ground in grounds:
+        for bits in ground.places.get(name, ()):
+            if not bits & ground.taken:
+                on_it = {lease.id for held, lease in ground.open if held & bits}
+                yield gone | on_it, ground, bits
