@@ -21,7 +21,8 @@ def pool(
         Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)
     ] = None,
     url: Annotated[
-        str | None, typer.Option(help="The pool's address; by default lab.toml's.")
+        str | None,
+        typer.Option(help="The pool's address; by default lab.toml's.", envvar="MIGLAB_POOL_URL"),
     ] = None,
     token_file: Annotated[
         Path | None,
