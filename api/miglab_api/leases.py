@@ -1,5 +1,6 @@
 """A lease as the pool tells it, what its server reports, and what is asked for it."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
@@ -205,6 +206,8 @@ class ServerStatus(WireModel):
         borrowed: the live lease of its measurements.
         borrowing: the ticket of its measurements.
         people: how full the lab is, in words; empty where that is not counted.
+        sharing: the student's courses whose staff are shown how far everybody is, and whether the
+            student has read the notice of it.
     """
 
     lease: LeaseView | None = None
@@ -213,3 +216,4 @@ class ServerStatus(WireModel):
     borrowed: LeaseView | None = None
     borrowing: TicketView | None = None
     people: str = ""
+    sharing: Mapping[str, bool] = {}

@@ -30,6 +30,7 @@ from miglab_pool.queue import order as queue
 from miglab_pool.reclaim.needs import ending
 from miglab_pool.reservations import transactions as reservations
 from miglab_pool.reservations.transactions import Reservations
+from miglab_pool.roster.transactions import ClassRoster
 from miglab_pool.settings import PoolSettings
 from miglab_pool.staff.actions import Staff
 from miglab_pool.staff.messages import end_old as end_old_messages
@@ -84,6 +85,7 @@ class Pool:
         self.reservations = Reservations(self.store)
         self.layouts = PoolLayouts(self.store)
         self.staff = Staff(self.store)
+        self.roster = ClassRoster(self.store)
 
     @property
     def version(self) -> int:
@@ -124,7 +126,8 @@ class Pool:
         """Delete some of what is older than it is to be kept; how many rows."""
         keep, store = self.settings.pool, self.store
         with store.lock:  # GPU threads write to the same connection
-            return delete_old(store.ledger, store.now(), keep.keep_days, keep.keep_staff_days)
+            gone = delete_old(store.ledger, store.now(), keep.keep_days, keep.keep_staff_days)
+        return gone + self.roster.drop_old(keep.keep_days)
 
     def close_for_maintenance(self, reason: str, by: str) -> None:
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""

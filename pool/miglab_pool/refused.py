@@ -48,6 +48,9 @@ REASONS = {
     "reservation-clash": "with what is reserved at the same time it does not fit",
     "unknown-reservation": "no such reservation",
     "bad-layout": "a layout cannot be read, or no such GPU can be cut so",
+    "not-shared": "the course asks for no reports of progress",
+    "notice-unread": "the student has not read the notice about progress",
+    "too-many-experiments": "more experiments are reported than a course has",
     "reservation-over": "the reservation is over already",
 }
 

@@ -266,6 +266,12 @@ class Course(Section):
         description="People who can see the course's tickets and leases, send messages and extend "
         "leases. The hub group `NAME-assistants` adds others.",
     )
+    shares_progress: bool = Field(
+        False,
+        description="Students' servers tell the course's staff which experiments were claimed or "
+        "handed in and when, and when the student was last active, for the Class page. Students "
+        "read a notice before the first report. Never sent: predictions, texts, verdicts, code.",
+    )
     gpus: Several[int | str] = Field(
         (),
         description="GPUs for this course alone: UUIDs, or the indices of simulated GPUs, from 0. "

@@ -21,6 +21,7 @@ from miglab_pool.gpu.open import open_watched
 from miglab_pool.gpu.watched import WatchedDriver
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, HubAccess, HubTokens
+from miglab_pool.http.access.members import CourseMembers, Members
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
@@ -86,8 +87,8 @@ def assemble(settings: Settings) -> ServiceParts:
     reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
     end_servers = _end_servers(ServerEnder(hub, time.time), metrics)
     runner = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
-    management = _management(settings, runner, access)
-    return ServiceParts(runner, management, _student(settings, runner, board), hub, close)
+    management = _management(settings, runner, access, CourseMembers(hub).of)
+    return ServiceParts(runner, management, _student(settings, runner, pool, board), hub, close)
 
 
 def _end_servers(ender: ServerEnder, metrics: Metrics) -> Callable[[PoolRunner], Awaitable[None]]:
@@ -103,7 +104,9 @@ def _end_servers(ender: ServerEnder, metrics: Metrics) -> Callable[[PoolRunner],
     return end_servers
 
 
-def _management(settings: Settings, runner: PoolRunner, access: HubAccess) -> FastAPI:
+def _management(
+    settings: Settings, runner: PoolRunner, access: HubAccess, members: Members
+) -> FastAPI:
     lab_toml = settings.file.read_bytes()
     return management_app(
         runner,
@@ -112,14 +115,21 @@ def _management(settings: Settings, runner: PoolRunner, access: HubAccess) -> Fa
         notices=settings.notices,
         title=settings.lab.title,
         course_titles={name: course.title for name, course in settings.courses.items()},
+        members=members,
         timezone=settings.lab.timezone,
         look=lambda: [of_lab_toml(settings.file, lab_toml), *examine_host(settings)],
     )
 
 
-def _student(settings: Settings, runner: PoolRunner, board: SignalBoard) -> FastAPI:
+def _student(settings: Settings, runner: PoolRunner, pool: Pool, board: SignalBoard) -> FastAPI:
     tokens = HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN)
-    return student_app(runner, tokens, board, default_course=settings.servers.default_course)
+    return student_app(
+        runner,
+        tokens,
+        board,
+        default_course=settings.servers.default_course,
+        roster=pool.roster,
+    )
 
 
 def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:

@@ -16,6 +16,7 @@ from fastapi.staticfiles import StaticFiles
 from miglab_pool.http import health as health_page
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.dependencies import OPEN, page_needs
+from miglab_pool.http.access.members import Members, nobody_says
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import install
 from miglab_pool.http.event_streams import ONE_STREAM, SnapshotTexts, Streams
@@ -33,6 +34,8 @@ from miglab_pool.queue.routes import router as ticket_router
 from miglab_pool.queue.routes import server_router as server_status_router
 from miglab_pool.reservations import page as reservations_page
 from miglab_pool.reservations.routes import router as reservations_router
+from miglab_pool.roster import page as class_page
+from miglab_pool.roster.routes import router as roster_router
 from miglab_pool.staff import log_page
 from miglab_pool.staff.log_page import router as audit_router
 from miglab_pool.staff.routes import messages_router as messages_router
@@ -42,6 +45,7 @@ from miglab_pool.usage.routes import router as usage_router
 
 PAGES = (
     ("/", pool_page.page, Right.SEE_POOL),
+    ("/class", class_page.page, Right.SEE_CLASS),
     ("/reservations", reservations_page.page, Right.SEE_POOL),
     ("/layouts", layouts_page.page, Right.SEE_LAYOUTS),
     ("/log", log_page.page, Right.AUDIT),
@@ -94,6 +98,7 @@ ROUTERS = (
     layout_router,
     server_status_router,
     usage_router,
+    roster_router,
     health_router,
 )
 
@@ -106,6 +111,7 @@ def management_app(
     notices: tuple[str, ...] = (),
     title: str = "miglab",
     course_titles: Mapping[str, str] = MappingProxyType({}),
+    members: Members = nobody_says,
     timezone: str = "UTC",
     look: Look = list,
 ) -> FastAPI:
@@ -118,6 +124,7 @@ def management_app(
         notices: labels that every page shows, such as "simulated GPUs".
         title: the lab's name on every page.
         course_titles: by course, the name by which people know it.
+        members: says who is in a course; None while nobody can say.
         timezone: where the days and weeks of a report of usage begin.
         look: examines the host, for the Health page; may take long.
     """
@@ -134,6 +141,7 @@ def management_app(
     app.state.timezone, app.state.doctor = timezone, Doctor(look)
     app.state.default_course, app.state.notices = default_course, notices
     app.state.title, app.state.course_titles = title, course_titles
+    app.state.members = members
     app.state.streams, app.state.texts = Streams(), SnapshotTexts()
     install(app, runner.metrics.refused)
     return app

@@ -14,6 +14,7 @@ from typing import Annotated, Protocol, TypeVar
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 
 from miglab_api.leases import ExtendRequest, LeaseView, ReleaseRequest, ServerStatus, Signals
+from miglab_api.roster import NoticeRead, ProgressReport
 from miglab_api.staff import StaffMessage
 from miglab_api.tickets import RequeueRequest, TicketView
 from miglab_pool.http.access.auth import bearer, server_of
@@ -80,6 +81,19 @@ class StudentDoor(Protocol):
         """Messages."""
 
 
+class StudentRoster(Protocol):
+    """What servers tell of how far their students are."""
+
+    def sharing(self, user: str, courses: Collection[str]) -> dict[str, bool]:
+        """Which courses ask for it, and whether the student has read the notice."""
+
+    def notice_read(self, user: str, course: str) -> None:
+        """The student has."""
+
+    def take(self, user: str, report: ProgressReport) -> None:
+        """Keep a report."""
+
+
 class RefusalCounter(Protocol):
     """Counts refusals for the metrics."""
 
@@ -113,6 +127,7 @@ def student_app(
     board: SignalBoard,
     *,
     default_course: str = "",
+    roster: StudentRoster | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> FastAPI:
     """The student application over the same pool.
@@ -122,6 +137,7 @@ def student_app(
         tokens: say whose server asks.
         board: takes what servers say of themselves.
         default_course: the course of those who are in none.
+        roster: keeps what servers tell of their students' progress; None: nobody asks.
         clock: seconds that never jump.
     """
     app = FastAPI(
@@ -133,7 +149,7 @@ def student_app(
         routes=_routes().routes,
     )
     app.state.runner, app.state.tokens, app.state.board = runner, tokens, board
-    app.state.default_course = default_course
+    app.state.default_course, app.state.roster = default_course, roster
     app.state.writes = TokenBuckets(WRITES_BURST, WRITES_PER_S, clock)
     install(app, runner.metrics.refused)
     return app
@@ -257,11 +273,13 @@ async def server_signals(
 
 async def _server_status(request: Request, me: OwnServer, known: int | None) -> ServerStatus:
     runner: StudentRunner = request.app.state.runner
+    roster: StudentRoster | None = request.app.state.roster
 
     def look(pool: StudentDoor) -> ServerStatus:
         messages = pool.staff.messages_for(me.user, me.name, me.courses)
+        sharing = {} if roster is None else roster.sharing(me.user, me.courses)
         return pool.tickets.server_status(me.user, me.name, known).model_copy(
-            update={"messages": messages}
+            update={"messages": messages, "sharing": sharing}
         )
 
     return await runner.decide(look)
@@ -315,6 +333,36 @@ async def release(own: Own, me: Writer, ask: ReleaseRequest, request: Request) -
     """Give the lease back; the server is stopped, and the slices are free once it is gone."""
     runner: StudentRunner = request.app.state.runner
     return await runner.decide(lambda pool: pool.leases.release(own.id, me.by, ask.reason))
+
+
+@api.post("/progress")
+async def progress(me: Writer, report: ProgressReport, request: Request) -> dict[str, bool]:
+    """Tell how far the student is, for the course's staff; only once they have read the notice."""
+    roster = _roster(request, me, report.course)
+    runner: StudentRunner = request.app.state.runner
+    await runner.decide(lambda _: roster.take(me.user, report))
+    return {"ok": True}
+
+
+@api.post("/progress/notice")
+async def notice_read(me: Writer, read: NoticeRead, request: Request) -> ServerStatus:
+    """The student has read what the course's staff are shown; answers as ``/server``."""
+    roster = _roster(request, me, read.course)
+    runner: StudentRunner = request.app.state.runner
+    await runner.decide(lambda _: roster.notice_read(me.user, read.course))
+    return await _server_status(request, me, None)
+
+
+def _roster(request: Request, me: OwnServer, course: str) -> StudentRoster:
+    """What takes reports of this student's course.
+
+    Raises:
+        DeniedError: 403, the student is not in it, or nobody asks.
+    """
+    roster: StudentRoster | None = request.app.state.roster
+    if roster is None or course not in me.courses:
+        raise DeniedError(403, "forbidden", "This is not a course of yours that asks for it.")
+    return roster
 
 
 @api.get("/health")

@@ -20,6 +20,8 @@ DONE = {action.key: action.did for action in STAFF_ACTIONS} | {
     "pause": "paused it",
     "resume": "resumed it",
     "keepalive": "is still there",
+    "look": "looked at it",
+    "export": "exported it",
     "refused": "was refused a change of it",
 }
 

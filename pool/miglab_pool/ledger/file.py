@@ -17,7 +17,7 @@ from sqlalchemy.schema import CreateColumn
 
 from miglab_pool.ledger import tables
 
-VERSION = "0015"  # of what `tables` describes: grows with each change of a column
+VERSION = "0016"  # of what `tables` describes: grows with each change of a column
 OLDEST = "0012"  # that can be brought up to date
 BUSY_S = 1.0  # how long another program may hold the file while it is opened
 

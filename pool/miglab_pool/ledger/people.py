@@ -13,7 +13,8 @@ from typing import Any
 
 from miglab_pool.ledger.rows import LIVE_LEASES, LIVE_TICKETS
 
-WHOSE = {"tickets": "user", "leases": "user", "messages": "to_user"}
+WHOSE = {"tickets": "user", "leases": "user", "messages": "to_user", "progress": "user"}
+REMOVED = ("messages", "progress")  # what nobody counts goes with the person
 BY = {
     "transitions": "by",
     "leases": "warn_by",
@@ -87,7 +88,7 @@ def kept_of(connection: sqlite3.Connection, user: str) -> dict[str, list[dict[st
 
 
 def forget(connection: sqlite3.Connection, user: str, pseudonym: str) -> dict[str, int]:
-    """Put a pseudonym in the person's place, and remove messages to them.
+    """Put a pseudonym in the person's place, and remove messages to them and their progress.
 
     The name is replaced in sentences of rows that are about the person; elsewhere, where the same
     word may mean something else, only where it is marked as a person's or a server's.
@@ -101,9 +102,11 @@ def forget(connection: sqlite3.Connection, user: str, pseudonym: str) -> dict[st
     changed = {}
     for table in there:
         changed[table] = sum(_rename(connection, table, swap, about[table]))
-    if "messages" in there:
-        done = connection.execute("DELETE FROM messages WHERE to_user = ?", (pseudonym,))
-        changed["messages"] = max(changed["messages"], done.rowcount)
+    for table in there:
+        if table in REMOVED:
+            query = f"DELETE FROM {table} WHERE {WHOSE[table]} = ?"  # noqa: S608
+            done = connection.execute(query, (pseudonym,))
+            changed[table] = max(changed[table], done.rowcount)
     return {table: count for table, count in changed.items() if count}
 
 

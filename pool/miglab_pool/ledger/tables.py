@@ -107,5 +107,15 @@ activity = Table(
     Column("unknown_s", Float, nullable=False),
 )
 
+progress = Table(
+    "progress",
+    metadata,
+    Column("user", String, primary_key=True),
+    Column("course", String, primary_key=True),
+    Column("experiment", String, primary_key=True),
+    Column("stage", String, nullable=False),
+    Column("minute", Integer, nullable=False),
+)
+
 version = Table("alembic_version", metadata, Column("version_num", String, primary_key=True))
 """Named so that a miglab which still used Alembic refuses a ledger that is newer than itself."""

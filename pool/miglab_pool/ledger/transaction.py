@@ -235,6 +235,11 @@ class Transaction:
         whose = row.course if course is None else course
         self._record((row.kind, row.key), (row.state, row.state), by, reason, action, whose)
 
+    def note(self, kind: str, target: str, by: str, action: str) -> None:
+        """Write down what a person did to something of a course that is no row: its class."""
+        self._begin()
+        self._record((kind, target), ("", ""), by, "", action, target)
+
     def pause(self, reason: str, by: str, kind: PauseKind | None) -> None:
         """Why nothing is granted from now on; empty, and of no kind: it is granted."""
         self._begin()
@@ -246,7 +251,7 @@ class Transaction:
         self._state.paused, self._state.pause_kind = reason, kind
         self._state.writes += 1
 
-    def add(self, statement: Any, values: Sequence[Any]) -> None:
+    def add(self, statement: Any, values: Sequence[Any] | None = None) -> None:
         """Figures that are no row of what is live, such as `activity`'s; no transition."""
         self._begin()
         self._connection.execute(statement, values)

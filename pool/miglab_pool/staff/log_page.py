@@ -41,6 +41,7 @@ KINDS = {
     "reservation": "reservations",
     "layout": "layouts",
     "message": "messages",
+    "class": "classes",
     "pool": "the whole pool",
 }
 """The kinds of things that something is done to, as the ledger has them, and as people say."""

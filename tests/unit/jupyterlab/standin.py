@@ -19,6 +19,7 @@ from miglab_api.leases import (
     WarningKind,
 )
 from miglab_api.refusals import Refusal
+from miglab_api.roster import NoticeRead, ProgressReport
 from miglab_api.staff import StaffMessage
 from miglab_api.tickets import RequeueRequest, TicketState, TicketView, WaitEstimate
 
@@ -110,6 +111,8 @@ class StandIn:
         broken: an HTTP status to fail with, as when the pool restarts.
         refuses: what an extension or a move is refused with.
         told: every report, as the pool would understand it.
+        sharing: the courses that ask for progress, and whether the notice was read.
+        reports: what was told of it.
         known: the ticket that each report named.
         moved: every server that the hub was asked to restart.
         moved_to: with which shape; empty for what is offered.
@@ -123,6 +126,8 @@ class StandIn:
         self.broken = 0
         self.refuses: Refusal | None = None
         self.told: list[Signals] = []
+        self.sharing: dict[str, bool] = {}
+        self.reports: list[ProgressReport] = []
         self.known: list[int | None] = []
         self.moved: list[tuple[str, str]] = []
         self.moved_to: list[str] = []
@@ -168,11 +173,26 @@ class StandIn:
         async def signals(said: Signals, known: int | None = None) -> ServerStatus:
             self.told.append(said)
             self.known.append(known)
-            return ServerStatus(lease=self.lease, ticket=self.ticket, messages=self.messages)
+            return self._status()
+
+        @app.post("/api/progress")
+        async def progress(report: ProgressReport) -> dict[str, bool]:
+            self.reports.append(report)
+            return {"ok": True}
+
+        @app.post("/api/progress/notice")
+        async def notice_read(read: NoticeRead) -> ServerStatus:
+            self.sharing = {read.course: True}
+            return self._status()
 
         self._of_the_lease(app)
         self._of_the_place(app)
         return app
+
+    def _status(self) -> ServerStatus:
+        return ServerStatus(
+            lease=self.lease, ticket=self.ticket, messages=self.messages, sharing=self.sharing
+        )
 
     def _of_the_lease(self, app: FastAPI) -> None:
         @app.post("/api/lease/keepalive")

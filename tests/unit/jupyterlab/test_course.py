@@ -1,12 +1,14 @@
 """What the start page lists: the notebooks in their order, and how far the student is."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
-from miglab_jupyterlab.course import course
+from miglab_jupyterlab.course import course, progress
 
 
 def notebook(*cells: str) -> str:
@@ -70,3 +72,22 @@ def test_a_damaged_notebook_is_still_listed(root: Path, text: str) -> None:
 def test_no_folder_is_no_notebook(tmp_path: Path) -> None:
     """A course without notebooks has an empty list."""
     assert course("Lab", tmp_path, "notebooks")["notebooks"] == []
+
+
+def test_progress_is_a_key_a_stage_and_a_minute(root: Path) -> None:
+    """What is claimed, and what of it lies in the zip; no word that the student wrote."""
+    folder = root / "notebooks"
+    for key, text in (("T-1", "because"), ("T-2", ""), ("T-3", "my secret")):
+        (folder / f"evidence/{key}.json").write_text(evidence(text))
+        os.utime(folder / f"evidence/{key}.json", (6000, 6000))
+    assert progress(root, "notebooks") == [
+        {"experiment": "T-1", "stage": "claimed", "minute": 100},
+        {"experiment": "T-3", "stage": "claimed", "minute": 100},
+    ]
+    with ZipFile(folder / "hand-in.zip", "w") as handed_in:
+        handed_in.writestr("manifest.json", "{}")
+        handed_in.writestr("evidence/T-3.json", evidence("my secret"))
+    os.utime(folder / "hand-in.zip", (6600, 6600))
+    assert progress(root, "notebooks")[1] == {
+        "experiment": "T-3", "stage": "handed in", "minute": 110
+    }  # fmt: skip

@@ -485,3 +485,27 @@ async def test_a_message_that_is_none(start: Callable[..., JupyterServer], body:
     """400."""
     answer = await start().client.post("miglab/api/read", json=body, headers=MINE)
     assert answer.status_code == 400
+
+
+async def test_progress_is_told_once_the_notice_was_read(
+    start: Callable[..., JupyterServer], pool: StandIn
+):
+    """Not a word of it before; then at once, and once a minute."""
+    pool.sharing = {"ml": False, "vision": True}
+    server = start(MIGLAB_COURSE="ml")
+    await server.keeper.round()
+    shown = (await server.client.get("miglab/api/lease", headers=MINE)).json()
+    assert (shown["sharing"], pool.reports) == (False, [])
+    answer = await server.client.post("miglab/api/notice-read", headers=MINE, json={})
+    assert answer.json()["sharing"] is True
+    await server.keeper.round()
+    await server.keeper.round()
+    assert [(one.course, one.experiments) for one in pool.reports] == [("ml", ())]
+
+
+async def test_no_course_shares_nothing(start: Callable[..., JupyterServer], pool: StandIn):
+    """As where the lab is no lab."""
+    server = start(MIGLAB_COURSE="")
+    await server.keeper.round()
+    assert (await server.client.get("miglab/api/lease", headers=MINE)).json()["sharing"] is None
+    assert (await server.client.post("miglab/api/notice-read", headers=MINE, json={})).is_error

@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.sqlite"
 
 
-SCHEMA = {"0015": "bbb858290ad18ca1"}
+SCHEMA = {"0016": "7c6577ab4de1895d"}
 """The digest of today's tables, by their version."""
 
 
@@ -187,7 +187,7 @@ def test_nothing_is_lost_by_an_upgrade(path: Path, older: dict[str, list[dict[st
     Ledger(path).close()
     now = contents(path)
     del older["layouts"]  # GPUs have them, as the next test shows
-    assert now.keys() == older.keys()
+    assert now.keys() - {"progress"} == older.keys()
     for table, rows in older.items():
         assert len(rows) == len(now[table])
         for row, row_now in zip(rows, now[table], strict=True):

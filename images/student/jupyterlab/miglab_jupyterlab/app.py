@@ -9,10 +9,10 @@ from typing import Any
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Float, Unicode, default
 
-from miglab_jupyterlab.course import course
+from miglab_jupyterlab.course import course, progress
 from miglab_jupyterlab.handlers import routes
 from miglab_jupyterlab.hub import HubClient
-from miglab_jupyterlab.keeper import Keeper, Pace
+from miglab_jupyterlab.keeper import Keeper, OwnCourse, Pace
 from miglab_jupyterlab.pool import StudentListener
 from miglab_jupyterlab.state import BORROW, CPU
 
@@ -71,10 +71,12 @@ class LeaseExtension(ExtensionApp):
         shape = os.environ.get("MIGLAB_SHAPE", CPU)
         shape = shape if has_slice or shape == BORROW else CPU
         settings = self.serverapp.web_app.settings
-        self.keeper = Keeper(pool, self._hub(), shape, settings, pace, self.log)
         title = os.environ.get("MIGLAB_COURSE_TITLE", "")
-        root = Path(self.serverapp.root_dir)
-        self.course = partial(course, title, root, self.notebooks.strip("/"))
+        root, folder = Path(self.serverapp.root_dir), self.notebooks.strip("/")
+        self.course = partial(course, title, root, folder)
+        name = os.environ.get("MIGLAB_COURSE", "")
+        own = OwnCourse(name, partial(progress, root, folder)) if name else None
+        self.keeper = Keeper(pool, self._hub(), shape, settings, pace, self.log, own)
         if pool is not None and title:
             settings.setdefault("page_config_data", {})["miglabCourse"] = title
         if has_slice:

@@ -1,18 +1,23 @@
 """The notebooks of the course in their order, and how far this student is with each.
 
-Read from the files alone, by whoever opens the start page; nothing of it is sent anywhere.  What
-counts as done is what `labkit` wrote beside the notebooks.  Must not import labkit: an image may
-have notebooks and no labkit.
+Read from the files alone, by whoever opens the start page.  Where the course shares progress, and
+the student has read the notice about it, `progress` is what the pool is told; nothing else is.
+
+What counts as done is what `labkit` wrote beside the notebooks.  Must not import labkit: an image
+may have notebooks and no labkit.
 """
 
 import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
+MINUTE_S = 60
 EXPERIMENT = re.compile(r"""labkit\.experiment\(\s*["']([\w.+-]+)["']""")
+KEY = re.compile(r"[\w.+-]{1,40}")  # as the pool takes it
 EVIDENCE = "evidence"
 HAND_IN = "hand-in.zip"
 LARGEST = 16 << 20  # bytes; what is larger is listed without being read
@@ -40,6 +45,37 @@ def course(title: str, root: Path, folder: str) -> dict[str, Any]:
         "notebooks": [_notebook(file, f"{folder}/{file.name}", states) for file in found],
         "handed_in": _made_at(where / HAND_IN),
     }
+
+
+def progress(root: Path, folder: str) -> list[dict[str, Any]]:
+    """What a course's staff may be told: of each experiment a key, how far it is, and a minute.
+
+    Never what was predicted, measured, written or judged.  Handed in is what lies in the zip.
+    """
+    where = root / folder
+    states = _evidence(where / EVIDENCE)
+    claims = [where / EVIDENCE / f"{key}.json" for key, explained in states.items() if explained]
+    zipped = _zipped(where / HAND_IN)
+    return [
+        {
+            "experiment": file.stem,
+            "stage": "handed in" if file.stem in zipped else "claimed",
+            "minute": zipped.get(file.stem) or int(file.stat().st_mtime // MINUTE_S),
+        }
+        for file in claims
+        if KEY.fullmatch(file.stem)
+    ]
+
+
+def _zipped(file: Path) -> dict[str, int]:
+    """The experiments in the file to hand in, each with the minute in which it was made."""
+    try:
+        with ZipFile(file) as handed_in:
+            keys = [PurePosixPath(name) for name in handed_in.namelist()]
+        minute = int(file.stat().st_mtime // MINUTE_S)
+    except (OSError, BadZipFile):
+        return {}
+    return {key.stem: minute for key in keys if key.match("evidence/*.json")}
 
 
 def _notebook(file: Path, path: str, states: dict[str, bool]) -> dict[str, Any]:

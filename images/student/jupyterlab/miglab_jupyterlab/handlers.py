@@ -8,6 +8,7 @@
 | ``POST miglab/api/move`` | asks the hub to restart the server with what is offered |
 | ``POST miglab/api/to-cpu`` | asks the hub to restart it without its slice |
 | ``POST miglab/api/read`` | puts a message away |
+| ``POST miglab/api/notice-read`` | the student knows what the course's staff are told |
 | ``GET miglab/api/course`` | the notebooks, and how far one is (`miglab_jupyterlab.course`) |
 | ``GET miglab/api/watch`` | a websocket: the same after each round; takes what a tab reports |
 
@@ -158,6 +159,7 @@ ACTS: dict[str, Act] = {
     "release": lambda keeper, _: keeper.lease_act("release"),
     "cancel": lambda keeper, _: keeper.cancel(),
     "requeue": lambda keeper, _: keeper.requeue(),
+    "notice-read": lambda keeper, _: keeper.notice_read(),
     "forget": lambda keeper, _: keeper.forget(),
     "move": lambda keeper, said: keeper.move(leave_unsaved=said["leave_unsaved"]),
     "to-cpu": lambda keeper, said: keeper.move(CPU, leave_unsaved=said["leave_unsaved"]),

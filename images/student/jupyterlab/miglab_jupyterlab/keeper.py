@@ -7,6 +7,7 @@ process table, is read in a thread.
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from miglab_jupyterlab.unheard import ask_unheard
 
 MOVE_S = 60.0  # a server that is to end has ended by then
 SAVE_S = 15.0  # other tabs save their documents in this time, or are asked about
+SHARED_S = 60.0  # the Class page shows minutes
 NOTHING = PoolRefused(404, "unknown-lease", "There is no pool that this server belongs to.")
 UNSAVED = (
     "Not restarted: documents in another tab are not saved. Save or close them, or restart without "
@@ -42,6 +44,19 @@ class Pace:
     longest_s: float = 60.0
 
 
+@dataclass(frozen=True)
+class OwnCourse:
+    """The course that the server was started for.
+
+    Attributes:
+        name: its group's name.
+        progress: what its staff may be told (`miglab_jupyterlab.course.progress`).
+    """
+
+    name: str
+    progress: Callable[[], list[dict[str, Any]]]
+
+
 class Keeper:
     """What this server knows about its lease and its position in the queue.
 
@@ -52,6 +67,7 @@ class Keeper:
         settings: the web application's settings, where the managers are.
         pace: how often to ask.
         clock: monotonic seconds.
+        course: what its staff may be told, if they are told anything at all.
         log: where it is said, once each time, that the pool is silent or answers again.
     """
 
@@ -63,6 +79,7 @@ class Keeper:
         settings: Mapping[str, Any],
         pace: Pace,
         log: logging.Logger,
+        course: OwnCourse | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tabs = OpenTabs()
@@ -75,6 +92,7 @@ class Keeper:
         self._told = asyncio.Event()
         self._ages = Ages()
         self._history = History()
+        self._course, self._shared_at = course, -math.inf
         self._listeners: set[Listener] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -85,12 +103,15 @@ class Keeper:
 
         ``moving`` is empty; ``saving`` while every tab is to save its documents; then the hub's
         page that leads to the new server, which has the shape ``moving_to``.  ``history``: how the
-        slice was used.
+        slice was used.  ``sharing``: whether the student has read the notice of what the course's
+        staff are told; None where they are told nothing.
         """
         moving = {"moving": self._moving, "moving_to": self._moving_to}
         now = self._clock()
         history = self._history.shown(now)
-        return {**shown(self._known, now, self._read), **moving, "history": history}
+        sharing = self._known.sharing.get(self._course.name) if self._course else None
+        told = {"history": history, "sharing": sharing}
+        return {**shown(self._known, now, self._read), **moving, **told}
 
     def told(self, tab: object, said: Mapping[str, Any]) -> None:
         """A tab reported."""
@@ -134,6 +155,15 @@ class Keeper:
             raise PoolRefused(409, "unknown-ticket", "This server waited for nothing.")
         answer = await self._asked().requeue(int(before["id"]))
         self._known = replace(self._answered(answer), ticket=answer.body)
+        return self._all_told()
+
+    async def notice_read(self) -> dict[str, Any]:
+        """The student has read what the course's staff are told; raises as `lease_act`."""
+        if self._course is None:
+            raise NOTHING
+        answer = await self._asked().notice_read(self._course.name)
+        sharing = dict(answer.body.get("sharing") or {})
+        self._known = replace(self._answered(answer), sharing=sharing)
         return self._all_told()
 
     def forget(self) -> dict[str, Any]:
@@ -241,6 +271,19 @@ class Keeper:
             if heard.lease is not None and not heard.gone:
                 runs = any(state == "busy" for state, _ in reading.kernels.values())
                 self._history.add(self._clock(), heard.lease, runs=runs)
+            await self._share(pool, body.get("browser_age_s"))
+
+    async def _share(self, pool: StudentListener, sign_age_s: float | None) -> None:
+        """Tell the course's staff how far the student is, once a minute; a failure waits for it."""
+        course, now = self._course, self._clock()
+        is_due = now - self._shared_at >= SHARED_S
+        if course is None or not is_due or not self._known.sharing.get(course.name):
+            return
+        self._shared_at = now
+        done = await asyncio.to_thread(course.progress)
+        with contextlib.suppress(PoolSilent, PoolRefused):
+            told = {"course": course.name, "experiments": done, "sign_age_s": sign_age_s}
+            await pool.progress(told)
 
     def _asked(self) -> StudentListener:
         if self._pool is None:

@@ -14,6 +14,14 @@ class StudentListener(ApiClient):
         query = "" if known is None else f"?known={known}"
         return await self.post(f"/api/server/signals{query}", body)
 
+    async def progress(self, body: Mapping[str, Any]) -> Answer:
+        """Tell how far the student is, for the course's staff."""
+        return await self.post("/api/progress", body)
+
+    async def notice_read(self, course: str) -> Answer:
+        """The student has read what the staff are shown; answers how the server stands."""
+        return await self.post("/api/progress/notice", {"course": course})
+
     async def extend(self, by_s: float) -> Answer:
         """Ask for more time; answers the lease."""
         return await self.post("/api/lease/extend", {"by_s": by_s})

@@ -6,7 +6,7 @@ of pool, container and browser need not agree.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 CPU = "cpu"
@@ -39,6 +39,7 @@ class KnownStatus:
         borrowed: the ``LeaseView`` of what they have borrowed now; None for nothing.
         borrowing: the ``TicketView`` by which they wait; None for none.
         people: how full the lab is, in the pool's words.
+        sharing: the courses whose staff are shown progress, and whether the notice was read.
         pool_at: the pool's clock when it said so, seconds since the epoch.
         heard_at: our monotonic clock then; None before the first answer.
         problem: why there is no news: ``silent``, ``refused``; empty if all is well.
@@ -55,6 +56,7 @@ class KnownStatus:
     borrowed: View | None = None
     borrowing: View | None = None
     people: str = ""
+    sharing: Mapping[str, bool] = field(default_factory=dict)
     pool_at: float = 0.0
     heard_at: float | None = None
     problem: str = ""
@@ -83,6 +85,7 @@ class KnownStatus:
             borrowed=status.get("borrowed"),
             borrowing=status.get("borrowing"),
             people=str(status.get("people") or ""),
+            sharing=dict(status.get("sharing") or {}),
         )
         lease = status.get("lease")
         if lease is not None:

@@ -33,6 +33,7 @@ class Right(StrEnum):
     SEE_POOL = "see-pool"
     SEE_NAMES = "see-names"
     EXPLAIN = "explain"
+    SEE_CLASS = "see-class"
     SEE_USAGE = "see-usage"
     SEE_LAYOUTS = "see-layouts"
     HEALTH = "health"
@@ -55,6 +56,7 @@ DOES: Mapping[Right, str] = MappingProxyType(
         Right.SEE_POOL: "see the pool, its offers and its reservations, without names",
         Right.SEE_NAMES: "see who holds slices and who waits",
         Right.EXPLAIN: "ask what the reclaimer thinks of a lease, and why",
+        Right.SEE_CLASS: "see a class: who waits, holds a slice or idles, and what is claimed",
         Right.SEE_USAGE: "see usage figures",
         Right.SEE_LAYOUTS: "see how GPUs are to be partitioned",
         Right.HEALTH: "see the health of the GPUs and of the service",
@@ -84,6 +86,7 @@ TABLE: Mapping[Right, Mapping[Role, Reach]] = MappingProxyType(
         Right.SEE_POOL: _READERS | {Role.STUDENT: Reach.SITE},
         Right.SEE_NAMES: _STAFF | {Role.STUDENT: Reach.OWN},
         Right.EXPLAIN: _STAFF,
+        Right.SEE_CLASS: _STAFF | {Role.STUDENT: Reach.OWN},
         Right.SEE_USAGE: _STAFF,
         Right.SEE_LAYOUTS: _READERS,
         Right.HEALTH: {Role.ADMIN: Reach.SITE, Role.INSTRUCTOR: Reach.SITE},

@@ -54,6 +54,7 @@ def everybody(_principal: Principal) -> bool:
 
 PLACES = (
     NavigationEntry("pool", "/", "Pool", everybody),
+    NavigationEntry("class", "/class", "Class", everybody),
     NavigationEntry(
         "layouts", "/layouts", "Layouts", lambda principal: principal.has(Right.SEE_LAYOUTS)
     ),

@@ -1,4 +1,4 @@
-// Finds a name, course or shape in the drawing and in the queue: what does not match steps back.
+// Finds a name, course or shape in the drawing and in tables: what does not match steps back.
 
 import { byId } from "./frame.js";
 
@@ -11,4 +11,15 @@ export function find() {
     found += is;
   }
   byId("found").textContent = wanted ? `${found} found` : "";
+  const elsewhere = byId("find-in-class"); // who neither holds nor waits is there
+  if (!elsewhere) return;
+  elsewhere.hidden = !wanted || found > 0;
+  elsewhere.hash = `find=${encodeURIComponent(wanted)}`;
+}
+
+// Other pages lead here to somebody.
+export function fromAddress() {
+  if (!byId("find") || !location.hash.startsWith("#find=")) return;
+  byId("find").value = decodeURIComponent(location.hash.slice("#find=".length));
+  find();
 }

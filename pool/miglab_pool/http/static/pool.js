@@ -1,7 +1,7 @@
 // Keeps the pool's page current: the server says that something changed, and sends those parts anew.
 
 import * as details from "./details.js";
-import { find } from "./find.js";
+import { find, fromAddress } from "./find.js";
 import { byId, part, prefix } from "./frame.js";
 import { age } from "./times.js";
 
@@ -114,8 +114,5 @@ function across(cell, by) {
 }
 
 byId("find").addEventListener("input", find);
-if (location.hash.startsWith("#find=")) { // the Log leads here to whose lease it was
-  byId("find").value = decodeURIComponent(location.hash.slice("#find=".length));
-  find();
-}
+fromAddress();
 news();

@@ -19,6 +19,7 @@ from miglab_pool.http.access.auth import STAFF_SCOPE
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.refused import Refused
+from miglab_pool.roster.rules import SharedProgress
 from miglab_pool.usage.report import Facts
 from miglab_pool.worker.gpu_health import Condition, Happening
 from miglab_pool.worker.jobs import Job, JobKind
@@ -160,6 +161,14 @@ class FakePool(FakeLayouts):
     def staff(self) -> FakeStaff:
         """What staff do by hand."""
         return FakeStaff(self)
+
+    @property
+    def roster(self) -> SimpleNamespace:
+        """What servers tell of their students: nothing."""
+        return SimpleNamespace(shared=lambda _course: SharedProgress(), looked=self._looked)
+
+    def _looked(self, course: str, by: str, action: str) -> None:
+        self.calls.append(("looked", course, by, action))
 
     @property
     def tickets(self) -> SimpleNamespace:

@@ -34,6 +34,7 @@ MAY = {  #           spawner admin instructor assistant student
     "see-pool": (ALL, ALL, ALL, ALL, ALL),
     "see-names": (ALL, ALL, BOTH, BOTH, MINE),
     "explain": (ALL, ALL, COURSE, COURSE, NONE),
+    "see-class": (ALL, ALL, BOTH, BOTH, MINE),
     "see-usage": (ALL, ALL, COURSE, COURSE, NONE),
     "see-layouts": (ALL, ALL, ALL, ALL, NONE),
     "health": (ALL, ALL, ALL, NONE, NONE),

@@ -120,6 +120,9 @@ ROUTES = [
     ("POST", "/api/layout/diff", LAYOUT, LAYOUTS),
     ("PUT", "/api/layout", LAYOUT, ADMIN),
     ("GET", "/api/reclaim?user=alice", None, EXPLAIN),
+    ("GET", "/api/classes/ml", None, LOOK),  # students: themselves alone
+    ("POST", "/api/classes/ml/messages", {"users": ["alice"], "text": "Hi."}, TELL),
+    ("GET", "/class?course=ml", None, SIGNS_IN),
     ("GET", "/api/usage", None, USAGE),
     ("GET", "/api/usage?by=user&format=csv", None, USAGE),
     ("GET", "/api/invariants", None, HEALTH),

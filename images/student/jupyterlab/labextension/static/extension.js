@@ -135,6 +135,7 @@ function makeActions({ app, lab, trans, connection, documents }) {
     goOnAnyway: () => restartAnyway('to-cpu'),
     cancel: () => connection.act('cancel'),
     requeue: () => connection.act('requeue'),
+    noticeRead: () => connection.act('notice-read'),
     forget: () => connection.act('forget'),
     read: message => connection.act('read', { message }),
     toHome: () => {

@@ -15,14 +15,17 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
   const list = make('ol', { class: 'miglab-notebooks' });
   const handedIn = make('p');
   const borrowing = borrowEntry(trans);
+  const notice = shareNotice(trans, actions.noticeRead);
+  const shared = make('p', { hidden: '' }, sharedLink(trans, app));
   const problem = make('p', { role: 'alert', class: 'miglab-problem' });
   const heading = make('h1', { tabindex: '-1' }, title);
   const node = make(
     'section',
     { class: 'miglab-start miglab-loading', 'aria-label': title, tabindex: '-1' },
     heading,
+    notice,
     section(trans.__('Your GPU slice'), slice, make('div', { class: 'miglab-buttons' }, details, toHub)),
-    section(trans.__('Notebooks'), list, problem),
+    section(trans.__('Notebooks'), list, shared, problem),
     section(trans.__('How to…'), howTo(trans, borrowing, handedIn))
   );
 
@@ -84,9 +87,38 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
       details.hidden = view.state === 'none' && !view.ticket;
       toHub.hidden = view.state !== 'none' || Boolean(view.ticket);
       borrowing.hidden = !view.borrow;
+      notice.hidden = view.sharing !== false;
+      shared.hidden = !view.sharing;
       arrived('view');
     }
   };
+}
+
+/** What the course's staff are told; nothing is sent before it was read. */
+function shareNotice(trans, onRead) {
+  const problem = make('p', { role: 'alert', class: 'miglab-problem' });
+  const node = section(
+    trans.__('What your course’s staff see'),
+    make(
+      'p',
+      {},
+      trans.__(
+        'Your course’s staff are shown which experiments you have claimed or handed in, the minute in which you did, and when you were last active. They are never shown your predictions, texts, verdicts, code or files. Nothing is sent before you press the button.'
+      )
+    ),
+    make('div', { class: 'miglab-buttons' }, button(trans.__('I have read this'), onRead, text => setText(problem, text))),
+    problem
+  );
+  node.classList.add('miglab-notice');
+  node.hidden = true;
+  return node;
+}
+
+function sharedLink(trans, app) {
+  const { hubHost = '', hubPrefix } = app.paths.urls;
+  const hub = hubPrefix ?? '/hub/'; // with a host for each student, the pool's is known to the hub alone
+  const href = hubHost ? `${hubHost}${hub}home` : `${hub.replace(/hub\/$/, '')}services/pool/class`;
+  return make('a', { href, target: '_blank' }, trans.__('What your course’s staff see of your progress'));
 }
 
 /** What the server says of the course; empty where this is no server of a lab. */

@@ -1,0 +1,109 @@
+"""A course as its staff see it: who does what now, and how far everybody is."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from miglab_api.base import Age, Course, User, WireModel
+from miglab_api.staff import MINUTES_MAX, TEXT_MAX
+
+EXPERIMENTS_MAX = 200
+MESSAGED_MAX = 200
+
+
+class Presence(StrEnum):
+    """What a student does now; ``not known`` where nothing tells."""
+
+    HOLDING = "on a slice"
+    IDLE = "idle"
+    WAITING = "waiting"
+    CPU = "on CPU"
+    ABSENT = "absent"
+    UNKNOWN = "not known"
+
+
+class ExperimentStage(StrEnum):
+    """How far an experiment is: its claim is made, or it lies in the file to hand in."""
+
+    CLAIMED = "claimed"
+    HANDED_IN = "handed in"
+
+
+class SharedExperiment(WireModel):
+    """What a student's server tells of one experiment.
+
+    Attributes:
+        experiment: its key, such as ``T-1``.
+        minute: when that stage was reached, minutes since the epoch.
+    """
+
+    experiment: Annotated[str, Field(pattern=r"^[\w.+-]{1,40}$")]
+    stage: ExperimentStage
+    minute: Annotated[int, Field(ge=0, le=10**9)]
+
+
+class ProgressReport(WireModel):
+    """All that a student's server tells of its student; sent once the notice was read.
+
+    Attributes:
+        course: the course that the server was started for.
+        sign_age_s: since the student last did something in JupyterLab; None if it cannot be told.
+    """
+
+    course: Course
+    experiments: Annotated[tuple[SharedExperiment, ...], Field(max_length=EXPERIMENTS_MAX)] = ()
+    sign_age_s: Age | None = None
+
+
+class NoticeRead(WireModel):
+    """The student has read what a course's staff are shown."""
+
+    course: Course
+
+
+class RosterRow(WireModel):
+    """One student of a course.
+
+    Attributes:
+        shape: what they hold or wait for; empty for nothing.
+        since: from when on they hold it or wait for it.
+        position: in the queue.
+        last_sign_at: when they last did something in JupyterLab; None if that is not known.
+        experiments: what they have claimed or handed in, the latest first; None if not known.
+    """
+
+    user: str
+    presence: Presence
+    shape: str = ""
+    since: float | None = None
+    position: int | None = None
+    last_sign_at: float | None = None
+    experiments: tuple[SharedExperiment, ...] | None = None
+
+
+class RosterView(WireModel):
+    """A course's students.
+
+    Attributes:
+        is_shared: whether the course's servers tell how far their students are.
+        is_complete: whether the hub said who is in the course; else only those are listed who
+            hold a slice or wait.
+    """
+
+    course: str
+    is_shared: bool
+    is_complete: bool
+    rows: tuple[RosterRow, ...]
+
+
+class ClassMessage(WireModel):
+    """Tell some of a course's students something, each in their own JupyterLab.
+
+    Attributes:
+        minutes: how long it is shown.
+    """
+
+    users: Annotated[tuple[User, ...], Field(min_length=1, max_length=MESSAGED_MAX)]
+    text: Annotated[str, Field(min_length=1, max_length=TEXT_MAX, pattern=r"\S")]
+    minutes: Annotated[float, Field(gt=0, le=MINUTES_MAX)] = 60.0

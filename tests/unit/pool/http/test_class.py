@@ -1,0 +1,266 @@
+"""The Class page over the real pool: who is told what of whom, and from when on."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from tests.unit.pool.conftest import World
+
+from miglab_pool.course_roles import CourseStaff, RoleBook
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.hub_tokens import HubTokens
+from miglab_pool.http.access.members import CourseMembers
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.http.student_app import student_app
+from miglab_pool.reclaim.activity import Activity, SignalBoard
+from miglab_pool.settings import Course, PoolSettings
+from miglab_pool.settings import Pool as PoolTable
+from miglab_pool.staff.log import Question
+
+from .conftest import as_
+from .fakes import ACCESS, PREFIX, SECRET, FakeTokens
+
+MEMBERS = frozenset({"alice", "bob", "carol", "dan", "ilse"})
+BOOK = RoleBook(
+    {
+        "ml": CourseStaff(frozenset({"ilse"}), frozenset({"timo"})),
+        "vision": CourseStaff(frozenset({"vera"})),
+    }
+)
+STAFF, ALICE, BOB, ADMIN = (as_(f"{who}-token") for who in ("instructor", "alice", "bob", "admin"))
+SERVER = as_("alice-server")
+DONE = {"experiment": "T-1", "stage": "claimed", "minute": 16_000}
+
+
+class ClassLab:
+    """The course ml, whose servers tell how far their students are, or do not."""
+
+    def __init__(self, folder: Path, *, is_shared: bool = True) -> None:
+        offers = {"shapes": ("1g.5gb",), "default": "1g.5gb"}
+        courses = {
+            "ml": Course(title="Machine learning", shares_progress=is_shared, **offers),
+            "vision": Course(title="Vision", **offers),
+        }
+        self.world = World(folder, PoolSettings(courses=courses, pool=PoolTable(keep_days=30)))
+        self.members: frozenset[str] | None = MEMBERS
+        self.does: dict[int, Activity] = {}
+        pool = self.world.pool
+        self.runner = PoolRunner(pool, Metrics({"1g.5gb"}))
+        self.runner._is_reconciled = True
+        self.runner.reclaimer = SimpleNamespace(activities=lambda: self.does)  # type: ignore[assignment]
+        tokens: HubTokens = FakeTokens(ACCESS)
+        staff = management_app(
+            self.runner,
+            SignIn(ACCESS, SECRET, BOOK, tokens),
+            default_course="everyone",
+            course_titles={"ml": "Machine learning"},
+            members=self._members,
+        )
+        tokens = FakeTokens(ACCESS)
+        student = student_app(
+            self.runner, tokens, SignalBoard(), default_course="ml", roster=pool.roster
+        )
+        self.staff = _client(staff, f"http://lab{PREFIX}")
+        self.student = _client(student, "http://student")
+
+    async def _members(self, course: str) -> frozenset[str] | None:
+        return self.members if course == "ml" else frozenset()
+
+    async def rows(self, who: dict[str, str] = STAFF) -> dict[str, dict[str, object]]:
+        answer = await self.staff.get("/api/classes/ml", headers=who)
+        assert answer.status_code == 200, answer.text
+        return {row["user"]: row for row in answer.json()["rows"]}
+
+    async def told(self, *experiments: dict[str, object], **more: object) -> httpx.Response:
+        report = {"course": "ml", "experiments": experiments, "sign_age_s": 30.0, **more}
+        return await self.student.post("/api/progress", json=report, headers=SERVER)
+
+    async def read_the_notice(self) -> dict[str, object]:
+        answer = await self.student.post(
+            "/api/progress/notice", json={"course": "ml"}, headers=SERVER
+        )
+        return dict(answer.json())
+
+    def looks(self) -> list[tuple[str, str]]:
+        """Who is in the log as having looked, and how."""
+        found = self.world.pool.staff.audit(Question())
+        return [(one.by, one.action) for one in found if one.kind == "class"]
+
+
+def _client(app: object, url: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=url)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncIterator[ClassLab]:
+    lab = ClassLab(tmp_path)
+    lab.world.pass_time(3600)
+    yield lab
+    await lab.runner.stop()
+    lab.world.close()
+
+
+@pytest.fixture
+async def silent(tmp_path: Path) -> AsyncIterator[ClassLab]:
+    """The same, where nothing is shared, as every course is at first."""
+    lab = ClassLab(tmp_path, is_shared=False)
+    yield lab
+    await lab.runner.stop()
+    lab.world.close()
+
+
+async def test_everybody_of_the_course_has_a_row(lab: ClassLab) -> None:
+    """Holding, idle, waiting, absent, not known: by name, without who teaches it."""
+    await lab.read_the_notice()  # alice
+    lab.world.run("bob", course="ml")
+    idle = lab.world.run("carol", course="ml")
+    for number in range(5):
+        lab.world.run(f"filler{number}", course="vision")
+    lab.world.ask("dan", course="ml")
+    lab.world.work()
+    lab.does[idle.id] = Activity.IDLE_FREE
+    found = {user: row["presence"] for user, row in (await lab.rows()).items()}
+    assert found == {
+        "alice": "absent", "bob": "on a slice", "carol": "idle", "dan": "waiting"
+    }  # fmt: skip
+    dan = (await lab.rows())["dan"]
+    assert (dan["shape"], dan["position"], dan["experiments"]) == ("1g.5gb", 1, None)
+
+
+async def test_nothing_is_taken_before_the_notice_was_read(lab: ClassLab) -> None:
+    """The server is told that the course asks; what it sends too early is refused."""
+    status = (await lab.student.get("/api/server", headers=SERVER)).json()
+    assert status["sharing"] == {"ml": False}
+    assert (await lab.told(DONE)).json()["reason"] == "notice-unread"
+    assert (await lab.read_the_notice())["sharing"] == {"ml": True}
+    assert (await lab.told(DONE)).status_code == 200
+    assert (await lab.rows())["alice"]["presence"] == "on CPU"
+    assert (await lab.rows())["alice"]["experiments"] == [DONE]
+
+
+async def test_what_is_told_is_kept_and_ages(lab: ClassLab) -> None:
+    """A stage that moves on replaces the one before; a silent server's student is absent."""
+    await lab.read_the_notice()
+    await lab.told(DONE, {**DONE, "experiment": "T-2", "minute": 16_005})
+    await lab.told({**DONE, "stage": "handed in", "minute": 16_010})
+    alice = (await lab.rows())["alice"]
+    done = [(one["experiment"], one["stage"]) for one in alice["experiments"]]  # type: ignore[attr-defined]
+    assert done == [("T-1", "handed in"), ("T-2", "claimed")]
+    assert alice["last_sign_at"] == lab.world.at - 30
+    lab.world.pass_time(181)
+    assert (await lab.rows())["alice"]["presence"] == "absent"
+    lab.world.crash()  # what was heard is forgotten with the process, what was told is not
+    again = lab.world.pool.roster.shared("ml")
+    assert (again.told, len(again.experiments["alice"])) == ({"alice"}, 2)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"prediction": 3.0}, {"text": "because"}, {"verdict": "supported"}, {"code": "x = 1"}],
+)
+async def test_nothing_else_can_be_told(lab: ClassLab, extra: dict[str, object]) -> None:
+    """The message has no room for predictions, texts, verdicts or code."""
+    await lab.read_the_notice()
+    assert (await lab.told({**DONE, **extra})).status_code == 422
+    assert (await lab.told(DONE, **extra)).status_code == 422
+
+
+async def test_off_by_default(silent: ClassLab) -> None:
+    """Who neither holds a slice nor waits is not known, which is not absent; nothing is kept."""
+    silent.world.run("bob", course="ml")
+    rows = await silent.rows()
+    assert (rows["bob"]["presence"], rows["dan"]["presence"]) == ("on a slice", "not known")
+    assert (await silent.student.get("/api/server", headers=SERVER)).json()["sharing"] == {}
+    assert (await silent.told(DONE)).json()["reason"] == "not-shared"
+    page = await silent.staff.get("/class?course=ml", headers=STAFF)
+    assert "which does not mean absent" in page.text
+
+
+async def test_students_see_their_own_row(lab: ClassLab) -> None:
+    """And nobody else's, on the page as in the API; of no course that is not theirs."""
+    lab.world.run("bob", course="ml")
+    assert list(await lab.rows(ALICE)) == ["alice"]
+    page = (await lab.staff.get("/class", headers=ALICE)).text
+    assert "alice" in page
+    assert "bob" not in page
+    assert 'id="tell"' not in page
+    assert await lab.rows(as_("vision-token")) == {}
+    assert lab.looks() == []
+
+
+async def test_looking_and_exporting_are_in_the_log(lab: ClassLab) -> None:
+    """A page that refreshes itself is one look an hour; each export counts."""
+    await lab.rows()
+    await lab.rows()
+    sheet = await lab.staff.get("/api/classes/ml?format=csv", headers=STAFF)
+    assert sheet.text.splitlines()[1].startswith('"alice","not known","",""')
+    assert lab.looks() == [("person:ilse", "export"), ("person:ilse", "look")]
+    lab.world.pass_time(3601)
+    await lab.rows()
+    assert len(lab.looks()) == 3
+
+
+async def test_messages_reach_students_without_a_slice(lab: ClassLab) -> None:
+    """Those of the class, each by themselves; whoever is not of it is refused."""
+    said = {"users": ["alice", "dan"], "text": "Room 2."}
+    answer = await lab.staff.post("/api/classes/ml/messages", json=said, headers=STAFF)
+    assert [one["to_user"] for one in answer.json()] == ["alice", "dan"]
+    seen = (await lab.student.get("/api/server", headers=SERVER)).json()["messages"]
+    assert [one["text"] for one in seen] == ["Room 2."]
+    for users in (["eve"], ["ilse"]):
+        said["users"] = users
+        answer = await lab.staff.post("/api/classes/ml/messages", json=said, headers=STAFF)
+        assert answer.status_code == 403
+
+
+async def test_a_silent_hub_leaves_who_holds_or_waits(lab: ClassLab) -> None:
+    """The page says that the list is not whole."""
+    lab.members = None
+    lab.world.run("bob", course="ml")
+    assert list(await lab.rows()) == ["bob"]
+    page = await lab.staff.get("/class?course=ml", headers=STAFF)
+    assert "The hub does not say now who is in this course" in page.text
+
+
+async def test_what_is_old_or_shared_no_longer_goes(lab: ClassLab) -> None:
+    """By `keep_days`, and with the course."""
+    await lab.read_the_notice()
+    await lab.told({**DONE, "minute": int(lab.world.at // 60)})
+    lab.world.pass_time(29 * 86_400)
+    assert lab.world.pool.roster.drop_old(30) == 0
+    lab.world.pass_time(2 * 86_400)
+    assert lab.world.pool.roster.drop_old(30) == 2
+    assert (await lab.rows())["alice"]["experiments"] is None
+    await lab.read_the_notice()
+    lab.world.pool.store.settings.courses["ml"] = Course(shapes=("1g.5gb",), default="1g.5gb")
+    assert lab.world.pool.delete_old() > 0
+    assert lab.world.pool.roster.shared("ml").told == frozenset()
+
+
+async def test_the_hub_is_asked_once_a_minute() -> None:
+    """Its last answer holds while it is silent; a group that does not exist has nobody."""
+    asked, clock, users = [], [0.0], {"ml": ["ada"]}
+
+    def hub(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        name = request.url.path.rsplit("/", 1)[-1]
+        if not users:
+            return httpx.Response(503)
+        return httpx.Response(200, json={"users": users[name]}) if name in users else NOT_THERE
+
+    client = httpx.AsyncClient(base_url="http://hub/hub/api", transport=httpx.MockTransport(hub))
+    members = CourseMembers(client, lambda: clock[0])
+    assert await members.of("ml") == await members.of("ml") == {"ada"}
+    assert await members.of("chess") == frozenset()
+    users.clear()
+    clock[0] = 61.0
+    assert await members.of("ml") == {"ada"}
+    assert await members.of("vision") is None
+    assert asked.count("/hub/api/groups/ml") == 2
+
+
+NOT_THERE = httpx.Response(404)
