@@ -41,6 +41,16 @@ class ActionRequest(WireModel):
     expected: ExpectedState | None = None
 
 
+class RoomRequest(ActionRequest):
+    """Take room from new leases.
+
+    Attributes:
+        anyway: why, though it takes slices from a reservation; empty: then it is refused.
+    """
+
+    anyway: ReasonText = ""
+
+
 class UndoRequest(WireModel):
     """End what somebody did; as `ActionRequest`, but it needs no reason."""
 

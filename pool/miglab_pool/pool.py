@@ -184,6 +184,7 @@ class Pool:
         with self.store.write(durable=True) as tx:
             tickets.expire(self.store, tx)
             reservations.note_phases(self.store, tx)
+            reservations.guarantee_drawn(self.store, tx)
             end_old_messages(self.store, tx)
             grants.grant_all(self.store, tx)
             grants.prepare_for_layouts(self.store, tx)

@@ -1,11 +1,15 @@
-"""Steps: a course has reserved; who comes is served before the line, the rest goes to the line."""
+"""Steps: a course has reserved; who comes is served before the line, the rest goes to the line.
+
+And a reservation is a promise: nobody gets a lease shortly before that would break it, and its
+slices are made before it begins.
+"""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from miglab_api.gpus import SliceState
 from miglab_api.reservations import WEEKDAYS, ReservationRequest, ReservationState
-from miglab_bench.acceptance.run import SHAPE, Run, expect, expect_own_slice, in_parallel
+from miglab_bench.acceptance.run import SHAPE, SLICES, Run, expect, expect_own_slice, in_parallel
 from miglab_bench.acceptance.waiting import waited
 from miglab_bench.harness.student import Student, wait_for
 
@@ -13,6 +17,7 @@ COURSE = "practical"
 MEMBER, OTHER = 7, 6  # two who leave, by number; the first is in the course
 MEMBERS = (f"student-{MEMBER}",)
 GRACE_S = 15.0
+LEAD_S = 20.0
 COUNT = 2
 LASTS = timedelta(hours=1)
 FAR_ZONE = "Etc/GMT-12"  # where it is noon when it is midnight in UTC
@@ -41,6 +46,50 @@ def class_now(now: datetime) -> ReservationRequest:
         grace_s=local.second + GRACE_S,
         reason="an acceptance run",
     )
+
+
+def class_soon(now: datetime) -> ReservationRequest:
+    """The same of a class that begins with the first minute that is a lead and a little off."""
+    begins = (now + timedelta(seconds=LEAD_S + 70)).replace(second=0, microsecond=0)
+    return class_now(begins).model_copy(update={"count": SLICES})
+
+
+def promise_is_kept(run: Run) -> str:
+    """A class has reserved all: who asks before waits; all is made in time, and a member has one.
+
+    What nobody takes up goes to who waits, when the grace is over.
+    """
+    member, other, reserved = run.student(MEMBER), run.student(OTHER), run.reserved
+    assert reserved is not None
+    view = run.lab.reserve_otherwise(reserved.id, class_soon(datetime.now(UTC)))
+    expect(view.certain == SLICES and not view.outlook, f"it says: {view.outlook}")
+    other.ask(SHAPE)
+    wait_for(lambda: other.name in run.lab.positions(), f"{other.name} in the queue")
+    said = run.lab.tickets()[other.name].message
+    expect("kept for a class" in said, f"{other.name} reads: {said}")
+    starts_at = view.starts_at or 0.0
+    wait_for(lambda: _made(run) == SLICES, f"{SLICES} slices", LEAD_S + 80)
+    early_s = starts_at - run.lab.snapshot().at
+    expect(early_s > 0, f"the slices were made {-early_s:.1f} s late")
+    member.ask(SHAPE)
+    wait_for(lambda: member.name in run.lab.leases(), f"a slice for {member.name}")
+    until = run.lab.leases()[member.name].guaranteed_until
+    expect(until == view.ends_at, f"guaranteed until {until}, the class ends at {view.ends_at}")
+    expect(run.lab.positions() == {other.name: 1}, f"places: {run.lab.positions()}")
+    wait_for(lambda: other.name in run.lab.leases(), f"a slice for {other.name}", 120)
+    for student in (member, other):
+        student.wait_until_ready()
+    in_parallel([member, other], Student.leave)
+    wait_for(lambda: run.is_empty, "the GPU to be empty")
+    return f"{SLICES} made {early_s:.1f} s before the start; guaranteed to the end; {said}"
+
+
+def _made(run: Run) -> int:
+    """How many of the slots that are reserved now have their slice, which is free."""
+    snapshot = run.lab.snapshot()
+    free = {(gpu.uuid, one.start) for gpu in snapshot.gpus for one in gpu.slices
+            if one.state is SliceState.FREE}  # fmt: skip
+    return sum((slot.gpu, slot.start) in free for slot in snapshot.reserved_slots)
 
 
 def class_is_served(run: Run) -> str:

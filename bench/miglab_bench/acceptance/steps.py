@@ -14,6 +14,7 @@ POOL = """
 lease_s = 600
 extension_s = 300
 borrow_s = 120
+reserve_lead_s = 20
 """
 TESTING = """
 pool.borrow_linger_s = 5
@@ -50,6 +51,7 @@ STEPS: tuple[tuple[str, Callable[[Run], str]], ...] = (
     ("a reservation goes before the queue", reserving.class_is_served),
     ("its no-show goes to the queue", reserving.no_show_goes_to_the_queue),
     ("all leave and the GPU is empty", waiting.all_leave),
+    ("the slices of a reservation are made before it begins", reserving.promise_is_kept),
     ("twenty start servers that borrow", borrowing.twenty_borrow),
     ("all measure at once, each on a slice of its own", borrowing.all_measure_at_once),
     ("afterwards every slice is free", borrowing.all_is_free),

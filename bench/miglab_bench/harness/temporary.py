@@ -109,6 +109,11 @@ class TemporaryLab:
         """Reserve, as the operator."""
         return ReservationView.model_validate_json(self.ask("/api/reservations", request))
 
+    def reserve_otherwise(self, number: int, request: ReservationRequest) -> ReservationView:
+        """Change a reservation, as the operator."""
+        answer = self.ask(f"/api/reservations/{number}", request, "PUT")
+        return ReservationView.model_validate_json(answer)
+
     def reservations(self) -> list[ReservationView]:
         """What is reserved."""
         return _RESERVATIONS.validate_json(self.ask("/api/reservations"))
@@ -145,8 +150,8 @@ class TemporaryLab:
         """The students' servers among the lab's own processes."""
         return [p.pid for p in self._processes() if "jupyterhub.singleuser" in _command(p)]
 
-    def ask(self, path: str, body: object = None) -> bytes:
-        """What the pool's management listener answers the operator.
+    def ask(self, path: str, body: object = None, method: str = "POST") -> bytes:
+        """What the pool's management listener answers the operator; without a body: to a GET.
 
         Raises:
             CheckFailed: it refuses.
@@ -154,7 +159,7 @@ class TemporaryLab:
         secret = lab_secrets.read(self.settings.pool_secret)
         headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
         said = None if body is None else to_json(body)
-        method, url = "GET" if body is None else "POST", self.settings.pool_url + path
+        method, url = "GET" if body is None else method, self.settings.pool_url + path
         answer = self._pool.request(method, url, headers=headers, content=said)
         if answer.is_error:
             raise CheckFailed(f"{method} {path} gave HTTP {answer.status_code}: {answer.text}")

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from miglab_api.gpus import SliceState
 from miglab_api.layouts import GpuLayout, LayoutDrain, Layouts, PlacedSlice
 from miglab_api.leases import LeaseState
-from miglab_api.wording import day_and_time
 from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.layouts.file import PartitionableGpu
 from miglab_pool.layouts.rules import Change, PresentSlice
 from miglab_pool.ledger.rows import GPU_OK, LeaseRow, SliceRow
-from miglab_pool.reservations.rules import in_words
 from miglab_pool.state.view import GpuSnapshot, PoolView
 
 
@@ -51,10 +49,7 @@ def _broken(view: PoolView, name: str, partitions: Mapping[str, tuple[str, ...]]
         for uuid, partition in partitions.items()
     }
     for one in reservations.broken_by(view, {**view.gpus, **cut}):
-        yield (
-            f"On {day_and_time(one.moment, one.row.tz)} reservation {one.row.id} "
-            f"({in_words(one.row)}) would have {one.held} of its slices instead of {one.before}."
-        )
+        yield one.words
 
 
 def _gpus(view: PoolView) -> list[GpuSnapshot]:

@@ -14,7 +14,7 @@ from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
 from miglab_pool import reservations
 from miglab_pool.gpu.shapes import profiles
-from miglab_pool.leases.rules import handover_s, longest_s
+from miglab_pool.leases.rules import guaranteed_s
 from miglab_pool.ledger.rows import FULL, GPU_OK, GpuRow, LeaseRow, SliceRow, TicketRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import order as queue
@@ -50,7 +50,7 @@ def may_serve_queue(view: PoolView) -> bool:
 def of_queue(view: PoolView, waiting: Sequence[Waiting]) -> Grant | None:
     """Who of the queue goes now; reserved slots are closed to all of it."""
     gpus = reservations.open_gpus(view)
-    return first_that_fits(waiting, gpus, view.at)
+    return first_that_fits(waiting, gpus, view.at, view)
 
 
 def may_serve_whole(view: PoolView) -> bool:
@@ -126,15 +126,17 @@ GENERATION_BITS = 48
 
 
 def grant_slices(
-    store: Store, tx: Transaction, ticket: TicketRow, choices: Sequence[Choice]
+    store: Store, tx: Transaction, ticket: TicketRow, choices: Sequence[Choice], until: float
 ) -> LeaseRow:
     """Give a waiting ticket the slices chosen for it: existing ones at once, others to be made."""
     number = store.ledger.new_id("lease")
     rows = [_chosen(store, tx, choice, number, ticket.course) for choice in choices]
-    return _granted(store, tx, ticket, rows, number)
+    return _granted(store, tx, ticket, rows, number, until)
 
 
-def grant_whole(store: Store, tx: Transaction, ticket: TicketRow, gpu: GpuRow) -> LeaseRow:
+def grant_whole(
+    store: Store, tx: Transaction, ticket: TicketRow, gpu: GpuRow, until: float
+) -> LeaseRow:
     """Give a waiting ticket a GPU with MIG off; made means here: seen to be empty once more."""
     number = store.ledger.new_id("lease")
     row = SliceRow(
@@ -151,13 +153,17 @@ def grant_whole(store: Store, tx: Transaction, ticket: TicketRow, gpu: GpuRow) -
         course=ticket.course,
     )
     tx.put(row, reason=f"for lease {number}")
-    return _granted(store, tx, ticket, [row], number)
+    return _granted(store, tx, ticket, [row], number, until)
 
 
 def _granted(
-    store: Store, tx: Transaction, ticket: TicketRow, rows: Sequence[SliceRow], number: int
+    store: Store,
+    tx: Transaction,
+    ticket: TicketRow,
+    rows: Sequence[SliceRow],
+    number: int,
+    until: float,
 ) -> LeaseRow:
-    most_s = handover_s(store.settings, ticket) + longest_s(store.settings, ticket)
     lease = LeaseRow(
         id=number,
         ticket=ticket.id,
@@ -168,7 +174,7 @@ def _granted(
         shape=ticket.shape,
         state=LeaseState.GRANTED,
         granted_at=tx.at,
-        guaranteed_until=tx.at + most_s,
+        guaranteed_until=until,
         slices=tuple(row.id for row in rows),
         purpose=ticket.purpose,
     )
@@ -225,13 +231,12 @@ def prepare_for_layouts(store: Store, tx: Transaction) -> None:
 
 
 def _draw_on_reservations(store: Store, tx: Transaction) -> None:
-    """Those who draw on a reservation go before anybody else is asked."""
-    for one in reservations.in_force(store.view(tx.at)):
+    """Those who draw on what is reserved now go before anybody else is asked."""
+    for one in reservations.reserving(store.view(tx.at)):
         for ticket in reservations.claims(store.view(tx.at), one):
             grant = of_reservation(store.view(tx.at), one, ticket)
-            if grant is None:
+            if grant is None or not _write(store, tx, ticket.id, grant, one.time.ends_at):
                 break
-            _write(store, tx, ticket.id, grant)
 
 
 def _serve_queue(store: Store, tx: Transaction) -> None:
@@ -249,17 +254,40 @@ def _grant_whole_gpus(store: Store, tx: Transaction, claimants_with_slot: Iterab
         return
     for one in queue.served(view):
         if one.profiles == (FULL,) and one.ticket not in claimants_with_slot:
-            gpu = next(iter(reservations.free_whole(store.view(tx.at), one.course)), None)
-            if gpu is not None:
-                _write(store, tx, one.ticket, gpu)
+            free = reservations.free_whole(store.view(tx.at), one.course)
+            any(_write(store, tx, one.ticket, gpu) for gpu in free)  # the first that it may have
 
 
-def _write(store: Store, tx: Transaction, ticket: int, grant: Grant | GpuSnapshot) -> None:
-    row = store.state.tickets[ticket]
+def _write(
+    store: Store,
+    tx: Transaction,
+    ticket: int,
+    grant: Grant | GpuSnapshot,
+    until: float | None = None,
+) -> bool:
+    """Write a grant, unless a reservation leaves it too short a guarantee.
+
+    Args:
+        store: the pool.
+        tx: the transaction.
+        ticket: whose grant.
+        grant: the slices, or the GPU.
+        until: until when it is guaranteed if nothing is promised to others; None: for as long as
+            the settings say.
+    """
+    row, view = store.state.tickets[ticket], store.view(tx.at)
+    until = tx.at + guaranteed_s(store.settings, row) if until is None else until
+    if view.reservations:
+        where = grant.choices if isinstance(grant, Grant) else grant
+        found = reservations.grant_limit(view, row.user, (row.course, row.shape), where, until)
+        if not found.is_enough:
+            return False
+        until = found.until
     if isinstance(grant, Grant):
-        grant_slices(store, tx, row, grant.choices)
+        grant_slices(store, tx, row, grant.choices, until)
     else:
-        grant_whole(store, tx, row, grant.row)
+        grant_whole(store, tx, row, grant.row, until)
+    return True
 
 
 def _prepare_reserved_slots(store: Store, tx: Transaction) -> None:

@@ -279,6 +279,11 @@ def lasts_s(settings: PoolSettings, row: TicketRow) -> float:
     return handover_s(settings, row) + longest + extended_s + clearing_s(settings)
 
 
+def guaranteed_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
+    """For how long slices are guaranteed from the grant on, until the attach is known."""
+    return handover_s(settings, row) + longest_s(settings, row)
+
+
 def handover_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
     """From the grant to the attach, at most."""
     return offer_s(settings, row) + settings.pool.attach_s

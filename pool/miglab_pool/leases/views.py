@@ -6,7 +6,7 @@ Also when a lease ends, and the leases as the reclaimer looks at them: all that 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
@@ -20,7 +20,6 @@ from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import others_waiting
 from miglab_pool.queue.offers import headcount
 from miglab_pool.queue.order import answer_by, expires_at
-from miglab_pool.reservations import Outlook
 from miglab_pool.state.view import GpuFacts, GpuSnapshot, PoolView, once
 
 
@@ -197,17 +196,9 @@ LEAST_S = 60.0  # an extension by less is not worth a click
 
 
 def guaranteed_until(view: PoolView, lease: LeaseRow) -> float:
-    """Until when it is guaranteed if its server is attached now.
-
-    What is borrowed is back before a slot is kept that it overlaps: a class never finds a
-    measurement on a reserved slot, nor is a measurement warned.
-    """
-    until = queue.guaranteed_until(view, lease)
-    if not lease.is_borrow:
-        return until
-    now = replace(lease, guaranteed_until=view.at)
-    time = reservations.first_blocked(view, now, until)
-    return until if time is None else max(view.at, time.begins)
+    """Until when it is guaranteed if its server is attached now: no later than at the grant."""
+    drawn_until = reservations.drawn_until(view).get(lease.id, 0.0)
+    return min(lease.guaranteed_until, max(queue.guaranteed_until(view, lease), drawn_until))
 
 
 @once
@@ -220,17 +211,8 @@ def extension_limit_s(view: PoolView, lease: LeaseRow) -> float:
     if not view.reservations:
         return longest_s
     begins = max(lease.guaranteed_until, view.at)
-    time = _outlook(view).first_blocked(lease, begins + longest_s)
-    most_s = longest_s if time is None else time.begins - begins
+    most_s = reservations.extension_limit(view, lease, begins + longest_s).until - begins
     return most_s if most_s >= LEAST_S else 0.0
-
-
-@once
-def _outlook(view: PoolView) -> Outlook:
-    """The time ahead, as far as any lease may be extended: the same for all of them."""
-    ends = (lease.guaranteed_until for lease in view.leases.values())
-    furthest = max([view.at, *ends]) + view.settings.pool.extension_s
-    return Outlook(view, furthest)
 
 
 IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED})

@@ -31,7 +31,10 @@ from miglab_pool.state.view import PoolView, once
 
 
 def first_that_fits(
-    queue: Iterable[Waiting], gpus: Sequence[GpuOccupancy], now: float
+    queue: Iterable[Waiting],
+    gpus: Sequence[GpuOccupancy],
+    now: float,
+    view: PoolView | None = None,
 ) -> Grant | None:
     """Decide who gets slices now.
 
@@ -39,11 +42,12 @@ def first_that_fits(
         queue: who waits, first in front.
         gpus: every GPU.
         now: the moment, by the clock of `GpuOccupancy.frees_at`.
+        view: the pool whose reservations no grant may break; None: there are none.
 
     Returns:
         The grant, or None when nobody can go now.
     """
-    decision = _Decision(gpus, now)
+    decision = _Decision(gpus, now, view if view and view.reservations else None)
     for one in queue:
         choices = decision.place(one)
         if choices is not None:
@@ -62,15 +66,20 @@ def any_fits(wanted: Iterable[tuple[tuple[str, ...], str]], gpus: Sequence[GpuOc
     return any(decision.fits(profiles, course) for profiles, course in wanted)
 
 
+_Opened = tuple[str, bool, tuple[str, str] | None]
+
+
 class _Decision:
     """One walk along the queue.  Room only shrinks meanwhile: what did not fit once never does."""
 
-    def __init__(self, gpus: Sequence[GpuOccupancy], now: float) -> None:
-        self._gpus, self._now = gpus, now
+    def __init__(
+        self, gpus: Sequence[GpuOccupancy], now: float, view: PoolView | None = None
+    ) -> None:
+        self._gpus, self._now, self._view = gpus, now, view
         self._owners = {one.course for one in gpus}
         self._hold: Hold | None = None  # for the first that did not fit
-        self._opened: dict[tuple[str, bool], list[GpuOccupancy]] = {}
-        self._refused: set[tuple[tuple[str, ...], str, bool]] = set()
+        self._opened: dict[_Opened, list[GpuOccupancy]] = {}
+        self._refused: set[tuple[tuple[str, ...], str, bool, tuple[str, str] | None]] = set()
 
     def fits(self, profiles: tuple[str, ...], course: str) -> bool:
         """Whether a course finds room for a shape, what is held counted as room."""
@@ -80,32 +89,58 @@ class _Decision:
         """Where the next in the queue may go now; for the first to go nowhere room is held."""
         choices = self._try(one.profiles, one.course, in_hold=False)
         if choices is not None:
-            return choices
+            return self._promised(one, choices, in_hold=False)
         if self._hold is None:
             self._hold = hold(one.profiles, own_first(self._gpus, one.course))
             self._opened.clear()
         elif self._hold.allows(self._now + one.lasts_s):
-            return self._try(one.profiles, one.course, in_hold=True)
+            choices = self._try(one.profiles, one.course, in_hold=True)
+            return None if choices is None else self._promised(one, choices, in_hold=True)
         return None
 
-    def _try(
-        self, profiles: tuple[str, ...], course: str, *, in_hold: bool
+    def _promised(
+        self, one: Waiting, choices: tuple[Choice, ...], *, in_hold: bool
     ) -> tuple[Choice, ...] | None:
+        """Where it breaks no reservation, or there for as long as it breaks none; else nowhere."""
+        view, key = self._view, (one.course, one.shape)
+        if view is None:
+            return choices
+        mine = reservations.claimable(view, one.user, key)
+        beside = self._try(one.profiles, one.course, in_hold=in_hold, key=mine)
+        if beside is not None:
+            return beside
+        until = view.at + one.guaranteed_s
+        found = reservations.grant_limit(view, one.user, key, choices, until)
+        return choices if found.is_enough else None
+
+    def _try(
+        self,
+        profiles: tuple[str, ...],
+        course: str,
+        *,
+        in_hold: bool,
+        key: tuple[str, str] | None = None,
+    ) -> tuple[Choice, ...] | None:
+        """Where a shape fits; ``key``: beside what is promised to others."""
         whose = course if course in self._owners else ""  # all others are alike
-        key = (profiles, whose, in_hold)
-        if key in self._refused:
+        known = (profiles, whose, in_hold, key)
+        if known in self._refused:
             return None
-        choices = place(profiles, self._open(whose, in_hold))
+        choices = place(profiles, self._open(whose, in_hold, key))
         if choices is None:
-            self._refused.add(key)
+            self._refused.add(known)
         return choices
 
-    def _open(self, course: str, in_hold: bool) -> list[GpuOccupancy]:
-        """The GPUs as a course may use them, with or without what is held."""
-        if (course, in_hold) not in self._opened:
+    def _open(self, course: str, in_hold: bool, key: tuple[str, str] | None) -> list[GpuOccupancy]:
+        """The GPUs as a course may use them, with or without what is held, and promised."""
+        known = (course, in_hold, key)
+        if known not in self._opened:
             held = NO_HOLD if in_hold or self._hold is None else self._hold
-            self._opened[course, in_hold] = held.closed(own_first(self._gpus, course))
-        return self._opened[course, in_hold]
+            gpus = self._gpus
+            if key is not None and self._view is not None:
+                gpus = reservations.without_promised(self._view, gpus, key)
+            self._opened[known] = held.closed(own_first(gpus, course))
+        return self._opened[known]
 
 
 # -- the hold -------------------------------------------------------------------------------------

@@ -16,14 +16,15 @@ from miglab_api.tickets import Headcount, WaitEstimate
 from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
-from miglab_pool.leases.rules import frees_at
+from miglab_pool.leases.rules import Asked, frees_at, longest_set_s
 from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
 from miglab_pool.queue import admission
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import NO_HOLD, first_that_fits, hold
 from miglab_pool.queue.rules import Waiting
+from miglab_pool.reservations import GuaranteeLimit
 from miglab_pool.settings import Course
-from miglab_pool.state.placement import Choice, GpuOccupancy, open_to, place
+from miglab_pool.state.placement import Choice, GpuOccupancy, open_to, own_first, place
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 
@@ -132,7 +133,10 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
             good_for="No GPU: reading, writing, small data; starts at once.",
         )
     sm_count, memory_mib = _per_slice(view, shape)
-    free = _count_now(view, shape, course) + reservations.ready(view, course, str(shape))
+    free, limit = _count_now(view, shape, course), _limit(view, shape, course)
+    if limit is not None and not limit.is_enough:
+        free = 0
+    free += reservations.ready(view, course, str(shape))
     return ShapeOffer(
         shape=str(shape),
         sm_count=sm_count,
@@ -144,7 +148,8 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
         total=_count_all(view, shape, course),
         waiting=sum(ticket.shape == str(shape) for ticket in view.queued),
         is_held=not free and _fits(view, shape, course),
-        reserved_s=None if free else _reserved_s(view, shape, course),
+        reserved_s=None if free else _reserved_s(view, shape, course, limit),
+        shortened=reservations.shortened(view, limit) if free and limit else "",
         next_end_s=None if free else _next_end_s(view, shape, course),
         wait=None if free else of_shape(view, str(shape)),
     )
@@ -197,8 +202,31 @@ def _fits(view: PoolView, shape: Shape, course: str) -> bool:
     return not shape.is_full and count_free(shape.profiles, _states(view, course)) > 0
 
 
-def _reserved_s(view: PoolView, shape: Shape, course: str) -> float | None:
+@once
+def _limit(view: PoolView, shape: Shape, course: str) -> GuaranteeLimit | None:
+    """Until when the lease of a newcomer would be guaranteed; None: no reservation, or no room."""
+    if not view.reservations:
+        return None
+    key, pool = (course, str(shape)), view.settings.pool
+    length_s = longest_set_s(view.settings.quotas, Asked("", course, None, 0), pool.lease_s)
+    lasts_s = pool.offer_s + pool.attach_s + length_s
+    where: list[Sequence[Choice] | GpuSnapshot] = []
+    if shape.is_full:
+        where += reservations.free_whole(view, course)
+    else:
+        gpus = own_first(_for_newcomers(view, course), course)
+        beside = reservations.without_promised(view, gpus, key)
+        where += [found for each in (beside, gpus) if (found := place(shape.profiles, each))][:1]
+    limits = [reservations.grant_limit(view, "", key, one, view.at + lasts_s) for one in where]
+    return max(limits, key=lambda one: one.until, default=None)
+
+
+def _reserved_s(
+    view: PoolView, shape: Shape, course: str, limit: GuaranteeLimit | None
+) -> float | None:
     """For how long a class may keep what is free; None if that is not why there is none."""
+    if limit is not None and not limit.is_enough:
+        return reservations.kept_until(view) - view.at
     if shape.is_full:
         free = sum(gpu.is_free_whole for gpu in _whole(view) if gpu.course in ("", course))
     else:
@@ -353,7 +381,7 @@ MOST_SERVED = 8  # of those behind; with more of them there is hardly anything l
 def of_ticket(view: PoolView, ticket: TicketRow, course: CourseOffers) -> tuple[ShapeOffer, ...]:
     """The other shapes of its course that the ticket could be for, and be served now."""
     others = [one for one in queue.without_slot(view) if one.ticket != ticket.id]
-    left = _after(others, reservations.open_gpus(view), view.at)
+    left = _after(view, others, reservations.open_gpus(view))
     found = (offer for offer in course.shapes if offer.shape not in (CPU, ticket.shape))
     return tuple(offer for offer in found if _is_free(view, ticket, offer, left))
 
@@ -369,18 +397,19 @@ def _is_free(
     if reservations.ready(view, ticket.course, offer.shape):
         return True
     queued, gpus = left
-    one = queue.as_waiting(view, ticket)._replace(profiles=profiles(offer.shape))
-    grant = first_that_fits([*queued, one], gpus, view.at)
+    one = queue.as_waiting(view, ticket)
+    one = one._replace(profiles=profiles(offer.shape), shape=offer.shape)
+    grant = first_that_fits([*queued, one], gpus, view.at, view)
     return grant is not None and grant.ticket == ticket.id
 
 
 def _after(
-    queued: Sequence[Waiting], gpus: Sequence[GpuOccupancy], now: float
+    view: PoolView, queued: Sequence[Waiting], gpus: Sequence[GpuOccupancy]
 ) -> tuple[list[Waiting], list[GpuOccupancy]]:
     """Who still waits, and what is left, once those who then fit have been served."""
     queued, gpus = list(queued), list(gpus)
     for _ in range(MOST_SERVED):
-        grant = first_that_fits(queued, gpus, now)
+        grant = first_that_fits(queued, gpus, view.at, view)
         if grant is None:
             return queued, gpus
         queued = [one for one in queued if one.ticket != grant.ticket]

@@ -19,7 +19,7 @@ from miglab_pool.queue.rules import HOUR_S, FairShareUsage, Use, Waiting, in_ord
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import left_of
 from miglab_pool.settings import PoolSettings
-from miglab_pool.state.placement import open_to, place
+from miglab_pool.state.placement import open_to, own_first, place
 from miglab_pool.state.view import PoolView, once
 
 
@@ -245,6 +245,8 @@ def as_waiting(view: PoolView, ticket: TicketRow) -> Waiting:
         lasts_s=lasts_s(view.settings, ticket),
         front=ticket.next_at,
         is_borrow=ticket.is_borrow,
+        shape=ticket.shape,
+        guaranteed_s=lease_rules.guaranteed_s(view.settings, ticket),
     )
 
 
@@ -303,25 +305,28 @@ class WaitReasons:
 
     def _why_reserved(self, row: TicketRow) -> str:
         """What to tell somebody who would be served but for a reservation."""
-        reserved_s = reservations.reserved_s(self._view)
-        if (
-            reserved_s is None
-            or row.shape == FULL
-            or row.id in reservations.claimants_with_slot(self._view)
-        ):
+        view = self._view
+        has_slot = bool(view.reservations) and row.id in reservations.claimants_with_slot(view)
+        if not view.reservations or row.shape == FULL or has_slot:
             return ""
-        key = (row.shape, row.course)
+        key = (row.course, row.shape)
         if key not in self._is_reserved:
-            self._is_reserved[key] = self._fits_but_for_a_class(*key)
+            self._is_reserved[key] = self._fits_but_for_a_class(row)
         if not self._is_reserved[key]:
             return ""
+        left_s = reservations.kept_until(view) - view.at
         return (
             "What is free is kept for a class that has reserved it; what the class does not take "
-            f"is free for all in at most {max(1, round(reserved_s / 60))} min."
+            f"is free for all in at most {max(1, round(left_s / 60))} min."
         )
 
-    def _fits_but_for_a_class(self, shape: str, course: str) -> bool:
-        names = profiles(shape)
-        now = open_to(reservations.open_gpus(self._view), course)
-        then = open_to(self._view.occupancies, course)
-        return not place(names, now) and bool(place(names, then))
+    def _fits_but_for_a_class(self, row: TicketRow) -> bool:
+        """Whether there is room, which is reserved now, or too soon to be worth a lease."""
+        view, names, key = self._view, profiles(row.shape), (row.course, row.shape)
+        if not place(names, open_to(view.occupancies, row.course)):
+            return False
+        choices = place(names, own_first(reservations.open_gpus(view), row.course))
+        if choices is None:
+            return True
+        until = view.at + lease_rules.guaranteed_s(view.settings, row)
+        return not reservations.grant_limit(view, row.user, key, choices, until).is_enough

@@ -34,6 +34,8 @@ class Waiting(NamedTuple):
         lasts_s: how long its place would be taken at most, if it were served now: until it was
             handed over, used, extended as often as may be, and cleared; infinite for no limit.
         is_borrow: whether a measurement waits, and not a server.
+        shape: what it asks for, as its reservation would name it.
+        guaranteed_s: for how long its lease is to be guaranteed from the grant on.
     """
 
     ticket: int
@@ -46,6 +48,8 @@ class Waiting(NamedTuple):
     front: float | None = None
     lasts_s: float = inf
     is_borrow: bool = False
+    shape: str = ""
+    guaranteed_s: float = 0.0
 
 
 @dataclass(frozen=True)

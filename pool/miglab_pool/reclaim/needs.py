@@ -116,13 +116,18 @@ def ending(view: PoolView, idle_s: Mapping[int, float]) -> dict[int, str]:
 
 
 def _on_slots(view: PoolView) -> dict[int, str]:
-    """The open leases on slots that are reserved now."""
+    """The leases on slots that are reserved now that are open before a warning is over.
+
+    So whose guarantee ends just before the class is warned in time, and loses nothing of it.
+    """
     found: dict[int, str] = {}
     starts = {one.row.id: one.time.starts_at for one in reserving(view)}
+    warning_s = view.settings.reclaim.warning_s
     for row, slot in () if view.paused else reservations.slots_with_reservation(view):
         for item in view.gpus[slot.gpu].slices:
             lease = view.leases.get(item.lease or 0)
-            if lease and _is_open(view, lease) and view.placed(item).bits & slot.placed.bits:
+            lies_there = view.placed(item).bits & slot.placed.bits
+            if lease and lies_there and _is_open(view, lease, warning_s):
                 found[lease.id] = _for_reservation(view, row, starts[row.id])
     return found
 
@@ -135,10 +140,10 @@ def _for_reservation(view: PoolView, row: ReservationRow, starts_at: float) -> s
 # -- room -----------------------------------------------------------------------------------------
 
 
-def _is_open(view: PoolView, lease: LeaseRow) -> bool:
-    """Whether it ends if somebody needs it; what is borrowed ends by itself."""
+def _is_open(view: PoolView, lease: LeaseRow, ahead_s: float = 0.0) -> bool:
+    """Whether it ends if somebody needs it so long from now; what is borrowed ends by itself."""
     is_used = lease.state in IN_USE and not lease.is_borrow
-    return is_used and lease.is_open_at(view.at) and not _goes(view, lease)
+    return is_used and lease.is_open_at(view.at + ahead_s) and not _goes(view, lease)
 
 
 def _goes(view: PoolView, lease: LeaseRow) -> bool:
@@ -167,10 +172,12 @@ def _grounds(view: PoolView) -> Iterator[_Ground]:
 
 def _filled(view: PoolView, gpu: GpuSnapshot, ground: _Ground) -> _Ground:
     """The ground with what lies on its GPU and does not end anyway."""
+    is_promised = any(one.row.shape == FULL for one in reserving(view)) and gpu.is_whole
+    ahead_s = view.settings.reclaim.warning_s if is_promised else 0.0
     for row in gpu.slices:
         lease = view.leases.get(row.lease or 0)
         bits = 1 if row.profile == FULL else view.placed(row).bits
-        if lease is not None and _is_open(view, lease) and not row.is_fixed:
+        if lease is not None and _is_open(view, lease, ahead_s) and not row.is_fixed:
             ground.open.append((bits, lease))
         elif _stays(view, row, lease):
             ground.taken |= bits

@@ -16,11 +16,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from miglab_api.leases import LeaseState
+from miglab_api.wording import day_and_time
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, ReservationRow, SliceRow
 from miglab_pool.reservations import rules
-from miglab_pool.reservations.rules import InForce, Key, reserved_until, schedule_of
+from miglab_pool.reservations.rules import (
+    InForce,
+    Key,
+    in_words,
+    reserved_until,
+    schedule_of,
+)
 from miglab_pool.schedule import DAY_S, next_occurrence, occurrences
 from miglab_pool.state.placement import GpuOccupancy, Slot
 from miglab_pool.state.slot_choice import SlotCandidate, SlotRequest, choose_slots_for
@@ -209,6 +216,19 @@ def _guaranteed_users(view: PoolView, key: Key, moment: float) -> set[str]:
     return {lease.user for lease in leases if stays(lease, moment, clear_s)}
 
 
+@once
+def starts(view: PoolView, since: float, until: float) -> list[float]:
+    """When reservations begin from one moment on and before another, each once."""
+    return sorted(
+        {
+            time.starts_at
+            for row in view.reservations.values()
+            for time in occurrences(schedule_of(row), since, until)
+            if since <= time.starts_at < until
+        }
+    )
+
+
 def guaranteed_ends(view: PoolView) -> list[float]:
     """When the slices of guaranteed leases can be clear, the first in front."""
     clear_s = view.settings.pool.clear_s
@@ -270,72 +290,6 @@ def _whole(
     )
 
 
-# -- what bounds a guarantee ----------------------------------------------------------------------
-
-
-class GuaranteeLimit(NamedTuple):
-    """Until when a lease may be guaranteed, and the reservation that it would break; None: none."""
-
-    until: float
-    row: ReservationRow | None = None
-
-
-def starts(view: PoolView, since: float, until: float) -> list[float]:
-    """When reservations begin between two moments, each once."""
-    return sorted(
-        {
-            time.starts_at
-            for row in view.reservations.values()
-            for time in occurrences(schedule_of(row), since, until)
-            if time.starts_at >= since
-        }
-    )
-
-
-def bound(
-    view: PoolView, one: Guarantee, until: float, since: float | None = None
-) -> GuaranteeLimit:
-    """Until when a lease may be guaranteed, so that it breaks no reservation.
-
-    Args:
-        view: the pool.
-        one: the lease.
-        until: the longest that it might be.
-        since: until when it is guaranteed already; None: it is not.
-
-    Returns:
-        ``until``, or `clear_s` before the first start that would have fewer of its slices, whose
-        reservation is named.
-    """
-    clear_s = view.settings.pool.clear_s
-    for start in starts(view, view.at if since is None else since, until + clear_s):
-        row = _broken(view, start, one)
-        if row is not None:
-            return GuaranteeLimit(start - clear_s, row)
-    return GuaranteeLimit(until)
-
-
-def _broken(view: PoolView, moment: float, one: Guarantee) -> ReservationRow | None:
-    """The reservation that has fewer of its slices at a moment beside a lease; None if none has."""
-    before = feasible(view, moment)
-    is_whole = any(place is None for _, place in one.slices)
-    if not before.held or not (is_whole or before.lies_on(one)):
-        return None
-    after = feasible(view, moment, one)
-    fewer = (number for number, held in before.held.items() if after.held.get(number, 0) < held)
-    number = next(fewer, None)
-    return None if number is None else view.reservations[number]
-
-
-def of_lease(view: PoolView, lease: LeaseRow) -> Guarantee:
-    """A lease that there is, as a guarantee."""
-    slices = tuple(
-        (row.gpu, None if row.profile == FULL else view.placed(row))
-        for row in view.slices_of(lease)
-    )
-    return Guarantee(lease.user, (lease.course, lease.shape), slices)
-
-
 # -- what breaks a reservation --------------------------------------------------------------------
 
 
@@ -346,6 +300,14 @@ class BrokenPromise(NamedTuple):
     moment: float
     held: int
     before: int
+
+    @property
+    def words(self) -> str:
+        """Which, when, and how many are left, in a sentence."""
+        return (
+            f"On {day_and_time(self.moment, self.row.tz)} reservation {self.row.id} "
+            f"({in_words(self.row)}) would have {self.held} of its slices instead of {self.before}."
+        )
 
 
 def broken_by(view: PoolView, gpus: Mapping[str, GpuSnapshot]) -> list[BrokenPromise]:

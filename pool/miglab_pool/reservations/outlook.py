@@ -32,7 +32,7 @@ def outlook(view: PoolView, row: ReservationRow, time: Occurrence) -> Certainty:
     others = (one for one in view.reservations.values() if one.id != row.id)
     rows = None if is_made else (*others, row)
     begins = max(view.at, time.starts_at)
-    turns = [begins, *(at for at in starts(view, begins, time.ends_at) if at < time.ends_at)]
+    turns = [begins, *starts(view, begins, time.ends_at)]
 
     def held(since: float) -> int:
         moments = {since, *(at for at in turns if at >= since)}
@@ -52,7 +52,7 @@ def outlook(view: PoolView, row: ReservationRow, time: Occurrence) -> Certainty:
 
 def _as_it_stands(view: PoolView, row: ReservationRow, time: Occurrence) -> Certainty:
     """All find a place; but one may still be held up, or nothing is reclaimed for it."""
-    if not view.settings.reclaim.enabled or view.settings.reclaim.dry_run:
+    if not view.settings.reclaim.acts:
         return Certainty(row.count, None, "Not certain: this lab does not end leases.")
     late = count_held_up(view, row) if time.starts_at <= view.at else 0
     if late:

@@ -7,13 +7,16 @@ about to begin.  All of it follows from the view.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import groupby, product
 
+from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, TicketRow
 from miglab_pool.reservations import rules
+from miglab_pool.reservations.feasible import feasible, starts, stays
 from miglab_pool.reservations.rules import InForce, Key, reserved_until
 from miglab_pool.state.placement import Choice, GpuOccupancy, Slot, own_first, place
 from miglab_pool.state.slot_choice import (
@@ -29,6 +32,7 @@ SlotsByReservation = dict[
     int, tuple[Slot, ...]
 ]  # by reservation; a slot's request is which of its leases it is for
 NO_REQUEST = -1
+MINUTE_S = 60.0
 
 # -- the slots ----------------------------------------------------------------------------
 
@@ -54,7 +58,7 @@ def open_gpus(view: PoolView) -> list[GpuOccupancy]:
 def closed(view: PoolView, gpus: list[GpuOccupancy]) -> list[GpuOccupancy]:
     """These GPUs without the slots that are reserved now."""
     slots = [slot for mine in slots_of(view).values() for slot in mine]
-    return _without(gpus, slots) if slots else gpus
+    return without_slots(gpus, slots) if slots else gpus
 
 
 def slots_with_reservation(view: PoolView) -> list[tuple[ReservationRow, Slot]]:
@@ -99,41 +103,107 @@ def reserving(view: PoolView) -> tuple[InForce, ...]:
 
 @once
 def slots_of(view: PoolView) -> SlotsByReservation:
-    """The slots of each reservation that has any."""
-    wanted = reserving(view)
-    if not wanted:
-        return {}
-    numbers = tuple((one.row.id, one.key, one.left) for one in wanted)
-    return _slots_for(numbers, tuple(gpu for gpu in view.gpus.values() if gpu.occupancy))
+    """The slots of each reservation that has any: what begins first is placed first."""
+    sliced = [one for one in reserving(view) if one.row.shape != FULL]
+    slots: SlotsByReservation = {}
+    for starts_at, group in groupby(sliced, lambda one: one.time.starts_at):
+        wanted = list(group)
+        taken = [slot for mine in slots.values() for slot in mine]
+        gpus = _candidates(view, starts_at, frozenset(one.key for one in sliced))
+        beside = _chosen(wanted, _closed(gpus, [*taken, *_later(view, wanted)]))
+        is_all = sum(map(len, beside.values())) == sum(
+            one.left * len(profiles(one.row.shape)) for one in wanted
+        )
+        slots |= beside if is_all else _chosen(wanted, _closed(gpus, taken))
+    return slots
 
 
-@lru_cache(maxsize=4)
-def _slots_for(
-    wanted: tuple[tuple[int, Key, int], ...], gpus: tuple[GpuSnapshot, ...]
-) -> SlotsByReservation:
-    """Worked out anew when what is wanted or a GPU has changed: it is then another snapshot."""
-    sliced = [one for one in wanted if one[1][1] != FULL]
-    drawing = {key for _, key, _ in sliced}
-    candidates = [_candidate(gpu, drawing) for gpu in gpus]
-    leases = [(number, key) for number, key, left in sliced for _ in range(left)]
-    requests = [SlotRequest(course, profiles(shape)) for _, (course, shape) in leases]
-    slots: SlotsByReservation = {number: () for number, _, _ in sliced}
-    for request, mine in choose_slots_for(requests, candidates).items():
-        number = leases[request][0]
+def _later(view: PoolView, wanted: Sequence[InForce]) -> list[Slot]:
+    """Where those may lie that begin while these take place: better left to them."""
+    mine = {one.row.id for one in wanted}
+    begins, ends = wanted[0].time.starts_at, max(one.time.ends_at for one in wanted)
+    return [
+        slot
+        for start in starts(view, max(begins, view.at), ends)
+        for number, slot in feasible(view, start).slots
+        if number not in mine and begins < start < ends
+    ]
+
+
+def _candidates(view: PoolView, starts_at: float, drawing: frozenset[Key]) -> list[SlotCandidate]:
+    late = view.at // MINUTE_S * MINUTE_S  # of what should have begun: looked at every minute
+    moment, clear_s = max(starts_at, late), view.settings.pool.clear_s
+    gpus = (gpu for gpu in view.gpus.values() if gpu.occupancy)
+    return [_candidate(gpu, drawing, moment, clear_s) for gpu in gpus]
+
+
+@once
+def _candidate(
+    gpu: GpuSnapshot, drawing: frozenset[Key], moment: float, clear_s: float
+) -> SlotCandidate:
+    """A GPU on which slots may be chosen beside what is guaranteed beyond a moment.
+
+    A lease that has been warned is as good as gone, so that nobody else is warned instead.
+    """
+    assert gpu.occupancy is not None
+    kinds: dict[str, list[Placed]] = {"fixed": [], "drawn": [], "leased": [], "gone": []}
+    for row in gpu.slices:
+        lease = gpu.facts.leases.get(row.lease or 0)
+        if lease is not None:
+            kinds[_kind(lease, drawing, moment, clear_s)].append(gpu.facts.placed(row))
+    fixed = (*gpu.occupancy.fixed, *kinds["fixed"])
+    occupancy = replace(gpu.occupancy, fixed=fixed)
+    return SlotCandidate(occupancy, tuple(kinds["leased"]), tuple(kinds["drawn"]))
+
+
+def _kind(lease: LeaseRow, drawing: Collection[Key], moment: float, clear_s: float) -> str:
+    if stays(lease, moment, clear_s):
+        return "fixed"
+    if (lease.course, lease.shape) in drawing:
+        return "drawn"
+    return "gone" if lease.reclaim_at is not None or lease.releasing_at is not None else "leased"
+
+
+def _closed(gpus: Sequence[SlotCandidate], slots: Sequence[Slot]) -> list[SlotCandidate]:
+    """The same without slots that others have."""
+    on_gpu: defaultdict[str, list[Placed]] = defaultdict(list)
+    for slot in slots:
+        on_gpu[slot.gpu].append(slot.placed)
+    return [
+        replace(one, occupancy=without(one.occupancy, on_gpu[one.occupancy.gpu]))
+        if one.occupancy.gpu in on_gpu
+        else one
+        for one in gpus
+    ]
+
+
+def _chosen(wanted: Sequence[InForce], gpus: Sequence[SlotCandidate]) -> SlotsByReservation:
+    leases = [one for one in wanted for _ in range(one.left)]
+    requests = [SlotRequest(one.row.course, profiles(one.row.shape)) for one in leases]
+    slots: SlotsByReservation = {one.row.id: () for one in wanted}
+    for request, mine in choose_slots_for(requests, gpus).items():
+        number = leases[request].row.id
         slots[number] = (*slots[number], *mine)
     return slots
 
 
-def _candidate(gpu: GpuSnapshot, drawing: Collection[Key]) -> SlotCandidate:
-    assert gpu.occupancy is not None
-    leased: list[Placed] = []
-    drawn: list[Placed] = []
-    for row in gpu.slices:
-        lease = gpu.facts.leases.get(row.lease or 0)
-        if lease is not None:
-            kind = drawn if (lease.course, lease.shape) in drawing else leased
-            kind.append(gpu.facts.placed(row))
-    return SlotCandidate(gpu.occupancy, tuple(leased), tuple(drawn))
+@once
+def drawn_until(view: PoolView) -> dict[int, float]:
+    """Until when the leases are guaranteed that draw on a reservation: to its end.
+
+    Those granted first draw, one for each person, as many as are reserved; what is borrowed ends
+    when it is set.
+    """
+    found: dict[int, float] = {}
+    for one in in_force(view) if view.reservations else ():
+        mine: dict[str, LeaseRow] = {}
+        for lease in sorted(view.leases.values(), key=lambda lease: lease.id):
+            if (lease.course, lease.shape) == one.key and lease.state != LeaseState.RELEASING:
+                mine.setdefault(lease.user, lease)
+        drawn = [lease for lease in mine.values() if lease.id not in found][: one.row.count]
+        if one.is_reserved:
+            found |= {lease.id: one.time.ends_at for lease in drawn if not lease.is_borrow}
+    return found
 
 
 # -- whose they are -----------------------------------------------------------------------------
@@ -141,10 +211,20 @@ def _candidate(gpu: GpuSnapshot, drawing: Collection[Key]) -> SlotCandidate:
 
 @once
 def _claimants(view: PoolView) -> dict[Key, list[TicketRow]]:
-    """The tickets that may be served, by what they could draw on, oldest first."""
+    """The tickets that may be served, by what they could draw on, oldest first.
+
+    One person, one claim: who draws already, or waits twice, is not there again.
+    """
     waiting: defaultdict[Key, list[TicketRow]] = defaultdict(list)
+    claims = {
+        (lease.user, lease.course, lease.shape)
+        for lease in view.leases.values()
+        if lease.state != LeaseState.RELEASING
+    }
     for ticket in view.queued:
-        if (ticket.user, ticket.server) not in view.held_servers:
+        claim = (ticket.user, ticket.course, ticket.shape)
+        if claim not in claims and (ticket.user, ticket.server) not in view.held_servers:
+            claims.add(claim)
             waiting[ticket.course, ticket.shape].append(ticket)
     return waiting
 
@@ -185,9 +265,10 @@ def choose(view: PoolView, one: InForce) -> tuple[Choice, ...] | None:
     others, mine = _slots_beside(view, one)
     gpus = own_first(view.occupancies, one.row.course)
     wanted = profiles(one.row.shape)
-    for request in sorted({slot.request for slot in mine}) or [NO_REQUEST]:
-        shut = [*others, *(slot for slot in mine if slot.request != request)]
-        choices = place(wanted, _without(gpus, shut))
+    requests = sorted({slot.request for slot in mine}) or [NO_REQUEST]
+    for later, request in product((_later(view, [one]), []), requests):
+        shut = [*others, *later, *(slot for slot in mine if slot.request != request)]
+        choices = place(wanted, without_slots(gpus, shut))
         if choices is not None:
             return choices
     return None
@@ -196,16 +277,11 @@ def choose(view: PoolView, one: InForce) -> tuple[Choice, ...] | None:
 def _slots_beside(view: PoolView, one: InForce) -> tuple[list[Slot], tuple[Slot, ...]]:
     """The slots that this reservation's students may not use, and their own."""
     slots = slots_of(view)
-    others = [
-        slot
-        for other in reserving(view)
-        if other.row.id != one.row.id and (other.has_begun or not one.has_begun)
-        for slot in slots.get(other.row.id, ())
-    ]
+    others = [slot for number, mine in slots.items() if number != one.row.id for slot in mine]
     return others, slots.get(one.row.id, ())
 
 
-def _without(gpus: Iterable[GpuOccupancy], slots: Iterable[Slot]) -> list[GpuOccupancy]:
+def without_slots(gpus: Sequence[GpuOccupancy], slots: Sequence[Slot]) -> list[GpuOccupancy]:
     """The GPUs for those who may not use these slots."""
     shut: defaultdict[str, list[Placed]] = defaultdict(list)
     for slot in slots:

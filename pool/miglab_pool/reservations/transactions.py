@@ -7,6 +7,7 @@ those in force is rules.py's concern.
 
 from dataclasses import replace
 
+from miglab_api.leases import LeaseState
 from miglab_api.reservations import ReservationRequest, ReservationState, ReservationView
 from miglab_pool import schedule
 from miglab_pool.ledger.rows import LIVE_RESERVATIONS, ReservationRow
@@ -19,9 +20,10 @@ from miglab_pool.reservations.checks import (
     check_times,
     shape_of,
 )
+from miglab_pool.reservations.guarantees import extension_limit
 from miglab_pool.reservations.outlook import Certainty, of_week, outlook
 from miglab_pool.reservations.rules import in_words, phase, reserved_until, schedule_of
-from miglab_pool.reservations.slots import in_force
+from miglab_pool.reservations.slots import drawn_until, in_force
 from miglab_pool.schedule import Occurrence, local_day, mask_of
 from miglab_pool.state.store import Store, Subject, locked
 from miglab_pool.state.view import PoolView
@@ -179,6 +181,17 @@ def note_phases(store: Store, tx: Transaction) -> None:
         state, found = phase(row, tx.at, store.settings.pool.reserve_lead_s)
         if state != row.state:
             tx.put(replace(row, state=state), reason=_what_now(row, state, found))
+
+
+def guarantee_drawn(store: Store, tx: Transaction) -> None:
+    """Leases that draw on a reservation are guaranteed to its end, where that breaks no other."""
+    view = store.view(tx.at)
+    for number, until in drawn_until(view).items():
+        row = view.leases[number]
+        if row.state != LeaseState.GRANTED and row.guaranteed_until < until:
+            most = extension_limit(view, row, until).until
+            if most > row.guaranteed_until:
+                tx.put(replace(row, guaranteed_until=most), reason="it draws on a reservation")
 
 
 def _what_now(row: ReservationRow, state: ReservationState, found: Occurrence | None) -> str:

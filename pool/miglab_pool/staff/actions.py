@@ -8,6 +8,7 @@ it is scrubbed and made anew, still drained, until somebody ends that.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from miglab_api.gpus import GpuView, SliceState, SliceView
@@ -29,6 +30,7 @@ from miglab_pool.staff.messages import StaffMessages
 from miglab_pool.staff.rules import changed, is_as_expected
 from miglab_pool.state import slices
 from miglab_pool.state.store import Store, locked
+from miglab_pool.state.view import GpuFacts
 
 AnyRow = TypeVar("AnyRow", bound=Row)
 
@@ -106,6 +108,22 @@ def find_slice(
 
 # -- what is done to a row ------------------------------------------------------------------------
 
+
+def _promised(store: Store, tx: Transaction, after: GpuFacts, reason: str, anyway: str) -> str:
+    """The reason for the ledger, if it breaks no reservation or is done all the same.
+
+    Raises:
+        Refused: ``breaks-reservation``, with which.
+    """
+    view = store.view(tx.at)
+    gpus = {**view.gpus, after.row.uuid: after.now(view.at)}
+    broken = reservations.broken_by(view, gpus)
+    if broken and not anyway:
+        said = " ".join(one.words for one in broken)
+        raise Refused("breaks-reservation", f"{said} Say why it is to be done anyway, or wait.")
+    return f"{reason} (anyway: {anyway})" if broken else reason
+
+
 Rule = Callable[[AnyRow, str, str], AnyRow]
 """What an action makes of a row; of the row, the reason, and who did what to it last."""
 
@@ -114,11 +132,20 @@ def _gpu_action(key: str, rule: Rule[GpuRow]) -> Callable[..., GpuView]:
     """A method that does it to a GPU."""
 
     @locked
-    def act(self: "Staff", uuid: str, reason: str, by: str, expected: str | None = None) -> GpuView:
+    def act(
+        self: "Staff",
+        uuid: str,
+        reason: str,
+        by: str,
+        expected: str | None = None,
+        anyway: str = "",
+    ) -> GpuView:
         with self.store.write(durable=True) as tx:
             row = find_gpu(self.store, uuid)
             check_expected(self.store, row, expected)
             after = rule(row, reason, last_told(self.store, row))
+            facts = self.store.view(tx.at).facts[uuid]
+            reason = _promised(self.store, tx, replace(facts, row=after), reason, anyway)
             record(self.store, tx, row, after, by, reason, key)
         return self.gpu(uuid)
 
@@ -130,11 +157,19 @@ def _slice_action(key: str, rule: Rule[SliceRow]) -> Callable[..., SliceView]:
 
     @locked
     def act(
-        self: "Staff", number: int, reason: str, by: str, expected: str | None = None
+        self: "Staff",
+        number: int,
+        reason: str,
+        by: str,
+        expected: str | None = None,
+        anyway: str = "",
     ) -> SliceView:
         with self.store.write(durable=True) as tx:
             row = find_slice(self.store, number, expected)
             after = rule(row, reason, last_told(self.store, row))
+            facts = self.store.view(tx.at).facts[row.gpu]
+            rows = tuple(after if one.id == row.id else one for one in facts.slices)
+            reason = _promised(self.store, tx, replace(facts, slices=rows), reason, anyway)
             after = record(self.store, tx, row, after, by, reason, key)
         return pool_views.slice_view(self.store.current, after)
 

@@ -20,6 +20,7 @@ from miglab_api.staff import (
     ActionRequest,
     MessageRequest,
     ReclaimRequest,
+    RoomRequest,
     SentMessage,
     StaffAction,
     UndoRequest,
@@ -85,6 +86,8 @@ async def _do(
             principal.require(Right(action.right), gpu.course)
         act = getattr(staff, action.method(kind))
         said = {"reason": request.reason, "by": principal.by, "expected": request.expected}
+        if isinstance(request, RoomRequest):
+            said["anyway"] = request.anyway
         found: GpuView | SliceView = act(target, **said)
         if isinstance(found, GpuView):
             return visible_gpu(found, principal)
@@ -109,7 +112,7 @@ def _endpoint(action: StaffAction, kind: str) -> Callable[..., Awaitable[GpuView
     endpoint = on_gpu if kind == "gpu" else on_slice
     endpoint.__annotations__ |= {
         "principal": Annotated[Principal, needs(Right(action.right))],
-        "request": UndoRequest if action.is_undo else ActionRequest,
+        "request": UndoRequest if action.is_undo else RoomRequest,
     }
     if action.is_undo:
         endpoint.__kwdefaults__ = {"request": UndoRequest()}

@@ -241,7 +241,9 @@ def _now(offer: ShapeOffer) -> str:
     free = free_in_words(offer.free_now or 0, offer.total)
     if offer.held_up:
         return f"{free}. {offer.held_up}"
-    return free if offer.free_now else f"{free}, {_queue(offer)}. {_wait(offer)}"
+    if offer.free_now:
+        return f"{free}, {offer.shortened}" if offer.shortened else free
+    return f"{free}, {_queue(offer)}. {_wait(offer)}"
 
 
 def _queue(offer: ShapeOffer) -> str:

@@ -21,6 +21,7 @@ from miglab_pool.gpu.errors import GpuError
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.ledger.rows import LIVE_LEASES
 from miglab_pool.refused import Refused
+from miglab_pool.reservations.feasible import feasible, is_usable, starts
 
 from .conftest import Crash, World
 from .layout_drafts import draft
@@ -28,6 +29,7 @@ from .layout_drafts import draft
 USERS = ("ada", "bob", "cy", "dee", "eve", "fay", "gus", "hal", "ida")
 ASKED = ("1g.5gb", "1g.5gb", "1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb")
 LAYOUTS = ("7g.40gb", "2x3g.20gb", "4g.20gb + 3x1g.5gb", "7x1g.5gb", "2g.10gb")
+AHEAD_S = 6 * 3600.0
 FAULTS = (
     ("nvmlDeviceCreateGpuInstance", pynvml.NVML_ERROR_UNKNOWN),
     ("nvmlGpuInstanceCreateComputeInstance", pynvml.NVML_ERROR_UNKNOWN),
@@ -73,7 +75,7 @@ class ClassRoom(World):
         """
         self.fuse.left = die_at
         is_dead = False
-        closed, laid = self._closed(), self._laid()
+        closed, laid, promised = self._closed(), self._laid(), self._promised()
         try:
             action()
         except Crash:
@@ -92,7 +94,30 @@ class ClassRoom(World):
         self.verify()
         self._verify_closed(closed)
         self._verify_laid(laid)
+        self._verify_promised(promised)
         return is_dead
+
+    def _promised(self) -> tuple[object, dict[tuple[float, int], int]]:
+        """What reservations count on, and how much of each is feasible at each start ahead."""
+        view = self.pool.view
+        ground = {
+            (gpu.uuid, is_usable(gpu), gpu.row.partition, row.id)
+            for gpu in view.gpus.values()
+            for row in gpu.slices
+            if row.is_fixed
+        } | {(gpu.uuid, is_usable(gpu), gpu.row.partition, 0) for gpu in view.gpus.values()}
+        held = {
+            (start, number): count
+            for start in starts(view, view.at, view.at + AHEAD_S)
+            for number, count in feasible(view, start).held.items()
+        }
+        return (ground, dict(view.reservations)), held
+
+    def _verify_promised(self, before: tuple[object, dict[tuple[float, int], int]]) -> None:
+        """While GPUs and reservations are the same no grant and no extension takes from one."""
+        (ground, held), (now, holds) = before, self._promised()
+        for key, count in held.items() if ground == now else ():
+            assert holds.get(key, count) >= count, "a reservation has fewer of its slices"
 
     def _laid(self) -> dict[str, tuple[tuple[str, ...], frozenset[int]]]:
         """The layout of each GPU, and the slices there."""

@@ -15,8 +15,27 @@ from miglab_pool.reservations import slots as reserved_slots
 from miglab_pool.state.placement import GpuOccupancy, open_to
 
 from .conftest import SHAPES, World
-from .test_extension_limits import HOUR_S, LASTING, busy
+from .test_extension_limits import HOUR_S, LASTING
 from .test_reservations import LEAD_S, TUESDAY, go_to, reserve
+
+
+def busy(lab: World, dice: random.Random) -> None:
+    """Leases of several shapes and ends, and classes that follow one another."""
+    for number in range(dice.randrange(4, 14)):
+        lab.ask(
+            f"user{number}",
+            dice.choice(("1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb", "2x1g.5gb")),
+            course=dice.choice(("everyone", "everyone", "deep")),
+        )
+    lab.work()
+    for ticket in list(lab.ledger.state.tickets.values()):
+        if lab.pool.tickets.find(ticket.id).state == "offered":
+            lab.pass_time(dice.choice((0.0, 300.0)))
+            lease = lab.pool.tickets.take(ticket.id)
+            lab.pool.leases.attach(lease.id, lease.generation, lab.new_holder())
+    for hour in (10, 11, 12):
+        shape, count = dice.choice(("1g.5gb", "2g.10gb", "3g.20gb")), dice.randrange(1, 5)
+        reserve(lab, shape=shape, count=count, from_time=f"{hour}:00", to_time=f"{hour}:45")
 
 
 def without_lease(lab: World, occupancy: GpuOccupancy, number: int) -> GpuOccupancy:

@@ -28,6 +28,7 @@ RULES = changed(
     offer_s=7200.0,
     longest_wait_s=24 * 3600.0,
     reserve_lead_s=LEAD_S,
+    lease_s=1800.0,
 )
 
 
@@ -309,7 +310,7 @@ def test_a_class_waits_for_strangers_and_not_for_its_own(lab: World) -> None:
 def test_drained_from_the_lead_on(lab: World) -> None:
     """Before the lead anybody gets a slice; from then on nobody else does."""
     reserve(lab)
-    go_to(lab, -LEAD_S - 1)
+    go_to(lab, -LEAD_S - 121)
     early = lab.ask("s1")
     lab.work()
     assert state_of(lab, early.id) == "offered"
@@ -526,14 +527,14 @@ def test_once_and_over(lab: World) -> None:
         lab.pool.reservations.cancel(once.id, "ina")
 
 
-def test_a_class_goes_before_the_next_ones_lead(lab: World) -> None:
-    """Its student who restarts is served though the next class is about to begin."""
+def test_a_class_leaves_the_next_one_its_slots(lab: World) -> None:
+    """Who comes to a class after its grace gets nothing that the next class has reserved."""
     reserve(lab)
     reserve(lab, course="everyone", from_time="12:00", to_time="14:00")
     go_to(lab, 7200 - 60)
-    student, early = lab.ask("d1", course="deep"), lab.ask("x1", course="vision")
+    late, early = lab.ask("d1", course="deep"), lab.ask("x1", course="vision")
     lab.work()
-    assert (state_of(lab, student.id), state_of(lab, early.id)) == ("offered", "waiting")
+    assert (state_of(lab, late.id), state_of(lab, early.id)) == ("waiting", "waiting")
 
 
 def test_two_classes_at_once(lab: World) -> None:
@@ -593,9 +594,9 @@ def test_another_courses_gpu_is_nothing_kept(make_world: Callable[..., World]) -
     assert world.pool.tickets.find(waiting.id).message == ""
 
 
-def test_what_is_borrowed_is_back_before_a_slot_is_reserved(lab: World) -> None:
-    """A measurement that begins shortly before its place is kept ends when that begins."""
+def test_what_is_borrowed_is_back_before_the_class(lab: World) -> None:
+    """A measurement that begins shortly before the class ends in time for it."""
     reserve(lab)
-    lab.at = TUESDAY - LEAD_S - 100
+    lab.at = TUESDAY - LEAD_S - 200
     lab.pool.reconcile()
-    assert lab.borrow("ada").ends_at == TUESDAY - LEAD_S
+    assert lab.borrow("ada").ends_at == TUESDAY - 120

@@ -161,8 +161,9 @@ def test_a_big_shape_waits_for_its_placements_only(world: World) -> None:
     assert inside in ({0, 1, 2, 3}, {4, 5, 6})
 
 
-def test_a_class_waits_for_its_reserved_slots(world: World) -> None:
+def test_a_class_waits_for_its_reserved_slots(make_world: MakeWorld) -> None:
     """From its lead on a reservation counts for the leases that lie in its places, no others."""
+    world = make_world(changed(SETTINGS, lease_s=600.0))
     leases = [world.run(f"student{n}") for n in range(7)]
     begins = datetime.fromtimestamp(world.at, UTC) + timedelta(minutes=30)
     asked = ReservationRequest(

@@ -1,5 +1,6 @@
 """`miglab pool drain, undrain, quarantine, next, message …`: what staff do by hand."""
 
+import inspect
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
@@ -24,6 +25,11 @@ Needed = Annotated[
 ]
 
 
+Anyway = Annotated[
+    str, typer.Option("--anyway", help="Why, even though it takes slices from a reservation.")
+]
+
+
 class DrainTarget(StrEnum):
     """What can be drained."""
 
@@ -43,23 +49,38 @@ def command_of(key: str) -> Callable[..., None]:
     action = next(one for one in STAFF_ACTIONS if one.key == key)
 
     def on_slice(
-        context: typer.Context, slice_id: int, reason: str, as_json: AsJson = False
+        context: typer.Context,
+        slice_id: int,
+        reason: str,
+        anyway: Anyway = "",
+        as_json: AsJson = False,
     ) -> None:
-        answer = api(context).call("POST", f"/slices/{slice_id}/{key}", {"reason": reason})
+        body = {"reason": reason} | ({"anyway": anyway} if anyway else {})
+        answer = api(context).call("POST", f"/slices/{slice_id}/{key}", body)
         told = action.told.format(which=slice_id, reason=shown(reason))
         tell(answer, as_json, lambda: told)
 
     def on_place(
-        context: typer.Context, kind: Kind, which: Which, reason: str, as_json: AsJson = False
+        context: typer.Context,
+        kind: Kind,
+        which: Which,
+        reason: str,
+        anyway: Anyway = "",
+        as_json: AsJson = False,
     ) -> None:
         pool = api(context)
-        answer = pool.call("POST", f"{_path(pool, kind, which)}/{key}", {"reason": reason})
+        body = {"reason": reason} | ({"anyway": anyway} if anyway else {})
+        answer = pool.call("POST", f"{_path(pool, kind, which)}/{key}", body)
         told = action.told.format(kind=kind.value, which=shown(which), reason=shown(reason))
         tell(answer, as_json, lambda: told)
 
     command = on_place if "gpu" in action.kinds else on_slice
     command.__annotations__["reason"] = Why if action.is_undo else Needed
-    command.__defaults__ = ("", False) if action.is_undo else (False,)
+    command.__defaults__ = ("", "", False) if action.is_undo else ("", False)
+    if action.is_undo:  # it takes nothing from anybody
+        told = inspect.signature(command)
+        kept = [one for name, one in told.parameters.items() if name != "anyway"]
+        vars(command)["__signature__"] = told.replace(parameters=kept)
     command.__doc__ = action.says
     return command
 

@@ -78,6 +78,7 @@ class Action:
 
 REASON = Field("reason", "Reason (recorded with your name; shown to the people concerned)")
 MAY_REASON = Field("reason", "Reason (optional; recorded with your name)", is_needed=False)
+ANYWAY = Field("anyway", "Why, even if a reservation loses slices (optional)", is_needed=False)
 
 
 # -- leases -------------------------------------------------------------------------------------
@@ -317,9 +318,8 @@ def _drain_slice(item: SliceView) -> Iterable[Action]:
         )
     elif item.state in DRAINABLE:
         who = f"{item.user} keeps it; after that, n" if item.user else "N"
-        yield _to_slice(
-            item, "drain", "Drain", f"{who}obody gets this placement until you end the drain."
-        )
+        says = f"{who}obody gets this placement until you end the drain."
+        yield _to_slice(item, "drain", "Drain", says, fields=(REASON, ANYWAY))
 
 
 def _quarantine(item: SliceView) -> Iterable[Action]:
@@ -381,10 +381,10 @@ def on_gpu(gpu: GpuView, principal: Principal) -> list[Action]:
     held = len({item.lease for item in gpu.slices if item.lease is not None})
     who = f"The {held} lease{'s' if held != 1 else ''} on it go on. " if held else ""
     says = f"{who}No new lease gets a slice of {name} until you end the drain."
-    return [_to_gpu(gpu, "drain", "Drain", says, f"{name} is draining.", REASON)]
+    return [_to_gpu(gpu, "drain", "Drain", says, f"{name} is draining.", REASON, ANYWAY)]
 
 
-def _to_gpu(gpu: GpuView, key: str, title: str, says: str, done: str, reason: Field) -> Action:
+def _to_gpu(gpu: GpuView, key: str, title: str, says: str, done: str, *fields: Field) -> Action:
     fixed = {"expected": "draining" if gpu.draining else gpu.state}
     path = f"gpus/{gpu.uuid}/{key}"
-    return Action(key, title, says, title, done, path, fields=(reason,), fixed=fixed)
+    return Action(key, title, says, title, done, path, fields=fields, fixed=fixed)

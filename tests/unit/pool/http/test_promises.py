@@ -11,7 +11,8 @@ from fastapi import FastAPI
 from tests.pool_settings import changed
 from tests.unit.pool.conftest import SETTINGS, SHAPES, World, make_world
 
-from miglab_pool.settings import Course
+from miglab_pool.schedule import Schedule, window
+from miglab_pool.settings import Course, PoolSettings
 
 from .conftest import as_
 from .fakes import PREFIX
@@ -66,6 +67,17 @@ class PromisedLab:
         """Leases of strangers."""
         return [self.world.run(f"s{n}", shape, **more) for n in range(count)]
 
+    def offer(self, shape: str, course: str) -> Any:
+        """What the spawn page offers of a shape."""
+        (found,) = self.world.pool.offers([course]).courses
+        return next(one for one in found.shapes if one.shape == shape).model_dump()
+
+    def attach(self, ticket: int) -> Any:
+        """The lease of an offer, attached."""
+        lease = self.world.pool.tickets.take(ticket)
+        holder = self.world.new_holder()
+        return self.world.pool.leases.attach(lease.id, lease.generation, holder)
+
     def preview(self, *asked: Any, **more: Any) -> Any:
         return self.call("POST", "/reservations/preview", request(*asked, **more))[1]
 
@@ -109,7 +121,7 @@ def lab_of(make_world: Callable[..., World], settings: Any = RULES, **machine: A
 
 def drained(lab: PromisedLab) -> None:
     gpu = lab.world.driver.gpus()[1].uuid
-    lab.world.pool.staff.drain_gpu(gpu, "new fan", "ina")
+    lab.world.pool.staff.drain_gpu(gpu, "new fan", "ina", anyway="it smells")
 
 
 def held_by_members(lab: PromisedLab) -> None:
@@ -227,3 +239,146 @@ def test_the_calendar_says_it(lab: PromisedLab) -> None:
     made = lab.reserve(10, "1g.5gb", NINE, weekdays=("tue",))
     words = lab.world.pool.reservations.outlooks(NINE - DAY_S, NINE + 8 * DAY_S)
     assert words == {(made["id"], NINE): "7 of 10 at 09:00 UTC."}
+
+
+# -- no grant breaks it ---------------------------------------------------------------------------
+
+FULL_S = 4 * HOUR_S
+CUT = NINE - 120
+
+
+@pytest.mark.parametrize(
+    ("asked", "who", "until"),
+    [
+        ((7, "1g.5gb", NINE), ("bob", "1g.5gb", "everyone"), None),
+        ((14, "1g.5gb", NINE), ("bob", "1g.5gb", "everyone"), CUT),
+        ((14, "1g.5gb", NINE), ("bob", "2x1g.5gb", "everyone"), CUT),
+        ((14, "1g.5gb", NINE), ("ada", "1g.5gb", "deep"), None),
+        ((14, "1g.5gb", NINE), ("ada", "2g.10gb", "deep"), CUT),
+        ((1, "7g.40gb", NINE), ("bob", "7g.40gb", "everyone"), None),
+        ((2, "7g.40gb", NINE), ("bob", "1g.5gb", "everyone"), CUT),
+        ((14, "1g.5gb", NINE + 4 * HOUR_S), ("bob", "1g.5gb", "everyone"), None),
+        ((14, "1g.5gb", NINE - 1200), ("bob", "1g.5gb", "everyone"), "waits"),
+    ],
+    ids=[
+        "elsewhere", "nowhere else", "two slices", "a member draws", "of another shape", "beside",
+        "a whole one is needed", "after its guarantee", "too soon",
+    ],
+)  # fmt: skip
+def test_what_a_grant_is_guaranteed(lab: PromisedLab, asked: Any, who: Any, until: Any) -> None:
+    """As long as ever where it breaks nothing; else it ends before, and too short is none."""
+    lab.go_to(NINE - HOUR_S / 2)
+    lab.reserve(*asked)
+    user, shape, course = who
+    said = lab.offer(shape, course)
+    ticket = lab.world.ask(user, shape, course=course)
+    lab.world.work()
+    if until == "waits":
+        assert (said["free_now"], said["reserved_s"]) == (0, 1500.0)
+        found = lab.world.pool.tickets.find(ticket.id)
+        assert found.message.startswith("What is free is kept for a class")
+        return
+    assert (until == CUT) == (said["shortened"] == "until Tue 08:58: reserved for Deep")
+    lease = lab.attach(ticket.id)
+    assert lease.guaranteed_until == (until or lab.world.at + FULL_S)
+
+
+def test_a_large_one_is_left_its_gpu(lab: PromisedLab) -> None:
+    """Small leases share the other GPU; the one that finds no room there is guaranteed for less."""
+    lab.go_to(NINE - HOUR_S)
+    lab.reserve(1, "7g.40gb", NINE)
+    ends = [lease.guaranteed_until for lease in lab.fill(8)]
+    assert ends == [lab.world.at + FULL_S] * 7 + [CUT]
+
+
+def test_one_person_has_one_claim(lab: PromisedLab) -> None:
+    """A member's second server draws on nothing: its guarantee ends before the class."""
+    lab.go_to(NINE - HOUR_S)
+    lab.reserve(14, "1g.5gb", NINE)
+    ends = [lab.world.run("ada", course="deep", server=name).guaranteed_until for name in ("", "b")]
+    assert ends == [lab.world.at + FULL_S, CUT]
+    lab.go_to(NINE - 600)
+    again = lab.world.ask("ada", course="deep", server="c")
+    lab.world.work()
+    assert lab.world.pool.tickets.find(again.id).state == "waiting"
+
+
+def test_seven_small_ones_beside_a_large_one(lab: PromisedLab) -> None:
+    """7 x 1g.5gb 9-12 beside 7g.40gb 11-13: who draws lies on one GPU; both are had in full."""
+    lab.reserve(7, "1g.5gb", NINE, 3)
+    lab.reserve(1, "7g.40gb", NINE + 2 * HOUR_S)
+    lab.go_to(NINE)
+    small = [lab.world.run(f"d{n}", course="deep") for n in range(7)]
+    assert {lease.slices[0].gpu for lease in small} == {small[0].slices[0].gpu}
+    assert {lease.guaranteed_until for lease in small} == {NINE + 3 * HOUR_S}
+    lab.go_to(NINE + 2 * HOUR_S)
+    large = lab.world.run("e", "7g.40gb", course="deep")
+    assert large.guaranteed_until == NINE + 4 * HOUR_S
+
+
+def test_who_held_before_is_guaranteed_to_its_end(lab: PromisedLab) -> None:
+    """A member who holds the shape when it begins draws on it, and keeps it until it ends."""
+    lab.go_to(NINE - 3.5 * HOUR_S)
+    held = lab.world.run("ada", course="deep")
+    lab.reserve(14, "1g.5gb", NINE)
+    lab.go_to(NINE)
+    found = lab.world.pool.leases.find(held.id)
+    assert found.guaranteed_until == NINE + 2 * HOUR_S
+    assert lab.all()[1]["drawn"] == 1
+
+
+def test_whole_gpus_are_left(make_world: Callable[..., World]) -> None:
+    """Of two, one is reserved: the first stranger has the other, the second one for less."""
+    lab = lab_of(make_world, mig=False)
+    lab.go_to(NINE - HOUR_S)
+    lab.reserve(1, "full", NINE)
+    lab.world.pool.sample()
+    ends = [lab.world.run(name, "full").guaranteed_until for name in ("a", "b")]
+    assert ends == [lab.world.at + FULL_S, CUT]
+
+
+# -- what staff do --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_gpu", [True, False])
+def test_draining_names_what_it_breaks(lab: PromisedLab, is_gpu: bool) -> None:
+    """It is refused, saying which reservation loses what; with a reason why it is done anyway."""
+    lab.world.end(lab.world.run("bob"))
+    lab.reserve(14, "1g.5gb", NINE + DAY_S)
+    (row,) = lab.world.ledger.state.slices.values()
+    path = f"/gpus/{row.gpu}/drain" if is_gpu else f"/slices/{row.id}/drain"
+    status, refused = lab.call("POST", path, {"reason": "new fan"})
+    assert (status, refused["reason"]) == (409, "breaks-reservation")
+    left = 7 if is_gpu else 13
+    assert "reservation 1 (14 times 1g.5gb for deep, 2026-06-03" in refused["message"]
+    assert f"would have {left} of its slices instead of 14" in refused["message"]
+    assert lab.call("POST", path, {"reason": "new fan", "anyway": "it smells"})[0] == 200
+    assert lab.all()[1]["certain"] == left
+    (noted, *_) = lab.world.ledger.history("gpu" if is_gpu else "slice")
+    assert noted["reason"] == "new fan (anyway: it smells)"
+
+
+def test_draining_what_nobody_needs(lab: PromisedLab) -> None:
+    """Where every reservation has its slices beside it nothing more is asked."""
+    lab.reserve(7, "1g.5gb", NINE + DAY_S)
+    gpu = lab.world.driver.gpus()[0].uuid
+    assert lab.call("POST", f"/gpus/{gpu}/drain", {"reason": "new fan"})[0] == 200
+    assert lab.all()[1]["outlook"] == ""
+
+
+class ClosedOnTuesdays(PoolSettings):
+    """A lab with a maintenance window."""
+
+    @property
+    def maintenance_windows(self) -> tuple[Schedule, ...]:
+        return (window("tue 10:00-11:00", "UTC"),)
+
+
+def test_not_inside_maintenance(make_world: Callable[..., World]) -> None:
+    """Neither once nor on one of its days."""
+    rules = {name: getattr(RULES, name) for name in PoolSettings.model_fields}
+    lab = lab_of(make_world, ClosedOnTuesdays(**rules))
+    assert lab.preview(1, "1g.5gb", NINE)["reason"] == "in-maintenance"
+    week = lab.preview(1, "1g.5gb", NINE - DAY_S, weekdays=("mon", "tue"))
+    assert "On 2026-06-02 at 10:00 UTC the lab is closed" in week["message"]
+    assert lab.preview(1, "1g.5gb", NINE, 1)["certain"] == 1
