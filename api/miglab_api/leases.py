@@ -75,6 +75,7 @@ class LeaseView(WireModel):
         release_requested_at: when somebody asked for its release; None if nobody did, as when its
             server ended by itself.
         is_given_back: whether it was its holder who asked.
+        goes_on: whether it ends because somebody needs it, and its server goes on without a GPU.
         extensions_left: how often the holder may still extend it; 0 where its slot is reserved.
         extension_s: the most one extension adds; less where its slot is reserved from then on.
         warning: that it is about to be reclaimed, and when; None unless ``state`` is ``warned``.
@@ -101,6 +102,7 @@ class LeaseView(WireModel):
     ends_at: float | None = None
     release_requested_at: float | None = None
     is_given_back: bool = False
+    goes_on: bool = False
     extensions_left: int = 0
     extension_s: float = 0
     reason: str = ""

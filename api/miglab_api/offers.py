@@ -54,14 +54,14 @@ class QuotaLeft(WireModel):
 
     Attributes:
         quota: the quota's name.
-        limit: ``memory_slices`` (memory slices at a time), ``slice_hours_week`` (memory slices
-            times hours, in any seven days), or ``lease_s`` (longest lease, seconds).
+        limit: ``memory_slices`` (memory slices at a time), or ``slice_hours_week`` (memory slices
+            times hours, in any seven days).
         is_shared: whether the whole course uses it together.
         more_in_s: when all of it is used: seconds until some of it is there again.
     """
 
     quota: str
-    limit: Literal["memory_slices", "slice_hours_week", "lease_s"]
+    limit: Literal["memory_slices", "slice_hours_week"]
     is_shared: bool = False
     most: float
     used: float = 0.0
@@ -71,7 +71,8 @@ class QuotaLeft(WireModel):
 class CourseOffers(WireModel):
     """What one course offers one user; ``left`` is what that user's quotas leave.
 
-    ``borrow`` names the shapes that measurements borrow, the usual one first.
+    ``borrow`` names the shapes that measurements borrow, the usual one first.  ``guaranteed_s``:
+    for how long a lease is guaranteed, seconds; None where leases end when they are set to.
     """
 
     course: str
@@ -80,6 +81,7 @@ class CourseOffers(WireModel):
     default: str
     borrow: tuple[str, ...] = ()
     left: tuple[QuotaLeft, ...] = ()
+    guaranteed_s: float | None = None
 
 
 class Offers(WireModel):

@@ -181,8 +181,8 @@ def update_roles(c: Any, settings: Settings) -> None:
     c.JupyterHub.load_roles = [
         {
             "name": "miglab-pool",
-            # to stop a server at its lease's end; to know who is in a course
-            "scopes": ["read:servers", "delete:servers", "read:groups"],
+            # to end a server with its lease, or start it without a GPU; to know who is in a course
+            "scopes": ["read:servers", "delete:servers", LEASE_SCOPE, "read:groups"],
             "services": [SERVICE_NAME],
         },
         {"name": "miglab-roster", "scopes": ["admin:users", "groups"], "services": [ROSTER]},

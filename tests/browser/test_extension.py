@@ -1,7 +1,7 @@
 """The slice in a real JupyterLab: what it says, the warning, and the text that outlives the slice.
 
-The lab is the whole one with its times shortened by settings: every lease is warned as soon as its
-server reports, and lasts longer than any step.  Bo's ends early: an instructor asks for it.
+The lab is the whole one with its times shortened by settings: every lease is soon idle and warned,
+and lasts longer than any step.  Bo's ends early: an instructor asks for it.
 """
 
 import json
@@ -20,14 +20,16 @@ from miglab_spawner.local import home_name
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 POOL = """
-lease_s = 300
 extension_s = 600
 extensions = 2
 """
 RECLAIM = """
 [reclaim]
+idle_s = 5
+idle_wanted_s = 5
 warning_s = 240
 """
+TESTING = "reclaim = {every_s = 1, report_s = 2, stale_s = 10, unused_s = 5, cpu_busy_pct = 100}"
 LAST_S = 15.0  # several reports
 KEYS = "Alt+Shift+G"
 TYPED = "this was never saved by hand"
@@ -36,9 +38,7 @@ TYPED = "this was never saved by hand"
 @pytest.fixture(scope="module")
 def lab() -> Iterator[TemporaryLab]:
     """A lab where time is short; students' servers report every three seconds."""
-    with temporary_lab(
-        docker=False, pool=POOL, more=RECLAIM, testing="reclaim.every_s = 1"
-    ) as running:
+    with temporary_lab(docker=False, pool=POOL, more=RECLAIM, testing=TESTING) as running:
         yield running
 
 
@@ -101,7 +101,7 @@ def test_warned_extended_and_released(
     work(page, lab, "ada")
     other = page.context.new_page()
     other.goto(page.url, wait_until="commit")
-    expect(card(page)).to_contain_text("The lease's time is up")
+    expect(card(page)).to_contain_text("Nothing has happened on it for")
     expect(card(page)).to_contain_text("You will lose the variables")
     expect(card(page)).to_contain_text("All files are kept")
     expect(page.get_by_role("alert").filter(has_text="will be reclaimed in")).to_be_attached()
@@ -120,7 +120,10 @@ def test_warned_extended_and_released(
     other.close()
 
     expect(status(page)).to_have_text(
-        re.compile(r"^1g\.5gb · .* of 4\.8 GiB · .* left · nobody is waiting for it$")
+        re.compile(
+            r"^1g\.5gb · .* of 4\.8 GiB · guaranteed until .*, then as long as nobody needs it · "
+            r"nobody is waiting for it$"
+        )
     )
     expect(panel).to_contain_text(lab.leases()["ada"].uuids[0])
     expect(panel).to_contain_text("6 of 7 free (1g.5gb); 1 holds, 0 wait")

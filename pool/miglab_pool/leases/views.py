@@ -144,6 +144,7 @@ def lease_view(
         slices=tuple(slice_view(view, item) for item in rows) if row.is_live else (),
         release_requested_at=row.releasing_at,
         is_given_back=row.releasing_at is not None and is_holder(row.warn_by, row.user, row.server),
+        goes_on=row.warn_kind == WarningKind.NEEDED and row.warn_by == "reclaimer",
         extensions_left=extensions_left(view.settings, row) if most_s else 0,
         extension_s=most_s,
         warning=_warning(view, row),

@@ -107,6 +107,7 @@ def _course(view: PoolView, name: str, rules: Course, user: str | None) -> Cours
         default=admission.in_profiles(view, rules.default),
         borrow=tuple(admission.in_profiles(view, text) for text in rules.lends),
         left=() if user is None else queue.left(view, user, name),
+        guaranteed_s=queue.guaranteed_s(view, user or "", name),
     )
 
 

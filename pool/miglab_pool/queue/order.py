@@ -101,7 +101,14 @@ def left(view: PoolView, user: str, course: str) -> tuple[QuotaLeft, ...]:
             more_in_s=_more_in_s(limit, asked, uses, now),
         )
         for limit in lease_rules.limits(view.settings.quotas, asked, uses, now)
+        if limit.kind != "lease_s"
     )
+
+
+def guaranteed_s(view: PoolView, user: str, course: str) -> float:
+    """For how long somebody's lease in a course would be guaranteed, for the spawn page."""
+    asked, settings = Asked(user, course, None, 1), view.settings
+    return lease_rules.longest_set_s(settings.quotas, asked, settings.pool.lease_s)
 
 
 def _more_in_s(limit: Limit, asked: Asked, uses: list[Use], now: float) -> float | None:

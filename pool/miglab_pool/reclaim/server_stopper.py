@@ -1,4 +1,7 @@
-"""At a lease's end, asks the hub to stop the server that holds it.
+"""At a lease's end, asks the hub to stop the server that holds it; or to start it without a GPU.
+
+An open lease that somebody needed ends so: its server goes on without a GPU, where the hub has the
+spawner's route for that and lets the pool use it; else it is stopped.
 
 Only asks: the pool frees a slice after its own confirmation that the holder is gone, so a hub that
 does not answer ends nothing.  A server that was started after the lease was attached is another one
@@ -22,6 +25,7 @@ from urllib.parse import quote
 import httpx
 
 from miglab_api.leases import LeaseState, LeaseView
+from miglab_api.offers import CPU
 from miglab_api.tickets import Purpose
 
 log = logging.getLogger(__name__)
@@ -39,7 +43,8 @@ class ServerEnder:
 
     Args:
         hub: an HTTP client whose base URL is the hub's API and whose headers carry the service's
-            own token, with the scopes ``read:servers`` and ``delete:servers``.
+            own token, with the scopes ``read:servers``, ``delete:servers`` and the spawner's own
+            for leases.
         now: the clock, seconds since the epoch.
     """
 
@@ -94,7 +99,7 @@ class ServerEnder:
                     "left alone", lease.id, lease.user, lease.reason, lease.server,
                 )  # fmt: skip
                 return
-            answer = await self._hub.delete(_path(lease))
+            answer = await self._end(lease)
         except (httpx.HTTPError, ValueError) as error:
             self._unknown.pop(lease.id, None)
             log.warning(
@@ -102,9 +107,17 @@ class ServerEnder:
             )
             return
         log.info(
-            "lease %s of %s ends (%s): asked the hub to stop server %r: HTTP %s",
+            "lease %s of %s ends (%s): asked the hub to end server %r: HTTP %s",
             lease.id, lease.user, lease.reason, lease.server, answer.status_code,
         )  # fmt: skip
+
+    async def _end(self, lease: LeaseView) -> httpx.Response:
+        if lease.goes_on:
+            path = f"miglab/move/{quote(lease.user, safe='')}/{quote(lease.server, safe='')}"
+            answer = await self._hub.post(path, json={"shape": CPU})
+            if answer.is_success:
+                return answer
+        return await self._hub.delete(_path(lease))
 
     def _is_holder(self, server: "_HubServer", lease: LeaseView, attached_at: float) -> bool:
         if lease.server_started:

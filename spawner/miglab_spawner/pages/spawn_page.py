@@ -70,7 +70,7 @@ class CourseSection:
 
     Attributes:
         course: what the form sends back; empty if the cards do.
-        left: what the quotas leave, a sentence each.
+        left: for how long a slice is guaranteed, and what the quotas leave, a sentence each.
     """
 
     title: str
@@ -200,14 +200,22 @@ def _section(
         offers.title or offers.course,
         "" if several else offers.course,
         tuple(cards),
-        tuple(_left(quota) for quota in offers.left),
+        (*_guaranteed(offers.guaranteed_s), *(_left(quota) for quota in offers.left)),
     )
+
+
+def _guaranteed(guaranteed_s: float | None) -> tuple[str, ...]:
+    """How long a slice is one's own, in a sentence; none where leases end when they are set to."""
+    if guaranteed_s is None:
+        return ()
+    if not guaranteed_s:
+        return ("A slice is yours as long as nobody needs it.",)
+    how_long = duration(guaranteed_s)
+    return (f"A slice is guaranteed for {how_long}, then yours as long as nobody needs it.",)
 
 
 def _left(quota: QuotaLeft) -> str:
     """What a quota leaves, as one sentence."""
-    if quota.limit == "lease_s":
-        return f"A slice is yours for at most {duration(quota.most)}."
     who = "Left for your course" if quota.is_shared else "Left for you"
     left = max(0.0, quota.most - quota.used)
     if quota.limit == "memory_slices":
@@ -263,7 +271,7 @@ def _wait(offer: ShapeOffer) -> str:
         return f"Estimated wait: {estimated_wait(offer.wait)}."
     if offer.next_end_s is None:
         return "The wait cannot be estimated."
-    return f"The next one ends in {in_minutes(offer.next_end_s)}."
+    return f"The next one can be free in {in_minutes(offer.next_end_s)}."
 
 
 def _cpu_card(value: str, is_chosen: bool, held_up: str = "") -> ShapeCard:

@@ -62,13 +62,18 @@ def test_cookies_are_bound_to_their_host_with_domains_alone(tmp_path: Path, is_t
 
 
 def test_the_pool_is_an_external_service_behind_oauth(tmp_path: Path) -> None:
-    """The hub neither starts the pool nor gives it more than stopping servers."""
+    """The hub neither starts the pool nor gives it more than ending servers."""
     c = configured(tmp_path)
     service, _ = c.JupyterHub.services
     assert service["name"] == "pool" and "command" not in service
     assert service["url"] == "http://127.0.0.1:8003"
     roles = {role["name"]: role for role in c.JupyterHub.load_roles}
-    assert roles["miglab-pool"]["scopes"] == ["read:servers", "delete:servers"]
+    assert roles["miglab-pool"]["scopes"] == [
+        "read:servers",
+        "delete:servers",
+        LEASE_SCOPE,
+        "read:groups",
+    ]
     assert roles["miglab-pool"]["services"] == ["pool"]
 
 

@@ -36,7 +36,9 @@ def test_time_left_is_counted_by_one_clock():
     told = shown(known(lease_view(left_s=600), now=100.0), 130.0)
     assert told["state"] == "held"
     assert told["lease"]["left_s"] == 570
-    assert shown(known(lease_view(left_s=None)), 130.0)["lease"]["left_s"] is None
+    assert told["lease"]["guaranteed_s"] is None
+    open_ended = shown(known(lease_view(left_s=None, guaranteed_s=600), now=100.0), 130.0)["lease"]
+    assert (open_ended["left_s"], open_ended["guaranteed_s"]) == (None, 570)
 
 
 @pytest.mark.parametrize(("used", "shows"), [(600, 600), (0, 0), (None, None)])

@@ -256,8 +256,8 @@ def test_the_offers_say_what_is_left(make_world: MakeWorld) -> None:
     assert {one.limit: (one.used, one.most) for one in course.left} == {
         "memory_slices": (2, 4),
         "slice_hours_week": (2, 2),
-        "lease_s": (0, 3600),
     }
+    assert course.guaranteed_s == 3600
     (week,) = (one for one in course.left if one.limit == "slice_hours_week")
     assert week.more_in_s == pytest.approx(6 * DAY_S + 23 * HOUR_S + 300, abs=2)
     assert world.pool.offers(["everyone"]).courses[0].left == ()

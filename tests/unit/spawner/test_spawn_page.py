@@ -143,7 +143,10 @@ def test_trap_7_a_choice_that_is_gone_is_not_chosen(saved: SpawnChoice):
     ("more", "words"),
     [
         ({}, "0 free, nobody waiting yet. The wait cannot be estimated."),
-        ({"waiting": 2, "next_end_s": 600.0}, "2 waiting. The next one ends in about 10 minutes."),
+        (
+            {"waiting": 2, "next_end_s": 600.0},
+            "2 waiting. The next one can be free in about 10 minutes.",
+        ),
         (
             {"is_held": True},
             "0 free, the free room is held for the first in the queue. The wait cannot",
@@ -214,22 +217,37 @@ def test_gib():
 
 
 def test_the_page_says_what_the_quotas_leave():
-    """Slices at a time, hours of the week and when some are back, the longest lease; whose."""
+    """Slices at a time, hours of the week and when some are back; whose."""
     left = (
         QuotaLeft(quota="each", limit="memory_slices", most=4, used=1),
         QuotaLeft(quota="each", limit="slice_hours_week", most=10, used=10, more_in_s=7200),
         QuotaLeft(quota="all", limit="slice_hours_week", is_shared=True, most=90, used=12.25),
-        QuotaLeft(quota="each", limit="lease_s", most=5400),
     )
     text = " ".join(form(ML.model_copy(update={"left": left})).words)
     for words in (
         "Left for you: 3 of 4 memory slices at a time.",
         "Left for you: 0.0 of 10 slice-hours in seven days; some are back in about 2 hours.",
         "Left for your course: 77.8 of 90 slice-hours in seven days.",
-        "A slice is yours for at most 1 hour 30 minutes.",
     ):
         assert words in text
     assert "Left for" not in " ".join(form(ML).words)
+
+
+@pytest.mark.parametrize(
+    ("guaranteed_s", "words"),
+    [
+        (
+            5400,
+            "A slice is guaranteed for 1 hour 30 minutes, then yours as long as nobody needs it.",
+        ),
+        (0, "A slice is yours as long as nobody needs it."),
+    ],
+)
+def test_the_page_says_for_how_long_a_slice_is_guaranteed(guaranteed_s: float, words: str):
+    """Before the start; and nothing where leases end when they are set to."""
+    text = " ".join(form(ML.model_copy(update={"guaranteed_s": guaranteed_s})).words)
+    assert words in text
+    assert "nobody needs it" not in " ".join(form(ML).words)
 
 
 def test_a_card_says_the_likely_wait():
@@ -238,7 +256,7 @@ def test_a_card_says_the_likely_wait():
     course = ML.model_copy(update={"shapes": (offer("1g.5gb", next_end_s=300.0, wait=wait),)})
     text = " ".join(form(course).words)
     assert "Estimated wait: about 10–25 minutes." in text
-    assert "The next one ends" not in text
+    assert "The next one can" not in text
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,7 @@ def _lease(known: KnownStatus, view: View, now: float) -> dict[str, Any]:
         "id": view["id"],
         "course": view.get("course", ""),
         "left_s": known.until_s(view.get("ends_at"), now),
+        "guaranteed_s": known.until_s(view.get("guaranteed_until"), now),
         "total_s": _total_s(view),
         "others_wait": view.get("others_wait"),
         "extensions_left": view.get("extensions_left", 0),
@@ -201,8 +202,9 @@ def _lease(known: KnownStatus, view: View, now: float) -> dict[str, Any]:
 
 
 def _total_s(view: View) -> float | None:
-    """How long it is, from its start to its end; None without an end."""
-    began, ends = view.get("attached_at") or view.get("granted_at"), view.get("ends_at")
+    """How long it is, from its start to its end or the end of its guarantee."""
+    began = view.get("attached_at") or view.get("granted_at")
+    ends = view.get("ends_at") or view.get("guaranteed_until")
     return None if began is None or ends is None else ends - began
 
 

@@ -21,6 +21,8 @@ class FakeHub:
         self.started_at = started_at
         self.status = status
         self.stopped: list[str] = []
+        self.moved: list[tuple[str, bytes]] = []
+        self.moves = 202
         self.silent = False
         self.server = ""
         self.pending: str | None = None
@@ -33,6 +35,9 @@ class FakeHub:
         if request.method == "DELETE":
             self.stopped.append(request.url.raw_path.decode())
             return httpx.Response(self.status)
+        if request.method == "POST":
+            self.moved.append((request.url.raw_path.decode(), request.content))
+            return httpx.Response(self.moves)
         started = self.started_at and self._clock(self.started_at).isoformat()
         server = {"started": started, "stopped": False, "pending": self.pending}
         servers = {} if started is None else {self.server: server}
@@ -67,6 +72,16 @@ async def test_a_releasing_lease_stops_its_server() -> None:
     at[0] = SEEN_AT + 6
     await one.ask([releasing()])
     assert len(hub.stopped) == 2
+
+
+@pytest.mark.parametrize(("moves", "stopped"), [(202, 0), (403, 1), (404, 1), (409, 1)])
+async def test_who_was_needed_goes_on_without_a_gpu(moves: int, stopped: int) -> None:
+    """Started anew as the hub can do it, and stopped where it cannot."""
+    hub = FakeHub()
+    hub.moves = moves
+    await ender(hub, [SEEN_AT]).ask([releasing(goes_on=True)])
+    assert hub.moved == [("/hub/api/miglab/move/alice/", b'{"shape":"cpu"}')]
+    assert len(hub.stopped) == stopped
 
 
 @pytest.mark.parametrize("state", [s for s in LeaseState if s is not LeaseState.RELEASING])

@@ -90,7 +90,11 @@ export class Connection {
       connected: this._brokenAt === undefined && !this._isOffline,
       offline: this._isOffline,
       old_s: passed,
-      lease: lease && { ...lease, left_s: later(lease.left_s, passed) },
+      lease: lease && {
+        ...lease,
+        left_s: later(lease.left_s, passed),
+        guaranteed_s: later(lease.guaranteed_s, passed)
+      },
       warning: warning && { ...warning, left_s: later(warning.left_s, passed) },
       ticket: ticket && { ...ticket, left_s: later(ticket.left_s, passed) }
     };

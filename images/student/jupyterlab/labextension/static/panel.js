@@ -83,7 +83,7 @@ export function panel(site, actions) {
     const found = [[trans.__('Shape'), view.shape]];
     if (lease && view.fate !== 'gone') {
       found.push([trans.__('Memory used'), say.memory(lease)]);
-      found.push([trans.__('Time left'), say.time(lease.left_s)]);
+      found.push([trans.__('Time'), say.time(lease)]);
       found.push([trans.__('Queue'), say.waiting(lease.others_wait)]);
       found.push([trans.__('Course'), lease.course]);
       for (const { uuid, profile } of lease.slices) {
@@ -120,7 +120,7 @@ export function panel(site, actions) {
       const isHeld = view.state === 'held' && view.connected && !view.moving;
       release.hidden = goOn.hidden = !isHeld;
       anyway.hidden ||= !isHeld;
-      extend.hidden = !isHeld || view.lease.left_s === null || !view.lease.extensions_left;
+      extend.hidden = !isHeld || !view.lease.extensions_left;
       if (!extend.hidden) {
         setText(extend, say.extension(view.lease));
       }

@@ -170,7 +170,7 @@ function now(trans, say, view) {
   }
   if (view.state === 'held') {
     const { lease, shape } = view;
-    return trans.__('You hold %1: %2; %3.', shape, say.time(lease.left_s), say.waiting(lease.others_wait));
+    return trans.__('You hold %1: %2; %3.', shape, say.time(lease), say.waiting(lease.others_wait));
   }
   if (view.ticket) {
     const line = say.ticket(view.ticket);

@@ -10,7 +10,7 @@ export function statusItem({ trans, say }, open) {
   const figures = ({ shape, lease }) => [
     shape,
     say.memory(lease),
-    say.time(lease.left_s),
+    say.time(lease),
     say.waiting(lease.others_wait)
   ];
 

@@ -30,12 +30,13 @@ export function useOfSlice({ trans, say }) {
   );
   const one = (history, which) => history.map(point => [point[0], point[which], point[3]]);
 
-  const time = ({ left_s, total_s }) => {
-    bar.hidden = left_s === null || !total_s;
+  const time = lease => {
+    const left_s = lease.left_s ?? lease.guaranteed_s;
+    bar.hidden = left_s <= 0 || !lease.total_s;
     if (!bar.hidden) {
-      bar.max = total_s;
-      bar.value = Math.max(0, left_s);
-      bar.title = say.time(left_s);
+      bar.max = lease.total_s;
+      bar.value = left_s;
+      bar.title = say.time(lease);
     }
   };
 

@@ -5,7 +5,7 @@
 
 import { button, drain, icon, make, setText } from './dom.js';
 
-const EXTENDED = ['idle', 'time']; // the end of a class and maintenance come all the same
+const EXTENDED = ['idle', 'time']; // what is needed, and maintenance, come all the same
 
 export function warningCard({ trans, say }, actions, keys) {
   const heading = make('h2', { id: 'miglab-card-title' });
@@ -57,10 +57,7 @@ export function warningCard({ trans, say }, actions, keys) {
     setText(clock, kind === 'warned' ? say.duration(warning.left_s) : '');
     keepalive.hidden = kind !== 'warned' || warning.kind !== 'idle' || warning.keepalives_left < 1;
     extend.hidden =
-      kind !== 'warned' ||
-      !EXTENDED.includes(warning.kind) ||
-      lease.left_s === null ||
-      !lease.extensions_left;
+      kind !== 'warned' || !EXTENDED.includes(warning.kind) || !lease.extensions_left;
     release.hidden = kind !== 'warned';
     toHub.hidden = kind !== 'gone';
     if (!extend.hidden) {

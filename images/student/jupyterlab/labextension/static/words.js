@@ -40,8 +40,17 @@ export function words(trans) {
       : trans._n('%1 other is waiting for it', '%1 others are waiting for it', others);
   };
 
-  const time = left_s =>
-    left_s === null ? trans.__('no time limit') : trans.__('%1 left', duration(left_s));
+  const time = ({ left_s, guaranteed_s }) => {
+    if (left_s !== null) {
+      return trans.__('%1 left', duration(left_s));
+    }
+    if (guaranteed_s <= 0) {
+      return trans.__('open: yours as long as nobody needs it');
+    }
+    const until = new Date(Date.now() + guaranteed_s * 1000);
+    const clock = until.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+    return trans.__('guaranteed until %1, then as long as nobody needs it', clock);
+  };
 
   const problem = view => {
     if (view.fate === 'gone') {
