@@ -108,6 +108,23 @@ async def test_release_by_keyboard(lab: PageLab, page: Page) -> None:
     assert ("release", 1, "person:alice", "released on the pool's page") in lab.pool.calls
 
 
+async def test_the_first_slice_is_at_most_eight_tabs_away(lab: PageLab, browser: Browser) -> None:
+    """For staff, who have the most in front of it; the arrow keys go along the navigation."""
+    context = await signed_in(browser, lab.sign_in.sessions.open("root", "admin-token"))
+    page = await context.new_page()
+    await page.goto(lab.url)
+    tabs = 0
+    while "cell-in" not in await page.evaluate("document.activeElement.className"):
+        await page.keyboard.press("Tab")
+        tabs += 1
+        if tabs == 2:
+            assert await focused(page) == "Pool"
+            await page.keyboard.press("ArrowRight")
+            assert await focused(page) == "Class"
+    assert tabs <= 8
+    await context.close()
+
+
 async def test_escape_keeps_it(lab: PageLab, page: Page) -> None:
     """Escape closes the question and releases nothing; the focus is where it was."""
     button = page.get_by_role("button", name="Extend or release your 1g.5gb")
