@@ -2,7 +2,6 @@
 
 It has no network, no environment of the grader's, a read-only file system of which labkit's own
 files are the grader's, and a scratch folder in memory.  It ends with the grader, or with its time.
-Must not judge: see `remote`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "NVIDIA_VISIBLE_DEVICES": "void",
 }
-STUDENT = ("python3", "-m", "labkit_grading.student_process")
+STUDENT = ("python3", "-m", "labkit_grading.run_checks")
 
 
 class ContainerProcess(subprocess.Popen[bytes]):

@@ -2,18 +2,15 @@
 
 An exercise is a function or class of the source that holds a solution. From the student's notebook
 only exercises (and what they alone define) are taken; checks and all the rest come from the
-source, so that an edited check changes nothing. The student's code runs in a sandbox of its own;
-the check runs here and sees only what that code returns, so that it can give wrong answers and
-never a verdict.
+source, so that an edited check changes nothing. Both run in a sandbox; code that reaches beyond its
+exercise, and so could change the check, is not run at all.
 """
 
 from __future__ import annotations
 
 import ast
-import linecache
-import sys
-import time
-import types
+import json
+import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +18,14 @@ from pathlib import Path
 from labkit.errors import LabError
 from labkit.run.source import names_needed
 from labkit_grading import cells, sandbox
-from labkit_grading.remote import RemoteCode
+from labkit_grading.reach import beyond
+from labkit_grading.run_checks import ENDED
 from labkit_grading.sandbox import Start
 
 LIMIT_S = 120.0
 SUFFIX = "_verdict"
 RIGHT = "right"
+BEYOND = "not run: it uses `{name}`, which reaches beyond the exercise: read it"
 
 
 @dataclass(frozen=True)
@@ -97,31 +96,12 @@ def answer_key(source: Path) -> Key:
     return Key(found, frozenset(exercises), tuple(x for x in found if x.endswith(SUFFIX)))
 
 
-@dataclass(frozen=True)
-class Program:
-    """What one verdict needs.
-
-    Attributes:
-        check: the source's statements, which run here.
-        exercises: the names that `check` takes from the student.
-        students: the student's statements, and those of the source that they need.
-    """
-
-    check: str
-    exercises: tuple[str, ...]
-    students: str
-
-
-def program(verdict: str, key: Key, own: dict[str, str]) -> Program:
-    """Divide what makes a verdict into the check and the student's part."""
-    check = _in_order([verdict], {k: v for k, v in key.defined.items() if k not in key.exercises})
-    wanted = {name for words in check for name in names_needed(words)}
-    exercises = tuple(name for name in key.defined if name in key.exercises & wanted)
+def program(verdict: str, key: Key, own: dict[str, str]) -> tuple[str, str]:
+    """What makes a verdict: all its statements in order, and the student's among them."""
     students = {k: v for k, v in own.items() if k in key.exercises or k not in key.defined}
-    others = {k: v for k, v in key.defined.items() if k not in key.exercises}
-    return Program(
-        "\n".join(check), exercises, "\n".join(_in_order(exercises, {**students, **others}))
-    )
+    sources = {k: v for k, v in key.defined.items() if k not in key.exercises}
+    order = _in_order([verdict], {**students, **sources})
+    return "\n".join(order), "\n".join(one for one in order if one in students.values())
 
 
 def _in_order(names: Iterable[str], defined: dict[str, str]) -> list[str]:
@@ -152,41 +132,30 @@ def mark(
         notebook: the .ipynb's text.
         key: of its source.
         limit_s: for all checks of it.
-        start: starts the student's processes.
+        start: starts what runs them.
     """
     own = definitions(cell.text for cell in cells.notebook_cells(notebook, "the notebook"))
-    ends = time.monotonic() + limit_s
-    late = f"no answer within {limit_s:g} s"
-    return [_mark_one(verdict, key, own, RemoteCode(ends, start), late) for verdict in key.verdicts]
+    programs = {verdict: program(verdict, key, own) for verdict in key.verdicts}
+    reach = {verdict: beyond(students) for verdict, (_, students) in programs.items()}
+    run = {verdict: whole for verdict, (whole, _) in programs.items() if not reach[verdict]}
+    said, is_late = _run(run, limit_s, start)
+    missing = f"no answer within {limit_s:g} s" if is_late else ENDED
+    said = {name: BEYOND.format(name=what) for name, what in reach.items() if what} | said
+    found = {verdict: said.get(verdict, missing) for verdict in key.verdicts}
+    return [Marked(verdict, words.startswith(RIGHT), words) for verdict, words in found.items()]
 
 
-def _mark_one(
-    verdict: str, key: Key, own: dict[str, str], students: RemoteCode, late: str
-) -> Marked:
+def _run(programs: dict[str, str], limit_s: float, start: Start) -> tuple[dict[str, str], bool]:
+    """What the checks said, and whether time was over before all had."""
+    process = start(limit_s)
     try:
-        with students as code:
-            said = _judge(verdict, program(verdict, key, own), code)
-    except Exception as error:  # outermost frame: a stranger's code, and what it returns
-        words = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
-        return Marked(verdict, False, late if students.is_late else _first_line(f"error: {words}"))
-    if students.is_late:
-        return Marked(verdict, False, late)
-    return Marked(verdict, said.startswith(RIGHT), _first_line(said))
-
-
-def _judge(verdict: str, one: Program, code: RemoteCode) -> str:
-    """Run the source's check over the student's exercises; what it says."""
-    file = f"<{verdict}>"
-    linecache.cache[file] = (len(one.check), None, one.check.splitlines(keepends=True), file)
-    module = sys.modules["labkit_check"] = types.ModuleType("labkit_check")
-    space = vars(module)
-    space.update(code.define(one.students, list(one.exercises)))
-    exec(compile(one.check, file, "exec"), space)  # noqa: S102  the notebook's source is the teacher's
-    return str(space[verdict])
-
-
-def _first_line(text: str) -> str:
-    return next(iter(text.splitlines()), "")
+        told, _ = process.communicate(json.dumps(programs).encode(), limit_s)
+        is_late = False
+    except subprocess.TimeoutExpired:
+        process.kill()
+        told, is_late = process.communicate()[0], True
+    lines = (json.loads(line) for line in told.splitlines() if line.endswith(b"]"))
+    return {verdict: words for verdict, words in lines}, is_late
 
 
 def keys_of(sources: Path) -> dict[str, Key]:

@@ -75,7 +75,7 @@ def _user() -> list[str]:
 def start(limit_s: float) -> subprocess.Popen[bytes]:
     """A student's process, with pipes for its channel."""
     return subprocess.Popen(
-        command("-m", "labkit_grading.student_process"),
+        command("-m", "labkit_grading.run_checks"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -105,7 +105,7 @@ def _why_not() -> str:
         return "bubblewrap is not installed"
     try:
         done = subprocess.run(
-            command("-c", "import labkit_grading.student_process"),
+            command("-c", "import labkit_grading.run_checks"),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -16,9 +16,9 @@ def bench_labkit(
 ) -> None:
     """Compare labkit's timing with torch's own (CPU) or triton's and a plain loop (GPU)."""
     try:
-        from labkit.measuring import bench
+        from miglab_bench.measures import timers
 
-        ratios = bench.report(bench.all_ratios(count), with_blocks=False)["ratios"]
+        ratios = timers.medians(timers.all_ratios(count))
     except ImportError as error:
         typer.echo(f"{error.name} is not installed here: pip install ./notebooks[torch]", err=True)
         raise typer.Exit(MISSING) from error

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from labkit.arguments import public
 from labkit.errors import WrongArgument
@@ -28,7 +27,6 @@ class PackingProfile:
     sms: int
     gib: float
     starts: tuple[int, ...]
-    STUDENTS_MAY_READ: ClassVar = ("name", "compute", "memory", "sms", "gib", "starts")
 
 
 A100 = {

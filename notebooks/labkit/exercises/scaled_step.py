@@ -12,12 +12,7 @@ TOO_MUCH = 2.0**14  # from this scale on the last one overflows
 
 
 class _Scaler:
-    """A right scaler that notes what it was told.
-
-    When code is graded it stays with the grader, and the student's code reads two names of it.
-    """
-
-    STUDENTS_MAY_READ = ("scale", "update")
+    """A right scaler that notes what it was told."""
 
     def __init__(self, scale: float) -> None:
         self.scale = scale

@@ -6,15 +6,15 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from labkit.measuring import bench
 from miglab_bench.commands import app
+from miglab_bench.measures import timers
 
 
 @pytest.fixture
 def ratios(monkeypatch):
     """A machine that has been measured already."""
     found = {"copy 1 GiB": [0.99, 1.0, 1.2]}
-    monkeypatch.setattr(bench, "all_ratios", lambda count: {**found, "blocks": [count]})
+    monkeypatch.setattr(timers, "all_ratios", lambda count: {**found, "blocks": [count]})
 
 
 def test_json_holds_the_medians(ratios):
@@ -32,8 +32,8 @@ def test_people_get_a_table(ratios):
 
 def test_without_labkit_it_says_what_to_install(monkeypatch):
     """Exit status 2 and one sentence."""
-    monkeypatch.setitem(sys.modules, "labkit.measuring.bench", None)
-    monkeypatch.delattr("labkit.measuring.bench")
+    monkeypatch.setitem(sys.modules, "miglab_bench.measures.timers", None)
+    monkeypatch.delattr("miglab_bench.measures.timers")
     said = CliRunner().invoke(app, ["labkit"])
     assert said.exit_code == 2
     assert "pip install ./notebooks[torch]" in said.output

@@ -15,7 +15,7 @@ import pytest
 from labkit.errors import LabError
 from labkit_authoring import cli
 from labkit_grading import cells, grade_code, grading, sandbox
-from labkit_grading.values import Kept, decode, encode
+from labkit_grading.reach import beyond
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
 SOURCES = Path(__file__).parents[3] / "notebooks/src"
@@ -57,6 +57,11 @@ def marked(key, code, limit_s=20.0):
 
 def returning(expression):
     """An exercise that answers this."""
+    return f"def answer(question):\n    return {expression}"
+
+
+def reaching(expression):
+    """The same, of one that no person has read."""
     return f"def answer(question):\n    import os, socket, threading\n    return {expression}"
 
 
@@ -65,25 +70,54 @@ def test_honest_code_is_right(key):
     assert marked(key, returning("42")).right
 
 
-def test_a_verdict_cannot_be_forged(key):
-    """What the code writes to every open file gives no verdict."""
-    assert not marked(key, FORGER).right
+REACHES = {
+    "a verdict on every open file": FORGER,
+    "a name of the check": "def answer(q):\n    return (lambda: 0).__globals__",
+    "a name in a text": "def answer(q):\n    return '{0.__class__}'.format(q)",
+    "an object that equals everything": "class Any:\n    def __eq__(self, other): return True",
+    "a module": "def answer(q):\n    import os",
+    "a module of a module": "def answer(q):\n    from torch import os",
+    "a module's own module": "import torch\ndef answer(q):\n    return torch.os",
+    "a changed module": "import torch\ndef answer(q):\n    torch.matmul = print",
+    "a changed class": "def answer(q):\n    type(q).matmul = print",
+    "a changed check": "def answer(q):\n    labkit.exercises.check_fits = print",
+    "the files": "def answer(q):\n    return open('/etc/passwd').read()",
+}
 
 
-@pytest.mark.parametrize(
-    "value", ['"right"', "float('nan')", "type('Any', (), {'__eq__': lambda *a: True})()"]
-)
+@pytest.mark.parametrize("code", REACHES.values(), ids=REACHES)
+def test_code_that_could_change_its_check_is_not_run(key, code):
+    """It is left to a person, with the name that it uses."""
+    found = marked(key, code if "answer" in code else f"{code}\ndef answer(q): return Any()")
+    assert not found.right
+    assert "reaches beyond the exercise" in found.said
+
+
+@pytest.mark.parametrize("value", ['"right"', "float('nan')"])
 def test_a_value_cannot_be_forged(key, value):
-    """Only the value counts: no word, and no object that says that it equals everything."""
+    """Only the value counts, and no word."""
     assert not marked(key, returning(value)).right
 
 
-def test_the_token_stays_with_the_grader(key, monkeypatch):
+@pytest.mark.parametrize("source", sorted(SOURCES.glob("*.py")), ids=lambda path: path.stem)
+def test_no_solution_reaches_beyond_its_exercise(source):
+    """Honest work is run."""
+    key = grade_code.answer_key(source)
+    assert [name for name in key.exercises if beyond(key.defined[name])] == []
+
+
+@pytest.fixture
+def unread(monkeypatch):
+    """Code that reaches beyond its exercise is run all the same: the sandbox must hold it."""
+    monkeypatch.setattr(grade_code, "beyond", lambda text: "")
+
+
+def test_the_token_stays_with_the_grader(key, monkeypatch, unread):
     """The code finds an environment without anything of the grader's."""
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret-token")
-    assert "secret" not in marked(key, returning("str(dict(os.environ))")).said
+    assert "secret" not in marked(key, reaching("str(dict(os.environ))")).said
     ppid = "open(f'/proc/{os.getppid()}/environ').read()"
-    assert "secret" not in marked(key, returning(ppid)).said
+    assert "secret" not in marked(key, reaching(ppid)).said
 
 
 HARM = {
@@ -95,28 +129,25 @@ HARM = {
 
 
 @pytest.mark.parametrize("code", HARM.values(), ids=HARM)
-def test_nothing_outside_is_reached(key, code):
+def test_nothing_outside_is_reached(key, code, unread):
     """Files and network of this machine are not there."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        found = marked(key, returning(code.replace("PORT", str(server.getsockname()[1]))))
+        found = marked(key, reaching(code.replace("PORT", str(server.getsockname()[1]))))
     assert "Error" in found.said or found.said == "not yet right: []"
     assert not Path(sys.prefix, "forged").exists()
 
 
-def test_processes_and_memory_are_limited(key):
+def test_processes_and_memory_are_limited(key, unread):
     """A fork bomb and a big allocation cost the exercise."""
     one = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
     bomb = f"[{one} for _ in range(999)]"
-    assert "can't start new thread" in marked(key, returning(bomb)).said
-    assert "MemoryError" in marked(key, returning("len(bytearray(8 << 30))")).said
+    assert "can't start new thread" in marked(key, reaching(bomb)).said
+    assert "MemoryError" in marked(key, reaching("len(bytearray(8 << 30))")).said
 
 
-def test_code_that_floods_the_channel_or_leaves_is_ended(key):
-    """Neither endless output nor an exit holds the grader up."""
-    files = "[fd for fd in range(3, 9) if os.path.exists(f'/proc/self/fd/{fd}')]"
-    flood = f"[os.write(fd, b'x' * 65536) for fd in {files} for _ in range(9999)]"
-    assert not marked(key, returning(flood)).right
-    assert "ended its own process" in marked(key, returning("os._exit(0)")).said
+def test_code_that_ends_its_process_is_named(key, unread):
+    """An exit costs its own verdict."""
+    assert "ended its own process" in marked(key, reaching("os._exit(1)")).said
 
 
 def test_without_asking_no_code_is_run(tmp_path, key):
@@ -156,59 +187,12 @@ def test_without_user_namespaces_code_is_refused(tmp_path):
 
 @pytest.mark.parametrize("source", sorted(SOURCES.glob("*.py")), ids=lambda path: path.stem)
 def test_the_solutions_of_every_notebook_are_right(source):
-    """The checks work over the channel: tensors, callbacks, threads and objects."""
+    """The checks work in the sandbox: tensors, callbacks, threads and objects."""
     key = grade_code.answer_key(source)
     solved = cells.with_solutions(source.read_text())
     text = json.dumps({"cells": [{"cell_type": "code", "source": solved}]})
     found = grade_code.mark(text, key)
     assert [one for one in found if not one.right] == []
-
-
-HANDED_OUT = """# %%
-class Keeping:
-    def __init__(self, ask, told):
-        # <solution>
-        self.ask, self.told = ask, told
-        # </solution>
-
-    def give(self):
-        return self.told.number + self.ask()()
-
-# %%
-class NumberOnly:
-    STUDENTS_MAY_READ = ("number",)
-    number, secret = 40, 42
-
-def check_answer(told):
-    answer = Keeping(lambda: lambda: 2, told)
-    told.number += 1
-    try:
-        found = answer.give()
-    except Exception as error:
-        return f"not yet right: {error}"
-    return "right" if found == 43 else f"not yet right: {found}"
-
-answer_verdict = check_answer(NumberOnly())
-"""
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ("self.told.number + self.ask()()", "right"),
-        ("self.told.secret + 1", "NumberOnly has number; no secret"),
-        ("self.told._NumberOnly__secret", "AttributeError"),
-        ("self.told.__class__.secret", "AttributeError"),
-    ],
-)
-def test_an_object_of_the_grader_shows_only_what_it_may(tmp_path, asked, said):
-    """The student's object keeps it and a function from one call to the next."""
-    source = tmp_path / "source.py"
-    source.write_text(HANDED_OUT)
-    code = cells.with_solutions(HANDED_OUT).replace("self.told.number + self.ask()()", asked)
-    found = marked(grade_code.answer_key(source), code)
-    assert said in found.said
-    assert found.right == (said == "right")
 
 
 WRONG = [
@@ -232,11 +216,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("source", "name", "old", "new", "said"), WRONG)
-def test_a_mistake_is_named_over_the_channel(source, name, old, new, said):
-    """The grader says of objects that stay on their side what the notebook says."""
+def test_a_mistake_is_named_as_in_the_notebook(source, name, old, new, said):
+    """What the check says is the grader's word, too."""
     key = grade_code.answer_key(SOURCES / f"{source}.py")
     verdict = next(
-        one for one in key.verdicts if name in grade_code.program(one, key, {}).exercises
+        one
+        for one in key.verdicts
+        if key.defined[name] in grade_code.program(one, key, {name: key.defined[name]})[1]
     )
     own = {one: key.defined[one] for one in key.exercises}
     assert old in own[name]
@@ -248,26 +234,6 @@ def test_a_mistake_is_named_over_the_channel(source, name, old, new, said):
 
 
 WHOLE = "def split_{by}(x, weights, ranks{more}):\n    {body}\n"
-NOT_SPLIT = {
-    "the function that counted, replaced": WHOLE.format(
-        by="rows",
-        more=", _=__import__('builtins').setattr(__import__('sys').modules['__main__'], "
-        "'products_of', lambda f, x, w, n: (f(x, w, n), [(w.shape[0] // n, w.shape[1])] * n))",
-        body="return x @ weights",
-    ),
-    "products for show": WHOLE.format(
-        by="rows",
-        more="",
-        body="[a @ b for a, b in zip(x.chunk(ranks, 1), weights.chunk(ranks, 0))]; "
-        "return x.matmul(weights.as_subclass(__import__('torch').Tensor))",
-    ),
-    "an object that pretends to be a matrix": WHOLE.format(
-        by="rows",
-        more="",
-        body="return type('M', (), {'graders_multiply': 1, 'shape': (7, 6), "
-        "'__call__': lambda *_: x})()",
-    ),
-}
 SPLIT = {
     "slices": WHOLE.format(
         by="rows",
@@ -296,44 +262,12 @@ def marked_rows(code):
     return marked(only, code, limit_s=60.0)
 
 
-@pytest.mark.parametrize("code", NOT_SPLIT.values(), ids=NOT_SPLIT)
-def test_products_are_counted_by_the_grader(code):
-    """Nothing in the student's process says how often a matrix was multiplied by, or what with."""
-    assert not marked_rows(code).right
-
-
 @pytest.mark.parametrize("code", SPLIT.values(), ids=SPLIT)
-def test_a_matrix_of_the_graders_can_be_split_in_any_way(code):
-    """The student's code need not know that its entries are elsewhere."""
+def test_a_matrix_can_be_split_in_any_way(code):
+    """Its products are counted all the same."""
     assert marked_rows(code) == grade_code.Marked(
         "rows_verdict", True, "right: split by rows, the product is exact for 2, 4 and 5 ranks"
     )
-
-
-@pytest.mark.parametrize(
-    "value", [None, True, 3, 2.5, "é\ud800", [1, (2, [])], {"a": 1, (1, 2): [None]}], ids=repr
-)
-def test_plain_values_travel(value):
-    """What goes over the channel comes out the same."""
-    data = json.loads(json.dumps(encode(value, Kept("object").keep)))
-    assert decode(data, lambda kind, number: None) == value
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        [1],
-        {"list": 1},
-        {"a": [], "b": []},
-        {"pickle": "gASV"},
-        {"tensor": ["float32", [2], "AAAA"]},
-    ],
-    ids=repr,
-)
-def test_what_is_no_value_is_refused(data):
-    """Nothing that a stranger writes becomes an object of ours."""
-    with pytest.raises(ValueError, match="this"):
-        decode(data, lambda kind, number: None)
 
 
 NESTED = "[" * 100_000

@@ -3,19 +3,13 @@
 On a CPU against torch.utils.benchmark; on a GPU against triton.testing.do_bench with the same
 flush; on several GPUs an all-reduce against a plain torch.distributed loop. Always in alternated
 blocks, so that drift hurts both alike.
-
-Run as `python -m labkit.measuring.bench`, it prints {"ratios": {name: number}}; with --blocks every
-block's ratio too.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import importlib
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -169,21 +163,6 @@ def all_ratios(blocks: int = BLOCKS) -> dict[str, list[float]]:
     return found
 
 
-def report(found: Mapping[str, list[float]], *, with_blocks: bool) -> dict[str, Any]:
-    """The medians, and each block's ratio if asked for."""
-    medians = {name: round(statistics.median(blocks), 4) for name, blocks in found.items()}
-    return {"ratios": medians, **({"blocks": dict(found)} if with_blocks else {})}
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the comparisons and print them as JSON."""
-    parser = argparse.ArgumentParser(description="labkit's times over other timers'")
-    parser.add_argument("--blocks", action="store_true", help="print every block's ratio too")
-    parser.add_argument("--count", type=int, default=BLOCKS, help="alternated blocks, at least 10")
-    chosen = parser.parse_args(arguments)
-    print(json.dumps(report(all_ratios(max(BLOCKS, chosen.count)), with_blocks=chosen.blocks)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def medians(found: Mapping[str, list[float]]) -> dict[str, float]:
+    """The median of each comparison's blocks."""
+    return {name: round(statistics.median(blocks), 4) for name, blocks in found.items()}
