@@ -3,6 +3,7 @@
 import argparse
 import ast
 import dataclasses
+import inspect
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -15,6 +16,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from traitlets import Undefined
 
+import labkit
 from labkit import records
 from labkit.evidence import evidence, prediction, published
 from labkit_authoring import cli as labkit_cli
@@ -219,6 +221,17 @@ def labkit_commands() -> str:
     return "\n".join(lines)
 
 
+def labkit_names() -> str:
+    """What `labkit` exports: the beginning of each docstring."""
+    names = [name for name in labkit.__all__ if not name.startswith("__")]
+    says = {name: inspect.getdoc(getattr(labkit, name)) or "" for name in names}
+    lines = [
+        f"- `labkit.{name}`: {' '.join(text.split(chr(10) * 2)[0].split())}"
+        for name, text in says.items()
+    ]
+    return "\n".join(lines)
+
+
 RECORDS = (
     evidence.Evidence,
     evidence.Point,
@@ -266,6 +279,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/commands.md": commands,
     "reference/_rights.md": rights,
     "reference/_metrics.md": metrics,
+    "reference/_labkit_names.md": labkit_names,
     "reference/_labkit_commands.md": labkit_commands,
     "reference/_evidence.md": evidence_fields,
     "explanation/security-tests.md": security_tests,

@@ -38,8 +38,8 @@ CUT_OFF = """() => { const bottom = (item) => item.getBoundingClientRect().botto
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def pool() -> BigPool:
-    return BigPool()
+async def pool(tmp_path: Path) -> BigPool:
+    return BigPool(tmp_path)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -153,10 +153,12 @@ async def test_an_update_replaces_only_what_changed(open_page: Open, pool: BigPo
     await page.evaluate(
         "document.querySelectorAll('.part').forEach((p) => (p.dataset.old = 'yes'))"
     )
-    free = pool.gpus[0].slices[0].model_copy(update={"user": "newcomer"})
-    changed = pool.gpus[0].model_copy(update={"slices": (free, *pool.gpus[0].slices[1:])})
-    pool.gpus = (changed, *pool.gpus[1:])
-    pool.version += 1
+    free = pool.drawn_gpus[0].slices[0].model_copy(update={"user": "newcomer"})
+    changed = pool.drawn_gpus[0].model_copy(
+        update={"slices": (free, *pool.drawn_gpus[0].slices[1:])}
+    )
+    pool.drawn_gpus = (changed, *pool.drawn_gpus[1:])
+    pool.store.changed()
     await page.evaluate("document.dispatchEvent(new Event('miglab:acted'))")
     await page.get_by_text("newcomer").wait_for()
     fresh = await page.evaluate(

@@ -3,25 +3,19 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from functools import partial
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 import uvicorn
 from playwright.async_api import Browser, Page, expect
 from tests.browser.served import signed_in
-from tests.unit.pool.http.fakes import (
-    ACCESS,
-    BOOK,
-    PREFIX,
-    SECRET,
-    FakePool,
-    FakeTokens,
-    lease_view,
-    slice_view,
-)
+from tests.pool_settings import changed
+from tests.unit.pool.conftest import World
+from tests.unit.pool.http.conftest import LAB, queued
+from tests.unit.pool.http.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
 
-from miglab_api.leases import LeaseWarning, WarningKind
+from miglab_api.leases import WarningKind
 from miglab_bench.harness.ports import free_ports
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
@@ -36,19 +30,20 @@ pytestmark = [
 
 
 class PageLab:
-    """A page's service over a fake pool, and a browser that is signed in as alice."""
+    """A page's service over a real pool, in which alice and bob have a slice each."""
 
-    def __init__(self) -> None:
-        self.pool = FakePool(
-            slices=[slice_view(1, 0, "alice"), slice_view(2, 2, "bob")],
-            held={1: lease_view(1, "alice"), 2: lease_view(2, "bob")},
-        )
+    def __init__(self, folder: Path) -> None:
+        self.world = World(folder, changed(LAB, extensions=0))
+        self.world.pass_time(time.time() - self.world.at)
+        for user in ("alice", "bob"):
+            self.world.run(user, course="ml")
+        self.pool = self.world.pool
         self.sign_in = SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS))
         self.port = free_ports()
         self.url = f"http://localhost:{self.port}{PREFIX}/"
 
     async def start(self) -> None:
-        self.runner = PoolRunner(self.pool, Metrics())  # type: ignore[arg-type]
+        self.runner = PoolRunner(self.pool, Metrics())
         app = management_app(
             self.runner, self.sign_in, default_course="everyone", notices=("simulated GPUs",)
         )
@@ -63,11 +58,13 @@ class PageLab:
         self.server.should_exit = True
         await self.task
         await self.runner.stop()
+        self.world.check()
+        self.world.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def lab() -> AsyncIterator[PageLab]:
-    lab = PageLab()
+async def lab(tmp_path: Path) -> AsyncIterator[PageLab]:
+    lab = PageLab(tmp_path)
     await lab.start()
     yield lab
     await lab.stop()
@@ -90,7 +87,7 @@ async def page(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
 async def test_the_page_is_live(lab: PageLab, page: Page) -> None:
     """A change in the pool shows without a reload."""
     await expect(page.get_by_text("The queue is empty.")).to_be_visible()
-    await lab.runner.decide(lambda pool: pool.request_of_alice())  # type: ignore[attr-defined]
+    await lab.runner.decide(lambda _: queued(lab.world))
     await page.get_by_role("rowheader", name="1", exact=True).wait_for()
 
 
@@ -105,7 +102,25 @@ async def test_release_by_keyboard(lab: PageLab, page: Page) -> None:
     assert await focused(page) == "Release"
     await page.keyboard.press("Enter")
     await page.get_by_text("Your 1g.5gb is being released.").wait_for()
-    assert ("release", 1, "person:alice", "released on the pool's page") in lab.pool.calls
+    step = lab.world.ledger.history("lease", "1")[0]
+    assert (step["by"], step["reason"]) == ("person:alice", "released on the pool's page")
+
+
+async def test_the_first_slice_is_at_most_eight_tabs_away(lab: PageLab, browser: Browser) -> None:
+    """For staff, who have the most in front of it; the arrow keys go along the navigation."""
+    context = await signed_in(browser, lab.sign_in.sessions.open("root", "admin-token"))
+    page = await context.new_page()
+    await page.goto(lab.url)
+    tabs = 0
+    while "cell-in" not in await page.evaluate("document.activeElement.className"):
+        await page.keyboard.press("Tab")
+        tabs += 1
+        if tabs == 2:
+            assert await focused(page) == "Pool"
+            await page.keyboard.press("ArrowRight")
+            assert await focused(page) == "Class"
+    assert tabs <= 8
+    await context.close()
 
 
 async def test_escape_keeps_it(lab: PageLab, page: Page) -> None:
@@ -117,7 +132,7 @@ async def test_escape_keeps_it(lab: PageLab, page: Page) -> None:
     await page.keyboard.press("Escape")
     await page.get_by_role("dialog").wait_for(state="hidden")
     assert await button.evaluate("button => button === document.activeElement")
-    assert "release" not in lab.pool.names()
+    assert lab.pool.leases.find(1).state == "running"
 
 
 async def test_a_warning_is_news(lab: PageLab, page: Page) -> None:
@@ -127,24 +142,19 @@ async def test_a_warning_is_news(lab: PageLab, page: Page) -> None:
         "window.said = []; window.Notification = class { constructor(text) { said.push(text) } };"
         "window.Notification.permission = 'granted'"
     )
-    for reason in ("Nothing runs.", "Nobody is there."):
-        await lab.runner.decide(partial(warn, reason=reason))  # type: ignore[arg-type]
-        await expect(page.get_by_role("alert")).to_contain_text(f"min left. {reason}")
+    at = lab.world.at + 290
+    await lab.runner.decide(lambda pool: pool.leases.warn(1, WarningKind.IDLE, "Nothing runs.", at))
+    await expect(page.get_by_role("alert")).to_contain_text("min left. Nothing runs.")
+    harder = WarningKind.MAINTENANCE
+    await lab.runner.decide(lambda pool: pool.leases.warn(1, harder, "The class ends.", at - 60))
+    await expect(page.get_by_role("alert")).to_contain_text("min left. The class ends.")
     assert await page.evaluate("said") == ["Your GPU goes back to the pool soon"]
-
-
-def warn(pool: FakePool, reason: str) -> None:
-    """Warn alice, as the reclaimer would."""
-    now = time.time()
-    warning = LeaseWarning(at=now, reclaim_at=now + 290, reason=reason, kind=WarningKind.IDLE)
-    pool.held[1] = pool.held[1].model_copy(update={"warning": warning})
-    pool.version += 1
 
 
 async def test_a_change_keeps_focus(lab: PageLab, page: Page) -> None:
     """The keyboard's place survives that the part it is in is replaced."""
     await page.get_by_role("button", name="Extend or release your 1g.5gb").focus()
-    await lab.runner.decide(lambda pool: pool.request_of_alice())  # type: ignore[attr-defined]
+    await lab.runner.decide(lambda _: queued(lab.world))
     await page.get_by_role("rowheader", name="1", exact=True).wait_for()
     assert await page.evaluate("document.activeElement.id") == "mine-1"
 

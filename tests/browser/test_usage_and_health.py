@@ -11,15 +11,12 @@ import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, Page, expect
-from tests.unit.pool.http.fakes import slice_view
-from tests.unit.pool.http.test_health_page import info
+from tests.unit.pool.http.conftest import foreign_slice
 
-from miglab_api.gpus import SliceState
 from miglab_api.spreadsheet import FIGURES
 from miglab_pool.gpu.readings import Health
 from miglab_pool.state.store import Wellness
 from miglab_pool.usage.report import Event, Facts, Held, Looked, Who
-from miglab_pool.worker.gpu_health import BY, Happening
 from miglab_pool.worker.inspect_gpu import Finding
 
 from .people import SCREENSHOTS
@@ -62,23 +59,22 @@ def a_fault(lab: PageLab, now: float) -> None:
         "Xid 79: a fault of the GPU or its driver; drain it, look the number up, reset the GPU."
     )
     said = Health(False, 2, (31, 79), 91, 250.4, False, reason)
-    lab.pool.infos, lab.pool.said = {"GPU-0": info()}, {"GPU-0": Wellness(now - 12, said)}
-    lab.pool.history = (
-        Happening(now - HOUR, "GPU-0", "ok", BY, "Xid 79"),
-        Happening(now - DAY, "GPU-0", "ok", "person:ina", "drained: the fan is loud"),
-    )
-    reason = "miglab did not make it; it stays untouched until an admin adopts it"
-    lab.pool.slices.append(slice_view(9, 6, state=SliceState.FOREIGN, reason=reason))
+    (gpu,) = lab.world.driver.uuids
+    lab.pool.staff.drain_gpu(gpu, "the fan is loud", "person:ina")
+    lab.pool.staff.undrain_gpu(gpu, "", "person:ina")
+    foreign_slice(lab.world)
+    lab.pool.store.wellness[gpu] = Wellness(now - 12, said)
     orphan = Finding("holder", "container:" + "7f" * 32, "its label names lease 912, unknown here")
     lab.runner.findings = (orphan,)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def lab() -> AsyncIterator[PageLab]:
-    lab = PageLab()
+async def lab(tmp_path: Path) -> AsyncIterator[PageLab]:
+    lab = PageLab(tmp_path)
     await lab.start()
     lab.runner._is_reconciled = True
-    lab.pool.used = a_term(time.time())
+    term = a_term(time.time())
+    lab.pool.usage_facts = lambda *_: term  # type: ignore[method-assign]
     a_fault(lab, time.time())
     yield lab
     await lab.stop()
@@ -192,7 +188,7 @@ async def health(open_page: Open) -> Page:
 
 def cool_down(lab: PageLab) -> None:
     """One thing less is wrong."""
-    lab.pool.said = {"GPU-0": Wellness(time.time(), COOLED)}
+    lab.pool.store.wellness[lab.world.driver.uuids[0]] = Wellness(time.time(), COOLED)
 
 
 async def hide(page: Page, is_hidden: bool) -> None:

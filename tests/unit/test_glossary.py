@@ -2,7 +2,6 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -25,7 +24,7 @@ METRICS: set[Any] = set(Metrics().registry._collector_to_names)
 ON_THE_WIRE = GLOSSARY.split("## Inside")[0]
 
 VERBS = frozenset({"accept_risk.students_can_act_as_staff"})
-"""Identifiers in which a word of the column *not* is a verb of everyday English."""
+"""Identifiers in which a word to avoid is a verb of everyday English."""
 
 SAME_THING = {
     "Pool": "the pool, and the table of lab.toml that sets it",
@@ -41,17 +40,12 @@ COPIES = {"wheelhouse", "build", "dist"}
 """Folders into which builds copy sources."""
 
 
-def rows(text: str) -> Iterator[list[str]]:
-    """The cells of each row of the tables that have a column *not*."""
-    has_not = False
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
-        if not line.startswith("| "):
-            has_not = has_not and line.startswith("|-")
-        elif has_not:
-            yield cells
-        else:
-            has_not = cells[-1] == "not"
+WORD = re.compile(r"^- \*\*(.+?)\*\*: .*?(?: \*\(not (.+)\)\*)?$", re.MULTILINE)
+
+
+def rows(text: str) -> list[tuple[str, str]]:
+    """Each entry's words, and those that are avoided."""
+    return WORD.findall(text)
 
 
 def not_words() -> set[str]:
@@ -85,7 +79,7 @@ IDENTIFIERS = {
 
 @pytest.mark.parametrize("kind", IDENTIFIERS)
 def test_what_is_not_said(kind: str) -> None:
-    """No identifier has a word from the glossary's column *not*, in the singular or the plural."""
+    """No identifier has a word that the glossary avoids, in the singular or the plural."""
     assert IDENTIFIERS[kind]
     words = "|".join(map(re.escape, sorted(not_words())))
     avoided = re.compile(rf"(?:^|[^a-z])(?:{words})s?(?:$|[^a-z])")

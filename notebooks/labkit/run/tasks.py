@@ -30,6 +30,7 @@ FOLDER, RANK = "LABKIT_FOLDER", "LABKIT_RANK"  # of a child: its job's private f
 
 @public
 def peak_rss_mib() -> float:
+    """The most memory that this process has had, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.tickets import TicketView
 from miglab_pool import settings
+from miglab_pool.http.last_hour import LOOK_S, LastHour
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.notifier import Notifier
 from miglab_pool.worker.jobs import Job, JobKind
@@ -86,6 +88,7 @@ class PoolRunner:
         notifier: wakes whoever waits for a change; its version is the pool's.
         metrics: what is counted on the way.
         reclaimer: warns, and takes back; None for a pool that takes nothing back by itself.
+        last_hour: how full the pool was.
         findings: what reconcile found at its last round.
         unknown_to_hub: the releasing leases whose servers the hub says it does not have.
     """
@@ -110,6 +113,7 @@ class PoolRunner:
         self._estimates = ThreadPoolExecutor(1, "miglab-estimates")
         self._reports = ThreadPoolExecutor(1, "miglab-report")
         self._looks = ThreadPoolExecutor(1, "miglab-look")
+        self.last_hour = LastHour()
         self._drawn: CachedSnapshot | None = None
         self._drawing: asyncio.Task[None] | None = None
         self._busy: set[str] = set()  # GPUs for which a job is under way
@@ -274,6 +278,7 @@ class PoolRunner:
             self._every(self._times.estimate_s, "estimate", self._estimate),
             self._every(self._times.turn_s, "end servers", self._end),
             self._every(self._times.reclaim_s, "reclaim", self._reclaim),
+            self._every(LOOK_S, "last hour", self._note_people),
             self._every(self._times.retention_s, "retention", self._delete_old),
         ):
             self._tasks.append(asyncio.create_task(loop))
@@ -378,6 +383,9 @@ class PoolRunner:
     async def _reclaim(self) -> None:
         if self.reclaimer is not None:
             await self.decide(self.reclaimer.round)
+
+    async def _note_people(self) -> None:
+        self.last_hour.note((await self.snapshot()).people, time.time())
 
     async def _delete_old(self) -> None:
         await self.decide(lambda pool: pool.delete_old())

@@ -50,7 +50,7 @@ def may_serve_queue(view: PoolView) -> bool:
 def of_queue(view: PoolView, waiting: Sequence[Waiting]) -> Grant | None:
     """Who of the queue goes now; reserved slots are closed to all of it."""
     gpus = reservations.open_gpus(view)
-    return first_that_fits(waiting, gpus, view.at, view)
+    return first_that_fits(waiting, gpus, view)
 
 
 def may_serve_whole(view: PoolView) -> bool:

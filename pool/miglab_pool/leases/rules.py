@@ -265,20 +265,6 @@ def bounded(settings: PoolSettings, row: TicketRow | LeaseRow, longest_s: float)
     return min(settings.pool.borrow_s, longest_s) if row.is_borrow else longest_s
 
 
-def lasts_s(settings: PoolSettings, row: TicketRow) -> float:
-    """How long slices granted now are away at most if they are needed then, seconds.
-
-    Until the lease is taken and its server attached, the guarantee, every extension, and then
-    the time for a reclaim that comes late and a container that has to be removed.  What is borrowed
-    is neither extended nor warned about.
-    """
-    longest = longest_s(settings, row)
-    if row.is_borrow:
-        return handover_s(settings, row) + longest + settings.tuning.remove_after_s
-    extended_s = settings.pool.extensions * settings.pool.extension_s
-    return handover_s(settings, row) + longest + extended_s + clearing_s(settings)
-
-
 def guaranteed_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
     """For how long slices are guaranteed from the grant on, until the attach is known."""
     return handover_s(settings, row) + longest_s(settings, row)
@@ -293,11 +279,6 @@ def offer_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
     """How long an offer is held; no person has to press a button for a measurement."""
     longest = settings.pool.offer_s
     return min(longest, BORROW_OFFER_S) if row.is_borrow else longest
-
-
-def clearing_s(settings: PoolSettings) -> float:
-    """From the end of a guarantee until its placement is empty, unless something is stuck."""
-    return settings.reclaim.warning_s + settings.tuning.remove_after_s
 
 
 def extensions_s(settings: PoolSettings, lease: LeaseRow) -> float:

@@ -1,10 +1,8 @@
 """Who may start ahead of the first in the queue without making that one wait longer.
 
 When the first in the queue does not fit now, the room that is free soonest by the ends that are set
-is held for it.  Those behind may start, in order, outside of it, or inside if they are over by
-then.  This is EASY backfill, as Slurm's sched/backfill does it: a big shape is not starved, as the
-moment at which its room is surely free never moves back, and no slice idles that the first in the
-queue could not use anyway.
+is held for it.  Those behind may start, in order, outside of it: a big shape is not starved, and no
+slice idles that the first in the queue could not use anyway.
 
 It follows who waits for what a lease would free, worked out once for all leases.  A ticket waits
 for it if one of its slices could lie where the lease's slices lie now, beside everything else that
@@ -14,7 +12,7 @@ has a slot there: it counts as one more.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import NamedTuple
@@ -33,7 +31,6 @@ from miglab_pool.state.view import PoolView, once
 def first_that_fits(
     queue: Iterable[Waiting],
     gpus: Sequence[GpuOccupancy],
-    now: float,
     view: PoolView | None = None,
 ) -> Grant | None:
     """Decide who gets slices now.
@@ -41,13 +38,12 @@ def first_that_fits(
     Args:
         queue: who waits, first in front.
         gpus: every GPU.
-        now: the moment, by the clock of `GpuOccupancy.frees_at`.
         view: the pool whose reservations no grant may break; None: there are none.
 
     Returns:
         The grant, or None when nobody can go now.
     """
-    decision = _Decision(gpus, now, view if view and view.reservations else None)
+    decision = _Decision(gpus, view if view and view.reservations else None)
     for one in queue:
         choices = decision.place(one)
         if choices is not None:
@@ -62,51 +58,44 @@ def any_fits(wanted: Iterable[tuple[tuple[str, ...], str]], gpus: Sequence[GpuOc
         wanted: the profiles and the course of each who waits.
         gpus: every GPU.
     """
-    decision = _Decision(gpus, inf)
+    decision = _Decision(gpus)
     return any(decision.fits(profiles, course) for profiles, course in wanted)
 
 
-_Opened = tuple[str, bool, tuple[str, str] | None]
+_Opened = tuple[str, tuple[str, str] | None]
 
 
 class _Decision:
     """One walk along the queue.  Room only shrinks meanwhile: what did not fit once never does."""
 
-    def __init__(
-        self, gpus: Sequence[GpuOccupancy], now: float, view: PoolView | None = None
-    ) -> None:
-        self._gpus, self._now, self._view = gpus, now, view
+    def __init__(self, gpus: Sequence[GpuOccupancy], view: PoolView | None = None) -> None:
+        self._gpus, self._view = gpus, view
         self._owners = {one.course for one in gpus}
         self._hold: Hold | None = None  # for the first that did not fit
         self._opened: dict[_Opened, list[GpuOccupancy]] = {}
-        self._refused: set[tuple[tuple[str, ...], str, bool, tuple[str, str] | None]] = set()
+        self._refused: set[tuple[tuple[str, ...], str, tuple[str, str] | None]] = set()
 
     def fits(self, profiles: tuple[str, ...], course: str) -> bool:
-        """Whether a course finds room for a shape, what is held counted as room."""
-        return self._try(profiles, course, in_hold=True) is not None
+        """Whether a course finds room for a shape."""
+        return self._try(profiles, course) is not None
 
     def place(self, one: Waiting) -> tuple[Choice, ...] | None:
         """Where the next in the queue may go now; for the first to go nowhere room is held."""
-        choices = self._try(one.profiles, one.course, in_hold=False)
+        choices = self._try(one.profiles, one.course)
         if choices is not None:
-            return self._promised(one, choices, in_hold=False)
+            return self._promised(one, choices)
         if self._hold is None:
             self._hold = hold(one.profiles, own_first(self._gpus, one.course))
             self._opened.clear()
-        elif self._hold.allows(self._now + one.lasts_s):
-            choices = self._try(one.profiles, one.course, in_hold=True)
-            return None if choices is None else self._promised(one, choices, in_hold=True)
         return None
 
-    def _promised(
-        self, one: Waiting, choices: tuple[Choice, ...], *, in_hold: bool
-    ) -> tuple[Choice, ...] | None:
+    def _promised(self, one: Waiting, choices: tuple[Choice, ...]) -> tuple[Choice, ...] | None:
         """Where it breaks no reservation, or there for as long as it breaks none; else nowhere."""
         view, key = self._view, (one.course, one.shape)
         if view is None:
             return choices
         mine = reservations.claimable(view, one.user, key)
-        beside = self._try(one.profiles, one.course, in_hold=in_hold, key=mine)
+        beside = self._try(one.profiles, one.course, mine)
         if beside is not None:
             return beside
         until = view.at + one.guaranteed_s
@@ -117,58 +106,39 @@ class _Decision:
         self,
         profiles: tuple[str, ...],
         course: str,
-        *,
-        in_hold: bool,
         key: tuple[str, str] | None = None,
     ) -> tuple[Choice, ...] | None:
         """Where a shape fits; ``key``: beside what is promised to others."""
         whose = course if course in self._owners else ""  # all others are alike
-        known = (profiles, whose, in_hold, key)
+        known = (profiles, whose, key)
         if known in self._refused:
             return None
-        choices = place(profiles, self._open(whose, in_hold, key))
+        choices = place(profiles, self._open(whose, key))
         if choices is None:
             self._refused.add(known)
         return choices
 
-    def _open(self, course: str, in_hold: bool, key: tuple[str, str] | None) -> list[GpuOccupancy]:
-        """The GPUs as a course may use them, with or without what is held, and promised."""
-        known = (course, in_hold, key)
+    def _open(self, course: str, key: tuple[str, str] | None) -> list[GpuOccupancy]:
+        """The GPUs as a course may use them; ``key``: without what is promised to others."""
+        known = (course, key)
         if known not in self._opened:
-            held = NO_HOLD if in_hold or self._hold is None else self._hold
             gpus = self._gpus
             if key is not None and self._view is not None:
                 gpus = reservations.without_promised(self._view, gpus, key)
-            self._opened[known] = held.closed(own_first(gpus, course))
+            self._opened[known] = without_hold(own_first(gpus, course), self._hold or {})
         return self._opened[known]
 
 
 # -- the hold -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Hold:
-    """Room that is kept free for the first in the queue.
-
-    Attributes:
-        held: the placements, by GPU.
-        frees_at: when all of it is free by the ends that are set; infinite if some lease there has
-            none.
-    """
-
-    held: Mapping[str, tuple[Placed, ...]] = field(default_factory=dict)
-    frees_at: float = inf
-
-    def closed(self, gpus: Sequence[GpuOccupancy]) -> list[GpuOccupancy]:
-        """The GPUs for those who may not use what is held."""
-        return [_without(one, self.held.get(one.gpu, ())) for one in gpus]
-
-    def allows(self, ends_at: float) -> bool:
-        """Whether a lease that is over by then may start in it; none while no end is set."""
-        return ends_at <= self.frees_at < inf
+Hold = Mapping[str, tuple[Placed, ...]]
+"""Room that is kept free for the first in the queue: the placements, by GPU."""
 
 
-NO_HOLD = Hold()
+def without_hold(gpus: Sequence[GpuOccupancy], held: Hold) -> list[GpuOccupancy]:
+    """The GPUs for those who may not use what is held."""
+    return [_without(one, held.get(one.gpu, ())) for one in gpus]
 
 
 def hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Hold:
@@ -182,14 +152,12 @@ def hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Hold:
         The hold; nothing for what no usable GPU can hold.
     """
     held: dict[str, tuple[Placed, ...]] = {}
-    chosen: list[_Candidate] = []
     for name in sorted(profiles, key=lambda name: -_size(name, gpus)):
         best = min(_candidates(name, gpus, held), default=None, key=lambda one: one.key)
         if best is None:
             break
-        chosen.append(best)
         held[best.gpu] = (*held.get(best.gpu, ()), best.placed)
-    return Hold(held, max((one.frees_at for one in chosen), default=inf))
+    return held
 
 
 def outside_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> list[GpuOccupancy]:
@@ -202,7 +170,7 @@ def outside_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> list[
     Returns:
         The GPUs, the hold counted as live; unchanged for what no usable GPU can hold.
     """
-    return hold(profiles, gpus).closed(gpus)
+    return without_hold(gpus, hold(profiles, gpus))
 
 
 class _Candidate(NamedTuple):
@@ -211,10 +179,6 @@ class _Candidate(NamedTuple):
     key: tuple[float, int, int, int, int]
     gpu: str
     placed: Placed
-
-    @property
-    def frees_at(self) -> float:
-        return self.key[0]
 
 
 def _size(name: str, gpus: Iterable[GpuOccupancy]) -> int:

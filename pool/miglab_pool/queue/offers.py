@@ -20,7 +20,7 @@ from miglab_pool.leases.rules import Asked, frees_at, longest_set_s
 from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
 from miglab_pool.queue import admission
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.backfill import NO_HOLD, first_that_fits, hold
+from miglab_pool.queue.backfill import first_that_fits, hold, without_hold
 from miglab_pool.queue.rules import Waiting
 from miglab_pool.reservations import GuaranteeLimit
 from miglab_pool.settings import Course
@@ -250,8 +250,8 @@ def good_for(sm_count: int, slices: int) -> str:
 def _without_held(
     first: Waiting | None, gpus: Sequence[GpuOccupancy], course: str
 ) -> list[GpuOccupancy]:
-    held = hold(first.profiles, open_to(gpus, first.course)) if first else NO_HOLD
-    return held.closed(open_to(gpus, course))
+    held = hold(first.profiles, open_to(gpus, first.course)) if first else {}
+    return without_hold(open_to(gpus, course), held)
 
 
 def _whole(view: PoolView) -> list[GpuSnapshot]:
@@ -400,7 +400,7 @@ def _is_free(
     queued, gpus = left
     one = queue.as_waiting(view, ticket)
     one = one._replace(profiles=profiles(offer.shape), shape=offer.shape)
-    grant = first_that_fits([*queued, one], gpus, view.at, view)
+    grant = first_that_fits([*queued, one], gpus, view)
     return grant is not None and grant.ticket == ticket.id
 
 
@@ -410,7 +410,7 @@ def _after(
     """Who still waits, and what is left, once those who then fit have been served."""
     queued, gpus = list(queued), list(gpus)
     for _ in range(MOST_SERVED):
-        grant = first_that_fits(queued, gpus, view.at, view)
+        grant = first_that_fits(queued, gpus, view)
         if grant is None:
             return queued, gpus
         queued = [one for one in queued if one.ticket != grant.ticket]

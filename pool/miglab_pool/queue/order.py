@@ -13,7 +13,7 @@ from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.leases import rules as lease_rules
-from miglab_pool.leases.rules import Asked, Limit, Quotas, bounded, lasts_s, offer_s
+from miglab_pool.leases.rules import Asked, Limit, Quotas, bounded, offer_s
 from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
 from miglab_pool.queue.rules import HOUR_S, FairShareUsage, Use, Waiting, in_order
 from miglab_pool.refused import Refused
@@ -249,7 +249,6 @@ def as_waiting(view: PoolView, ticket: TicketRow) -> Waiting:
         ticket.course,
         ticket.user,
         size=size_of(view, names),
-        lasts_s=lasts_s(view.settings, ticket),
         front=ticket.next_at,
         is_borrow=ticket.is_borrow,
         shape=ticket.shape,

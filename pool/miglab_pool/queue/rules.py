@@ -31,8 +31,6 @@ class Waiting(NamedTuple):
         reserved: whether its course has a reservation in force for it.
         size: the memory slices it asks for, all its slices together.
         front: when staff put it in front of all but reservations; None if nobody did.
-        lasts_s: how long its place would be taken at most, if it were served now: until it was
-            handed over, used, extended as often as may be, and cleared; infinite for no limit.
         is_borrow: whether a measurement waits, and not a server.
         shape: what it asks for, as its reservation would name it.
         guaranteed_s: for how long its lease is to be guaranteed from the grant on.
@@ -46,7 +44,6 @@ class Waiting(NamedTuple):
     reserved: bool = False
     size: int = 1
     front: float | None = None
-    lasts_s: float = inf
     is_borrow: bool = False
     shape: str = ""
     guaranteed_s: float = 0.0

@@ -13,7 +13,7 @@ from math import inf
 from typing import Protocol
 
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.queue.backfill import NO_HOLD, first_that_fits, hold
+from miglab_pool.queue.backfill import first_that_fits, hold, without_hold
 from miglab_pool.queue.rules import CHARGE_H, FairShareUsage, Waiting, in_order
 from miglab_pool.state.placement import Choice, GpuOccupancy, clash, open_to, place
 from miglab_pool.state.slot_choice import SlotCandidate, choose_slots, without
@@ -249,8 +249,7 @@ class Future:
     def _serve(self, at_s: float) -> None:
         self._serve_claims(at_s)
         gpus = list(self._gpus.values())
-        now = self._now + at_s
-        while (grant := first_that_fits(self._queued, gpus, now)) is not None:
+        while (grant := first_that_fits(self._queued, gpus)) is not None:
             one = next(one for one in self._queued if one.ticket == grant.ticket)
             self._queued.remove(one)
             self._leave_queue(one, at_s)
@@ -275,8 +274,8 @@ class Future:
         if not asking:
             return
         first = self._queued[0] if self._queued else None
-        held = hold(first.profiles, open_to(gpus, first.course)) if first else NO_HOLD
-        states = held.closed(open_to(gpus, ""))
+        held = hold(first.profiles, open_to(gpus, first.course)) if first else {}
+        states = without_hold(open_to(gpus, ""), held)
         for number in asking:
             if place(self._asking[number], states) is not None:
                 self._waits[number] = at_s

@@ -8,10 +8,16 @@ import httpx
 import pytest
 import requests
 from docker.errors import DockerException
-from tests.unit.pool.http.fakes import FakePool, lease_view, reservation_view, slice_view
+from tests.unit.pool.http.fakes import (
+    lease_view,
+    pool_view,
+    reservation_view,
+    slice_view,
+    ticket_view,
+)
 from typer.testing import CliRunner
 
-from miglab_api.gpus import SliceState
+from miglab_api.gpus import PoolSnapshot, SliceState
 from miglab_api.reservations import ReservationRequest
 from miglab_hub import doctor as diagnosis
 from miglab_hub import pool_api
@@ -36,12 +42,13 @@ LAB = 'lab.port = 9000\ngpus.simulate = ["A100-40GB"]\ncourses.everyone.shapes =
 
 
 class Service:
-    """A pool service that answers from a fake pool; keeps what it was asked."""
+    """A pool service that answers from memory; keeps what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Any]] = []
-        self.pool = FakePool(slices=[slice_view(1, 0, "alice"), slice_view(2, 4)])
-        self.pool.request_of_alice()
+        self.slices = [slice_view(1, 0, "alice"), slice_view(2, 4)]
+        self.gpu_state = "ok"
+        self.ticket = ticket_view(1, "alice")
         self.contradictions: list[str] = []
         self.reserved = [reservation_view(1, drawn=3)]
         self.told: dict[str, Any] = {
@@ -68,6 +75,9 @@ class Service:
             return httpx.Response(200, json=self.answers[path])
         return self._answer(request.method, path)
 
+    def _snapshot(self) -> PoolSnapshot:
+        return pool_view(*self.slices, state=self.gpu_state, waiting=(self.ticket,))
+
     def _answer(self, method: str, path: str) -> httpx.Response:
         if path == "/health":
             return httpx.Response(200, json=self.health)
@@ -82,9 +92,9 @@ class Service:
         if path.startswith("/reclaim"):
             return httpx.Response(200, json=[self.told])
         if path == "/pool" or "/pool/" in path or "/slices/" in path:
-            return httpx.Response(200, text=self.pool.snapshot().model_dump_json())
+            return httpx.Response(200, text=self._snapshot().model_dump_json())
         if path.startswith("/tickets"):
-            return httpx.Response(200, text=self.pool.tickets.find(1).model_dump_json())
+            return httpx.Response(200, text=self.ticket.model_dump_json())
         return httpx.Response(200, text=lease_view(1, "alice").model_dump_json())
 
 
@@ -144,7 +154,7 @@ def test_status_for_people(service: Service, lab: Path) -> None:
 
 def test_hostile_names_stay_text(service: Service, lab: Path) -> None:
     """Neither markup nor a terminal's control characters get through."""
-    service.pool.slices = [slice_view(1, 0, "[red]\x1b[2Jeve[/nonsense]")]
+    service.slices = [slice_view(1, 0, "[red]\x1b[2Jeve[/nonsense]")]
     said = run(lab, "status")
     assert "\x1b" not in said and "[red]" in said
 
@@ -291,8 +301,8 @@ def test_doctor_finds_nothing(service: Service, lab: Path) -> None:
 def test_doctor_finds_what_the_pool_shows(service: Service, lab: Path) -> None:
     """Contradictions, and what is set aside, foreign or silent, each with what to do: status 1."""
     service.contradictions = ["1: slice 3 has 2 live leases"]
-    service.pool.gpu_state = "unknown"
-    service.pool.slices = [
+    service.gpu_state = "unknown"
+    service.slices = [
         slice_view(1, 0, state=SliceState.QUARANTINED, reason="in use"),
         slice_view(2, 1, state=SliceState.FOREIGN, reason="not ours"),
     ]
@@ -339,7 +349,7 @@ def test_doctor_says_what_to_do_about_a_lost_gpu(
     service: Service, lab: Path, settings: Settings
 ) -> None:
     """Not that lab.toml is wrong: the driver's log, and a reset; so too where the pool says it."""
-    service.pool.gpu_state = "lost"
+    service.gpu_state = "lost"
     machine = SimulatedMachine(settings.simulated_state or lab)
     machine.break_gpu(Break.LOST, machine.state().gpus[0].uuid)
     wrong = [one for one in findings(lab, 1)["findings"] if one["level"] == "WRONG"]

@@ -54,7 +54,7 @@ def test_json_is_the_answer_as_it_came(service: Service, lab: Path) -> None:
 def test_a_row_is_one_line_in_a_pipe(service: Service, lab: Path) -> None:
     """However long the names are: whoever reads by lines gets whole ones."""
     name = "a" * 200
-    service.pool.slices = [slice_view(1, 0, name, server="b" * 200)]
+    service.slices = [slice_view(1, 0, name, server="b" * 200)]
     (row,) = [line for line in run(lab, "status").splitlines() if name in line]
     assert f"{name} (server “{'b' * 200}”)" in row
 

@@ -16,10 +16,9 @@ from labkit_grading import grading
 TEXT = (Path(__file__).parents[3] / "docs/reference/labkit.md").read_text()
 
 
-@pytest.mark.parametrize("name", [name for name in labkit.__all__ if not name.startswith("__")])
-def test_every_public_name_is_described(name):
-    """What `labkit` exports is in the reference."""
-    assert re.search(rf"`(labkit\.)?{name}\b", TEXT)
+def test_every_public_name_has_a_docstring():
+    """The reference is made of what `labkit` exports."""
+    assert all(getattr(labkit, name).__doc__ for name in labkit.__all__)
 
 
 def test_every_column_of_the_marks_is_described():

@@ -11,4 +11,4 @@ def next_grant(
     waiting: Iterable[Waiting], gpus: Sequence[GpuOccupancy], usage: FairShareUsage = ALL_EQUAL
 ) -> Grant | None:
     """The grant to one of those who wait, given in any order; None when nobody can go now."""
-    return first_that_fits(in_order(waiting, usage), gpus, usage.now)
+    return first_that_fits(in_order(waiting, usage), gpus)

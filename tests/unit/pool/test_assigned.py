@@ -43,7 +43,7 @@ def occupancy(gpu: str, course: str = "", *names: str) -> GpuOccupancy:
 
 
 def served(line: list[Waiting], gpus: list[GpuOccupancy]) -> tuple[int, str] | None:
-    grant = first_that_fits(line, gpus, 0.0)
+    grant = first_that_fits(line, gpus)
     return None if grant is None else (grant.ticket, grant.choices[0].gpu)
 
 

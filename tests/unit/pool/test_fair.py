@@ -46,52 +46,6 @@ def order(waiting: list[Waiting], **usage: object) -> list[int]:
 # -- the order ------------------------------------------------------------------------------------
 
 
-def test_light_user_goes_before_heavy() -> None:
-    """Of two in one course who used less goes first, though later in line."""
-    queued = [ticket(1, "heavy"), ticket(2, "light")]
-    assert order(queued, users={"heavy": 9.0, "light": 1.0}) == [2, 1]
-
-
-def test_small_differences_leave_arrival() -> None:
-    """A few minutes more or less decide nothing: who came first goes first."""
-    queued = [ticket(1, "one"), ticket(2, "other")]
-    assert order(queued, users={"one": 2.2, "other": 2.1}) == [1, 2]
-
-
-def test_course_before_user() -> None:
-    """The course that used less goes first, whatever its user used."""
-    queued = [ticket(1, "light", "busy"), ticket(2, "heavy", "idle")]
-    usage = {"users": {"heavy": 9.0}, "courses": {"busy": 5.0, "idle": 1.0}}
-    assert order(queued, **usage) == [2, 1]
-
-
-def test_equal_courses_take_turns() -> None:
-    """Of two courses that used the same the earlier does not take all there is."""
-    queued = [ticket(n, course="a") for n in (1, 2, 3)] + [ticket(n, course="b") for n in (4, 5, 6)]
-    assert order(queued) == [1, 4, 2, 5, 3, 6]
-
-
-def test_weight_is_a_share() -> None:
-    """A course of twice the weight gets two turns for the other's one."""
-    queued = [ticket(n, course="a") for n in range(1, 7)]
-    queued += [ticket(n, course="b") for n in range(11, 17)]
-    first = order(queued, weights={"a": 2.0})[:6]
-    assert sum(number < 10 for number in first) == 4
-
-
-def test_big_shapes_cost_more() -> None:
-    """A place is charged by its memory slices: after one of eight come eight of one."""
-    queued = [ticket(1, course="a", size=8), ticket(2, course="a")]
-    queued += [ticket(n, course="b") for n in range(3, 12)]
-    assert order(queued) == [1, 3, 4, 5, 6, 7, 8, 9, 10, 2, 11]
-
-
-def test_second_server_waits_for_the_others_first() -> None:
-    """Somebody's second ticket stands behind everybody's first."""
-    queued = [ticket(1, "ada"), ticket(2, "ada"), ticket(3, "bob")]
-    assert order(queued) == [1, 3, 2]
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_each_turn_is_the_least_share(seed: int) -> None:
     """The order is what looking at everyone before each turn would make it, however many there are.

@@ -1,7 +1,6 @@
 """Placement decisions against brute force, on A100 and A30."""
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -207,49 +206,11 @@ def test_warmth_is_no_more_than_a_tie_break() -> None:
     assert (choice.placement.start, choice.reuse) == (4, False)
 
 
-def test_wrong_warm_slices_are_remade() -> None:
-    """Warm slices of another shape are destroyed where the room is needed."""
-    warm = tuple(_at("1g.5gb", start) for start in range(7))
-    (choice,) = place(["4g.20gb"], [GpuOccupancy("a", A100, warm=warm)]) or ()
-    assert choice.destroy == warm[:4]
-
-
 def test_a_warm_media_slice_elsewhere_is_remade() -> None:
     """A GPU has one +me slice: a warm one that cannot be reused goes, though nothing overlaps."""
     gpu = GpuOccupancy("a", A30, warm=(_at("1g.6gb+me", 3, A30),))
     (choice,) = place(["2g.12gb+me"], [gpu]) or ()
     assert (choice.placement.start, choice.destroy) == (0, gpu.warm)
-
-
-def test_one_media_slice_per_gpu() -> None:
-    """A second +me slice does not fit a GPU, whatever else is free there."""
-    gpu = GpuOccupancy("a", A100, live=(_at("1g.5gb+me", 0),))
-    assert place(["1g.5gb+me"], [gpu]) is None
-
-
-def test_same_gpu_preferred_for_several_slices() -> None:
-    """Two slices go to the one GPU that holds both, though single places are cheaper elsewhere."""
-    full_but_one = GpuOccupancy("a", A100, tuple(_at("1g.5gb", start) for start in range(6)))
-    gpus = [full_but_one, GpuOccupancy("b", A100)]
-    assert {choice.gpu for choice in place(["1g.5gb"] * 2, gpus) or ()} == {"b"}
-    assert [choice.gpu for choice in place(["1g.5gb"], gpus) or ()] == ["a"]
-
-
-def test_several_slices_spread_when_no_gpu_holds_all() -> None:
-    """Each slice goes to the only GPU that leaves room for the other, whatever comes first."""
-    takes_media = GpuOccupancy("a", A100, tuple(_at("1g.10gb", start) for start in (2, 4, 6)))
-    has_media = GpuOccupancy("b", A100, (_at("1g.5gb+me", 6), _at("3g.20gb", 0)))
-    gpus = [takes_media, has_media]
-    assert [c.gpu for c in place(["2g.10gb"] * 2, gpus) or ()] == ["a", "b"]
-    assert [c.gpu for c in place(["2g.10gb", "1g.5gb+me"], gpus) or ()] == ["b", "a"]
-
-
-def test_the_fewest_gpus_hold_a_shape() -> None:
-    """Four 2g go to two GPUs, though filling a third one's gap destroys fewer placements."""
-    gap = tuple(_at("1g.10gb", start) for start in (2, 4, 6))
-    gpus = [GpuOccupancy("a", A100, gap), GpuOccupancy("b", A100, gap), GpuOccupancy("c", A100)]
-    choices = place(["2g.10gb"] * 4, gpus) or ()
-    assert Counter(choice.gpu for choice in choices) == {"a": 1, "c": 3}
 
 
 def test_equal_gpus_are_all_used() -> None:
@@ -258,12 +219,6 @@ def test_equal_gpus_are_all_used() -> None:
     assert len({choice.gpu for choice in place(["1g.5gb"] * 18, gpus) or ()}) == 6
     assert place(["1g.5gb"] * 19, gpus) is None
     assert len({choice.gpu for choice in place(["3g.20gb"] * 2, gpus) or ()}) == 2
-
-
-def test_a_shape_the_driver_fails_at_in_this_order() -> None:
-    """1g, 1g, 2g, 3g fit one GPU together: the driver's own choice, one by one, fails at the 3g."""
-    choices = place(["1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"], [GpuOccupancy("a", A100)])
-    assert _where(choices)[3] == ("a", "3g.20gb", 4)
 
 
 def test_nothing_wanted_and_nothing_there() -> None:
@@ -337,10 +292,3 @@ def test_packs_refuses_media_profiles() -> None:
     """The closed form does not cover +me, and says so instead of guessing."""
     with pytest.raises(ValueError, match=r"\+me"):
         packs({"1g.5gb+me": 1}, 1, A100)
-
-
-def test_equal_slices_are_different_slices() -> None:
-    """Seven equal slices get seven different places, and an eighth none."""
-    choices = place(["1g.5gb"] * 7, [GpuOccupancy("a", A100)])
-    assert Counter(start for _, _, start in _where(choices)) == Counter(range(7))
-    assert place(["1g.5gb"] * 8, [GpuOccupancy("a", A100)]) is None

@@ -67,12 +67,6 @@ def test_next_is_served(world: World) -> None:
     assert world.pool.tickets.find(second.id).position == 1
 
 
-def test_several_slices(world: World) -> None:
-    """A shape of two slices is one lease of two different slices."""
-    lease = world.run("ada", "2x1g.5gb")
-    assert len(set(lease.uuids)) == 2
-
-
 def test_all_or_nothing(world: World) -> None:
     """A shape of two slices with room for one gets none, and keeps none."""
     for n in range(6):
@@ -81,20 +75,6 @@ def test_all_or_nothing(world: World) -> None:
     world.work()
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert world.ledger.state.tickets[ticket.id].lease is None
-
-
-def test_named_servers(world: World) -> None:
-    """Each named server of a user has its own lease."""
-    one, two = world.run("ada"), world.run("ada", server="second")
-    assert one.uuids != two.uuids
-    found = world.pool.leases.of_server("ada", "second")
-    assert found is not None
-    assert found.id == two.id
-
-
-def test_need_is_resolved(world: World) -> None:
-    """A need becomes the smallest profile that serves."""
-    assert world.ask("ada", "at least 9 GiB", course="vision").shape in ("2g.10gb", "1g.10gb")
 
 
 def test_what_is_offered_may_be_asked_for(make_world: MakeWorld) -> None:
@@ -130,44 +110,6 @@ def test_other_shape_replaces(world: World) -> None:
     assert world.pool.tickets.find(ticket.id).reason == "replaced"
     world.work()
     assert len(world.pool.leases.live()) == 1
-
-
-def test_cancel(world: World) -> None:
-    """A cancelled ticket gives its offer back, unscrubbed, as nobody used it."""
-    ticket = world.ask("ada")
-    world.work()
-    assert world.pool.tickets.cancel(ticket.id, "ada").state == TicketState.CANCELLED
-    assert world.states() == ["free"]
-    assert refusal(lambda: world.pool.tickets.take(ticket.id)).reason == "not-offered"
-
-
-def test_unattended_keeps_position_for_grace(world: World) -> None:
-    """A ticket that nobody asks after keeps its place for the grace time, and then ends."""
-    for n in range(7):
-        world.run(f"student{n}")
-    ticket = world.ask("ada")
-    world.pass_time(SETTINGS.pool.attend_grace_s - 1)
-    world.work()
-    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    world.pool.tickets.attend(ticket.id)
-    world.pass_time(SETTINGS.pool.attend_grace_s - 1)
-    world.work()
-    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    world.pass_time(2)
-    world.work()
-    ended = world.pool.tickets.find(ticket.id)
-    assert (ended.state, ended.reason) == (TicketState.EXPIRED, "unattended")
-    assert ended.message
-
-
-def test_offer_expires(world: World) -> None:
-    """An offer that is not taken goes to the next; whoever missed it steps aside."""
-    ticket = world.ask("ada")
-    world.work()
-    world.pass_time(SETTINGS.pool.offer_s)
-    world.work()
-    assert world.pool.tickets.find(ticket.id).reason == "offer-expired"
-    assert world.states() == ["free"]
 
 
 def test_queue_limit(make_world: MakeWorld) -> None:
@@ -275,17 +217,6 @@ def test_bad_holder(world: World, holder: str) -> None:
     assert said.reason == "bad-holder"
 
 
-def test_never_attached_expires(world: World) -> None:
-    """A grant that is never attached ends, and a late attach is refused."""
-    lease = world.grant("ada")
-    world.pass_time(SETTINGS.pool.attach_s)
-    world.work()
-    assert world.pool.leases.find(lease.id).state == LeaseState.EXPIRED
-    said = refusal(lambda: world.pool.leases.attach(lease.id, lease.generation, world.new_holder()))
-    assert said.reason == "stale-lease"
-    assert world.states() == ["free"]
-
-
 def test_attach_after_reissue(world: World) -> None:
     """The holder of an expired grant cannot attach a slice that is another's by now."""
     lease = world.grant("ada", "7g.40gb")
@@ -339,17 +270,6 @@ def test_silent_hub_ends_nothing(world: World) -> None:
         world.work()
         world.pool.reconcile()
     assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
-
-
-def test_gone_holder_is_noticed(world: World) -> None:
-    """A holder that ended by itself is noticed by reconcile, and its slice is free again."""
-    lease = world.run("ada")
-    world.holders.there.discard(lease.holder)
-    found = world.pool.reconcile()
-    assert [finding.kind for finding in found] == ["holder"]
-    world.work()
-    over = world.pool.leases.find(lease.id)
-    assert (over.state, over.reason) == (LeaseState.RELEASED, "its server is gone")
 
 
 def test_a_slice_is_free_again_without_waiting(world: World) -> None:
@@ -572,17 +492,6 @@ def test_destroy_in_use_is_retried_then_quarantined(world: World) -> None:
     assert world.states() == ["leased"]
 
 
-def test_busy_slice_freed_later(world: World) -> None:
-    """A slice whose process ends late is destroyed at the next try."""
-    lease = world.run("ada")
-    world.machine.add_process(lease.uuids[0], 4242, 10)
-    world.end(lease)
-    world.machine.remove_process(4242)
-    world.pass_time(SETTINGS.tuning.retry_max_s)
-    world.work()
-    assert world.states() == ["free"]
-
-
 # -- whole GPUs -----------------------------------------------------------------------------------
 
 
@@ -796,18 +705,6 @@ def test_offers_say_what_is_kept_and_promise_nothing_of_it(make_world: MakeWorld
     assert (offers["1g.5gb"].is_held, offers["1g.5gb"].next_end_s) == (True, None)
     assert not offers["7g.40gb"].is_held
     assert offers["7g.40gb"].next_end_s == pytest.approx(until + 300 - world.at)
-
-
-def test_pause(world: World) -> None:
-    """While the pool is paused nobody is granted anything, and everyone keeps their place."""
-    ticket = world.ask("ada")
-    world.pool.staff.pause("maintenance", "root")
-    world.work()
-    assert world.pool.tickets.find(ticket.id).position == 1
-    assert refusal(lambda: world.ask("bob")).reason == "paused"
-    world.pool.staff.resume("root")
-    world.work()
-    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 def test_a_pause_refuses_nobody_who_has_a_ticket(world: World) -> None:

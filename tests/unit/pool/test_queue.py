@@ -162,9 +162,9 @@ def test_where_nothing_fits_nobody_goes(
         Waiting(number, (shape,), 0.0, course="ab"[number % 2])
         for number, shape in enumerate(shapes)
     ]
-    alone = any(first_that_fits([each], gpus, 0.0) for each in queued)
+    alone = any(first_that_fits([each], gpus) for each in queued)
     assert any_fits({(each.profiles, each.course) for each in queued}, gpus) is alone
-    assert alone or first_that_fits(queued, gpus, 0.0) is None
+    assert alone or first_that_fits(queued, gpus) is None
 
 
 def test_without_room_no_order_is_worked_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,18 +207,6 @@ def test_who_did_what(world: World, asked: dict[str, Any], found: list[tuple[str
     assert acts(world, **asked) == found
 
 
-def test_page_by_page(world: World) -> None:
-    """Each page begins where the one before it ended: none twice, none left out."""
-    busy(world)
-    found: list[tuple[str, str]] = []
-    before = None
-    for _ in range(3):
-        page = world.pool.staff.audit(Question(limit=2, before=before))
-        found += [(one.action, called(one.by)) for one in page]
-        before = page[-1].id
-    assert found == ALL
-
-
 def test_reading_waits_for_nobody(world: World) -> None:
     """Not even while a decision has its transaction open; that it sees when it is done."""
     busy(world)

@@ -196,17 +196,6 @@ def test_who_still_waits_counts_in_the_median(world: World) -> None:
     assert read(world, {"vision"}).waiting == ()
 
 
-def test_only_the_courses_asked_for(world: World) -> None:
-    """An instructor's report is made of the own courses' rows alone."""
-    world.run("ada")
-    world.run("bob", course="vision")
-    with pytest.raises(Exception, match="does not offer"):
-        world.ask("cy", "3g.20gb", course="vision")
-    facts = read(world, {"everyone"})
-    assert {one.who.user for one in facts.held} == {"ada"} and not facts.refusals
-    assert read(world, set()) == Facts()
-
-
 def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) -> None:
     """The reclaimer's, staff's, and those whose time was up; not what hub or holder gave back."""
     world = make_world(changed(SETTINGS, borrow_s=100.0))

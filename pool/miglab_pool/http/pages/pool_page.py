@@ -291,7 +291,10 @@ async def pool_parts(request: Request, principal: Principal) -> list[PagePart[An
     snapshot = titled(snapshot, request.app.state.course_titles)
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
-    return parts_of(_shelf(request, principal), snapshot, own, principal, doings, time.time())
+    shelf, now = _shelf(request, principal), time.time()
+    strip = runner.last_hour.strip(now)
+    hour = shelf.part("hour", "part_hour.html", strip, lambda: strip, now)
+    return [hour, *parts_of(shelf, snapshot, own, principal, doings, now)]
 
 
 def titled(snapshot: PoolSnapshot, titles: Mapping[str, str]) -> PoolSnapshot:

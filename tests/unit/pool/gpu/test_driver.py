@@ -207,9 +207,3 @@ def test_xid_seen_once_is_remembered(a100: Machine) -> None:
     a100.driver.health(a100.uuid)
     a100.outside.break_gpu("xid", a100.uuid, xid=48)
     assert [a100.driver.health(a100.uuid).xids for _ in range(2)] == [(48,), (48,)]
-
-
-def test_host_without_driver_is_told_to_install_one() -> None:
-    """Opening real GPUs where there is no driver is DriverMissing."""
-    with pytest.raises(errors.DriverMissing, match=r"libnvidia-ml\.so\.1"):
-        call("open NVML", _raiser(error_code("LIBRARY_NOT_FOUND")))

@@ -53,21 +53,6 @@ def test_driver_chosen_placement_in_a_better_order(a100: Machine) -> None:
     assert sorted(names(a100)) == ["1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"]
 
 
-def test_same_shapes_fit_at_chosen_placements(a100: Machine) -> None:
-    """19, 19, 14, 9 fits when we say where."""
-    for profile_id, start, size in ((ONE, 0, 1), (ONE, 1, 1), (TWO, 2, 2), (THREE, 4, 4)):
-        a100.create_at(profile_id, start, size)
-    starts = [found.placement.start for found in a100.driver.slices(a100.uuid)]
-    assert sorted(starts) == [0, 1, 2, 4]
-
-
-def test_taken_placement_is_insufficient_resources(a100: Machine) -> None:
-    """Overlap is never "already exists"."""
-    a100.create_at(THREE, 0, 4)
-    with pytest.raises(pynvml.NVMLError_InsufficientResources):
-        a100.create_at(ONE, 3, 1)
-
-
 @pytest.mark.parametrize(("start", "size"), [(7, 1), (0, 2), (9, 1)])
 def test_placement_that_no_slice_can_have_is_an_invalid_argument(
     a100: Machine, start: int, size: int

@@ -390,32 +390,3 @@ def test_two_machines_and_the_real_library_stay_apart(a100: Machine, tmp_path: P
     other.nvmlInit()
     assert (other.nvmlDeviceGetCount(), a100.nvml.nvmlDeviceGetCount()) == (3, 2)
     assert pynvml.nvmlLib is None
-
-
-@pytest.mark.parametrize("gpus", [0, -1, 257])
-def test_machine_has_a_sensible_number_of_gpus(tmp_path: Path, gpus: int) -> None:
-    """None, less than none and too many are refused."""
-    with pytest.raises(ValueError, match="1 to 256"):
-        SimulatedMachine.create(tmp_path, gpus=gpus)
-
-
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda machine: machine.add_process("MIG-gone", 1, 1),
-        lambda machine: machine.remove_process(1),
-        lambda machine: machine.break_gpu("lost", "GPU-gone"),
-    ],
-    ids=["run", "end", "break"],
-)
-def test_what_is_not_there_cannot_be_loaded_or_broken(a100: Machine, act: Any) -> None:
-    """A wrong UUID or pid is one message."""
-    with pytest.raises(LookupError):
-        act(a100.outside)
-
-
-def test_unknown_error_and_break_names_are_refused() -> None:
-    """A name NVML does not have is answered with those it has."""
-    assert error_code("NVML_ERROR_IN_USE") == error_code("in-use") == pynvml.NVML_ERROR_IN_USE
-    with pytest.raises(ValueError, match=r"'FOO'.*IN_USE"):
-        error_code("FOO")

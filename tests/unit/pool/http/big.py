@@ -1,13 +1,19 @@
 """A full lab: seven GPUs of seven slices, every state among them, and 200 who wait."""
 
 import time
+from pathlib import Path
+from typing import Any
+
+from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseView, LeaseWarning, WarningKind
 from miglab_api.tickets import TicketState, TicketView, WaitEstimate
+from miglab_pool.leases.transactions import Leases
+from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import Activity
 
-from .fakes import FakePool, lease_view, slice_view
+from .fakes import lease_view, slice_view
 
 GPUS, SLICES, WAITING = 7, 7, 200
 NAMES = ("ada", "bartholomew", "carla", "dmitri", "eva-marie", "fatima", "hui", "maximilian.k")
@@ -19,14 +25,37 @@ STATES = {
 IDLE, WARNED = range(20, 24), range(24, 26)
 
 
-class BigPool(FakePool):
-    """See the module; what it is told changes nothing but its version."""
+class BigLeases(Leases):
+    """The leases of the drawing."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = time.time()
-        self.held = {lease.id: lease for lease in map(self._lease, range(GPUS * SLICES)) if lease}
-        self.gpus = tuple(map(self._gpu, range(GPUS)))
+    def __init__(self, pool: Pool, there: dict[int, LeaseView]) -> None:
+        super().__init__(pool.store)
+        self._there = there
+
+    def find(self, number: int) -> LeaseView:
+        return self._there[number]
+
+    def live(self, user: str | None = None) -> list[LeaseView]:
+        return [lease for lease in self._there.values() if user in (None, lease.user)]
+
+    def brief(self) -> list[LeaseView]:
+        return self.live()
+
+    def warned(self) -> frozenset[int]:
+        return frozenset(WARNED)
+
+
+class BigPool(Pool):
+    """A pool that shows more than it holds: see the module."""
+
+    def __init__(self, folder: Path) -> None:
+        world = World(folder)
+        super().__init__(world.settings, world.ledger, world.driver, world.holders)
+        self.drawn_at = time.time()
+        held = {lease.id: lease for lease in map(self._lease, range(GPUS * SLICES)) if lease}
+        self.leases: Any = BigLeases(self, held)
+        self.held = held
+        self.drawn_gpus = tuple(map(self._gpu, range(GPUS)))
         self.queued = tuple(map(self._ticket, range(WAITING)))
 
     def snapshot(self) -> PoolSnapshot:
@@ -35,21 +64,25 @@ class BigPool(FakePool):
             for n in (0, 1)
         )
         return PoolSnapshot(
-            at=self.now, simulated=True, gpus=self.gpus, waiting=self.queued, reserved_slots=kept
+            at=self.drawn_at,
+            simulated=True,
+            gpus=self.drawn_gpus,
+            waiting=self.queued,
+            reserved_slots=kept,
         )
 
     def _lease(self, number: int) -> LeaseView | None:
         if number in STATES:
             return None
         warning = LeaseWarning(
-            at=self.now, reclaim_at=self.now + 300, reason="unused", kind=WarningKind.IDLE
+            at=self.drawn_at, reclaim_at=self.drawn_at + 300, reason="unused", kind=WarningKind.IDLE
         )
         return lease_view(
             number,
             NAMES[number % len(NAMES)],
             course=COURSES[number % len(COURSES)],
-            granted_at=self.now - 5000,
-            guaranteed_until=self.now + 100 * number if number % 5 else None,
+            granted_at=self.drawn_at - 5000,
+            guaranteed_until=self.drawn_at + 100 * number if number % 5 else None,
             warning=warning if number in WARNED else None,
         )
 
@@ -82,7 +115,7 @@ class BigPool(FakePool):
             id=number + 1, user=f"{NAMES[number % len(NAMES)]}{number}", server="",
             course=COURSES[number % len(COURSES)], shape=("1g.5gb", "2x1g.5gb")[number % 9 == 0],
             state=TicketState.WAITING, position=number + 1, waiting=WAITING,
-            created_at=self.now - 20 * number, estimate=wait if number % 4 else None,
+            created_at=self.drawn_at - 20 * number, estimate=wait if number % 4 else None,
         )  # fmt: skip
 
 

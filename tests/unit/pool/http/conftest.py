@@ -1,38 +1,91 @@
-"""The two applications over a fake hub and a fake pool, without a socket."""
+"""The two applications over a fake hub and a real pool on simulated GPUs, without a socket."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from tests.pool_settings import changed
+from tests.unit.pool.conftest import SETTINGS, SHAPES, World
 
+from miglab_api.gpus import SliceState
+from miglab_api.tickets import TicketView
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.student_app import student_app
+from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
+from miglab_pool.settings import Course
 
-from .fakes import ACCESS, BOOK, PREFIX, SECRET, FakePool, FakeTokens, lease_view, slice_view
+from .fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
 
 NOTICES = ("simulated GPUs", "no isolation: trial only")
+NOW = 1_780_300_800.0  # 1 June 2026, 8:00 UTC, a Monday
+COURSES = {name: Course(title=name.title(), shapes=SHAPES) for name in ("everyone", "ml", "vision")}
+LAB = changed(SETTINGS, courses=COURSES)
+
+
+def furnish(world: World) -> World:
+    """Of ml alice has lease 1 and, for lab2, lease 3, and bob lease 2; one slice is free."""
+    world.pass_time(NOW - world.at)
+    for user, server in (("alice", ""), ("bob", ""), ("alice", "lab2")):
+        world.run(user, course="ml", server=server)
+    world.end(world.run("carol", course="vision"))
+    return world
+
+
+def free_slice(world: World) -> int:
+    rows = world.ledger.state.slices.values()
+    return next(row.id for row in rows if row.state == SliceState.FREE)
+
+
+def foreign_slice(world: World) -> int:
+    """Somebody makes a slice with nvidia-smi."""
+    info = world.driver.gpus()[0]
+    profile = info.geometry.by_name["1g.5gb"]
+    taken = {one.placement.start for one in world.driver.slices(info.uuid)}
+    place = next(place for place in profile.placements if place.start not in taken)
+    world.driver.create(info.uuid, profile, place)
+    world.pool.reconcile()
+    rows = world.ledger.state.slices.values()
+    return next(row.id for row in rows if row.state == SliceState.FOREIGN)
+
+
+def queued(world: World, user: str = "alice", course: str = "ml") -> TicketView:
+    """Somebody waits for a whole GPU, of which there is none."""
+    return world.ask(user, "7g.40gb", server="lab3", course=course)
+
+
+def acts(world: World) -> list[tuple[str, str, str, str]]:
+    """What people did: which act, to what, who, why; the newest first."""
+    return [
+        (step["action"], step["target"], step["by"], step["reason"])
+        for step in world.ledger.history()
+        if step["action"]
+    ]
 
 
 @pytest.fixture
-def pool() -> FakePool:
-    """Alice holds lease 1 for her server, and lease 3 for lab2; bob holds lease 2."""
-    return FakePool(
-        slices=[slice_view(1, 0, "alice"), slice_view(2, 2, "bob"), slice_view(4, 5)],
-        held={
-            1: lease_view(1, "alice"),
-            2: lease_view(2, "bob"),
-            3: lease_view(3, "alice", server="lab2"),
-        },
-    )
+def world(make_world: Callable[..., World]) -> World:
+    """One A100."""
+    return furnish(make_world(LAB))
 
 
 @pytest.fixture
-async def runner(pool: FakePool) -> AsyncIterator[PoolRunner]:
-    runner = PoolRunner(pool, Metrics({"1g.5gb"}))  # type: ignore[arg-type]
+def pool(world: World) -> Pool:
+    return world.pool
+
+
+@pytest.fixture
+def gpu(world: World) -> str:
+    return world.driver.uuids[0]
+
+
+@pytest.fixture
+async def runner(pool: Pool) -> AsyncIterator[PoolRunner]:
+    runner = PoolRunner(pool, Metrics({"1g.5gb"}))
     runner._is_reconciled = True  # as after start, but without its timers
     yield runner
     await runner.stop()
@@ -48,6 +101,12 @@ def sign_in(tokens: FakeTokens) -> SignIn:
     return SignIn(ACCESS, SECRET, BOOK, tokens)
 
 
+def visiting(app: FastAPI, **headers: str) -> httpx.AsyncClient:
+    """A client of the management listener."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url=f"http://lab{PREFIX}", headers=headers)
+
+
 @pytest.fixture
 async def client(runner: PoolRunner, sign_in: SignIn) -> AsyncIterator[httpx.AsyncClient]:
     """The management listener."""
@@ -57,8 +116,7 @@ async def client(runner: PoolRunner, sign_in: SignIn) -> AsyncIterator[httpx.Asy
         default_course="everyone",
         notices=NOTICES,
     )
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url=f"http://lab{PREFIX}") as client:
+    async with visiting(app) as client:
         yield client
 
 

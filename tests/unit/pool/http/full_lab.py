@@ -20,6 +20,8 @@ from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import Rules
 from miglab_pool.reclaim.round import Reclaimer
+from miglab_pool.worker.holder import Stray
+from miglab_pool.worker.inspect_gpu import Finding
 
 from .fakes import ACCESS, BOOK, SECRET, FakeTokens
 
@@ -32,11 +34,12 @@ CLASS = ReservationRequest(
 )  # fmt: skip
 
 
-def apps(pool: Pool) -> tuple[FastAPI, FastAPI]:
+def apps(pool: Pool, findings: tuple[Finding, ...] = ()) -> tuple[FastAPI, FastAPI]:
     """The management and the student application over a pool."""
     board = SignalBoard()
     runner = PoolRunner(pool, Metrics({"1g.5gb"}), reclaimer=Reclaimer(Rules(), board))
     runner._is_reconciled = True  # as after start, but without its timers
+    runner.findings = findings
     tokens = FakeTokens(ACCESS)
     sign_in = SignIn(ACCESS, SECRET, BOOK, tokens)
     staff = management_app(runner, sign_in, default_course="everyone", notices=(EVIL,))
@@ -55,7 +58,8 @@ class FullLab:
         self._people()
         self._staff(gpus[1].uuid)
         self.world.check()
-        self.management, self.student = apps(self.world.pool)
+        findings = tuple(self.world.pool.reconcile())
+        self.management, self.student = apps(self.world.pool, findings)
 
     def close(self) -> None:
         """End it; whatever was done, the invariants hold."""
@@ -87,6 +91,8 @@ class FullLab:
         pool.reservations.make(CLASS, by)
         pool.layouts.apply(draft("3g.20gb", 0), by, EVIL, anyway=EVIL)
         pool.staff.pause(EVIL, by)
+        stray = self.world.new_holder()
+        self.world.holders.labels[stray] = Stray(stray, 999, 1, EVIL, (EVIL,), is_running=True)
 
     def _foreign(self, gpu: GpuInfo) -> None:
         """Somebody makes a slice with nvidia-smi, at the last place."""

@@ -5,11 +5,12 @@ from urllib.parse import parse_qs, urlparse
 
 import httpx
 import pytest
+from tests.unit.pool.conftest import World
 
 from miglab_pool.http.access.auth import SignIn, server_of
 from miglab_pool.http.access.sessions import Sessions
 
-from .fakes import OWNERS, PREFIX, FakePool
+from .fakes import OWNERS, PREFIX
 
 
 async def begin(client: httpx.AsyncClient, **headers: str) -> tuple[str, SimpleCookie, dict]:
@@ -115,23 +116,24 @@ async def test_a_strange_way_back(client: httpx.AsyncClient, query: str) -> None
 
 @pytest.mark.parametrize("sent", [None, "", "guessed", "é"])
 async def test_a_write_needs_the_pages_token(
-    client: httpx.AsyncClient, pool: FakePool, sent: str | None
+    client: httpx.AsyncClient, world: World, sent: str | None
 ) -> None:
     """A cookie alone writes nothing: another page on the site could have sent it."""
     await signed_in(client, "alice-token")
     headers = {} if sent is None else {"X-XSRFToken": sent.encode()}
     answer = await client.post("/api/leases/1/release", json={}, headers=headers)
     assert (answer.status_code, answer.json()["reason"]) == (403, "xsrf")
-    assert "release" not in pool.names()
+    assert world.pool.leases.find(1).state == "running"
 
 
-async def test_the_page_can_write(client: httpx.AsyncClient, pool: FakePool) -> None:
+async def test_the_page_can_write(client: httpx.AsyncClient, world: World) -> None:
     """With the page's token the holder releases, and the ledger is told who it was."""
     await signed_in(client, "alice-token")
     headers = {"X-XSRFToken": xsrf((await client.get("/")).text)}
     answer = await client.post("/api/leases/1/release", json={"reason": "done"}, headers=headers)
     assert answer.status_code == 200
-    assert pool.calls[-1] == ("release", 1, "person:alice", "done")
+    step = world.ledger.history("lease", "1")[0]
+    assert (step["to_state"], step["by"], step["reason"]) == ("releasing", "person:alice", "done")
 
 
 async def test_a_bearer_token_goes_before_the_cookie(client: httpx.AsyncClient) -> None:

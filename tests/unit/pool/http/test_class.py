@@ -16,6 +16,7 @@ from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.http.student_app import student_app
+from miglab_pool.ledger import people
 from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.settings import Pool as PoolTable
@@ -264,3 +265,16 @@ async def test_the_hub_is_asked_once_a_minute() -> None:
 
 
 NOT_THERE = httpx.Response(404)
+
+
+async def test_progress_goes_with_the_person(lab: ClassLab) -> None:
+    """It is told to whoever asks what is kept of them, and erased, not made nobody's."""
+    await lab.read_the_notice()
+    await lab.told(DONE)
+    with people.opened(lab.world.folder / "ledger.sqlite") as ledger:
+        people.know(ledger, set())
+        assert [row["experiment"] for row in people.kept_of(ledger, "alice")["progress"]] == [
+            "", "T-1"
+        ]  # fmt: skip
+        assert people.forget(ledger, "alice", "forgotten-1")["progress"] == 2
+        assert "progress" not in people.kept_of(ledger, "forgotten-1")

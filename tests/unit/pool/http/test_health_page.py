@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
 from miglab_pool.gpu.geometry import Geometry
@@ -28,9 +29,8 @@ from miglab_pool.worker.gpu_health import BY, Condition, Happening
 from miglab_pool.worker.health_findings import HealthFinding, fine, of_gpu, wrong
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement
 
-from .conftest import as_
-from .fakes import FakePool, slice_view
-from .test_page import HOSTILE
+from .conftest import as_, foreign_slice
+from .fakes import slice_view
 
 NOW = 5000.0
 WELL = Health(True, 0, (), 41, 62.5, False, "")
@@ -174,34 +174,32 @@ async def test_one_that_fails_is_a_finding(caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.fixture
-def sick(pool: FakePool, runner: PoolRunner) -> FakePool:
-    """One GPU with a fault, a foreign slice, an orphan, a contradiction."""
+def sick(world: World, gpu: str, runner: PoolRunner, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A GPU with a fault, an orphan, a contradiction, and a foreign slice: its number."""
+    foreign = foreign_slice(world)
     faults = Health(False, 2, (31, 79), 91, 250.4, False, "Xid 79: drain it.")
-    pool.infos, pool.said = {"GPU-0": info()}, {"GPU-0": Wellness(NOW, faults)}
-    pool.history = (Happening(NOW, "GPU-0", "ok", BY, "Xid 79"),)
-    pool.contradictions = ["lease 3 has no slice"]
-    pool.slices.append(slice_view(9, 6, state=SliceState.FOREIGN, reason="made by hand"))
+    world.pool.store.wellness[gpu] = Wellness(world.at, faults)
+    monkeypatch.setattr(world.pool, "check_invariants", lambda: ["lease 3 has no slice"])
     runner.findings = (Disagreement("holder", "container:" + "7" * 64, "its label names lease 9"),)
-    return pool
+    world.pool.staff.drain_gpu(gpu, "The fan is loud.", "person:ina")
+    return foreign
 
 
 async def test_the_page_says_what_is_wrong_and_what_to_do(
-    client: httpx.AsyncClient, sick: FakePool
+    client: httpx.AsyncClient, sick: int
 ) -> None:
     """First what needs somebody, then what each GPU said, its history, and what is foreign."""
     page = (await client.get("/health", headers=as_("staff-token"))).text
     assert "5 problems" in page
     for words in (
-        "Xid 79: drain it.", "91 °C", "250 W", "lease 3 has no slice", "miglab pool adopt 9",
+        "Xid 79: drain it.", "91 °C", "250 W", "lease 3 has no slice", f"miglab pool adopt {sick}",
         "docker rm -f 777777777777<", "needs a look",
-        "580.1", "(a program&#39;s)", 'aria-current="page">Health',
+        "The fan is loud.", "(a program&#39;s)", 'aria-current="page">Health',
     ):  # fmt: skip
         assert words.replace("&#39;", "'") in page.replace("&#39;", "'"), words
 
 
-async def test_what_has_the_focus_has_a_name(
-    client: httpx.AsyncClient, sick: FakePool, runner: PoolRunner
-) -> None:
+async def test_what_has_the_focus_has_a_name(client: httpx.AsyncClient, sick: int) -> None:
     """A part that is replaced can give the keyboard's place back only to what has an id."""
     page = (await client.get("/health", headers=as_("admin-token"))).text
     inside = page.split('class="part"', 1)[1].split("</main>")[0]
@@ -210,33 +208,11 @@ async def test_what_has_the_focus_has_a_name(
     assert [tag for tag in found if ' id="' not in tag] == []
 
 
-async def test_all_is_well(client: httpx.AsyncClient, pool: FakePool) -> None:
-    """Nothing to do is said so; a GPU that has said nothing is not called healthy."""
+async def test_all_is_well(client: httpx.AsyncClient) -> None:
+    """Nothing to do is said so."""
     page = (await client.get("/health", headers=as_("admin-token"))).text
-    assert "No problems found" in page and "No readings yet." in page
+    assert "No problems found" in page
     assert "every server to a lease" in page
-
-
-@pytest.mark.parametrize("token", ["alice-token", "assistant-token"])
-async def test_who_has_no_health_page(client: httpx.AsyncClient, token: str) -> None:
-    """Students and assistants: the host's insides are not theirs."""
-    assert (await client.get("/health", headers=as_(token))).status_code == 403
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-async def test_hostile_text_stays_text(
-    client: httpx.AsyncClient, sick: FakePool, runner: PoolRunner, text: str
-) -> None:
-    """What a driver, a container or a person wrote is shown and not run."""
-    sick.said = {"GPU-0": Wellness(NOW, Health(False, 1, (79,), 40, 60.0, False, text))}
-    sick.history = (Happening(NOW, text, text, f"person:{text}", text),)
-    sick.contradictions = [text]
-    sick.slices[0] = slice_view(1, 0, state=SliceState.QUARANTINED, reason=text)
-    runner.findings = (Disagreement("holder", text, text),)
-    page = (await client.get("/health", headers=as_("admin-token"))).text
-    for markup in ("<script>alert", "<img src=x", "=x onerror=alert(1)>", ">49<"):
-        assert markup not in page
-    assert " style=" not in page and "<script" not in page.split("<main")[1]
 
 
 async def test_the_host_is_examined_for_the_page(runner: PoolRunner, sign_in: SignIn) -> None:

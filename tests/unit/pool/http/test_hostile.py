@@ -111,7 +111,7 @@ async def test_the_pages_show_what_was_written_as_it_was_written(lab: FullLab):
     showing = {address.removeprefix(PREFIX) for address, seen in pages.items() if EVIL in seen.text}
     shelves = {re.sub(r"[-\w]+-[-\w]+$|\d+$", "", one.split("?")[0]) for one in showing}
     assert shelves >= {
-        "/", "/fragment", "/reservations", "/usage",
+        "/", "/fragment", "/reservations", "/usage", "/log", "/health",
         "/details/pool", "/details/gpu/", "/details/slice/", "/details/ticket/",
         "/details/reservation/",
     }  # fmt: skip

@@ -7,17 +7,18 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI, Request
+from tests.unit.pool.conftest import World
 
-from miglab_api.tickets import TicketState
 from miglab_pool.http import management_app, pool_routes
 from miglab_pool.http.access.auth import STAFF_SCOPE, SignIn, principal_from
 from miglab_pool.http.notifier import Notifier
 from miglab_pool.http.pool_routes import events
 from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.pool import Pool
 from miglab_pool.queue import routes as ticket_routes
 
-from .conftest import as_
-from .fakes import BOOK, OWNERS, SECRET, FakePool, FakeTokens, person
+from .conftest import as_, queued
+from .fakes import BOOK, OWNERS, SECRET, FakeTokens, person
 
 
 async def parked(notifier: Notifier, task: asyncio.Task[Any]) -> None:
@@ -28,74 +29,106 @@ async def parked(notifier: Notifier, task: asyncio.Task[Any]) -> None:
             await asyncio.sleep(0)
 
 
+def poll(
+    client: httpx.AsyncClient, ticket: int, token: str = SECRET
+) -> asyncio.Task[httpx.Response]:
+    path = f"/api/tickets/{ticket}?wait_s=20"
+    return asyncio.create_task(client.get(path, headers=as_(token)))
+
+
 async def test_a_poll_answers_when_the_position_changes(
-    client: httpx.AsyncClient, runner: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, runner: PoolRunner, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ticket moves from second to first, and the poll answers."""
+    """The ticket moves from second to first, and the poll answers; asking attends it."""
     monkeypatch.setattr(ticket_routes, "POSITION_REST_S", 0.0)
-    pool.request_of_alice()
-    path = "/api/tickets/1?wait_s=20"
-    poll = asyncio.create_task(client.get(path, headers=as_("alice-token")))
-    await parked(runner.notifier, poll)
-    await runner.decide(lambda _: pool.set_ticket(1, position=2))
-    assert (await poll).json()["position"] == 2
-    assert "attend" in pool.names()
+    first, ticket = queued(world, "eve").id, queued(world).id
+    world.pass_time(9.0)
+    polled = poll(client, ticket, "alice-token")
+    await parked(runner.notifier, polled)
+    await runner.decide(lambda pool: pool.tickets.cancel(first, "eve"))
+    assert (await polled).json()["position"] == 1
+    assert world.ledger.state.tickets[ticket].attended_at == world.at
 
 
 async def test_a_position_is_told_with_rests_and_an_offer_at_once(
-    client: httpx.AsyncClient, runner: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, runner: PoolRunner, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line that moves does not wake everybody in it each time; who is served hears it at once."""
-    monkeypatch.setattr(ticket_routes, "POSITION_REST_S", 10.0)
-    pool.request_of_alice()
-    poll = asyncio.create_task(client.get("/api/tickets/1?wait_s=20", headers=as_(SECRET)))
-    await parked(runner.notifier, poll)
-    for position in (3, 2):
-        await runner.decide(lambda _: pool.set_ticket(1, position=position))  # noqa: B023 - used now
-        await parked(runner.notifier, poll)
-    await runner.decide(lambda _: pool.set_ticket(1, state=TicketState.OFFERED, lease=1))
-    assert (await poll).json()["state"] == "offered"
+    """A line that moves does not wake everybody in it each time; who is served hears it at once.
+
+    While slices are made the next poll waits, and answers with the offer.
+    """
+    monkeypatch.setattr(ticket_routes, "POSITION_REST_S", 100.0)
+    ahead = [queued(world, user).id for user in ("eve", "dan")]
+    ticket = queued(world).id
+    polled = poll(client, ticket)
+    await parked(runner.notifier, polled)
+    for number in ahead:
+        await runner.decide(lambda pool: pool.tickets.cancel(number, "staff"))  # noqa: B023 - used now
+        await parked(runner.notifier, polled)
+    world.holders.there.clear()
+    await runner.decide(lambda pool: pool.ask_after_holders())
+    granted = await _answer_while_working(runner, polled)
+    assert (granted["state"], granted["position"]) == ("waiting", None)
+    offered = await _answer_while_working(runner, poll(client, ticket))
+    assert offered["state"] == "offered"
+
+
+async def _answer_while_working(runner: PoolRunner, polled: asyncio.Task[httpx.Response]) -> Any:
+    """One job after another, until the poll is answered."""
+    async with asyncio.timeout(60):
+        while not polled.done():
+            if runner.notifier.waiting:
+                await runner.decide(_one_job)
+            await asyncio.sleep(0)
+    return (await polled).json()
+
+
+def _one_job(pool: Pool) -> None:
+    if job := pool.next_job():
+        pool.perform(job)
+    pool.turn()
 
 
 async def test_a_poll_sleeps_through_other_changes(
-    client: httpx.AsyncClient, runner: PoolRunner, pool: FakePool
+    client: httpx.AsyncClient, runner: PoolRunner, world: World
 ) -> None:
     """A change that is not about the ticket does not answer; its cancellation does."""
-    pool.request_of_alice()
-    poll = asyncio.create_task(client.get("/api/tickets/1?wait_s=20", headers=as_(SECRET)))
-    await parked(runner.notifier, poll)
-    await runner.decide(lambda _: pool.leases.extend(2, 60, "somebody"))
-    await parked(runner.notifier, poll)
-    await client.delete("/api/tickets/1", headers=as_("alice-token"))
-    assert (await poll).json()["state"] == "cancelled"
+    ticket = queued(world).id
+    polled = poll(client, ticket)
+    await parked(runner.notifier, polled)
+    await runner.decide(lambda pool: pool.leases.extend(2, 60, "bob"))
+    await parked(runner.notifier, polled)
+    await client.delete(f"/api/tickets/{ticket}", headers=as_("alice-token"))
+    assert (await polled).json()["state"] == "cancelled"
 
 
 async def test_a_poll_ends_with_its_time_and_with_the_service(
-    client: httpx.AsyncClient, runner: PoolRunner, pool: FakePool
+    client: httpx.AsyncClient, runner: PoolRunner, world: World
 ) -> None:
     """Without a change the ticket is answered as it is."""
-    pool.request_of_alice()
-    answer = await client.get("/api/tickets/1?wait_s=0.01", headers=as_(SECRET))
+    ticket = queued(world).id
+    answer = await client.get(f"/api/tickets/{ticket}?wait_s=0.01", headers=as_(SECRET))
     assert answer.json()["position"] == 1
-    poll = asyncio.create_task(client.get("/api/tickets/1?wait_s=20", headers=as_(SECRET)))
-    await parked(runner.notifier, poll)
+    polled = poll(client, ticket)
+    await parked(runner.notifier, polled)
     runner.notifier.close()
-    assert (await poll).json()["state"] == "waiting"
+    assert (await polled).json()["state"] == "waiting"
 
 
-async def test_a_poll_by_staff_does_not_attend(client: httpx.AsyncClient, pool: FakePool) -> None:
+async def test_a_poll_by_staff_does_not_attend(client: httpx.AsyncClient, world: World) -> None:
     """Looking at somebody's ticket does not keep its place for them."""
-    pool.request_of_alice()
-    await client.get("/api/tickets/1", headers=as_("staff-token"))
-    assert "attend" not in pool.names()
+    ticket, asked_at = queued(world).id, world.at
+    world.pass_time(9.0)
+    await client.get(f"/api/tickets/{ticket}", headers=as_("staff-token"))
+    assert world.ledger.state.tickets[ticket].attended_at == asked_at
 
 
-@pytest.mark.parametrize("wait_s", ["-1", "31", "nan", "inf", "soon"])
-async def test_a_poll_is_bounded(client: httpx.AsyncClient, pool: FakePool, wait_s: str) -> None:
+async def test_a_poll_is_bounded(client: httpx.AsyncClient, world: World) -> None:
     """Nobody makes the service wait for ever."""
-    pool.request_of_alice()
-    answer = await client.get(f"/api/tickets/1?wait_s={wait_s}", headers=as_(SECRET))
-    assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
+    ticket = queued(world).id
+    for wait_s in ("-1", "31", "nan", "inf", "soon"):
+        answer = await client.get(f"/api/tickets/{ticket}?wait_s={wait_s}", headers=as_(SECRET))
+        assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
 
 
 def from_(token: str, app: FastAPI) -> Request:
@@ -128,14 +161,14 @@ async def test_a_lost_role_hides_the_names(
         assert await anext(stream, None) is None
 
 
-async def test_events_follow_every_change(runner: PoolRunner, pool: FakePool, app: FastAPI) -> None:
+async def test_events_follow_every_change(runner: PoolRunner, world: World, app: FastAPI) -> None:
     """The stream says the pool as it is, again after each change, and ends with the service."""
     stream = events(principal_from(OWNERS["bob-token"], BOOK), runner, from_("bob-token", app))
     first = await anext(stream)
     assert first.event == "pool" and "alice" not in first.raw_data
     following = asyncio.ensure_future(anext(stream))
     await parked(runner.notifier, following)
-    await runner.decide(lambda _: pool.request_of_alice())
+    await runner.decide(lambda _: queued(world))
     assert len(json.loads((await following).raw_data)["waiting"]) == 1
     ending = asyncio.ensure_future(anext(stream, None))
     await parked(runner.notifier, ending)
@@ -155,23 +188,14 @@ async def test_events_over_http(client: httpx.AsyncClient, runner: PoolRunner) -
     assert json.loads(fields["data"])["gpus"][0]["index"] == 0
 
 
-async def test_many_waiters_one_snapshot(runner: PoolRunner, pool: FakePool) -> None:
-    """However many ask, the pool is looked at once for each of its versions."""
-    await asyncio.gather(*(runner.snapshot() for _ in range(50)))
-    assert pool.calls == [("snapshot",)]
-    pool.version += 1
-    await runner.snapshot()
-    assert len(pool.calls) == 2
-
-
-async def test_a_poll_waits_while_slices_are_made(
-    client: httpx.AsyncClient, runner: PoolRunner, pool: FakePool
+async def test_many_waiters_one_snapshot(
+    runner: PoolRunner, pool: Pool, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the line and the offer the poll waits too, and answers with the offer."""
-    pool.request_of_alice()
-    pool.set_ticket(1, position=None)
-    pool.shows_waiting = False
-    poll = asyncio.create_task(client.get("/api/tickets/1?wait_s=20", headers=as_(SECRET)))
-    await parked(runner.notifier, poll)
-    await runner.decide(lambda _: pool.set_ticket(1, state=TicketState.OFFERED, lease=1))
-    assert (await poll).json()["state"] == "offered"
+    """However many ask, the pool is looked at once for each of its versions."""
+    looks, look = [], pool.snapshot
+    monkeypatch.setattr(pool, "snapshot", lambda: looks.append(1) or look())
+    await asyncio.gather(*(runner.snapshot() for _ in range(50)))
+    assert len(looks) == 1
+    queued(world)
+    await runner.snapshot()
+    assert len(looks) == 2

@@ -6,15 +6,14 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
 from miglab_pool.gpu.readings import Health
 from miglab_pool.http.metrics import FOUND, Metrics, Told
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.state.store import Wellness
-from miglab_pool.worker.inspect_gpu import Finding
 
-from .fakes import FakePool, lease_view, slice_view
+from .fakes import lease_view, slice_view
 
 WELL = Health(True, 0, (31,), 41, 62.5, False, "")
 MIB = 1 << 20
@@ -120,26 +119,29 @@ def test_the_drivers_times_are_by_profile() -> None:
     assert got["miglab_slice_destroy_seconds_count", ("7g.40gb",)] == 1
 
 
-async def test_findings_are_those_of_the_last_round(runner: PoolRunner, pool: FakePool) -> None:
+async def test_findings_are_those_of_the_last_round(runner: PoolRunner, world: World) -> None:
     """What is open is a state, what was mended is counted; a healed round says zero."""
-    found = [Finding("holder", "container:1", "nobody's"), Finding("slice", "3", "gone", "noted")]
-    pool.findings = found
-    await runner._reconcile()
-    await runner._reconcile()
-    got = samples(runner.metrics.render(snapshot(), ()))
-    assert got["miglab_reconcile_open", ("holder",)] == 1
-    assert got["miglab_reconcile_repaired_total", ("slice",)] == 2
-    assert runner.findings == tuple(found)
-    pool.findings = []
+    unknown, left_over = world.new_holder(), world.new_holder()
+    lease = world.pool.leases.find(1)
+    world.label(unknown, lease.model_copy(update={"id": 999}), is_running=False)
+    world.end(lease)
+    world.label(left_over, lease, is_running=False)
+    for _ in range(2):
+        await runner._reconcile()
+        got = samples(runner.metrics.render(snapshot(), ()))
+        assert got["miglab_reconcile_open", ("holder",)] == 1
+        assert got["miglab_reconcile_repaired_total", ("holder",)] == 1
+    assert [finding.target for finding in runner.findings] == [unknown]
+    world.holders.there.discard(unknown)
     await runner._reconcile()
     got = samples(runner.metrics.render(snapshot(), ()))
     assert {got["miglab_reconcile_open", (about,)] for about in FOUND} == {0}
 
 
-async def test_the_listener_tells_all_of_it(client: httpx.AsyncClient, pool: FakePool) -> None:
+async def test_the_listener_tells_all_of_it(client: httpx.AsyncClient, world: World) -> None:
     """No token, no name of a person, and what the GPUs said last."""
-    pool.said = {"GPU-0": Wellness(1000.0, WELL)}
+    world.pool.sample()
     answer = await client.get(str(client.base_url.copy_with(path="/metrics")))
     assert answer.status_code == 200
-    assert 'miglab_gpu_power_watts{gpu="0"} 62.5' in answer.text
+    assert 'miglab_gpu_power_watts{gpu="0"}' in answer.text
     assert not re.search("alice|bob|MIG-|GPU-", answer.text)

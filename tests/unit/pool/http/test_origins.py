@@ -1,29 +1,34 @@
 """The service on an origin of its own: where it sends browsers, and what its cookies are."""
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from http.cookies import SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
-from tests.unit.pool.http.fakes import ACCESS, BOOK, PREFIX, SECRET, FakePool, FakeTokens
+from tests.unit.pool.http.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
 
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.pool import Pool
 
 HUB, OWN = "https://lab.test", "https://pool--service.lab.test"
 
 
 @pytest.fixture
-def client() -> httpx.AsyncClient:
+async def client(pool: Pool) -> AsyncIterator[httpx.AsyncClient]:
     """A browser at the service of a lab with per-user domains."""
     access = replace(ACCESS, hub_origin=HUB, origin=OWN)
-    runner = PoolRunner(FakePool(), Metrics())  # type: ignore[arg-type]
+    runner = PoolRunner(pool, Metrics())
     sign_in = SignIn(access, SECRET, BOOK, FakeTokens(access))
     app = management_app(runner, sign_in, default_course="everyone", notices=())
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=f"{OWN}{PREFIX}")
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url=f"{OWN}{PREFIX}") as client:
+        yield client
+    await runner.stop()
 
 
 async def test_sign_in_goes_to_the_hubs_origin_and_back_to_ours(client: httpx.AsyncClient) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-from markupsafe import escape
+from tests.unit.pool.conftest import World
 
-from miglab_api.gpus import SliceState
 from miglab_api.tickets import WaitEstimate
 from miglab_api.wording import duration
 from miglab_pool.http.access.principal import SPAWNER, Principal
@@ -18,17 +17,8 @@ from miglab_pool.http.pages import pool_page
 from miglab_pool.http.pages.wording import short, wait_short
 from miglab_pool.http.pool_runner import PoolRunner
 
-from .conftest import as_
-from .fakes import FakePool, lease_view, slice_view
+from .conftest import as_, free_slice, queued
 from .test_live import parked
-
-HOSTILE = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "{{7*7}}",
-    "a'b`c",
-    "‮evil",
-]
 
 
 @pytest.mark.parametrize(
@@ -57,25 +47,6 @@ def test_an_estimated_wait_in_little_room(low_s: float, high_s: float, said: str
     assert wait_short(wait) == said
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("path", ["/", "/details/slice/1", "/details/lease/1", "/details/ticket/1"])
-async def test_hostile_names_stay_text(
-    client: httpx.AsyncClient, pool: FakePool, name: str, path: str
-) -> None:
-    """Whatever a user, server or course is called, a page shows it and does not run it."""
-    pool.held[1] = lease_view(1, name, server=name, course=name, guaranteed_until=2e9)
-    pool.slices[0] = slice_view(1, 0, name, server=name, course=name, reason=name, draining=name)
-    pool.gpu_state = "unknown"
-    pool.request_of_alice()
-    pool.set_ticket(1, user=name, course=name)
-    answer = await client.get(path, headers=as_("admin-token"))
-    assert answer.status_code == 200 and str(escape(name)) in answer.text
-    for markup in ("<script>alert", "<img src=x", "=x onerror=alert(1)>", ">49<"):
-        assert markup not in answer.text
-    for attribute in answer.text.split("data-done=")[1:]:
-        assert attribute.startswith('"') and "<" not in attribute[1:].split('"')[0]
-
-
 async def test_no_inline_script_or_style(client: httpx.AsyncClient) -> None:
     """The policy forbids inline code, and the page has none."""
     answer = await client.get("/", headers=as_("alice-token"))
@@ -86,20 +57,19 @@ async def test_no_inline_script_or_style(client: httpx.AsyncClient) -> None:
     assert all("src=" in tag.split(">")[0] for tag in answer.text.split("<script")[1:])
 
 
-async def test_a_student_may_open_what_is_their_own(client: httpx.AsyncClient) -> None:
-    """Own leases and slices lead to the details; others' have neither a button nor a name."""
-    page = (await client.get("/fragment", headers=as_("alice-token"))).text
-    opened = set(re.findall(r'data-details="([^"]+)"', page))
-    assert opened == {"lease/1", "lease/3", "slice/1"}
-    assert "bob" not in page and "somebody" in page
-
-
-async def test_staff_may_open_everything(client: httpx.AsyncClient) -> None:
-    """Staff see names, and each GPU, slice and place in line leads to the details."""
-    page = (await client.get("/fragment", headers=as_("staff-token"))).text
-    opened = set(re.findall(r'data-details="([^"]+)"', page))
-    assert opened == {"pool", "gpu/GPU-0", "slice/1", "slice/2", "slice/4"}
-    assert "bob" in page
+async def test_who_may_open_what(client: httpx.AsyncClient, world: World, gpu: str) -> None:
+    """Staff everything, by name; others their own alone, and nobody else's name."""
+    ticket = queued(world).id
+    found = {}
+    for token in ("alice-token", "bob-token", "staff-token"):
+        page = (await client.get("/fragment", headers=as_(token))).text
+        found[token] = set(re.findall(r'data-details="([^"]+)"', page))
+        assert ("bob" in page) is (token == "staff-token")
+    alice = {"lease/1", "lease/3", "slice/1", "slice/3", f"ticket/{ticket}"}
+    assert found["alice-token"] == alice
+    assert found["bob-token"] == {"lease/2", "slice/2"}
+    slices = {f"slice/{number}" for number in (1, 2, 3, free_slice(world))}
+    assert found["staff-token"] == {"pool", f"gpu/{gpu}", f"ticket/{ticket}"} | slices
 
 
 async def test_the_page_says_what_kind_of_lab_it_is(client: httpx.AsyncClient) -> None:
@@ -109,45 +79,21 @@ async def test_the_page_says_what_kind_of_lab_it_is(client: httpx.AsyncClient) -
     assert 'href="/hub/home"' in page
 
 
-async def test_every_state_is_a_word(client: httpx.AsyncClient, pool: FakePool) -> None:
-    """Colour is never the only sign of a state."""
-    pool.slices = [
-        slice_view(number, number, state=state) for number, state in enumerate(SliceState)
-    ]
-    page = (await client.get("/fragment", headers=as_("bob-token"))).text
-    bar = page.split('<ol class="bar')[1].split("</ol>")[0]
-    for word in ("being created", "free", "in use", "being destroyed", "quarantined", "foreign"):
-        assert f'<span class="state">{word}</span>' in bar
-
-
-async def test_waiting_is_shown_with_the_own_position(
-    client: httpx.AsyncClient, pool: FakePool
+async def test_waiting_is_shown_with_place_and_estimate(
+    client: httpx.AsyncClient, world: World
 ) -> None:
-    """Who waits sees the own place, and can give it up; nobody else can."""
-    pool.held.clear()
-    pool.request_of_alice()
-    page = (await client.get("/fragment", headers=as_("alice-token"))).text
-    assert 'data-own="You are number 1 in the queue for 1g.5gb."' in page
-    assert 'data-details="ticket/1"' in page
-    of_bob = await client.get("/fragment", headers=as_("bob-token"))
-    assert 'data-details="ticket/1"' not in of_bob.text
-
-
-async def test_the_estimated_wait_is_shown(client: httpx.AsyncClient, pool: FakePool) -> None:
-    """The range stands with the place where it is known; where it is not, that is said."""
-    pool.held.clear()
-    pool.request_of_alice()
-    page = (await client.get("/fragment", headers=as_("alice-token"))).text
+    """Who waits sees the own place, and how long it may last as far as that is known."""
+    world.end(world.pool.leases.find(2))
+    queued(world, "bob")
+    page = (await client.get("/fragment", headers=as_("bob-token"))).text
+    assert 'data-own="You are number 1 in the queue for 7g.40gb."' in page
     assert "<td>unknown</td>" in page
-    wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="from 50 leases")
-    pool.queued[1] = pool.queued[1].model_copy(update={"estimate": wait})
-    pool.version += 1
-    page = (await client.get("/fragment", headers=as_("alice-token"))).text
-    assert "in the queue for 1g.5gb, about 10–25 minutes." in page
-    assert "<td>11–24 min</td>" in page
+    world.pool.estimate()
+    page = (await client.get("/fragment", headers=as_("bob-token"))).text
+    assert "in the queue for 7g.40gb, at most " in page and "<td>unknown</td>" not in page
 
 
-async def test_only_parts_that_changed_are_sent(client: httpx.AsyncClient, pool: FakePool) -> None:
+async def test_only_parts_that_changed_are_sent(client: httpx.AsyncClient, world: World) -> None:
     """Who has the page as it is gets nothing; after a change, the parts that it concerns."""
     headers = as_("bob-token")
     first = await client.get("/fragment", headers=headers)
@@ -156,15 +102,18 @@ async def test_only_parts_that_changed_are_sent(client: httpx.AsyncClient, pool:
     have = ",".join(f"{name}.{version}" for name, version in parts)
     again = await client.get("/fragment", params={"have": have}, headers=headers)
     assert (again.text, again.headers["x-parts"]) == ("", first.headers["x-parts"])
-    pool.request_of_alice()
+    queued(world)
     then = await client.get("/fragment", params={"have": have}, headers=headers)
     assert re.findall(r'id="part-([\w-]+)"', then.text) == ["head", "queue"]
 
 
-@pytest.mark.parametrize("name", ["frame.css", "pool.css", "pool.js", "details.js", "icon.svg"])
-async def test_static_files(client: httpx.AsyncClient, name: str) -> None:
+async def test_static_files(client: httpx.AsyncClient) -> None:
     """What the page asks for is there."""
-    assert (await client.get(f"/static/{name}")).status_code == 200
+    page = (await client.get("/", headers=as_("alice-token"))).text
+    files = re.findall(r'(?:href|src)="([^"]+/static/[^"]+)"', page)
+    assert len(files) > 4
+    for file in files:
+        assert (await client.get(f"http://lab{file}")).status_code == 200
 
 
 def listener(refusals: list[str]) -> Any:
@@ -197,7 +146,7 @@ async def test_an_endless_number_is_no_lease(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_browser_is_told_of_changes(
-    runner: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+    runner: PoolRunner, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event at once and after each change, with a number in it; the end with the service."""
     monkeypatch.setattr(pool_page, "REST_S", 0.0)
@@ -206,7 +155,7 @@ async def test_the_browser_is_told_of_changes(
     assert (first.event, first.data) == ("pool", runner.notifier.version)
     following = asyncio.ensure_future(anext(stream))
     await parked(runner.notifier, following)
-    await runner.decide(lambda _: pool.request_of_alice())
+    await runner.decide(lambda _: queued(world))
     assert (await following).data == runner.notifier.version != first.data
     ending = asyncio.ensure_future(anext(stream, None))
     await parked(runner.notifier, ending)
@@ -215,18 +164,33 @@ async def test_the_browser_is_told_of_changes(
 
 
 async def test_an_empty_lab_tells_staff_how_to_begin(
-    client: httpx.AsyncClient, pool: FakePool
+    client: httpx.AsyncClient, world: World
 ) -> None:
     """Roster, reservation and layout are named, with links, until somebody has a slice.
 
     A page that is open learns of it, as of every change.
     """
     begin = "Nobody holds a slice now"
-    pool.slices, pool.shows_waiting = [], False
+    for lease in world.pool.leases.live():
+        world.end(lease)
     page = (await client.get("/", headers=as_("admin-token"))).text
     assert begin in page and "/reservations" in page.partition(begin)[2]
     assert begin not in (await client.get("/", headers=as_("alice-token"))).text
-    pool.slices, pool.version = [slice_view(1, 0, "alice")], pool.version + 1
+    world.run("alice")
     (version,) = re.findall(r'id="part-begin" data-version="(\w+)"', page)
     answer = await client.get(f"/fragment?have=begin.{version}", headers=as_("admin-token"))
     assert 'id="part-begin"' in answer.text and begin not in answer.text
+
+
+async def test_the_navigation_leads_to_pages_that_are_there(client: httpx.AsyncClient) -> None:
+    """Every place in the navigation answers, and says that one is there; staff's are theirs."""
+    page = (await client.get("/", headers=as_("admin-token"))).text
+    nav = page.split('<nav class="places"')[1].split("</nav>")[0]
+    links = [part.split('"')[0] for part in nav.split('href="')[1:]]
+    assert len(links) >= 2
+    for link in links:
+        there = await client.get(f"http://lab{link}", headers=as_("admin-token"))
+        assert there.status_code == 200
+        assert f'href="{link}" aria-current="page"' in there.text
+    students = (await client.get("/", headers=as_("bob-token"))).text
+    assert not [page for page in ("log", "usage", "health", "layouts") if f'/{page}"' in students]

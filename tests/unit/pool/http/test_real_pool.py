@@ -1,105 +1,56 @@
 """The service over the real pool and simulated GPUs: from asking to an empty GPU again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 import pytest
-from tests.empty import empty_ledger
+from tests.pool_settings import changed
+from tests.unit.pool.conftest import World
 
-from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import borrower_of
 from miglab_hub.service.assembly import release_what_is_due
-from miglab_pool.gpu.open import open_gpus
-from miglab_pool.gpu.simulated.machine import SimulatedMachine
-from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
-from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
-from miglab_pool.settings import Course, PoolSettings, Tuning
-from miglab_pool.settings import Pool as PoolTable
+from miglab_pool.settings import Course
 
-from .conftest import as_
-from .fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
+from .conftest import LAB, as_
+from .fakes import SECRET
 
 ASK = {"user": "alice", "server": "", "course": "ml", "shape": "3g.20gb"}
 HOLDER = "container:" + "a" * 64
 
 
-class LivingHolders:
-    """Containers that are alive until told."""
-
-    def __init__(self) -> None:
-        self.gone: set[str] = set()
-
-    def probe(self, holder: str) -> Liveness:
-        return Liveness.GONE if holder in self.gone else Liveness.ALIVE
-
-    def missing(self, holders: Collection[str]) -> set[str]:
-        return {holder for holder in holders if holder in self.gone}
-
-    def engine(self) -> str:
-        return ""
-
-    def expect(self, engine: str) -> None:
-        pass
-
-    def labelled(self) -> list[object]:
-        return []
-
-    def remove(self, holder: str, *, force: bool) -> bool:
-        return holder in self.gone
+SETTINGS = changed(
+    LAB,
+    courses={"ml": Course(shapes=("1g.5gb", "3g.20gb"), lends=("3g.20gb",), default="1g.5gb")},
+    borrow_s=100.0,
+    probe_s=0.0,
+    keep_warm=False,
+)
 
 
 @pytest.fixture
-def holders() -> LivingHolders:
-    return LivingHolders()
+def world(make_world: Callable[..., World]) -> World:
+    return make_world(SETTINGS)
 
 
 @pytest.fixture
-def clock() -> list[float]:
-    return [1_800_000_000.0]
-
-
-@pytest.fixture
-async def runner(
-    tmp_path: Path, holders: LivingHolders, clock: list[float]
-) -> AsyncIterator[PoolRunner]:
-    SimulatedMachine.create(tmp_path / "gpus", 1, "A100-40GB")
-    driver = open_gpus(simulated_state=tmp_path / "gpus")
-    (tmp_path / "ledger.sqlite").write_bytes(empty_ledger())
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    rules = {
-        "ml": Course(title="ML", shapes=("1g.5gb", "3g.20gb"), lends=("3g.20gb",), default="1g.5gb")
-    }
-    tuning = Tuning(probe_s=0.0, keep_warm=False)
-    settings = PoolSettings(courses=rules, pool=PoolTable(borrow_s=100.0), tuning=tuning)
-    pool = Pool(settings, ledger, driver, holders, lambda: clock[0])  # type: ignore[arg-type]
-    runner = PoolRunner(
-        pool,
-        Metrics({"3g.20gb"}),
-        Times(turn_s=0.01, jobs_s=0.01, holders_s=0.01, reconcile_s=3600),
-    )
+async def runner(world: World) -> AsyncIterator[PoolRunner]:
+    times = Times(turn_s=0.01, jobs_s=0.01, holders_s=0.01, reconcile_s=3600)
+    runner = PoolRunner(world.pool, Metrics({"3g.20gb"}), times)
+    world.holders.there.add(HOLDER)
     await runner.start()
     yield runner
     assert await runner.stop()
-    assert pool.check_invariants() == []
-    ledger.close()
-    driver.close()
 
 
 @pytest.fixture
-async def spawner(runner: PoolRunner) -> AsyncIterator[httpx.AsyncClient]:
-    sign_in = SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS))
-    transport = httpx.ASGITransport(management_app(runner, sign_in, default_course="everyone"))
-    async with httpx.AsyncClient(
-        transport=transport, base_url=f"http://lab{PREFIX}", headers=as_(SECRET)
-    ) as client:
-        yield client
+def spawner(client: httpx.AsyncClient) -> httpx.AsyncClient:
+    client.headers.update(as_(SECRET))
+    return client
 
 
 async def leased(spawner: httpx.AsyncClient, **ask: str) -> dict[str, object]:
@@ -128,7 +79,7 @@ async def until_empty(spawner: httpx.AsyncClient, runner: PoolRunner) -> None:
 
 
 async def test_from_asking_to_an_empty_gpu(
-    spawner: httpx.AsyncClient, runner: PoolRunner, holders: LivingHolders
+    spawner: httpx.AsyncClient, runner: PoolRunner, world: World
 ) -> None:
     """A student's lease lives until its holder is gone, and then nothing is left on the GPU."""
     assert (await spawner.post("/api/tickets", json=ASK)).status_code == 201
@@ -143,30 +94,28 @@ async def test_from_asking_to_an_empty_gpu(
     await spawner.post(f"/api/leases/{lease['id']}/release", json=done)
     held = (await spawner.get("/api/leases")).json()
     assert [one["state"] for one in held] == ["releasing"]
-    holders.gone.add(HOLDER)
+    world.holders.there.discard(HOLDER)
     await until_empty(spawner, runner)
     assert (await spawner.get("/api/leases")).json() == []
 
 
 async def test_a_server_that_nobody_says_has_ended(
-    spawner: httpx.AsyncClient, runner: PoolRunner, holders: LivingHolders
+    spawner: httpx.AsyncClient, runner: PoolRunner, world: World
 ) -> None:
     """Killed behind everybody's back: noticed by the holders' own timer, and the GPU is empty."""
     await leased(spawner)
-    holders.gone.add(HOLDER)
+    world.holders.there.discard(HOLDER)
     async with asyncio.timeout(60):
         await until_empty(spawner, runner)
     assert (await spawner.get("/api/leases")).json() == []
 
 
-async def test_time_is_up(
-    spawner: httpx.AsyncClient, runner: PoolRunner, clock: list[float]
-) -> None:
+async def test_time_is_up(spawner: httpx.AsyncClient, runner: PoolRunner, world: World) -> None:
     """A borrow past its end is asked back, with words for the student, and freed by no clock."""
     lease = await leased(spawner, server=borrower_of(""), purpose="borrow")
-    clock[0] += 99
+    world.pass_time(99)
     assert [one.state for one in await runner.decide(release_what_is_due)] == ["running"]
-    clock[0] += 2
+    world.pass_time(2)
     (late,) = await runner.decide(release_what_is_due)
     assert (late.id, late.state.value) == (lease["id"], "releasing")
     assert "time is up" in late.reason
@@ -213,7 +162,7 @@ async def test_two_instructors_at_once(spawner: httpx.AsyncClient) -> None:
 
 
 async def test_a_warning_by_staff_ends_in_a_release(
-    spawner: httpx.AsyncClient, runner: PoolRunner, clock: list[float]
+    spawner: httpx.AsyncClient, runner: PoolRunner, world: World
 ) -> None:
     """The service takes the lease back when its time has come, in the instructor's name."""
     lease = await leased(spawner)
@@ -226,9 +175,9 @@ async def test_a_warning_by_staff_ends_in_a_release(
     def due(pool: Pool) -> list[LeaseView]:
         return release_what_is_due(pool, counted.append)
 
-    clock[0] += 29
+    world.pass_time(29)
     assert [one.state for one in await runner.decide(due)] == ["warned"]
-    clock[0] += 1
+    world.pass_time(1)
     assert [one.state for one in await runner.decide(due)] == ["releasing"]
     assert counted == ["staff"]
     (entry, *_) = (await spawner.get("/api/audit?kind=lease")).json()

@@ -1,4 +1,4 @@
-"""What staff do by hand, over HTTP: who may, what reaches the pool, and how a second is told."""
+"""What staff do by hand, over HTTP: who may, what is done and told, and how a second is told."""
 
 import csv
 import io
@@ -6,74 +6,100 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.pool_settings import changed
+from tests.unit.pool.conftest import World
 
 from miglab_api.spreadsheet import BOM
-from miglab_api.staff import SentMessage
+from miglab_api.staff import MessageRequest
 from miglab_pool.http.pool_runner import PoolRunner
 
-from .conftest import as_
-from .fakes import FakePool, entry
+from .conftest import LAB, acts, as_, foreign_slice, free_slice, queued
 
 ILSE, TIMO, VERA = as_("instructor-token"), as_("assistant-token"), as_("vision-token")
 ROOT, ALICE = as_("admin-token"), as_("alice-token")
 WHY = {"reason": "The fan is broken."}
 
 
-@pytest.mark.parametrize("thing", ["gpus/GPU-0", "slices/1"])
-@pytest.mark.parametrize(("action", "body"), [("drain", WHY), ("undrain", None)])
-async def test_instructors_drain_what_is_assigned_to_their_course(
-    client: httpx.AsyncClient, pool: FakePool, thing: str, action: str, body: object
-) -> None:
-    """On a GPU of their course, slices included; nobody else's instructors, and no assistants."""
-    pool.gpu_course = "ml"
-    found = [
-        (await client.post(f"/api/{thing}/{action}", json=body, headers=who)).status_code
-        for who in (ILSE, ROOT, TIMO, VERA, ALICE)
-    ]
-    assert found == [200, 200, 403, 403, 403]
-    kind = thing.split("/")[0].removesuffix("s")
-    assert [call[3] for call in pool.calls if call[0] == f"{action}_{kind}"] == [
-        "person:ilse", "person:root",
-    ]  # fmt: skip
+class TestAGpuOfACourse:
+    """GPU 0 is ml's since the last restart; a slice on it is still held by victor, of vision."""
+
+    @pytest.fixture
+    def world(self, world: World) -> World:
+        world.run("victor", course="vision")
+        world.settings = changed(LAB, assigned={"0": "ml"})
+        world.crash()
+        return world
+
+    @pytest.mark.parametrize("kind", ["gpu", "slice"])
+    async def test_its_instructors_drain_it(
+        self, client: httpx.AsyncClient, world: World, gpu: str, kind: str
+    ) -> None:
+        """And its slices; nobody else's instructors, and no assistants."""
+        thing = gpu if kind == "gpu" else 1
+        found = [
+            (await client.post(f"/api/{kind}s/{thing}/{act}", json=WHY, headers=who)).status_code
+            for who in (TIMO, VERA, ALICE, ILSE, ROOT)
+            for act in ("drain", "undrain")
+        ]
+        assert found == [403, 403] * 3 + [200, 200] * 2
+        assert [(act, by) for act, _, by, _ in reversed(acts(world))] == [
+            (act, by) for by in ("person:ilse", "person:root") for act in ("drain", "undrain")
+        ]
+
+    @pytest.mark.parametrize("kind", ["gpu", "slice"])
+    async def test_draining_shows_no_more_than_looking(
+        self, client: httpx.AsyncClient, world: World, gpu: str, kind: str
+    ) -> None:
+        """Who still runs on the course's own GPU from before stays another course's secret."""
+        (held,) = world.pool.leases.live("victor")
+        slice_id = held.slices[0].slice_id
+        thing = gpu if kind == "gpu" else slice_id
+        for action in ("drain", "undrain"):
+            answer = await client.post(f"/api/{kind}s/{thing}/{action}", json=WHY, headers=ILSE)
+            assert answer.status_code == 200
+            assert "victor" not in answer.text and "vision" not in answer.text
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "call"),
+    ("method", "path", "seen", "act"),
     [
-        ("POST", "gpus/GPU-0/drain", WHY | {"expected": "ok"},
-         ("drain_gpu", "GPU-0", "The fan is broken.", "person:root", "ok")),
-        ("POST", "slices/4/quarantine", WHY | {"expected": "free"},
-         ("quarantine", 4, "The fan is broken.", "person:root", "free")),
-        ("POST", "slices/4/clear", None, ("clear", 4, "person:root", "", None)),
-        ("POST", "slices/4/adopt", {"expected": "foreign"},
-         ("adopt", 4, "person:root", "", "foreign")),
-        ("POST", "leases/1/reclaim", WHY,
-         ("reclaim", 1, "The fan is broken.", "person:root", 300.0, None)),
-        ("POST", "leases/1/reclaim", WHY | {"warning_s": 0, "expected": "running"},
-         ("reclaim", 1, "The fan is broken.", "person:root", 0.0, "running")),
-        ("POST", "leases/1/extend", {"by_s": 60, "reason": "Exam.", "expected": "running"},
-         ("staff_extend", 1, 60.0, "person:root", "Exam.", "running")),
-        ("POST", "tickets/1/next", WHY,
-         ("put_in_front", 1, "The fan is broken.", "person:root", None)),
-        ("DELETE", "tickets/1/next", None, ("put_back", 1, "person:root", "", None)),
+        ("POST", "gpus/{gpu}/drain", "ok", "drain"),
+        ("POST", "slices/1/drain", "leased", "drain"),
+        ("POST", "slices/{free}/quarantine", "free", "quarantine"),
+        ("POST", "slices/{foreign}/adopt", "foreign", "adopt"),
+        ("POST", "leases/1/reclaim", "running", "reclaim"),
+        ("POST", "leases/1/extend", "running", "extend"),
+        ("POST", "tickets/{ticket}/next", "waiting", "next"),
     ],
-)  # fmt: skip
-async def test_what_reaches_the_pool(
-    client: httpx.AsyncClient, pool: FakePool, method: str, path: str, body: object, call: object
+)
+async def test_what_is_done_and_told(
+    client: httpx.AsyncClient, world: World, gpu: str, method: str, path: str, seen: str, act: str
 ) -> None:
-    """Who, why, and what was seen, as they were sent."""
-    pool.request_of_alice()
-    answer = await client.request(method, f"/api/{path}", json=body, headers=ROOT)
+    """Who, what and why are in the audit; the second, who saw the same, is told by whom and why."""
+    things = {"gpu": gpu, "free": free_slice(world), "foreign": foreign_slice(world)}
+    path = "/api/" + path.format(**things, ticket=queued(world).id)
+    body = WHY | {"expected": seen} | ({"by_s": 60} if act == "extend" else {})
+    wrong = await client.request(method, path, json=body | {"expected": "odd"}, headers=ROOT)
+    assert (wrong.status_code, wrong.json()["reason"]) == (409, "changed-meanwhile")
+    answer = await client.request(method, path, json=body, headers=ROOT)
     assert answer.status_code == 200, answer.text
-    assert call in pool.calls
+    target = path.split("/")[3]
+    assert acts(world) == [(act, target, "person:root", WHY["reason"])]
+    if act != "extend":
+        second = await client.request(method, path, json=body, headers=as_("staff-token"))
+        assert second.status_code in (403, 409)
+        second = await client.request(method, path, json=body, headers=ROOT)
+        assert (second.status_code, second.json()["reason"]) == (409, "changed-meanwhile")
+        assert "root" in second.json()["message"]
 
 
-async def test_a_holder_extends_as_a_holder(client: httpx.AsyncClient, pool: FakePool) -> None:
-    """One's own lease is extended within what holders may, also by staff."""
-    for headers, name in ((ALICE, "extend"), (TIMO, "staff_extend")):
-        pool.calls.clear()
+async def test_a_holder_extends_as_a_holder(client: httpx.AsyncClient, world: World) -> None:
+    """One's own lease within what holders may, and counted; staff's extension is not."""
+    left = [world.pool.leases.find(1).extensions_left]
+    for headers in (ALICE, TIMO):
         await client.post("/api/leases/1/extend", json={"by_s": 60}, headers=headers)
-        assert name in pool.names()
+        left.append(world.pool.leases.find(1).extensions_left)
+    assert left == [3, 2, 2]
 
 
 async def test_what_is_taken_back_at_once_is_counted(
@@ -91,7 +117,6 @@ async def test_what_is_taken_back_at_once_is_counted(
     ("path", "body"),
     [
         ("gpus/GPU-0/drain", {}),
-        ("gpus/GPU-0/drain", {"reason": ""}),
         ("gpus/GPU-0/drain", {"reason": " \t"}),
         ("gpus/GPU-0/drain", {"reason": "x" * 501}),
         ("gpus/GPU-0/drain", WHY | {"expected": "x" * 33}),
@@ -100,23 +125,23 @@ async def test_what_is_taken_back_at_once_is_counted(
         ("leases/1/reclaim", WHY | {"warning_s": 3601}),
         ("messages", {"text": "Hi."}),
         ("messages", {"text": "Hi.", "all": True, "to_user": "alice"}),
-        ("messages", {"text": " ", "all": True}),
     ],
 )
-async def test_what_cannot_be_read_does_not_reach_the_pool(
-    client: httpx.AsyncClient, pool: FakePool, path: str, body: dict[str, Any]
+async def test_what_cannot_be_read_changes_nothing(
+    client: httpx.AsyncClient, world: World, path: str, body: dict[str, Any]
 ) -> None:
     """No reason, too much of one, or what is no act."""
     answer = await client.post(f"/api/{path}", json=body, headers=ROOT)
     assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
-    assert [name for name in pool.names() if name != "snapshot"] == []
+    assert acts(world) == []
 
 
-@pytest.mark.parametrize("path", ["gpus/GPU-9/drain", "slices/99/drain"])
-async def test_what_is_not_there(client: httpx.AsyncClient, path: str) -> None:
-    """404 with a word and a sentence."""
-    answer = await client.post(f"/api/{path}", json=WHY, headers=ROOT)
-    assert answer.status_code == 404 and answer.json()["reason"].startswith("unknown-")
+async def test_what_is_not_there(client: httpx.AsyncClient) -> None:
+    """404 with a word and a sentence, however long its name."""
+    for path in ("gpus/GPU-" + "9" * 500, "slices/99"):
+        answer = await client.post(f"/api/{path}/drain", json=WHY, headers=ROOT)
+        assert answer.status_code == 404 and answer.json()["reason"].startswith("unknown-")
+        assert len(answer.json()["message"]) < 200
 
 
 # -- messages -------------------------------------------------------------------------------------
@@ -126,26 +151,23 @@ TO: dict[str, dict[str, Any]] = {
     "her server": {"to_user": "alice", "to_server": "lab2"},
     "his own": {"to_user": "bob"},  # bob's lease is of ml too
     "somebody": {"to_user": "zed"},  # who holds nothing
+    "who waits": {"to_user": "wanda"},  # in ml
     "ml": {"to_course": "ml"},
     "vision": {"to_course": "vision"},
     "all": {"all": True},
 }
+OF_ML = {"her own", "her server", "his own", "who waits", "ml"}
 
 
 @pytest.mark.parametrize(
     ("principal", "may"),
-    [
-        (ROOT, set(TO)),
-        (ILSE, {"her own", "her server", "his own", "ml"}),
-        (TIMO, {"her own", "her server", "his own", "ml"}),
-        (VERA, {"vision"}),
-        (ALICE, set()),
-    ],
+    [(ROOT, set(TO)), (ILSE, OF_ML), (TIMO, OF_ML), (VERA, {"vision"}), (ALICE, set())],
 )
 async def test_whom_one_may_tell(
-    client: httpx.AsyncClient, principal: dict[str, str], may: set[str]
+    client: httpx.AsyncClient, world: World, principal: dict[str, str], may: set[str]
 ) -> None:
     """One's courses, and whoever has or waits for a slice in them; everybody is the admin's."""
+    queued(world, "wanda")
     told = set()
     for name, to in TO.items():
         body = {"text": "Come to room 2.", **to}
@@ -156,32 +178,29 @@ async def test_whom_one_may_tell(
     assert told == may
 
 
-def note(number: int, by: str, **to: str) -> SentMessage:
-    return SentMessage(id=number, at=1000.0, by=by, text="Room 2.", until=2000.0, **to)
-
-
 @pytest.mark.parametrize(
     ("principal", "seen", "ended"),
     [
-        (ROOT, [1, 2, 3, 4], [1, 2, 3, 4]),
-        (ILSE, [1, 2, 4], [1, 2]),
-        (VERA, [3, 4], [3]),
+        (ROOT, [4, 3, 2, 1], [1, 2, 3, 4]),
+        (ILSE, [4, 2, 1], [1, 2]),
+        (VERA, [4, 3], [3]),
     ],
 )
 async def test_whose_messages_one_sees_and_ends(
     client: httpx.AsyncClient,
-    pool: FakePool,
+    world: World,
     principal: dict[str, str],
     seen: list[int],
     ended: object,
 ) -> None:
     """One's own and one's courses'; those for all are seen by all staff, and an admin's to end."""
-    pool.sent = {
-        1: note(1, "person:ilse", to_user="alice"),
-        2: note(2, "person:timo", to_course="ml"),
-        3: note(3, "person:root", to_course="vision"),
-        4: note(4, "person:root"),
-    }
+    for by, to in (
+        ("ilse", {"to_user": "alice"}),
+        ("timo", {"to_course": "ml"}),
+        ("root", {"to_course": "vision"}),
+        ("root", {"all": True}),
+    ):
+        world.pool.staff.send(MessageRequest(text="Room 2.", **to), f"person:{by}")  # type: ignore[arg-type]
     listed = (await client.get("/api/messages", headers=principal)).json()
     assert [one["id"] for one in listed] == seen
     done = [
@@ -198,7 +217,7 @@ async def test_whose_messages_one_sees_and_ends(
 @pytest.mark.parametrize(
     ("principal", "query", "courses"),
     [
-        (ROOT, "", None),
+        (ROOT, "", {"ml", "vision", ""}),
         (ROOT, "?course=vision", {"vision"}),
         (ILSE, "", {"ml"}),
         (ILSE, "?course=ml", {"ml"}),
@@ -207,15 +226,17 @@ async def test_whose_messages_one_sees_and_ends(
 )
 async def test_one_reads_of_ones_courses(
     client: httpx.AsyncClient,
-    pool: FakePool,
+    world: World,
     principal: dict[str, str],
     query: str,
-    courses: set[str] | None,
+    courses: set[str],
 ) -> None:
-    """Whatever is asked, the pool is asked for no other course's."""
-    assert (await client.get(f"/api/audit{query}", headers=principal)).status_code == 200
-    (asked,) = [call[1] for call in pool.calls if call[0] == "audit"]
-    assert (asked.courses if asked.courses is None else set(asked.courses)) == courses
+    """Whatever is asked, nobody is told of another course."""
+    world.pool.staff.reclaim(1, "Exam.", "person:ilse", 60.0)
+    world.pool.staff.reclaim(world.run("victor", course="vision").id, "Exam.", "person:vera", 60.0)
+    world.pool.staff.pause("Repairs.", "person:root")
+    answer = await client.get(f"/api/audit{query}", headers=principal)
+    assert {one["course"] for one in answer.json()} == courses
 
 
 @pytest.mark.parametrize(
@@ -229,14 +250,14 @@ async def test_an_audit_that_cannot_be_read(client: httpx.AsyncClient, query: st
     assert (await client.get(f"/api/audit?{query}", headers=ROOT)).status_code == 422
 
 
-async def test_the_audit_as_a_sheet(client: httpx.AsyncClient, pool: FakePool) -> None:
+async def test_the_audit_as_a_sheet(client: httpx.AsyncClient, world: World) -> None:
     """A file to keep: when in words, and no reason that a spreadsheet would run."""
-    pool.done = [entry(3, reason='=HYPERLINK("x")\nnow', by="person:ilse")]
-    answer = await client.get("/api/audit?format=csv&before=9", headers=ILSE)
+    world.pool.staff.put_in_front(queued(world).id, '=HYPERLINK("x")\nnow', "person:ilse")
+    before = world.ledger.history("ticket")[0]["id"] + 1
+    world.pool.staff.reclaim(1, "Exam.", "person:ilse", 60.0)
+    answer = await client.get(f"/api/audit?format=csv&before={before}", headers=ILSE)
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     assert 'filename="audit.csv"' in answer.headers["content-disposition"]
     (row,) = csv.DictReader(io.StringIO(answer.content.decode().removeprefix(BOM)))
-    assert row["at_utc"] == "2001-09-09 01:46:40" and row["by"] == "person:ilse"
+    assert (row["at_utc"], row["by"]) == ("2026-06-01 08:00:00", "person:ilse")
     assert row["reason"] == """'=HYPERLINK("x") now"""
-    (asked,) = [call[1] for call in pool.calls if call[0] == "audit"]
-    assert asked.before == 9

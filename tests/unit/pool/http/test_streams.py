@@ -6,6 +6,7 @@ from dataclasses import replace
 import httpx
 import pytest
 from tests.polling import until
+from tests.unit.pool.conftest import World
 
 from miglab_pool.http.access.auth import SignIn, principal_from
 from miglab_pool.http.access.sessions import PendingSignIns
@@ -13,8 +14,8 @@ from miglab_pool.http.event_streams import A_PERSON, SnapshotTexts
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.pool_runner import PoolRunner
 
-from .conftest import as_
-from .fakes import ACCESS, BOOK, OWNERS, FakePool
+from .conftest import as_, queued
+from .fakes import ACCESS, BOOK, OWNERS
 
 
 @pytest.mark.parametrize("path", ["/api/events", "/live"])
@@ -38,9 +39,7 @@ async def test_a_person_has_so_many_streams(runner: PoolRunner, sign_in: SignIn,
         assert (await client.get(path, headers=ask["alice"])).status_code == 200
 
 
-async def test_a_view_is_written_once_for_each_version(
-    runner: PoolRunner, pool: FakePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_view_is_written_once_for_each_version(runner: PoolRunner, world: World) -> None:
     """Many streams of one person cost what one does; another person sees their own."""
     texts = SnapshotTexts()
     alice, bob = (principal_from(OWNERS[f"{name}-token"], BOOK) for name in ("alice", "bob"))
@@ -48,7 +47,7 @@ async def test_a_view_is_written_once_for_each_version(
     again = await texts.of(runner, replace(alice, xsrf="another session"))
     assert again is first
     assert await texts.of(runner, bob) != first
-    pool.version += 1
+    queued(world)
     assert await texts.of(runner, alice) is not first
 
 

@@ -2,15 +2,15 @@
 
 import httpx
 import pytest
+from tests.unit.pool.conftest import World
 
-from miglab_api.leases import LeaseState, LeaseWarning, WarningKind
-from miglab_api.staff import StaffMessage
-from miglab_api.tickets import TicketRequest, TicketState
+from miglab_api.leases import WarningKind
+from miglab_api.staff import MessageRequest
 from miglab_pool.http.student_app import WRITES_BURST
 from miglab_pool.reclaim.activity import SignalBoard
 
-from .conftest import as_
-from .fakes import SECRET, FakePool, FakeTokens, lease_view
+from .conftest import as_, queued
+from .fakes import SECRET, FakeTokens
 
 
 async def test_the_own_lease(student: httpx.AsyncClient) -> None:
@@ -33,9 +33,10 @@ async def test_the_own_lease(student: httpx.AsyncClient) -> None:
     ],
 )
 async def test_any_other_token(
-    student: httpx.AsyncClient, pool: FakePool, token: str, status: int
+    student: httpx.AsyncClient, world: World, token: str, status: int
 ) -> None:
     """Neither a person's token nor the spawner's secret nor two servers' token opens it."""
+    before = world.pool.version
     for method, path in (
         ("GET", "/api/lease"),
         ("POST", "/api/lease/release"),
@@ -48,24 +49,30 @@ async def test_any_other_token(
     ):
         answer = await student.request(method, path, json={}, headers=as_(token) if token else {})
         assert answer.status_code == status
-    assert pool.names() == []
+    assert world.pool.version == before
 
 
-async def test_no_lease(student: httpx.AsyncClient, pool: FakePool) -> None:
+async def test_no_lease(student: httpx.AsyncClient, world: World) -> None:
     """A server without a slice is told so."""
-    pool.held.clear()
+    world.end(world.pool.leases.find(1))
     answer = await student.get("/api/lease", headers=as_("alice-server"))
     assert (answer.status_code, answer.json()["reason"]) == (404, "unknown-lease")
 
 
-async def test_extend_and_release(student: httpx.AsyncClient, pool: FakePool) -> None:
-    """Both act on the own lease, in the server's name."""
-    await student.post("/api/lease/extend", json={"by_s": 600}, headers=as_("alice-lab2"))
-    await student.post("/api/lease/release", json={"reason": "done"}, headers=as_("alice-lab2"))
-    assert pool.calls == [
-        ("extend", 3, 600.0, "server:alice/lab2"),
-        ("release", 3, "server:alice/lab2", "done"),
-    ]
+async def test_what_is_asked_of_the_own_lease(student: httpx.AsyncClient, world: World) -> None:
+    """To go on, "I am still here", to end: of that lease alone, in the server's name."""
+    world.pool.leases.warn(3, WarningKind.IDLE, "Unused.", world.at + 60)
+    before = world.pool.leases.find(1)
+    for ask, body in (
+        ("extend", {"by_s": 600}),
+        ("keepalive", {}),
+        ("release", {"reason": "done"}),
+    ):
+        answer = await student.post(f"/api/lease/{ask}", json=body, headers=as_("alice-lab2"))
+        assert (answer.status_code, answer.json()["id"]) == (200, 3), answer.text
+    step = world.ledger.history("lease", "3")[0]
+    assert (step["by"], step["reason"]) == ("server:alice/lab2", "done")
+    assert world.pool.leases.find(1) == before
 
 
 @pytest.mark.parametrize(
@@ -78,12 +85,12 @@ async def test_nothing_else_is_there(student: httpx.AsyncClient, path: str) -> N
     assert (answer.status_code, answer.json()["reason"]) == (404, "no-such-page")
 
 
-async def test_a_silent_hub(student: httpx.AsyncClient, tokens: FakeTokens, pool: FakePool) -> None:
+async def test_a_silent_hub(student: httpx.AsyncClient, tokens: FakeTokens, world: World) -> None:
     """A hub that does not answer is neither a yes nor a no, and ends no lease."""
     tokens.silent = True
     answer = await student.post("/api/lease/release", json={}, headers=as_("alice-server"))
     assert (answer.status_code, answer.json()["reason"]) == (503, "hub-silent")
-    assert pool.names() == []
+    assert world.pool.leases.find(1).state == "running"
 
 
 async def test_health(student: httpx.AsyncClient) -> None:
@@ -102,27 +109,26 @@ SAID = {
 }
 
 
-async def test_signals(student: httpx.AsyncClient, pool: FakePool, board: SignalBoard) -> None:
+@pytest.mark.parametrize("path", ["lease", "server"])
+async def test_signals(student: httpx.AsyncClient, board: SignalBoard, path: str) -> None:
     """What a server says is kept for its own lease, and answered with how that stands."""
-    answer = await student.post("/api/lease/signals", json=SAID, headers=as_("alice-lab2"))
-    assert (answer.status_code, answer.json()["id"]) == (200, 3)
+    answer = await student.post(f"/api/{path}/signals", json=SAID, headers=as_("alice-lab2"))
+    lease = answer.json() if path == "lease" else answer.json()["lease"]
+    assert (answer.status_code, lease["id"]) == (200, 3)
     known = board.known(3)
     assert known is not None and known.busy is True and known.unsaved == 2
-    assert board.known(1) is None and pool.names() == []
+    assert board.known(1) is None
 
 
-async def test_a_warning_is_in_the_answer(student: httpx.AsyncClient, pool: FakePool) -> None:
+async def test_a_warning_is_in_the_answer(student: httpx.AsyncClient, world: World) -> None:
     """Whoever reports learns in the same breath that the lease is to be taken back, and why."""
-    warning = LeaseWarning(
-        at=1000.0, reclaim_at=1300.0, reason="Unused.", kind=WarningKind.IDLE, keepalives_left=1
-    )
-    pool.held[1] = lease_view(1, "alice", state=LeaseState.WARNED, warning=warning, others_wait=2)
+    world.pool.leases.warn(1, WarningKind.IDLE, "Unused.", world.at + 300)
+    queued(world, "eve")
     said = (await student.post("/api/lease/signals", json={}, headers=as_("alice-server"))).json()
-    assert said["warning"] == {
-        "at": 1000.0, "reclaim_at": 1300.0, "reason": "Unused.", "kind": "idle",
-        "keepalives_left": 1,
-    }  # fmt: skip
-    assert said["others_wait"] == 2
+    warning = said["warning"]
+    assert (warning["reclaim_at"], warning["kind"]) == (world.at + 300, "idle")
+    assert warning["reason"] == "Unused." and warning["keepalives_left"] > 0
+    assert said["others_wait"] == 1
 
 
 @pytest.mark.parametrize(
@@ -159,61 +165,51 @@ async def test_a_flood_of_signals(student: httpx.AsyncClient) -> None:
     assert (answers[-1].status_code, answers[-1].json()["reason"]) == (429, "too-often")
 
 
-async def test_still_here(student: httpx.AsyncClient, pool: FakePool) -> None:
-    """It is said for the own lease, in the server's name."""
-    await student.post("/api/lease/keepalive", headers=as_("alice-lab2"))
-    assert pool.calls == [("keepalive", 3, "server:alice/lab2")]
-
-
-async def test_a_server_without_a_slice(student: httpx.AsyncClient, pool: FakePool) -> None:
+async def test_a_server_without_a_slice(
+    student: httpx.AsyncClient, world: World, board: SignalBoard
+) -> None:
     """It sees its own place, and asking is what keeps it; the course of its student is told."""
-    pool.held.clear()
-    pool.tickets.request(TicketRequest(user="alice", server="", course="ml", shape="1g.5gb"))
-    pool.messages.append(StaffMessage(id=4, at=990.0, by="ina", text="<b>Hi</b>", until=2000.0))
-    said = (await student.get("/api/server?known=7", headers=as_("alice-server"))).json()
-    assert (said["lease"], said["ticket"]["position"]) == (None, 1)
+    world.end(world.pool.leases.find(1))
+    ticket = world.ask("alice", "7g.40gb", course="ml").id
+    note = MessageRequest(text="<b>Hi</b>", to_course="everyone")
+    world.pool.staff.send(note, "person:ina")
+    world.pass_time(9.0)
+    answer = await student.post("/api/server/signals", json=SAID, headers=as_("alice-server"))
+    said = answer.json()
+    assert (said["lease"], said["ticket"]["position"], len(board)) == (None, 1, 0)
     assert said["messages"][0]["text"] == "<b>Hi</b>"
-    assert ("server_status", "alice", "", 7) in pool.calls
-    assert ("messages_for", "alice", "", ("everyone",)) in pool.calls
+    assert world.ledger.state.tickets[ticket].attended_at == world.at
     assert (await student.get("/api/server", headers=as_("alice-lab2"))).json()["ticket"] is None
 
 
-async def test_signals_of_any_server(
-    student: httpx.AsyncClient, pool: FakePool, board: SignalBoard
-) -> None:
-    """With a lease they are kept for it; without one they are no more than attendance."""
-    answer = await student.post("/api/server/signals", json=SAID, headers=as_("alice-lab2"))
-    assert (answer.status_code, answer.json()["lease"]["id"]) == (200, 3)
-    assert board.known(3) is not None
-    pool.held.clear()
-    answer = await student.post("/api/server/signals", json=SAID, headers=as_("alice-server"))
-    assert (answer.status_code, answer.json()["lease"]) == (200, None)
-    assert len(board) == 1
-
-
 async def test_a_ticket_given_up_and_asked_for_again(
-    student: httpx.AsyncClient, pool: FakePool
+    student: httpx.AsyncClient, world: World
 ) -> None:
     """The own one, in the server's name; another server of the same person has none."""
-    number = pool.request_of_alice().id
+    world.end(world.pool.leases.find(1))
+    ticket = world.ask("alice", "7g.40gb").id
     other = await student.post("/api/ticket/cancel", headers=as_("alice-lab2"))
     assert (other.status_code, other.json()["reason"]) == (404, "unknown-ticket")
     given_up = await student.post("/api/ticket/cancel", headers=as_("alice-server"))
-    assert given_up.json()["state"] == TicketState.CANCELLED
-    assert ("cancel", number, "server:alice/") in pool.calls
-    await student.post("/api/ticket/requeue", json={"ticket": number}, headers=as_("alice-server"))
-    assert pool.calls[-1] == ("requeue", "alice", "", number, ("everyone",))
+    assert given_up.json()["state"] == "cancelled"
+    assert world.ledger.history("ticket", str(ticket))[0]["by"] == "server:alice/"
+    again = {"ticket": ticket}
+    for headers, status in (("alice-lab2", 404), ("alice-server", 200)):
+        answer = await student.post("/api/ticket/requeue", json=again, headers=as_(headers))
+        assert answer.status_code == status
+    assert (answer.json()["id"], answer.json()["shape"]) == (ticket + 1, "7g.40gb")
 
 
-async def test_a_student_cannot_fill_the_ledger(student: httpx.AsyncClient, pool: FakePool) -> None:
-    """So many changes at once, whichever server asks and whatever for; others are not held up."""
+async def test_a_student_cannot_fill_the_ledger(student: httpx.AsyncClient, world: World) -> None:
+    """So many changes at once, whichever server asks and whatever for; then no more."""
     answers = [
         await student.post("/api/lease/keepalive", headers=as_("alice-server")) for _ in range(40)
     ]
-    taken = sum(answer.status_code == 200 for answer in answers)
-    assert WRITES_BURST <= taken < WRITES_BURST + 5
+    let_in = sum(answer.status_code != 429 for answer in answers)
+    assert WRITES_BURST <= let_in < WRITES_BURST + 5
     assert answers[-1].json()["reason"] == "too-often"
+    before = world.pool.version
     for path in ("/api/ticket/cancel", "/api/lease/release"):
         answer = await student.post(path, json={}, headers=as_("alice-lab2"))
         assert answer.status_code == 429
-    assert len(pool.calls) == taken
+    assert world.pool.version == before

@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
 from miglab_api.tickets import TicketState, TicketView
@@ -16,7 +17,7 @@ from miglab_pool.http.access.principal import (
 )
 
 from .conftest import as_
-from .fakes import FakePool, lease_view, reservation_view, slice_view
+from .fakes import reservation_view, slice_view
 
 SECRETS = ("victor", "vision", "MIG-2", "a word to victor", "victors-lab")
 ILSE = Principal(PrincipalKind.PERSON, "ilse", instructs=frozenset({"ml"}))
@@ -113,10 +114,10 @@ def test_who_reserved_is_for_the_courses_staff() -> None:
     assert (other.course, other.count, other.made_by, other.message) == ("vision", 7, None, "")
 
 
-async def test_lists_hold_what_one_may_see(client: httpx.AsyncClient, pool: FakePool) -> None:
+async def test_lists_hold_what_one_may_see(client: httpx.AsyncClient, world: World) -> None:
     """An instructor's list of leases is of the own courses, with whatever they hold elsewhere."""
-    pool.held[4] = lease_view(4, "victor", course="vision")
-    pool.held[5] = lease_view(5, "ilse", course="vision")
+    for user in ("victor", "ilse"):
+        world.run(user, course="vision")
 
     async def users(token: str, query: str = "") -> list[str]:
         answer = await client.get(f"/api/leases{query}", headers=as_(token))
@@ -133,18 +134,3 @@ async def test_offers_to_another_are_of_the_own_courses(client: httpx.AsyncClien
     query = {"user": "alice", "course": ["ml", "vision"]}
     answer = await client.get("/api/offers", params=query, headers=as_("instructor-token"))
     assert [course["course"] for course in answer.json()["courses"]] == ["ml"]
-
-
-@pytest.mark.parametrize("thing", ["gpus/GPU-0", "slices/2"])
-@pytest.mark.parametrize("action", ["drain", "undrain"])
-async def test_draining_shows_no_more_than_looking(
-    client: httpx.AsyncClient, pool: FakePool, thing: str, action: str
-) -> None:
-    """Who still runs on the course's own GPU from before stays another course's secret."""
-    pool.gpu_course = "ml"
-    pool.slices = [*slices(snapshot())]
-    reason = {"reason": "New fan."}
-    headers = as_("instructor-token")
-    answer = await client.post(f"/api/{thing}/{action}", json=reason, headers=headers)
-    assert answer.status_code == 200
-    assert "victor" not in answer.text and "vision" not in answer.text
