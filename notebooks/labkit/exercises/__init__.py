@@ -24,7 +24,7 @@ from labkit.exercises.packing import check_fits
 from labkit.exercises.pair_check import check_pair
 from labkit.exercises.placing import check_place
 from labkit.exercises.scaled_step import check_scaled_step
-from labkit.exercises.schedule import bubble, check_order, check_schedule, gantt, order_of
+from labkit.exercises.schedule import bubble, check_order, check_schedule, order_of
 from labkit.exercises.timer_check import check_percentile, check_timer
 from labkit.exercises.wires import Wires
 
@@ -56,7 +56,6 @@ __all__ = [
     "check_sync",
     "check_timer",
     "check_zero_step",
-    "gantt",
     "order_of",
     "run_ranks",
 ]

@@ -11,6 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from labkit.run.source import describe_error, error_sentence
@@ -40,6 +41,40 @@ def failed_by(error: Exception) -> CodeVerdict:
     if isinstance(error, RankFailed):
         return CodeVerdict(False, str(error))
     return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
+
+
+def judged(right: str, *cases: tuple[str, Callable[[], str]]) -> CodeVerdict:
+    """The first fault that is found, after the words that say where; else that it is right.
+
+    Args:
+        right: what to say then.
+        cases: where, and what looks for a fault there; an empty text is none.
+    """
+    for where, check in cases:
+        try:
+            fault = check()
+        except Exception as error:  # outermost frame around the student's code
+            return failed_by(error)
+        if fault:
+            return CodeVerdict(False, f"{where}: {fault}")
+    return CodeVerdict(True, right)
+
+
+def for_ranks(check: Callable[[int], str], *worlds: int) -> list[tuple[str, Callable[[], str]]]:
+    """The same check for several numbers of ranks, as cases of `judged`."""
+    return [(_ranks(world), partial(check, world)) for world in worlds]
+
+
+def all_reducer(rank: int, world: int, send: Any, receive: Any) -> Callable[[Any], Any]:
+    """An all-reduce over mailboxes: what each rank sends, added."""
+    others = [other for other in range(world) if other != rank]
+
+    def all_reduce(tensor: Any) -> Any:
+        for other in others:
+            send(other, tensor)
+        return tensor + sum(receive(other) for other in others)
+
+    return all_reduce
 
 
 class Mail:

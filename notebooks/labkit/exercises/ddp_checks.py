@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict, failed_by, run_ranks
+from labkit.exercises.code_checks import CodeVerdict, for_ranks, judged, run_ranks
 
 SHAPES = ((4, 3), (3,), (5, 4), (6,), (2, 2, 2), (7,))
 BUCKET = 16  # numbers
@@ -76,17 +76,6 @@ def _run(one_rank: Callable[..., Any], world: int) -> tuple[list[Any], list[_See
     return results, seen
 
 
-def _judged(check: Callable[[int], str], right: str) -> CodeVerdict:
-    for world in (1, 2, 3):
-        try:
-            fault = check(world)
-        except Exception as error:  # outermost frame around the student's code
-            return failed_by(error)
-        if fault:
-            return CodeVerdict(False, f"with {world} rank{'s' * (world > 1)}: {fault}")
-    return CodeVerdict(True, right)
-
-
 def check_sync(function: Callable[..., Any], *, flat: bool = False) -> CodeVerdict:
     """Whether a function turns each rank's gradients into the means over all ranks.
 
@@ -112,7 +101,7 @@ def check_sync(function: Callable[..., Any], *, flat: bool = False) -> CodeVerdi
         return _fault_of(results, gradients)
 
     how = "one all-reduce" if flat else "an all-reduce for each gradient"
-    return _judged(check, f"every rank has the mean gradients, with {how}")
+    return judged(f"every rank has the mean gradients, with {how}", *for_ranks(check, 1, 2, 3))
 
 
 def _fault_of(results: Sequence[Any], gradients: list[list[Any]]) -> str:
@@ -174,7 +163,8 @@ def check_buckets(make: Callable[..., Any]) -> CodeVerdict:
         results, seen = _run(one_rank, world)
         return _fault_of_buckets(seen[0]) or _fault_of(results, gradients)
 
-    return _judged(check, "the means are right, and full buckets left during the backward pass")
+    right = "the means are right, and full buckets left during the backward pass"
+    return judged(right, *for_ranks(check, 1, 2, 3))
 
 
 def _fault_of_buckets(seen: _Seen) -> str:

@@ -7,11 +7,12 @@ mistake is told by the number it gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from labkit.exercises import networks
-from labkit.exercises.code_checks import CodeVerdict, failed_by, run_ranks
+from labkit.exercises.code_checks import CodeVerdict, all_reducer, for_ranks, judged, run_ranks
 from labkit.machine.tensor_memory import (
     ACTIVATIONS,
     GRADIENTS,
@@ -39,17 +40,18 @@ def check_ledger(function: Callable[..., Mapping[str, float]]) -> CodeVerdict:
         function: `ledger(width, depth, rows, micro_batches, checkpoint, ranks)` returning the bytes
             of "parameters", "gradients", "optimiser" and "activations", each at its most.
     """
-    for case in CASES:
-        try:
-            said = function(*case)
-            fault = _missing(said) or _fault(case, said, _counted(*case))
-        except Exception as error:  # outermost frame around the student's function
-            return failed_by(error)
-        if fault:
-            width, depth, rows, micro_batches, checkpoint, ranks = case
-            words = f"width {width}, depth {depth}, {rows} rows, micro_batches={micro_batches}"
-            return CodeVerdict(False, f"{words}, checkpoint={checkpoint}, ranks={ranks}: {fault}")
-    return CodeVerdict(True, f"every kind agrees with what was counted, in {len(CASES)} cases")
+
+    def check(case: tuple[Any, ...]) -> str:
+        said = function(*case)
+        return _missing(said) or _fault(case, said, _counted(*case))
+
+    def words(case: tuple[Any, ...]) -> str:
+        width, depth, rows, micro_batches, checkpoint, ranks = case
+        size = f"width {width}, depth {depth}, {rows} rows, micro_batches={micro_batches}"
+        return f"{size}, checkpoint={checkpoint}, ranks={ranks}"
+
+    right = f"every kind agrees with what was counted, in {len(CASES)} cases"
+    return judged(right, *((words(case), partial(check, case)) for case in CASES))
 
 
 def _counted(
@@ -141,22 +143,16 @@ def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
     """
     import torch
 
-    for world in (1, 2, 3):
+    def check(world: int) -> str:
         generator = torch.Generator().manual_seed(world)
-        weights = [torch.randn(4, generator=generator, dtype=torch.float64) for _ in range(5)]
-        gradients = [
-            [torch.randn(4, generator=generator, dtype=torch.float64) for _ in weights]
-            for _ in range(world)
+        made = [
+            [torch.randn(4, generator=generator, dtype=torch.float64) for _ in range(5)]
+            for _ in range(world + 1)
         ]
-        try:
-            fault = _zero_fault(function, weights, gradients)
-        except Exception as error:  # outermost frame around the student's function
-            return failed_by(error)
-        if fault:
-            return CodeVerdict(False, f"with {world} rank{'' if world == 1 else 's'}: {fault}")
-    return CodeVerdict(
-        True, "all ranks hold the new weights, and each weight's state is on one rank"
-    )
+        return _zero_fault(function, made[0], made[1:])
+
+    right = "all ranks hold the new weights, and each weight's state is on one rank"
+    return judged(right, *for_ranks(check, 1, 2, 3))
 
 
 def _zero_fault(
@@ -172,11 +168,7 @@ def _zero_fault(
             stepped[rank][number] = gradient
             return weight - 0.1 * gradient.sign()  # Adam's first step
 
-        def all_reduce(tensor: Any) -> Any:
-            others = [other for other in range(world) if other != rank]
-            for other in others:
-                send(other, tensor)
-            return tensor + sum(receive(other) for other in others)
+        all_reduce = all_reducer(rank, world, send, receive)
 
         def broadcast(tensor: Any, source: int) -> Any:
             if rank != source:

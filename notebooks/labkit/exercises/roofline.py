@@ -37,27 +37,6 @@ class Work:
         return self.flops / self.moved_bytes
 
 
-@dataclass(frozen=True)
-class Roof:
-    """What this device was measured to reach: FLOP/s by a big matmul, bytes/s by a big copy."""
-
-    flops_per_s: float
-    bytes_per_s: float
-
-    @property
-    def ridge(self) -> float:
-        """The intensity at which the slanted roof meets the flat one."""
-        return self.flops_per_s / self.bytes_per_s
-
-    def attainable(self, intensity: float) -> float:
-        """FLOP/s that work of this intensity can reach at most."""
-        return min(self.flops_per_s, intensity * self.bytes_per_s)
-
-    def shortest_s(self, work: Work) -> float:
-        """The time no implementation on this device can beat, if the roofs are right."""
-        return max(work.flops / self.flops_per_s, work.moved_bytes / self.bytes_per_s)
-
-
 def _bytes_of(dtype: str) -> int:
     if dtype not in BYTES:
         raise WrongArgument(f"`{dtype}` is no format known here; there are {', '.join(BYTES)}.")
@@ -111,9 +90,3 @@ KINDS: Mapping[str, Callable[..., Work]] = {
     "dot": dot,
     "layer_norm": layer_norm,
 }
-
-
-@public
-def all_reduce_bus_bytes(payload_bytes: float, ranks: int) -> float:
-    """Bytes a ring all-reduce sends per rank: 2(n-1)/n of the payload (nccl-tests)."""
-    return payload_bytes * 2.0 * (ranks - 1) / ranks

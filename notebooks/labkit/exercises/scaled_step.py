@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict, failed_by
+from labkit.exercises.code_checks import CodeVerdict, judged
 
 TRUE = (2.0**-26, -(2.0**-20), 3.0)  # the first is less than fp16 can hold
 TOO_MUCH = 2.0**14  # from this scale on the last one overflows
@@ -32,16 +33,10 @@ def check_scaled_step(function: Callable[..., Any]) -> CodeVerdict:
             `gradients_at(scale)` goes back from scale × loss in fp16 and returns the gradients;
             `step(gradients)` takes a step with them.
     """
-    for scale in (2.0**10, 2.0**16):
-        try:
-            fault = _fault(function, scale)
-        except Exception as error:  # outermost frame around the student's function
-            return failed_by(error)
-        if fault:
-            return CodeVerdict(False, f"at scale {scale:g}: {fault}")
-    return CodeVerdict(
-        True, "the step gets the true gradients in fp32, and a step with inf is skipped"
-    )
+    scales = (2.0**10, 2.0**16)
+    right = "the step gets the true gradients in fp32, and a step with inf is skipped"
+    cases = [(f"at scale {scale:g}", partial(_fault, function, scale)) for scale in scales]
+    return judged(right, *cases)
 
 
 def _fault(function: Callable[..., Any], scale: float) -> str:

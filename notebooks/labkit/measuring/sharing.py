@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit import errors
-from labkit.arguments import public, refuse_beside
+from labkit.arguments import public
 from labkit.machine import device, lease
 from labkit.machine.readings import Readings
 from labkit.measuring.place import only_one
@@ -130,13 +130,6 @@ class Counted(Shared):
         """Calls of all copies together per second."""
         return sum(self.calls_per_s)
 
-    def __str__(self) -> str:
-        cpu = statistics.mean(self.cpu_per_copy)
-        return (
-            f"{self.copies} copies, {self.way}: {self.total_per_s:.4g} calls/s in all, "
-            f"{cpu:.2f} CPU cores per copy, on {self.devices[0].label}"
-        )
-
 
 def way_of(way: Way | str) -> Way:
     """A way by its name.
@@ -171,34 +164,6 @@ async def share_async(
         cpu_per_copy=tuple(fact["cpu_per_copy"] for fact in facts),
         sms=tuple(fact.get("sms_given") for fact in facts),
         **circumstances(readings),
-    )
-
-
-@public
-def share(
-    function: Callable[..., Any],
-    way: Way | str,
-    *,
-    copies: int,
-    seconds: float = 2.0,
-    **options: Any,
-) -> Counted:
-    """Run copies of a function at once and count their calls.
-
-    Args:
-        function: as for `labkit.measure`.
-        way: how they share; "alone" runs one copy.
-        copies: how many.
-        seconds: how long to count, after every copy is warm.
-        options: `sms_per_copy` for partitions, `timeout_s`, and the function's own arguments.
-
-    Raises:
-        LabError: the way does not work here, or a copy failed.
-    """
-    chosen = way_of(way)
-    refuse_beside("share", share_async, function, {"copies": copies, **options})
-    return run_blocking(
-        lambda: share_async(function, chosen, copies=copies, seconds=seconds, **options)
     )
 
 

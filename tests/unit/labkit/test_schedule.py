@@ -2,14 +2,9 @@
 
 import pytest
 
-from labkit.exercises.schedule import bubble, check_order, gantt, kept, order_of, ticks_of
+from labkit.exercises.schedule import bubble, check_order, kept, order_of, ticks_of
 
 TWO_BY_THREE = [[(0, 0)], [(0, 1), (1, 0)], [(0, 2), (1, 1)], [(1, 2)]]
-
-
-def test_the_picture_shows_who_waits():
-    """A row per stage, a column per tick, a dot where a stage waits."""
-    assert gantt(TWO_BY_THREE, 2).splitlines() == ["stage 0  0 1 2 .", "stage 1  . 0 1 2"]
 
 
 def test_each_stage_keeps_the_order_of_the_ticks():
