@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry, Placed, occupied_mask
+from miglab_pool.leases.rules import guaranteed_s
 from miglab_pool.ledger.rows import FULL, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.rules import Grant, Waiting
@@ -98,7 +99,7 @@ class _Decision:
         beside = self._try(one.profiles, one.course, mine)
         if beside is not None:
             return beside
-        until = view.at + one.guaranteed_s
+        until = view.at + guaranteed_s(view.settings, view.tickets[one.ticket])
         found = reservations.grant_limit(view, one.user, key, choices, until)
         return choices if found.is_enough else None
 
@@ -153,10 +154,15 @@ def hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Hold:
     """
     held: dict[str, tuple[Placed, ...]] = {}
     for name in sorted(profiles, key=lambda name: -_size(name, gpus)):
-        best = min(_candidates(name, gpus, held), default=None, key=lambda one: one.key)
-        if best is None:
+        candidates = [
+            ((best.frees_at, best.leases, one.gpu not in held, index), one.gpu, best.placed)
+            for index, one in enumerate(gpus)
+            if (best := _best_on(one, name, held.get(one.gpu, ()))) is not None
+        ]
+        if not candidates:
             break
-        held[best.gpu] = (*held.get(best.gpu, ()), best.placed)
+        _, gpu, placed = min(candidates, key=lambda one: one[0])
+        held[gpu] = (*held.get(gpu, ()), placed)
     return held
 
 
@@ -174,10 +180,11 @@ def outside_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> list[
 
 
 class _Candidate(NamedTuple):
-    """A placement that might be held; of several the one with the least key is."""
+    """The placement on one GPU that is free soonest, when, and after how many ends."""
 
-    key: tuple[float, int, int, int, int]
-    gpu: str
+    frees_at: float
+    leases: int
+    start: int
     placed: Placed
 
 
@@ -190,25 +197,22 @@ def _has(occupancy: GpuOccupancy, name: str) -> bool:
     return name in occupancy.geometry.by_name
 
 
-def _candidates(
-    name: str, gpus: Sequence[GpuOccupancy], held: Mapping[str, tuple[Placed, ...]]
-) -> Iterator[_Candidate]:
-    for index, occupancy in enumerate(gpus):
-        if not occupancy.usable or not _has(occupancy, name):
-            continue
-        gpu, geometry = occupancy.gpu, occupancy.geometry
-        has_media = geometry.by_name[name].has_media
-        live = [
-            (item.placement.mask, item.profile.has_media and has_media) for item in occupancy.live
+@once
+def _best_on(occupancy: GpuOccupancy, name: str, held: tuple[Placed, ...]) -> _Candidate | None:
+    """Where on a GPU a slice might be held beside these; kept with the GPU, for every decision."""
+    if not occupancy.usable or not _has(occupancy, name):
+        return None
+    has_media = occupancy.geometry.by_name[name].has_media
+    live = [(one.placement.mask, one.profile.has_media and has_media) for one in occupancy.live]
+    found = []
+    for placed in _legal(occupancy.geometry, name, (*occupancy.fixed, *held)):
+        mask = placed.placement.mask
+        there = [
+            occupancy.frees_at.get(other, inf) for other, media in live if media or mask & other
         ]
-        same = 0 if gpu in held else 1
-        for placed in _legal(geometry, name, (*occupancy.fixed, *held.get(gpu, ()))):
-            mask = placed.placement.mask
-            there = [
-                occupancy.frees_at.get(other, inf) for other, media in live if media or mask & other
-            ]
-            key = (max(there, default=SOON), len(there), same, index, placed.placement.start)
-            yield _Candidate(key, gpu, placed)
+        key = (max(there, default=SOON), len(there), placed.placement.start)
+        found.append(_Candidate(*key, placed))
+    return min(found, default=None, key=lambda one: one[:3])
 
 
 def _legal(geometry: Geometry, name: str, taken: Sequence[Placed]) -> Iterator[Placed]:

@@ -252,7 +252,6 @@ def as_waiting(view: PoolView, ticket: TicketRow) -> Waiting:
         front=ticket.next_at,
         is_borrow=ticket.is_borrow,
         shape=ticket.shape,
-        guaranteed_s=lease_rules.guaranteed_s(view.settings, ticket),
     )
 
 

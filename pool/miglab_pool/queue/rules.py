@@ -33,7 +33,6 @@ class Waiting(NamedTuple):
         front: when staff put it in front of all but reservations; None if nobody did.
         is_borrow: whether a measurement waits, and not a server.
         shape: what it asks for, as its reservation would name it.
-        guaranteed_s: for how long its lease is to be guaranteed from the grant on.
     """
 
     ticket: int
@@ -46,7 +45,6 @@ class Waiting(NamedTuple):
     front: float | None = None
     is_borrow: bool = False
     shape: str = ""
-    guaranteed_s: float = 0.0
 
 
 @dataclass(frozen=True)
