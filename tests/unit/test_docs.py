@@ -90,6 +90,17 @@ def test_links_of_the_front_pages_lead_somewhere(page: Path) -> None:
     assert not sorted(path for path in linked if not (CHECKOUT / path).exists())
 
 
+LONGEST = 110  # words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_no_paragraph_is_a_wall(page: Path) -> None:
+    """A sentence a line becomes a long paragraph unnoticed; items and rows are counted apart."""
+    prose = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    parts = re.split(r"\n\s*\n|\n(?=\s*(?:- |\d+\. |\|))", prose)
+    assert not [part for part in parts if len(part.split()) > LONGEST]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
 def test_commands_that_are_named_exist(page: Path) -> None:
     """`./lab …` and `miglab …` name commands and options that there are."""
