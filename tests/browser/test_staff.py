@@ -194,7 +194,7 @@ def withdraw_it(instructor: Page) -> None:
 def drain_with_the_keyboard(admin: Page) -> None:
     """Nothing but keys from the GPU's name to its draining."""
     go(admin, "Pool")
-    admin.get_by_role("button", name="Steer GPU 0").focus()
+    admin.get_by_role("button", name="Manage GPU 0").focus()
     admin.keyboard.press("Enter")
     expect(admin.get_by_role("dialog").get_by_text("No new lease gets a slice")).to_be_visible()
     field = admin.get_by_role("dialog").get_by_label("Reason")
@@ -216,7 +216,7 @@ def put_in_front(instructor: Page, name: str) -> None:
 
 def end_draining(admin: Page) -> None:
     """The GPU takes leases again."""
-    admin.get_by_role("button", name="Steer GPU 0").click()
+    admin.get_by_role("button", name="Manage GPU 0").click()
     take_action(admin, "End draining")
     said(admin, "GPU 0 takes new leases again.")
 

@@ -204,7 +204,7 @@ class ServerSettings(Section):
         ge=0,
         description="How many GiB a container may write outside its home volume; 0 for no limit. "
         "It needs an engine on overlay2 over XFS mounted with `pquota`, or on ZFS; other engines "
-        "refuse to create containers, and Btrfs does not keep the limit. Doctor looks.",
+        "refuse to create containers, and Btrfs keeps no limit. `miglab doctor` checks it.",
     )
     home_gib: float = Field(
         0,

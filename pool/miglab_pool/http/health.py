@@ -206,7 +206,7 @@ class GpuCard:
     def verdict(self) -> str:
         """How it is, in a word or two."""
         if self.gpu.state == "ok":
-            return "needs a look" if self.is_bad else STATES["ok"]
+            return "needs attention" if self.is_bad else STATES["ok"]
         return STATES.get(self.gpu.state, self.gpu.state)
 
     @property

@@ -289,7 +289,8 @@ def _attended_of(
 def _never_used(ticket: TicketRow) -> TicketRow:
     """A ticket that was taken for a server that then did not come, as its student sees it."""
     message = (
-        "The slice was kept for you, and the server did not restart with it in time. Ask again."
+        "Your server did not restart in time, so the slice went to the next student. "
+        "Ask again to rejoin the queue."
     )
     return replace(ticket, state=TicketState.EXPIRED, reason="never-attached", message=message)
 

@@ -11,7 +11,7 @@ DONE = {action.key: action.did for action in STAFF_ACTIONS} | {
     "reclaim": "reclaimed it",
     "extend": "gave it more time",
     "keep": "let its holder keep it",
-    "next": "put it in front",
+    "next": "served it next",
     "back": "undid serving it next",
     "apply": "applied a layout to it",
     "end": "took it back",

@@ -251,7 +251,7 @@ def _by_use(
     """What its use says."""
     is_warned = lease.warning is WarningKind.IDLE
     if judged.idle_s is None:
-        reason = f"Unknown is never idle: {judged.unknown}."
+        reason = f"Not counted as idle, because this is unknown: {judged.unknown}."
         return (Decision.WARN if is_warned else Decision.KEEP), reason, _idle_if(is_warned), None
     if judged.activity is Activity.ACTIVE:
         return _keep("It is in use.")
@@ -279,7 +279,7 @@ def _why_not_due(known: Known | None, judged: Judged, lease: LeaseFacts, now: fl
     if judged.unknown:
         return ""  # it says nothing, and its slice is empty
     if known is None or known.age_s > over_s:
-        return "The warning is over; waiting for the server's last word."
+        return "The warning is over; waiting for the server's final report."
     if known.unsaved and over_s < SAVING_S:
         return "The warning is over; waiting for documents to be saved."
     return ""

@@ -299,8 +299,8 @@ def on_slice(item: SliceView, gpu: GpuView, principal: Principal) -> list[Action
                 item,
                 "adopt",
                 "Adopt",
-                f"{_named(item)} was not created by the lab: whatever runs on it loses it. The "
-                "slice is destroyed, and the pool takes its placement over.",
+                f"{_named(item)} was not created by the lab: any program running on it is cut "
+                "off. The slice is destroyed, and the pool takes its placement over.",
                 is_grave=True,
             )
         )

@@ -144,7 +144,7 @@ def draw(
         trouble,
         tuple(notes),
         f"gpu/{gpu.uuid}" if principal.is_staff else "",
-        "Steer" if principal.may(Right.DRAIN, gpu.course) else "Details",
+        "Manage" if principal.may(Right.DRAIN, gpu.course) else "Details",
     )
 
 

@@ -63,7 +63,7 @@ def test_what_a_gpu_said_is_shown_with_its_age() -> None:
     first, old, silent = cards(snapshot(gpu(), gpu(1), gpu(2, "lost")), condition(said), NOW)
     assert first.xids == ((31, True), (79, False)) and first.is_hot and not first.is_stale
     assert old.is_stale and old.xids == () and not old.is_hot
-    assert [one.verdict for one in (first, old, silent)] == ["needs a look", "answers", "lost"]
+    assert [one.verdict for one in (first, old, silent)] == ["needs attention", "answers", "lost"]
     assert silent.said is None and silent.xids is None and silent.is_stale
 
 
@@ -193,7 +193,7 @@ async def test_the_page_says_what_is_wrong_and_what_to_do(
     assert "5 problems" in page
     for words in (
         "Xid 79: drain it.", "91 °C", "250 W", "lease 3 has no slice", f"miglab pool adopt {sick}",
-        "docker rm -f 777777777777<", "needs a look",
+        "docker rm -f 777777777777<", "needs attention",
         "The fan is loud.", "(a program&#39;s)", 'aria-current="page">Health',
     ):  # fmt: skip
         assert words.replace("&#39;", "'") in page.replace("&#39;", "'"), words

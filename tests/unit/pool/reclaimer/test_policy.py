@@ -179,13 +179,13 @@ def test_still_here_counts_for_a_while() -> None:
     [
         (idle(50_000), 1, NOW - 21, Decision.WARN, "unless somebody is there"),
         (idle(50_000), 1, NOW, Decision.RECLAIM, "Nothing has happened"),
-        (idle(50_000, age_s=21.0), 1, NOW, Decision.WARN, "last word"),
+        (idle(50_000, age_s=21.0), 1, NOW, Decision.WARN, "final report"),
         (idle(50_000, unsaved=2), 1, NOW, Decision.WARN, "documents to be saved"),
         (idle(50_000, unsaved=2), 1, NOW + 41, Decision.RECLAIM, "Nothing has happened"),
         (idle(5.0), 1, NOW, Decision.KEEP, "in use"),
         (idle(5_000), 0, NOW, Decision.KEEP, "the limit is"),
-        (None, 1, NOW, Decision.WARN, "Unknown is never idle"),
-        (idle(50_000, age_s=500.0), 1, NOW, Decision.WARN, "Unknown is never idle"),
+        (None, 1, NOW, Decision.WARN, "Not counted as idle"),
+        (idle(50_000, age_s=500.0), 1, NOW, Decision.WARN, "Not counted as idle"),
     ],
 )
 def test_the_end_of_a_warning(

@@ -338,7 +338,7 @@ def test_a_silent_server_is_left_alone(lab: ReclaimWorld) -> None:
     lab.live(1500)
     assert lab.state(lease) is LeaseState.RUNNING
     assert lab.state(other) is LeaseState.WARNED
-    assert "Unknown is never idle" in lab.told("bob").reason
+    assert "Not counted as idle" in lab.told("bob").reason
     lab.silent = set()
     lab.live(15)
     assert lab.state(other) is LeaseState.RELEASING

@@ -27,7 +27,7 @@ export function words(trans) {
       return trans.__('memory unknown');
     }
     return memory_used_mib === null
-      ? trans.__('unknown use of %1 GiB', gib(memory_mib))
+      ? trans.__('memory use unknown (%1 GiB in all)', gib(memory_mib))
       : trans.__('%1 of %2 GiB', gib(memory_used_mib), gib(memory_mib));
   };
 
