@@ -140,7 +140,8 @@ class Bound:
     Attributes:
         useful_ratio: our useful slice-hours over those without any reclaim.
         p95_ratio: our 95th percentile of the wait over the culler's.
-        holds: at least 1.5, less than 1, and nobody cut off who was busy.
+        holds: at least 1.5, less than 1, nobody cut off who was busy, and every reserved slice
+            there.
     """
 
     students: int
@@ -159,7 +160,8 @@ def bounds(rows: Sequence[PolicyFigures]) -> list[Bound]:
         ours = by["miglab"]
         useful = ours.useful_slice_hours / max(by["none"].useful_slice_hours, 0.1)
         p95 = ours.wait_p95_s / max(by["culler"].wait_p95_s, 1.0)
-        holds = useful >= USEFUL_RATIO and p95 < 1 and not ours.unjust_reclaims
+        is_just = not ours.unjust_reclaims and ours.reserved_kept == 1
+        holds = useful >= USEFUL_RATIO and p95 < 1 and is_just
         found.append(Bound(students, round(useful, 2), round(p95, 2), holds))
     return found
 

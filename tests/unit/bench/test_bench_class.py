@@ -137,6 +137,11 @@ def test_nobody_busy_is_cut_off_by_us(day: dict[str, DayOutcome]) -> None:
     assert day["miglab"].row.unjust_reclaims == 0
 
 
+def test_what_is_reserved_is_kept(day: dict[str, DayOutcome]) -> None:
+    """Every student of the practical has a slice within two minutes, borrowed or leased."""
+    assert (day["miglab"].row.reserved_kept, day["borrow"].row.reserved_kept) == (1, 1)
+
+
 def test_without_reclaim_nothing_ends(day: dict[str, DayOutcome]) -> None:
     """Nobody's server ends but by its student; so nothing is ever run again."""
     cost = day["none"].cost
@@ -342,15 +347,21 @@ def test_quantile(values: list[float], share: float, is_: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("useful", "p95", "unjust", "holds"),
-    [(15, 50, 0, True), (14, 50, 0, False), (15, 100, 0, False), (15, 50, 1, False)],
+    ("useful", "p95", "unjust", "kept", "holds"),
+    [
+        (15, 50, 0, 1, True),
+        (14, 50, 0, 1, False),
+        (15, 100, 0, 1, False),
+        (15, 50, 1, 1, False),
+        (15, 50, 0, 0.9, False),
+    ],
 )
-def test_bounds(useful: float, p95: int, unjust: int, holds: bool) -> None:
-    """Each of the three breaks alone."""
+def test_bounds(useful: float, p95: int, unjust: int, kept: float, holds: bool) -> None:
+    """Each of the four breaks alone."""
     rows = [
         PolicyFigures(30, "none", 10, 0, 0, 0, 0, 1, 1),
         PolicyFigures(30, "culler", 10, 0, 100, 0, 0, 1, 1),
-        PolicyFigures(30, "miglab", useful, 0, p95, 0, unjust, 1, 1),
+        PolicyFigures(30, "miglab", useful, 0, p95, 0, unjust, kept, 1),
     ]
     assert [one.holds for one in bounds(rows)] == [holds]
 
