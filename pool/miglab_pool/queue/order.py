@@ -288,9 +288,7 @@ class WaitReasons:
         if row.lease is not None:
             return "Your slices are being made."
         if (row.user, row.server) in self._view.held_servers:
-            return (
-                "Your previous server still holds its slices. The new one starts once it ends."
-            )
+            return "Your previous server still holds its slices. The new one starts once it ends."
         held = self._why_held(row) or self._why_reserved(row)
         if held or row.next_at is None:
             return held or self._why_drained
