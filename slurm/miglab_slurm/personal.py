@@ -10,7 +10,7 @@ def kept_of(settings: SlurmSettings, user: str) -> dict[str, list[dict[str, obje
         return {}
     kept = Submissions(settings.slurm_jobs, settings.lab_id)
     return {
-        "usage": [stay for stay in kept.stays() if stay["user"] == user],
+        "usage": [stay.__dict__ for stay in kept.stays() if stay.user == user],
         "slurm jobs": kept.of_user(user),
     }
 

@@ -14,7 +14,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from miglab_slurm.records import SignedTag, SlurmJob, Tag, claim_of
@@ -30,7 +30,9 @@ CREATE TABLE IF NOT EXISTS submissions (
     ticket TEXT PRIMARY KEY, tag TEXT NOT NULL, user TEXT NOT NULL, account TEXT NOT NULL,
     intended_at REAL NOT NULL, job INTEGER UNIQUE, submitted_at REAL
 );
-CREATE TABLE IF NOT EXISTS stays (user TEXT NOT NULL, said TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS stays (
+    job INTEGER, user TEXT, server TEXT, course TEXT, shape TEXT, gres TEXT, began REAL, ended REAL
+);
 """
 
 
@@ -50,6 +52,20 @@ class JobSubmission:
         return job.account == self.account and (
             job.submitted_at == self.submitted_at or is_requeued
         )
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A server that is over, as the table has it; ``gres`` is empty for one without a GPU."""
+
+    job: int
+    user: str
+    server: str
+    course: str
+    shape: str
+    gres: str
+    began: float
+    ended: float
 
 
 class Submissions:
@@ -86,16 +102,15 @@ class Submissions:
         with self._transaction() as rows:
             rows.execute("DELETE FROM submissions WHERE ticket = ? AND job IS NULL", (ticket,))
 
-    def note_stay(self, user: str, said: Mapping[str, object]) -> None:
-        """A server of theirs is over."""
+    def note(self, stay: Stay) -> None:
+        """A server is over."""
         with self._transaction() as rows:
-            rows.execute("INSERT INTO stays VALUES (?, ?)", (user, json.dumps(said)))
+            rows.execute("INSERT INTO stays VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(stay))
 
-    def stays(self) -> list[dict[str, object]]:
-        """All stays that are over, the oldest first."""
+    def stays(self) -> list[Stay]:
+        """All that are over, the oldest first."""
         with self._transaction() as rows:
-            found = rows.execute("SELECT user, said FROM stays ORDER BY rowid")
-            return [{"user": user, **json.loads(said)} for user, said in found]
+            return [Stay(*row) for row in rows.execute("SELECT * FROM stays ORDER BY rowid")]
 
     def forget(self, user: str, pseudonym: str) -> dict[str, int]:
         """Delete the jobs of a person, whose servers are over, and rename the stays; how many."""

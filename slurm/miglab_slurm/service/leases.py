@@ -19,6 +19,7 @@ from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.records import SlurmJob, Tag
+from miglab_slurm.submissions import Stay
 from miglab_slurm.views import lease_of, tag_of_ours
 from miglab_slurm.words import AT_LIMIT, SOONER
 
@@ -61,12 +62,11 @@ class JobRecord:
             return LeaseState.RELEASING
         return LeaseState.RUNNING if self.warning is None else LeaseState.WARNED
 
-    def stay(self, tag: Tag, until: float) -> dict[str, object]:
+    def stay(self, tag: Tag, until: float) -> Stay:
         """What is kept of it when its server is over."""
-        return {
-            "job": self.job.id, "server": tag.server, "course": tag.course, "shape": tag.shape,
-            "gres": dict(self.job.gres), "from": self.job.started_at, "to": until,
-        }  # fmt: skip
+        gres = ",".join(f"{type_}:{count}" for type_, count in self.job.gres.items())
+        began, whose = self.job.started_at or self.seen_at, (tag.user, tag.server, tag.course)
+        return Stay(self.job.id, *whose, tag.shape, gres, began, max(began, until))
 
     def seen(self, job: SlurmJob) -> "JobRecord":
         """The same with Slurm's latest word; an end that came nearer has another reason."""

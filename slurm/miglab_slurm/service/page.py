@@ -21,7 +21,7 @@ from miglab_api.staff import ActionRequest, MessageRequest, SentMessage
 from miglab_api.tickets import TicketView
 from miglab_api.wording import day_and_time
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.dependencies import OPEN, needs, page_needs
+from miglab_pool.http.access.dependencies import OPEN, allowed, needs, page_needs
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED, DeniedError, install
@@ -156,20 +156,6 @@ def _may_extend(settings: SlurmSettings, principal: Principal, course: str, user
 # -- the API -------------------------------------------------------------------------------------
 
 
-def lease_for(runner: SlurmRunner, principal: Principal, number: int, right: Right) -> LeaseView:
-    """A server's lease, if the principal has the right over it.
-
-    Raises:
-        Refused: there is no such lease.
-        DeniedError: 404 or 403.
-    """
-    found = runner.door.leases.find(number)
-    if not principal.may(Right.SEE_NAMES, found.course, found.user):
-        raise DeniedError(404, "unknown-lease", f"You have no lease {number}.")
-    principal.require(right, found.course, found.user)
-    return found
-
-
 @api.get("/health", dependencies=[OPEN])
 async def health(request: Request) -> dict[str, object]:
     """Whether the service answers, and Slurm."""
@@ -182,7 +168,8 @@ async def lease(
     lease_id: int, principal: Annotated[Principal, needs(Right.SEE_NAMES)], request: Request
 ) -> LeaseView:
     """One server's lease, live or lately over; a lease is a job and has its number."""
-    return lease_for(runner_of(request), principal, lease_id, Right.SEE_NAMES)
+    found = runner_of(request).door.leases.find(lease_id)
+    return allowed(found, "lease", principal, Right.SEE_NAMES)
 
 
 @api.post("/leases/{lease_id}/release")
@@ -194,7 +181,7 @@ async def end(
 ) -> LeaseView:
     """End a server: the hub is asked to stop it."""
     runner = runner_of(request)
-    lease_for(runner, principal, lease_id, Right.RELEASE)
+    allowed(runner.door.leases.find(lease_id), "lease", principal, Right.RELEASE)
     return await runner.decide(
         lambda door: door.leases.release(lease_id, principal.by, asked.reason)
     )
@@ -209,9 +196,9 @@ async def extend(
 ) -> LeaseView:
     """Lengthen a job, where the lab's account is an Operator."""
     runner = runner_of(request)
-    found = lease_for(runner, principal, lease_id, Right.EXTEND)
-    leases, is_own = runner.door.leases, principal.is_user(found.user)
-    lengthen = leases.extend if is_own else leases.extend_as_staff
+    leases = runner.door.leases
+    found = allowed(leases.find(lease_id), "lease", principal, Right.EXTEND)
+    lengthen = leases.extend if principal.is_user(found.user) else leases.extend_as_staff
     return await runner.decide(lambda _door: lengthen(lease_id, asked.by_s, principal.by))
 
 

@@ -106,7 +106,7 @@ class SlurmRunner:
         self.trouble = ""
         for record in self.door.leases.update(picture):
             if (tag := record.job.tag) is not None:
-                self.reader.submissions.note_stay(tag.user, record.stay(tag, picture.at))
+                self.reader.submissions.note(record.stay(tag, picture.at))
         self.reclaimer.round(self.door)
         await self._ender.ask(self.door.leases.to_stop())
 

@@ -6,6 +6,7 @@ from miglab_api.leases import ServerStatus
 from miglab_api.staff import MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import clock_time
+from miglab_pool.ledger.audit_wording import called
 from miglab_pool.reclaim.policy import LEAD
 from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
@@ -121,7 +122,7 @@ class SlurmMessages:
     ) -> tuple[StaffMessage, ...]:
         """What is to be shown to whoever is at this server."""
         told = [
-            StaffMessage(id=one.id, at=one.at, by=_name(one.by), text=one.text, until=one.until)
+            StaffMessage(id=one.id, at=one.at, by=called(one.by), text=one.text, until=one.until)
             for one in reversed(self.shown())
             if _is_for(one, user, server, courses)
         ]
@@ -148,7 +149,3 @@ def _is_for(one: SentMessage, user: str, server: str, courses: Collection[str]) 
     if one.to_user is not None:
         return one.to_user == user and one.to_server in (None, server)
     return one.to_course is None or one.to_course in courses
-
-
-def _name(by: str) -> str:
-    return by.partition(":")[2] or by

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from miglab_slurm.commands import run
@@ -43,7 +43,9 @@ async def usage(site: SlurmSite, submissions: Submissions) -> tuple[list[CourseU
         said, why = "", "do not answer"
     if accounted := by_course(accounted_in(said, mark, submissions.signed)):
         return accounted, SACCT
-    return by_course(_logged(submissions.stays())), LOG.format(why)
+    oldest = time.time() - DAYS * 86400
+    ours = (each for each in submissions.stays() if each.gres and each.ended > oldest)
+    return by_course((each.course, each.ended - each.began) for each in ours), LOG.format(why)
 
 
 def by_course(stays: Iterable[tuple[str, float]]) -> list[CourseUsage]:
@@ -69,16 +71,3 @@ def accounted_in(
         if tag is not None and tag.ticket not in tickets and elapsed.isdecimal():
             tickets.add(tag.ticket)
             yield tag.course, float(elapsed)
-
-
-def _logged(logged: Iterable[Mapping[str, object]]) -> Iterable[tuple[str, float]]:
-    oldest = time.time() - DAYS * 86400
-    for one in logged:
-        began, ended = one.get("from"), one.get("to")
-        if (
-            isinstance(began, int | float)
-            and isinstance(ended, int | float)
-            and ended > oldest
-            and one.get("gres")
-        ):
-            yield str(one.get("course", "")), max(0.0, ended - began)

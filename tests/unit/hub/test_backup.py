@@ -23,7 +23,7 @@ from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.ledger import file as ledger_file
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.state.lock import LabLock, PoolLock
-from miglab_slurm.submissions import Submissions
+from miglab_slurm.submissions import Stay, Submissions
 
 LAB = '[lab]\nport = 21990\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
 
@@ -218,11 +218,12 @@ def test_on_slurm_the_record_of_usage_is_kept_and_there_is_no_engine(
 ) -> None:
     """A Slurm lab has no ledger that could forget one."""
     lab.ledger.unlink()
-    Submissions(lab.slurm_jobs, lab.lab_id).note_stay("ada", {"job": 1})
+    stay = Stay(1, "ada", "", "ml", "1g.5gb", "gpu:1g.5gb:1", 1.0, 2.0)
+    Submissions(lab.slurm_jobs, lab.lab_id).note(stay)
     make_backup(lab, tmp_path / "copy.tar")
     lab.slurm_jobs.unlink()
     restore_backup(lab, tmp_path / "copy.tar", new_host=True)
-    assert Submissions(lab.slurm_jobs, lab.lab_id).stays() == [{"user": "ada", "job": 1}]
+    assert Submissions(lab.slurm_jobs, lab.lab_id).stays() == [stay]
 
 
 def test_on_a_new_host_the_engine_is_forgotten(lab: Settings, tmp_path: Path) -> None:

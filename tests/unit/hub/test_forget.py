@@ -22,7 +22,7 @@ from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.rows import MessageRow, TicketRow
-from miglab_slurm.submissions import Submissions
+from miglab_slurm.submissions import Stay, Submissions
 
 LAB = """
 [lab]
@@ -137,13 +137,13 @@ def test_on_slurm_the_home_is_the_sites(lab: Settings) -> None:
     students = lab.servers.model_copy(update={"spawner": "slurm"})
     on_slurm = lab.model_copy(update={"servers": students})
     kept = Submissions(lab.slurm_jobs, lab.lab_id)
-    kept.note_stay("ada", {"job": 1})
-    kept.note_stay("bob", {"job": 2})
-    assert tell(on_slurm, "ada")["usage"] == [{"user": "ada", "job": 1}]
+    for job, user in ((1, "ada"), (2, "bob")):
+        kept.note(Stay(job, user, "", "ml", "1g.5gb", "gpu:1g.5gb:1", 1.0, 2.0))
+    assert [stay["job"] for stay in tell(on_slurm, "ada")["usage"]] == [1]
     done = forget(on_slurm, "ada")
     assert (done.home, done.changed["hub account"]) == ("", 1)
     assert done.changed["slurm usage"] == 1
-    assert [stay["user"] for stay in kept.stays()] == [done.pseudonym, "bob"]
+    assert [stay.user for stay in kept.stays()] == [done.pseudonym, "bob"]
     assert "site" in tell(on_slurm, "ada")["home"]["where"]
 
 

@@ -27,7 +27,7 @@ from miglab_slurm.records import Node, SlurmJob, Tag
 from miglab_slurm.service.page import PLACES, _draw, activity_in_words
 from miglab_slurm.service.runner import SlurmDoor, SlurmRunner
 from miglab_slurm.service.usage import by_course
-from miglab_slurm.submissions import Submissions
+from miglab_slurm.submissions import Stay, Submissions
 from miglab_slurm.words import AT_LIMIT, SOONER
 
 NOW = 1_795_313_000.0
@@ -306,11 +306,9 @@ def test_usage_is_kept_where_slurm_keeps_none(lab: ReclaimerLab) -> None:
     lab.look(job(1))
     (over,) = lab.door.leases.update(lab.picture())
     kept = lab.reader.submissions
-    kept.note_stay("ada", over.stay(over.job.tag, NOW + 3000))
+    kept.note(over.stay(over.job.tag, NOW + 3000))
     (stay,) = kept.stays()
-    assert (stay["user"], stay["course"], stay["from"], stay["to"]) == (
-        "ada", "everyone", NOW - 600, NOW + 3000,
-    )  # fmt: skip
+    assert stay == Stay(1, "ada", "", "everyone", "1g.5gb", "gpu:1g.5gb:1", NOW - 600, NOW + 3000)
     rows = by_course([("a", 3600.0), ("b", 1800.0), ("b", 3600.0)])
     assert [(row.course, row.servers, row.hours) for row in rows] == [("b", 2, 1.5), ("a", 1, 1.0)]
 

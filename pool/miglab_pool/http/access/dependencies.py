@@ -97,7 +97,7 @@ def ticket_for(pool: Pool, principal: Principal, number: int, right: Right) -> T
         Refused: there is no such ticket.
         DeniedError: 404 or 403.
     """
-    return _allowed(pool.tickets.find(number), "ticket", principal, right)
+    return allowed(pool.tickets.find(number), "ticket", principal, right)
 
 
 def lease_for(pool: Pool, principal: Principal, number: int, right: Right) -> LeaseView:
@@ -107,10 +107,15 @@ def lease_for(pool: Pool, principal: Principal, number: int, right: Right) -> Le
         Refused: there is no such lease.
         DeniedError: 404 or 403.
     """
-    return _allowed(pool.leases.find(number), "lease", principal, right)
+    return allowed(pool.leases.find(number), "lease", principal, right)
 
 
-def _allowed(found: Found, kind: str, principal: Principal, right: Right) -> Found:
+def allowed(found: Found, kind: str, principal: Principal, right: Right) -> Found:
+    """What was found, if the principal has the right over it.
+
+    Raises:
+        DeniedError: 404 or 403.
+    """
     if not principal.may(Right.SEE_NAMES, found.course, found.user):
         raise DeniedError(404, f"unknown-{kind}", f"You have no {kind} {found.id}.")
     principal.require(right, found.course, found.user)
