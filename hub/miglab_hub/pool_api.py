@@ -46,15 +46,16 @@ class PoolApi:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def call(self, method: str, path: str, body: Any = None) -> Any:
-        """One call; returns what was answered.
+    def call(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        """One call; returns what was answered.  What is None or empty in the query is left out.
 
         Raises:
             SilentError: the service does not answer.
             RefusedError: it refuses; the message is the service's.
         """
         try:
-            answer = self._client.request(method, path, json=body)
+            asked = {name: value for name, value in query.items() if value not in (None, "")}
+            answer = self._client.request(method, path, json=body, params=asked)
         except httpx.HTTPError as error:
             raise self._silent(error) from error
         return self._said(answer)

@@ -4,7 +4,6 @@ import re
 import time
 from datetime import datetime
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import typer
 from rich.console import RenderableType
@@ -45,13 +44,10 @@ def audit(
 ) -> None:
     """List who did what, when and why, the newest first."""
     now = time.time()
-    asked = {
-        "since": moment(since, now), "until": moment(until, now),
-        "by": by, "kind": kind, "target": target, "course": course,
-        "everything": everything or None, "limit": limit,
-    }  # fmt: skip
-    query = urlencode({key: value for key, value in asked.items() if value is not None})
-    answer = api(context).call("GET", f"/audit?{query}")
+    answer = api(context).call(
+        "GET", "/audit", since=moment(since, now), until=moment(until, now), by=by, kind=kind,
+        target=target, course=course, everything=everything or None, limit=limit,
+    )  # fmt: skip
     tell(answer, as_json, lambda: _table(answer))
 
 

@@ -2,7 +2,6 @@
 
 import time
 from typing import Annotated
-from urllib.parse import urlencode
 
 import typer
 from rich.table import Table
@@ -22,8 +21,7 @@ def leases(
     as_json: AsJson = False,
 ) -> None:
     """List the live leases."""
-    query = f"?{urlencode({'user': user})}" if user else ""
-    answer = api(context).call("GET", f"/leases{query}")
+    answer = api(context).call("GET", "/leases", user=user)
 
     def words() -> Table:
         made = table("lease", "user", "server", "course", "shape", "state", "guaranteed")
@@ -88,8 +86,7 @@ def reclaim_(
         answer = api(context).call("POST", f"/leases/{lease}/reclaim", body)
         tell(answer, as_json, lambda: reclaim.taken(answer))
         return
-    query = f"?{urlencode({'user': explain})}" if explain else ""
-    answer = api(context).call("GET", f"/reclaim{query}")
+    answer = api(context).call("GET", "/reclaim", user=explain)
     tell(answer, as_json, lambda: reclaim.thoughts(answer, with_figures=explain is not None))
 
 

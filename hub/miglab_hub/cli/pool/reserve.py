@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Annotated
-from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 import typer
@@ -78,8 +77,7 @@ def unreserve(
     as_json: AsJson = False,
 ) -> None:
     """Cancel a reservation; students who have a slice keep it."""
-    query = f"?{urlencode({'reason': reason})}" if reason else ""
-    answer = api(context).call("DELETE", f"/reservations/{reservation}{query}")
+    answer = api(context).call("DELETE", f"/reservations/{reservation}", reason=reason)
     tell(answer, as_json, lambda: sentence(ReservationView.model_validate(answer)))
 
 

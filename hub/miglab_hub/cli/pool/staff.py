@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import typer
 from rich.console import RenderableType
@@ -176,8 +176,7 @@ def recall(
     context: typer.Context, message_id: int, reason: Why = "", as_json: AsJson = False
 ) -> None:
     """Withdraw a message."""
-    query = f"?{urlencode({'reason': reason})}" if reason else ""
-    answer = api(context).call("DELETE", f"/messages/{message_id}{query}")
+    answer = api(context).call("DELETE", f"/messages/{message_id}", reason=reason)
     tell(answer, as_json, lambda: f"message {message_id} has been withdrawn")
 
 

@@ -3,7 +3,6 @@
 import sys
 from datetime import datetime
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import typer
 from rich.console import Group, RenderableType
@@ -34,9 +33,8 @@ def usage(
     """Report slice-hours, waits, idle share, reclaims and refusals of your courses."""
     if csv and as_json:
         raise typer.BadParameter("choose one of --csv and --json")
-    asked = {"since": _day(since), "until": _day(until), "by": by.value}
-    query = urlencode({key: value for key, value in asked.items() if value is not None})
-    answer = api(context).call("GET", f"/usage?{query}")
+    days = {"since": _day(since), "until": _day(until)}
+    answer = api(context).call("GET", "/usage", **days, by=by.value)
     if csv:
         sys.stdout.write(as_csv(UsageReport.model_validate(answer)).removeprefix(BOM))
         return
