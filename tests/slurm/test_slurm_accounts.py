@@ -92,7 +92,9 @@ async def keeps_the_position(hub: Hub, server: str) -> None:
     assert after.state is TicketState.WAITING
 
 
-async def test_a_limit_an_account_and_more_than_one_may_use(hub: Hub, slurm: SlurmCluster):
+async def test_a_limit_an_account_and_more_than_one_may_use(
+    hub: Hub, slurm: SlurmCluster, caplog: pytest.LogCaptureFixture
+):
     """A second server waits and says for what; what can never be had is refused, with a reason."""
     hub.user(ADA)
     await hub.start(ADA, shape="1g.5gb")
@@ -115,6 +117,8 @@ async def test_a_limit_an_account_and_more_than_one_may_use(hub: Hub, slurm: Slu
     foreign = await refused(hub, BO, "3g.20gb")
     assert foreign.reason == "account-refused"
     assert "may not use this partition" in foreign.jupyterhub_message
+    logged = next(line for line in caplog.messages if "Slurm refused a job" in line)
+    assert "sbatch --parsable" in logged and "policy" in caplog.text
     stranger = await refused(hub, NOBODY, "cpu")
     assert stranger.reason == "account-refused"
 

@@ -123,9 +123,18 @@ def reclaimer_knows(lab: SlurmLab, job: str) -> bool:
     return f'"lease": {job},' in (lab.lab.settings.state / "logs" / "reclaimer.log").read_text()
 
 
-def test_an_unknown_partition_is_named(lab: SlurmLab, tmp_path: Path):
-    """The lab does not start, and says which partitions there are."""
-    text = lab.lab.settings.file.read_text().replace('"labcpu"', '"nowhere"')
+@pytest.mark.parametrize(
+    ("before", "wrong", "said"),
+    [
+        ('"labcpu"', '"nowhere"', "Slurm has no partition nowhere; it has lab, labcpu"),
+        ('run_as = ""', 'run_as = "nosudo -u {username}"', "this machine has no nosudo"),
+    ],
+)
+def test_a_site_that_is_not_there_is_named(
+    lab: SlurmLab, tmp_path: Path, before: str, wrong: str, said: str
+):
+    """An unknown partition, a missing command: the lab does not start, and says what to do."""
+    text = lab.lab.settings.file.read_text().replace(before, wrong)
     text = text.replace(f"port = {lab.lab.settings.lab.port}", "port = 19500")
     (tmp_path / "lab.toml").write_text(text)
     command = [sys.executable, "-m", "miglab_hub.cli", "up", "--config", str(tmp_path / "lab.toml")]
@@ -133,7 +142,7 @@ def test_an_unknown_partition_is_named(lab: SlurmLab, tmp_path: Path):
         command, env=lab.cluster.environment, capture_output=True, text=True, timeout=90
     )
     assert ended.returncode == 2
-    assert "Slurm has no partition nowhere; it has lab, labcpu" in ended.stderr
+    assert said in ended.stderr
 
 
 def doctor(lab: SlurmLab, *changes: tuple[str, str], more: str = "--json") -> dict[str, str]:
