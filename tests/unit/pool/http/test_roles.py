@@ -109,7 +109,7 @@ ROUTES = [
     ("POST", "/api/slices/1/drain", WHY, ADMIN),
     ("POST", "/api/slices/{drained}/undrain", None, ADMIN),
     ("POST", "/api/slices/{free}/quarantine", WHY, ADMIN),
-    ("POST", "/api/gpus/{gpu}/drain", WHY, ADMIN),
+    ("POST", "/api/gpus/{gpu}/drain", WHY | {"anyway": "it smells"}, ADMIN),
     ("POST", "/api/gpus/{gpu}/undrain", None, UNDO),
     ("POST", "/api/leases/1/reclaim", WHY, TEACH),
     ("POST", "/api/tickets/{ticket}/next", WHY, NEXT),
