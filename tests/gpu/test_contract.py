@@ -9,10 +9,11 @@ from typing import Any
 
 import pynvml
 import pytest
+from tests.maximal_layouts import maximal_layouts
 
 from miglab_pool.gpu import errors
 from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.geometry import Placed, legal_placements, maximal_layouts, occupied_mask
+from miglab_pool.gpu.geometry import Placed, legal_placements, occupied_mask
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 

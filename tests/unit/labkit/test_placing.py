@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.maximal_layouts import maximal_layouts
 
 from labkit.exercises import check_fits, check_place
 from labkit.exercises.packing import A100, find_starts, packings, truly_fits
-from miglab_pool.gpu.geometry import maximal_layouts
 from miglab_pool.gpu.simulated.models import model_named
 
 

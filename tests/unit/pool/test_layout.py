@@ -7,8 +7,9 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.maximal_layouts import maximal_layouts
 
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, maximal_layouts
+from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.layouts.rules import (
     Change,

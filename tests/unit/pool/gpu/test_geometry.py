@@ -3,13 +3,13 @@
 from collections import Counter
 
 import pytest
+from tests.maximal_layouts import maximal_layouts
 
 from miglab_pool.gpu.geometry import (
     Geometry,
     Placed,
     Placement,
     legal_placements,
-    maximal_layouts,
     occupied_mask,
 )
 from miglab_pool.gpu.simulated.models import model_named, models

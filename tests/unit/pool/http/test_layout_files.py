@@ -3,9 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.maximal_layouts import maximal_layouts
 
 from miglab_api.layouts import GpuLayout
-from miglab_pool.gpu.geometry import Geometry, Profile, maximal_layouts
+from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.layouts.file import LayoutError, PartitionableGpu, dump, read, resolve
 

@@ -1,0 +1,41 @@
+"""Every way in which a GPU can be cut in full: what tables and cuts are tested against."""
+
+from collections.abc import Iterable, Iterator
+
+from miglab_pool.gpu.geometry import Geometry, Placed, occupied_mask
+
+
+def maximal_layouts(geometry: Geometry, names: Iterable[str]) -> Iterator[tuple[Placed, ...]]:
+    """Every set of placements to which nothing can be added, each exactly once.
+
+    Args:
+        geometry: the GPU's geometry.
+        names: the profiles allowed.
+
+    Yields:
+        The layout, ordered by start.
+    """
+    candidates = [
+        Placed(geometry.by_name[name], placement)
+        for name in names
+        for placement in geometry.by_name[name].placements
+    ]
+    candidates.sort(key=lambda item: (item.placement, item.profile.profile_id))
+    yield from _extend((), 0, candidates)
+
+
+def _extend(
+    layout: tuple[Placed, ...], first: int, candidates: list[Placed]
+) -> Iterator[tuple[Placed, ...]]:
+    for index in range(first, len(candidates)):
+        if _fits(candidates[index], layout):
+            yield from _extend((*layout, candidates[index]), index + 1, candidates)
+    if not any(_fits(candidate, layout) for candidate in candidates):
+        yield layout
+
+
+def _fits(candidate: Placed, layout: Iterable[Placed]) -> bool:
+    layout = list(layout)
+    if candidate.profile.has_media and any(item.profile.has_media for item in layout):
+        return False
+    return not candidate.placement.mask & occupied_mask(layout)
