@@ -133,7 +133,7 @@ class Day:
     )
     practical: Visit = field(
         default_factory=lambda: Visit(
-            1.0, 14.0, 14.02, 14.1, 16.0, Spread(5400, 0, 5400, 5400), run_share=0.0
+            1.0, 11.0, 11.02, 11.1, 13.0, Spread(5400, 0, 5400, 5400), run_share=0.0
         )
     )
     reserved_share: float = 0.1
