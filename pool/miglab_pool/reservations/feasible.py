@@ -12,7 +12,7 @@ person, one claim.  Which slots a reservation gets is decided at its lead, in `s
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from miglab_api.leases import LeaseState
@@ -98,7 +98,8 @@ def feasible(
     clear_s = view.settings.pool.clear_s
     there = tuple(view.gpus.values()) if gpus is None else gpus
     cut = [_with(_candidate(gpu, moment, clear_s), more) for gpu in there if gpu.geometry]
-    return placed(found, cut, _whole(there, moment, clear_s, more))
+    is_whole = any(one.row.shape == FULL for one in found)
+    return placed(found, cut, _whole(there, moment, clear_s, more) if is_whole else {})
 
 
 def bare(view: PoolView, moment: float, rows: Sequence[ReservationRow]) -> Feasible:
@@ -202,17 +203,23 @@ def stays(lease: LeaseRow, moment: float, clear_s: float) -> bool:
 
 
 @once
-def _until_by_key(view: PoolView) -> dict[Key, list[LeaseRow]]:
+def _by_key(view: PoolView) -> dict[Key, list[LeaseRow]]:
     found: dict[Key, list[LeaseRow]] = {}
     for lease in view.leases.values():
         found.setdefault((lease.course, lease.shape), []).append(lease)
     return found
 
 
+@once
+def holders(view: PoolView, key: Key) -> frozenset[str]:
+    """Who holds a lease of a course and shape, guaranteed or open."""
+    return frozenset(lease.user for lease in _by_key(view).get(key, ()))
+
+
 def _guaranteed_users(view: PoolView, key: Key, moment: float) -> set[str]:
     """Who holds a lease of a course and shape that is guaranteed beyond a moment."""
     clear_s = view.settings.pool.clear_s
-    leases = _until_by_key(view).get(key, ())
+    leases = _by_key(view).get(key, ())
     return {lease.user for lease in leases if stays(lease, moment, clear_s)}
 
 
@@ -263,16 +270,7 @@ def _with(candidate: SlotCandidate, more: Guarantee | None) -> SlotCandidate:
     mine = [place for gpu, place in more.slices if gpu == occupancy.gpu and place] if more else []
     if not mine:
         return candidate
-    fixed = (*occupancy.fixed, *mine)
-    return SlotCandidate(
-        GpuOccupancy(
-            occupancy.gpu,
-            occupancy.geometry,
-            fixed=fixed,
-            usable=occupancy.usable,
-            course=occupancy.course,
-        )
-    )
+    return replace(candidate, occupancy=replace(occupancy, fixed=(*occupancy.fixed, *mine)))
 
 
 def _whole(

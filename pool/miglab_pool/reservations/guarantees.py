@@ -14,7 +14,7 @@ from miglab_api.wording import clock_time
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow
 from miglab_pool.refused import Refused
-from miglab_pool.reservations.feasible import Guarantee, feasible, starts
+from miglab_pool.reservations.feasible import Guarantee, feasible, holders, starts
 from miglab_pool.reservations.rules import Key, in_words, reserved_until, schedule_of
 from miglab_pool.reservations.slots import without_slots
 from miglab_pool.schedule import next_occurrence
@@ -95,12 +95,7 @@ def of_grant(
         slices: tuple[tuple[str, Placed | None], ...] = ((where.uuid, None),)
     else:
         slices = tuple((one.gpu, Placed(one.profile, one.placement)) for one in where)
-    return Guarantee(user if (user, key) in _holders(view) else "", key, slices)
-
-
-@once
-def _holders(view: PoolView) -> frozenset[tuple[str, Key]]:
-    return frozenset((one.user, (one.course, one.shape)) for one in view.leases.values())
+    return Guarantee(user if user in holders(view, key) else "", key, slices)
 
 
 # -- extensions -----------------------------------------------------------------------------------
@@ -144,7 +139,7 @@ NOBODYS: Key = ("", "")
 def claimable(view: PoolView, user: str, key: Key) -> Key:
     """The course and shape whose reservations a new lease draws on; nobody's: it draws on none."""
     is_reserved = any((row.course, row.shape) == key for row in view.reservations.values())
-    return key if is_reserved and (user, key) not in _holders(view) else NOBODYS
+    return key if is_reserved and user not in holders(view, key) else NOBODYS
 
 
 def without_promised(view: PoolView, gpus: Sequence[GpuOccupancy], key: Key) -> list[GpuOccupancy]:

@@ -24,7 +24,7 @@ from miglab_pool.gpu.geometry import Geometry, Placed, Profile
 from miglab_pool.gpu.readings import GpuInfo, Health, Usage, Versions
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.ledger.rows import GpuRow, LeaseRow, ReservationRow, SliceRow
+from miglab_pool.ledger.rows import GpuRow, LeaseRow, SliceRow
 from miglab_pool.ledger.transaction import State, Transaction
 from miglab_pool.queue.rules import (
     FORGOTTEN_AFTER,
@@ -263,7 +263,6 @@ class Store:
         )  # see pause_grants
         self._facts: dict[str, GpuFacts] = {}
         self._tables: dict[str, Mapping[int, Any]] = {}
-        self._past: tuple[ReservationRow, ...] = ()
         self._stale: set[str] = set(ledger.state.gpus)
         self._is_writing = False
         self._made_for: tuple[int, int] | None = None
@@ -351,8 +350,6 @@ class Store:
         for name in TABLES:
             if name in state.changed or name not in self._tables:
                 self._tables[name] = dict(getattr(state, name))
-                if name == "reservations":
-                    self._past = self._read_past()
         state.changed.clear()
         self._look_again()
         return PoolView(
@@ -364,7 +361,6 @@ class Store:
             started_at=self.started_at,
             paused=state.paused,
             facts=self._facts,
-            past=self._past,
             usage=self.uses.totals(at),
             estimates=self.estimates,
             **self._tables,
@@ -396,11 +392,6 @@ class Store:
             unprepared_until=self.creation_backoff.until(gpu) or NEVER,
             settings=self.settings,
         )
-
-    def _read_past(self) -> tuple[ReservationRow, ...]:
-        """The reservations that are over: leases may still live from them."""
-        over = tables.reservations.c.state == "over"
-        return tuple(self.ledger.rows(ReservationRow, over))
 
     # -- GPUs ---------------------------------------------------------------------------------
 

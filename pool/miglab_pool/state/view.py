@@ -314,7 +314,6 @@ class PoolView:
         facts: the GPUs, by UUID.
         slices: the slices that are not gone; tickets, leases, reservations and messages alike are
             those that live.
-        past: the reservations that are over.
         usage: what was used lately.
         estimates: of the waits, to be shown; no grant depends on them.
     """
@@ -332,7 +331,6 @@ class PoolView:
     leases: Mapping[int, LeaseRow]
     reservations: Mapping[int, ReservationRow]
     messages: Mapping[int, MessageRow]
-    past: tuple[ReservationRow, ...]
     usage: UsageTotals
     estimates: WaitEstimates
 
