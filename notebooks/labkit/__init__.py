@@ -1,15 +1,13 @@
 """labkit: measure on the slice you hold, and see what the numbers can and cannot say.
 
 The one module that a notebook imports. It touches neither torch nor a widget library; what is
-measured runs in child processes. Of its rooms a notebook uses `exercises`, `parts`, `packing`,
-`published`, `sharing` and `stats` by their names, so that a changed world (`labkit controls`)
-reaches it.
+measured runs in child processes. Of its rooms a notebook uses `exercises`, `parts`, `published`,
+`sharing`, `stats` and `steps` by their names, so that a changed world (`labkit controls`) reaches
+it.
 """
 
 from labkit import errors, exercises, stats
-from labkit.errors import LabError
 from labkit.evidence import published
-from labkit.exercises import networks, packing, roofline, small_model
 from labkit.machine import parts
 from labkit.machine.profile import profile_of
 from labkit.machine.spans import spans_of
@@ -17,62 +15,40 @@ from labkit.machine.tensor_memory import count_step
 from labkit.measuring import sharing
 from labkit.measuring.measure import compare, measure, peak, ranks
 from labkit.measuring.place import count_visible, where
+from labkit.notebook import steps
 from labkit.notebook.card import card
 from labkit.notebook.drawings import partition, pipeline
 from labkit.notebook.drawn import drawn
 from labkit.notebook.experiments import experiment
 from labkit.notebook.handing_in import fresh_copy, hand_in
 from labkit.notebook.pictures import picture
-from labkit.notebook.steps import (
-    apart,
-    computed_step,
-    copies_step,
-    fits_step,
-    in_turns,
-    rounds,
-    together,
-)
+from labkit.notebook.steps import in_turns, rounds
 from labkit.notebook.summary import cite, evidence_of, recorded_note, recorded_run, summary
 from labkit.notebook.timeline import timeline
-from labkit.notebook.windows import crowd_step, gain_step
-from labkit.panel.experiment import compared_step, timed_step
 from labkit.panel.runner import is_measured_here
-from labkit.records import Measurement, Tier, Verdict
+from labkit.records import Tier
 from labkit.run.jobs import is_quick
 from labkit.run.tasks import peak_rss_mib
 
 __version__ = "0.1.0"
 __all__ = [
-    "LabError",
-    "Measurement",
     "Tier",
-    "Verdict",
-    "__version__",
-    "apart",
     "card",
     "cite",
     "compare",
-    "compared_step",
-    "computed_step",
-    "copies_step",
     "count_step",
     "count_visible",
-    "crowd_step",
     "drawn",
     "errors",
     "evidence_of",
     "exercises",
     "experiment",
-    "fits_step",
     "fresh_copy",
-    "gain_step",
     "hand_in",
     "in_turns",
     "is_measured_here",
     "is_quick",
     "measure",
-    "networks",
-    "packing",
     "partition",
     "parts",
     "peak",
@@ -84,15 +60,12 @@ __all__ = [
     "ranks",
     "recorded_note",
     "recorded_run",
-    "roofline",
     "rounds",
     "sharing",
-    "small_model",
     "spans_of",
     "stats",
+    "steps",
     "summary",
-    "timed_step",
     "timeline",
-    "together",
     "where",
 ]

@@ -240,27 +240,3 @@ def line_interval(x: ArrayLike, y: ArrayLike, at: float, *, noise: float) -> tup
     error = math.sqrt(middle**2 + float(there @ spread @ there))
     half = max(by_misses, NORMAL_95 * noise) * error
     return middle - half, middle + half
-
-
-def scaled_range(
-    sizes: Sequence[float], times: Sequence[float], size: float, *, noise: float
-) -> tuple[float, float]:
-    """The time at another size, from times on some: 95 % by T = a + b / size.
-
-    It lies between two bounds that need no fit: from the largest size measured, the time changes at
-    most in proportion, and more is never slower.
-
-    Args:
-        sizes: what was measured (SMs).
-        times: at each of them.
-        size: where the time is wanted.
-        noise: relative standard deviation of a time.
-    """
-    _points(sizes, times)
-    if not min(*sizes, *times, size) > 0:
-        raise WrongArgument("scaled_range takes sizes and times above zero.")
-    largest, time = max(zip(sizes, times, strict=True))
-    least, most = sorted((time, time * largest / size))
-    low, high = line_interval([1 / one for one in sizes], times, 1 / size, noise=noise)
-    wide = 1 + noise
-    return max(low, least / wide), max(least / wide, min(high, most * wide))

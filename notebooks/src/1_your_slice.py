@@ -41,6 +41,8 @@ SIZE = 4096 if ON_GPU else 256
 DTYPE = "bfloat16" if ON_GPU else "float32"
 ELEMENTS = 1 << (26 if ON_GPU else 21)
 print(f"matrices of {SIZE} x {SIZE}, {DTYPE}{'' if ON_GPU else ' (scaled down for a CPU)'}")
+if place.lease.simulated:
+    print("Simulated GPUs: measured on this server's CPU. It says nothing about an A100.")
 labkit.card(place)
 
 # %% [markdown]
@@ -92,7 +94,7 @@ def naive_and_honest(size=SIZE, rounds=20):
 # **Predict:** from the naive to the honest timer, does the time rise, stay flat, or fall?
 
 # %%
-lies = labkit.experiment("T-2", labkit.together(naive_and_honest, ("unwaited", "waited"), seconds=8))
+lies = labkit.experiment("T-2", labkit.steps.together(naive_and_honest, ("unwaited", "waited"), seconds=8))
 
 # %%
 await lies.report()
@@ -162,7 +164,7 @@ def both_timers(size=SIZE, rounds=80):
 
 
 # %%
-own = labkit.experiment("T-3", labkit.together(both_timers, ("own", "labkit"), seconds=8))
+own = labkit.experiment("T-3", labkit.steps.together(both_timers, ("own", "labkit"), seconds=8))
 
 # %%
 await own.report()
@@ -186,7 +188,7 @@ print(inspect.getsource(labkit.timing.timing_loop))
 # **Predict** the upper end of the interval around 1 that the panel will show.
 
 # %%
-itself = labkit.compared_step("itself", 1.0, matmul, matmul, band=(0.95, 1.05), seconds=8)
+itself = labkit.steps.compared_step("itself", 1.0, matmul, matmul, band=(0.95, 1.05), seconds=8)
 noise = labkit.experiment("T-1", itself)
 
 # %%
@@ -246,21 +248,21 @@ WIDER = SIZE * 5 // 4  # a limit is measured by other work than what is judged b
 SIDES = [SIZE * eighths // 8 for eighths in (4, 6, 7, 9, 10)]  # cuBLAS is faster at one size than at another
 STREAM = max(ELEMENTS, int((place.devices[0].l2_mib or 0) * 2**20))  # an array takes at least four L2 caches
 KINDS = {
-    "axpy": labkit.roofline.axpy(ELEMENTS),
-    "dot": labkit.roofline.dot(ELEMENTS),
-    "layer norm": labkit.roofline.layer_norm(ROWS, SIZE),
-    "matvec": labkit.roofline.matvec(ROWS, SIZE),
-    "thin": labkit.roofline.matmul(ROWS, 16, SIZE),
-    "matmul, bf16": labkit.roofline.matmul(SIZE, SIZE, SIZE, "bfloat16"),
+    "axpy": labkit.exercises.roofline.axpy(ELEMENTS),
+    "dot": labkit.exercises.roofline.dot(ELEMENTS),
+    "layer norm": labkit.exercises.roofline.layer_norm(ROWS, SIZE),
+    "matvec": labkit.exercises.roofline.matvec(ROWS, SIZE),
+    "thin": labkit.exercises.roofline.matmul(ROWS, 16, SIZE),
+    "matmul, bf16": labkit.exercises.roofline.matmul(SIZE, SIZE, SIZE, "bfloat16"),
 }
 LIMITS = {
-    "limit of fp32": labkit.roofline.matmul(WIDER, WIDER, WIDER),
-    "limit of bf16": labkit.roofline.matmul(WIDER, WIDER, WIDER, "bfloat16"),
+    "limit of fp32": labkit.exercises.roofline.matmul(WIDER, WIDER, WIDER),
+    "limit of bf16": labkit.exercises.roofline.matmul(WIDER, WIDER, WIDER, "bfloat16"),
 }
 if ON_GPU:
-    KINDS["matmul, TF32"] = labkit.roofline.matmul(SIZE, SIZE, SIZE, "tf32")
-    LIMITS["limit of TF32"] = labkit.roofline.matmul(WIDER, WIDER, WIDER, "tf32")
-KINDS["matmul"] = labkit.roofline.matmul(SIZE, SIZE, SIZE)
+    KINDS["matmul, TF32"] = labkit.exercises.roofline.matmul(SIZE, SIZE, SIZE, "tf32")
+    LIMITS["limit of TF32"] = labkit.exercises.roofline.matmul(WIDER, WIDER, WIDER, "tf32")
+KINDS["matmul"] = labkit.exercises.roofline.matmul(SIZE, SIZE, SIZE)
 
 
 # %%
@@ -359,7 +361,7 @@ def roof_times():
 
 MOVED = {"copy": 8 * STREAM, "triad": 12 * STREAM, "sum": 4 * STREAM}
 FORMATS = {"fp32": "float32", "bf16": "bfloat16"} | ({"TF32": "tf32"} if ON_GPU else {})
-SQUARE = {f"limit of {name}, n = {n}": labkit.roofline.matmul(n, n, n, dtype) for name, dtype in FORMATS.items() for n in SIDES}
+SQUARE = {f"limit of {name}, n = {n}": labkit.exercises.roofline.matmul(n, n, n, dtype) for name, dtype in FORMATS.items() for n in SIDES}
 INTENSITY = {label: work.intensity for label, work in (KINDS | SQUARE).items()}
 COUNTED = {label: work.flops for label, work in (KINDS | SQUARE).items()}
 for way, moved in MOVED.items():
@@ -377,7 +379,7 @@ def giga_per_s(record):
 
 # %%
 beside = {label: "the limits, from other work" for label in COUNTED if label.startswith("limit of ")}
-roof_steps = labkit.together(roof_times, INTENSITY, value=giga_per_s, seconds=12, series=beside)
+roof_steps = labkit.steps.together(roof_times, INTENSITY, value=giga_per_s, seconds=12, series=beside)
 roof = labkit.experiment("T-4", roof_steps)
 
 # %% [markdown]
@@ -465,7 +467,7 @@ def my_step(batch):
     import torch
 
     torch.set_num_threads(1)
-    network, device = labkit.networks.mlp(LAYER, 4)
+    network, device = labkit.exercises.networks.mlp(LAYER, 4)
     optimizer, x = torch.optim.Adam(network.parameters()), torch.randn(batch, LAYER, device=device)
 
     def step():
@@ -509,7 +511,7 @@ def computes_in(spans):
     return busy_share(spans, COMPUTES)
 
 
-traces = labkit.together(where_it_goes, tuple(STEPS), value="computes", batches=STEPS, traces=20)
+traces = labkit.steps.together(where_it_goes, tuple(STEPS), value="computes", batches=STEPS, traces=20)
 goes = labkit.experiment("T-6", traces)
 
 # %%
@@ -580,7 +582,7 @@ def rate(record):
 
 
 def sized(n):
-    return labkit.timed_step(str(n), n, matmul, value=rate, seconds=4, options={"flops": 2 * n**3}, size=n)
+    return labkit.steps.timed_step(str(n), n, matmul, value=rate, seconds=4, options={"flops": 2 * n**3}, size=n)
 
 
 small = labkit.experiment("T-5", *map(sized, SIZES))
@@ -619,7 +621,7 @@ def limit_rate(record):
 # %%
 both = {f"{name}, {words}": AT[name] for words in CUTS for name in ("limit of memory", *LIMITS)}
 held_by = {label: label.rpartition(", ")[2] for label in both}
-roofs = labkit.experiment("T-7", labkit.together(roofs_of_parts, both, value=limit_rate, series=held_by))
+roofs = labkit.experiment("T-7", labkit.steps.together(roofs_of_parts, both, value=limit_rate, series=held_by))
 
 # %%
 await roofs.report()

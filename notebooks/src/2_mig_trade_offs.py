@@ -58,7 +58,7 @@ def part_step(function, size, least, most):
     """The function on a part and on the whole; the claim is a range of the time over proportion."""
     fewer = parts.whole / size
     part, whole = (labkit.parts.on_part(function, cut) for cut in (size, None))
-    return labkit.compared_step(
+    return labkit.steps.compared_step(
         parts.named(size), fewer, part, whole, band=(least * fewer, most * fewer), seconds=8
     )
 
@@ -167,7 +167,7 @@ print(labkit.recorded_note("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7"))
 # ## MIG-5: fewer SMs, how much longer?
 #
 # A real program is neither all arithmetic nor all copying: a training step of a small transformer.
-# Read it with `labkit.networks.transformer_step??`: a loss, its gradients, a step of AdamW.
+# Read it with `labkit.exercises.networks.transformer_step??`: a loss, its gradients, a step of AdamW.
 
 # %%
 MODEL = {"width": 768, "layers": 6, "length": 128} if ON_GPU else {"width": 64, "layers": 1, "length": 32}
@@ -177,7 +177,7 @@ BATCHES = BATCHES[1:2] if labkit.is_quick() else BATCHES
 
 
 def train(batch, model=MODEL):
-    return labkit.networks.transformer_step(batch, **model)
+    return labkit.exercises.networks.transformer_step(batch, **model)
 
 
 # %% [markdown]
@@ -194,7 +194,7 @@ KINDS = labkit.parts.launches(place)  # by name, whether it is a graph
 def half_step(kind, batch):
     part, whole = (labkit.parts.on_part(train, size, graph=KINDS[kind]) for size in (parts.half, None))
     most = 1.1 * parts.whole / parts.half
-    return labkit.compared_step(
+    return labkit.steps.compared_step(
         f"batch {batch}", batch, part, whole, band=(0.0, most), seconds=8, series=kind, batch=batch
     )
 
@@ -246,7 +246,7 @@ def crowd_work(batch, graph=ON_GPU):
     return labkit.parts.confined(train(batch), None, graph=graph)
 
 
-crowded = labkit.crowd_step(f"{CROWD} copies", 1, crowd_work, WAY, copies=CROWD, batch=CROWD_BATCH)
+crowded = labkit.steps.crowd_step(f"{CROWD} copies", 1, crowd_work, WAY, copies=CROWD, batch=CROWD_BATCH)
 neighbours = labkit.experiment("MIG-6", crowded, copies=CROWD, way=WAY)
 
 # %%
@@ -284,7 +284,7 @@ PLACES = {Way.TIME: 1, Way.SMS: 2, Way.MPS: 3, Way.SLICES: 4}
 def way_step(kind, way):
     sms = parts.sizes[0] if way is Way.SMS else None
     given = {"copies": COPIES, "sms_per_copy": sms, "series": kind, "batch": 4, "graph": KINDS[kind]}
-    return labkit.gain_step(str(way), PLACES[way], crowd_work, way, **given)
+    return labkit.steps.gain_step(str(way), PLACES[way], crowd_work, way, **given)
 
 
 by_python = {kind: WAYS if KINDS[kind] or not ON_GPU else WAYS[:1] for kind in KINDS}
@@ -325,7 +325,7 @@ labkit.cite("nvidia")
 # An A100 has 7 compute slices and 8 memory slices. A profile takes some of both:
 
 # %%
-A100 = labkit.packing.A100
+A100 = labkit.exercises.packing.A100
 
 for profile in A100.values():
     print(f"{profile.name}: {profile.compute} compute, {profile.memory} memory, {profile.sms} SMs, {profile.gib} GiB")
@@ -364,16 +364,16 @@ print(fits_verdict)
 def sms_of(packing):
     if not fits_verdict.right:
         raise labkit.errors.NotMeasured("Write fits first.")
-    return labkit.packing.used_sms(packing)
+    return labkit.exercises.packing.used_sms(packing)
 
 
 def best():
-    return max(sms_of(packing) for packing in labkit.packing.packings() if fits(packing))
+    return max(sms_of(packing) for packing in labkit.exercises.packing.packings() if fits(packing))
 
 
 SHAPES = ({"2g.10gb": 3}, {"3g.20gb": 2}, {"3g.20gb": 1, "1g.5gb": 4}, {"1g.5gb": 7})
-shown = [labkit.computed_step(labkit.packing.in_words(p), x, sms_of, p) for x, p in enumerate(SHAPES)]
-puzzle = labkit.experiment("MIG-12", shown, labkit.computed_step("the best", len(SHAPES), best))
+shown = [labkit.steps.computed_step(labkit.exercises.packing.in_words(p), x, sms_of, p) for x, p in enumerate(SHAPES)]
+puzzle = labkit.experiment("MIG-12", shown, labkit.steps.computed_step("the best", len(SHAPES), best))
 
 # %%
 await puzzle.report(needs=fits_verdict)
@@ -383,9 +383,9 @@ await puzzle.report(needs=fits_verdict)
 
 # %%
 for packing in SHAPES:
-    sms, gib = labkit.packing.used_sms(packing), labkit.packing.used_gib(packing)
+    sms, gib = labkit.exercises.packing.used_sms(packing), labkit.exercises.packing.used_gib(packing)
     left = f"{98 - sms} SMs and {39.5 - gib:.1f} GiB stranded"
-    print(f"{labkit.packing.in_words(packing)}: {sms} SMs and {gib:.1f} GiB in use, {left}")
+    print(f"{labkit.exercises.packing.in_words(packing)}: {sms} SMs and {gib:.1f} GiB in use, {left}")
 mistake = labkit.published.known_errors()["E3"]
 print(f"\nPublished: “{mistake.says}”. {mistake.exercise}")
 labkit.cite("cern6")
@@ -466,7 +466,7 @@ TYPE = "bfloat16" if ON_GPU else "float32"
 
 def tensor_step(size):
     part, whole = (labkit.parts.on_part(matmul, cut) for cut in (parts.half, None))
-    return labkit.compared_step(f"n = {size}", size, part, whole, seconds=6, size=size, dtype=TYPE)
+    return labkit.steps.compared_step(f"n = {size}", size, part, whole, seconds=6, size=size, dtype=TYPE)
 
 
 cut = {"half": parts.half, "whole": parts.whole, "unit": parts.unit}
@@ -496,7 +496,7 @@ STEP_BATCH = BATCHES[-1]
 
 def shape_step(kind, number, shape):
     given = {"options": {"on": shape}, "seconds": 6, "series": kind, "batch": STEP_BATCH, "graph": KINDS[kind]}
-    return labkit.timed_step(shape, number, crowd_work, **given)
+    return labkit.steps.timed_step(shape, number, crowd_work, **given)
 
 
 on_each = [shape_step(kind, number, shape) for kind in reversed(KINDS) for number, shape in enumerate(LENT)]
@@ -572,7 +572,7 @@ LOAD, LEAST_GAP_S = 1 / 3, 0.01
 
 
 def answer(batch, model=MODEL, to_host=True):
-    return labkit.networks.transformer_answer(batch, **model, to_host=to_host)
+    return labkit.exercises.networks.transformer_answer(batch, **model, to_host=to_host)
 
 
 def arrivals(requests, mean_gap_s):
@@ -617,7 +617,7 @@ def waits(batches, requests):
 
 # %%
 by_batch = {f"batch {batch}": batch for batch in ASKED}
-served = labkit.experiment("MIG-14", labkit.together(waits, by_batch, batches=ASKED, requests=REQUESTS))
+served = labkit.experiment("MIG-14", labkit.steps.together(waits, by_batch, batches=ASKED, requests=REQUESTS))
 
 # %%
 def promised(points):
@@ -647,7 +647,7 @@ labkit.cite("nvidia")
 # %%
 def cut_step(label, x, function, **given):
     part, whole = (labkit.parts.on_part(function, size, graph=ON_GPU) for size in (parts.sizes[0], None))
-    return labkit.compared_step(label, x, part, whole, band=(1.0, parts.whole / parts.sizes[0]), seconds=8, **given)
+    return labkit.steps.compared_step(label, x, part, whole, band=(1.0, parts.whole / parts.sizes[0]), seconds=8, **given)
 
 
 jobs = [("inference, batch 1", 0, answer, {"batch": 1, "to_host": False}), ("training, batch 4", 1, train, {"batch": 4})]
@@ -694,7 +694,7 @@ def seven_over_whole(one, whole):
     return 7 * labkit.published.figure(one).value / labkit.published.figure(whole).value
 
 
-bars = [labkit.computed_step(name, x, seven_over_whole, *pair) for x, (name, pair) in enumerate(SEVEN.items())]
+bars = [labkit.steps.computed_step(name, x, seven_over_whole, *pair) for x, (name, pair) in enumerate(SEVEN.items())]
 published_seven = labkit.experiment("MIG-8", bars)
 
 # %%

@@ -84,7 +84,7 @@ def bf16_product(size):
 
 # %%
 def in_both(n, least=2):
-    return labkit.compared_step(f"n={n}", n, fp32_product, bf16_product, band=(least, float("inf")), seconds=8, size=n)
+    return labkit.steps.compared_step(f"n={n}", n, fp32_product, bf16_product, band=(least, float("inf")), seconds=8, size=n)
 
 
 speed = labkit.experiment("MX-2", *map(in_both, SIZES))
@@ -136,13 +136,13 @@ def trained_network(steps=50):
     import torch
 
     torch.set_num_threads(1)  # so small that a second CPU thread would only be waited for
-    network, device = labkit.small_model.model(0)
+    network, device = labkit.exercises.small_model.model(0)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
     for step in range(steps):
         optimizer.zero_grad()
-        labkit.small_model.loss_of(network, *labkit.small_model.batch_of(0, step, device)).backward()
+        labkit.exercises.small_model.loss_of(network, *labkit.exercises.small_model.batch_of(0, step, device)).backward()
         optimizer.step()
-    read, follows = labkit.small_model.batch_of(0, steps, device)
+    read, follows = labkit.exercises.small_model.batch_of(0, steps, device)
     return network, read[:4], follows[:4]
 
 
@@ -156,7 +156,7 @@ def gradients(network, x, y, dtype, scale):
     import torch
 
     same = copy.deepcopy(network).to(dtype)
-    loss = labkit.small_model.loss_of(same, x, y) / SHARES
+    loss = labkit.exercises.small_model.loss_of(same, x, y) / SHARES
     (loss * scale).backward()
     flat = torch.cat([p.grad.flatten().float() for p in same.parameters()])
     return flat / scale
@@ -190,7 +190,7 @@ EXPONENTS = (-10, 0, 10, 40) if labkit.is_quick() else (-10, -6, -3, 0, 3, 6, 10
 
 # %%
 spots = {f"2^{e}": e for e in EXPONENTS}
-scales = labkit.experiment("MX-5", labkit.together(losses, spots, value="zeros", exponents=EXPONENTS))
+scales = labkit.experiment("MX-5", labkit.steps.together(losses, spots, value="zeros", exponents=EXPONENTS))
 
 # %%
 def losses_in_words(points):
@@ -282,7 +282,7 @@ def one_step(network, x, y, optimizer, scale):
 
     optimizer.zero_grad()
     with torch.autocast(x.device.type, dtype=torch.float16):
-        loss = labkit.small_model.loss_of(network, x, y) / SHARES
+        loss = labkit.exercises.small_model.loss_of(network, x, y) / SHARES
     (loss * scale).backward()
     return not all(p.grad.isfinite().all() for p in network.parameters())
 
@@ -349,7 +349,7 @@ def both_traces(steps, every):
 # %%
 STEPS, EVERY = (64, 21) if labkit.is_quick() else (210, 30)
 spots = {f"step {i}": i for i in range(0, STEPS, EVERY)}
-trace = labkit.experiment("MX-7", labkit.together(both_traces, spots, value="scale", steps=STEPS, every=EVERY))
+trace = labkit.experiment("MX-7", labkit.steps.together(both_traces, spots, value="scale", steps=STEPS, every=EVERY))
 
 # %%
 def beside_torch(points):
@@ -373,7 +373,7 @@ await trace.report(beside_torch, needs=both_written)
 # Weights do not shrink under autocast: an fp32 master copy stays.
 # What is kept for the backward pass, beside the parameters, is *counted* on every device, and the claim is about that.
 # On a GPU the peak of a whole step is measured and drawn as well.
-# Each format is measured in a process of its own. (Read the network with `labkit.networks.mlp??`.)
+# Each format is measured in a process of its own. (Read the network with `labkit.exercises.networks.mlp??`.)
 
 # %%
 def kept_for_backward(network, run):
@@ -404,7 +404,7 @@ def training(width, kind):
     import torch
 
     name, amp = KINDS_OF_STEP[kind]
-    network, device = labkit.networks.mlp(width, 6)
+    network, device = labkit.exercises.networks.mlp(width, 6)
     network.to(getattr(torch, name))
     optimizer = torch.optim.Adam(network.parameters())
 
@@ -455,7 +455,7 @@ def in_mib(record):
 
 
 kinds = {kind: {"kind": kind} for kind in KINDS_OF_STEP}
-saved = labkit.experiment("MX-9", labkit.apart(memory_of, kinds, value=in_mib, width=WIDTH, batch=BATCH))
+saved = labkit.experiment("MX-9", labkit.steps.apart(memory_of, kinds, value=in_mib, width=WIDTH, batch=BATCH))
 
 # %%
 def memory_in_words(points):
@@ -474,7 +474,7 @@ await saved.report(memory_in_words)
 # ## MX-12: a real model, in two formats
 #
 # Everything so far was a piece. Now a small transformer learns to read: the source code of Python's own standard
-# library, byte by byte (`labkit.small_model??`; the text and its licence lie in `labkit/text`). Its loss is given in *bits per
+# library, byte by byte (`labkit.exercises.small_model??`; the text and its licence lie in `labkit/text`). Its loss is given in *bits per
 # byte*, on modules that it never trains on: 8 is guessing. Both formats see the same batches, from the same weights, and
 # each is trained three times, with three seeds: the median is drawn.
 
@@ -490,20 +490,20 @@ def one_training(kind, seed, steps, every):
 
     import torch
 
-    reader, device = labkit.small_model.model(seed)
+    reader, device = labkit.exercises.small_model.model(seed)
     optimizer, seconds, found = torch.optim.AdamW(reader.parameters(), lr=rate_of(kind)), 0.0, {}
     for step in range(1, steps + 1):
         begun = time.perf_counter()
-        read, follows = labkit.small_model.batch_of(seed, step, device)
+        read, follows = labkit.exercises.small_model.batch_of(seed, step, device)
         with torch.autocast(device, torch.bfloat16, enabled=kind == "bf16"):
-            loss = labkit.small_model.loss_of(reader, read, follows)
+            loss = labkit.exercises.small_model.loss_of(reader, read, follows)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         loss.item()  # it waits for the device
         seconds += time.perf_counter() - begun
         if step % every == 0:
-            found[step] = (labkit.small_model.held_out_bits(reader, device), seconds)
+            found[step] = (labkit.exercises.small_model.held_out_bits(reader, device), seconds)
     return found
 
 
@@ -512,7 +512,7 @@ def trainings(kinds, seeds, steps, every):
 
     torch.set_num_threads(1)  # on a CPU
     runs = {kind: [one_training(kind, seed, steps, every) for seed in seeds] for kind in kinds}
-    digest = labkit.small_model.text_digest()
+    digest = labkit.exercises.small_model.text_digest()
 
     def facts(at):
         bits, seconds = zip(*at)
@@ -531,7 +531,7 @@ SEEDS = (0,) if labkit.is_quick() else (0, 1, 2)
 MARKS = range(LEARN["every"], LEARN["steps"] + 1, LEARN["every"])
 spots = {f"{kind}, step {step}": step for kind in ("fp32", "bf16") for step in MARKS}
 by_kind = {label: label.partition(",")[0] for label in spots}
-reading = labkit.together(
+reading = labkit.steps.together(
     trainings, spots, value="bits", series=by_kind, seconds=60, kinds=("fp32", "bf16"), seeds=SEEDS, **LEARN
 )
 learns = labkit.experiment("MX-12", reading)
@@ -584,7 +584,7 @@ print(f"your model has {mine['millions']} million parameters; its gradients are 
 # %%
 SOME = (-10, 0, 10, 40)
 spots = {f"2^{e}": e for e in SOME}
-in_bf16 = labkit.together(losses, spots, value="zeros", exponents=SOME, dtype_name="bfloat16")
+in_bf16 = labkit.steps.together(losses, spots, value="zeros", exponents=SOME, dtype_name="bfloat16")
 bf16_scales = labkit.experiment("MX-6", in_bf16)
 
 # %%
@@ -610,7 +610,7 @@ def time_to_loss(kind):
     return sorted(times)[len(times) // 2]
 
 
-both = [labkit.computed_step(kind, x, time_to_loss, kind) for x, kind in enumerate(("fp32", "bf16"))]
+both = [labkit.steps.computed_step(kind, x, time_to_loss, kind) for x, kind in enumerate(("fp32", "bf16"))]
 to_loss = labkit.experiment("MX-13", both)
 
 # %%
@@ -654,7 +654,7 @@ def limits():
 
 
 # %%
-formats = labkit.experiment("MX-1", labkit.together(limits, ("bf16", "fp16", "fp32"), value="largest"))
+formats = labkit.experiment("MX-1", labkit.steps.together(limits, ("bf16", "fp16", "fp32"), value="largest"))
 
 # %%
 def ends_of_formats(points):
@@ -700,7 +700,7 @@ def whole_steps(size, width, kind):
 
 
 def fits_as(x, kind, sizes=range(4096, 1 << 19, 4096)):
-    return labkit.fits_step(kind, x, whole_steps, sizes, value=float, width=WIDTH, kind=kind)
+    return labkit.steps.fits_step(kind, x, whole_steps, sizes, value=float, width=WIDTH, kind=kind)
 
 
 fitting = labkit.experiment("MX-9-fits", [fits_as(x, kind) for x, kind in enumerate(KINDS_OF_STEP) if ON_GPU])
@@ -736,7 +736,7 @@ def loss_curve(type_name, scaled, steps):
     def gradients_at(scale):
         optimizer.zero_grad()
         with torch.autocast(x.device.type, dtype=getattr(torch, type_name), enabled=type_name != "float32"):
-            loss = labkit.small_model.loss_of(network, x, y)
+            loss = labkit.exercises.small_model.loss_of(network, x, y)
         (loss / SHARES * scale).backward()
         losses.append(loss.item())
         return [one.grad for one in network.parameters()]
@@ -755,7 +755,7 @@ def all_curves(steps, every):
 EVERY_25 = range(25, 201, 25)
 spots = {f"{way}, step {i}": i for way in WAYS_TO_TRAIN for i in EVERY_25}
 ways = {label: label.rsplit(", step", 1)[0] for label in spots}
-curves = labkit.together(all_curves, spots, value="loss", series=ways, steps=200, every=25)
+curves = labkit.steps.together(all_curves, spots, value="loss", series=ways, steps=200, every=25)
 training_curves = labkit.experiment("MX-11", curves)
 
 # %%
@@ -776,7 +776,7 @@ await training_curves.report(needs=both_written)
 def step_of(width, amp):
     import torch
 
-    network, device = labkit.networks.mlp(width, 3)
+    network, device = labkit.exercises.networks.mlp(width, 3)
     x = torch.randn(256, width, device=device)
 
     def work():
@@ -802,7 +802,7 @@ KINDS = labkit.parts.launches(place)  # by name, whether it is a graph
 
 def gain_of_amp(kind, width):
     given = {"seconds": 6, "series": kind, "width": width, "graph": KINDS[kind]}
-    return labkit.compared_step(f"{width}", width, amp_step, fp32_step, band=(0, 1), **given)
+    return labkit.steps.compared_step(f"{width}", width, amp_step, fp32_step, band=(0, 1), **given)
 
 
 amp = labkit.experiment("MX-8", [gain_of_amp(kind, width) for kind in KINDS for width in WIDTHS])
@@ -857,11 +857,11 @@ def copy16():
 # %%
 WORKS = (
     ("copy", 0.06, copy32, copy16, {}),
-    ("layer norm", labkit.roofline.layer_norm(4 * BATCH, WIDTH).intensity, norm32, norm16, {}),
-    ("matmul", labkit.roofline.matmul(*(SIZES[-1],) * 3).intensity, fp32_product, bf16_product, {"size": SIZES[-1]}),
+    ("layer norm", labkit.exercises.roofline.layer_norm(4 * BATCH, WIDTH).intensity, norm32, norm16, {}),
+    ("matmul", labkit.exercises.roofline.matmul(*(SIZES[-1],) * 3).intensity, fp32_product, bf16_product, {"size": SIZES[-1]}),
 )
 gain_steps = [
-    labkit.compared_step(label, x, wide, narrow, band=(1, float("inf")), seconds=6, **given)
+    labkit.steps.compared_step(label, x, wide, narrow, band=(1, float("inf")), seconds=6, **given)
     for label, x, wide, narrow, given in WORKS
 ]
 gains = labkit.experiment("MX-4", gain_steps)
@@ -902,7 +902,7 @@ def product_errors(size):
 
 
 # %%
-errors = labkit.together(product_errors, ("bf16", "fp16", "tf32", "fp32"), value="error", size=SIZES[-1])
+errors = labkit.steps.together(product_errors, ("bf16", "fp16", "tf32", "fp32"), value="error", size=SIZES[-1])
 tf32 = labkit.experiment("MX-10", errors, how="" if ON_GPU else ", TF32 emulated")
 
 # %%
@@ -973,7 +973,7 @@ def rate(record):
 def chain_step(bits, kind):
     counted = 8 * SMS * 256 * 4096 * 4 * KINDS[kind][3]
     options = {"flops": counted, "samples": 20}
-    return labkit.timed_step(kind, bits, chain, value=rate, seconds=5, options=options, kind=kind)
+    return labkit.steps.timed_step(kind, bits, chain, value=rate, seconds=5, options=options, kind=kind)
 
 
 if ON_GPU:

@@ -56,7 +56,7 @@ average_verdict = labkit.exercises.check_gradient_averaging(average)
 print(average_verdict)
 
 # %% [markdown]
-# Now use real ranks, and a small transformer that reads Python's own source code (`labkit.small_model??`; it is trained
+# Now use real ranks, and a small transformer that reads Python's own source code (`labkit.exercises.small_model??`; it is trained
 # in DP-13). For comparison, each rank also computes the gradient of the whole batch.
 
 # %%
@@ -76,15 +76,15 @@ def reading_gradient(reader, read, follows):
     import torch
 
     reader.zero_grad()
-    labkit.small_model.loss_of(reader, read, follows).backward()
+    labkit.exercises.small_model.loss_of(reader, read, follows).backward()
     return torch.cat([p.grad.flatten() for p in reader.parameters()])
 
 
 def differences():
     import torch.distributed as dist
 
-    reader, device = labkit.small_model.model(0)
-    read, follows = labkit.small_model.batch_of(0, 1, device)
+    reader, device = labkit.exercises.small_model.model(0)
+    read, follows = labkit.exercises.small_model.batch_of(0, 1, device)
     rank, world = dist.get_rank(), dist.get_world_size()
     whole = reading_gradient(reader, read, follows)
     everyone = gathered(reading_gradient(reader, read[rank::world], follows[rank::world]))
@@ -107,7 +107,7 @@ def difference(record):
     return max(1e-12, record.setting["difference"])
 
 
-apart = labkit.together(differences, gradients, value=difference, n=2)
+apart = labkit.steps.together(differences, gradients, value=difference, n=2)
 same = labkit.experiment("DP-1", apart)
 
 # %%
@@ -169,7 +169,7 @@ def four_curves(steps, every):
 EVERY_3 = range(3, 25, 3)
 spots = {f"{name}, {how}, step {i}": i for name in RATES for how in HOW for i in EVERY_3}
 which = {label: label.rsplit(", step", 1)[0] for label in spots}
-curves = labkit.together(four_curves, spots, value="loss", series=which, n=2, steps=24, every=3)
+curves = labkit.steps.together(four_curves, spots, value="loss", series=which, n=2, steps=24, every=3)
 hidden = labkit.experiment("DP-12", curves)
 
 # %%
@@ -182,7 +182,7 @@ await hidden.report(needs=average_verdict)
 # %% [markdown]
 # ## DP-13: a real model, on one rank and on two
 #
-# A small transformer learns to read Python's own source code, byte by byte (`labkit.small_model??`; in notebook 3 it was
+# A small transformer learns to read Python's own source code, byte by byte (`labkit.exercises.small_model??`; in notebook 3 it was
 # trained in bf16). One rank takes every batch whole; two ranks take half of the *same* batch each, and average with your
 # `average`. Its loss, in bits per byte, is taken on modules that it never trains on. Each is trained with three seeds.
 
@@ -199,14 +199,14 @@ def one_training(arm, seed, steps, every):
     import torch
     import torch.distributed as dist
 
-    reader, device = labkit.small_model.model(seed)
+    reader, device = labkit.exercises.small_model.model(seed)
     rank, world = (dist.get_rank(), dist.get_world_size()) if arm == "two ranks" else (0, 1)
     optimizer, seconds, found = torch.optim.AdamW(reader.parameters(), lr=rate_of(arm)), 0.0, {}
     for step in range(1, steps + 1):
         dist.barrier() if world > 1 else None
         begun = time.perf_counter()
-        read, follows = labkit.small_model.batch_of(seed, step, device)
-        loss = labkit.small_model.loss_of(reader, read[rank::world], follows[rank::world])
+        read, follows = labkit.exercises.small_model.batch_of(seed, step, device)
+        loss = labkit.exercises.small_model.loss_of(reader, read[rank::world], follows[rank::world])
         optimizer.zero_grad()
         loss.backward()
         if world > 1:
@@ -215,7 +215,7 @@ def one_training(arm, seed, steps, every):
         loss.item()  # it waits for the device
         seconds += time.perf_counter() - begun
         if step % every == 0:
-            found[step] = (labkit.small_model.held_out_bits(reader, device), seconds)
+            found[step] = (labkit.exercises.small_model.held_out_bits(reader, device), seconds)
     return found
 
 
@@ -240,7 +240,7 @@ def trainings(arms, seeds, steps, every):
         is_idle = arm == "one rank" and dist.get_rank() > 0
         runs[arm] = [{} if is_idle else one_training(arm, seed, steps, every) for seed in seeds]
     dist.barrier()
-    digest = labkit.small_model.text_digest()
+    digest = labkit.exercises.small_model.text_digest()
 
     def facts(at):
         bits, seconds = zip(*at)
@@ -260,7 +260,7 @@ SEEDS = (0,) if labkit.is_quick() else (0, 1, 2)
 ARMS = ("one rank", "two ranks")
 spots = {f"{arm}, step {step}": step for arm in ARMS for step in range(LEARN["every"], LEARN["steps"] + 1, LEARN["every"])}
 by_arm = {label: label.partition(",")[0] for label in spots}
-reading = labkit.together(trainings, spots, value="bits", series=by_arm, n=2, seconds=60, arms=ARMS, seeds=SEEDS, **LEARN)
+reading = labkit.steps.together(trainings, spots, value="bits", series=by_arm, n=2, seconds=60, arms=ARMS, seeds=SEEDS, **LEARN)
 learns = labkit.experiment("DP-13", reading)
 
 # %%
@@ -292,7 +292,7 @@ def time_to_loss(arm):
     return sorted(map(reached, range(len(SEEDS))))[len(SEEDS) // 2]
 
 
-to_loss = labkit.experiment("DP-14", [labkit.computed_step(arm, x, time_to_loss, arm) for x, arm in enumerate(ARMS)])
+to_loss = labkit.experiment("DP-14", [labkit.steps.computed_step(arm, x, time_to_loss, arm) for x, arm in enumerate(ARMS)])
 
 # %%
 await to_loss.report(needs=average_verdict)
@@ -328,7 +328,7 @@ def reduce_times(sizes, times):
 # %%
 MEGABYTES = (0.008, 0.5, 4, 16, 64, 256) if SEVERAL else (0.008, 0.5, 4, 16)  # the first two are judged
 spots = {f"{size:g} MB": size for size in MEGABYTES}
-cost = labkit.experiment("DP-2", labkit.together(reduce_times, spots, n=DEVICES, sizes=MEGABYTES, times=20))
+cost = labkit.experiment("DP-2", labkit.steps.together(reduce_times, spots, n=DEVICES, sizes=MEGABYTES, times=20))
 
 # %% [markdown]
 # These are α and β from your points from 0.5 MB on. The *bus bandwidth* is S/t · 2(n-1)/n, which does not depend on n.
@@ -429,7 +429,7 @@ def sent_in_a_ring(world):
 
 
 WORLDS = (2, 4, 6, 8)
-counts = [labkit.computed_step(f"n={n}", n, sent_in_a_ring, n) for n in WORLDS]
+counts = [labkit.steps.computed_step(f"n={n}", n, sent_in_a_ring, n) for n in WORLDS]
 ring_bytes = labkit.experiment("DP-5", counts)
 
 # %%
@@ -510,7 +510,7 @@ def three_ways(megabytes, times):
 RANKS = 2 if labkit.is_quick() else 4
 crowd = ", oversubscribed" if RANKS > place.cpu.cores else ""
 LINK = f"gloo over loopback, host memory{crowd}"
-ways = labkit.together(three_ways, ("naive", "ring", "library"), n=RANKS, link=LINK, megabytes=4, times=labkit.rounds())
+ways = labkit.steps.together(three_ways, ("naive", "ring", "library"), n=RANKS, link=LINK, megabytes=4, times=labkit.rounds())
 clocked = labkit.experiment("DP-5-time", ways, ranks=RANKS, crowd=crowd)
 
 # %%
@@ -528,13 +528,13 @@ await clocked.report(needs=both_right)
 
 # %%
 def reading_step():
-    reader, device = labkit.small_model.model(0)
-    batch = labkit.small_model.batch_of(0, 1, device)
+    reader, device = labkit.exercises.small_model.model(0)
+    batch = labkit.exercises.small_model.batch_of(0, 1, device)
     return lambda: reading_gradient(reader, *batch)
 
 
 def run_number(number):
-    return labkit.timed_step(f"run {number}", number, reading_step, seconds=4)
+    return labkit.steps.timed_step(f"run {number}", number, reading_step, seconds=4)
 
 
 runs = labkit.experiment("DP-11", *map(run_number, (1, 2, 3)))

@@ -257,7 +257,7 @@ def ladder(width, depth, batch, most, times):
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    network, device = labkit.networks.mlp(width, depth)
+    network, device = labkit.exercises.networks.mlp(width, depth)
     world = dist.get_world_size()
     torch.manual_seed(dist.get_rank() + 1)  # every rank has samples of its own
     x, last = torch.randn(batch, width, device=device), next(iter(network.parameters()))
@@ -290,7 +290,7 @@ BY_HAND = ("per tensor", "flat", "buckets")
 LADDER = ("no sync", *BY_HAND, *(f"{way}, real" for way in BY_HAND), "DDP, real")
 BROAD = 2048 if SEVERAL else WIDTH  # so that a GPU computes for longer than Python takes to ask it to
 deep = {"width": BROAD, "depth": 12, "batch": BATCH // (2 if SEVERAL else 8), "most": 3 * BROAD * BROAD}
-steps = labkit.together(ladder, LADDER, n=DEVICES, seconds=20, times=labkit.rounds(), **deep)
+steps = labkit.steps.together(ladder, LADDER, n=DEVICES, seconds=20, times=labkit.rounds(), **deep)
 by_hand_panel = labkit.experiment("DP-6", steps)
 
 # %%
@@ -350,7 +350,7 @@ def alone(width, depth, batch):
     import torch
     import torch.distributed as dist
 
-    network, device = labkit.networks.mlp(width, depth)
+    network, device = labkit.exercises.networks.mlp(width, depth)
     x = torch.randn(batch, width, device=device)
     return lambda: flat_gradient(network, x) if dist.get_rank() == 0 else None
 
@@ -359,7 +359,7 @@ def shared(width, depth, batch):
     import torch
     import torch.distributed as dist
 
-    network, device = labkit.networks.mlp(width, depth)
+    network, device = labkit.exercises.networks.mlp(width, depth)
     x = torch.randn(batch // dist.get_world_size(), width, device=device)
 
     def work():
@@ -379,7 +379,7 @@ def shared(width, depth, batch):
 COUNTS = [n for n in (2, 4, 8) if n <= DEVICES]
 def n_ranks(n):
     shape = {"width": WIDTH, "depth": DEPTH, "batch": BATCH}
-    return labkit.compared_step(f"{n} ranks", n, shared, alone, band=(0.0, 1.0), options={"ranks": n}, **shape)
+    return labkit.steps.compared_step(f"{n} ranks", n, shared, alone, band=(0.0, 1.0), options={"ranks": n}, **shape)
 
 
 scaling = labkit.experiment("DP-3", *map(n_ranks, COUNTS))
@@ -426,7 +426,7 @@ def sending_times(width, depth, batches, times):
     import torch
     import torch.distributed as dist
 
-    network, device = labkit.networks.mlp(width, depth)
+    network, device = labkit.exercises.networks.mlp(width, depth)
     rank, world, works = dist.get_rank(), dist.get_world_size(), {}
     sends = {"the whole gradient": send_whole, "one number": send_one, "nothing": send_nothing}
     for batch in batches:
@@ -446,7 +446,7 @@ if labkit.is_quick():
 KINDS = ("the whole gradient", "one number", "nothing", "alone")
 spots = {f"batch {batch}, {kind}": batch for kind in KINDS for batch in BATCHES}
 kinds = {label: label.partition(", ")[2] for label in spots}
-sent_steps = labkit.together(
+sent_steps = labkit.steps.together(
     sending_times, spots, series=kinds, n=2, seconds=15, width=WIDE, depth=4, batches=BATCHES, times=min(20, labkit.rounds())
 )
 worth = labkit.experiment("DP-4", sent_steps)
@@ -516,7 +516,7 @@ def worst_miss(part):
 
 
 ROWS = {"full": "MIG off", "3g": "3g.20gb", "2g": "2g.10gb"}
-misses = [labkit.computed_step(words, x, worst_miss, part) for x, (part, words) in enumerate(ROWS.items())]
+misses = [labkit.steps.computed_step(words, x, worst_miss, part) for x, (part, words) in enumerate(ROWS.items())]
 cern_fit = labkit.experiment("DP-3-cern", misses)
 
 # %%
@@ -554,7 +554,7 @@ import math
 
 
 def one_step(width, depth, batch):
-    network, device = labkit.networks.mlp(width, depth)
+    network, device = labkit.exercises.networks.mlp(width, depth)
     x = torch.randn(batch, width, device=device)
     return lambda: flat_gradient(network, x)
 
@@ -568,7 +568,7 @@ def knee_step(kind, batch):
         return batch / record.median_s
 
     shape = {"width": WIDTH, "depth": DEPTH, "batch": batch, "graph": KINDS[kind]}
-    return labkit.timed_step(f"{batch}", batch, launched_step, value=rate, seconds=4, series=kind, **shape)
+    return labkit.steps.timed_step(f"{batch}", batch, launched_step, value=rate, seconds=4, series=kind, **shape)
 
 
 KINDS = labkit.parts.launches(place)  # by name, whether it is a graph
@@ -594,7 +594,7 @@ await knee.report(doubling)
 def uneven(width, depth, batch, times):
     import torch.distributed as dist
 
-    network, device = labkit.networks.mlp(width, depth)
+    network, device = labkit.exercises.networks.mlp(width, depth)
     x = torch.randn(batch, width, device=device)
     is_last = dist.get_rank() == dist.get_world_size() - 1
 
@@ -612,7 +612,7 @@ def uneven(width, depth, batch, times):
 # %%
 TIMED = {"n": DEVICES, "times": 20}
 shape = {"width": WIDTH, "depth": DEPTH, "batch": BATCH // 2}
-straggler = labkit.experiment("DP-8", labkit.together(uneven, ("even", "one slow rank"), **shape, **TIMED))
+straggler = labkit.experiment("DP-8", labkit.steps.together(uneven, ("even", "one slow rank"), **shape, **TIMED))
 
 # %%
 await straggler.report()
@@ -638,7 +638,7 @@ async def nccl_on_one_device():
     device = slice_uuid or os.environ.get("CUDA_VISIBLE_DEVICES", "0")[:1]
     try:
         await labkit.sharing.ranks_on_one_device(one_number, device, backend="nccl")
-    except labkit.LabError as error:
+    except labkit.errors.LabError as error:
         return str(error)[:600]
     return "this NCCL let two ranks share one device"
 
@@ -657,7 +657,7 @@ else:
 # %%
 def copies_of(count):
     shape = {"width": WIDTH, "depth": DEPTH, "batch": 64}
-    return labkit.copies_step(f"{count}", count, one_step, labkit.sharing.Way.TIME, copies=count, **shape)
+    return labkit.steps.copies_step(f"{count}", count, one_step, labkit.sharing.Way.TIME, copies=count, **shape)
 
 
 side_by_side = labkit.experiment("DP-9", *map(copies_of, (1, 2)))
@@ -688,7 +688,7 @@ def ddp_memory(width, depth, views):
 
     if torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(min(1.0, 10 * 2**30 / torch.cuda.mem_get_info()[1]))
-    network, device = labkit.networks.mlp(width, depth)
+    network, device = labkit.exercises.networks.mlp(width, depth)
     ddp = DistributedDataParallel(network, gradient_as_bucket_view=views)
     for _ in range(3):
         ddp(torch.randn(8, width, device=device)).square().mean().backward()
@@ -706,7 +706,7 @@ def memory_steps(n):
     label, shape = f"{n} ranks", {"n": n, "value": "MiB", "width": 2048, "depth": 4}
     kinds = {"copies": False, "views": True}
     return [
-        labkit.together(ddp_memory, {label: n}, series={label: kind}, views=views, **shape)
+        labkit.steps.together(ddp_memory, {label: n}, series={label: kind}, views=views, **shape)
         for kind, views in kinds.items()
     ]
 

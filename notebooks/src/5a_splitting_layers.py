@@ -107,7 +107,7 @@ SPLITS = [(by, part) for by in ("split_rows", "split_columns") for part in ("for
 
 
 def split_step(x, by, part):
-    return labkit.computed_step(f"{by}, {part}", x, off_by, by, part)
+    return labkit.steps.computed_step(f"{by}, {part}", x, off_by, by, part)
 
 
 exact = labkit.experiment("MP-1", [split_step(x, *one) for x, one in enumerate(SPLITS)])
@@ -230,7 +230,7 @@ halves_on = "two ranks on one device" if are_sharing else "two ranks"
 spots = {f"{count} tokens{how}": count for how in ("", ", split") for count in TOKENS}
 kinds = {label: f"split over {halves_on}" if "split" in label else "whole on one" for label in spots}
 sizes = {"width": PAIR_WIDTH, "tokens": TOKENS, "times": labkit.rounds()}
-pair_steps = labkit.together(pair_times, spots, series=kinds, n=2, share_device=True, **sizes)
+pair_steps = labkit.steps.together(pair_times, spots, series=kinds, n=2, share_device=True, **sizes)
 paying = labkit.experiment("MP-3", pair_steps)
 
 # %%
@@ -317,7 +317,7 @@ def both_splits(batches):
 # %%
 SENDING = (64, 128, 400, 500, 1024)
 spots = {f"batch {batch}": batch for batch in SENDING}
-cross = labkit.experiment("MP-2", labkit.together(both_splits, spots, value="rows", batches=SENDING))
+cross = labkit.experiment("MP-2", labkit.steps.together(both_splits, spots, value="rows", batches=SENDING))
 
 # %%
 def counts(points):
@@ -406,7 +406,7 @@ def chunked_layers(width, batch, chunks=4):
 
 # %%
 shape = {"width": 8192 if SEVERAL else 1024, "batch": BATCH}
-chunked = labkit.compared_step(
+chunked = labkit.steps.compared_step(
     "4 chunks", 4, chunked_layers, split_layers, band=(0, 1), options={"ranks": 2}, **shape
 )
 tricks = labkit.experiment("MP-4", chunked)
@@ -442,7 +442,7 @@ def sent_by(convolutions, dense, batch=128):
 
 
 COMBINATIONS = [(a, b) for a in ("batch", "model") for b in ("batch", "model")]
-sends = [labkit.computed_step(f"{a} / {b}", x, sent_by, a, b) for x, (a, b) in enumerate(COMBINATIONS)]
+sends = [labkit.steps.computed_step(f"{a} / {b}", x, sent_by, a, b) for x, (a, b) in enumerate(COMBINATIONS)]
 trick = labkit.experiment("MP-8", sends)
 
 # %%

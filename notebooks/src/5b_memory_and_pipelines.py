@@ -40,7 +40,7 @@ labkit.card(place)
 #
 # Before you split a model, know what fills the memory. The network is `depth` blocks, each of two matrices without bias:
 # `width` × 4 `width`, ReLU, and back. All numbers are fp32, the optimizer is Adam, and a step takes `rows` rows.
-# (Read both with `labkit.networks.blocks??` and `labkit.networks.gradients_of??`.)
+# (Read both with `labkit.exercises.networks.blocks??` and `labkit.exercises.networks.gradients_of??`.)
 #
 # `ledger` returns the bytes of four kinds, each at its own peak:
 #
@@ -127,11 +127,11 @@ def counts(**shape):
 
     found = {}
     for name, given in VARIANTS.items():
-        network, _ = labkit.networks.blocks(shape["width"], shape["depth"])
+        network, _ = labkit.exercises.networks.blocks(shape["width"], shape["depth"])
         optimizer = torch.optim.Adam(network.parameters(), fused=True)
 
         def step():
-            labkit.networks.gradients_of(network, shape["width"], shape["rows"], **given)
+            labkit.exercises.networks.gradients_of(network, shape["width"], shape["rows"], **given)
             optimizer.step()
             optimizer.zero_grad()
 
@@ -156,7 +156,7 @@ def zero_counts(**shape):
     import torch
     import torch.distributed as dist
 
-    network, _ = labkit.networks.blocks(shape["width"], shape["depth"])
+    network, _ = labkit.exercises.networks.blocks(shape["width"], shape["depth"])
     rank, world, weights = dist.get_rank(), dist.get_world_size(), list(network.parameters())
     owners = [torch.optim.Adam([weight], fused=True) for weight in weights]  # no state before its first step
 
@@ -174,7 +174,7 @@ def zero_counts(**shape):
         return tensor
 
     def step():
-        labkit.networks.gradients_of(network, shape["width"], shape["rows"])
+        labkit.exercises.networks.gradients_of(network, shape["width"], shape["rows"])
         zero_step(weights, [weight.grad for weight in weights], adam, rank, world, all_reduce, broadcast)
         network.zero_grad()
 
@@ -190,8 +190,8 @@ def stacks(*names):
     return [f"{name} {how}" for name in names for how in ("predicted", "counted")]
 
 
-counted_here = labkit.together(counts, stacks(*VARIANTS), value="parameters", **LAYERS_OF)
-counted_on_two = labkit.together(zero_counts, stacks(SHARED), value="parameters", n=2, **LAYERS_OF)
+counted_here = labkit.steps.together(counts, stacks(*VARIANTS), value="parameters", **LAYERS_OF)
+counted_on_two = labkit.steps.together(zero_counts, stacks(SHARED), value="parameters", n=2, **LAYERS_OF)
 filled = labkit.experiment("MP-10", counted_here, counted_on_two)
 
 # %%
@@ -283,7 +283,7 @@ def pipeline_times(width, depth, batch, counts, times):
     import torch
     import torch.distributed as dist
 
-    network, device = labkit.networks.mlp(width, depth)
+    network, device = labkit.exercises.networks.mlp(width, depth)
     rank, wires, x = dist.get_rank(), labkit.exercises.Wires(), torch.randn(batch, width, device=device)
 
     def step(count):
@@ -327,7 +327,7 @@ spots = {f"m={count}": count for count in COUNTS}
 sizes = {"width": 4096, "depth": 16, "batch": 1024} if SEVERAL else {"width": WIDTH, "depth": 4, "batch": BATCH}
 shape = sizes | {"counts": COUNTS, "times": min(20, labkit.rounds())}
 host = {"n": 2, "link": "host memory, gloo", "value": in_seconds, "relative": True}
-pipeline = labkit.experiment("MP-6", labkit.together(pipeline_times, spots, **host, **shape))
+pipeline = labkit.experiment("MP-6", labkit.steps.together(pipeline_times, spots, **host, **shape))
 
 # %%
 def beside_the_ideal(points):
@@ -440,7 +440,7 @@ def follow(actions, network, wires, rank, rows, width):
 def stages_keep(width, depth, batch, count):
     import torch.distributed as dist
 
-    network, _ = labkit.networks.mlp(width, depth)
+    network, _ = labkit.exercises.networks.mlp(width, depth)
     rank, wires, found = dist.get_rank(), labkit.exercises.Wires(), {}
     for name, of in (("GPipe", gpipe), ("1F1B", order)):
         actions = of(rank, 2, count)
@@ -456,7 +456,7 @@ def stages_keep(width, depth, batch, count):
 
 # %%
 whole_batch = {"width": WIDTH, "depth": 4, "batch": 1024, "count": 8}
-kept = labkit.experiment("MP-7", labkit.together(stages_keep, ("1F1B", "GPipe"), value="stage 0", n=2, **whole_batch))
+kept = labkit.experiment("MP-7", labkit.steps.together(stages_keep, ("1F1B", "GPipe"), value="stage 0", n=2, **whole_batch))
 
 # %%
 await kept.report(needs=order_verdict)
@@ -488,7 +488,7 @@ def copies(megabytes, times):
 
 
 # %%
-both_ways = labkit.together(copies, ("on the device", "to the other"), **host, megabytes=16, times=20)
+both_ways = labkit.steps.together(copies, ("on the device", "to the other"), **host, megabytes=16, times=20)
 far = labkit.experiment("MP-9", both_ways)
 
 # %%

@@ -17,7 +17,7 @@
 # ## The job
 #
 # A small transformer is to be trained for a number of steps, and there is a deadline; both are drawn for you.
-# Change the numbers to those of a job of your own; read the step with `labkit.networks.transformer_step??`.
+# Change the numbers to those of a job of your own; read the step with `labkit.exercises.networks.transformer_step??`.
 
 # %% jupyter={"source_hidden": true}
 import labkit
@@ -37,7 +37,7 @@ labkit.card(place)
 
 # %%
 def train(batch, model=MODEL):
-    return labkit.networks.transformer_step(batch, **model)
+    return labkit.exercises.networks.transformer_step(batch, **model)
 
 
 # %% [markdown]
@@ -84,7 +84,7 @@ def sweep(ridge, batch=BATCH):
 
 # %%
 ALL_SPOTS = SPOTS | ({BY_PYTHON: parts.whole} if ON_GPU else {})
-on_sizes_steps = labkit.together(sweep, ALL_SPOTS, seconds=12, series={BY_PYTHON: BY_PYTHON}, ridge=RIDGE)
+on_sizes_steps = labkit.steps.together(sweep, ALL_SPOTS, seconds=12, series={BY_PYTHON: BY_PYTHON}, ridge=RIDGE)
 times = labkit.experiment("CH-1", on_sizes_steps, batch=BATCH, unit=parts.unit, whole=parts.whole)
 
 # %%
@@ -188,7 +188,7 @@ def memory(batch):
 
 # %%
 by_batch = {f"batch {batch}": {"batch": batch} for batch in BATCHES}
-peaks = labkit.experiment("CH-2", labkit.apart(memory, by_batch, value="mib"), largest=BATCHES[-1])
+peaks = labkit.experiment("CH-2", labkit.steps.apart(memory, by_batch, value="mib"), largest=BATCHES[-1])
 
 # %%
 await peaks.report()
@@ -271,10 +271,10 @@ import random
 
 def never_beaten(unit, fixed, jobs=2000):
     """The shapes that no other beats by more than rounding, for every one of the jobs."""
-    luck, shapes = random.Random(0), set(labkit.packing.A100)
+    luck, shapes = random.Random(0), set(labkit.exercises.packing.A100)
     for _ in range(jobs):
         job = (luck.uniform(*fixed), luck.uniform(1, 500), luck.uniform(1, 50))
-        costs = {name: step_price(*job, profile, unit) for name, profile in labkit.packing.A100.items()}
+        costs = {name: step_price(*job, profile, unit) for name, profile in labkit.exercises.packing.A100.items()}
         shapes &= {name for name, cost in costs.items() if cost <= 1.000001 * min(costs.values())}
     return ", ".join(sorted(shapes)) or "none: it depends on the job"
 
@@ -292,7 +292,7 @@ else:
 
 # %%
 AN_HOUR = 1.0  # slice-hours: what is an hour earlier worth to you?
-WAIT_H = {name: profile.memory / 8 for name, profile in labkit.packing.A100.items()}  # put in what the spawn page says
+WAIT_H = {name: profile.memory / 8 for name, profile in labkit.exercises.packing.A100.items()}  # put in what the spawn page says
 
 # %% [markdown]
 # ## Every shape's time, memory and price
@@ -305,7 +305,7 @@ WAIT_H = {name: profile.memory / 8 for name, profile in labkit.packing.A100.item
 # A CPU says nothing about a GPU: there, the table is made from a recorded run, and says so.
 
 # %%
-A100 = labkit.packing.A100
+A100 = labkit.exercises.packing.A100
 CONTEXT_MIB = 620  # a process's own share of a GPU's memory, before its first tensor (an H100's)
 
 
@@ -518,7 +518,7 @@ def on_two(two_over_one):
     """Two slices of a shape, where two of them fit a GPU."""
     made = []
     for row in rows:
-        if 2 * labkit.packing.share_of(A100[row["shape"]]) <= 1:
+        if 2 * labkit.exercises.packing.share_of(A100[row["shape"]]) <= 1:
             hours, _ = on_ranks(row, 2, 1 / two_over_one)
             made.append(priced(row | {"shape": f"2x{row['shape']}", "hours": hours, "slices": 2 * row["slices"]}))
     return made
@@ -555,7 +555,7 @@ def ms_a_sample(record):
 
 
 spots = {f"batch {batch}": batch for batch in BATCHES}
-per_sample = labkit.experiment("CH-3", labkit.together(batches, spots, value=ms_a_sample, seconds=12))
+per_sample = labkit.experiment("CH-3", labkit.steps.together(batches, spots, value=ms_a_sample, seconds=12))
 
 # %%
 await per_sample.report()
@@ -599,7 +599,7 @@ def own_time(batch):
 
 def lent_step(profile):
     given = {"options": {"on": profile.name}, "seconds": 8, "batch": BATCH}
-    return labkit.timed_step(profile.name, profile.sms, own_time, **given)
+    return labkit.steps.timed_step(profile.name, profile.sms, own_time, **given)
 
 
 LENT = sorted((A100[shape] for shape in place.lends if shape in A100), key=lambda profile: profile.sms)

@@ -24,7 +24,7 @@ beside = {"metadata": {"path": os.path.dirname(sys.argv[1])}}  # as Jupyter does
 nbclient.NotebookClient(notebook, timeout=120, resources=beside).execute()
 for cell in notebook.cells:
     for output in cell.get("outputs", []):
-        print(output.get("text", ""), end="")
+        print(output.get("text") or output.get("data", {}).get("text/plain", ""))
 """
 
 
@@ -165,7 +165,7 @@ def test_your_slice_runs_headless(home, start, student_image: str):
     container = start(student_image, command, volumes=home, environment=environment)
     wait_for_notebooks(container)
     printed = lines(container, "python", "-c", RUN_NOTEBOOK, f"{NOTEBOOKS}/1_your_slice.ipynb")
-    assert f"slice:  {uuids}" in printed
+    assert f"Leased slice: {uuids}" in printed
     assert "GFLOP/s" in printed
     assert "Simulated GPUs: measured on this server's CPU" in printed
 

@@ -33,7 +33,7 @@ SIZE, DTYPE = 256, "float32"
 
 {functions}
 
-steps = labkit.together(naive_and_honest, ("unwaited", "waited"), seconds=8)
+steps = labkit.steps.together(naive_and_honest, ("unwaited", "waited"), seconds=8)
 evidence = await labkit.experiment("T-2", steps).run()
 lent = [record.borrowed for point in evidence.points for record in point.records]
 print(json.dumps({{

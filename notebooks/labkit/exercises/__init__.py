@@ -1,5 +1,6 @@
 """Tools and exact checks of the exercises."""
 
+from labkit.exercises import networks, packing, roofline, small_model
 from labkit.exercises.busy_check import check_busy_share
 from labkit.exercises.code_checks import (
     check_all_reduce,
@@ -56,6 +57,10 @@ __all__ = [
     "check_sync",
     "check_timer",
     "check_zero_step",
+    "networks",
     "order_of",
+    "packing",
+    "roofline",
     "run_ranks",
+    "small_model",
 ]

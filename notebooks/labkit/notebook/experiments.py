@@ -46,8 +46,8 @@ def _flat(steps: Iterable[Any]) -> Iterator[MeasuringStep]:
             yield from _flat(step)
         else:
             raise WrongArgument(
-                f"{step!r} is no step: pass what labkit.timed_step, compared_step, together and "
-                "their like return."
+                f"{step!r} is no step: pass what timed_step, compared_step, together and others of "
+                "labkit.steps return."
             )
 
 

@@ -19,12 +19,33 @@ from labkit.machine.sensors import own_sensors
 from labkit.machine.side_by_side import SideBySide
 from labkit.measuring.measure import peak_async, ranks_async
 from labkit.measuring.sharing import Way, share_async, way_of
-from labkit.panel.experiment import MeasuringStep, Report, Value, reader
+from labkit.notebook.windows import crowd_step, gain_step
+from labkit.panel.experiment import (
+    MeasuringStep,
+    Report,
+    Value,
+    compared_step,
+    reader,
+    timed_step,
+)
 from labkit.records import Measurement, RankResults, Tier, circumstances, now_text
 from labkit.run.jobs import BUDGET_S, is_quick, usual_samples
 from labkit.run.source import describe_error, error_sentence
 from labkit.timing import HostClock, Work, make_clock, timing_loop, warm_up
 
+__all__ = [
+    "apart",
+    "compared_step",
+    "computed_step",
+    "copies_step",
+    "crowd_step",
+    "fits_step",
+    "gain_step",
+    "in_turns",
+    "rounds",
+    "timed_step",
+    "together",
+]
 QUICK_WARM = 2
 FACTS = "facts"  # what a function found out beside its times, kept with every label
 CLOCKS = "clocks"  # by label, of a function that times by itself with another clock than the host's

@@ -1,7 +1,9 @@
 """Every public call refuses nonsense with a sentence, and starts nothing for it."""
 
 import inspect
+import re
 import types
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 import labkit
 from labkit.errors import LabError
 
+SOURCES = Path(__file__).parents[3] / "notebooks" / "src"
 pytestmark = pytest.mark.usefixtures("nothing_starts")
 NONSENSE = st.one_of(
     st.none(),
@@ -22,11 +25,9 @@ NONSENSE = st.one_of(
     st.builds(object),
 )
 FINDS_OUT = {"where", "is_quick", "is_measured_here", "rounds", "peak_rss_mib"}  # take nothing
-CALLS = sorted(
-    name
-    for name in labkit.__all__
-    if inspect.isfunction(getattr(labkit, name)) and name not in FINDS_OUT
-)
+PUBLIC = {name: getattr(labkit.steps, name) for name in labkit.steps.__all__}
+PUBLIC |= {name: getattr(labkit, name) for name in labkit.__all__}
+CALLS = sorted(n for n, one in PUBLIC.items() if inspect.isfunction(one) and n not in FINDS_OUT)
 
 
 def timed(samples=1, n=1):
@@ -44,7 +45,7 @@ def timed(samples=1, n=1):
 def test_nonsense_is_refused_in_a_sentence_or_does_no_harm(name, arguments, named):
     """A LabError with words; never a TypeError, an AttributeError or a trace from inside."""
     try:
-        getattr(labkit, name)(*arguments, **named)
+        PUBLIC[name](*arguments, **named)
     except LabError as error:
         assert len(str(error)) > 20
         assert str(error)[0].isprintable()
@@ -74,12 +75,12 @@ def test_nonsense_is_refused_in_a_sentence_or_does_no_harm(name, arguments, name
 def test_what_is_wrong_is_named(name, arguments, says):
     """The sentence says which argument, and what it should be."""
     with pytest.raises(LabError, match=says):
-        getattr(labkit, name)(*arguments)
+        PUBLIC[name](*arguments)
 
 
 def test_a_known_experiment_asks_for_its_words():
     """Braces that nobody fills, and words that nobody asked for, are named."""
-    step = labkit.computed_step("a", 1, lambda: 1.0)
+    step = labkit.steps.computed_step("a", 1, lambda: 1.0)
     with pytest.raises(LabError, match="MIG-1 takes unit"):
         labkit.experiment("MIG-1", step)
     with pytest.raises(LabError, match="T-2 takes no words"):
@@ -92,16 +93,22 @@ def test_a_known_experiment_asks_for_its_words():
 
 def test_every_public_name_is_a_call_a_record_or_a_room():
     """Nothing else is exported."""
-    for name in labkit.__all__:
-        kinds = types.FunctionType | types.ModuleType | type | str | int
-        assert isinstance(getattr(labkit, name), kinds), name
+    for name, one in PUBLIC.items():
+        assert isinstance(one, types.FunctionType | types.ModuleType | type), name
+
+
+def test_a_notebook_knows_forty_names_at_most():
+    """All that are exported, and what else the notebooks take of labkit."""
+    texts = [file.read_text() for file in SOURCES.glob("*.py")]
+    used = {name for text in texts for name in re.findall(r"\blabkit\.([A-Za-z_]+)", text)}
+    assert len(used | set(labkit.__all__)) <= 40
 
 
 @pytest.mark.parametrize("name", sorted(FINDS_OUT))
 def test_what_takes_nothing_refuses_what_it_is_given(name):
     """In a sentence, as the others do."""
     with pytest.raises(LabError, match=name):
-        getattr(labkit, name)(3, "and more")
+        PUBLIC[name](3, "and more")
 
 
 @pytest.mark.parametrize(
@@ -111,23 +118,22 @@ def test_what_takes_nothing_refuses_what_it_is_given(name):
         (lambda: labkit.ranks(timed, n=4), "both an option of ranks and an argument of `timed`"),
         (lambda: labkit.parts.parts_of(3), "takes a `Place`"),
         (lambda: labkit.published.figure("nowhere"), "no published figure `nowhere`"),
-        (lambda: labkit.packing.used_sms({"9g.90gb": 1}), "no profile `9g.90gb`"),
-        (lambda: labkit.roofline.matmul(2, 2, 2, "float7"), "no format known here"),
+        (lambda: labkit.exercises.packing.used_sms({"9g.90gb": 1}), "no profile `9g.90gb`"),
+        (lambda: labkit.exercises.roofline.matmul(2, 2, 2, "float7"), "no format known here"),
         (lambda: labkit.sharing.probe("turns"), "no way to share"),
-        (lambda: labkit.sharing.share(timed, "turns", copies=2), "there are alone"),
-        (lambda: labkit.sharing.share(timed, "MPS", copies=0), "of at least 1 for `copies`"),
-        (lambda: labkit.sharing.share(timed, "MPS", copies=2, width=1), "no argument `width`"),
         (lambda: labkit.parts.on_part(timed, 0), "of at least 1 for `size`"),
         (lambda: labkit.parts.on_part(timed, True), "takes a whole number"),
         (lambda: labkit.parts.launches("here"), "launches takes a `Place`"),
-        (lambda: labkit.networks.mlp(0, 2), "of at least 1 for `width`"),
-        (lambda: labkit.networks.transformer_step("4", 64, 1, 8), "a whole number for `batch`"),
+        (lambda: labkit.exercises.networks.mlp(0, 2), "of at least 1 for `width`"),
+        (
+            lambda: labkit.exercises.networks.transformer_step("4", 64, 1, 8),
+            "a whole number for `batch`",
+        ),
         (lambda: labkit.stats.median([]), "at least one"),
         (lambda: labkit.stats.median("fast"), "a list of numbers"),
         (lambda: labkit.stats.line_fit([1, 2], [3, float("nan")]), "y = .3, nan"),
         (lambda: labkit.stats.line_fit([1.0], [2.0]), "two points or more"),
         (lambda: labkit.stats.line_fit([1, 2], [2, 3, 4]), r"not x = \[1, 2\]"),
-        (lambda: labkit.stats.scaled_range([4, 0], [1, 2], 8, noise=0.1), "above zero"),
     ],
 )
 def test_rooms_that_notebooks_use_refuse_too(call, says):

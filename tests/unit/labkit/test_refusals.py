@@ -75,9 +75,9 @@ RIGHT = {
     },
 }  # fmt: skip
 TAKE_NOTHING = {"is_quick", "peak_rss_mib", "rounds", "where"}
-CALLS = {
-    name for name in labkit.__all__ if inspect.isfunction(getattr(labkit, name))
-} - TAKE_NOTHING
+PUBLIC = {name: getattr(labkit, name) for name in labkit.__all__}
+PUBLIC |= {name: getattr(labkit.steps, name) for name in labkit.steps.__all__}
+CALLS = {name for name, one in PUBLIC.items() if inspect.isfunction(one)} - TAKE_NOTHING
 
 A_NUMBER = ["x", True, [], {}, float("nan"), float("inf")]
 WRONG = {
@@ -129,7 +129,7 @@ def wrong_values(name, right):
 
 def called(call, arguments):
     """The call as a student would write it."""
-    function = getattr(labkit, call)
+    function = PUBLIC[call]
     shape = inspect.signature(function).parameters
     several = [name for name, one in shape.items() if one.kind is one.VAR_POSITIONAL]
     given = [arguments[name] for name in several if name in arguments]
@@ -170,7 +170,7 @@ def test_every_call_and_every_option_is_in_the_table():
     """A new call or option joins it."""
     assert RIGHT.keys() == CALLS
     for call, arguments in RIGHT.items():
-        shape = inspect.signature(getattr(labkit, call)).parameters.values()
+        shape = inspect.signature(PUBLIC[call]).parameters.values()
         named = {one.name for one in shape if one.kind is not one.VAR_KEYWORD}
         assert named - {"steps", "optimizers", "given"} <= arguments.keys(), call
     assert RIGHT["measure"].keys() >= MEASURE_OPTIONS
