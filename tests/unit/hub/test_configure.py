@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from labkit.notebook import fresh
+from labkit.notebook import handing_in as fresh
 from miglab_hub import lab_secrets
 from miglab_hub.authenticator import LabAuthenticator
 from miglab_hub.checkout import checkout
