@@ -132,8 +132,8 @@ class Pool(Section):
         ge=0,
         le=86400,
         description="How many seconds before a reservation begins its slots are kept: nobody else "
-        "gets a new lease there, but running leases go on. If it is as long as the longest lease "
-        "with its extensions, the slots are certain to be free when the reservation begins.",
+        "gets a new lease there, and leases there that are no longer guaranteed are warned and "
+        "end. It must be longer than `reclaim.warning_s`, or the class finds its slices late.",
     )
     # A ticket that nobody attends keeps its position for so long: more than twice `report_s` and
     # more than 40, so that one lost question, of a start or of JupyterLab, costs no position.

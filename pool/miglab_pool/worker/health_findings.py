@@ -123,8 +123,8 @@ def _loops(health: dict[str, Any]) -> Iterator[HealthFinding]:
         yield wrong("pool", f"{found}, so no slice is freed", do)
     if silent := health.get("silent_servers"):
         do = (
-            "`miglab pool reclaim` says whose; look into their servers, and set pool.lease_s if "
-            "you cannot trust your students"
+            "`miglab pool reclaim` says whose; look into their servers, and set a shorter "
+            "pool.lease_s if you cannot trust your students"
         )
         yield wrong(
             "pool", f"servers that do not report, so nobody knows what they do: {silent}", do
