@@ -129,14 +129,16 @@ async def test_a_start_that_is_stopped_leaves_the_queue(hub: Hub, slurm: SlurmCl
 async def test_a_stop_is_one_scancel(
     hub: Hub, slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The job of a server that was stopped is over already when the slice is given back."""
+    """Its job is over already when the slice is given back, and estimates learn its stay."""
     called, scancel = tmp_path / "called", shutil.which("scancel")
     (tmp_path / "scancel").write_text(f'#!/bin/sh\necho >> {called}\nexec {scancel} "$@"\n')
     (tmp_path / "scancel").chmod(0o755)
-    await running(hub)
+    spawner, _ = await running(hub)
     monkeypatch.setenv("MIGLAB_SLURM_PATH", str(tmp_path))
     await hub.stop("ada")
     assert called.read_text() == "\n"
+    await fresh(spawner)
+    assert len(spawner.reader.latest.stays_s["gpu:1g.5gb"]) == 1
 
 
 class TestNobodyComes:
