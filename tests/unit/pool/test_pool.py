@@ -167,7 +167,7 @@ def test_server_never_holds_two(world: World) -> None:
     ticket = world.ask("ada")
     world.work()
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    assert "old server" in world.pool.tickets.find(ticket.id).message
+    assert "previous server" in world.pool.tickets.find(ticket.id).message
     world.end(lease)
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
