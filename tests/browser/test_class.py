@@ -49,7 +49,7 @@ def test_a_student_is_seen_once_the_notice_is_read(
     expect(notice).to_be_hidden()
     expect(row).to_contain_text("on CPU")
     instructor.get_by_label("Select vi").check()
-    instructor.get_by_label("Message").fill("Room 2 from eleven on.")
+    instructor.get_by_role("textbox", name="Message").fill("Room 2 from eleven on.")
     expect(instructor.get_by_text("1 of 1 have a server now")).to_be_visible()
     picture(instructor, "class-page")
     assert serious_problems(instructor) == []

@@ -8,7 +8,7 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseView, LeaseWarning, WarningKind
-from miglab_api.tickets import TicketState, TicketView, WaitEstimate
+from miglab_api.tickets import Headcount, TicketState, TicketView, WaitEstimate
 from miglab_pool.leases.transactions import Leases
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import Activity
@@ -69,6 +69,15 @@ class BigPool(Pool):
             gpus=self.drawn_gpus,
             waiting=self.queued,
             reserved_slots=kept,
+            people=Headcount(
+                shape="1g.5gb",
+                total=GPUS * SLICES,
+                free=sum(
+                    item.state is SliceState.FREE for gpu in self.drawn_gpus for item in gpu.slices
+                ),
+                holding=len({lease.user for lease in self.held.values()}),
+                waiting=WAITING,
+            ),
         )
 
     def _lease(self, number: int) -> LeaseView | None:
