@@ -2,7 +2,7 @@
 
 import { renew } from "./refresh.js";
 import * as details from "./details.js";
-import { ask, byId } from "./frame.js";
+import { ask, byId, values } from "./frame.js";
 
 const AGAIN_MS = 60000;
 const here = byId("main");
@@ -41,7 +41,7 @@ async function preview(form) {
   const says = form.querySelector("[data-preview]");
   if (!says || !form.checkValidity()) return;
   try {
-    const one = await ask("POST", says.dataset.preview, details.values(form));
+    const one = await ask("POST", says.dataset.preview, values(form));
     says.textContent = one.outlook || `All ${one.count} are certain.`;
   } catch (refusal) {
     says.textContent = refusal.message;
