@@ -29,6 +29,7 @@ from miglab_pool.queue import estimate, gather, offers, tickets
 from miglab_pool.queue import order as queue
 from miglab_pool.reclaim.needs import ending
 from miglab_pool.reservations import transactions as reservations
+from miglab_pool.reservations.outlook import unkept
 from miglab_pool.reservations.transactions import Reservations
 from miglab_pool.roster.transactions import ClassRoster
 from miglab_pool.settings import PoolSettings
@@ -172,7 +173,7 @@ class Pool:
         Every ticket that ever ended is read from the ledger's file, for which nobody waits.
         """
         with self.store.lock:
-            found = invariants.check(self.store)
+            found = [*invariants.check(self.store), *unkept(self.store.view())]
         return [*found, *invariants.ended_without_reason(self.store.ledger.path)]
 
     # -- what must be done --------------------------------------------------------------------

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from miglab_api.wording import clock_time
-from miglab_pool.ledger.rows import GPU_OK, ReservationRow
+from miglab_pool.ledger.rows import FULL, GPU_OK, ReservationRow
 from miglab_pool.reservations.feasible import feasible, guaranteed_ends, is_usable, starts
 from miglab_pool.reservations.rules import schedule_of
-from miglab_pool.reservations.slots import count_held_up
+from miglab_pool.reservations.slots import MINUTE_S, count_held_up, reserving, slots_of
 from miglab_pool.schedule import Occurrence, occurrences
 from miglab_pool.state.view import GpuSnapshot, PoolView
 
@@ -78,3 +78,19 @@ def of_week(view: PoolView, since: float, until: float) -> dict[tuple[int, float
         for time in occurrences(schedule_of(row), max(since, view.at), until)
     }
     return {key: words for key, words in found.items() if words}
+
+
+def unkept(view: PoolView) -> list[str]:
+    """The reservations in progress that lack slots although all of everybody's are feasible."""
+    if any(gpu.is_resting for gpu in view.gpus.values()):
+        return []
+    found = []
+    for one in reserving(view):
+        moment = max(one.time.starts_at, view.at // MINUTE_S * MINUTE_S)
+        held = feasible(view, moment).held
+        is_all = all(held[number] == view.reservations[number].count for number in held)
+        if one.has_begun and is_all and one.row.shape != FULL:
+            slots = {slot.request for slot in slots_of(view).get(one.row.id, ())}
+            if len(slots) < one.left:
+                found.append(f"reservation {one.row.id} has {len(slots)} slots for {one.left}")
+    return found
