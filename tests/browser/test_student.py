@@ -60,7 +60,9 @@ def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: Tempor
 
     page.goto(f"{lab.settings.public_url}{POOL_PAGE}")
     page.get_by_role("button", name="Extend or release your 1g.5gb").click()
-    page.get_by_role("dialog").get_by_role("button", name="Release", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("group").filter(has_text="Release").locator("summary").click()
+    dialog.get_by_role("button", name="Release", exact=True).click()
     expect(page.get_by_text("no slice").first).to_be_visible()
     wait_for(lambda: not lab.leases(), "the slice to be given back")
 
