@@ -152,7 +152,20 @@ async def share_async(
     timeout_s: float = 120.0,
     **arguments: Any,
 ) -> Counted:
-    """Run copies of a function at once for some seconds; see `share`."""
+    """Run copies of a function at once and count their calls.
+
+    Args:
+        function: as for `labkit.measure`, with its arguments.
+        way: how they share; "alone" runs one copy.
+        copies: how many.
+        seconds: how long to count, after every copy is warm.
+        sms_per_copy: of a partition; None for an equal part.
+        timeout_s: for all of it.
+        arguments: the function's own.
+
+    Raises:
+        LabError: the way does not work here, or a copy failed.
+    """
     told = Copies(way_of(way), copies, sms_per_copy)
     job = make_job("copies", [function], arguments, group=False, seconds=seconds)
     readings = await run_copies(job, told, timeout_s)
