@@ -111,6 +111,8 @@ def test_warned_extended_and_released(
 
     page.locator(".cm-content").click()
     page.keyboard.press(KEYS)
+    expect(card(page).get_by_role("button", name="I am still here")).to_be_focused()
+    page.keyboard.press("Tab")
     expect(card(page).get_by_role("button", name="Extend by 10 min (2 left)")).to_be_focused()
     page.keyboard.press("Enter")
     expect(card(page)).to_be_hidden()
