@@ -14,7 +14,7 @@ from typing import Any
 
 import pynvml
 
-from miglab_api.leases import LeaseView, WarningKind
+from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import Purpose, TicketState, borrower_of
 from miglab_pool.gpu.errors import GpuError
@@ -97,8 +97,8 @@ class ClassRoom(World):
         self._verify_promised(promised)
         return is_dead
 
-    def _promised(self) -> tuple[object, dict[tuple[float, int], int]]:
-        """What reservations count on, and how much of each is feasible at each start ahead."""
+    def _promised(self) -> tuple[object, set[int], dict[tuple[float, int], int]]:
+        """What reservations count on, who holds, and what of each is feasible at its starts."""
         view = self.pool.view
         ground = {
             (gpu.uuid, is_usable(gpu), gpu.row.partition, row.id)
@@ -111,12 +111,18 @@ class ClassRoom(World):
             for start in starts(view, view.at, view.at + AHEAD_S)
             for number, count in feasible(view, start).held.items()
         }
-        return (ground, dict(view.reservations)), held
+        staying = {one.id for one in view.leases.values() if one.state != LeaseState.RELEASING}
+        return (ground, dict(view.reservations)), staying, held
 
-    def _verify_promised(self, before: tuple[object, dict[tuple[float, int], int]]) -> None:
-        """While GPUs and reservations are the same no grant and no extension takes from one."""
-        (ground, held), (now, holds) = before, self._promised()
-        for key, count in held.items() if ground == now else ():
+    def _verify_promised(
+        self, before: tuple[object, set[int], dict[tuple[float, int], int]]
+    ) -> None:
+        """While GPUs and reservations are the same no grant and no extension takes from one.
+
+        Where somebody who draws on one leaves, and the GPU is not usable, it has fewer.
+        """
+        (ground, stayed, held), (now, stay, holds) = before, self._promised()
+        for key, count in held.items() if ground == now and stayed <= stay else ():
             assert holds.get(key, count) >= count, "a reservation has fewer of its slices"
 
     def _laid(self) -> dict[str, tuple[tuple[str, ...], frozenset[int]]]:
