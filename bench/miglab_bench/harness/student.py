@@ -133,9 +133,6 @@ class Student:
 
     def run_cell(self, code: str) -> str:
         """Open JupyterLab, start a kernel, run a cell, and return what it printed."""
-        page = self._http.get(f"{self._url}/user/{self._quoted}/lab")
-        if not page.is_success:
-            raise CheckFailed(f"JupyterLab of {self.name} gave HTTP {page.status_code}")
         with closing(self._channel(self._kernel())) as channel:
             return _printed(channel, _send(channel, code))
 
@@ -188,6 +185,10 @@ class Student:
         return found
 
     def _kernel(self) -> str:
+        """A new kernel, in the page that is opened first: a new server knows no cookie."""
+        page = self._http.get(f"{self._url}/user/{self._quoted}/lab")
+        if not page.is_success:
+            raise CheckFailed(f"JupyterLab of {self.name} gave HTTP {page.status_code}")
         return str(self._server("POST", "api/kernels", {"name": "python3"})["id"])
 
     def _channel(self, kernel: str) -> websocket.WebSocket:
