@@ -3,6 +3,8 @@
 Created, then attached, then started: the container's id is the holder.  Without a lease everything
 is DockerSpawner's: configuration, images, volumes, named servers, state, user options, ``remove``;
 except that its Docker calls have more than one thread, and the container no GPU and some limits.
+
+It is longer than most modules, because one class is a container's whole life.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk to Docker
@@ -54,6 +57,11 @@ _REMOVAL_TRIES = 100
 _SWEEP_S = 600.0
 
 Answer = TypeVar("Answer")
+
+
+@cache
+def _threads(name: str, count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, name)
 
 
 class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
@@ -138,8 +146,6 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """,
     ).tag(config=True)
 
-    _executor: ThreadPoolExecutor | None = None
-    _measuring: ThreadPoolExecutor | None = None
     _has_said_remove = False
     _networks_swept_at = -math.inf
     _checked_networks: set[str] = set()  # noqa: RUF012 - one for the process, as the client is
@@ -148,18 +154,12 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     @property
     def executor(self) -> ThreadPoolExecutor:
         """The Docker threads, one set for all users."""
-        cls = MIGDockerSpawner
-        if cls._executor is None:
-            cls._executor = ThreadPoolExecutor(self.docker_workers, "docker")
-        return cls._executor
+        return _threads("docker", self.docker_workers)
 
     @property
     def measuring(self) -> ThreadPoolExecutor:
         """Threads in which homes are measured: that may take long, and delays nothing else."""
-        cls = MIGDockerSpawner
-        if cls._measuring is None:
-            cls._measuring = ThreadPoolExecutor(_MEASURES, "homes")
-        return cls._measuring
+        return _threads("homes", _MEASURES)
 
     @default("client_kwargs")
     def _connections_for_all_workers(self) -> dict[str, Any]:
@@ -227,8 +227,10 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """As DockerSpawner, with slices, labels, limits and hardening added."""
         site_create = await self._resolved(self.extra_create_kwargs)
         site_host = await self._resolved(self.extra_host_config)
-        create = {**site_create, "labels": {**site_create.get("labels", {}), **self._labels()}}
-        host = {**self._soft(site_host), **site_host, **literal(hard_host_config(self.grant))}
+        own_labels = literal(to_labels(self.lab_id, self.grant)) if self.grant else {}
+        create = {**site_create, "labels": {**site_create.get("labels", {}), **own_labels}}
+        soft = self._soft(self.limits, site_host)
+        host = {**soft, **site_host, **literal(hard_host_config(self.grant))}
         home = await self._find_home()
         with self._traits_set(extra_create_kwargs=create, extra_host_config=host, home_dir=home):
             return await super().create_object()
@@ -351,7 +353,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """A container of the same image, limits and hardening, without network, home and token."""
         loan = self.loan_of(lease)
         create, host = self._own_extras(self.extra_create_kwargs, self.extra_host_config)
-        soft = self._soft_for(limits_of(lease.shape, self.shape_limits), host)
+        soft = self._soft(limits_of(lease.shape, self.shape_limits), host)
         plan = ContainerPlan(
             image=self.image,
             name=f"{self.object_name}-run-{lease.id}",
@@ -419,23 +421,13 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         if news:
             self.tell_next_time(news)
 
-    def _labels(self) -> dict[str, str]:
-        labels: dict[str, str] = {}
-        if self.grant is not None:
-            labels = literal(to_labels(self.lab_id, self.grant))
-        return labels
-
-    def _soft(self, site_host: Mapping[str, Any]) -> dict[str, Any]:
-        return self._soft_for(self.limits, site_host)
-
-    def _soft_for(self, limits: ContainerLimits, site_host: Mapping[str, Any]) -> dict[str, Any]:
+    def _soft(self, limits: ContainerLimits, site_host: Mapping[str, Any]) -> dict[str, Any]:
         if not self.harden:
             return {}
-        own_cpus = bool(self.cpu_limit) or "nano_cpus" in site_host
         return soft_host_config(
             limits,
             own_memory=bool(self.mem_limit),
-            own_cpus=own_cpus,
+            own_cpus=bool(self.cpu_limit) or "nano_cpus" in site_host,
             disk_gib=self.disk_gib,
         )
 
