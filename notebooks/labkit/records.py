@@ -159,9 +159,8 @@ class Measurement:
     """One timed function: every sample, what was discarded, and under which circumstances.
 
     `samples_s` are seconds per call; with several ranks each is the slowest rank's. `launch_s` is
-    the host's time to queue the call. `sensors` are the GPU's own readings between calls and at the
-    end: lowest and highest clock (MHz), power (W), temperature (°C), and NVML's busy share (%). A
-    function that times by itself is read at its end alone. `side_by_side` are
+    the host's time to queue the call. `sensors` are the GPU's clock,
+    power and temperature, which older recordings hold. `side_by_side` are
     the seconds that the same piece of work took one rank alone and all ranks together, in the same
     rounds, and the share of a core that the first had meanwhile; empty where each rank has a device
     of its own. `stopped` says in words why a run ended early, and is None for a complete one.
@@ -246,16 +245,6 @@ class Measurement:
         return statistics.median(self.launch_s) >= LAUNCH_BOUND * self.median_s
 
     @property
-    def sensed(self) -> str:
-        """The sensors in words, for captions; empty without sensors."""
-        units = {"sm_clock_mhz": "MHz", "power_w": "W", "temperature_c": "°C"}
-        return ", ".join(
-            f"{self.sensors[name][0]:.0f}–{self.sensors[name][1]:.0f} {unit}"
-            for name, unit in units.items()
-            if name in self.sensors
-        )
-
-    @property
     def caption(self) -> str:
         """Device, tier, n, dtype, samples and date: what every plotted figure carries."""
         device = self.devices[0].label if self.devices else "unknown device"
@@ -271,7 +260,6 @@ class Measurement:
         parts += [] if gain is None else [f"side by side {gain:.1f} times one alone"]
         parts += ["CPU-bound"] if self.is_cpu_bound else []
         parts += ["launch-bound"] if self.is_launch_bound else []
-        parts += [self.sensed] if self.sensed else []
         parts += [str(self.borrowed)] if self.borrowed else []
         return ", ".join([*parts, self.date[:10]])
 
@@ -343,7 +331,6 @@ class RankResults:
     timed: Measurement | None = None
     printed: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    sensors: Mapping[str, Any] = field(default_factory=dict)
     borrowed: Borrowed | None = None
 
 
@@ -355,7 +342,7 @@ class ByShape(dict[str, Any]):
         return shown.html([one.bar for one in found]) if len(found) == len(self) else None
 
 
-CIRCUMSTANCES = ("tier", "devices", "versions", "sensors", "borrowed")
+CIRCUMSTANCES = ("tier", "devices", "versions", "borrowed")
 
 
 def circumstances(found: Any) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""For those who write notebooks: rehearse, record, redraw."""
+"""For those who write notebooks: rehearse, record, try the controls."""

@@ -24,7 +24,6 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_rehearse(commands.add_parser("rehearse", help="run notebooks here, print minutes"))
     _add_record(commands.add_parser("record", help="rehearse, and keep evidence and figures"))
-    _add_redraw(commands.add_parser("redraw", help="draw and judge a recorded gallery again"))
     _add_controls(commands.add_parser("controls", help="run every experiment's twin, too"))
     _add_grade(commands.add_parser("grade", help="mark a folder of handed-in zips"))
     return parser
@@ -56,13 +55,6 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
         "--only", nargs="+", default=["*"], metavar="PATTERN", help="experiments to be replayed"
     )
     parser.set_defaults(run=_record)
-
-
-def _add_redraw(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="the gallery of one machine")
-    parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
-    parser.add_argument("--recorded", type=Path, help="where runs to be replayed lie")
-    parser.set_defaults(run=_redraw)
 
 
 def _add_controls(parser: argparse.ArgumentParser) -> None:
@@ -130,14 +122,6 @@ def _record(asked: argparse.Namespace) -> int:
     if asked.recorded:
         print(f"{len(made.replayable)} to be replayed in {asked.recorded}")
     return 0 if made.is_whole else 1
-
-
-def _redraw(asked: argparse.Namespace) -> int:
-    from labkit_authoring.redraw import redraw
-
-    drawn = redraw(asked.folder, asked.notebooks, recorded=asked.recorded)
-    print(f"{len(drawn)} experiments drawn and judged again in {asked.folder}")
-    return 0
 
 
 def _controls(asked: argparse.Namespace) -> int:

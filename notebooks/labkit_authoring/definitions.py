@@ -1,8 +1,7 @@
 """What a notebook defines on a machine, without running what it measures.
 
 Statements that only make something are executed, as a kernel does it; loops, output and whatever
-measures are left out. `redraw` finds the experiments of a recorded gallery so, and `controls` those
-that it runs twice.
+measures are left out. `controls` finds the experiments that it runs twice so.
 """
 
 from __future__ import annotations

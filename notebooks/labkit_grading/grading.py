@@ -1,6 +1,6 @@
 """Mark a folder of handed-in zips: what a machine can judge, and empty columns for what it cannot.
 
-Judged: the evidence's schema and consistency, the prediction before the measurement, the verdict
+Judged: the evidence's schema and digest, the prediction before the measurement, the verdict
 read rightly, code exact, samples that two students share. An explanation gets 0 to 3 by hand. A
 prediction counts for being made, not for being right; no timing is ever run again.
 """
@@ -65,7 +65,7 @@ class MarkRow:
 
 def experiment_rows(one: Submission, item: Evidence, twins: Sequence[str]) -> list[MarkRow]:
     """Judge one experiment's evidence: its one row."""
-    faults = consistency.faults(item)
+    faults = store.inconsistencies(item)
     predicted = item.prediction is not None and item.prediction.at <= item.started
     judged = judged_again(item)
     has_claim = judged is not None and judged.expected != store.NOT_APPLICABLE

@@ -246,7 +246,9 @@ def crowd_work(batch, graph=ON_GPU):
     return labkit.parts.confined(train(batch), None, graph=graph)
 
 
-crowded = labkit.steps.crowd_step(f"{CROWD} copies", 1, crowd_work, WAY, copies=CROWD, batch=CROWD_BATCH)
+crowded = labkit.steps.shared_step(
+    f"{CROWD} copies", 1, crowd_work, WAY, shows="slowdown", copies=CROWD, batch=CROWD_BATCH
+)
 neighbours = labkit.experiment("MIG-6", crowded, copies=CROWD, way=WAY)
 
 # %%
@@ -284,7 +286,7 @@ PLACES = {Way.TIME: 1, Way.SMS: 2, Way.MPS: 3, Way.SLICES: 4}
 def way_step(kind, way):
     sms = parts.sizes[0] if way is Way.SMS else None
     given = {"copies": COPIES, "sms_per_copy": sms, "series": kind, "batch": 4, "graph": KINDS[kind]}
-    return labkit.steps.gain_step(str(way), PLACES[way], crowd_work, way, **given)
+    return labkit.steps.shared_step(str(way), PLACES[way], crowd_work, way, **given)
 
 
 by_python = {kind: WAYS if KINDS[kind] or not ON_GPU else WAYS[:1] for kind in KINDS}
@@ -455,8 +457,7 @@ labkit.partition(*IN_USE, *zip(QUEUE, starts))
 # ## Optional: MIG-2, the open question of the tensor cores
 #
 # If big parts are slow because the last wave of tiles leaves SMs idle, the gap closes as the matrix grows.
-# If the reason is power or clock, the gap stays, and the clock below falls. On an H200, too, small parts
-# came out ahead. The GPU's own sensors give clock, power and temperature during the measurement.
+# If the reason is power or clock, the gap stays. On an H200, too, small parts came out ahead.
 # **Predict:** as the matrices grow, does the ratio rise to its ideal, stay flat or fall?
 
 # %%
@@ -475,12 +476,7 @@ products = [tensor_step(size) for size in TENSOR_SIZES if parts.sizes]
 tensor = labkit.experiment("MIG-2", products, type=TYPE, ideal=ideal, **cut)
 
 # %%
-def sensed(points):
-    for point in points:
-        print(f"{point.label}: {point.value:.2f} times as long on the part; {point.records[0].sensed or 'no sensors here'}")
-
-
-await tensor.report(sensed)
+await tensor.report()
 
 # %% [markdown]
 # ## Optional: MIG-15, the same step on every shape
@@ -635,45 +631,8 @@ labkit.cite("nvidia")
 
 # %% [markdown]
 # **Explain:** with which batch would you promise 5 ms, and which percentile is the promise about?
-#
-# ## Optional: MIG-11, the whole against the same silicon, cut
-#
-# Is a partitioned GPU worth more than the whole? The same two jobs run on the smallest part and on everything you
-# hold. The part is a *green context*, which stands in for a slice: it has its own SMs but shares L2 and memory,
-# and here the other parts are idle. What is printed is therefore the most that partitioning could gain. (On a GPU,
-# kernels are replayed as CUDA graphs; on a CPU, the parts are threads.)
-# **Predict** how many times as long a request takes on the part. NVIDIA's slice took 1.73 times.
-
-# %%
-def cut_step(label, x, function, **given):
-    part, whole = (labkit.parts.on_part(function, size, graph=ON_GPU) for size in (parts.sizes[0], None))
-    return labkit.steps.compared_step(label, x, part, whole, band=(1.0, parts.whole / parts.sizes[0]), seconds=8, **given)
-
-
-jobs = [("inference, batch 1", 0, answer, {"batch": 1, "to_host": False}), ("training, batch 4", 1, train, {"batch": 4})]
-cuts = [cut_step(label, x, function, **given) for label, x, function, given in jobs if parts.sizes]
-smallest = parts.sizes[0] if parts.sizes else parts.whole
-silicon = labkit.experiment("MIG-11", cuts, part=smallest, whole=parts.whole, unit=parts.unit)
-
-# %%
-def worth(points):
-    pieces = parts.whole / smallest
-    if not ON_GPU:
-        print("threads of a CPU wait for one another and for your neighbours: the method, and nothing about a GPU")
-        return
-    for point in points:
-        print(f"{point.label}: {point.value:.2f} times as long on a part; {pieces:.3g} parts would do at most {pieces / point.value:.2f} times the work")
-
-
-await silicon.report(worth)
-print("NVIDIA, seven slices of an A100: training 1.87 times the whole GPU's work, and 1.48 times that of seven copies")
-print("sharing by time; inference 4.17 times the throughput, at 1.73 times the latency")
 
 # %% [markdown]
-# **Explain:** where is your gain larger than NVIDIA's, and what do the idle parts have to do with it?
-# If your course lends slices, `labkit.measure(train, on=["1g.5gb", "7g.40gb"], batch=4)` measures the same
-# on real slices, each with its own memory.
-#
 # ## Optional: MIG-8 and MIG-9, seven small slices beside the whole
 #
 # Five published rows say what seven 1g.5gb do together and what the whole A100 does: NVIDIA's figures 7 and 8, CERN's

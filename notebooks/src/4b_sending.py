@@ -657,7 +657,7 @@ else:
 # %%
 def copies_of(count):
     shape = {"width": WIDTH, "depth": DEPTH, "batch": 64}
-    return labkit.steps.copies_step(f"{count}", count, one_step, labkit.sharing.Way.TIME, copies=count, **shape)
+    return labkit.steps.shared_step(f"{count}", count, one_step, labkit.sharing.Way.TIME, shows="rate", copies=count, **shape)
 
 
 side_by_side = labkit.experiment("DP-9", *map(copies_of, (1, 2)))

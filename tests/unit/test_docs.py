@@ -14,7 +14,7 @@ import typer
 from miglab_hub.cli import root
 
 CHECKOUT = Path(__file__).parents[2]
-# The changelog tells of things as they were, the gallery is written by `labkit redraw`.
+# The changelog tells of things as they were, the gallery is written by `labkit record`.
 PAGES = sorted(
     page
     for page in [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md")]

@@ -145,19 +145,6 @@ CHECKS: dict[str, Check] = {
             everywhere(SUPPORTED),
         ),
         Check(
-            "MIG-11",
-            "A request takes longer on the smallest part, but less than in proportion to its SMs",
-            AllOf((greater("part", "whole"), less("part, in proportion", "whole"))),
-            "NVIDIA: 1.73 times as long on a seventh of an A100; here as a CUDA graph",
-            {
-                **on_gpus(SUPPORTED, NO_GPU),
-                Tier.SLICE: NotApplicable(
-                    "a request may fill the parts of a small slice; the recorded run on a whole "
-                    "GPU can show what cutting gains"
-                ),
-            },
-        ),
-        Check(
             "MX-2",
             "A bf16 matmul is at least twice as fast as fp32",
             greater("fp32 time", "bf16 time", 2.0),

@@ -40,7 +40,6 @@ class PeakMemory:
     reserved_mib: float | None = None
     device_used_mib: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
-    sensors: Mapping[str, Any] = field(default_factory=dict)
     borrowed: Borrowed | None = None
 
     @property

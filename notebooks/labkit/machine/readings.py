@@ -80,11 +80,6 @@ class Readings:
         return dict(self.ranks[0].versions)
 
     @property
-    def sensors(self) -> Mapping[str, Any]:
-        """What the first rank's device read; empty before its end, and without a GPU."""
-        return dict(self.ranks[0].facts.get("sensors", {}))
-
-    @property
     def tier(self) -> Tier:
         return device_room.tier_of(self.devices) if self.devices else Tier.CPU
 

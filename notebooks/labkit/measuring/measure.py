@@ -310,7 +310,6 @@ async def ranks_async(
         timed=record() if taken.count() else None,
         printed=tuple(f"[rank {index}] {line}" for index, line in printed),
         versions=taken.versions,
-        sensors=taken.sensors,
         borrowed=taken.borrowed,
     )
 
@@ -353,7 +352,6 @@ async def peak_async(
         facts.get("reserved_mib"),
         facts.get("device_used_mib"),
         versions=taken.versions,
-        sensors=taken.sensors,
         borrowed=taken.borrowed,
     )
 

@@ -27,12 +27,14 @@ from labkit.arguments import public
 from labkit.machine import device, lease
 from labkit.machine.readings import Readings
 from labkit.measuring.place import only_one
+from labkit.measuring.windows import in_windows
 from labkit.records import Borrowed, Device, Measurement, Tier, circumstances, now_text
 from labkit.run import borrowed
 from labkit.run.child import Crew, run_blocking
-from labkit.run.jobs import follow, make_job, nobody_watches, run_borrowed, run_job
+from labkit.run.jobs import follow, is_quick, make_job, nobody_watches, run_borrowed, run_job
 
 PROBE_S = 60.0
+PAIRS, QUICK_PAIRS = 20, 5
 
 
 class Way(StrEnum):
@@ -86,7 +88,6 @@ class Shared:
     devices: tuple[Device, ...]
     tier: Tier
     versions: Mapping[str, str] = field(default_factory=dict)
-    sensors: Mapping[str, Any] = field(default_factory=dict)
     borrowed: Borrowed | None = None
 
     def record(
@@ -114,21 +115,37 @@ class Shared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counted(Shared):
-    """What copies did that all worked at once.
+class Turns(Shared):
+    """What copies did, window by window.
 
     Attributes:
-        calls_per_s: of each copy.
-        sms: SMs each copy really had, where partitions were made.
+        each_per_s: calls of each copy per second while all worked.
+        together: calls of all copies per second, one value a window.
+        alone: calls of the first copy per second while the others rested, paired with `together`.
+        crowded: calls of the first copy per second while all worked.
+        sms: SMs that the first copy really had, where partitions were made.
     """
 
-    calls_per_s: tuple[float, ...]
-    sms: tuple[int | None, ...] = ()
+    each_per_s: tuple[float, ...]
+    together: tuple[float, ...]
+    alone: tuple[float, ...]
+    crowded: tuple[float, ...]
+    sms: int | None = None
 
     @property
-    def total_per_s(self) -> float:
-        """Calls of all copies together per second."""
-        return sum(self.calls_per_s)
+    def gain(self) -> float:
+        """Work done together over the work of one alone in the same time."""
+        return statistics.median(self.together) / statistics.median(self.alone)
+
+    @property
+    def slowdown(self) -> float:
+        """How much longer one call takes with busy neighbours."""
+        return statistics.median(self.alone) / statistics.median(self.crowded)
+
+    def series(self, name: str, ranks: int) -> Measurement:
+        """The rates of one kind of window as a record of seconds per call."""
+        rates: Sequence[float] = getattr(self, name)
+        return self.record(name, tuple(1 / rate for rate in rates), ranks=ranks)
 
 
 def way_of(way: Way | str) -> Way:
@@ -142,40 +159,45 @@ def way_of(way: Way | str) -> Way:
     return Way(way)
 
 
-async def share_async(
+async def turns_async(
     function: Callable[..., Any],
     way: Way | str,
     *,
     copies: int,
-    seconds: float = 2.0,
     sms_per_copy: int | None = None,
-    timeout_s: float = 120.0,
+    pairs: int | None = None,
+    timeout_s: float = 180.0,
     **arguments: Any,
-) -> Counted:
-    """Run copies of a function at once and count their calls.
+) -> Turns:
+    """Run copies in windows: all together, then one alone, and so on.
 
     Args:
-        function: as for `labkit.measure`, with its arguments.
-        way: how they share; "alone" runs one copy.
+        function: as for `labkit.measure`; it returns the function to be called.
+        way: how the copies share the device.
         copies: how many.
-        seconds: how long to count, after every copy is warm.
-        sms_per_copy: of a partition; None for an equal part.
-        timeout_s: for all of it.
-        arguments: the function's own.
+        sms_per_copy: for SM partitions.
+        pairs: how many pairs of windows; 20, or 5 under LAB_QUICK.
+        timeout_s: end the copies after this long.
+        arguments: passed to the function.
 
     Raises:
         LabError: the way does not work here, or a copy failed.
     """
-    told = Copies(way_of(way), copies, sms_per_copy)
-    job = make_job("copies", [function], arguments, group=False, seconds=seconds)
+    told = Copies(way_of(way), copies, sms_per_copy, in_turns=True)
+    counted = in_windows(function, copies, pairs or (QUICK_PAIRS if is_quick() else PAIRS))
+    job = make_job("call", [counted], arguments, group=False)
     readings = await run_copies(job, told, timeout_s)
-    facts = [rank.facts for rank in readings.ranks]
-    return Counted(
+    values = [rank.facts["value"] for rank in readings.ranks]
+    together = [value["together"] for value in values]
+    return Turns(
         way=told.way,
         copies=copies,
-        calls_per_s=tuple(fact["calls"] / fact["seconds"] for fact in facts),
-        cpu_per_copy=tuple(fact["cpu_per_copy"] for fact in facts),
-        sms=tuple(fact.get("sms_given") for fact in facts),
+        each_per_s=tuple(statistics.median(rates) for rates in together),
+        together=tuple(sum(rates) for rates in zip(*together, strict=True)),
+        alone=tuple(values[0]["alone"]),
+        crowded=tuple(together[0]),
+        cpu_per_copy=tuple(value["cpu_per_copy"] for value in values),
+        sms=readings.ranks[0].facts.get("sms_given"),
         **circumstances(readings),
     )
 
@@ -278,19 +300,13 @@ async def probe_async(way: Way, *, sms: int = 16) -> Probe:
     """Try a way with the smallest work there is; see `probe`."""
     copies = 1 if way in (Way.ALONE, Way.SMS) else 2
     try:
-        done = await share_async(
-            _probe_work,
-            way,
-            copies=copies,
-            seconds=0.2,
-            sms_per_copy=sms if way is Way.SMS else None,
-            timeout_s=PROBE_S,
-        )
+        given = {"sms_per_copy": sms if way is Way.SMS else None, "pairs": 1}
+        done = await turns_async(_probe_work, way, copies=copies, timeout_s=PROBE_S, **given)
     except errors.LabError as error:
         return Probe(way, False, str(error))
     if way is not Way.ALONE and done.tier is Tier.CPU:
         return Probe(way, False, "there is no GPU here; copies on CPU cores say nothing about one")
-    return Probe(way, True, f"works on {done.devices[0].label}", done.sms[0] if done.sms else None)
+    return Probe(way, True, f"works on {done.devices[0].label}", done.sms)
 
 
 @public

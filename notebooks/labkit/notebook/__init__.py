@@ -1,1 +1,1 @@
-"""What notebooks share: steps, windows, cards, summaries."""
+"""What notebooks share: steps, cards, summaries."""

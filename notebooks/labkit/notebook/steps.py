@@ -15,11 +15,9 @@ from labkit.arguments import name_of, public, refuse_arguments, refuse_beside
 from labkit.errors import NotMeasured, StudentError, WrongArgument
 from labkit.evidence.evidence import Point
 from labkit.machine.memory import PeakMemory, largest_that_fits
-from labkit.machine.sensors import own_sensors
 from labkit.machine.side_by_side import SideBySide
 from labkit.measuring.measure import peak_async, ranks_async
-from labkit.measuring.sharing import Way, share_async, way_of
-from labkit.notebook.windows import crowd_step, gain_step
+from labkit.measuring.sharing import Turns, Way, turns_async, way_of
 from labkit.panel.experiment import (
     MeasuringStep,
     Report,
@@ -37,12 +35,10 @@ __all__ = [
     "apart",
     "compared_step",
     "computed_step",
-    "copies_step",
-    "crowd_step",
     "fits_step",
-    "gain_step",
     "in_turns",
     "rounds",
+    "shared_step",
     "timed_step",
     "together",
 ]
@@ -88,9 +84,8 @@ def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
     }
     samples: dict[str, Any] = {name: [] for name in works}
     launch: dict[str, list[float]] = {name: [] for name in works}
-    sensors, cores = own_sensors(torch), SideBySide(torch)
+    cores = SideBySide(torch)
     for turns in timing_loop(works, range(times), clock):
-        sensors.read()
         cores.measure()
         for turn in turns:
             samples[turn.name].append(turn.seconds)
@@ -342,27 +337,53 @@ def fits_step(
     return MeasuringStep(label, run, 3 * BUDGET_S)
 
 
+def _gain(found: Turns) -> tuple[float, tuple[Measurement, ...]]:
+    return found.gain, (found.series("alone", 1), found.series("together", found.copies))
+
+
+def _slowdown(found: Turns) -> tuple[float, tuple[Measurement, ...]]:
+    return found.slowdown, (found.series("crowded", found.copies), found.series("alone", 1))
+
+
+def _rate(found: Turns) -> tuple[float, tuple[Measurement, ...]]:
+    each = {"calls per second": list(found.each_per_s)}
+    return sum(found.each_per_s), (found.record("calls of all copies", facts=each),)
+
+
+SHOWS = {"gain": _gain, "slowdown": _slowdown, "rate": _rate}
+
+
 @public
-def copies_step(
+def shared_step(
     label: str,
     x: float,
     function: Callable[..., Any],
     way: Way | str,
     *,
-    copies: int,
-    **arguments: Any,
+    shows: str = "gain",
+    series: str = "",
+    **options: Any,
 ) -> MeasuringStep:
-    """Copies that share a device: draws the calls per second of all of them together.
+    """A step in which copies of a function share a device, all together and one alone in turns.
 
-    CPU per copy and each copy's own rate are in the record's `setting`.
+    Args:
+        label: the point's name on the axis.
+        x: where it is drawn.
+        function: as for `labkit.measure`.
+        way: how the copies share the device.
+        shows: "gain", the work of all together over that of one alone; "slowdown", how much longer
+            a call takes while neighbours work; "rate", the calls per second of all together.
+        series: which series of the plot the point belongs to.
+        options: as for `turns_async`, and the function's own arguments.
     """
-    way = way_of(way)
-    refuse_beside("copies_step", share_async, function, {"copies": copies, **arguments})
+    if shows not in SHOWS:
+        raise WrongArgument(f"shared_step shows {' or '.join(SHOWS)}, not {shows!r:.60}.")
+    chosen = way_of(way)
+    refuse_beside("shared_step", turns_async, function, options)
 
     async def run(_: Report) -> Point:
-        found = await share_async(function, way, copies=copies, **arguments)
-        each = {"calls per second": list(found.calls_per_s)}
-        record = found.record(name_of(function), facts=each)
-        return Point(x, label, found.total_per_s, (record,))
+        value, records = SHOWS[shows](await turns_async(function, chosen, **options))
+        bound = " (CPU-bound)" if any(record.is_cpu_bound for record in records) else ""
+        return Point(x, label + bound, value, records, series=series)
 
-    return MeasuringStep(label, run, BUDGET_S)
+    return MeasuringStep(label, run, 2 * BUDGET_S)

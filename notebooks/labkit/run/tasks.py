@@ -5,26 +5,20 @@ Runs in the child, after torch is there. Each task says what it finds in message
 
 from __future__ import annotations
 
-import contextlib
-import os
 import resource
 import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from labkit import stats
 from labkit.arguments import public
-from labkit.errors import ChildTimeout, LabError
-from labkit.machine.sensors import own_sensors
+from labkit.errors import LabError
 from labkit.machine.side_by_side import SideBySide
 from labkit.records import Verdict
 from labkit.run import source
 from labkit.timing import HostClock, make_clock, plan_block, plan_inner, timing_loop, warm_up
 
 Emit = Callable[[Mapping[str, Any]], None]
-WAITING = "waiting for the other copies"
-MEET_S = 90.0
 FOLDER, RANK = "LABKIT_FOLDER", "LABKIT_RANK"  # of a child: its job's private folder, its number
 
 
@@ -105,10 +99,9 @@ def _rounds(
     """Time until the rounds are done, a look decides, or the job's time budget is spent."""
     times: dict[str, list[float]] = {name: [] for name in works}
     begun, cpu, done = time.perf_counter(), time.process_time(), 0
-    sensors, cores = own_sensors(torch), SideBySide(torch)
+    cores = SideBySide(torch)
     for goal in job["looks"]:
         for turns in timing_loop(works, range(done, goal), clock, inner, block):
-            sensors.read()
             cores.measure()
             for turn in turns:
                 times[turn.name].append(turn.seconds)
@@ -128,15 +121,6 @@ def _rounds(
             break
     used = (time.process_time() - cpu) / max(time.perf_counter() - begun, 1e-9)
     emit({"type": "usage", "cpu_per_copy": used, "side_by_side": cores.summary()})
-
-
-@contextlib.contextmanager
-def sensed(torch: Any, emit: Emit) -> Iterator[None]:
-    """Read the sensors once more when a task is over, and say what they said in all."""
-    yield
-    sensors = own_sensors(torch)
-    sensors.read()
-    emit({"type": "sensors", "sensors": sensors.summary()})
 
 
 def _is_decided(
@@ -185,68 +169,6 @@ def _plain(torch: Any, value: Any) -> Any:
     raise LabError(
         f"The function returned a {type(value).__name__}; return numbers, text, lists or tensors."
     )
-
-
-def count_calls(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
-    """One of several copies that share a device: warm up, wait for the start, count calls."""
-    torch.manual_seed(job["seed"] + job["rank"])
-    ((name, packed),) = job["functions"].items()
-    work, _ = _prepare(torch, packed, job)
-    clock = make_clock(torch, l2_bytes=l2_bytes, cold=False)
-    emit(
-        {
-            "type": "warm",
-            "samples": {name: warm_up(name, work, clock)},
-            "inner": 1,
-            "clock": "host",
-            "cold": False,
-        }
-    )
-    emit({"type": "stage", "stage": WAITING})
-    meet(Path(os.environ[FOLDER]), job["world"], job["rank"])
-    settle = quiet_wait(torch)
-    begun, cpu, calls = time.perf_counter(), time.process_time(), 0
-    while time.perf_counter() - begun < job["seconds"]:
-        work()
-        settle()
-        calls += 1
-    wall, used = time.perf_counter() - begun, time.process_time() - cpu
-    emit(
-        {
-            "type": "copies",
-            "calls": calls,
-            "seconds": wall,
-            "cpu_per_copy": used / wall,
-            **_peak(torch),
-        }
-    )
-
-
-def meet(folder: Path, copies: int, number: int) -> None:
-    """Wait until every copy is warm, so that they count together.
-
-    Raises:
-        ChildTimeout: one of them did not come.
-    """
-    (folder / f"warm-{number}").touch()
-    ends = time.monotonic() + MEET_S
-    while not all((folder / f"warm-{other}").exists() for other in range(copies)):
-        if time.monotonic() > ends:
-            raise ChildTimeout("The other copies were not ready in time.")
-        time.sleep(0.001)
-
-
-def quiet_wait(torch: Any) -> Callable[[], None]:
-    """Wait for the GPU asleep: the usual wait spins, and would count as CPU a copy needs."""
-    if not torch.cuda.is_available():
-        return lambda: None
-
-    def settle() -> None:
-        event = torch.cuda.Event(blocking=True)
-        event.record()
-        event.synchronize()
-
-    return settle
 
 
 def look_around(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
@@ -299,6 +221,5 @@ def _peak(torch: Any, own_bytes: int = 0) -> dict[str, float]:
 TASKS: dict[str, Callable[[Any, Mapping[str, Any], Emit, int], None]] = {
     "time": time_functions,
     "call": call_function,
-    "copies": count_calls,
     "around": look_around,
 }

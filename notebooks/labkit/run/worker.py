@@ -21,7 +21,7 @@ from labkit.machine import device, lease
 from labkit.machine.emulate import Emulation, count_sms, enter_green_context
 from labkit.records import to_data
 from labkit.run import source
-from labkit.run.tasks import TASKS, Emit, peak_rss_mib, sensed
+from labkit.run.tasks import TASKS, Emit, peak_rss_mib
 
 TWIN = "LABKIT_TWIN"  # "module:key" of a changed world, entered before the job is unpacked
 
@@ -93,7 +93,7 @@ def _run(job: Mapping[str, Any], emit: Emit) -> None:
     )
     if given is not None:
         emit({"type": "partition", "sms_given": given})
-    with emulation.translating(torch), _Group(torch, job, emit), sensed(torch, emit):
+    with emulation.translating(torch), _Group(torch, job, emit):
         TASKS[job["kind"]](torch, job, emit, int((here.l2_mib or 0) * 2**20))
 
 

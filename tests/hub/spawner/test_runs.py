@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from labkit.notebook.windows import Turns, turns_async
 from tests.hubs import Hub
 from tests.needs import needs
 from traitlets.config import Config
@@ -19,8 +20,7 @@ from traitlets.config import Config
 import labkit
 from labkit import errors
 from labkit.exercises.networks import transformer_step
-from labkit.measuring.sharing import Shared, Way, share_async
-from labkit.notebook.windows import Turns, turns_async
+from labkit.measuring.sharing import Way
 from labkit.panel.experiment import Experiment, timed_step
 from labkit.panel.runner import Runner
 from labkit.run import borrowed
@@ -156,16 +156,16 @@ async def test_copies_share_what_is_borrowed(desk: Desk) -> None:
     assert turns.copies == 2 and len(turns.together) == len(turns.alone) == 5
     assert turns.borrowed is not None and turns.borrowed.shape == "1g.5gb"
     assert turns.series("alone", 1).borrowed == turns.borrowed
-    shared = await desk.calls(_shared, product, Way.TIME, copies=3, seconds=0.2)
-    assert shared.borrowed == turns.borrowed and len(shared.calls_per_s) == 3
+    shared = await desk.calls(_shared, product, Way.TIME, copies=3, pairs=1)
+    assert shared.borrowed == turns.borrowed and len(shared.each_per_s) == 3
     with pytest.raises(errors.TooFewRanks, match="your lease holds 0"):  # simulated slices
         await desk.calls(_shared, product, Way.SLICES, copies=2)
     with pytest.raises(errors.TooFewRanks, match="and your course lends 1g"):
         await desk.calls(_shared, product, Way.SLICES, copies=3)
 
 
-def _shared(*given: Any, **named: Any) -> Shared:
-    return asyncio.run(share_async(*given, **named))
+def _shared(*given: Any, **named: Any) -> Turns:
+    return asyncio.run(turns_async(*given, **named))
 
 
 def _in_turns() -> Turns:

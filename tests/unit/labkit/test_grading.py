@@ -91,44 +91,6 @@ def sources(tmp_path):
     return folder
 
 
-def test_honest_evidence_has_no_faults():
-    """What a panel saves fits together."""
-    assert consistency.faults(honest()) == []
-
-
-def with_point(**changes):
-    one = honest()
-    return replace(one, points=(replace(one.points[0], **changes),))
-
-
-def with_samples(change):
-    one = honest()
-    a = replace(one.points[0].records[0], samples_s=change(one.points[0].records[0].samples_s))
-    compared = replace(one.points[0].comparison, a=a)
-    records = (a, one.points[0].records[1])
-    return replace(one, points=(replace(one.points[0], comparison=compared, records=records),))
-
-
-FORGERIES = {
-    "draws another ratio": with_point(value=9.0),
-    "no finite value": with_point(value=float("nan")),
-    "do not give its interval": with_samples(lambda s: tuple(x * 1.1 for x in s)),
-    "holds fewer samples": with_samples(lambda s: s[:10]),
-    "not those that were compared": with_point(records=(record("a", 1.0, 1), record("b", 1.0, 2))),
-    "later than the start": replace(honest(), started="2026-03-01T09:00:00+00:00"),
-    "ended before it started": replace(honest(), ended="2026-03-01T10:00:01+00:00"),
-    "outside the run": replace(honest(), ended="2026-03-01T10:00:12+00:00"),
-    "longer than the whole run": with_samples(lambda s: tuple(x * 100 for x in s)),
-    "is no time": replace(honest(), ended="yesterday"),
-}
-
-
-@pytest.mark.parametrize(("says", "forged"), FORGERIES.items(), ids=FORGERIES)
-def test_each_forgery_is_named(says, forged):
-    """Every way in which numbers, counts or times do not fit is said in words."""
-    assert any(says in fault for fault in consistency.faults(forged))
-
-
 def test_identical_samples_of_two_students_are_flagged():
     """Samples are noise: two people never measure the same twenty."""
     found = consistency.twins({"ann": [honest(0)], "bob": [honest(0)], "cy": [honest(1)]})

@@ -8,8 +8,7 @@ import pytest
 import labkit
 from labkit.errors import LabError
 from labkit.measuring.measure import COMPARE_OPTIONS, MEASURE_OPTIONS, RANKS_OPTIONS
-from labkit.measuring.sharing import Way
-from labkit.notebook.windows import turns_async
+from labkit.measuring.sharing import Way, turns_async
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
 
 PLACE = Place(Tier.CPU, (Device("cpu", "a CPU", 1024),), "none", CpuBudget(1.0, 1), Lease())
@@ -42,15 +41,12 @@ RIGHT = {
         "options": {"ranks": 2}, "series": "",
     },
     "computed_step": STEP,
-    "copies_step": {**STEP, "way": Way.TIME, "copies": 2},
     "count_step": {"step": work, "network": Network()},
     "count_visible": {"choices": ["GPU-1"]},
-    "crowd_step": {**STEP, **TURNS},
     "evidence_of": {"key": "T-1", "folder": Path()},
     "experiment": {"key": "MY-1", "title": "t", "question": "q", "x_label": "x", "y_label": "y"},
     "fits_step": {**STEP, "sizes": range(1, 9), "value": float},
     "fresh_copy": {"name": "1_your_slice", "folder": Path()},
-    "gain_step": {**STEP, **TURNS, "series": ""},
     "hand_in": {"notebooks": "a.ipynb", "folder": Path()},
     "in_turns": {"works": {"a": work}, "times": 5},
     "is_measured_here": {"optional": True},
@@ -64,6 +60,7 @@ RIGHT = {
     "ranks": {"function": work, "n": 2, "samples": 20, "share_device": False, **CHILD},
     "recorded_note": {"keys": "T-1"},
     "recorded_run": {"key": "T-1"},
+    "shared_step": {**STEP, **TURNS, "shows": "gain", "series": ""},
     "spans_of": {"work": work, "warm": 2, "inner": False},
     "summary": {"keys": "T-1", "folder": Path()},
     "timed_step": {**STEP, "value": "mib", "seconds": 9.0, "options": {"ranks": 2}, "series": ""},
@@ -181,7 +178,7 @@ def test_every_call_and_every_option_is_in_the_table():
 
 
 @pytest.mark.parametrize(
-    "call", ["measure", "ranks", "peak", "together", "apart", "timed_step", "gain_step"]
+    "call", ["measure", "ranks", "peak", "together", "apart", "timed_step", "shared_step"]
 )
 def test_an_argument_that_the_function_does_not_have_is_named(call):
     """A mistyped option, too, is refused before anything runs."""

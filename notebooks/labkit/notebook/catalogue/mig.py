@@ -93,13 +93,6 @@ def by_batch(points: Points) -> Data:
     return {f"a request, {name}": point.records[0].samples_s for name, point in ends.items()}
 
 
-def cut_and_whole(points: Points) -> Data:
-    """Of the first job: on the part, on the whole, and on the part in proportion."""
-    found = reading.pair("part", "whole")(points)
-    larger = points[0].comparison.band[1] if points and points[0].comparison else 1.0
-    return {**found, "part, in proportion": [seconds / larger for seconds in found["part"]]}
-
-
 EXPERIMENTS = (
     Experiment(
         key="MIG-1",
@@ -209,22 +202,6 @@ EXPERIMENTS = (
         data=by_batch,
         also={"median": None, "90th percentile": waited(90), "99th percentile": waited(99)},
         look=Look.LOG_X | Look.LOG_Y | Look.OPTIONAL,
-    ),
-    Experiment(
-        key="MIG-11",
-        title="The same jobs on {part} and on {whole} {unit}",
-        question="How many times as long does a request take on {part} {unit}?",
-        x_label="job",
-        y_label="time on the part over the whole's",
-        unit="x",
-        asked=reading.at("inference, batch 1"),
-        published=PublishedRow(
-            "NVIDIA, a slice beside the whole GPU",
-            {"nvidia.infer.latency-ratio": "inference, batch 1"},
-        ),
-        data=cut_and_whole,
-        curves=lambda _: {"as on the whole": [(0, 1.0)]},
-        look=Look.BARS | Look.OPTIONAL,
     ),
     Experiment(
         key="MIG-2",

@@ -1,4 +1,4 @@
-"""The GPU's own readings: one series for a process, in every kind of record."""
+"""How steps launch what they time, and what a record says of its clock."""
 
 import asyncio
 import importlib
@@ -9,8 +9,6 @@ import pytest
 from tests.needs import needs
 
 from labkit.machine import parts
-from labkit.machine.readings import Readings
-from labkit.machine.sensors import own_sensors
 from labkit.notebook import steps
 from labkit.records import (
     CpuBudget,
@@ -19,10 +17,7 @@ from labkit.records import (
     Place,
     RankResults,
     Tier,
-    circumstances,
-    to_data,
 )
-from labkit.run.tasks import sensed
 
 needs("torch", "what a child does is done with torch")
 
@@ -35,43 +30,6 @@ def torch():
     return importlib.import_module("torch")
 
 
-@pytest.fixture
-def gpu(monkeypatch, torch):
-    """A torch that sees one GPU, and NVML of which the power rises with every reading."""
-    watts = iter(range(100, 900, 100))
-    nvml = types.ModuleType("pynvml")
-    nvml.NVMLError = RuntimeError
-    nvml.NVML_CLOCK_SM = 1
-    nvml.nvmlInit = lambda: None
-    nvml.nvmlDeviceGetHandleByUUID = lambda uuid: uuid
-    nvml.nvmlDeviceGetClockInfo = lambda *_: 1980
-    nvml.nvmlDeviceGetPowerUsage = lambda _: next(watts) * 1000
-    nvml.nvmlDeviceGetTemperature = lambda *_: 33
-    nvml.nvmlDeviceGetUtilizationRates = lambda _: types.SimpleNamespace(gpu=87)
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    found = types.SimpleNamespace(uuid="1234")
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
-    own_sensors.cache_clear()
-    yield torch
-    own_sensors.cache_clear()
-
-
-def test_whatever_a_child_does_its_sensors_are_read(gpu):
-    """A loop of labkit's reads between its calls, any other task is read at its end."""
-    said = []
-    with sensed(gpu, said.append):
-        own_sensors(gpu).read()
-    (message,) = said
-    assert message["sensors"]["power_w"] == [100, 200]
-    assert message["sensors"]["busy_pct"] == 87
-    readings = Readings(1)
-    readings.take(0, {"type": "hello", "device": to_data(GPU), "versions": {"torch": "2"}})
-    readings.take(0, message)
-    assert circumstances(readings)["sensors"]["sm_clock_mhz"] == [1980, 1980]
-    assert readings.measurement("work").sensed == "1980–1980 MHz, 100–200 W, 33–33 °C"
-
-
 def sweep():
     """What a notebook would send."""
 
@@ -82,7 +40,6 @@ FOUND = RankResults(
     Tier.WHOLE_GPU,
     "none",
     "nccl",
-    sensors={"power_w": [100, 200]},
 )
 
 
@@ -90,7 +47,7 @@ def one_point(made):
     return [asyncio.run(step.run(lambda point: None)).records[0] for step in made]
 
 
-def test_records_say_which_clock_and_what_the_sensors_read(monkeypatch):
+def test_records_say_which_clock(monkeypatch):
     """A function with timers of its own names the clock of each (T-3); the host's is usual."""
 
     async def ran(*_, **__):
@@ -99,8 +56,6 @@ def test_records_say_which_clock_and_what_the_sensors_read(monkeypatch):
     monkeypatch.setattr(steps, "ranks_async", ran)
     own, labkits = one_point(steps.together(sweep, ("own", "labkit")))
     assert (own.clock, labkits.clock) == ("host", "cuda events")
-    (memory,) = one_point(steps.apart(sweep, {"a": {}}, value=lambda _: 1.0))
-    assert own.sensed == memory.sensed == "100–200 W"
 
 
 def test_times_in_turns_say_how_long_python_took_to_queue_them(monkeypatch):

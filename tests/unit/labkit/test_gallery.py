@@ -1,21 +1,14 @@
-"""What was recorded is drawn and judged again without measuring; samples stay as they were."""
+"""What was recorded is whole, is what is shipped, and is named as it was recorded."""
 
-import shutil
-from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-from labkit.errors import LabError
 from labkit.evidence import evidence as store
 from labkit.evidence.replay import recorded
 from labkit.panel.picture import plot_of
-from labkit.records import CpuBudget, Device, Lease, Place, Tier, Verdict
-from labkit_authoring import cli
-from labkit_authoring import gallery as gallery_page
+from labkit.records import CpuBudget, Device, Lease, Place, Tier
 from labkit_authoring.definitions import define, experiments
-from labkit_authoring.redraw import redraw
 
 ROOT = Path(__file__).parents[3]
 GALLERY = ROOT / "docs" / "gallery"
@@ -29,46 +22,6 @@ OTHERWISE = {
     ("h100-2gpu", "MP-6"): "contradicted",  # its stages' times leave out what waiting costs
 }
 """Verdicts that a machine has shown and its tier does not expect; the gallery's page says so."""
-
-
-@pytest.fixture
-def gallery(tmp_path):
-    """A copy of one experiment of one machine, with a verdict that is out of date."""
-    folder = tmp_path / "h200-2gpu"
-    folder.mkdir()
-    shutil.copy(GALLERY / folder.name / gallery_page.NOTE, folder)
-    found = store.load(GALLERY / folder.name / "DP-2.json")
-    old = replace(found.judgement, verdict=Verdict.SUPPORTED)
-    store.save(replace(found, judgement=old), folder)
-    return folder
-
-
-def test_verdict_figure_table_and_shipped_run_are_made_anew(gallery, tmp_path):
-    """Only the judgement of the evidence changes."""
-    shipped = tmp_path / "recorded"
-    shutil.copytree(gallery, shipped)
-    command = ["redraw", str(gallery), str(PARALLEL), "--recorded", str(shipped)]
-    assert cli.main(command) == 0
-    now = store.load(gallery / "DP-2.json")
-    assert now == store.load(GALLERY / gallery.name / "DP-2.json")
-    assert now == store.load(shipped / "DP-2.json")
-    shown = "**DP-2 Time of an all-reduce**: contradicted, as expected."
-    assert shown in gallery_page.page(gallery)
-    ElementTree.fromstring((gallery / "DP-2.svg").read_text())
-
-
-def test_an_experiment_nobody_defines_is_named(gallery):
-    """The wrong notebook changes nothing and says which experiments it lacks."""
-    before = (gallery / "DP-2.json").read_bytes()
-    with pytest.raises(LabError, match="DP-2"):
-        redraw(gallery, [MIXED])
-    assert (gallery / "DP-2.json").read_bytes() == before
-
-
-def test_a_folder_without_evidence_is_a_sentence(tmp_path, capsys):
-    """Exit status 2 and the reason."""
-    assert cli.main(["redraw", str(tmp_path), str(MIXED)]) == 2
-    assert "holds no recorded evidence" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda folder: folder.name)
