@@ -22,8 +22,6 @@ class ShapeOffer(WireModel):
         is_held: whether enough is free, but held for somebody in the queue.
         reserved_s: if enough is free, but reserved for a class: for how many seconds at most.
         shortened: if a reservation ends the guarantee: until when and for whom, in words.
-        next_end_s: seconds until the next lease that would make room ends, apart from the room
-            held for the first in the queue; None if unknown.
         wait: how long somebody would wait who asked now; None if free, or if it is not known.
         total: how many such leases there could be at a time; None where it depends on what else is
             granted.
@@ -42,7 +40,6 @@ class ShapeOffer(WireModel):
     is_held: bool = False
     reserved_s: float | None = None
     shortened: str = ""
-    next_end_s: float | None = None
     wait: WaitEstimate | None = None
     total: int | None = None
     never: str = ""

@@ -22,9 +22,9 @@ from miglab_pool.queue.backfill import any_fits, first_that_fits
 from miglab_pool.queue.rules import Grant, Waiting
 from miglab_pool.reservations import InForce
 from miglab_pool.state import slices
-from miglab_pool.state.placement import Choice, Slot, clash
+from miglab_pool.state.placement import Choice, Slot, clash, is_same
 from miglab_pool.state.slices import new_slice, next_generation, scrub
-from miglab_pool.state.slot_choice import is_empty, is_same
+from miglab_pool.state.slot_choice import is_empty
 from miglab_pool.state.store import Store
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 

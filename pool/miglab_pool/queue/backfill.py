@@ -12,8 +12,6 @@ has a slot there: it counts as one more.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
@@ -23,7 +21,18 @@ from miglab_pool.leases.rules import guaranteed_s
 from miglab_pool.ledger.rows import FULL, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.rules import Grant, Waiting
-from miglab_pool.state.placement import SOON, Choice, GpuOccupancy, clash, open_to, own_first, place
+from miglab_pool.state.placement import (
+    SOON,
+    Choice,
+    GpuOccupancy,
+    Kept,
+    beside,
+    by_gpu,
+    clash,
+    is_same,
+    own_first,
+    place,
+)
 from miglab_pool.state.view import PoolView, once
 
 # -- the decision ---------------------------------------------------------------------------------
@@ -72,7 +81,7 @@ class _Decision:
     def __init__(self, gpus: Sequence[GpuOccupancy], view: PoolView | None = None) -> None:
         self._gpus, self._view = gpus, view
         self._owners = {one.course for one in gpus}
-        self._hold: Hold | None = None  # for the first that did not fit
+        self._hold: Kept | None = None  # for the first that did not fit
         self._opened: dict[_Opened, list[GpuOccupancy]] = {}
         self._refused: set[tuple[tuple[str, ...], str, tuple[str, str] | None]] = set()
 
@@ -86,7 +95,7 @@ class _Decision:
         if choices is not None:
             return self._promised(one, choices)
         if self._hold is None:
-            self._hold = hold(one.profiles, own_first(self._gpus, one.course))
+            self._hold = hold_for(one, self._gpus)
             self._opened.clear()
         return None
 
@@ -126,23 +135,19 @@ class _Decision:
             gpus = self._gpus
             if key is not None and self._view is not None:
                 gpus = reservations.without_promised(self._view, gpus, key)
-            self._opened[known] = without_hold(own_first(gpus, course), self._hold or {})
+            self._opened[known] = beside(own_first(gpus, course), self._hold or {})
         return self._opened[known]
 
 
 # -- the hold -------------------------------------------------------------------------------------
 
 
-Hold = Mapping[str, tuple[Placed, ...]]
-"""Room that is kept free for the first in the queue: the placements, by GPU."""
+def hold_for(first: Waiting | None, gpus: Sequence[GpuOccupancy]) -> Kept:
+    """The room that is kept free for the first in the queue; nothing where nobody is."""
+    return hold(first.profiles, own_first(gpus, first.course)) if first else {}
 
 
-def without_hold(gpus: Sequence[GpuOccupancy], held: Hold) -> list[GpuOccupancy]:
-    """The GPUs for those who may not use what is held."""
-    return [_without(one, held.get(one.gpu, ())) for one in gpus]
-
-
-def hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Hold:
+def hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Kept:
     """Choose the room for a shape: large slices first, each where it is free soonest.
 
     Args:
@@ -164,19 +169,6 @@ def hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Hold:
         _, gpu, placed = min(candidates, key=lambda one: one[0])
         held[gpu] = (*held.get(gpu, ()), placed)
     return held
-
-
-def outside_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> list[GpuOccupancy]:
-    """The GPUs as those behind may use them: without the room held for ``profiles``.
-
-    Args:
-        profiles: what the first in the queue wants.
-        gpus: every GPU.
-
-    Returns:
-        The GPUs, the hold counted as live; unchanged for what no usable GPU can hold.
-    """
-    return without_hold(gpus, hold(profiles, gpus))
 
 
 class _Candidate(NamedTuple):
@@ -223,135 +215,75 @@ def _legal(geometry: Geometry, name: str, taken: Sequence[Placed]) -> Iterator[P
             yield placed
 
 
-def _without(gpu: GpuOccupancy, held: tuple[Placed, ...]) -> GpuOccupancy:
-    if not held:
-        return gpu
-    warm = tuple(item for item in gpu.warm if not any(clash(item, keep) for keep in held))
-    return replace(gpu, live=(*gpu.live, *held), warm=warm)
+# -- who waits for a lease ------------------------------------------------------------------------
 
 
-Wanted = tuple[tuple[str, ...], str]  # profiles, course
-
-
-@dataclass(frozen=True)
-class Demand:
+class Demand(NamedTuple):
     """What is waited for.
 
     Attributes:
-        wanted: who waits for it, how often.
-        whole: who waits for a whole GPU.
+        wanted: who waits, how often, by profiles and course.
         first: who is the first in the queue.
         held: the memory slices of what is held for the first, by GPU, as bits.
         reserved: those of the reserved slots.
-        gpus: the GPUs that are cut.
     """
 
-    wanted: Mapping[Wanted, Counter[str]]
-    whole: Counter[str]
+    wanted: Mapping[tuple[tuple[str, ...], str], Counter[str]]
     first: str
     held: Mapping[str, int]
     reserved: Mapping[str, int]
-    gpus: Mapping[str, GpuOccupancy]
-
-    @cached_property
-    def by_shape(self) -> dict[tuple[str, ...], dict[str, "_Waiting"]]:
-        """Who waits for some profiles, by the course whose GPUs would help; ``""``: all of them."""
-        users: defaultdict[tuple[str, ...], dict[str, Counter[str]]] = defaultdict(dict)
-        for (profiles, course), waiting in self.wanted.items():
-            everyone = users[profiles].setdefault("", Counter())
-            everyone.update(waiting)
-            users[profiles][course] = waiting
-        return {
-            profiles: {course: _Waiting(one, one.total()) for course, one in of_course.items()}
-            for profiles, of_course in users.items()
-        }
-
-
-class _Waiting(NamedTuple):
-    users: Counter[str]
-    total: int
 
 
 @once
 def demand(view: PoolView) -> Demand:
     """What is waited for now."""
-    everyone = () if view.paused else queue.served(view)
-    queued = [one for one in everyone if one.profiles != (FULL,)]
-    wanted: defaultdict[Wanted, Counter[str]] = defaultdict(Counter)
-    for one in queued:
+    served = () if view.paused else queue.served(view)
+    wanted: defaultdict[tuple[tuple[str, ...], str], Counter[str]] = defaultdict(Counter)
+    for one in served:
         wanted[one.profiles, one.course][one.user] += 1
-    is_reserving = bool(view.reservations)
-    gpus = view.occupancies if queued or is_reserving else []
-    states = outside_hold(queued[0].profiles, open_to(gpus, queued[0].course)) if queued else []
-    after = reservations.open_gpus(view) if is_reserving else []
+    first = next((one for one in served if one.profiles != (FULL,)), None)
+    slots = (slot for _, slot in reservations.slots_with_reservation(view))
     return Demand(
-        wanted=wanted,
-        whole=Counter(one.user for one in everyone if one.profiles == (FULL,)),
-        first=queued[0].user if queued else "",
-        held=_more(gpus, states),
-        reserved=_more(gpus, after),
-        gpus={occupancy.gpu: occupancy for occupancy in gpus},
+        wanted,
+        first.user if first else "",
+        _masks(hold_for(first, view.occupancies)),
+        _masks(by_gpu(slots)),
     )
+
+
+def _masks(kept: Kept) -> dict[str, int]:
+    return {gpu: occupied_mask(tuple(places)) for gpu, places in kept.items()}
 
 
 def others_waiting(view: PoolView, lease: LeaseRow) -> int:
     """How many tickets of other users wait for what this lease would free."""
-    if not lease.is_held:
+    asked, rows = demand(view), view.slices_of(lease)
+    if not lease.is_held or not (asked.wanted or asked.reserved):
         return 0
-    wanted, rows = demand(view), view.slices_of(lease)
-    if any(row.profile == FULL for row in rows):
-        return wanted.whole.total() - wanted.whole[lease.user]
-    if not (wanted.wanted or wanted.reserved):
-        return 0
-    rooms = [room for row in rows if (room := _room(wanted, row, rows)) is not None]
-    helped = (
-        waiting
-        for profiles, of_course in wanted.by_shape.items()
-        for waiting in _helped(profiles, of_course, rooms)
+    rooms = [(view.gpus[row.gpu].course, _names_there(view, row, rows)) for row in rows]
+    count = sum(
+        users.total() - users[lease.user]
+        for (names, course), users in asked.wanted.items()
+        if any(whose in ("", course) and not there.isdisjoint(names) for whose, there in rooms)
     )
-    count = sum(waiting.total - waiting.users[lease.user] for waiting in helped)
-    is_first = wanted.first not in ("", lease.user) and _any(wanted.held, rows)
-    return max(count, int(is_first)) + int(_any(wanted.reserved, rows))
+    is_first = asked.first not in ("", lease.user) and _any(asked.held, rows)
+    return max(count, int(is_first)) + int(_any(asked.reserved, rows))
 
 
-class _Room(NamedTuple):
-    """The place of a slice, all of its lease freed; what is taken beside it as `Placed.bits`."""
-
-    geometry: Geometry
-    taken: int
-    mask: int
-    course: str
-
-
-def _room(wanted: Demand, row: SliceRow, freed: list[SliceRow]) -> _Room | None:
-    """The place of a slice; None if nobody could get it."""
-    occupancy = wanted.gpus.get(row.gpu)
-    if occupancy is None or not occupancy.usable:
-        return None
-    gone = {(one.start, one.profile) for one in freed if one.gpu == row.gpu}
+def _names_there(view: PoolView, row: SliceRow, freed: Sequence[SliceRow]) -> frozenset[str]:
+    """The profiles that could lie where a slice does, all of its lease freed."""
+    occupancy = view.gpus[row.gpu].occupancy
+    if row.profile == FULL or occupancy is None or not occupancy.usable:
+        return frozenset({FULL} if row.profile == FULL else ())
+    mine = [view.placed(one) for one in freed if one.gpu == row.gpu]
     taken = 0
-    for one in occupancy.live:
-        if (one.placement.start, one.profile.name) not in gone:
-            taken |= one.bits
-    return _Room(occupancy.geometry, taken, _mask(row), occupancy.course)
-
-
-def _helped(
-    profiles: tuple[str, ...], of_course: Mapping[str, _Waiting], rooms: Iterable[_Room]
-) -> list[_Waiting]:
-    """Those who wait for these profiles and could have one in one of the rooms."""
-    courses = {room.course for room in rooms if _helps(profiles, room)}
-    helped = {""} if "" in courses else courses
-    return [of_course[course] for course in helped if course in of_course]
-
-
-def _helps(profiles: tuple[str, ...], room: _Room) -> bool:
-    """Whether one of the profiles could lie there."""
-    places = room.geometry.placements
-    return any(
-        bits & room.mask and not bits & room.taken
-        for name in profiles
-        for bits, _ in places.get(name, ())
+    for item in occupancy.live:
+        if not any(is_same(item, one) for one in mine):
+            taken |= item.bits
+    return frozenset(
+        name
+        for name, places in occupancy.geometry.placements.items()
+        if any(bits & _mask(row) and not bits & taken for bits, _ in places)
     )
 
 
@@ -362,13 +294,3 @@ def _any(held: Mapping[str, int], rows: Iterable[SliceRow]) -> bool:
 
 def _mask(row: SliceRow) -> int:
     return ((1 << row.size) - 1) << row.start
-
-
-def _more(gpus: Sequence[GpuOccupancy], states: Sequence[GpuOccupancy]) -> dict[str, int]:
-    """The memory slices of each GPU that are live in ``states`` beyond ``gpus``, as bits."""
-    more = {}
-    for occupancy, state in zip(gpus, states, strict=False):  # no states: nothing is kept
-        added: tuple[Placed, ...] = state.live[len(occupancy.live) :]
-        if added:
-            more[state.gpu] = occupied_mask(added)
-    return more

@@ -3,6 +3,7 @@
 The working out takes long and needs no lock; looking and keeping are short and hold it.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
@@ -18,6 +19,7 @@ from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.rules import DAY_S, HOUR_S, Use, WaitEstimates, Waiting
 from miglab_pool.queue.simulation import Booking, Holding, Lately, PlacedOn, Scene
+from miglab_pool.reservations import InForce, reserved_until
 from miglab_pool.state.placement import GpuOccupancy
 from miglab_pool.state.view import GpuSnapshot, PoolView
 
@@ -27,6 +29,7 @@ SOON_S = 0.0  # what is being scrubbed or made anew is free in seconds
 
 WHOLE = Profile(FULL, -1, -1, 0, 1, 0, 0, 1, (0,))
 WHOLE_GPU = Geometry(1, (WHOLE,))
+WHOLE_PLACE = Placed(WHOLE, Placement(0, 1))
 
 
 def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
@@ -38,7 +41,7 @@ def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
     newcomers = {-number: shape for number, shape in shapes.items()}
     scene = Scene(
         queued=queued[:MOST_QUEUED],
-        gpus=(*reservations.open_gpus(view), *_whole(view)),
+        gpus=(*view.occupancies, *_whole(view)),
         holdings=tuple(_holdings(view, at)),
         lately=_lately(view, at),
         usage=queue.fair_share_usage(view),
@@ -46,7 +49,7 @@ def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
         borrow_s=view.settings.pool.borrow_s,
         longest_wait_s=view.settings.pool.longest_wait_s,
         asking={number: profiles(shape) for number, shape in newcomers.items()},
-        bookings=tuple(_bookings(view, at)),
+        bookings=tuple(_bookings(view)),
     )
     return scene, newcomers
 
@@ -110,7 +113,7 @@ def _whole(view: PoolView) -> Iterator[GpuOccupancy]:
 
 
 def _whole_occupancy(gpu: GpuSnapshot) -> GpuOccupancy:
-    placed = (Placed(WHOLE, Placement(0, 1)),)
+    placed = (WHOLE_PLACE,)
     is_free, is_held = gpu.is_free_whole, bool(gpu.slices)
     is_usable = gpu.row.state == GPU_OK
     live = () if is_free else placed
@@ -118,44 +121,34 @@ def _whole_occupancy(gpu: GpuSnapshot) -> GpuOccupancy:
     return GpuOccupancy(gpu.uuid, WHOLE_GPU, live, (), is_usable, fixed, course=gpu.course)
 
 
-def _bookings(view: PoolView, at: float) -> Iterator[Booking]:
+def _bookings(view: PoolView) -> Iterator[Booking]:
     """What reservations keep while anybody in the queue might wait."""
-    kept = _kept_now(view)
+    at, pool = view.at, view.settings.pool
     coming = {one.row.id: len(mine) for one, mine in reservations.claimed_by(view)}
-    for time in reservations.reserved_times(view, at, at + view.settings.pool.longest_wait_s):
-        moment = max(at, time.begins)
-        is_now = moment == at
-        stays = view.leases.values() if is_now else reservations.staying(view, moment)
-        found = [
-            one
-            for one in reservations.in_force_at(view, moment, stays)
-            if one.row.id == time.row.id
-        ]
-        slots = kept.get(time.row.id, ()) if is_now else ()
-        for one in found:
-            if one.left:
-                yield Booking(
-                    course=time.row.course,
-                    profiles=profiles(time.row.shape),
-                    count=one.left,
-                    begins_s=moment - at,
-                    starts_s=time.time.starts_at - at,
-                    ends_s=time.ends - at,
-                    slots=slots,
-                    coming=coming.get(time.row.id, 0) if is_now else 0,
-                )
+    for one, slots in reservations.kept_ahead(view, at + pool.longest_wait_s):
+        requests: defaultdict[int, list[PlacedOn]] = defaultdict(list)
+        for slot in slots:
+            requests[slot.request].append((slot.gpu, slot.placed))
+        starts_s = one.time.starts_at - at
+        yield Booking(
+            course=one.row.course,
+            profiles=profiles(one.row.shape),
+            slots=tuple(map(tuple, requests.values())) or _whole_slots(view, one),
+            begins_s=max(0.0, starts_s - pool.reserve_lead_s),
+            starts_s=starts_s,
+            ends_s=reserved_until(one.row, one.time) - at,
+            coming=coming.get(one.row.id, 0) if starts_s <= pool.reserve_lead_s else 0,
+        )
 
 
-def _kept_now(view: PoolView) -> dict[int, tuple[tuple[PlacedOn, ...], ...]]:
-    """The slots of each lease that are kept now, by reservation."""
-    requests: dict[tuple[int, int], tuple[PlacedOn, ...]] = {}
-    for row, slot in reservations.slots_with_reservation(view):
-        key = (row.id, slot.request)
-        requests[key] = (*requests.get(key, ()), (slot.gpu, slot.placed))
-    found: dict[int, tuple[tuple[PlacedOn, ...], ...]] = {}
-    for (number, _), slices in requests.items():
-        found[number] = (*found.get(number, ()), slices)
-    return found
+def _whole_slots(view: PoolView, one: InForce) -> tuple[tuple[PlacedOn, ...], ...]:
+    """The whole GPUs that a reservation of such keeps, free ones first."""
+    if one.row.shape != FULL:
+        return ()
+    gpus = [gpu for gpu in view.gpus.values() if gpu.is_whole]
+    mine = sorted(gpus, key=lambda gpu: (gpu.course != one.row.course, not gpu.is_free_whole))
+    usable = [gpu.uuid for gpu in mine if gpu.course in ("", one.row.course)]
+    return tuple(((gpu, WHOLE_PLACE),) for gpu in usable[: one.left])
 
 
 def _holdings(view: PoolView, at: float) -> Iterator[Holding]:
@@ -188,7 +181,7 @@ def _left_s(ends_at: float | None, at: float) -> float | None:
 def _slices(view: PoolView, rows: list[SliceRow]) -> Iterator[tuple[str, Placed]]:
     for row in rows:
         if row.profile == FULL:
-            yield row.gpu, Placed(WHOLE, Placement(0, 1))
+            yield row.gpu, WHOLE_PLACE
         elif view.facts[row.gpu].is_partitionable:
             yield row.gpu, view.placed(row)
 

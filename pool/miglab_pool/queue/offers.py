@@ -1,30 +1,26 @@
 """What the spawn page offers: shapes, what each is good for, how many are free, how long a wait.
 
-And what somebody who waits could have at once by leaving the queue, by the pool's own decision:
-whoever leaves gives back what was held for them, and those behind are served first.
+And what somebody who waits could have at once by leaving the queue.
 """
 
 import contextlib
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from math import inf
 
 from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
 from miglab_api.tickets import Headcount, WaitEstimate
 from miglab_pool import reservations
-from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
-from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
-from miglab_pool.leases.rules import Asked, frees_at, longest_set_s
-from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
+from miglab_pool.gpu.geometry import Placed, legal_placements
+from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
+from miglab_pool.leases.rules import Asked, longest_set_s
+from miglab_pool.ledger.rows import TicketRow
 from miglab_pool.queue import admission
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.backfill import first_that_fits, hold, without_hold
+from miglab_pool.queue.backfill import hold_for
 from miglab_pool.queue.rules import Waiting
 from miglab_pool.reservations import GuaranteeLimit
 from miglab_pool.settings import Course
-from miglab_pool.state.placement import Choice, GpuOccupancy, open_to, own_first, place
+from miglab_pool.state.placement import Choice, GpuOccupancy, beside, open_to, own_first, place
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 
@@ -134,10 +130,7 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
             good_for="No GPU: reading, writing, small data; starts at once.",
         )
     sm_count, memory_mib = _per_slice(view, shape)
-    free, limit = _count_now(view, shape, course), _limit(view, shape, course)
-    if limit is not None and not limit.is_enough:
-        free = 0
-    free += reservations.ready(view, course, str(shape))
+    limit, free = _limit(view, shape, course), _free_now(view, shape, course)
     return ShapeOffer(
         shape=str(shape),
         sm_count=sm_count,
@@ -151,9 +144,14 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
         is_held=not free and _fits(view, shape, course),
         reserved_s=None if free else _reserved_s(view, shape, course, limit),
         shortened=reservations.shortened(view, limit) if free and limit else "",
-        next_end_s=None if free else _next_end_s(view, shape, course),
         wait=None if free else of_shape(view, str(shape)),
     )
+
+
+def _free_now(view: PoolView, shape: Shape, course: str) -> int:
+    """How many of a course could have it if they asked now."""
+    limit, ready = _limit(view, shape, course), reservations.ready(view, course, str(shape))
+    return ready + (_count_now(view, shape, course) if limit is None or limit.is_enough else 0)
 
 
 # -- the GPUs as somebody may use them ------------------------------------------------------------
@@ -192,10 +190,8 @@ def _count_all(view: PoolView, shape: Shape, course: str) -> int:
     return count_free(shape.profiles, open_to(_without_leases(view), course))
 
 
-@once
 def _without_leases(view: PoolView) -> list[GpuOccupancy]:
-    leases = list(view.leases.values())
-    return [_freed(one, _places(view, leases).get(one.gpu, ())) for one in view.occupancies]
+    return [replace(one, live=one.fixed) for one in view.occupancies]
 
 
 def _fits(view: PoolView, shape: Shape, course: str) -> bool:
@@ -250,8 +246,7 @@ def good_for(sm_count: int, slices: int) -> str:
 def _without_held(
     first: Waiting | None, gpus: Sequence[GpuOccupancy], course: str
 ) -> list[GpuOccupancy]:
-    held = hold(first.profiles, open_to(gpus, first.course)) if first else {}
-    return without_hold(open_to(gpus, course), held)
+    return beside(open_to(gpus, course), hold_for(first, gpus))
 
 
 def _whole(view: PoolView) -> list[GpuSnapshot]:
@@ -316,112 +311,16 @@ def _count_on(name: str, state: GpuOccupancy) -> int:
     return min(count, 1) if profile.has_media else count
 
 
-def _next_end_s(view: PoolView, shape: Shape, course: str) -> float | None:
-    """Seconds until the first lease end after which the shape fits; None if no such end is set.
-
-    It must fit beside the hold of the first in the queue, unless that one wants the same shape:
-    then the end is the next of the queue, and the page says how many wait.
-    """
-    leases, first = _by_end(view), _first(view)
-    if shape.is_full:
-        ends = [end for end, lease in leases if lease.shape == "full"]
-        return max(0.0, ends[0] - view.at) if ends else None
-    is_alike = first is not None and sorted(first.profiles) == sorted(shape.profiles)
-
-    def fits(number: int, held_for: Waiting | None = None) -> bool:
-        left = _left_after(view, number)
-        return count_free(shape.profiles, _without_held(held_for, left, course)) > 0
-
-    numbers = range(1, len(leases) + 1)  # room only grows, but what is kept for the first may move
-    may_fit = numbers[bisect_left(numbers, True, key=fits) :]
-    held_for = None if is_alike else first
-    number = next((number for number in may_fit if fits(number, held_for)), None)
-    return None if number is None else max(0.0, leases[number - 1][0] - view.at)
-
-
-@once
-def _by_end(view: PoolView) -> list[tuple[float, LeaseRow]]:
-    """The leases that end if they are needed, the first to end in front."""
-    least = view.at + view.settings.reclaim.warning_s
-    found = ((frees_at(view.settings, lease), lease) for lease in view.leases.values())
-    ends = [
-        (end if lease.is_borrow or lease.reclaim_at is not None else max(end, least), lease)
-        for end, lease in found
-        if end < inf
-    ]
-    return sorted(ends, key=lambda one: (one[0], one[1].id))
-
-
-@once
-def _left_after(view: PoolView, number: int) -> list[GpuOccupancy]:
-    """Every GPU when so many leases have ended, without what is kept for reservations."""
-    gone = _places(view, [lease for _, lease in _by_end(view)[:number]])
-    freed = [_freed(occupancy, gone.get(occupancy.gpu, ())) for occupancy in view.occupancies]
-    return reservations.closed(view, freed)
-
-
-def _places(view: PoolView, leases: Iterable[LeaseRow]) -> dict[str, set[Placement]]:
-    """Where the leases' slices lie, by GPU."""
-    places: defaultdict[str, set[Placement]] = defaultdict(set)
-    for lease in leases:
-        for row in view.slices_of(lease):
-            places[row.gpu].add(Placement(row.start, row.size))
-    return places
-
-
-def _freed(occupancy: GpuOccupancy, gone: Collection[Placement]) -> GpuOccupancy:
-    if not gone:
-        return occupancy
-    live = tuple(item for item in occupancy.live if item.placement not in gone)
-    return replace(occupancy, live=live)
-
-
-MOST_SERVED = 8  # of those behind; with more of them there is hardly anything left
-
-
 def of_ticket(view: PoolView, ticket: TicketRow, course: CourseOffers) -> tuple[ShapeOffer, ...]:
-    """The other shapes of its course that the ticket could be for, and be served now."""
-    others = [one for one in queue.without_slot(view) if one.ticket != ticket.id]
-    left = _after(view, others, reservations.open_gpus(view))
-    found = (offer for offer in course.shapes if offer.shape not in (CPU, ticket.shape))
-    return tuple(offer for offer in found if _is_free(view, ticket, offer, left))
+    """The other shapes of its course that the ticket could be for, and be served now.
 
-
-def _is_free(
-    view: PoolView,
-    ticket: TicketRow,
-    offer: ShapeOffer,
-    left: tuple[list[Waiting], list[GpuOccupancy]],
-) -> bool:
-    if offer.shape == FULL:
-        return bool(offer.free_now)
-    if reservations.ready(view, ticket.course, offer.shape):
-        return True
-    queued, gpus = left
-    one = queue.as_waiting(view, ticket)
-    one = one._replace(profiles=profiles(offer.shape), shape=offer.shape)
-    grant = first_that_fits([*queued, one], gpus, view)
-    return grant is not None and grant.ticket == ticket.id
-
-
-def _after(
-    view: PoolView, queued: Sequence[Waiting], gpus: Sequence[GpuOccupancy]
-) -> tuple[list[Waiting], list[GpuOccupancy]]:
-    """Who still waits, and what is left, once those who then fit have been served."""
-    queued, gpus = list(queued), list(gpus)
-    for _ in range(MOST_SERVED):
-        grant = first_that_fits(queued, gpus, view)
-        if grant is None:
-            return queued, gpus
-        queued = [one for one in queued if one.ticket != grant.ticket]
-        gpus = [_taken(occupancy, grant.choices) for occupancy in gpus]
-    return queued, []
-
-
-def _taken(occupancy: GpuOccupancy, choices: Sequence[Choice]) -> GpuOccupancy:
-    live = tuple(
-        Placed(choice.profile, choice.placement)
-        for choice in choices
-        if choice.gpu == occupancy.gpu
+    Whoever leaves gives back what was held for them; it is held for the next in the queue then.
+    """
+    others = {number: one for number, one in view.tickets.items() if number != ticket.id}
+    left = replace(view, tickets=others)
+    return tuple(
+        offer
+        for offer in course.shapes
+        if offer.shape not in (CPU, ticket.shape)
+        and _free_now(left, resolve(offer.shape, view.geometries), course.course)
     )
-    return replace(occupancy, live=(*occupancy.live, *live), warm=())

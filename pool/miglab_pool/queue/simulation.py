@@ -1,22 +1,23 @@
 """One future of the queue, by the pool's own decision.  Pure.
 
-What is reserved takes its course too: when its slots are first kept they are chosen and closed,
-its students who wait already get them as they empty, others take up theirs when the class begins
-or do not, and at the end of the grace what is left is open to all.
+What is reserved takes its course too: when its slots are first kept they are closed, its students
+who wait already get them, others take up theirs when the class begins or do not, and at the end of
+the grace what is left is open to all.
 """
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, groupby
+from functools import partial
+from itertools import count
 from math import inf
 from typing import Protocol
 
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.queue.backfill import first_that_fits, hold, without_hold
+from miglab_pool.queue.backfill import first_that_fits, hold_for
 from miglab_pool.queue.rules import CHARGE_H, FairShareUsage, Waiting, in_order
-from miglab_pool.state.placement import Choice, GpuOccupancy, clash, open_to, place
-from miglab_pool.state.slot_choice import SlotCandidate, choose_slots, without
+from miglab_pool.state.placement import Choice, GpuOccupancy, beside, open_to, place, without
+from miglab_pool.state.slot_choice import is_empty
 
 PlacedOn = tuple[str, Placed]  # the GPU, and what lies there
 
@@ -51,21 +52,19 @@ class Booking:
     Attributes:
         course: whose it is.
         profiles: of each lease.
-        count: how many leases it has yet to draw.
-        begins_s: when its slots are first kept.
+        slots: those of each lease that it has yet to draw.
+        begins_s: when they are first kept.
         starts_s: when the class begins.
         ends_s: when what is not taken up is free for all.
-        slots: those of each lease that are kept now; empty: they are not chosen yet.
-        coming: how many of those who draw on it are known to be there.
+        coming: how many have a slot already, and are no longer in the queue.
     """
 
     course: str
     profiles: tuple[str, ...]
-    count: int
+    slots: tuple[tuple[PlacedOn, ...], ...]
     begins_s: float
     starts_s: float
     ends_s: float
-    slots: tuple[tuple[PlacedOn, ...], ...] = ()
     coming: int = 0
 
     def is_for(self, one: Waiting) -> bool:
@@ -168,13 +167,12 @@ class Future:
         self._first: int | None = None
         self._owners = {one.course for one in scene.gpus}
         self._refused: set[tuple[tuple[str, ...], str]] = set()
-        self._claims: list[tuple[Waiting, tuple[PlacedOn, ...]]] = []
         self._left = {one.ticket for one in scene.queued}
         self._waits: dict[int, float] = {}
         for holding in scene.holdings:
             self._free_at(source.end_s(holding), holding.slices)
         for booking in scene.bookings:
-            self._book(booking)
+            self._at(booking.begins_s, partial(self._keep, booking))
 
     def waits(self) -> dict[int, float]:
         """How long each ticket waits from now on; those not served are missing."""
@@ -247,7 +245,6 @@ class Future:
         self._may_serve = not is_same_first or self._kind(new) not in self._refused
 
     def _serve(self, at_s: float) -> None:
-        self._serve_claims(at_s)
         gpus = list(self._gpus.values())
         while (grant := first_that_fits(self._queued, gpus)) is not None:
             one = next(one for one in self._queued if one.ticket == grant.ticket)
@@ -274,8 +271,7 @@ class Future:
         if not asking:
             return
         first = self._queued[0] if self._queued else None
-        held = hold(first.profiles, open_to(gpus, first.course)) if first else {}
-        states = without_hold(open_to(gpus, ""), held)
+        states = beside(open_to(gpus, ""), hold_for(first, gpus))
         for number in asking:
             if place(self._asking[number], states) is not None:
                 self._waits[number] = at_s
@@ -292,55 +288,25 @@ class Future:
 
     # -- what is reserved ---------------------------------------------------------------------
 
-    def _book(self, booking: Booking) -> None:
-        """Let what is kept now be taken up, and keep what is kept later when its time comes."""
-        for number, slots in enumerate(booking.slots):
-            self._take_up_at(booking, slots, is_sure=number < booking.coming)
-        if not booking.slots:
-            self._at(booking.begins_s, lambda _: self._keep(booking))
-
-    def _keep(self, booking: Booking) -> None:
-        """Choose and close its slots; its waiting students have theirs."""
-        gpus = open_to(list(self._gpus.values()), booking.course)
-        candidates = [SlotCandidate(occupancy, _leased(occupancy)) for occupancy in gpus]
-        found = choose_slots([booking.profiles] * booking.count, candidates)
+    def _keep(self, booking: Booking, at_s: float) -> None:
+        """Close its slots: its students in the queue have theirs, others come or do not."""
         claims = [one for one in self._queued if booking.is_for(one)]
-        for request, slots in groupby(
-            sorted(found, key=lambda slot: slot.request), lambda s: s.request
-        ):
-            slices = tuple((slot.gpu, slot.placed) for slot in slots)
+        for number, slices in enumerate(booking.slots):
+            begins_s = max(at_s, booking.starts_s)
+            is_taken = number < booking.coming or bool(claims) or self._source.comes()
+            if number >= booking.coming and claims:
+                if all(is_empty(self._gpus[gpu], placed) for gpu, placed in slices):
+                    begins_s = at_s
+                self._queued.remove(claims[0])
+                self._leave_queue(claims.pop(0), begins_s)
             for gpu, placed in slices:
                 self._gpus[gpu] = without(self._gpus[gpu], (placed,))
-            if claims:
-                self._queued.remove(claims[0])
-                self._claims.append((claims.pop(0), slices))
-            else:
-                self._take_up_at(booking, slices, is_sure=request < booking.coming)
+            over_s = self._over_s(begins_s) if is_taken else booking.ends_s
+            self._at(over_s, partial(self._open, slices))
         self._may_serve = True
 
-    def _take_up_at(self, booking: Booking, slices: tuple[PlacedOn, ...], *, is_sure: bool) -> None:
-        """Somebody comes when the class begins, or nobody until the end of the grace."""
-        if is_sure or self._source.comes():
-            self._open_at(self._over_s(max(0.0, booking.starts_s)), slices)
-        else:
-            self._open_at(booking.ends_s, slices)
-
-    def _serve_claims(self, at_s: float) -> None:
-        for claim in list(self._claims):
-            one, slices = claim
-            if all(self._is_empty(gpu, placed) for gpu, placed in slices):
-                self._claims.remove(claim)
-                self._leave_queue(one, at_s)
-                self._open_at(self._over_s(at_s), slices)
-
-    def _is_empty(self, gpu: str, held: Placed) -> bool:
-        """Whether nothing overlaps a kept slot but the slot itself."""
-        return sum(clash(item, held) for item in self._gpus[gpu].live) == 1
-
-    def _open_at(self, at_s: float | None, slices: Iterable[PlacedOn]) -> None:
-        self._at(at_s, lambda _: self._open(slices))
-
-    def _open(self, slices: Iterable[PlacedOn]) -> None:
+    def _open(self, slices: Iterable[PlacedOn], _at_s: float) -> None:
+        """Let go of what was kept."""
         self._free(slices)
         for gpu, placed in slices:
             occupancy = self._gpus[gpu]
@@ -351,12 +317,4 @@ def _less(items: tuple[Placed, ...], one: Placed) -> tuple[Placed, ...]:
     """Without one of those that are equal to it."""
     left = list(items)
     left.remove(one)
-    return tuple(left)
-
-
-def _leased(occupancy: GpuOccupancy) -> tuple[Placed, ...]:
-    """What lies there and will be free some day."""
-    left = list(occupancy.live)
-    for item in occupancy.fixed:
-        left.remove(item)
     return tuple(left)

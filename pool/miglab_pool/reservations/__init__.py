@@ -3,7 +3,6 @@
 What changes them is in `transactions`, and what people see in `routes` and `page`.
 """
 
-from miglab_pool.reservations.ahead import reserved_times, staying
 from miglab_pool.reservations.feasible import broken_by
 from miglab_pool.reservations.guarantees import (
     GuaranteeLimit,
@@ -15,17 +14,16 @@ from miglab_pool.reservations.guarantees import (
     shortened,
     without_promised,
 )
-from miglab_pool.reservations.rules import InForce, left_of
+from miglab_pool.reservations.rules import InForce, left_of, reserved_until
 from miglab_pool.reservations.slots import (
     choose,
     claimants_with_slot,
     claimed_by,
     claims,
-    closed,
     drawn_until,
     free_whole,
     in_force,
-    in_force_at,
+    kept_ahead,
     open_gpus,
     ready,
     reserved_s,
@@ -43,22 +41,20 @@ __all__ = [
     "claimants_with_slot",
     "claimed_by",
     "claims",
-    "closed",
     "drawn_until",
     "extension_limit",
     "free_whole",
     "grant_limit",
     "in_force",
-    "in_force_at",
+    "kept_ahead",
     "kept_until",
     "left_of",
     "open_gpus",
     "ready",
     "reserved_s",
-    "reserved_times",
+    "reserved_until",
     "reserving",
     "shortened",
     "slots_with_reservation",
-    "staying",
     "without_promised",
 ]

@@ -16,9 +16,8 @@ from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow
 from miglab_pool.refused import Refused
 from miglab_pool.reservations.feasible import Guarantee, feasible, holders, starts
 from miglab_pool.reservations.rules import Key, in_words, reserved_until, schedule_of
-from miglab_pool.reservations.slots import without_slots
 from miglab_pool.schedule import next_occurrence
-from miglab_pool.state.placement import Choice, GpuOccupancy, Slot
+from miglab_pool.state.placement import Choice, GpuOccupancy, Slot, beside, by_gpu
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 
@@ -144,7 +143,7 @@ def claimable(view: PoolView, user: str, key: Key) -> Key:
 
 def without_promised(view: PoolView, gpus: Sequence[GpuOccupancy], key: Key) -> list[GpuOccupancy]:
     """The GPUs without what is promised to others than a course's reservations of a shape."""
-    return without_slots(gpus, _promised(view, key))
+    return beside(gpus, by_gpu(_promised(view, key)))
 
 
 @once

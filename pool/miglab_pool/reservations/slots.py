@@ -7,7 +7,7 @@ about to begin.  All of it follows from the view.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, product
 
@@ -16,15 +16,23 @@ from miglab_pool.gpu.geometry import Placed
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, TicketRow
 from miglab_pool.reservations import rules
-from miglab_pool.reservations.feasible import feasible, starts, stays
+from miglab_pool.reservations.feasible import feasible, starts, stays, taking_place
 from miglab_pool.reservations.rules import InForce, Key, reserved_until
-from miglab_pool.state.placement import Choice, GpuOccupancy, Slot, own_first, place
+from miglab_pool.state.placement import (
+    Choice,
+    GpuOccupancy,
+    Slot,
+    beside,
+    by_gpu,
+    own_first,
+    place,
+    without,
+)
 from miglab_pool.state.slot_choice import (
     SlotCandidate,
     SlotRequest,
     choose_slots_for,
     is_empty,
-    without,
 )
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
@@ -40,25 +48,15 @@ MINUTE_S = 60.0
 @once
 def in_force(view: PoolView) -> list[InForce]:
     """The reservations that keep places or take place, those that began first in front."""
-    return in_force_at(view, view.at, view.leases.values())
-
-
-def in_force_at(view: PoolView, moment: float, leases: Collection[LeaseRow]) -> list[InForce]:
-    """The same of another moment, when these leases live."""
     rows, lead_s = view.reservations.values(), view.settings.pool.reserve_lead_s
-    return rules.in_force(rows, moment, lead_s, leases)
+    return rules.in_force(rows, view.at, lead_s, view.leases.values())
 
 
 @once
 def open_gpus(view: PoolView) -> list[GpuOccupancy]:
     """Every GPU that can be cut, without the slots that are reserved now."""
-    return closed(view, view.occupancies)
-
-
-def closed(view: PoolView, gpus: list[GpuOccupancy]) -> list[GpuOccupancy]:
-    """These GPUs without the slots that are reserved now."""
     slots = [slot for mine in slots_of(view).values() for slot in mine]
-    return without_slots(gpus, slots) if slots else gpus
+    return beside(view.occupancies, by_gpu(slots)) if slots else view.occupancies
 
 
 def slots_with_reservation(view: PoolView) -> list[tuple[ReservationRow, Slot]]:
@@ -118,6 +116,18 @@ def slots_of(view: PoolView) -> SlotsByReservation:
     return slots
 
 
+def kept_ahead(view: PoolView, until: float) -> Iterator[tuple[InForce, Sequence[Slot]]]:
+    """What has slots now or will before a moment, with these, as far as one can say."""
+    for one in reserving(view):
+        yield one, slots_of(view).get(one.row.id, ())
+    lead_s = view.settings.pool.reserve_lead_s
+    for start in starts(view, view.at + lead_s, until + lead_s):
+        slots = feasible(view, start).slots
+        for one in taking_place(view, start):
+            if one.time.starts_at == start > view.at + lead_s and one.left:
+                yield one, [slot for number, slot in slots if number == one.row.id]
+
+
 def _later(view: PoolView, wanted: Sequence[InForce]) -> list[Slot]:
     """Where those may lie that begin while these take place: better left to them."""
     mine = {one.row.id for one in wanted}
@@ -166,13 +176,9 @@ def _kind(lease: LeaseRow, drawing: Collection[Key], moment: float, clear_s: flo
 
 def _closed(gpus: Sequence[SlotCandidate], slots: Sequence[Slot]) -> list[SlotCandidate]:
     """The same without slots that others have."""
-    on_gpu: defaultdict[str, list[Placed]] = defaultdict(list)
-    for slot in slots:
-        on_gpu[slot.gpu].append(slot.placed)
+    kept = by_gpu(slots)
     return [
-        replace(one, occupancy=without(one.occupancy, on_gpu[one.occupancy.gpu]))
-        if one.occupancy.gpu in on_gpu
-        else one
+        replace(one, occupancy=without(one.occupancy, kept.get(one.occupancy.gpu, ())))
         for one in gpus
     ]
 
@@ -268,7 +274,7 @@ def choose(view: PoolView, one: InForce) -> tuple[Choice, ...] | None:
     requests = sorted({slot.request for slot in mine}) or [NO_REQUEST]
     for later, request in product((_later(view, [one]), []), requests):
         shut = [*others, *later, *(slot for slot in mine if slot.request != request)]
-        choices = place(wanted, without_slots(gpus, shut))
+        choices = place(wanted, beside(gpus, by_gpu(shut)))
         if choices is not None:
             return choices
     return None
@@ -279,14 +285,6 @@ def _slots_beside(view: PoolView, one: InForce) -> tuple[list[Slot], tuple[Slot,
     slots = slots_of(view)
     others = [slot for number, mine in slots.items() if number != one.row.id for slot in mine]
     return others, slots.get(one.row.id, ())
-
-
-def without_slots(gpus: Sequence[GpuOccupancy], slots: Sequence[Slot]) -> list[GpuOccupancy]:
-    """The GPUs for those who may not use these slots."""
-    shut: defaultdict[str, list[Placed]] = defaultdict(list)
-    for slot in slots:
-        shut[slot.gpu].append(slot.placed)
-    return [without(one, shut.get(one.gpu, ())) for one in gpus]
 
 
 # -- whole GPUs ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ is taken.  Knows neither ledger, clock nor NVML.
 """
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -191,12 +191,42 @@ def clash(one: Placed, other: Placed) -> bool:
     return both_media or bool(one.placement.mask & other.placement.mask)
 
 
+def without(gpu: GpuOccupancy, kept: Sequence[Placed]) -> GpuOccupancy:
+    """The GPU for those who may not use these places: no lease's end will free them."""
+    if not kept:
+        return gpu
+    warm = tuple(item for item in gpu.warm if not any(clash(item, keep) for keep in kept))
+    return replace(gpu, live=(*gpu.live, *kept), warm=warm, fixed=(*gpu.fixed, *kept))
+
+
+Kept = Mapping[str, Sequence[Placed]]
+"""Places that not everybody may use, by GPU."""
+
+
+def beside(gpus: Iterable[GpuOccupancy], kept: Kept) -> list[GpuOccupancy]:
+    """The GPUs for those who may not use what is kept."""
+    return [without(one, kept.get(one.gpu, ())) for one in gpus]
+
+
+def is_same(one: Placed, other: Placed) -> bool:
+    """Whether two slices have one profile and one placement."""
+    return one.placement == other.placement and one.profile.name == other.profile.name
+
+
 class Slot(NamedTuple):
     """A reserved slot's slice: for which lease of those asked for, by number, and where."""
 
     request: int
     gpu: str
     placed: Placed
+
+
+def by_gpu(slots: Iterable[Slot]) -> Kept:
+    """Where slots lie."""
+    kept: defaultdict[str, list[Placed]] = defaultdict(list)
+    for slot in slots:
+        kept[slot.gpu].append(slot.placed)
+    return kept
 
 
 def place(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> tuple[Choice, ...] | None:
@@ -320,7 +350,7 @@ def _work(part: _Part) -> tuple[int, int]:
     for warm_mask, warm in part.gpu.warm_masks:
         if not warm_mask & mask and not (has_media and warm.profile.has_media):
             continue
-        if any(_is_same(warm, item) for item in part.layout):
+        if any(is_same(warm, item) for item in part.layout):
             reused += 1
         else:
             destroyed += 1
@@ -329,24 +359,14 @@ def _work(part: _Part) -> tuple[int, int]:
 
 def _choices(part: _Part) -> list[Choice]:
     layout, warm = part.layout, part.gpu.warm
-    left = [other for other in warm if not any(_is_same(other, item) for item in layout)]
+    left = [other for other in warm if not any(is_same(other, item) for item in layout)]
     choices = []
     for item in layout:
-        reuse = any(_is_same(other, item) for other in warm)
-        destroy = () if reuse else tuple(other for other in left if _is_in_the_way(other, item))
+        reuse = any(is_same(other, item) for other in warm)
+        destroy = () if reuse else tuple(other for other in left if clash(other, item))
         left = [other for other in left if other not in destroy]
         choices.append(Choice(part.gpu.gpu, item.profile, item.placement, reuse, destroy))
     return choices
-
-
-def _is_same(warm: Placed, item: Placed) -> bool:
-    return warm.placement == item.placement and warm.profile.name == item.profile.name
-
-
-def _is_in_the_way(warm: Placed, item: Placed) -> bool:
-    """Whether a warm slice overlaps, or is the GPU's one ``+me`` slice when another is wanted."""
-    both_media = warm.profile.has_media and item.profile.has_media
-    return both_media or bool(warm.placement.mask & item.placement.mask)
 
 
 class _Plan(NamedTuple):

@@ -116,11 +116,6 @@ class _Board:
                     yield _Choice(index, bits, placed)
 
 
-def is_same(one: Placed, other: Placed) -> bool:
-    """Whether two slices have one profile and one placement."""
-    return one.profile.name == other.profile.name and one.placement == other.placement
-
-
 def choose_slots(
     requests: Sequence[Sequence[str]], candidates: Sequence[SlotCandidate]
 ) -> tuple[Slot, ...]:
@@ -220,15 +215,6 @@ def _geometry(candidate: SlotCandidate) -> Geometry:
 def _choose_on(wanted: Iterable[tuple[int, str]], board: _Board) -> tuple[Slot, ...]:
     slots = (board.slot(request, name) for request, name in wanted)
     return tuple(slot for slot in slots if slot is not None)
-
-
-def without(occupancy: GpuOccupancy, slots: Sequence[Placed]) -> GpuOccupancy:
-    """The GPU for those who may not use these slots: no lease's end will free them."""
-    if not slots:
-        return occupancy
-    warm = tuple(item for item in occupancy.warm if not any(clash(item, slot) for slot in slots))
-    live, fixed = (*occupancy.live, *slots), (*occupancy.fixed, *slots)
-    return replace(occupancy, live=live, warm=warm, fixed=fixed)
 
 
 def is_empty(gpu: GpuOccupancy, placed: Placed) -> bool:

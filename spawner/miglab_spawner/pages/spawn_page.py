@@ -267,11 +267,9 @@ def _queue(offer: ShapeOffer) -> str:
 
 
 def _wait(offer: ShapeOffer) -> str:
-    if offer.wait is not None:
-        return f"Estimated wait: {estimated_wait(offer.wait)}."
-    if offer.next_end_s is None:
+    if offer.wait is None:
         return "The wait cannot be estimated."
-    return f"The next one can be free in {in_minutes(offer.next_end_s)}."
+    return f"Estimated wait: {estimated_wait(offer.wait)}."
 
 
 def _cpu_card(value: str, is_chosen: bool, held_up: str = "") -> ShapeCard:

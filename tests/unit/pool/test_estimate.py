@@ -14,8 +14,8 @@ from miglab_pool.gpu.geometry import Placed
 from miglab_pool.queue.estimate import simulate
 from miglab_pool.queue.rules import FairShareUsage, Waiting, in_order
 from miglab_pool.queue.simulation import Booking, Holding, Lately, Scene
-from miglab_pool.state.placement import GpuOccupancy
-from miglab_pool.state.slot_choice import SlotCandidate, choose_slots, without
+from miglab_pool.state.placement import GpuOccupancy, without
+from miglab_pool.state.slot_choice import SlotCandidate, choose_slots
 
 from .queueing import next_grant
 from .test_queue import gpu, placed
@@ -202,9 +202,10 @@ def test_who_might_ask_is_told_too() -> None:
 # -- what is reserved ------------------------------------------------------------------------------
 
 
-def booked(course: str = "class", count: int = 7) -> Booking:
+def booked(*starts: int) -> Booking:
     """Kept from 300 s on, a class from 900 s on, a grace to 1200 s."""
-    return Booking(course, ("1g.5gb",), count, 300.0, 900.0, 1200.0)
+    slots = tuple((("x", placed("1g.5gb", start)),) for start in starts or range(7))
+    return Booking("class", ("1g.5gb",), slots, 300.0, 900.0, 1200.0)
 
 
 def test_what_becomes_free_may_be_kept_by_then() -> None:
@@ -226,20 +227,19 @@ def test_what_ends_before_is_for_all() -> None:
 
 
 def test_the_class_waits_for_its_own_slots() -> None:
-    """Who draws on what is reserved is served as kept places empty, before who came earlier."""
+    """Who draws on what is reserved is served when the class begins, before who came earlier."""
     queued = (Waiting(1, ("1g.5gb",), 0.0, "ml", "u1"), Waiting(2, ("1g.5gb",), 0.0, "class", "u2"))
-    one = scene(*[9000.0] * 6, 600.0, lease_s=1000.0, bookings=(booked(count=1),))
+    one = scene(*[9000.0] * 6, 600.0, lease_s=1000.0, bookings=(booked(6),))
     found = simulate(replace(one, queued=queued), random.Random(1))
-    assert (found[2].likely_s, found[2].high_s) == (600.0, 600.0)
-    assert found[1].likely_s == 1600.0
+    assert (found[2].likely_s, found[2].high_s) == (900.0, 900.0)
+    assert found[1].likely_s == 1900.0
 
 
 def test_slots_reserved_now_open_at_the_end_of_the_grace() -> None:
     """What is kept now and not taken up is free for all then; who is there takes it for sure."""
     item = placed("1g.5gb", 6)
-    closed = without(full(*[9000.0] * 6)[0], [item])
-    kept = Booking("class", ("1g.5gb",), 1, 0.0, 10.0, 500.0, ((("x", item),),))
-    one = scene(*[9000.0] * 6, lease_s=1000.0, gpus=(closed,), bookings=(kept,))
+    kept = Booking("class", ("1g.5gb",), ((("x", item),),), 0.0, 10.0, 500.0)
+    one = scene(*[9000.0] * 6, lease_s=1000.0, bookings=(kept,))
     assert (estimate(one).likely_s, estimate(one).high_s) == (500.0, 1010.0)  # type: ignore[union-attr]
     sure = replace(one, bookings=(replace(kept, coming=1),))
     assert estimate(sure).likely_s == 1010.0  # type: ignore[union-attr]
@@ -338,7 +338,7 @@ class Class:
             for _, _, began, _, gpu_, made in self.live
         )
         queued = tuple(in_order(self.queued, self._usage()))
-        gpus = (self._occupancy(),)
+        gpus = (gpu("x", *(lease[5] for lease in self.live)),)
         return Scene(
             queued,
             gpus,
@@ -448,9 +448,13 @@ class Lessons(Class):
 
     def _booking(self, starts: float) -> Booking:
         at_s = starts - self.now
-        slots = tuple((("x", placed),) for placed in self.slots.get(starts, ()))
+        chosen = self.slots.get(starts)
+        if chosen is None:
+            ahead = SlotCandidate(gpu("x"), tuple(lease[5] for lease in self.live))
+            chosen = [slot.placed for slot in choose_slots([("1g.5gb",)] * SEATS, [ahead])]
+        slots = tuple((("x", placed),) for placed in chosen)
         begins_s = max(0.0, at_s - KEPT_S)
-        return Booking("class", ("1g.5gb",), SEATS, begins_s, at_s, at_s + KEPT_S, slots)
+        return Booking("class", ("1g.5gb",), slots, begins_s, at_s, at_s + KEPT_S)
 
 
 @pytest.mark.long

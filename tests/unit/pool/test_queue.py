@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.backfill import any_fits, first_that_fits, outside_hold
+from miglab_pool.queue.backfill import any_fits, first_that_fits, hold
 from miglab_pool.queue.rules import Waiting, in_order
-from miglab_pool.state.placement import GpuOccupancy
+from miglab_pool.state.placement import GpuOccupancy, beside
 
 from .conftest import World
 from .queueing import next_grant
@@ -90,7 +90,8 @@ def test_foreign_placement_is_not_waited_for() -> None:
     foreign = placed("1g.5gb", 0)
     occupancy = GpuOccupancy("a", A100, (foreign,), fixed=(foreign,))
     other = gpu("b", placed("3g.20gb", 0), placed("3g.20gb", 4))
-    (free, kept) = outside_hold(("7g.40gb",), [occupancy, other])
+    gpus = [occupancy, other]
+    (free, kept) = beside(gpus, hold(("7g.40gb",), gpus))
     assert free == occupancy
     assert len(kept.live) == 3
 

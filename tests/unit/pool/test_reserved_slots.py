@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.simulated.models import model_named
-from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place
-from miglab_pool.state.slot_choice import FEW, SlotCandidate, choose_slots, without
+from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place, without
+from miglab_pool.state.slot_choice import FEW, SlotCandidate, choose_slots
 
 A100 = model_named("A100-40GB").geometry
 A30 = Geometry(4, (Profile("1g.5gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),))

@@ -144,8 +144,8 @@ def test_trap_7_a_choice_that_is_gone_is_not_chosen(saved: SpawnChoice):
     [
         ({}, "0 free, nobody waiting yet. The wait cannot be estimated."),
         (
-            {"waiting": 2, "next_end_s": 600.0},
-            "2 waiting. The next one can be free in about 10 minutes.",
+            {"waiting": 2},
+            "2 waiting. The wait cannot be estimated.",
         ),
         (
             {"is_held": True},
@@ -159,7 +159,7 @@ def test_trap_7_a_choice_that_is_gone_is_not_chosen(saved: SpawnChoice):
     ],
 )
 def test_the_wait_is_said(more: dict[str, object], words: str):
-    """Who must wait reads how many wait and when something ends, or that nobody knows."""
+    """Who must wait reads how many wait, and for what."""
     course = CourseOffers(course="c", title="", shapes=(offer("1g.5gb", **more),), default="cpu")
     assert words in " ".join(form(course).words)
 
@@ -251,12 +251,11 @@ def test_the_page_says_for_how_long_a_slice_is_guaranteed(guaranteed_s: float, w
 
 
 def test_a_card_says_the_likely_wait():
-    """Where the wait can be told its range stands on the card, in place of the next end."""
+    """Where the wait can be told its range stands on the card."""
     wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="")
-    course = ML.model_copy(update={"shapes": (offer("1g.5gb", next_end_s=300.0, wait=wait),)})
+    course = ML.model_copy(update={"shapes": (offer("1g.5gb", wait=wait),)})
     text = " ".join(form(course).words)
     assert "Estimated wait: about 10–25 minutes." in text
-    assert "The next one can" not in text
 
 
 @pytest.mark.parametrize(
