@@ -72,6 +72,7 @@ LOADER = FileSystemLoader(SERVICE / "templates")
 def _environment() -> Environment:
     environment = Environment(
         loader=LOADER,
+        auto_reload=False,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

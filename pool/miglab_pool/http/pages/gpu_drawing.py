@@ -75,6 +75,7 @@ class Box:
         size: memory slices.
         what: the profile.
         note: what is to come, or why; empty for nothing.
+        next_course: whose it is afterwards, by a reservation; empty for nobody's.
         who: the holder, as the principal may name it.
         guaranteed_until: until when its lease is guaranteed; None for no lease.
         used_pct: how full the slice's memory is; None if unknown.
@@ -89,6 +90,7 @@ class Box:
     mark: BoxMark
     what: str
     note: str = ""
+    next_course: str = ""
     who: str = ""
     course: str = ""
     guaranteed_until: float | None = None
@@ -112,6 +114,7 @@ class Drawing:
         about: what kind it is, in words.
         trouble: why it takes no new lease; empty if it does.
         notes: what else there is to say of it.
+        course: the only one that it serves; empty for all.
         address: of what can be done to it, or is known of it; empty for nothing.
         opens: what the button to it is called.
     """
@@ -122,6 +125,7 @@ class Drawing:
     boxes: tuple[Box, ...]
     trouble: str = ""
     notes: tuple[str, ...] = ()
+    course: str = ""
     address: str = ""
     opens: str = ""
 
@@ -134,7 +138,6 @@ def draw(
     about = f"{gpu.name}, {memory}" + (", MIG off" if gpu.mig is False else "")
     trouble = "" if gpu.state == "ok" else f"{gpu.state}: takes no new lease. {gpu.reason}".strip()
     notes = [f"draining: {gpu.draining}"] if gpu.draining else []
-    notes += [f"for {gpu.course}"] if gpu.course else []
     notes += [gpu.reason] if gpu.state == "ok" and gpu.reason else []
     return Drawing(
         gpu.index,
@@ -143,6 +146,7 @@ def draw(
         tuple(boxes(gpu, reserved, principal, doings)),
         trouble,
         tuple(notes),
+        gpu.course or "",
         f"gpu/{gpu.uuid}" if principal.is_staff else "",
         "Manage" if principal.may(Right.DRAIN, gpu.course) else "Details",
     )
@@ -223,9 +227,11 @@ def _box(
     if item.lease is None:
         is_reserved = drawn.mark is BoxMark.RESERVED and slot is not None
         return replace(drawn, note=item.reason, course=slot.course if is_reserved and slot else "")
+    is_drained = gpu.draining or item.draining
     return replace(
         drawn,
-        note=_next(item, gpu, slot),
+        note="then drained" if is_drained else "",
+        next_course=slot.course if slot and slot.course != item.course and not is_drained else "",
         who=holder(item, principal),
         course=item.course or "",
         guaranteed_until=item.guaranteed_until,
@@ -237,13 +243,6 @@ def _slot_at(item: SliceView, reserved: Sequence[ReservedSlot]) -> ReservedSlot 
     """The reserved slot that a slice lies on, at least in part."""
     ahead = (one for one in reserved if item.start < one.start + one.size)
     return next((one for one in ahead if one.start < item.start + item.size), None)
-
-
-def _next(item: SliceView, gpu: GpuView, slot: ReservedSlot | None) -> str:
-    """What becomes of a slice that is in use."""
-    if gpu.draining or item.draining:
-        return "then drained"
-    return f"then for {slot.course}" if slot and slot.course != item.course else ""
 
 
 _AS_IT_IS = {

@@ -19,8 +19,7 @@ from fastapi.responses import HTMLResponse
 from fastapi.sse import ServerSentEvent
 from markupsafe import Markup
 
-from miglab_api.base import WireModel
-from miglab_api.gpus import PoolSnapshot, SliceState
+from miglab_api.gpus import PoolSnapshot
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import estimated_wait
@@ -58,9 +57,14 @@ class PagePart(Generic[Drawn]):
 
 
 class PartsCache:
-    """What one viewer was shown last."""
+    """What one viewer was shown last.
 
-    def __init__(self) -> None:
+    Args:
+        titles: by course, the name by which people know it; for the templates.
+    """
+
+    def __init__(self, titles: Mapping[str, str]) -> None:
+        self._titles = titles
         self._kept: dict[str, tuple[object, PagePart[object]]] = {}
 
     def part(
@@ -70,7 +74,7 @@ class PartsCache:
 
         Args:
             name: its element's name.
-            template: of its HTML; finds what is drawn as ``drawn``, and ``now``.
+            template: of its HTML; finds what is drawn as ``drawn``, ``now`` and ``titles``.
             made_of: all that it follows from but the time of day.
             draw: makes what the template shows.
             now: seconds since the epoch.
@@ -79,22 +83,19 @@ class PartsCache:
         before = self._kept.get(name)
         if before is not None and before[0] == key:
             return cast("PagePart[Drawn]", before[1])
-        part = _part(name, template, draw(), now)
+        drawn = draw()
+        html = render_part(template, drawn=drawn, now=now, titles=self._titles)
+        markup = Markup(html)  # noqa: S704 -- Jinja has escaped what is in it
+        part = PagePart(name, drawn, markup, f"{crc32(html.encode()):08x}")
         self._kept[name] = (key, cast("PagePart[object]", part))
         return part
-
-
-def _part(name: str, template: str, drawn: Drawn, now: float) -> PagePart[Drawn]:
-    html = render_part(template, drawn=drawn, now=now)
-    markup = Markup(html)  # noqa: S704 -- Jinja has escaped what is in it
-    return PagePart(name, drawn, markup, f"{crc32(html.encode()):08x}")
 
 
 class Shelves:
     """A shelf for each viewer; whoever has not looked for the longest time gives way."""
 
-    def __init__(self, limit: int = VIEWERS) -> None:
-        self._limit = limit
+    def __init__(self, titles: Mapping[str, str], limit: int = VIEWERS) -> None:
+        self._titles, self._limit = titles, limit
         self._shelves: OrderedDict[object, PartsCache] = OrderedDict()
 
     def of(self, principal: Principal) -> PartsCache:
@@ -106,7 +107,7 @@ class Shelves:
             principal.instructs,
             principal.assists,
         )
-        shelf = self._shelves.pop(key, None) or PartsCache()
+        shelf = self._shelves.pop(key, None) or PartsCache(self._titles)
         self._shelves[key] = shelf
         while len(self._shelves) > self._limit:
             self._shelves.popitem(last=False)
@@ -239,7 +240,6 @@ def own_position(snapshot: PoolSnapshot, leases: Sequence[LeaseView], principal:
 
 REST_S = 0.5  # a class that starts at once changes much
 NEWS_S = 30.0  # a stream without news says that it is alive
-T = TypeVar("T", bound=WireModel)
 IDLE = frozenset({Activity.IDLE_FREE, Activity.IDLE_HOLDING})
 
 
@@ -288,33 +288,12 @@ async def pool_parts(request: Request, principal: Principal) -> list[PagePart[An
     runner: PoolRunner = request.app.state.runner
     own, warned = await runner.look(lambda pool: (_own(pool, principal), pool.leases.warned()))
     snapshot = visible_snapshot(await runner.snapshot(), principal)
-    snapshot = titled(snapshot, request.app.state.course_titles)
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
     shelf, now = _shelf(request, principal), time.time()
     strip = runner.last_hour.strip(now)
     hour = shelf.part("hour", "part_hour.html", strip, lambda: strip, now)
     return [hour, *parts_of(shelf, snapshot, own, principal, doings, now)]
-
-
-def titled(snapshot: PoolSnapshot, titles: Mapping[str, str]) -> PoolSnapshot:
-    """The same with courses' titles in place of their names: to be read, never to decide by."""
-
-    def one(view: T) -> T:
-        title = titles.get(getattr(view, "course", None) or "")
-        return view.model_copy(update={"course": title}) if title else view
-
-    gpus = [
-        gpu.model_copy(update={"slices": tuple(one(item) for item in gpu.slices)})
-        for gpu in snapshot.gpus
-    ]
-    return snapshot.model_copy(
-        update={
-            "gpus": tuple(gpus),
-            "waiting": tuple(one(ticket) for ticket in snapshot.waiting),
-            "reserved_slots": tuple(one(slot) for slot in snapshot.reserved_slots),
-        }
-    )
 
 
 def _own(pool: Pool, principal: Principal) -> list[LeaseView]:
@@ -324,7 +303,7 @@ def _own(pool: Pool, principal: Principal) -> list[LeaseView]:
 def _shelf(request: Request, principal: Principal) -> PartsCache:
     state = request.app.state
     if not hasattr(state, "shelves"):
-        state.shelves = Shelves()
+        state.shelves = Shelves(state.course_titles)
     shelves: Shelves = state.shelves
     return shelves.of(principal)
 
@@ -366,12 +345,6 @@ def parts_of(
         *gpus,
     ]
     if principal.is_staff:
-        is_quiet = _is_quiet(snapshot)
+        is_quiet = not (snapshot.people.holding or snapshot.waiting)  # staff are told how to begin
         parts.append(shelf.part("begin", "part_begin.html", is_quiet, lambda: is_quiet, now))
     return parts
-
-
-def _is_quiet(snapshot: PoolSnapshot) -> bool:
-    """Whether nobody holds a slice or waits for one: then staff are told how to begin."""
-    is_held = any(item.state is SliceState.LEASED for gpu in snapshot.gpus for item in gpu.slices)
-    return not is_held and not snapshot.waiting

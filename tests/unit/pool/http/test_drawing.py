@@ -64,8 +64,8 @@ def test_who_runs_on_a_reserved_slot_runs_on() -> None:
     """A leased slice stays in use and says whose it is next, unless it is the class's own."""
     view = gpu(slice_view(1, 0, "bob"), slice_view(2, 1, "eva", course="vision"))
     drawn = boxes(view, [kept(0, 1), kept(1, 1)], SPAWNER, NOTHING)
-    assert [(box.mark, box.note) for box in drawn[:2]] == [
-        (BoxMark.LEASED, "then for vision"),
+    assert [(box.mark, box.next_course) for box in drawn[:2]] == [
+        (BoxMark.LEASED, "vision"),
         (BoxMark.LEASED, ""),
     ]
 

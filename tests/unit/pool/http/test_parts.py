@@ -23,7 +23,7 @@ def part(shelf: PartsCache, made_of: object, draw: Counter, now: float = 0.0) ->
 
 def test_the_same_is_not_drawn_again() -> None:
     """What compares equal is the same, though it is another object."""
-    shelf, draw = PartsCache(), Counter()
+    shelf, draw = PartsCache({}), Counter()
     first = part(shelf, [1, 2], draw)
     assert part(shelf, [1, 2], draw) is first
     assert draw.times == 1
@@ -33,7 +33,7 @@ def test_the_same_is_not_drawn_again() -> None:
 
 def test_words_about_time_do_not_grow_old() -> None:
     """After half a minute it is drawn again; with the same HTML it has the same version."""
-    shelf, draw = PartsCache(), Counter()
+    shelf, draw = PartsCache({}), Counter()
     first = part(shelf, [1], draw)
     again = part(shelf, [1], draw, AGED_S + 1)
     assert (draw.times, again.version) == (2, first.version)
@@ -41,7 +41,7 @@ def test_words_about_time_do_not_grow_old() -> None:
 
 def test_everybody_has_their_own() -> None:
     """The same name with another role is another viewer; another browser of theirs is not."""
-    shelves = Shelves()
+    shelves = Shelves({})
     assert shelves.of(ALICE) is shelves.of(Principal(PrincipalKind.PERSON, "alice", xsrf="other"))
     others = [
         Principal(PrincipalKind.PERSON, "alice", admin=True),
@@ -54,7 +54,7 @@ def test_everybody_has_their_own() -> None:
 
 def test_there_is_an_end_to_shelves() -> None:
     """Who has not looked for the longest time gives way."""
-    shelves = Shelves(limit=2)
+    shelves = Shelves({}, limit=2)
     first = shelves.of(ALICE)
     shelves.of(Principal(PrincipalKind.PERSON, "bob"))
     assert shelves.of(ALICE) is first
