@@ -19,15 +19,15 @@ from miglab_pool.state.view import GpuSnapshot, PoolView
 def partitionable(view: PoolView) -> list[PartitionableGpu]:
     """Every GPU that can be cut now, by index."""
     return [
-        PartitionableGpu(gpu.uuid, gpu.row.idx, gpu.row.name, gpu.facts.hardware)
+        PartitionableGpu(gpu.uuid, gpu.row.idx, gpu.row.name, gpu.hardware)
         for gpu in _gpus(view)
-        if gpu.facts.hardware is not None
+        if gpu.hardware is not None
     ]
 
 
 def layouts(view: PoolView) -> Layouts:
     """Every GPU that can be cut, against its layout."""
-    found = ((gpu, gpu.layout, gpu.facts.partition) for gpu in _gpus(view))
+    found = ((gpu, gpu.layout, gpu.partition) for gpu in _gpus(view))
     return Layouts(at=view.at, gpus=tuple(_gpu_layout(view, *one) for one in found))
 
 
@@ -94,7 +94,7 @@ def _blocked(gpu: GpuSnapshot, todo: Change) -> Iterable[str]:
         yield f"the GPU is {row.state}: {row.reason}"
     elif row.draining and not todo.is_done:
         yield f"the GPU is drained: {row.draining}"
-    elif gpu.facts.has_lost:
+    elif gpu.has_lost:
         yield "servers whose slices are gone have not ended yet"
     rows = {row.id: row for row in gpu.slices}
     for item in todo.fixed:

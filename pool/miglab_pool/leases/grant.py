@@ -77,7 +77,7 @@ class Preparation:
 def for_slot(view: PoolView, slot: Slot, what: str) -> Preparation | None:
     """The slice on a reserved slot that has emptied, so that nobody waits for it."""
     gpu = view.gpus[slot.gpu]
-    if view.at < gpu.facts.unprepared_until or not _may_be_made(gpu, slot):
+    if view.at < gpu.unprepared_until or not _may_be_made(gpu, slot):
         return None
     choice = Choice(slot.gpu, slot.placed.profile, slot.placed.placement)
     return Preparation(tuple(_in_the_way(gpu, slot)), (choice,), what)
@@ -94,7 +94,7 @@ def _may_be_made(gpu: GpuSnapshot, slot: Slot) -> bool:
 
 def _in_the_way(gpu: GpuSnapshot, slot: Slot) -> Iterator[SliceRow]:
     for row in gpu.slices:
-        if row.state == SliceState.FREE and clash(gpu.facts.placed(row), slot.placed):
+        if row.state == SliceState.FREE and clash(gpu.placed(row), slot.placed):
             yield row
 
 
@@ -103,7 +103,7 @@ def for_layouts(view: PoolView) -> Iterator[Preparation]:
     for gpu in view.gpus.values():
         if not gpu.layout or gpu.occupancy is None or not gpu.occupancy.usable:
             continue
-        preparation = _for_layout(gpu) if view.at >= gpu.facts.unprepared_until else None
+        preparation = _for_layout(gpu) if view.at >= gpu.unprepared_until else None
         if preparation is not None:
             yield preparation
 

@@ -20,30 +20,22 @@ from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import others_waiting
 from miglab_pool.queue.offers import headcount
 from miglab_pool.queue.order import answer_by, expires_at
-from miglab_pool.state.view import GpuFacts, GpuSnapshot, PoolView, once
+from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 
-def slice_view(view: PoolView, row: SliceRow, blocks_layout: str = "") -> SliceView:
+def slice_view(view: PoolView, row: SliceRow) -> SliceView:
     """One slice."""
-    gpu = view.facts.get(row.gpu)
-    return (
-        _slice_view(gpu, row, blocks_layout) if gpu else _made_slice_view(None, row, blocks_layout)
-    )
+    return _slice_view(view.facts[row.gpu], row, "")
 
 
 @once
-def _slice_view(gpu: GpuFacts, row: SliceRow, blocks_layout: str) -> SliceView:
-    return _made_slice_view(gpu, row, blocks_layout)
-
-
-def _made_slice_view(gpu: GpuFacts | None, row: SliceRow, blocks_layout: str) -> SliceView:
-    lease = gpu.leases.get(row.lease or 0) if gpu else None
-    usage = gpu.usage.get(row.id) if gpu else None
+def _slice_view(gpu: GpuSnapshot, row: SliceRow, blocks_layout: str) -> SliceView:
+    lease, usage = gpu.leases.get(row.lease or 0), gpu.usage.get(row.id)
     processes = usage.processes if usage else None
     return SliceView.of(
         row,
         slice_id=row.id,
-        gpu=gpu.row.idx if gpu else -1,
+        gpu=gpu.row.idx,
         state=SliceState(row.state) if row.is_live else SliceState.SCRUBBING,
         memory_used_mib=usage.memory_used_mib if usage else None,
         processes=None if processes is None else len(processes),
@@ -67,7 +59,7 @@ def gpu_view(gpu: GpuSnapshot) -> GpuView:
         reason=row.reason or _why_not_now(gpu),
         course=gpu.course,
         layout=gpu.layout,
-        slices=tuple(_slice_view(gpu.facts, item, leaving.get(item.id, "")) for item in on_gpu),
+        slices=tuple(_slice_view(gpu, item, leaving.get(item.id, "")) for item in on_gpu),
     )
 
 
@@ -81,11 +73,11 @@ def _leaving(gpu: GpuSnapshot) -> dict[int, str]:
 
 def _why_not_now(gpu: GpuSnapshot) -> str:
     """Why a GPU that answers takes no lease."""
-    if gpu.facts.has_lost:
+    if gpu.has_lost:
         return "takes no new lease until the servers whose slices are gone have ended"
     if not gpu.is_whole or gpu.slices:
         return ""
-    usage = gpu.facts.whole_usage
+    usage = gpu.whole_usage
     if usage is None or usage.processes is None:
         return "its processes cannot be read, so it counts as in use"
     if not usage.processes:

@@ -70,7 +70,7 @@ def _gpus_unknown() -> Refused:
 @once
 def _is_possible(view: PoolView, shape: Shape, course: str) -> bool:
     """Whether the GPUs that are not another course's can hold the shape."""
-    mine = [one for one in view.facts.values() if one.assigned in ("", course)]
+    mine = [one for one in view.facts.values() if one.course in ("", course)]
     if shape.is_full:
         return any(one.is_whole for one in mine)
     gpus = [

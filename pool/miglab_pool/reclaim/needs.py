@@ -160,7 +160,7 @@ def _grounds(view: PoolView) -> Iterator[_Ground]:
     for _, slot in reservations.slots_with_reservation(view):
         shut[slot.gpu] = shut.get(slot.gpu, 0) | slot.placed.bits
     for gpu in view.gpus.values():
-        if not gpu.is_open or gpu.facts.has_lost:
+        if not gpu.is_open or gpu.has_lost:
             continue
         if gpu.is_whole:
             yield _filled(view, gpu, _Ground(WHOLE, gpu.course))

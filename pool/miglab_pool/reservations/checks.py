@@ -157,7 +157,7 @@ def _fit(view: PoolView, rows: Sequence[ReservationRow], moment: float) -> bool:
 
 def _gpus(view: PoolView, course: str) -> str:
     """The GPUs that a course may use, for people."""
-    number = sum(gpu.course in ("", course) for gpu in view.gpus.values() if gpu.facts.hardware)
+    number = sum(gpu.course in ("", course) for gpu in view.gpus.values() if gpu.hardware)
     cut = " as the layouts cut them" if any(gpu.layout for gpu in view.gpus.values()) else ""
     if view.settings.assigned:
         return f"the GPUs that {course} may use ({number}){cut}"

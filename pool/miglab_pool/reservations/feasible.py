@@ -104,7 +104,7 @@ def feasible(
 
 def bare(view: PoolView, moment: float, rows: Sequence[ReservationRow]) -> Feasible:
     """What of these finds a place if nothing else lies on any GPU, usable now or not."""
-    gpus = [gpu for gpu in view.gpus.values() if gpu.facts.hardware]
+    gpus = [gpu for gpu in view.gpus.values() if gpu.hardware]
     whole = Counter(gpu.course for gpu in gpus if gpu.is_whole)
     cut = [_empty(gpu) for gpu in gpus if gpu.is_partitionable]
     return placed(rules.undrawn(rows, moment, 0.0), cut, whole)
@@ -112,7 +112,7 @@ def bare(view: PoolView, moment: float, rows: Sequence[ReservationRow]) -> Feasi
 
 @once
 def _empty(gpu: GpuSnapshot) -> SlotCandidate:
-    geometry = gpu.facts.then(None).geometry
+    geometry = gpu.then(None).geometry
     assert geometry is not None
     return SlotCandidate(GpuOccupancy(gpu.uuid, geometry, course=gpu.course))
 
@@ -244,23 +244,23 @@ def guaranteed_ends(view: PoolView) -> list[float]:
 
 def is_usable(gpu: GpuSnapshot) -> bool:
     """Whether reservations can count on a GPU; that it rests for a moment does not matter."""
-    return gpu.row.state == GPU_OK and not gpu.row.draining and not gpu.facts.has_lost
+    return gpu.row.state == GPU_OK and not gpu.row.draining and not gpu.has_lost
 
 
 @once
 def _candidate(gpu: GpuSnapshot, moment: float, clear_s: float) -> SlotCandidate:
     """A GPU at a moment: what is guaranteed beyond it, and what only a person can move."""
     staying = [row for row in gpu.slices if _is_staying(gpu, row, moment, clear_s)]
-    then = gpu.facts.then({row.id for row in staying}) if gpu.layout else gpu
+    then = gpu.then({row.id for row in staying}) if gpu.layout else gpu
     assert then.geometry is not None
-    fixed = tuple(gpu.facts.placed(row) for row in gpu.slices if row.is_fixed or row in staying)
+    fixed = tuple(gpu.placed(row) for row in gpu.slices if row.is_fixed or row in staying)
     return SlotCandidate(
         GpuOccupancy(gpu.uuid, then.geometry, fixed=fixed, usable=is_usable(gpu), course=gpu.course)
     )
 
 
 def _is_staying(gpu: GpuSnapshot, row: SliceRow, moment: float, clear_s: float) -> bool:
-    lease = gpu.facts.leases.get(row.lease or 0)
+    lease = gpu.leases.get(row.lease or 0)
     return lease is not None and stays(lease, moment, clear_s)
 
 
@@ -284,7 +284,7 @@ def _whole(
         if gpu.is_whole
         and is_usable(gpu)
         and gpu.uuid not in taken
-        and not any(stays(lease, moment, clear_s) for lease in gpu.facts.leases.values())
+        and not any(stays(lease, moment, clear_s) for lease in gpu.leases.values())
     )
 
 

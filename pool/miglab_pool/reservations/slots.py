@@ -158,9 +158,9 @@ def _candidate(
     assert gpu.occupancy is not None
     kinds: dict[str, list[Placed]] = {"fixed": [], "drawn": [], "leased": [], "gone": []}
     for row in gpu.slices:
-        lease = gpu.facts.leases.get(row.lease or 0)
+        lease = gpu.leases.get(row.lease or 0)
         if lease is not None:
-            kinds[_kind(lease, drawing, moment, clear_s)].append(gpu.facts.placed(row))
+            kinds[_kind(lease, drawing, moment, clear_s)].append(gpu.placed(row))
     fixed = (*gpu.occupancy.fixed, *kinds["fixed"])
     occupancy = replace(gpu.occupancy, fixed=fixed)
     return SlotCandidate(occupancy, tuple(kinds["leased"]), tuple(kinds["drawn"]))

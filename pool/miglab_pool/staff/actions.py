@@ -30,7 +30,7 @@ from miglab_pool.staff.messages import StaffMessages
 from miglab_pool.staff.rules import changed, is_as_expected
 from miglab_pool.state import slices
 from miglab_pool.state.store import Store, locked
-from miglab_pool.state.view import GpuFacts
+from miglab_pool.state.view import GpuSnapshot
 
 AnyRow = TypeVar("AnyRow", bound=Row)
 
@@ -109,7 +109,7 @@ def find_slice(
 # -- what is done to a row ------------------------------------------------------------------------
 
 
-def _promised(store: Store, tx: Transaction, after: GpuFacts, reason: str, anyway: str) -> str:
+def _promised(store: Store, tx: Transaction, after: GpuSnapshot, reason: str, anyway: str) -> str:
     """The reason for the ledger, if it breaks no reservation or is done all the same.
 
     Raises:
@@ -144,8 +144,8 @@ def _gpu_action(key: str, rule: Rule[GpuRow]) -> Callable[..., GpuView]:
             row = find_gpu(self.store, uuid)
             check_expected(self.store, row, expected)
             after = rule(row, reason, last_told(self.store, row))
-            facts = self.store.view(tx.at).facts[uuid]
-            reason = _promised(self.store, tx, replace(facts, row=after), reason, anyway)
+            gpu = self.store.view(tx.at).facts[uuid]
+            reason = _promised(self.store, tx, replace(gpu, row=after), reason, anyway)
             record(self.store, tx, row, after, by, reason, key)
         return self.gpu(uuid)
 
@@ -167,9 +167,9 @@ def _slice_action(key: str, rule: Rule[SliceRow]) -> Callable[..., SliceView]:
         with self.store.write(durable=True) as tx:
             row = find_slice(self.store, number, expected)
             after = rule(row, reason, last_told(self.store, row))
-            facts = self.store.view(tx.at).facts[row.gpu]
-            rows = tuple(after if one.id == row.id else one for one in facts.slices)
-            reason = _promised(self.store, tx, replace(facts, slices=rows), reason, anyway)
+            gpu = self.store.view(tx.at).facts[row.gpu]
+            rows = tuple(after if one.id == row.id else one for one in gpu.slices)
+            reason = _promised(self.store, tx, replace(gpu, slices=rows), reason, anyway)
             after = record(self.store, tx, row, after, by, reason, key)
         return pool_views.slice_view(self.store.current, after)
 

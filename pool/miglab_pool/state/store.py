@@ -37,7 +37,7 @@ from miglab_pool.queue.rules import (
     over_by,
 )
 from miglab_pool.settings import PoolSettings
-from miglab_pool.state.view import GpuFacts, PoolView, is_whole, placed_on, profile_on
+from miglab_pool.state.view import GpuSnapshot, PoolView, is_whole, placed_on, profile_on
 
 CLOCK_S = 60.0  # by which a moment may be before the one at which the ledger was read
 
@@ -261,7 +261,7 @@ class Store:
         self.grant_backoff = Backoff(
             settings.tuning.retry_s, settings.tuning.retry_max_s
         )  # see pause_grants
-        self._facts: dict[str, GpuFacts] = {}
+        self._facts: dict[str, GpuSnapshot] = {}
         self._tables: dict[str, Mapping[int, Any]] = {}
         self._stale: set[str] = set(ledger.state.gpus)
         self._is_writing = False
@@ -378,10 +378,10 @@ class Store:
                 for gpu in self.state.gpus
             }
 
-    def _facts_of(self, gpu: str) -> GpuFacts:
+    def _facts_of(self, gpu: str) -> GpuSnapshot:
         state, slices = self.state, tuple(self.state.on_gpu[gpu].values())
         held = (state.leases.get(row.lease or 0) for row in slices)
-        return GpuFacts(
+        return GpuSnapshot(
             row=state.gpus[gpu],
             info=self.infos.get(gpu),
             slices=slices,

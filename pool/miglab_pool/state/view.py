@@ -4,8 +4,7 @@ A view never changes.  It holds the rows as they were when it was made, and the 
 from these is worked out when it is first asked for, and kept with the view (`once`).  So any thread
 may read it, and nothing in it goes stale: a change of the pool makes another view.
 
-`GpuFacts` is what is so of a GPU whatever the time; it is made anew when a row of the GPU is
-touched.  With what lies there at a moment it is a `GpuSnapshot`.  Neither ever changes.  Knows
+A `GpuSnapshot` is made anew when a row of its GPU is touched, and never changes either.  Knows
 neither the store nor the ledger's file.
 """
 
@@ -70,8 +69,8 @@ def once(work: Callable[Concatenate[Frozen, P], T]) -> Callable[Concatenate[Froz
 
 
 @dataclass(frozen=True, eq=False)
-class GpuFacts:
-    """What is so on a GPU, whatever the time.
+class GpuSnapshot:
+    """A GPU at a moment.
 
     Attributes:
         row: the GPU's.
@@ -83,6 +82,8 @@ class GpuFacts:
         rests_until: nothing is granted on it before then, as what was granted could not be made.
         unprepared_until: nothing is made for nobody before then, for the same reason.
         settings: the site's.
+        is_resting: whether it rests after a grant that could not be made.
+        assumed: what its layout is laid around, at another moment; None: what lies there now.
     """
 
     row: GpuRow
@@ -94,6 +95,13 @@ class GpuFacts:
     rests_until: float
     unprepared_until: float
     settings: PoolSettings
+    is_resting: bool = False
+    assumed: tuple[PresentSlice, ...] | None = None
+
+    @property
+    def uuid(self) -> str:
+        """The GPU's."""
+        return self.row.uuid
 
     @property
     def hardware(self) -> Geometry | None:
@@ -111,8 +119,8 @@ class GpuFacts:
         return is_whole(self.row, self.info)
 
     @property
-    def assigned(self) -> str:
-        """The course that it is assigned to; empty: none."""
+    def course(self) -> str:
+        """The only course that gets leases there; empty: any does."""
         return self.settings.assigned_course(self.row.uuid, self.row.idx)
 
     @cached_property
@@ -131,6 +139,8 @@ class GpuFacts:
     @cached_property
     def present(self) -> tuple[PresentSlice, ...]:
         """What lies there, as a layout sees it."""
+        if self.assumed is not None:
+            return self.assumed
         return tuple(PresentSlice(row.id, self.placed(row), _kind(row)) for row in self.slices)
 
     @cached_property
@@ -142,13 +152,20 @@ class GpuFacts:
         has_all = all(name in self.hardware.by_name for name in names)
         return names if has_all and is_possible(names, self.hardware) else ()
 
-    def now(self, at: float) -> "GpuSnapshot":
-        """The GPU at the moment that these facts are of."""
-        return self._now(at < self.rests_until)
+    @property
+    def layout(self) -> str:
+        """The name of its layout; empty: it is cut on demand."""
+        return self.row.layout if self.partition else ""
 
-    @once
-    def _now(self, is_resting: bool) -> "GpuSnapshot":
-        return GpuSnapshot(self, self.present, is_resting)
+    # -- moments ------------------------------------------------------------------------------
+
+    def now(self, at: float) -> "GpuSnapshot":
+        """The GPU at the moment that its rows are of."""
+        return self._resting if at < self.rests_until else self
+
+    @cached_property
+    def _resting(self) -> "GpuSnapshot":
+        return replace(self, is_resting=True)
 
     def then(self, there: Collection[int] | None) -> "GpuSnapshot":
         """The GPU at another moment, as far as that is known.
@@ -157,74 +174,25 @@ class GpuFacts:
             there: the slices, by number, that lie there then; what only a person can move does in
                 any case.  None: nothing lies there.
         """
-        if there is None:
-            return GpuSnapshot(self, ())
-        stays = (one for one in self.present if one.number in there or one.kind is Kind.FIXED)
-        return GpuSnapshot(self, tuple(stays))
+        stays = (
+            one for one in self.present if one.number in (there or ()) or one.kind is Kind.FIXED
+        )
+        return replace(self, assumed=() if there is None else tuple(stays))
 
     def cut(self, layout: str, partition: tuple[str, ...], at: float) -> "GpuSnapshot":
         """The GPU now, if it had another layout."""
         row = replace(self.row, layout=layout, partition=",".join(partition))
         return replace(self, row=row).now(at)
 
-
-@dataclass(frozen=True, eq=False)
-class GpuSnapshot:
-    """A GPU at a moment.
-
-    Attributes:
-        facts: what is so whatever the time.
-        present: what its layout is laid around.
-        is_resting: whether it rests after a grant that could not be made.
-    """
-
-    facts: GpuFacts
-    present: tuple[PresentSlice, ...]
-    is_resting: bool = False
-
-    @property
-    def row(self) -> GpuRow:
-        """The GPU's row."""
-        return self.facts.row
-
-    @property
-    def uuid(self) -> str:
-        """The GPU's."""
-        return self.facts.row.uuid
-
-    @property
-    def slices(self) -> tuple[SliceRow, ...]:
-        """The slices on it that are not gone."""
-        return self.facts.slices
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is leased whole."""
-        return self.facts.is_whole
-
-    @property
-    def is_partitionable(self) -> bool:
-        """Whether it is cut on demand."""
-        return self.facts.is_partitionable
-
-    @property
-    def layout(self) -> str:
-        """The name of its layout; empty: it is cut on demand."""
-        return self.row.layout if self.facts.partition else ""
-
-    @property
-    def course(self) -> str:
-        """The only course that gets leases there; empty: any does."""
-        return self.facts.assigned
+    # -- what may lie there -------------------------------------------------------------------
 
     @cached_property
     def geometry(self) -> Geometry | None:
         """How it may be cut: anyhow, or as the layout says; None: not at all."""
-        hardware = self.facts.hardware
-        partition = self.facts.partition
-        if hardware is None or not partition:
+        hardware = self.hardware
+        if hardware is None or not self.partition:
             return hardware if self.is_partitionable else None
-        return only(hardware, arrange(hardware, partition, self.present))
+        return only(hardware, arrange(hardware, self.partition, self.present))
 
     @property
     def is_open(self) -> bool:
@@ -236,7 +204,7 @@ class GpuSnapshot:
         """Whether it could be leased whole now, by what was read last."""
         if not self.is_open or not self.is_whole or self.slices:
             return False
-        usage = self.facts.whole_usage
+        usage = self.whole_usage
         return usage is not None and usage.processes == ()
 
     @cached_property
@@ -244,24 +212,23 @@ class GpuSnapshot:
         """The GPU as placement sees it; None if it is not one that is cut."""
         if self.geometry is None:
             return None
-        facts, rows = self.facts, self.slices
-        warm = tuple(facts.placed(row) for row in rows if row.is_open)
-        live = tuple(facts.placed(row) for row in rows if not row.is_open)
-        fixed = tuple(facts.placed(row) for row in rows if row.is_fixed)
-        usable = self.is_open and not facts.has_lost
+        rows = self.slices
+        warm = tuple(self.placed(row) for row in rows if row.is_open)
+        live = tuple(self.placed(row) for row in rows if not row.is_open)
+        fixed = tuple(self.placed(row) for row in rows if row.is_fixed)
+        usable = self.is_open and not self.has_lost
         free = {((1 << row.size) - 1) << row.start: self._frees_at(row) for row in rows}
         return GpuOccupancy(self.uuid, self.geometry, live, warm, usable, fixed, free, self.course)
 
     def _frees_at(self, row: SliceRow) -> float:
-        lease = self.facts.leases.get(row.lease or 0)
-        return SOON if lease is None else frees_at(self.facts.settings, lease)
+        lease = self.leases.get(row.lease or 0)
+        return SOON if lease is None else frees_at(self.settings, lease)
 
     @once
     def change(self, partition: tuple[str, ...] | None = None) -> Change:
         """What is to be done to it; without ``partition`` for its own layout."""
-        hardware = self.facts.hardware
-        assert hardware is not None
-        return change(hardware, partition or self.facts.partition, self.facts.present)
+        assert self.hardware is not None
+        return change(self.hardware, partition or self.partition, self.present)
 
 
 def is_whole(row: GpuRow, info: GpuInfo | None) -> bool:
@@ -311,7 +278,7 @@ class PoolView:
         simulated: whether the GPUs are.
         started_at: when this pool service began, or every grace anew: no grace is older.
         paused: why nothing is granted; empty: it is granted.
-        facts: the GPUs, by UUID.
+        facts: the GPUs, by UUID, as they are when they do not rest.
         slices: the slices that are not gone; tickets, leases, reservations and messages alike are
             those that live.
         usage: what was used lately.
@@ -325,7 +292,7 @@ class PoolView:
     simulated: bool
     started_at: float
     paused: str
-    facts: Mapping[str, GpuFacts]
+    facts: Mapping[str, GpuSnapshot]
     slices: Mapping[int, SliceRow]
     tickets: Mapping[int, TicketRow]
     leases: Mapping[int, LeaseRow]
