@@ -29,7 +29,7 @@ from miglab_pool.queue import estimate, gather, offers, tickets
 from miglab_pool.queue import order as queue
 from miglab_pool.reclaim.needs import ending
 from miglab_pool.reservations import transactions as reservations
-from miglab_pool.reservations.outlook import unkept
+from miglab_pool.reservations.promises import unkept
 from miglab_pool.reservations.transactions import Reservations
 from miglab_pool.roster.transactions import ClassRoster
 from miglab_pool.settings import PoolSettings

@@ -14,7 +14,6 @@ from miglab_pool.gpu.geometry import Placed, legal_placements
 from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
 from miglab_pool.leases.rules import Asked, longest_set_s
 from miglab_pool.ledger.rows import TicketRow
-from miglab_pool.queue import admission
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import hold_for
 from miglab_pool.queue.rules import Waiting
@@ -100,8 +99,8 @@ def _course(view: PoolView, name: str, rules: Course, user: str | None) -> Cours
         course=name,
         title=rules.title,
         shapes=tuple(shapes),
-        default=admission.in_profiles(view, rules.default),
-        borrow=tuple(admission.in_profiles(view, text) for text in rules.lends),
+        default=queue.in_profiles(view, rules.default),
+        borrow=tuple(queue.in_profiles(view, text) for text in rules.lends),
         left=() if user is None else queue.left(view, user, name),
         guaranteed_s=queue.guaranteed_s(view, user or "", name),
     )

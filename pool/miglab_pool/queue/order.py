@@ -1,4 +1,4 @@
-"""The queue as it stands: who waits, in which order and why, and who may be served.  Reads only.
+"""The queue as it stands: who may join, waits, in which order and why, is served.  Reads only.
 
 What the quotas mean for the rows of the pool is here too, and when a ticket ends or steps aside.
 Asked for one ticket or for all who wait: what is the same for many is worked out once.
@@ -8,47 +8,36 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from miglab_api.offers import QuotaLeft
-from miglab_api.tickets import TicketState
+from miglab_api.tickets import Purpose, TicketRequest, TicketState
 from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry
-from miglab_pool.gpu.shapes import profiles
+from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
 from miglab_pool.leases import rules as lease_rules
 from miglab_pool.leases.rules import Asked, Limit, Quotas, bounded, offer_s
 from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
 from miglab_pool.queue.rules import HOUR_S, FairShareUsage, Use, Waiting, in_order
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import left_of
-from miglab_pool.settings import PoolSettings
-from miglab_pool.state.placement import open_to, own_first, place
+from miglab_pool.settings import Course, PoolSettings
+from miglab_pool.state.placement import GpuOccupancy, could_ever_fit, open_to, own_first, place
 from miglab_pool.state.view import PoolView, once
-
-
-def why_not(view: PoolView, asked: Asked, waiting: Iterable[Waiting]) -> str | None:
-    """Why a quota refuses this, in words; None if none does."""
-    if not view.settings.quotas:
-        return None
-    now = view.at
-    uses = [*view.usage.all, *(_as_use(view, one) for one in waiting)]  # as good as held already
-    return lease_rules.why_not(view.settings.quotas, asked, uses, now)
 
 
 def let_by(view: PoolView, queued: Iterable[Waiting]) -> Iterator[Waiting]:
     """Those whom no course's quota holds back, if all of them are served in this order."""
-    totals = _totals(view)
-    if not totals:
-        yield from queued
-        return
     uses = list(view.usage.live)
     for one in queued:
-        if _held_by(view, one, totals, uses) is None:
+        if _held_by(view, one, uses) is None:
             uses.append(_as_use(view, one))
             yield one
 
 
-def held_by(view: PoolView, one: Waiting) -> Limit | None:
+def _held_by(view: PoolView, one: Waiting, uses: Iterable[Use]) -> Limit | None:
     """The course's quota that a ticket waits for; None if it waits for room."""
-    totals = _totals(view)
-    return _held_by(view, one, totals, list(view.usage.live)) if totals else None
+    if not (totals := _totals(view)):
+        return None
+    asked = Asked(one.user, one.course, view.tickets[one.ticket].server, one.size)
+    return lease_rules.held_by(lease_rules.limits(totals, asked, uses, view.at), asked)
 
 
 def guaranteed_until(view: PoolView, lease: LeaseRow) -> float:
@@ -62,9 +51,8 @@ def guaranteed_until(view: PoolView, lease: LeaseRow) -> float:
 
 def check_guarantee(view: PoolView, lease: LeaseRow, until: float) -> None:
     """Refuse an extension that the student's slice-hours do not cover."""
-    now = view.at
-    uses = view.usage.all
-    left_s = lease_rules.hours_left_s(view.settings.quotas, _asked(view, lease), uses, now)
+    quotas, now = view.settings.quotas, view.at
+    left_s = lease_rules.hours_left_s(quotas, _asked(view, lease), view.usage.all, now)
     if left_s is not None and until > now + left_s:
         raise Refused(
             "no-extension",
@@ -73,9 +61,10 @@ def check_guarantee(view: PoolView, lease: LeaseRow, until: float) -> None:
         )
 
 
-def why_held(view: PoolView, one: Waiting) -> str:
+def why_held(view: PoolView, row: TicketRow) -> str:
     """What to tell somebody who waits for the course, not for room; empty if for room."""
-    limit = held_by(view, one)
+    one = as_waiting(view, row)
+    limit = _held_by(view, one, view.usage.live)
     if limit is None:
         return ""
     return (
@@ -125,11 +114,6 @@ def _totals(view: PoolView) -> Quotas:
         for name, quota in view.settings.quotas.items()
         if quota.shared and quota.memory_slices
     }
-
-
-def _held_by(view: PoolView, one: Waiting, totals: Quotas, uses: Iterable[Use]) -> Limit | None:
-    asked = Asked(one.user, one.course, view.tickets[one.ticket].server, one.size)
-    return lease_rules.held_by(lease_rules.limits(totals, asked, uses, view.at), asked)
 
 
 def _as_use(view: PoolView, one: Waiting) -> Use:
@@ -289,15 +273,10 @@ class WaitReasons:
             return "Your slices are being made."
         if (row.user, row.server) in self._view.held_servers:
             return "Your previous server still holds its slices. The new one starts once it ends."
-        held = self._why_held(row) or self._why_reserved(row)
+        held = why_held(self._view, row) or self._why_reserved(row)
         if held or row.next_at is None:
             return held or self._why_drained
         return "Staff gave you the next slices that fit."
-
-    def _why_held(self, row: TicketRow) -> str:
-        if not self._view.settings.quotas:
-            return ""
-        return why_held(self._view, as_waiting(self._view, row))
 
     @cached_property
     def _why_drained(self) -> str:
@@ -335,3 +314,98 @@ class WaitReasons:
             return True
         until = view.at + lease_rules.guaranteed_s(view.settings, row)
         return not reservations.grant_limit(view, row.user, key, choices, until).is_enough
+
+
+# -- may it be asked for --------------------------------------------------------------------------
+
+
+def judge(view: PoolView, asked: TicketRequest) -> tuple[str, Refused | None]:
+    """The shape in profiles, and why nobody of that course may ask for it now."""
+    rules = view.settings.courses.get(asked.course)
+    if rules is None:
+        names = ", ".join(sorted(view.settings.courses)) or "none"
+        message = f"There is no course {asked.course!r} here. Courses: {names}."
+        return asked.shape, Refused("not-in-course", message, 403)
+    try:
+        shape = resolve(asked.shape, view.geometries)
+    except ShapeError as error:
+        if not view.geometries:
+            return asked.shape, _gpus_unknown()
+        return asked.shape, Refused("bad-shape", str(error), 422)
+    return str(shape), _judge_shape(view, asked, shape, rules)
+
+
+def _judge_shape(
+    view: PoolView, asked: TicketRequest, shape: Shape, rules: Course
+) -> Refused | None:
+    if shape.is_cpu:
+        return Refused(
+            "bad-shape", "'cpu' needs no slice: start the server without asking the pool.", 422
+        )
+    title = rules.title or asked.course
+    lends = asked.purpose is Purpose.BORROW
+    offered, verb = (rules.lends, "lend") if lends else (rules.shapes, "offer")
+    asks = {str(shape), asked.shape}
+    if not any(text in asks or in_profiles(view, text) in asks for text in offered):
+        listed = ", ".join(offered) or "nothing"
+        message = f"{title} does not {verb} {shape}; it {verb}s {listed}."
+        return Refused("shape-not-offered", message, 403)
+    if view.paused:
+        return Refused("paused", f"New leases are paused: {view.paused}", 503)
+    if not view.geometries:
+        return _gpus_unknown()
+    if _is_possible(view, shape, asked.course):
+        return None
+    message = f"No GPU that {title} may use can ever hold {shape}. Choose a smaller shape."
+    return Refused("impossible-shape", message, 422)
+
+
+def in_profiles(view: PoolView, text: str) -> str:
+    """A shape of lab.toml as it is said to students: a need is the profile that serves it here."""
+    try:
+        return str(resolve(text, view.geometries))
+    except ShapeError:
+        return text
+
+
+def _gpus_unknown() -> Refused:
+    return Refused("gpus-unknown", "No GPU has answered yet. Try again in a minute.", 503)
+
+
+@once
+def _is_possible(view: PoolView, shape: Shape, course: str) -> bool:
+    """Whether the GPUs that are not another course's can hold the shape."""
+    mine = [one for one in view.facts.values() if one.course in ("", course)]
+    if shape.is_full:
+        return any(one.is_whole for one in mine)
+    gpus = [
+        GpuOccupancy(one.row.uuid, one.hardware)
+        for one in mine
+        if one.hardware is not None and not one.is_whole
+    ]
+    return could_ever_fit(shape.profiles, gpus)
+
+
+def why_not_now(
+    view: PoolView, asked: TicketRequest, shape: str, replaced: TicketRow | None
+) -> Refused | None:
+    """Why this user may not: the queue is full, or a quota is used up."""
+    gives_way = replaced is not None and replaced.is_queued
+    if len(view.queued) - gives_way >= view.settings.pool.queue_limit:
+        return _queue_full(view)
+    if not view.settings.quotas:
+        return None
+    wants = Asked(asked.user, asked.course, asked.server, size_of(view, profiles(shape)))
+    mine = (as_waiting(view, ticket) for ticket in view.queued if ticket.user == asked.user)
+    uses = [*view.usage.all, *(_as_use(view, one) for one in mine)]  # as good as held already
+    said = lease_rules.why_not(view.settings.quotas, wants, uses, view.at)
+    return None if said is None else Refused("over-quota", said, 403)
+
+
+def _queue_full(view: PoolView) -> Refused:
+    return Refused(
+        "queue-full",
+        f"{view.settings.pool.queue_limit} are waiting already, the maximum. "
+        "Try again later, or start without a GPU.",
+        429,
+    )

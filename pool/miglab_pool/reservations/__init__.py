@@ -4,7 +4,7 @@ What changes them is in `transactions`, and what people see in `routes` and `pag
 """
 
 from miglab_pool.reservations.feasible import broken_by
-from miglab_pool.reservations.guarantees import (
+from miglab_pool.reservations.promises import (
     GuaranteeLimit,
     check_end,
     claimable,

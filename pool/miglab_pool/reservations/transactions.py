@@ -13,15 +13,17 @@ from miglab_pool import schedule
 from miglab_pool.ledger.rows import LIVE_RESERVATIONS, ReservationRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.refused import Refused
-from miglab_pool.reservations.checks import (
+from miglab_pool.reservations.promises import (
+    Certainty,
     check_ahead,
     check_open,
     check_room,
     check_times,
+    extension_limit,
+    of_week,
+    outlook,
     shape_of,
 )
-from miglab_pool.reservations.guarantees import extension_limit
-from miglab_pool.reservations.outlook import Certainty, of_week, outlook
 from miglab_pool.reservations.rules import in_words, phase, reserved_until, schedule_of
 from miglab_pool.reservations.slots import drawn_until, in_force
 from miglab_pool.schedule import Occurrence, local_day, mask_of

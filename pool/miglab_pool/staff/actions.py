@@ -18,8 +18,8 @@ from miglab_api.tickets import TicketView
 from miglab_pool import reservations
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
-from miglab_pool.leases.warnings import find as find_lease
-from miglab_pool.leases.warnings import lease_answer
+from miglab_pool.leases.transactions import find as find_lease
+from miglab_pool.leases.transactions import lease_answer
 from miglab_pool.ledger.audit_wording import Step, told
 from miglab_pool.ledger.rows import GpuRow, PauseKind, Row, SliceRow
 from miglab_pool.ledger.transaction import Transaction
