@@ -16,6 +16,7 @@ not import it.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
@@ -93,26 +94,6 @@ def schedule(
     """
     starts, ends = time.fromisoformat(from_time), time.fromisoformat(to_time)
     return Schedule(weekdays, first or LONG_AGO, last, starts, ends, tz)
-
-
-def parse(text: str, tz: str) -> Schedule | None:
-    """A schedule as lab.toml writes one; None if it is none.
-
-    Args:
-        text: ``tue 06:00-08:00``, ``mon-fri 06:00-08:00``, ``2026-11-24 06:00-08:00``.
-        tz: whose wall clock.
-    """
-    found = _TEXT.fullmatch(text.strip().lower())
-    if found is None:
-        return None
-    from_time, to_time = found["starts"], found["ends"]
-    try:
-        day = date.fromisoformat(found["date"]) if found["date"] else None
-    except ValueError:
-        return None
-    if from_time >= to_time:
-        return None
-    return schedule(_from_to(found["first"], found["last"]), day, None, from_time, to_time, tz)
 
 
 def _from_to(first: str | None, last: str | None) -> int:
@@ -234,41 +215,24 @@ def next_occurrence(rule: Schedule, at: float) -> Occurrence | None:
     return None
 
 
-def first_overlap(one: Schedule, other: Schedule, since: float, until: float) -> Occurrence | None:
-    """The first time, begun by ``until``, in which both classes take place; None if never."""
-    for mine, theirs in _side_by_side(one, other, since, until):
-        if mine.overlaps(theirs):
-            return Occurrence(
-                max(mine.starts_at, theirs.starts_at), min(mine.ends_at, theirs.ends_at)
-            )
-    return None
-
-
-def _side_by_side(
-    one: Schedule, other: Schedule, since: float, until: float
-) -> Iterator[tuple[Occurrence, Occurrence]]:
-    """The occurrences of both in pairs that may overlap: whichever ends first makes way."""
-    left, right = occurrences(one, since, until), occurrences(other, since, until)
-    mine, theirs = next(left, None), next(right, None)
-    while mine is not None and theirs is not None:
-        yield mine, theirs
-        if mine.ends_at <= theirs.ends_at:
-            mine = next(left, None)
-        else:
-            theirs = next(right, None)
-
-
 class BadTime(ValueError):
     """A time of lab.toml cannot be read; the message says how one is written."""
 
 
 def window(text: str, tz: str) -> Schedule:
-    """A maintenance window: ``tue 06:00-08:00`` or ``2026-11-24 06:00-08:00``.
+    """A maintenance window, as lab.toml writes one.
+
+    Args:
+        text: ``tue 06:00-08:00``, ``mon-fri 06:00-08:00``, ``2026-11-24 06:00-08:00``.
+        tz: whose wall clock.
 
     Raises:
         BadTime: it is none.
     """
-    found = parse(text, tz)
-    if found is None:
-        raise BadTime(f'"{text}" is no window: write "tue 06:00-08:00" or a date for the day')
-    return found
+    found = _TEXT.fullmatch(text.strip().lower())
+    with suppress(ValueError):  # no such date
+        if found is not None and found["starts"] < found["ends"]:
+            day = date.fromisoformat(found["date"]) if found["date"] else None
+            days = _from_to(found["first"], found["last"])
+            return schedule(days, day, None, found["starts"], found["ends"], tz)
+    raise BadTime(f'"{text}" is no window: write "tue 06:00-08:00" or a date for the day')

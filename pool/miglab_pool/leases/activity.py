@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy.dialects.sqlite import insert
 
 from miglab_pool.ledger import tables
+from miglab_pool.ledger.rows import LeaseRow
 from miglab_pool.state.store import Store
 
 DAY_S = 24 * 3600
@@ -33,7 +34,7 @@ def add(store: Store, spent: Iterable[Spent]) -> None:
         rows = [
             {"lease": one.lease, "day": day} | {name: getattr(one, name) for name in _FIGURES}
             for one in spent
-            if store.ledger.find_lease(one.lease) is not None
+            if store.ledger.find(LeaseRow, one.lease) is not None
         ]
         if rows:
             tx.add(_ADD, rows)

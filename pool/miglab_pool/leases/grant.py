@@ -6,8 +6,8 @@ written (the lease, its slices and the ticket's offer), and decided anew on the 
 """
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
@@ -19,14 +19,13 @@ from miglab_pool.ledger.rows import FULL, GPU_OK, GpuRow, LeaseRow, SliceRow, Ti
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import any_fits, first_that_fits
-from miglab_pool.queue.rules import Grant, Waiting
+from miglab_pool.queue.rules import Grant
 from miglab_pool.reservations import InForce
-from miglab_pool.state import slices
 from miglab_pool.state.placement import Choice, Slot, clash, is_same
 from miglab_pool.state.slices import new_slice, next_generation, scrub
 from miglab_pool.state.slot_choice import is_empty
 from miglab_pool.state.store import Store
-from miglab_pool.state.view import GpuSnapshot, PoolView, once
+from miglab_pool.state.view import GpuSnapshot, PoolView
 
 
 def of_reservation(view: PoolView, one: InForce, ticket: TicketRow) -> Grant | GpuSnapshot | None:
@@ -35,88 +34,6 @@ def of_reservation(view: PoolView, one: InForce, ticket: TicketRow) -> Grant | G
         return next(iter(reservations.free_whole(view, one.row.course, but=one)), None)
     choices = reservations.choose(view, one)
     return None if choices is None else Grant(ticket.id, choices)
-
-
-def may_serve_queue(view: PoolView) -> bool:
-    """Whether anything that is waited for has room: without, nobody's turn need be worked out."""
-    wanted = {
-        (profiles(ticket.shape), ticket.course)
-        for ticket in view.tickets.values()
-        if ticket.is_queued and ticket.shape != FULL
-    }
-    return bool(wanted) and any_fits(wanted, reservations.open_gpus(view))
-
-
-def of_queue(view: PoolView, waiting: Sequence[Waiting]) -> Grant | None:
-    """Who of the queue goes now; reserved slots are closed to all of it."""
-    gpus = reservations.open_gpus(view)
-    return first_that_fits(waiting, gpus, view)
-
-
-def may_serve_whole(view: PoolView) -> bool:
-    """Whether somebody waits for a whole GPU, and one is free."""
-    is_wanted = any(one.is_queued and one.shape == FULL for one in view.tickets.values())
-    return is_wanted and any(gpu.is_free_whole for gpu in view.gpus.values())
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """What is to be done to one GPU.
-
-    Attributes:
-        removes: free slices, destroyed first.
-        makes: slices that are made for nobody yet.
-        what: for what, in words.
-    """
-
-    removes: tuple[SliceRow, ...]
-    makes: tuple[Choice, ...]
-    what: str
-
-
-def for_slot(view: PoolView, slot: Slot, what: str) -> Preparation | None:
-    """The slice on a reserved slot that has emptied, so that nobody waits for it."""
-    gpu = view.gpus[slot.gpu]
-    if view.at < gpu.unprepared_until or not _may_be_made(gpu, slot):
-        return None
-    choice = Choice(slot.gpu, slot.placed.profile, slot.placed.placement)
-    return Preparation(tuple(_in_the_way(gpu, slot)), (choice,), what)
-
-
-def _may_be_made(gpu: GpuSnapshot, slot: Slot) -> bool:
-    """Whether the slot is empty, and its slice not there."""
-    if gpu.row.state != GPU_OK or gpu.occupancy is None:
-        return False
-    state = gpu.occupancy
-    is_there = any(is_same(slot.placed, warm) for warm in state.warm)
-    return state.usable and is_empty(state, slot.placed) and not is_there
-
-
-def _in_the_way(gpu: GpuSnapshot, slot: Slot) -> Iterator[SliceRow]:
-    for row in gpu.slices:
-        if row.state == SliceState.FREE and clash(gpu.placed(row), slot.placed):
-            yield row
-
-
-def for_layouts(view: PoolView) -> Iterator[Preparation]:
-    """Free slices that no layout wants go; those that it lacks are made where there is room."""
-    for gpu in view.gpus.values():
-        if not gpu.layout or gpu.occupancy is None or not gpu.occupancy.usable:
-            continue
-        preparation = _for_layout(gpu) if view.at >= gpu.unprepared_until else None
-        if preparation is not None:
-            yield preparation
-
-
-@once
-def _for_layout(gpu: GpuSnapshot) -> Preparation | None:
-    todo = gpu.change()
-    if not (todo.removes or todo.ready):
-        return None
-    rows = {row.id: row for row in gpu.slices}
-    removes = tuple(rows[item.number] for item in todo.removes)
-    makes = tuple(Choice(gpu.uuid, slot.profile, slot.placement) for slot in todo.ready)
-    return Preparation(removes, makes, f"for layout {gpu.layout}")
 
 
 GENERATION_BITS = 48
@@ -224,12 +141,6 @@ def grant_all(store: Store, tx: Transaction) -> None:
     _prepare_reserved_slots(store, tx)
 
 
-def prepare_for_layouts(store: Store, tx: Transaction) -> None:
-    """Make the slices that layouts ask for."""
-    for one in for_layouts(store.view(tx.at)):
-        _prepare(store, tx, one)
-
-
 def _draw_on_reservations(store: Store, tx: Transaction) -> None:
     """Those who draw on what is reserved now go before anybody else is asked."""
     for one in reservations.reserving(store.view(tx.at)):
@@ -240,19 +151,27 @@ def _draw_on_reservations(store: Store, tx: Transaction) -> None:
 
 
 def _serve_queue(store: Store, tx: Transaction) -> None:
-    if not may_serve_queue(store.view(tx.at)):
+    """Those who want slices, in order; if nothing has room, nobody's turn need be worked out."""
+    view = store.view(tx.at)
+    queued = [ticket for ticket in view.queued if ticket.shape != FULL]
+    wanted = {(profiles(ticket.shape), ticket.course) for ticket in queued}
+    if not wanted or not any_fits(wanted, reservations.open_gpus(view)):
         return
-    waiting = queue.without_slot(store.view(tx.at))  # the order of one moment, whoever is served
-    while waiting and (grant := of_queue(store.view(tx.at), waiting)):
+    waiting = queue.without_slot(view)  # the order of one moment, whoever is served
+    while waiting:
+        view = store.view(tx.at)
+        grant = first_that_fits(waiting, reservations.open_gpus(view), view)
+        if grant is None:
+            return
         _write(store, tx, grant.ticket, grant)
         waiting = tuple(one for one in waiting if one.ticket != grant.ticket)
 
 
 def _grant_whole_gpus(store: Store, tx: Transaction, claimants_with_slot: Iterable[int]) -> None:
     view = store.view(tx.at)
-    if not may_serve_whole(view):
+    if not any(ticket.shape == FULL for ticket in view.queued):
         return
-    for one in queue.served(view):
+    for one in queue.served(view) if any(gpu.is_free_whole for gpu in view.gpus.values()) else ():
         if one.profiles == (FULL,) and one.ticket not in claimants_with_slot:
             free = reservations.free_whole(store.view(tx.at), one.course)
             any(_write(store, tx, one.ticket, gpu) for gpu in free)  # the first that it may have
@@ -290,17 +209,46 @@ def _write(
     return True
 
 
+# -- made before anybody asks ---------------------------------------------------------------------
+
+
 def _prepare_reserved_slots(store: Store, tx: Transaction) -> None:
+    """The slices on reserved slots that have emptied, so that nobody waits for them."""
     for row, slot in reservations.slots_with_reservation(store.view(tx.at)):
-        what = f"for reservation {row.id}"
-        one = for_slot(store.view(tx.at), slot, what)
-        if one is not None:
-            _prepare(store, tx, one)
+        gpu = store.view(tx.at).gpus[slot.gpu]
+        if tx.at >= gpu.unprepared_until and _may_be_made(gpu, slot):
+            free = [one for one in gpu.slices if one.state == SliceState.FREE]
+            in_the_way = [one for one in free if clash(gpu.placed(one), slot.placed)]
+            choice = Choice(slot.gpu, slot.placed.profile, slot.placed.placement)
+            _prepare(store, tx, in_the_way, [choice], f"for reservation {row.id}")
 
 
-def _prepare(store: Store, tx: Transaction, one: Preparation) -> None:
-    for row in one.removes:
-        slices.scrub(tx, row, f"recut {one.what}", remake=False)
-    for choice in one.makes:
-        row = slices.new_slice(store, tx, choice.gpu, choice, None, "")
-        tx.put(row, reason=f"cut {one.what}")
+def _may_be_made(gpu: GpuSnapshot, slot: Slot) -> bool:
+    """Whether the slot is empty, and its slice not there."""
+    state = gpu.occupancy
+    if gpu.row.state != GPU_OK or state is None or not state.usable:
+        return False
+    is_there = any(is_same(slot.placed, warm) for warm in state.warm)
+    return is_empty(state, slot.placed) and not is_there
+
+
+def prepare_for_layouts(store: Store, tx: Transaction) -> None:
+    """Free slices that no layout wants go; those that it lacks are made where there is room."""
+    for gpu in store.view(tx.at).gpus.values():
+        is_usable = gpu.occupancy is not None and gpu.occupancy.usable
+        if gpu.layout and is_usable and tx.at >= gpu.unprepared_until:
+            rows, todo = {row.id: row for row in gpu.slices}, gpu.change()
+            removes = [rows[item.number] for item in todo.removes]
+            makes = [Choice(gpu.uuid, slot.profile, slot.placement) for slot in todo.ready]
+            _prepare(store, tx, removes, makes, f"for layout {gpu.layout}")
+
+
+def _prepare(
+    store: Store, tx: Transaction, removes: list[SliceRow], makes: list[Choice], what: str
+) -> None:
+    """Free slices are destroyed, and others made for nobody yet."""
+    for row in removes:
+        scrub(tx, row, f"recut {what}", remake=False)
+    for choice in makes:
+        row = new_slice(store, tx, choice.gpu, choice, None, "")
+        tx.put(row, reason=f"cut {what}")

@@ -48,7 +48,7 @@ class Tickets(Subject):
         Raises:
             Refused: there is none.
         """
-        return self._answer(tickets.find(self.store, number))
+        return self._answer(self.store.find(TicketRow, number))
 
     @locked
     def of_server(self, user: str, server: str) -> int | None:
@@ -82,7 +82,7 @@ class Tickets(Subject):
     @locked
     def attend(self, number: int) -> TicketView:
         """Keep the position, and see how the ticket stands."""
-        return self._answer(_attended(self.store, tickets.find(self.store, number)))
+        return self._answer(_attended(self.store, self.store.find(TicketRow, number)))
 
     @locked
     def take(self, number: int) -> LeaseView:
@@ -94,7 +94,7 @@ class Tickets(Subject):
         with (
             self.store.write() as tx
         ):  # waits for no disk: what a power cut undoes is offered again
-            ticket = tickets.find(self.store, number)
+            ticket = self.store.find(TicketRow, number)
             lease = self.store.state.leases.get(ticket.lease or 0)
             if ticket.state == TicketState.OFFERED and lease is not None:
                 tx.put(replace(ticket, state=TicketState.TAKEN), ticket.user, "taken")
@@ -108,7 +108,7 @@ class Tickets(Subject):
     def cancel(self, number: int, by: str, reason: str = "") -> TicketView:
         """Leave the queue, or give up the offer; a ticket that is over stays as it is."""
         with self.store.write() as tx:
-            ticket = tickets.find(self.store, number)
+            ticket = self.store.find(TicketRow, number)
             if ticket.state in OPEN:
                 message = reason or "The ticket was cancelled."
                 state = TicketState.CANCELLED
@@ -170,7 +170,7 @@ class Tickets(Subject):
         view = self.store.current
         ticket = view.tickets.get(number)
         if ticket is None:
-            ticket = tickets.find(self.store, number)
+            ticket = self.store.find(TicketRow, number)
         courses = offers.offers(view, [ticket.course]).courses if ticket.is_queued else ()
         return [one for course in courses for one in offers.of_ticket(view, ticket, course)]
 
@@ -281,7 +281,7 @@ def _attended_of(
     ticket = tickets.of_server(store, user, server)
     if ticket is not None:
         return _attended(store, ticket)
-    before = None if known is None else store.ledger.find_ticket(known)
+    before = None if known is None else store.ledger.find(TicketRow, known)
     if before is None or (before.user, before.server) != (user, server):
         return None
     return _never_used(before) if before.state == TicketState.TAKEN else before
@@ -300,7 +300,7 @@ def _own_over(
     store: Store, user: str, server: str, number: int, courses: Collection[str]
 ) -> TicketRow:
     """A ticket that this server once had, to be asked for again; courses: the student's now."""
-    ticket = tickets.find(store, number)
+    ticket = store.find(TicketRow, number)
     if (ticket.user, ticket.server) != (user, server):
         raise Refused("unknown-ticket", f"This server never had ticket {number}.", 404)
     if _held(store, user, server) is not None:

@@ -23,7 +23,7 @@ from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.activity import Spent
 from miglab_pool.leases.rules import keepalives_left, longest_s
 from miglab_pool.leases.views import Case, cases
-from miglab_pool.ledger.rows import LeaseRow
+from miglab_pool.ledger.rows import LeaseRow, SliceRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import order as quota_checks
 from miglab_pool.refused import Refused
@@ -42,7 +42,7 @@ class Leases(Subject):
         Raises:
             Refused: there is none.
         """
-        return lease_answer(self.store, find(self.store, number))
+        return lease_answer(self.store, self.store.find(LeaseRow, number))
 
     def of_server(self, user: str, server: str) -> LeaseView | None:
         """The live lease of one server."""
@@ -93,7 +93,7 @@ class Leases(Subject):
             Refused: ``stale-lease`` or ``bad-holder``; the holder must not be started.
         """
         with self.store.write(durable=True) as tx:
-            lease = find(self.store, number)
+            lease = self.store.find(LeaseRow, number)
             refusal = _why_not_attach(
                 self.store, lease, Fence(generation=generation, ledger=ledger), holder
             )
@@ -117,7 +117,7 @@ class Leases(Subject):
             Refused: ``stale-lease``; another lease has that number now, or it is over.
         """
         with self.store.write() as tx:
-            lease = find(self.store, number)
+            lease = self.store.find(LeaseRow, number)
             _check_fence(self.store, lease, fence)
             if lease.state == LeaseState.ATTACHED:
                 lease = replace(lease, state=LeaseState.RUNNING)
@@ -134,7 +134,7 @@ class Leases(Subject):
             Refused: ``stale-lease``; another lease has that number now.
         """
         with self.store.write(durable=True) as tx:
-            lease = find(self.store, number)
+            lease = self.store.find(LeaseRow, number)
             _check_fence(self.store, lease, fence)
             lease = release_in(self.store, tx, lease, by, reason)
         return lease_answer(self.store, lease)
@@ -147,7 +147,7 @@ class Leases(Subject):
             Refused: ``no-extension``, with why.
         """
         with self.store.write() as tx:
-            lease = find(self.store, number)
+            lease = self.store.find(LeaseRow, number)
             _check_extension(self.store, lease, by_s)
             until = max(lease.guaranteed_until, tx.at) + by_s
             if lease.state == LeaseState.WARNED:
@@ -174,7 +174,7 @@ class Leases(Subject):
             Refused: the lease is not in use, or warned already.
         """
         with self.store.write(durable=True) as tx:
-            lease = find(self.store, number)
+            lease = self.store.find(LeaseRow, number)
             gives_way = lease.warn_kind == WarningKind.IDLE and kind is not WarningKind.IDLE
             if lease.state not in USED and not gives_way:
                 raise Refused(
@@ -197,7 +197,7 @@ class Leases(Subject):
     def end_warning(self, number: int, by: str, reason: str) -> LeaseView:
         """The holder keeps the lease; without a warning nothing happens."""
         with self.store.write() as tx:
-            lease = find(self.store, number)
+            lease = self.store.find(LeaseRow, number)
             if lease.state == LeaseState.WARNED:
                 lease = lease.without_warning()
                 tx.put(lease, by, reason)
@@ -207,7 +207,7 @@ class Leases(Subject):
     def put_off(self, number: int, reclaim_at: float, reason: str) -> LeaseView:
         """Give the holder until then: the warning could not be answered, or a clock jumped."""
         with self.store.write(durable=True) as tx:
-            lease = find(self.store, number)
+            lease = self.store.find(LeaseRow, number)
             if lease.state == LeaseState.WARNED and lease.reclaim_at != reclaim_at:
                 lease = replace(lease, reclaim_at=reclaim_at)
                 tx.put(lease)
@@ -226,7 +226,7 @@ class Leases(Subject):
             reason: which it is, in words for the holder, who reads what staff said after it.
         """
         with self.store.write(durable=True) as tx:
-            lease = find(self.store, number)
+            lease = self.store.find(LeaseRow, number)
             is_staffs = lease.state == LeaseState.WARNED and lease.warn_kind == WarningKind.STAFF
             until = lease.reclaim_at if is_staffs else None
             if until is not None and reclaim_at < until:
@@ -244,7 +244,7 @@ class Leases(Subject):
             Refused: ``no-keepalive``: said too often without work, or it is not about being idle.
         """
         with self.store.write(durable=True) as tx:
-            lease = find(self.store, number)
+            lease = self.store.find(LeaseRow, number)
             refusal = _why_no_stay(self.store, lease)
             if refusal is not None:
                 tx.record(lease, by, f"still here: {refusal.message}", "refused")
@@ -456,16 +456,8 @@ def _why_no_stay(store: Store, lease: LeaseRow) -> Refused | None:
     )
 
 
-def find(store: Store, number: int) -> LeaseRow:
-    """The lease, live or over; Refused if there never was one."""
-    row = store.ledger.find_lease(number)
-    if row is None:
-        raise Refused("unknown-lease", f"There is no lease {number}.", 404)
-    return row
-
-
 def lease_answer(store: Store, row: LeaseRow) -> LeaseView:
     """A lease with its slices, those that are gone among them.  The caller holds the lock."""
-    slices = (store.ledger.find_slice(number) for number in row.slices)
+    slices = (store.ledger.find(SliceRow, number) for number in row.slices)
     rows = [item for item in slices if item is not None]
     return pool_views.full_lease_view(store.current, row, rows)

@@ -38,9 +38,7 @@ from miglab_pool.ledger.rows import (
     GpuRow,
     LeaseRow,
     PauseKind,
-    ReservationRow,
     Row,
-    SliceRow,
     TicketRow,
 )
 from miglab_pool.ledger.transaction import State, Transaction
@@ -101,7 +99,7 @@ class Ledger:
         self._synchronous = ""
         self.state = self._load()
         self._next = {kind: self._last_id(kind) + 1 for kind in NUMBERED}
-        known = self._read(select(tables.identity))[0]
+        known = self.read(select(tables.identity))[0]
         self.identity: str = known["ledger"]
         self.engine: str = known["engine"]
 
@@ -193,21 +191,12 @@ class Ledger:
         self.connection.close()
         self._engine.dispose()
 
-    def find_ticket(self, number: int) -> TicketRow | None:
-        """A ticket, live or long over."""
-        return self.state.tickets.get(number) or self._by_id(TicketRow, number)
-
-    def find_lease(self, number: int) -> LeaseRow | None:
-        """A lease, live or long over."""
-        return self.state.leases.get(number) or self._by_id(LeaseRow, number)
-
-    def find_reservation(self, number: int) -> ReservationRow | None:
-        """A reservation, live or long over."""
-        return self.state.reservations.get(number) or self._by_id(ReservationRow, number)
-
-    def find_slice(self, number: int) -> SliceRow | None:
-        """A slice, live or long gone."""
-        return self.state.slices.get(number) or self._by_id(SliceRow, number)
+    def find(self, kind: type[AnyRow], number: int) -> AnyRow | None:
+        """A numbered row, live or long over."""
+        found: AnyRow | None = self.state.of_kind(kind.kind).get(number)
+        if found is None and abs(number) <= LARGEST_ID:  # anybody may ask for any number
+            return next(iter(self.rows(kind, tables.TABLES[kind.kind].c.id == number)), None)
+        return found
 
     def history(self, kind: str = "", target: str = "", limit: int = 1000) -> list[dict[str, Any]]:
         """The transitions, newest first.
@@ -224,18 +213,10 @@ class Ledger:
             query = query.where(columns.kind == kind)
         if target:
             query = query.where(columns.target == target)
-        return [dict(row) for row in self._read(query)]
+        return [dict(row) for row in self.read(query)]
 
     def read(self, query: Any) -> Sequence[Any]:
         """The answer of any query over `tables`, row by row; changes nothing."""
-        return self._read(query)
-
-    def _by_id(self, kind: type[AnyRow], number: int) -> AnyRow | None:
-        if abs(number) > LARGEST_ID:  # anybody may ask for any number
-            return None
-        return next(iter(self.rows(kind, tables.TABLES[kind.kind].c.id == number)), None)
-
-    def _read(self, query: Any) -> Sequence[Any]:
         is_inside = self.connection.in_transaction()
         try:
             return self.connection.execute(query).mappings().all()
@@ -246,7 +227,7 @@ class Ledger:
     def rows(self, kind: type[AnyRow], condition: ColumnElement[bool]) -> list[AnyRow]:
         """The rows for which this holds, live or long over."""
         query = select(tables.TABLES[kind.kind]).where(condition)
-        found: list[Any] = [kind(**row) for row in self._read(query)]
+        found: list[Any] = [kind(**row) for row in self.read(query)]
         if kind is not LeaseRow:
             return found
         slices = self._slices_of([lease.id for lease in found])
@@ -256,7 +237,7 @@ class Ledger:
         held = tables.lease_slices.c
         query = select(held.lease, held.slice).where(held.lease.in_(leases)).order_by(held.position)
         found: defaultdict[int, list[int]] = defaultdict(list)
-        for row in self._read(query):
+        for row in self.read(query):
             found[row["lease"]].append(row["slice"])
         return found
 
@@ -265,14 +246,14 @@ class Ledger:
         for kind in ROWS:
             for row in self.rows(kind, _is_live(kind, state)):
                 state.store(row)
-        (pause,) = self._read(select(tables.pool_state.c.paused, tables.pool_state.c.pause_kind))
+        (pause,) = self.read(select(tables.pool_state.c.paused, tables.pool_state.c.pause_kind))
         state.paused = pause["paused"]
         state.pause_kind = PauseKind(pause["pause_kind"]) if pause["pause_kind"] else None
         return state
 
     def _last_id(self, kind: str) -> int:
         query = select(func.max(tables.TABLES[kind].c.id).label("last"))
-        return int(self._read(query)[0]["last"] or 0)
+        return int(self.read(query)[0]["last"] or 0)
 
 
 def _is_live(kind: type[Row], state: State) -> ColumnElement[bool]:

@@ -9,18 +9,9 @@ from miglab_api.wording import duration
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue.order import ANSWER_S, ASIDE_S, answer_by, expires_at, waits_until
-from miglab_pool.refused import Refused
 from miglab_pool.state import slices
 from miglab_pool.state.placement import clash
 from miglab_pool.state.store import Store
-
-
-def find(store: Store, number: int) -> TicketRow:
-    """The ticket, live or over; Refused if there never was one."""
-    row = store.ledger.find_ticket(number)
-    if row is None:
-        raise Refused("unknown-ticket", f"There is no ticket {number}.", 404)
-    return row
 
 
 def of_server(store: Store, user: str, server: str) -> TicketRow | None:

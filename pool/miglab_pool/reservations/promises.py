@@ -35,7 +35,6 @@ from miglab_pool.reservations.slots import MINUTE_S, count_held_up, reserving, s
 from miglab_pool.schedule import (
     DAY_S,
     Occurrence,
-    first_overlap,
     local_day,
     next_occurrence,
     occurrence,
@@ -381,11 +380,17 @@ def check_open(view: PoolView, row: ReservationRow) -> None:
     first = next_occurrence(schedule_of(row), view.at)
     assert first is not None
     for window in view.settings.maintenance_windows:
-        met = first_overlap(schedule_of(row), window, view.at, first.starts_at + YEAR_S)
-        if met is not None:
+        met = (
+            max(mine.starts_at, closed.starts_at)
+            for mine in occurrences(schedule_of(row), view.at, first.starts_at + YEAR_S)
+            for closed in occurrences(window, *mine)
+            if closed.overlaps(mine)
+        )
+        moment = next(met, None)
+        if moment is not None:
             raise Refused(
                 "in-maintenance",
-                f"On {day_and_time(met.starts_at, row.tz)} the lab is closed for maintenance. "
+                f"On {day_and_time(moment, row.tz)} the lab is closed for maintenance. "
                 "Choose another time, or an earlier last day.",
                 422,
             )

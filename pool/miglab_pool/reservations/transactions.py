@@ -98,7 +98,7 @@ class Reservations(Subject):
             Refused: with the reason, which is in the ledger too.
         """
         with self.store.write(durable=True) as tx:
-            before = find(self.store, number)
+            before = self.store.find(ReservationRow, number)
             if before.state not in LIVE_RESERVATIONS:
                 raise Refused(
                     "reservation-over", f"Reservation {number} is {before.state} already."
@@ -122,7 +122,7 @@ class Reservations(Subject):
             Refused: there is none, or it is over.
         """
         with self.store.write(durable=True) as tx:
-            row = find(self.store, number)
+            row = self.store.find(ReservationRow, number)
             if row.state not in LIVE_RESERVATIONS:
                 raise Refused("reservation-over", f"Reservation {number} is {row.state} already.")
             message = reason or f"{by} cancelled it."
@@ -167,14 +167,6 @@ def _row(number: int, made_at: float, asked: ReservationRequest, by: str) -> Res
         state=ReservationState.PLANNED,
         message=asked.reason,
     )
-
-
-def find(store: Store, number: int) -> ReservationRow:
-    """The reservation, live or over; Refused if there never was one."""
-    row = store.ledger.find_reservation(number)
-    if row is None:
-        raise Refused("unknown-reservation", f"There is no reservation {number}.", 404)
-    return row
 
 
 def note_phases(store: Store, tx: Transaction) -> None:

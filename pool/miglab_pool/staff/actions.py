@@ -18,12 +18,10 @@ from miglab_api.tickets import TicketView
 from miglab_pool import reservations
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
-from miglab_pool.leases.transactions import find as find_lease
 from miglab_pool.leases.transactions import lease_answer
 from miglab_pool.ledger.audit_wording import Step, told
-from miglab_pool.ledger.rows import GpuRow, PauseKind, Row, SliceRow
+from miglab_pool.ledger.rows import GpuRow, LeaseRow, PauseKind, Row, SliceRow, TicketRow
 from miglab_pool.ledger.transaction import Transaction
-from miglab_pool.queue import tickets
 from miglab_pool.refused import Refused
 from miglab_pool.staff import log, rules
 from miglab_pool.staff.messages import StaffMessages
@@ -97,7 +95,7 @@ def find_slice(
     if row is not None:
         check_expected(store, row, expected)
         return row
-    gone = store.ledger.find_slice(number)
+    gone = store.ledger.find(SliceRow, number)
     if gone is None:
         raise Refused("unknown-slice", f"There is no slice {number}.", 404)
     raise Refused(
@@ -222,7 +220,7 @@ class Staff(StaffMessages):
     @locked
     def gpu_under(self, number: int) -> GpuView:
         """The GPU on which a slice is or was."""
-        row = self.store.ledger.find_slice(number) or find_slice(self.store, number)
+        row = self.store.ledger.find(SliceRow, number) or find_slice(self.store, number)
         return self.gpu(row.gpu)
 
     def audit(self, asked: log.Question) -> list[AuditEntry]:
@@ -265,7 +263,7 @@ class Staff(StaffMessages):
     ) -> LeaseView:
         """Take a lease back, after a warning of so many seconds; with 0 at once."""
         with self.store.write(durable=True) as tx:
-            row = find_lease(self.store, number)
+            row = self.store.find(LeaseRow, number)
             check_expected(self.store, row, expected)
             warned = rules.reclaimed(row, by, reason, warning_s, tx.at)
             if warned is not None:
@@ -293,7 +291,7 @@ class Staff(StaffMessages):
     ) -> LeaseView:
         """Give a lease more time than its holder may take; ends a warning by staff, too."""
         with self.store.write() as tx:
-            row = find_lease(self.store, number)
+            row = self.store.find(LeaseRow, number)
             check_expected(self.store, row, expected)
             after = rules.given_time(row, by_s, tx.at, self.store.settings.reclaim.still_here_s)
             reservations.check_end(self.store.view(tx.at), row, after.guaranteed_until)
@@ -319,7 +317,7 @@ class Staff(StaffMessages):
         self, number: int, reason: str, by: str, expected: str | None, key: str
     ) -> TicketView:
         with self.store.write(durable=True) as tx:
-            row = tickets.find(self.store, number)
+            row = self.store.find(TicketRow, number)
             check_expected(self.store, row, expected)
             told = last_told(self.store, row)
             is_next = key == "next"

@@ -23,7 +23,7 @@ from sqlalchemy import func, select
 from miglab_pool.gpu.geometry import Geometry, Placed, Profile
 from miglab_pool.gpu.readings import GpuInfo, Health, Usage, Versions
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.ledger import AnyRow, Ledger
 from miglab_pool.ledger.rows import GpuRow, LeaseRow, SliceRow
 from miglab_pool.ledger.transaction import State, Transaction
 from miglab_pool.queue.rules import (
@@ -36,6 +36,7 @@ from miglab_pool.queue.rules import (
     decayed,
     over_by,
 )
+from miglab_pool.refused import Refused
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.view import GpuSnapshot, PoolView, is_whole, placed_on, profile_on
 
@@ -111,7 +112,7 @@ class Uses:
 
     def _ended(self, number: int) -> LeaseRow | None:
         """How a lease ended: from memory, or from the file if that was read anew since."""
-        return self._ledger.state.ended.get(number) or self._ledger.find_lease(number)
+        return self._ledger.state.ended.get(number) or self._ledger.find(LeaseRow, number)
 
     def _end(self, use: Use, row: LeaseRow | None) -> None:
         if self._at is None or row is None or row.attached_at is None or row.ended_at is None:
@@ -121,7 +122,7 @@ class Uses:
         add(self._sums, use, decayed(use, self._at, self._half_life_s))
 
     def _use_of(self, lease: LeaseRow) -> Use:
-        slices = (self._ledger.find_slice(number) for number in lease.slices)
+        slices = (self._ledger.find(SliceRow, number) for number in lease.slices)
         size = sum(row.size for row in slices if row is not None)
         return Use(
             lease.id,
@@ -392,6 +393,19 @@ class Store:
             unprepared_until=self.creation_backoff.until(gpu) or NEVER,
             settings=self.settings,
         )
+
+    # -- rows ---------------------------------------------------------------------------------
+
+    def find(self, kind: type[AnyRow], number: int) -> AnyRow:
+        """A row, live or over.
+
+        Raises:
+            Refused: ``unknown-ticket``, ``-lease`` or ``-reservation``: there never was one.
+        """
+        row = self.ledger.find(kind, number)
+        if row is None:
+            raise Refused(f"unknown-{kind.kind}", f"There is no {kind.kind} {number}.", 404)
+        return row
 
     # -- GPUs ---------------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ def remove_strays(worker: Worker) -> list[Finding]:
 def _claim(worker: Worker, stray: Stray) -> Claim | None:
     """What the ledger does not know of a container's use of its slices; None: it knows."""
     ledger = worker.store.ledger
-    lease = ledger.find_lease(stray.lease)
+    lease = ledger.find(LeaseRow, stray.lease)
     if lease is None or why_left_alone(ledger.identity, lease, stray):
         return Claim(stray.holder)
     if stray.is_running and lease.holder != stray.holder:
@@ -97,7 +97,7 @@ def _claim(worker: Worker, stray: Stray) -> Claim | None:
 
 def _settle_stray(worker: Worker, stray: Stray) -> list[Finding]:
     with worker.store.lock:
-        lease = worker.store.ledger.find_lease(stray.lease)
+        lease = worker.store.ledger.find(LeaseRow, stray.lease)
         if any(stray.holder == one.holder for one in worker.store.state.leases.values()):
             return []
     reason = why_left_alone(worker.store.ledger.identity, lease, stray)

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from miglab_api.reservations import WEEKDAYS
 from miglab_pool.schedule import (
     DAY_S,
-    Occurrence,
     Schedule,
-    first_overlap,
     is_zone,
     local_day,
     mask_of,
@@ -127,18 +125,12 @@ def test_weekday_names() -> None:
     assert [mask_of([name]) for name in WEEKDAYS] == [1, 2, 4, 8, 16, 32, 64]
 
 
-def test_overlap_across_zones_comes_with_summer() -> None:
-    """Two classes that only meet while Berlin has summer time and New York has not."""
-    berlin = weekly("mon", "16:00", "17:00")
-    new_york = weekly("mon", "11:00", "12:00", tz="America/New_York")
-    found = first_overlap(berlin, new_york, utc("2026-01-01"), utc("2027-01-01"))
-    assert found == (utc("2026-03-09T15:00"), utc("2026-03-09T16:00"))
-
-
 def test_back_to_back() -> None:
     """One ends as the other begins: no overlap."""
     early, late = weekly("mon", "08:00", "10:00"), weekly("mon+tue", "10:00", "12:00")
-    assert first_overlap(early, late, utc("2026-01-01"), utc("2027-01-01")) is None
+    year = utc("2026-01-01"), utc("2027-01-01")
+    pairs = itertools.product(occurrences(early, *year), occurrences(late, *year))
+    assert not any(one.overlaps(other) for one, other in pairs)
 
 
 times = st.builds(time, st.integers(0, 23), st.sampled_from((0, 1, 15, 30, 45, 59)))
@@ -207,20 +199,3 @@ def test_next_is_the_first_of_all(rule: Schedule, days: int) -> None:
         assert following == every[0]
     elif following is not None:
         assert following.starts_at > at + 420 * DAY_S
-
-
-@settings(max_examples=settings.default.max_examples // 2)
-@given(one=rules(), other=rules())
-def test_overlap_is_symmetric_and_exact(one: Schedule, other: Schedule) -> None:
-    """Over a year, `first_overlap` finds what comparing every pair finds."""
-    since = utc("2026-02-01")
-    until = since + 366 * DAY_S
-    pairs = [
-        Occurrence(max(a.starts_at, b.starts_at), min(a.ends_at, b.ends_at))
-        for a in occurrences(one, since, until)
-        for b in occurrences(other, since, until)
-        if a.overlaps(b)
-    ]
-    expected = min(pairs, default=None)
-    assert first_overlap(one, other, since, until) == expected
-    assert first_overlap(other, one, since, until) == expected

@@ -18,7 +18,7 @@ from miglab_api.tickets import TicketState
 from miglab_pool.ledger import file
 from miglab_pool.ledger.file import VERSION, LedgerBusy, LedgerDamaged, LedgerTooNew, LedgerTooOld
 from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger
-from miglab_pool.ledger.rows import ROWS, TicketRow
+from miglab_pool.ledger.rows import ROWS, LeaseRow, SliceRow, TicketRow
 from miglab_pool.ledger.tables import metadata
 from miglab_pool.ledger.transaction import LedgerMismatch
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
@@ -223,7 +223,7 @@ def test_an_upgraded_ledger_is_understood(path: Path, older: object) -> None:
     }  # fmt: skip
     assert (state.leases.keys(), state.leases[2].slices) == ({2}, (3,))
     assert state.leases[2].warn_reason == "Unused for an hour."
-    gone = ledger.find_lease(1)
+    gone = ledger.find(LeaseRow, 1)
     assert gone is not None and (gone.user, gone.slices, gone.ended_at) == (
         "ada",
         (1,),
@@ -368,9 +368,9 @@ def test_lock_names_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_number_nothing_has(path: Path, number: int) -> None:
     """Whatever number is asked for, nothing is found, and the ledger can be written."""
     ledger = Ledger(path)
-    assert ledger.find_ticket(number) is None
-    assert ledger.find_lease(number) is None
-    assert ledger.find_slice(number) is None
+    assert ledger.find(TicketRow, number) is None
+    assert ledger.find(LeaseRow, number) is None
+    assert ledger.find(SliceRow, number) is None
     for at, durable in ((1.0, True), (2.0, False)):
         with ledger.write(at, durable=durable) as tx:
             tx.put(ticket(int(at)))

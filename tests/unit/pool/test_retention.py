@@ -47,7 +47,7 @@ def test_what_is_old_is_deleted(ledger: Ledger) -> None:
     """Not what waits, what a lease came of, what is new, or what staff did."""
     assert delete_old(ledger, NOW, 400, 1200) == 5
     assert [row["action"] for row in ledger.history()] == ["", "next"]
-    assert ledger.find_ticket(2) and ledger.find_ticket(3) and not ledger.find_ticket(1)
+    assert ledger.find(TicketRow, 2) and ledger.find(TicketRow, 3) and not ledger.find(TicketRow, 1)
     assert delete_old(ledger, NOW, 400, 1200) == 0
 
 
