@@ -4,9 +4,11 @@ import asyncio
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.hubs import STUDENT, Hub
+from tests.polling import until
 from traitlets.config import Config
 
 from miglab_api.tickets import TicketRequest, TicketState
@@ -125,10 +127,7 @@ async def test_a_limit_an_account_and_more_than_one_may_use(
 
 async def until_waiting_of(hub: Hub, name: str, server: str) -> str:
     """What the waiting page of a server says, once it waits."""
-    async with asyncio.timeout(60):
-        while (shown := await hub.spawner(name, server).waiting()) is None:
-            await asyncio.sleep(0.05)
-    return str(shown["message"])
+    return str((await until(hub.spawner(name, server).waiting, "it waits", 60))["message"])
 
 
 async def test_preemption_is_seen_before_it_ends_a_server(hub: Hub, slurm: SlurmCluster):
@@ -159,11 +158,12 @@ async def test_usage_is_from_sacct(hub: Hub, slurm: SlurmCluster, tmp_path: Path
     await hub.start(BO, shape="1g.5gb")
     site, submissions = hub.spawner(BO).site, hub.spawner(BO).reader.submissions
     await hub.stop(BO)
-    async with asyncio.timeout(60):
-        while not (found := await usage(site, submissions))[0]:
-            await asyncio.sleep(0.2)
-    (row,), source = found
-    assert (row.course, source) == ("everyone", SACCT)
+
+    async def counted() -> Any:
+        return (await usage(site, submissions))[0]
+
+    (row,) = await until(counted, "sacct to have counted it", 60)
+    assert (row.course, (await usage(site, submissions))[1]) == ("everyone", SACCT)
     assert row.servers >= 1
     another = Submissions(tmp_path / "another.sqlite", submissions.lab)
     assert (await usage(site, another))[0] == []

@@ -117,13 +117,14 @@ async def test_a_start_that_is_broken_off_keeps_its_position(hub: Hub, slurm: Sl
 
 
 async def test_a_start_that_is_stopped_leaves_the_queue(hub: Hub, slurm: SlurmCluster):
-    """Long before the grace of a start that was only broken off."""
-    hold(slurm, 8)
+    """Long before the grace of a start that was only broken off; nobody else's job ends."""
+    held = hold(slurm, 8)
     hub.user("ada")
     await hub.begin("ada", shape="1g.5gb")
     await until_waiting(hub, "ada")
     await hub.stop("ada")
     await until(lambda: jobs(slurm, "PENDING") == [], "her job is cancelled", 30)
+    assert set(jobs(slurm)) == set(held)
 
 
 async def test_a_stop_is_one_scancel(

@@ -80,10 +80,7 @@ class HubProcess:
                 stdout=log,
                 stderr=log,
             )
-        async with asyncio.timeout(90):
-            while not await self._answers():
-                assert self.process.poll() is None, (self.folder / "hub.log").read_text()[-3000:]
-                await asyncio.sleep(0.1)
+        await until(self._answers, "the hub to answer", 90)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -104,15 +101,19 @@ class HubProcess:
 
     async def until_ready(self, name: str) -> None:
         """Wait until the hub says that the server is ready."""
-        async with asyncio.timeout(STEP_S):
-            while not (await self.server(name)).get("ready"):
-                await asyncio.sleep(0.1)
+
+        async def ready() -> Any:
+            return (await self.server(name)).get("ready")
+
+        await until(ready, f"the server of {name} to be ready", STEP_S)
 
     async def stop(self, name: str) -> None:
         """Stop a server."""
         await self.http.delete(f"users/{name}/server")
 
     async def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.folder / "hub.log").read_text()[-3000:]
         try:
             return (await self.http.get("")).is_success
         except httpx.TransportError:

@@ -140,6 +140,8 @@ async def test_the_ticket_is_attended_until_the_server_can(
     await lab.until(lambda: asked in lab.way.calls, "the ticket is attended")
     made.set()
     await hub.settled("ada")
+    assert (await hub.environment("ada"))["MIGLAB_SHAPE"] == "cpu"
+    assert [one.id for one in lab.waiting()] == [ticket.id]
 
 
 @pytest.mark.parametrize("server", ["", "lab2"])
