@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
 from miglab_api.tickets import WaitEstimate
-from miglab_pool.queue.rules import Waiting, in_order
+from miglab_pool.queue.rules import Waiting
 from miglab_pool.queue.simulation import HORIZON_S, Future, Holding, Scene
 
 USUAL_S = 30.0  # a measurement of labkit's, with its runner's start, where none is known yet
@@ -153,8 +153,7 @@ def simulate(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[int, W
         The estimate of each ticket and each number of ``asking``; none for whom nothing is known.
     """
     if scene.is_known:
-        passing = _who_may_pass(scene)
-        waits = [Future(scene, Drawn(scene, dice), passing).waits() for _ in range(runs)]
+        waits = [Future(scene, Drawn(scene, dice)).waits() for _ in range(runs)]
         return {one: _range(scene, one, waits) for one in _watched(scene)}
     return _by_ends(scene)
 
@@ -226,17 +225,3 @@ def _at(waits: Sequence[float], share: float) -> float:
     below = int(rank)
     above = min(below + 1, len(waits) - 1)
     return waits[below] + (waits[above] - waits[below]) * (rank - below)
-
-
-def _who_may_pass(scene: Scene) -> frozenset[tuple[str, str]]:
-    """The courses and users of those newcomers who would go ahead of somebody who waits now."""
-    known = {(one.course, one.user): one for one in scene.lately.comers}
-    return frozenset(key for key, one in known.items() if _may_pass(one, scene))
-
-
-def _may_pass(comer: Waiting, scene: Scene) -> bool:
-    """Whether somebody who came now would not be the last in the queue."""
-    queued = in_order(
-        [*scene.queued, comer._replace(ticket=-1, since=scene.usage.now)], scene.usage
-    )
-    return bool(scene.queued) and queued[-1].ticket != -1

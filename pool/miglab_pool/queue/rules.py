@@ -12,7 +12,7 @@ The formulas of recent use, which fades, are behind a fair turn.
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
@@ -269,6 +269,13 @@ class UsageTotals:
     def all(self) -> list[Use]:
         """Every lease that counts, live ones last."""
         return [*self.over, *self.live]
+
+    def plus(self, over: Sequence[Use]) -> "UsageTotals":
+        """The same with more leases that are over."""
+        sums = defaultdict(float, self.sums)
+        for use in over:
+            add(sums, use, decayed(use, self.summed_at, self.half_life_s))
+        return replace(self, sums=sums, over=(*self.over, *over)) if over else self
 
     def fair_share(
         self, now: float, weights: Mapping[str, float], ageing_s: float

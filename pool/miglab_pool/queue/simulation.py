@@ -15,7 +15,7 @@ from typing import Protocol
 
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.queue.backfill import first_that_fits, hold_for
-from miglab_pool.queue.rules import CHARGE_H, FairShareUsage, Waiting, in_order
+from miglab_pool.queue.rules import FairShareUsage, Waiting, in_order
 from miglab_pool.state.placement import Choice, GpuOccupancy, beside, open_to, place, without
 from miglab_pool.state.slot_choice import is_empty
 
@@ -149,15 +149,9 @@ class Chances(Protocol):
 class Future:
     """One future of the queue, until everybody is served or has waited too long."""
 
-    def __init__(
-        self,
-        scene: Scene,
-        source: Chances,
-        passing: frozenset[tuple[str, str]] = frozenset(),
-    ) -> None:
-        self._scene, self._source, self._passing = scene, source, passing
+    def __init__(self, scene: Scene, source: Chances) -> None:
+        self._scene, self._source = scene, source
         self._now = scene.usage.now
-        self._courses, self._users = dict(scene.usage.courses), dict(scene.usage.users)
         self._queued = list(scene.queued)
         self._gpus = {occupancy.gpu: occupancy for occupancy in scene.gpus}
         self._order = count()
@@ -234,13 +228,8 @@ class Future:
 
     def _join(self, at_s: float, comer: Waiting) -> None:
         new = comer._replace(ticket=-1 - next(self._order), since=self._now + at_s)
-        if (comer.course, comer.user) not in self._passing:
-            self._queued.append(new)  # last, but may take room that the first leaves
-        else:
-            usage = replace(
-                self._scene.usage, now=self._now + at_s, courses=self._courses, users=self._users
-            )
-            self._queued = in_order([*self._queued, new], usage)
+        usage = replace(self._scene.usage, now=self._now + at_s)
+        self._queued = in_order([*self._queued, new], usage)
         is_same_first = self._queued[0].ticket == self._first
         self._may_serve = not is_same_first or self._kind(new) not in self._refused
 
@@ -248,7 +237,6 @@ class Future:
         gpus = list(self._gpus.values())
         while (grant := first_that_fits(self._queued, gpus)) is not None:
             one = next(one for one in self._queued if one.ticket == grant.ticket)
-            self._queued.remove(one)
             self._leave_queue(one, at_s)
             self._take(one, grant.choices, at_s)
             gpus = list(self._gpus.values())
@@ -278,10 +266,7 @@ class Future:
                 del self._asking[number]
 
     def _leave_queue(self, one: Waiting, at_s: float) -> None:
-        cost = one.size * CHARGE_H
-        weight = self._scene.usage.weights.get(one.course, 1.0)
-        self._courses[one.course] = self._courses.get(one.course, 0.0) + cost / weight
-        self._users[one.user] = self._users.get(one.user, 0.0) + cost
+        self._queued.remove(one)
         if one.ticket in self._left:
             self._left.remove(one.ticket)
             self._waits[one.ticket] = at_s
@@ -297,7 +282,6 @@ class Future:
             if number >= booking.coming and claims:
                 if all(is_empty(self._gpus[gpu], placed) for gpu, placed in slices):
                     begins_s = at_s
-                self._queued.remove(claims[0])
                 self._leave_queue(claims.pop(0), begins_s)
             for gpu, placed in slices:
                 self._gpus[gpu] = without(self._gpus[gpu], (placed,))

@@ -10,12 +10,10 @@ once; afterwards each lease that ends is added to a sum, and a sum decays as a w
 """
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from itertools import chain
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import func, select
@@ -32,8 +30,6 @@ from miglab_pool.queue.rules import (
     UsageTotals,
     Use,
     WaitEstimates,
-    add,
-    decayed,
     over_by,
 )
 from miglab_pool.refused import Refused
@@ -55,71 +51,30 @@ class Uses:
         self._ledger = ledger
         self._half_life_s = half_life_s
         self._horizon_s = max(WEEK_S, FORGOTTEN_AFTER * half_life_s)
-        self._live: dict[int, Use] = {}
-        self._over: dict[int, Use] = {}
-        self._sums: dict[tuple[str, str], float] = defaultdict(float)  # as they count at _at
-        self._at: float | None = None
-        self._totals: UsageTotals | None = None
+        self._followed: State | None = None  # another one: what was put since may be undone
+        self._totals = UsageTotals(half_life_s, 0.0, {})
 
     def totals(self, now: float) -> UsageTotals:
         """What leases have used lately, by the rows as they are; the same until these change."""
-        if self._is_outdated(now) or self._follow():
-            self._totals = None
-        if self._totals is None:
-            self._totals = self._sum_up(now)
+        state, totals = self._ledger.state, self._totals
+        age_s = now - totals.summed_at
+        if state is not self._followed or not -CLOCK_S <= age_s <= self._horizon_s / 2:
+            self._followed = state
+            read = read_over(self._ledger, since=now - self._horizon_s)
+            over = [over_by(use, now) for use in read]
+            totals = UsageTotals(self._half_life_s, now, {}).plus(over)
+        else:
+            held = (row for row in state.ended.values() if row.attached_at is not None)
+            totals = totals.plus([self._use_of(row) for row in held])
+        state.ended.clear()
+        known = {use.lease: use for use in self._totals.live}
+        live = tuple(self._known(known, row) for row in state.leases.values())
+        self._totals = totals if live == totals.live else replace(totals, live=live)
         return self._totals
 
-    def _sum_up(self, now: float) -> UsageTotals:
-        if self._is_outdated(now):
-            self._read(now)
-            self._follow()
-        assert self._at is not None
-        over, live = tuple(self._over.values()), tuple(self._live.values())
-        return UsageTotals(self._half_life_s, self._at, dict(self._sums), over, live)
-
-    def _is_outdated(self, now: float) -> bool:
-        state = self._ledger.state
-        is_undone = any(number in self._over for number in chain(state.leases, state.ended))
-        at = self._at
-        return at is None or is_undone or not -CLOCK_S <= now - at <= self._horizon_s / 2
-
-    def _follow(self) -> bool:
-        """Take in what began and ended; returns whether anything did."""
-        state = self._ledger.state
-        ended = self._live.keys() - state.leases.keys()
-        for number in ended:
-            self._end(self._live.pop(number), self._ended(number))
-        state.ended.clear()
-        changed = [lease for lease in state.leases.values() if self._is_news(lease)]
-        for lease in changed:
-            self._live[lease.id] = self._use_of(lease)
-        return bool(ended or changed)
-
-    def _is_news(self, lease: LeaseRow) -> bool:
-        known = self._live.get(lease.id)
-        return known is None or known.began != lease.attached_at
-
-    def _read(self, now: float) -> None:
-        self._at = now
-        self._live.clear()
-        self._sums.clear()
-        self._over = {
-            use.lease: over_by(use, now)
-            for use in read_over(self._ledger, since=now - self._horizon_s)
-        }
-        for use in self._over.values():
-            add(self._sums, use, decayed(use, now, self._half_life_s))
-
-    def _ended(self, number: int) -> LeaseRow | None:
-        """How a lease ended: from memory, or from the file if that was read anew since."""
-        return self._ledger.state.ended.get(number) or self._ledger.find(LeaseRow, number)
-
-    def _end(self, use: Use, row: LeaseRow | None) -> None:
-        if self._at is None or row is None or row.attached_at is None or row.ended_at is None:
-            return
-        use = replace(use, began=row.attached_at, ended=row.ended_at)
-        self._over[use.lease] = use
-        add(self._sums, use, decayed(use, self._at, self._half_life_s))
+    def _known(self, known: Mapping[int, Use], lease: LeaseRow) -> Use:
+        use = known.get(lease.id)
+        return use if use and use.began == lease.attached_at else self._use_of(lease)
 
     def _use_of(self, lease: LeaseRow) -> Use:
         slices = (self._ledger.find(SliceRow, number) for number in lease.slices)
@@ -131,7 +86,7 @@ class Uses:
             lease.server,
             size,
             lease.attached_at,
-            None,
+            lease.ended_at,
             lease.shape,
         )
 
