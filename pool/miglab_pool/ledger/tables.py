@@ -56,66 +56,54 @@ TABLES = {row.kind: _table_of(row) for row in ROWS}
 gpus, slices, leases, tickets, reservations, messages = TABLES.values()
 Index("slices_generation", slices.c.gpu, slices.c.generation, unique=True)
 
-lease_slices = Table(
+
+def _plain(name: str, *key: Column[Any], **others: Any) -> Table:
+    """A table that has no row: its key, and columns that always say something."""
+    columns = (Column(column, kind, nullable=False) for column, kind in others.items())
+    return Table(name, metadata, *key, *columns)
+
+
+def _key(name: str, kind: Any, **more: Any) -> Column[Any]:
+    return Column(name, kind, primary_key=True, **more)
+
+
+lease_slices = _plain(
     "lease_slices",
-    metadata,
-    Column("lease", ForeignKey("leases.id"), primary_key=True),
-    Column("slice", ForeignKey("slices.id"), primary_key=True, index=True),
-    Column("position", Integer, nullable=False),
+    _key("lease", ForeignKey("leases.id")),
+    _key("slice", ForeignKey("slices.id"), index=True),
+    position=Integer,
 )
-
-transitions = Table(
+transitions = _plain(
     "transitions",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("at", Float, nullable=False, index=True),
-    Column("kind", String, nullable=False),
-    Column("target", String, nullable=False),
-    Column("from_state", String, nullable=False),
-    Column("to_state", String, nullable=False),
-    Column("by", String, nullable=False),
-    Column("reason", String, nullable=False),
-    Column("course", String, nullable=False),
-    Column("action", String, nullable=False),
-    Index("transitions_target", "kind", "target"),
-    Index("transitions_actions", "id", sqlite_where=text("action != ''")),
+    _key("id", Integer),
+    at=Float,
+    kind=String,
+    target=String,
+    from_state=String,
+    to_state=String,
+    by=String,
+    reason=String,
+    course=String,
+    action=String,
 )
-
-pool_state = Table(
-    "pool_state",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("paused", String, nullable=False),
-    Column("pause_kind", String, nullable=False),
-)
-
-identity = Table(
-    "identity",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("ledger", String, nullable=False),
-    Column("engine", String, nullable=False),
-)
-
-activity = Table(
+Index(None, transitions.c.at)
+Index("transitions_target", transitions.c.kind, transitions.c.target)
+Index("transitions_actions", transitions.c.id, sqlite_where=text("action != ''"))
+pool_state = _plain("pool_state", _key("id", Integer), paused=String, pause_kind=String)
+identity = _plain("identity", _key("id", Integer), ledger=String, engine=String)
+activity = _plain(
     "activity",
-    metadata,
-    Column("lease", ForeignKey("leases.id"), primary_key=True),
-    Column("day", Integer, primary_key=True, index=True),
-    Column("active_s", Float, nullable=False),
-    Column("idle_s", Float, nullable=False),
-    Column("unknown_s", Float, nullable=False),
+    _key("lease", ForeignKey("leases.id")),
+    _key("day", Integer, index=True),
+    active_s=Float,
+    idle_s=Float,
+    unknown_s=Float,
 )
-
-progress = Table(
+progress = _plain(
     "progress",
-    metadata,
-    Column("user", String, primary_key=True),
-    Column("course", String, primary_key=True),
-    Column("experiment", String, primary_key=True),
-    Column("stage", String, nullable=False),
-    Column("minute", Integer, nullable=False),
+    *(_key(name, String) for name in ("user", "course", "experiment")),
+    stage=String,
+    minute=Integer,
 )
-
 version = Table("alembic_version", metadata, Column("version_num", String, primary_key=True))
 """Named so that a miglab which still used Alembic refuses a ledger that is newer than itself."""

@@ -305,8 +305,9 @@ def test_leases_that_end_are_counted_from_memory(
     row = world.ledger.state.leases[world.run("ada").id]
     with pytest.raises(Crash), world.ledger.write(world.at, durable=False) as tx:
         tx.put(replace(row, state=LeaseState.RELEASED, ended_at=world.at))
-        monkeypatch.setattr(world.ledger, "rows", None)
-        assert [one.ended for one in world.pool.store.uses.totals(world.at).all] == [world.at]
+        with monkeypatch.context() as patch:
+            patch.setattr(world.ledger, "rows", None)
+            assert [one.ended for one in world.pool.store.uses.totals(world.at).all] == [world.at]
         raise Crash
 
 

@@ -155,11 +155,17 @@ def test_a_whole_gpu(make_lab: MakeLab) -> None:
     assert set(lab.warned()) == {"a"}
 
 
-def test_while_the_pool_is_paused_nobody_is_needed(make_lab: MakeLab) -> None:
-    """Nobody would get what they free."""
+def all_open(make_lab: MakeLab) -> OpenLab:
+    """Seven open leases on the one GPU."""
     lab = make_lab()
     lab.fill_with(SEVEN)
     lab.world.live(OPEN_S)
+    return lab
+
+
+def test_while_the_pool_is_paused_nobody_is_needed(make_lab: MakeLab) -> None:
+    """Nobody would get what they free."""
+    lab = all_open(make_lab)
     lab.ask("1g.5gb")
     lab.call("POST", "/pool/pause", {"reason": "Repairs."})
     lab.world.live(30)
@@ -168,9 +174,7 @@ def test_while_the_pool_is_paused_nobody_is_needed(make_lab: MakeLab) -> None:
 
 def test_the_warning_is_whole_and_nobody_else_is_warned(make_lab: MakeLab) -> None:
     """One at a time: taken back when the warning is over, never before, then the next."""
-    lab = make_lab()
-    lab.fill_with(SEVEN)
-    lab.world.live(OPEN_S)
+    lab = all_open(make_lab)
     first, second = lab.ask("1g.5gb", "yan"), lab.ask("1g.5gb", "zoe")
     lab.world.live(15)
     warning = lab.of("s0")["warning"]
@@ -190,9 +194,7 @@ def test_the_warning_is_whole_and_nobody_else_is_warned(make_lab: MakeLab) -> No
 
 def test_a_need_that_goes(make_lab: MakeLab) -> None:
     """Who is warned keeps the lease once nobody needs it, and is told so."""
-    lab = make_lab()
-    lab.fill_with(SEVEN)
-    lab.world.live(OPEN_S)
+    lab = all_open(make_lab)
     ticket = lab.ask("7g.40gb")
     lab.world.live(15)
     assert len(lab.warned()) == 7
@@ -203,9 +205,7 @@ def test_a_need_that_goes(make_lab: MakeLab) -> None:
 
 def test_a_slice_that_becomes_free_ends_the_need(make_lab: MakeLab) -> None:
     """Somebody else goes meanwhile: the warned one stays."""
-    lab = make_lab()
-    lab.fill_with(SEVEN)
-    lab.world.live(OPEN_S)
+    lab = all_open(make_lab)
     lab.ask("1g.5gb")
     lab.world.live(15)
     assert set(lab.warned()) == {"s0"}
@@ -216,9 +216,7 @@ def test_a_slice_that_becomes_free_ends_the_need(make_lab: MakeLab) -> None:
 
 def test_a_restart_within_the_warning(make_lab: MakeLab) -> None:
     """Nobody could answer while the pool was down: the warning is given whole again."""
-    lab = make_lab()
-    lab.fill_with(SEVEN)
-    lab.world.live(OPEN_S)
+    lab = all_open(make_lab)
     lab.ask("1g.5gb")
     lab.world.live(15)
     lab.world.crash()
@@ -233,9 +231,7 @@ def test_a_restart_within_the_warning(make_lab: MakeLab) -> None:
 
 def test_an_extension_guarantees_again(make_lab: MakeLab) -> None:
     """An open lease is guaranteed from now on; one that is needed already is not extended."""
-    lab = make_lab()
-    lab.fill_with(SEVEN)
-    lab.world.live(OPEN_S)
+    lab = all_open(make_lab)
     status, longer = lab.call("POST", f"/leases/{lab.leases['s0']}/extend", {"by_s": 300})
     assert (status, longer["guaranteed_until"]) == (200, lab.world.at + 300)
     lab.ask("1g.5gb")
