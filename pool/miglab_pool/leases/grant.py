@@ -13,6 +13,7 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
 from miglab_pool import reservations
+from miglab_pool.gpu.geometry import Placement, Profile
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.leases.rules import guaranteed_s
 from miglab_pool.ledger.rows import FULL, GPU_OK, GpuRow, LeaseRow, SliceRow, TicketRow
@@ -22,7 +23,7 @@ from miglab_pool.queue.backfill import any_fits, first_that_fits
 from miglab_pool.queue.rules import Grant
 from miglab_pool.reservations import InForce
 from miglab_pool.state.placement import Choice, Slot, clash, is_same
-from miglab_pool.state.slices import new_slice, next_generation, scrub
+from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.slot_choice import is_empty
 from miglab_pool.state.store import Store
 from miglab_pool.state.view import GpuSnapshot, PoolView
@@ -56,19 +57,10 @@ def grant_whole(
 ) -> LeaseRow:
     """Give a waiting ticket a GPU with MIG off; made means here: seen to be empty once more."""
     number = store.ledger.new_id("lease")
-    row = SliceRow(
-        id=store.ledger.new_id("slice"),
-        gpu=gpu.uuid,
-        generation=next_generation(store, tx, gpu.uuid),
-        profile=FULL,
-        start=0,
-        size=gpu.memory_slices,
-        sm_count=gpu.sm_count or 0,
-        memory_mib=gpu.memory_mib,
-        state=SliceState.MAKING,
-        lease=number,
-        course=ticket.course,
-    )
+    size, sm_count = gpu.memory_slices, gpu.sm_count or 0
+    whole = Profile(FULL, -1, -1, 0, size, sm_count, gpu.memory_mib, 1, (0,))
+    choice = Choice(gpu.uuid, whole, Placement(0, size))
+    row = new_slice(store, tx, choice, number, ticket.course)
     tx.put(row, reason=f"for lease {number}")
     return _granted(store, tx, ticket, [row], number, until)
 
@@ -114,7 +106,7 @@ def _chosen(store: Store, tx: Transaction, choice: Choice, lease: int, course: s
     for placed in choice.destroy:
         in_the_way = warm[placed.placement.start, placed.profile.name]
         scrub(tx, in_the_way, f"recut for lease {lease}", remake=False)
-    row = new_slice(store, tx, choice.gpu, choice, lease, course)
+    row = new_slice(store, tx, choice, lease, course)
     tx.put(row, reason=f"for lease {lease}")
     return row
 
@@ -250,5 +242,5 @@ def _prepare(
     for row in removes:
         scrub(tx, row, f"recut {what}", remake=False)
     for choice in makes:
-        row = new_slice(store, tx, choice.gpu, choice, None, "")
+        row = new_slice(store, tx, choice)
         tx.put(row, reason=f"cut {what}")

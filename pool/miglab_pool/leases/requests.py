@@ -66,8 +66,11 @@ class Tickets(Subject):
         Raises:
             Refused: with the reason, which is in the ledger too.
         """
-        ask = _at_once if request.only_if_free else _enqueue
-        ticket, refusal = ask(self.store, request)
+        if request.only_if_free:
+            ticket, refusal = _at_once(self.store, request)
+        else:
+            with self.store.write() as tx:
+                ticket, refusal = _asked(self.store, tx, request)
         if refusal is not None:
             raise refusal
         self._ask_after_old_holder(request)
@@ -167,17 +170,8 @@ class Tickets(Subject):
     @locked
     def alternatives(self, number: int) -> list[ShapeOffer]:
         """What who waits could have at once instead, by leaving the queue; empty: nothing."""
-        view = self.store.current
-        ticket = view.tickets.get(number)
-        if ticket is None:
-            ticket = self.store.find(TicketRow, number)
-        courses = offers.offers(view, [ticket.course]).courses if ticket.is_queued else ()
-        return [one for course in courses for one in offers.of_ticket(view, ticket, course)]
-
-
-def _enqueue(store: Store, asked: TicketRequest) -> Answer:
-    with store.write() as tx:
-        return _asked(store, tx, asked)
+        ticket = self.store.find(TicketRow, number)
+        return offers.instead(self.store.current, ticket) if ticket.is_queued else []
 
 
 def _at_once(store: Store, asked: TicketRequest) -> Answer:

@@ -22,10 +22,11 @@ from miglab_pool.leases import activity
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.activity import Spent
 from miglab_pool.leases.rules import keepalives_left, longest_s
-from miglab_pool.leases.views import Case, cases
+from miglab_pool.leases.views import Case
 from miglab_pool.ledger.rows import LeaseRow, SliceRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import order as quota_checks
+from miglab_pool.queue.backfill import others_waiting
 from miglab_pool.refused import Refused
 from miglab_pool.state.slices import scrub, withdraw
 from miglab_pool.state.store import Store, Subject, locked
@@ -76,7 +77,17 @@ class Leases(Subject):
 
     def cases(self) -> list[Case]:
         """The leases in use, as the reclaimer looks at them."""
-        return cases(self.store.current)
+        view = self.store.current
+        return [
+            Case(
+                pool_views.lease_view(view, row, others_wait=others_waiting(view, row)),
+                row.attached_at or row.granted_at,
+                row.keepalives,
+                row.keepalive_until,
+            )
+            for row in view.leases.values()
+            if row.state in pool_views.IN_USE and row.holder
+        ]
 
     @locked
     def attach(

@@ -90,6 +90,8 @@ def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
     """A ticket with its position."""
     positions = queue.positions(view) if row.state == TicketState.WAITING else {}
     position = positions.get(row.id)
+    said = view.estimates.of_tickets.get(row.id)
+    estimate = None if position is None else offers.told(view, said, row.id)
     return TicketView.of(
         row,
         position=position,
@@ -97,9 +99,9 @@ def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
         expires_at=expires_at(view.settings, view.started_at, row),
         answer_by=answer_by(view.settings, view.started_at, row, view.at),
         lease=None if row.state == TicketState.WAITING else row.lease,
-        message=row.message or queue.reasons(view).of(row),
+        message=row.message or queue.why_waits(view, row),
         is_next=row.is_queued and row.next_at is not None,
-        estimate=offers.estimate_of(view, row.id) if position is not None else None,
+        estimate=estimate,
     )
 
 
@@ -251,17 +253,3 @@ def _sum(figures: Iterable[int | None]) -> int | None:
     found = list(figures)
     known = [figure for figure in found if figure is not None]
     return sum(known) if found and len(known) == len(found) else None
-
-
-def cases(view: PoolView) -> list[Case]:
-    """All leases in use."""
-    return [
-        Case(
-            lease_view(view, row, others_wait=others_waiting(view, row)),
-            row.attached_at or row.granted_at,
-            row.keepalives,
-            row.keepalive_until,
-        )
-        for row in view.leases.values()
-        if row.state in IN_USE and row.holder
-    ]

@@ -160,18 +160,6 @@ class SliceRow(_Numbered):
         """Whether its place does not become anybody's by a lease's end."""
         return self.state in (SliceState.FOREIGN, SliceState.QUARANTINED) or bool(self.draining)
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether miglab made it, or is about to."""
-        return self.state not in (SliceState.FOREIGN, GONE)
-
-    def overlaps(self, other: "SliceRow") -> bool:
-        return (
-            self.gpu == other.gpu
-            and self.start < other.start + other.size
-            and other.start < self.start + self.size
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class TicketRow(_Numbered):

@@ -16,34 +16,28 @@ from miglab_pool.leases.rules import Asked, longest_set_s
 from miglab_pool.ledger.rows import TicketRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import hold_for
-from miglab_pool.queue.rules import Waiting
 from miglab_pool.reservations import GuaranteeLimit
 from miglab_pool.settings import Course
 from miglab_pool.state.placement import Choice, GpuOccupancy, beside, open_to, own_first, place
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 
-def estimate_of(view: PoolView, number: int) -> WaitEstimate | None:
-    """How long a ticket will wait from now on; None if that is not known (yet)."""
-    is_late = view.at > view.estimates.due.get(number, view.at)
-    return _from_now(view, view.estimates.of_tickets.get(number), is_late)
-
-
-def of_shape(view: PoolView, shape: str) -> WaitEstimate | None:
-    """How long somebody would wait who asked for a shape now."""
-    return _from_now(view, view.estimates.of_shapes.get(shape), False)
-
-
-def _from_now(view: PoolView, said: WaitEstimate | None, is_late: bool) -> WaitEstimate | None:
+def told(
+    view: PoolView, said: WaitEstimate | None, ticket: int | None = None
+) -> WaitEstimate | None:
+    """How long a wait will last from now on, as it was said; None if that is not known (yet)."""
     if said is None:
         return None
     passed_s = max(0.0, view.at - view.estimates.at)
+    low_s, likely_s, high_s = (
+        max(0.0, each - passed_s) for each in (said.low_s, said.likely_s, said.high_s)
+    )
     return WaitEstimate(
-        low_s=max(0.0, said.low_s - passed_s),
-        likely_s=max(0.0, said.likely_s - passed_s),
-        high_s=max(0.0, said.high_s - passed_s),
+        low_s=low_s,
+        likely_s=likely_s,
+        high_s=high_s,
         basis=said.basis,
-        is_late=is_late,
+        is_late=ticket is not None and view.at > view.estimates.due.get(ticket, view.at),
     )
 
 
@@ -143,7 +137,7 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
         is_held=not free and _fits(view, shape, course),
         reserved_s=None if free else _reserved_s(view, shape, course, limit),
         shortened=reservations.shortened(view, limit) if free and limit else "",
-        wait=None if free else of_shape(view, str(shape)),
+        wait=None if free else told(view, view.estimates.of_shapes.get(str(shape))),
     )
 
 
@@ -157,12 +151,6 @@ def _free_now(view: PoolView, shape: Shape, course: str) -> int:
 
 
 @once
-def _first(view: PoolView) -> Waiting | None:
-    """The first in the queue for whom no reservation keeps a slot."""
-    return next(iter(queue.without_slot(view)), None)
-
-
-@once
 def _states(view: PoolView, course: str) -> list[GpuOccupancy]:
     """The GPUs as a course may use them who has reserved nothing."""
     return open_to(reservations.open_gpus(view), course)
@@ -171,7 +159,8 @@ def _states(view: PoolView, course: str) -> list[GpuOccupancy]:
 @once
 def _for_newcomers(view: PoolView, course: str) -> list[GpuOccupancy]:
     """The same without the room that is held for the first in the queue."""
-    return _without_held(_first(view), reservations.open_gpus(view), course)
+    gpus = reservations.open_gpus(view)
+    return beside(open_to(gpus, course), hold_for(next(iter(queue.without_slot(view)), None), gpus))
 
 
 def _count_now(view: PoolView, shape: Shape, course: str) -> int:
@@ -242,12 +231,6 @@ def good_for(sm_count: int, slices: int) -> str:
     return "Large models and long runs."
 
 
-def _without_held(
-    first: Waiting | None, gpus: Sequence[GpuOccupancy], course: str
-) -> list[GpuOccupancy]:
-    return beside(open_to(gpus, course), hold_for(first, gpus))
-
-
 def _whole(view: PoolView) -> list[GpuSnapshot]:
     return [gpu for gpu in view.gpus.values() if gpu.is_whole]
 
@@ -310,16 +293,17 @@ def _count_on(name: str, state: GpuOccupancy) -> int:
     return min(count, 1) if profile.has_media else count
 
 
-def of_ticket(view: PoolView, ticket: TicketRow, course: CourseOffers) -> tuple[ShapeOffer, ...]:
-    """The other shapes of its course that the ticket could be for, and be served now.
+def instead(view: PoolView, ticket: TicketRow) -> list[ShapeOffer]:
+    """The other shapes of its course that a ticket could be for, and be served now.
 
     Whoever leaves gives back what was held for them; it is held for the next in the queue then.
     """
     others = {number: one for number, one in view.tickets.items() if number != ticket.id}
     left = replace(view, tickets=others)
-    return tuple(
+    return [
         offer
+        for course in offers(view, [ticket.course]).courses
         for offer in course.shapes
         if offer.shape not in (CPU, ticket.shape)
         and _free_now(left, resolve(offer.shape, view.geometries), course.course)
-    )
+    ]

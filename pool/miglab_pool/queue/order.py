@@ -5,7 +5,6 @@ Asked for one ticket or for all who wait: what is the same for many is worked ou
 """
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 
 from miglab_api.offers import QuotaLeft
 from miglab_api.tickets import Purpose, TicketRequest, TicketState
@@ -252,68 +251,55 @@ def _slice_size(name: str, geometries: list[Geometry]) -> int:
     return max(known, default=1)
 
 
+def why_waits(view: PoolView, row: TicketRow) -> str:
+    """What to tell whose ticket it is; empty if it just is not their turn, or is over."""
+    if row.state != TicketState.WAITING:
+        return ""
+    if row.lease is not None:
+        return "Your slices are being made."
+    if (row.user, row.server) in view.held_servers:
+        return "Your previous server still holds its slices. The new one starts once it ends."
+    held = why_held(view, row) or _why_reserved(view, row)
+    if held or row.next_at is None:
+        return held or _why_drained(view)
+    return "Staff gave you the next slices that fit."
+
+
 @once
-def reasons(view: PoolView) -> "WaitReasons":
-    """Why people wait at a moment, for all who ask."""
-    return WaitReasons(view)
+def _why_drained(view: PoolView) -> str:
+    """What to tell everybody while no GPU takes a lease, by acts of staff."""
+    drainings = {gpu.draining for gpu in view.rows}
+    if not drainings or "" in drainings:
+        return ""
+    said = "; ".join(f"“{reason}”" for reason in sorted(drainings))
+    return f"No GPU takes new leases for now ({said}); you keep your position."
 
 
-class WaitReasons:
-    """The reasons at one moment; see `reasons`."""
+def _why_reserved(view: PoolView, row: TicketRow) -> str:
+    """What to tell somebody who would be served but for a reservation."""
+    if not view.reservations or row.shape == FULL:
+        return ""
+    has_slot = row.id in reservations.claimants_with_slot(view)
+    lasts_s = lease_rules.guaranteed_s(view.settings, row)
+    if has_slot or not _is_kept(view, (row.course, row.shape), lasts_s):
+        return ""
+    left_s = reservations.kept_until(view) - view.at
+    return (
+        "What is free is kept for a class that has reserved it; what the class does not take "
+        f"is free for all in at most {max(1, round(left_s / 60))} min."
+    )
 
-    def __init__(self, view: PoolView) -> None:
-        self._view = view
-        self._is_reserved: dict[tuple[str, str], bool] = {}
 
-    def of(self, row: TicketRow) -> str:
-        """What to tell whose ticket it is; empty if it just is not their turn, or is over."""
-        if row.state != TicketState.WAITING:
-            return ""
-        if row.lease is not None:
-            return "Your slices are being made."
-        if (row.user, row.server) in self._view.held_servers:
-            return "Your previous server still holds its slices. The new one starts once it ends."
-        held = why_held(self._view, row) or self._why_reserved(row)
-        if held or row.next_at is None:
-            return held or self._why_drained
-        return "Staff gave you the next slices that fit."
-
-    @cached_property
-    def _why_drained(self) -> str:
-        """What to tell everybody while no GPU takes a lease, by acts of staff."""
-        drainings = {gpu.draining for gpu in self._view.rows}
-        if not drainings or "" in drainings:
-            return ""
-        said = "; ".join(f"“{reason}”" for reason in sorted(drainings))
-        return f"No GPU takes new leases for now ({said}); you keep your position."
-
-    def _why_reserved(self, row: TicketRow) -> str:
-        """What to tell somebody who would be served but for a reservation."""
-        view = self._view
-        has_slot = bool(view.reservations) and row.id in reservations.claimants_with_slot(view)
-        if not view.reservations or row.shape == FULL or has_slot:
-            return ""
-        key = (row.course, row.shape)
-        if key not in self._is_reserved:
-            self._is_reserved[key] = self._fits_but_for_a_class(row)
-        if not self._is_reserved[key]:
-            return ""
-        left_s = reservations.kept_until(view) - view.at
-        return (
-            "What is free is kept for a class that has reserved it; what the class does not take "
-            f"is free for all in at most {max(1, round(left_s / 60))} min."
-        )
-
-    def _fits_but_for_a_class(self, row: TicketRow) -> bool:
-        """Whether there is room, which is reserved now, or too soon to be worth a lease."""
-        view, names, key = self._view, profiles(row.shape), (row.course, row.shape)
-        if not place(names, open_to(view.occupancies, row.course)):
-            return False
-        choices = place(names, own_first(reservations.open_gpus(view), row.course))
-        if choices is None:
-            return True
-        until = view.at + lease_rules.guaranteed_s(view.settings, row)
-        return not reservations.grant_limit(view, row.user, key, choices, until).is_enough
+@once
+def _is_kept(view: PoolView, key: tuple[str, str], lasts_s: float) -> bool:
+    """Whether a shape has room, which is reserved now, or too soon to be worth a lease."""
+    course, names = key[0], profiles(key[1])
+    if not place(names, open_to(view.occupancies, course)):
+        return False
+    choices = place(names, own_first(reservations.open_gpus(view), course))
+    if choices is None:
+        return True
+    return not reservations.grant_limit(view, "", key, choices, view.at + lasts_s).is_enough
 
 
 # -- may it be asked for --------------------------------------------------------------------------

@@ -11,14 +11,14 @@ from miglab_pool.state.store import Store
 
 
 def new_slice(
-    store: Store, tx: Transaction, gpu: str, choice: Choice, lease: int | None, course: str
+    store: Store, tx: Transaction, choice: Choice, lease: int | None = None, course: str = ""
 ) -> SliceRow:
     """The row of a slice that is to be made."""
     profile, placement = choice.profile, choice.placement
     return SliceRow(
         id=store.ledger.new_id("slice"),
-        gpu=gpu,
-        generation=next_generation(store, tx, gpu),
+        gpu=choice.gpu,
+        generation=next_generation(store, tx, choice.gpu),
         profile=profile.name,
         start=placement.start,
         size=placement.size,

@@ -394,7 +394,7 @@ def _keep_drained(worker: Worker, tx: Transaction, gone: SliceRow) -> None:
     Where that has failed it is not tried again at once: nobody waits for it.
     """
     choice = Choice(gone.gpu, worker.store.profile(gone), Placement(gone.start, gone.size))
-    row = slices.new_slice(worker.store, tx, gone.gpu, choice, None, "")
+    row = slices.new_slice(worker.store, tx, choice)
     not_before = worker.store.creation_backoff.until(gone.gpu) or 0.0
     if not slices.is_in_the_way(worker.store, row):
         row = replace(row, draining=gone.draining, retry_at=not_before)
@@ -413,7 +413,7 @@ def make_warm(worker: Worker, tx: Transaction, gone: SliceRow) -> None:
     if view.gpus[gone.gpu].layout:
         return  # what is missing there is made for the layout
     choice = Choice(gone.gpu, profile, Placement(gone.start, gone.size))
-    row = slices.new_slice(worker.store, tx, gone.gpu, choice, None, "")
+    row = slices.new_slice(worker.store, tx, choice)
     if not slices.is_in_the_way(worker.store, row):
         tx.put(row, reason="made anew for the next")
 

@@ -137,7 +137,7 @@ class ClassRoom(World):
             was, slices = before.get(gpu, ((), frozenset()))
             for row in self.ledger.state.on_gpu[gpu].values():
                 is_new = was == partition and row.id not in slices
-                if is_new and row.is_ours and not row.draining:
+                if is_new and row.state != "foreign" and not row.draining:
                     assert row.profile in partition, "made against the layout"
 
     def _closed(self) -> dict[str, frozenset[int]]:
