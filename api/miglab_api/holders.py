@@ -8,7 +8,7 @@ import os
 from enum import StrEnum
 from pathlib import Path
 
-CONTAINER = "container"
+CONTAINER, PROCESS = "container", "process"
 LEASE_LABEL = "miglab.lease"
 GENERATION_LABEL = "miglab.generation"
 LEDGER_LABEL = "miglab.ledger"
@@ -41,7 +41,6 @@ def parse_container(holder: str) -> str:
 
 
 PROC = Path("/proc")
-KIND = "process"
 
 
 class Liveness(StrEnum):
@@ -76,7 +75,7 @@ def process_holder(pid: int) -> str:
         _, started = _stat(pid)
     except FileNotFoundError:
         raise ProcessLookupError(f"There is no process {pid}.") from None
-    return f"{KIND}:{pid},{started},{boot_id()}"
+    return f"{PROCESS}:{pid},{started},{boot_id()}"
 
 
 def parse_process(holder: str) -> tuple[int, int, str]:
@@ -87,7 +86,7 @@ def parse_process(holder: str) -> tuple[int, int, str]:
     """
     kind, _, rest = holder.partition(":")
     parts = rest.split(",")
-    if kind == KIND and len(parts) == 3 and parts[2]:
+    if kind == PROCESS and len(parts) == 3 and parts[2]:
         pid, started, boot = parts
         if pid.isdecimal() and started.isdecimal() and int(pid) > 0:
             return int(pid), int(started), boot
@@ -138,4 +137,3 @@ def _stat(pid: int) -> tuple[str, int]:
     return fields[0], int(fields[19])
 
 
-PROCESS = KIND

@@ -28,7 +28,7 @@ from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, PoolSettings
-from miglab_pool.worker.holders import DockerHolders
+from miglab_pool.worker.holders import HostHolders
 
 pytestmark = [
     pytest.mark.docker,
@@ -94,7 +94,7 @@ def pool(machine: SimulatedMachine, second: SecondEngine, tmp_path: Path) -> Ite
     driver = open_gpus(simulated_state=machine.folder)
     ledger = Ledger(tmp_path / "ledger.sqlite")
     with closing(docker.APIClient(base_url=second.url, timeout=5)) as client:
-        yield Pool(settings, ledger, driver, DockerHolders(second.url, LAB, client=client))
+        yield Pool(settings, ledger, driver, HostHolders(second.url, LAB, client=client))
     driver.close()
     gc.collect()  # here, where the warning about the sockets is expected
 

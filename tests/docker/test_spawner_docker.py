@@ -23,7 +23,7 @@ from traitlets.config import Config
 import docker
 from miglab_api import container_processes
 from miglab_api.leases import LeaseState
-from miglab_pool.worker.holders import DockerHolders
+from miglab_pool.worker.holders import HostHolders
 from miglab_spawner.backends import http
 from miglab_spawner.containers.networks import ICC
 from miglab_spawner.docker import MIGDockerSpawner
@@ -53,7 +53,7 @@ async def lab(
     tmp_path: Path, engine: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[PoolLab]:
     """The pool over a simulated GPU whose slices the engine hands over."""
-    lab = PoolLab(tmp_path, {"container": DockerHolders(SOCKET, LAB)})
+    lab = PoolLab(tmp_path, HostHolders(SOCKET, LAB))
     assert engine_script("simulate", str(tmp_path / "gpus")).returncode == 0
     await lab.start()
     monkeypatch.setattr(http, "send", over(lab.http))

@@ -34,8 +34,7 @@ from miglab_pool.reclaim.policy import TIME_IS_UP
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.reclaim.server_stopper import ServerEnder
 from miglab_pool.state.lock import GPU_LOCKS, lock_gpus
-from miglab_pool.worker.holder import Holders
-from miglab_pool.worker.holders import AnyHolders, DockerHolders, ProcessHolders
+from miglab_pool.worker.holders import HostHolders
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +70,9 @@ def assemble(settings: Settings) -> ServiceParts:
     lab_secrets.make_all(settings)
     make_simulated(settings)
     driver, ledger, locks = _open(settings)
-    pool = Pool(settings, ledger, driver, _holders(settings), steady=time.monotonic)
+    engine = settings.docker_url if settings.servers.spawner == "docker" else ""
+    holders = HostHolders(engine, settings.lab_id)
+    pool = Pool(settings, ledger, driver, holders, steady=time.monotonic)
     access = access_of(settings)
     hub = hub_client(access)
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
@@ -181,10 +182,3 @@ def release_what_is_due(
             pool.leases.release(lease.id, "pool", TIME_IS_UP)
             count(WarningKind.TIME.value)
     return pool.leases.brief()
-
-
-def _holders(settings: Settings) -> AnyHolders:
-    kinds: dict[str, Holders] = {"process": ProcessHolders()}
-    if settings.servers.spawner == "docker":
-        kinds["container"] = DockerHolders(settings.docker_url, settings.lab_id)
-    return AnyHolders(kinds)

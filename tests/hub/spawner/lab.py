@@ -1,7 +1,7 @@
 """A pool as it is, over simulated GPUs, reached without a socket; how to break the way to it."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -23,7 +23,7 @@ from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.worker.holder import Holders
-from miglab_pool.worker.holders import AnyHolders, ProcessHolders
+from miglab_pool.worker.holders import HostHolders
 
 PREFIX = "/services/pool"
 URL = f"http://pool{PREFIX}"
@@ -75,9 +75,9 @@ class CuttableTransport(httpx.AsyncBaseTransport):
 class PoolLab:
     """A simulated A100, a ledger, the pool and its management application."""
 
-    def __init__(self, folder: Path, kinds: Mapping[str, Holders] | None = None) -> None:
+    def __init__(self, folder: Path, holders: Holders | None = None) -> None:
         self.folder = folder
-        self.kinds = kinds or {"process": ProcessHolders()}
+        self.holders = holders or HostHolders()
         self.settings = SETTINGS
         self.secret_file = folder / "pool.secret"
         self.secret_file.write_text(SECRET)
@@ -90,7 +90,7 @@ class PoolLab:
         """Start the service; also again, over the same ledger and GPUs."""
         self.driver = open_gpus(simulated_state=self.folder / "gpus")
         self.ledger = Ledger(self.folder / "ledger.sqlite")
-        self.pool = Pool(self.settings, self.ledger, self.driver, AnyHolders(self.kinds))
+        self.pool = Pool(self.settings, self.ledger, self.driver, self.holders)
         self.runner = PoolRunner(self.pool, Metrics(), Times(turn_s=0.05, reconcile_s=3600))
         access = HubAccess("http://hub/hub/api", "/hub/", PREFIX, "pool", "service-token")
         app = management_app(

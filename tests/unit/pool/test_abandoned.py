@@ -7,7 +7,7 @@ import pytest
 
 from miglab_api.holders import Liveness, process_holder
 from miglab_api.leases import LeaseState, LeaseView
-from miglab_pool.worker.holders import DockerHolders, ProcessHolders
+from miglab_pool.worker.holders import HostHolders
 
 from .conftest import World
 
@@ -85,7 +85,7 @@ def test_a_process_is_asked_and_then_killed(ignores: bool) -> None:
         start_new_session=True,
     ) as process:
         assert process.stdout is not None and process.stdout.readline()
-        holder, holders = process_holder(process.pid), ProcessHolders()
+        holder, holders = process_holder(process.pid), HostHolders()
         holders.end(holder)
         if ignores:
             assert holders.probe(holder) is Liveness.ALIVE
@@ -100,7 +100,7 @@ def test_another_process_with_that_pid_is_left_alone() -> None:
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     ) as process:
         pid, started, boot = process_holder(process.pid).split(",")
-        assert ProcessHolders().end(f"{pid},{int(started) - 1},{boot}")
+        assert HostHolders().end(f"{pid},{int(started) - 1},{boot}")
         assert process.poll() is None
 
 
@@ -119,5 +119,5 @@ def test_a_container_is_stopped_before_it_is_removed() -> None:
             return {"Id": container}
 
     holder = f"container:{'ab' * 32}"
-    assert not DockerHolders("unix:///none", "lab1", client=EngineOfOneContainer()).end(holder)
+    assert not HostHolders("unix:///none", "lab1", client=EngineOfOneContainer()).end(holder)
     assert asked == ["stop ab 10", "remove ab"]

@@ -10,7 +10,7 @@ import pytest
 from miglab_api import container_processes
 from miglab_api.container_processes import kill_processes_of, processes_of
 from miglab_api.holders import BadHolder, Liveness
-from miglab_pool.worker.holders import DockerHolders
+from miglab_pool.worker.holders import HostHolders
 
 ID, OTHER = "ab" * 32, "cd" * 32
 HOLDER = f"container:{ID}"
@@ -108,7 +108,7 @@ def test_what_runs_of_a_container_that_the_engine_has_not_is_killed(
     its, another = start("cat"), start("cat")
     count_as(proc, its.pid, ID)
     count_as(proc, another.pid, OTHER)
-    holders = DockerHolders("unix:///none", "lab1", client=EngineWithoutIt())
+    holders = HostHolders("unix:///none", "lab1", client=EngineWithoutIt())
     assert holders.probe(HOLDER) is Liveness.FORGOTTEN
     assert holders.end(HOLDER)
     assert its.wait(60) < 0
@@ -146,7 +146,7 @@ def test_what_may_not_be_killed_keeps_the_container_from_being_gone(
     count_as(proc, its.pid, ID)
     monkeypatch.setattr(container_processes, "KILL_S", 0.0)
     monkeypatch.setattr(container_processes.signal, "pidfd_send_signal", refused)
-    holders = DockerHolders("unix:///none", "lab1", client=EngineWithoutIt())
+    holders = HostHolders("unix:///none", "lab1", client=EngineWithoutIt())
     assert not holders.remove(HOLDER, force=True)
     assert not holders.end(HOLDER)
     assert its.poll() is None

@@ -14,7 +14,7 @@ import requests
 from miglab_api import holders as processes
 from miglab_api.holders import BadHolder, Liveness, boot_id, check_holder, process_holder
 from miglab_pool.worker.holder import Stray
-from miglab_pool.worker.holders import AnyHolders, DockerHolders, ProcessHolders
+from miglab_pool.worker.holders import HostHolders
 
 ID = "ab" * 32
 HOLDER = f"container:{ID}"
@@ -50,8 +50,8 @@ class Engine:
         self.error = docker.errors.NotFound("no such container")
 
 
-def holders(engine: Engine) -> DockerHolders:
-    return DockerHolders("unix:///nowhere.sock", "lab1", client=engine)
+def holders(engine: Engine) -> HostHolders:
+    return HostHolders("unix:///nowhere.sock", "lab1", client=engine)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_unreachable_engine_is_unknown() -> None:
     By TCP: docker-py leaves a Unix socket that it could not connect to the garbage collector,
     whose complaint then hits whichever test runs by then.
     """
-    real = DockerHolders("tcp://127.0.0.1:1", "lab1")
+    real = HostHolders("tcp://127.0.0.1:1", "lab1")
     assert real.probe(HOLDER) is Liveness.UNKNOWN
     assert real.labelled() is None
 
@@ -145,19 +145,19 @@ def test_process_lives_and_ends() -> None:
     """A process is alive, gone as a zombie, and gone when it is reaped."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     holder = process_holder(child.pid)
-    assert ProcessHolders().probe(holder) is Liveness.ALIVE
+    assert HostHolders().probe(holder) is Liveness.ALIVE
     child.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert ProcessHolders().probe(holder) is Liveness.GONE
+    assert HostHolders().probe(holder) is Liveness.GONE
     child.communicate()
-    assert ProcessHolders().missing([holder]) == {holder}
+    assert HostHolders().missing([holder]) == {holder}
 
 
 def test_reused_pid_is_gone() -> None:
     """The same pid with another start time, or of another boot, is another process."""
     pid, started, boot = process_holder(os.getpid()).removeprefix("process:").split(",")
-    assert ProcessHolders().probe(f"process:{pid},{int(started) - 1},{boot}") is Liveness.GONE
-    assert ProcessHolders().probe(f"process:{pid},{started},another-boot") is Liveness.GONE
+    assert HostHolders().probe(f"process:{pid},{int(started) - 1},{boot}") is Liveness.GONE
+    assert HostHolders().probe(f"process:{pid},{started},another-boot") is Liveness.GONE
 
 
 def test_hidden_process_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_hidden_process_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "sys/kernel/random").mkdir(parents=True)
     (tmp_path / "sys/kernel/random/boot_id").write_text(boot_id())
     monkeypatch.setattr(processes, "PROC", tmp_path)
-    assert ProcessHolders().probe(holder) is Liveness.UNKNOWN
+    assert HostHolders().probe(holder) is Liveness.UNKNOWN
 
 
 def test_odd_process_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,11 +181,16 @@ def test_odd_process_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_kinds() -> None:
-    """Each kind is asked in its own room; a kind without one stays unknown."""
-    both = AnyHolders({"container": holders(Engine())})
-    assert both.probe(HOLDER) is Liveness.ALIVE
-    assert both.probe(process_holder(os.getpid())) is Liveness.UNKNOWN
-    assert not both.remove("process:1,2,b", force=True)
+    """Processes and containers are asked after together; without an engine these are unknown."""
+    gone = "process:1,2,b"
+    both = holders(Engine(listed=[{"Id": ID}]))
+    assert both.probe(HOLDER) is both.probe(process_holder(os.getpid())) is Liveness.ALIVE
+    assert both.missing([HOLDER, gone]) == {gone}
+    local = HostHolders()
+    assert local.probe(HOLDER) is Liveness.UNKNOWN
+    assert (local.missing([HOLDER, gone]), local.labelled(), local.engine()) == ({gone}, [], "")
+    assert not local.remove(HOLDER, force=True)
+    assert not local.end(HOLDER)
 
 
 def test_another_engine_does_not_know() -> None:
