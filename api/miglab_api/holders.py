@@ -135,5 +135,3 @@ def _stat(pid: int) -> tuple[str, int]:
     """The process's state letter and start time; its name, in brackets, may hold anything."""
     fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return fields[0], int(fields[19])
-
-

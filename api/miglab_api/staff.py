@@ -79,8 +79,8 @@ class StaffAction(NamedTuple):
     told: str
     did: str
 
-    def method(self, kind: str) -> str:
-        """What does it in the pool, and the name of its route."""
+    def route_name(self, kind: str) -> str:
+        """The name of its route."""
         return self.key if len(self.kinds) == 1 else f"{self.key}_{kind}"
 
 

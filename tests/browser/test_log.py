@@ -36,8 +36,8 @@ def a_day(lab: PageLab) -> None:
         for act in (
             lambda: staff.pause("A new driver is installed.", root),
             lambda: staff.resume(root),
-            lambda: staff.drain_gpu(gpu, FAN, root),
-            lambda: staff.undrain_gpu(gpu, "", root),
+            lambda: staff.drain(gpu, FAN, root),
+            lambda: staff.undrain(gpu, "", root),
             lambda: staff.put_in_front(ticket, "presents today", ilse),
             lambda: staff.put_back(ticket, ilse),
         ):

@@ -60,8 +60,8 @@ def a_fault(lab: PageLab, now: float) -> None:
     )
     said = Health(False, 2, (31, 79), 91, 250.4, False, reason)
     (gpu,) = lab.world.driver.uuids
-    lab.pool.staff.drain_gpu(gpu, "the fan is loud", "person:ina")
-    lab.pool.staff.undrain_gpu(gpu, "", "person:ina")
+    lab.pool.staff.drain(gpu, "the fan is loud", "person:ina")
+    lab.pool.staff.undrain(gpu, "", "person:ina")
     foreign_slice(lab.world)
     lab.pool.store.wellness[gpu] = Wellness(now - 12, said)
     orphan = Finding("holder", "container:" + "7f" * 32, "its label names lease 912, unknown here")

@@ -9,7 +9,7 @@ it is scrubbed and made anew, still drained, until somebody ends that.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from miglab_api.gpus import GpuView, SliceState, SliceView
 from miglab_api.leases import LeaseView
@@ -28,9 +28,9 @@ from miglab_pool.staff.messages import StaffMessages
 from miglab_pool.staff.rules import changed, is_as_expected
 from miglab_pool.state import slices
 from miglab_pool.state.store import Store, locked
-from miglab_pool.state.view import GpuSnapshot
 
 AnyRow = TypeVar("AnyRow", bound=Row)
+Place = GpuView | SliceView
 
 
 def last_told(store: Store, row: Row) -> str:
@@ -107,69 +107,51 @@ def find_slice(
 # -- what is done to a row ------------------------------------------------------------------------
 
 
-def _promised(store: Store, tx: Transaction, after: GpuSnapshot, reason: str, anyway: str) -> str:
+def _promised(
+    store: Store, tx: Transaction, after: GpuRow | SliceRow, reason: str, anyway: str
+) -> str:
     """The reason for the ledger, if it breaks no reservation or is done all the same.
 
     Raises:
         Refused: ``breaks-reservation``, with which.
     """
     view = store.view(tx.at)
-    gpus = {**view.gpus, after.row.uuid: after.now(view.at)}
-    broken = reservations.broken_by(view, gpus)
+    facts = view.facts[after.gpu if isinstance(after, SliceRow) else after.uuid]
+    if isinstance(after, SliceRow):
+        rows = tuple(after if one.id == after.id else one for one in facts.slices)
+        facts = replace(facts, slices=rows)
+    else:
+        facts = replace(facts, row=after)
+    broken = reservations.broken_by(view, {**view.gpus, facts.row.uuid: facts.now(view.at)})
     if broken and not anyway:
         said = " ".join(one.words for one in broken)
         raise Refused("breaks-reservation", f"{said} Say why it is to be done anyway, or wait.")
     return f"{reason} (anyway: {anyway})" if broken else reason
 
 
-Rule = Callable[[AnyRow, str, str], AnyRow]
-"""What an action makes of a row; of the row, the reason, and who did what to it last."""
+def _action(key: str, rule: Callable[[Any, str, str], GpuRow | SliceRow]) -> Callable[..., Place]:
+    """A method that does it to a GPU, by its UUID, or to a slice that stays, by its number.
 
-
-def _gpu_action(key: str, rule: Rule[GpuRow]) -> Callable[..., GpuView]:
-    """A method that does it to a GPU."""
+    Args:
+        key: the word for it in the audit.
+        rule: what it makes of the row, the reason, and who did what to it last.
+    """
 
     @locked
     def act(
         self: "Staff",
-        uuid: str,
+        target: str | int,
         reason: str,
         by: str,
         expected: str | None = None,
         anyway: str = "",
-    ) -> GpuView:
+    ) -> Place:
         with self.store.write(durable=True) as tx:
-            row = find_gpu(self.store, uuid)
-            check_expected(self.store, row, expected)
+            row = self._seen(target, expected)
             after = rule(row, reason, last_told(self.store, row))
-            gpu = self.store.view(tx.at).facts[uuid]
-            reason = _promised(self.store, tx, replace(gpu, row=after), reason, anyway)
+            reason = _promised(self.store, tx, after, reason, anyway)
             record(self.store, tx, row, after, by, reason, key)
-        return self.gpu(uuid)
-
-    return act
-
-
-def _slice_action(key: str, rule: Rule[SliceRow]) -> Callable[..., SliceView]:
-    """The same to a slice that stays."""
-
-    @locked
-    def act(
-        self: "Staff",
-        number: int,
-        reason: str,
-        by: str,
-        expected: str | None = None,
-        anyway: str = "",
-    ) -> SliceView:
-        with self.store.write(durable=True) as tx:
-            row = find_slice(self.store, number, expected)
-            after = rule(row, reason, last_told(self.store, row))
-            gpu = self.store.view(tx.at).facts[row.gpu]
-            rows = tuple(after if one.id == row.id else one for one in gpu.slices)
-            reason = _promised(self.store, tx, replace(gpu, slices=rows), reason, anyway)
-            after = record(self.store, tx, row, after, by, reason, key)
-        return pool_views.slice_view(self.store.current, after)
+        return self.gpu(target) if isinstance(target, str) else self.slice(target)
 
     return act
 
@@ -186,7 +168,7 @@ def _destruction(key: str, of: SliceState, code: str) -> Callable[..., SliceView
             rules.check_is(row, of, code)
             said = reason or f"by hand, by {by}"
             slices.scrub(tx, row, said, remake=False, by=by, action=key)
-        return pool_views.slice_view(self.store.current, self.store.state.slices[number])
+        return self.slice(number)
 
     return act
 
@@ -194,11 +176,9 @@ def _destruction(key: str, of: SliceState, code: str) -> Callable[..., SliceView
 class Staff(StaffMessages):
     """See the module."""
 
-    drain_gpu = _gpu_action("drain", rules.drained)
-    undrain_gpu = _gpu_action("undrain", lambda row, _, told: rules.undrained(row, told))
-    drain_slice = _slice_action("drain", rules.drained)
-    undrain_slice = _slice_action("undrain", lambda row, _, told: rules.undrained(row, told))
-    quarantine = _slice_action("quarantine", rules.quarantine)
+    drain = _action("drain", rules.drained)
+    undrain = _action("undrain", lambda row, _, told: rules.undrained(row, told))
+    quarantine = _action("quarantine", rules.quarantine)
     clear = _destruction("clear", SliceState.QUARANTINED, "not-quarantined")
     adopt = _destruction("adopt", SliceState.FOREIGN, "not-foreign")
 
@@ -207,10 +187,7 @@ class Staff(StaffMessages):
     @locked
     def gpu(self, uuid: str) -> GpuView:
         """One GPU."""
-        return self._gpu(find_gpu(self.store, uuid).uuid)
-
-    def _gpu(self, uuid: str) -> GpuView:
-        return pool_views.gpu_view(self.store.current.gpus[uuid])
+        return pool_views.gpu_view(self.store.current.gpus[find_gpu(self.store, uuid).uuid])
 
     @locked
     def slice(self, number: int) -> SliceView:
@@ -218,10 +195,21 @@ class Staff(StaffMessages):
         return pool_views.slice_view(self.store.current, find_slice(self.store, number))
 
     @locked
-    def gpu_under(self, number: int) -> GpuView:
-        """The GPU on which a slice is or was."""
-        row = self.store.ledger.find(SliceRow, number) or find_slice(self.store, number)
-        return self.gpu(row.gpu)
+    def gpu_of(self, target: str | int) -> GpuView:
+        """The GPU of that UUID, or on which the slice of that number is or was."""
+        if isinstance(target, str):
+            return self.gpu(target)
+        return self.gpu(
+            (self.store.ledger.find(SliceRow, target) or find_slice(self.store, target)).gpu
+        )
+
+    def _seen(self, target: str | int, expected: str | None) -> GpuRow | SliceRow:
+        """The GPU or slice as somebody saw it."""
+        if isinstance(target, int):
+            return find_slice(self.store, target, expected)
+        row = find_gpu(self.store, target)
+        check_expected(self.store, row, expected)
+        return row
 
     def audit(self, asked: log.Question) -> list[AuditEntry]:
         """Log, the newest entry first.
@@ -304,17 +292,15 @@ class Staff(StaffMessages):
         self, number: int, reason: str, by: str, expected: str | None = None
     ) -> TicketView:
         """Give a ticket the next slices that fit, behind reservations in force only."""
-        return self._move(number, reason, by, expected, "next")
+        return self._move(number, reason, by, "next", expected)
 
     @locked
-    def put_back(
-        self, number: int, by: str, reason: str = "", expected: str | None = None
-    ) -> TicketView:
+    def put_back(self, number: int, by: str) -> TicketView:
         """Give a ticket its own position in the queue again."""
-        return self._move(number, reason, by, expected, "back")
+        return self._move(number, "", by, "back", None)
 
     def _move(
-        self, number: int, reason: str, by: str, expected: str | None, key: str
+        self, number: int, reason: str, by: str, key: str, expected: str | None
     ) -> TicketView:
         with self.store.write(durable=True) as tx:
             row = self.store.find(TicketRow, number)

@@ -9,7 +9,7 @@ Messages of staff are sent, listed and ended here; students read them in Jupyter
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from miglab_api.base import REASON_MAX, WireModel
@@ -30,7 +30,6 @@ from miglab_pool.http.access.dependencies import Runner, lease_for, needs, on_ti
 from miglab_pool.http.access.principal import Principal, forbidden, visible_gpu, visible_slice
 from miglab_pool.http.access.rights import Right
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 
 router = APIRouter(prefix="/api", responses=REFUSED)
@@ -70,53 +69,35 @@ async def resume(
 # GPUs and slices, by the table.
 
 
-async def _do(
-    runner: PoolRunner,
-    action: StaffAction,
-    target: str | int,
-    principal: Principal,
-    request: ActionRequest | UndoRequest,
-) -> Any:
-    kind = "gpu" if isinstance(target, str) else "slice"
-
-    def decision(pool: Pool) -> GpuView | SliceView:
-        staff = pool.staff
-        if "gpu" in action.kinds:
-            gpu = staff.gpu(target) if isinstance(target, str) else staff.gpu_under(target)
-            principal.require(Right(action.right), gpu.course)
-        act = getattr(staff, action.method(kind))
-        said = {"reason": request.reason, "by": principal.by, "expected": request.expected}
-        if isinstance(request, RoomRequest):
-            said["anyway"] = request.anyway
-        found: GpuView | SliceView = act(target, **said)
-        if isinstance(found, GpuView):
-            return visible_gpu(found, principal)
-        return visible_slice(found, principal) if "gpu" in action.kinds else found
-
-    return await runner.decide(decision)
-
-
 def _endpoint(action: StaffAction, kind: str) -> Callable[..., Awaitable[GpuView | SliceView]]:
     """The route's function; its parameters are those of the table's row, for OpenAPI."""
 
-    async def on_gpu(uuid: str, principal: Principal, runner: Runner, *, request: Any) -> GpuView:
-        found: GpuView = await _do(runner, action, uuid, principal, request)
-        return found
+    async def act(
+        target: Any, principal: Principal, runner: Runner, *, request: Any
+    ) -> GpuView | SliceView:
+        def decision(pool: Pool) -> GpuView | SliceView:
+            if "gpu" in action.kinds:
+                principal.require(Right(action.right), pool.staff.gpu_of(target).course)
+            do = getattr(pool.staff, action.key)
+            found: GpuView | SliceView = do(target, by=principal.by, **request.model_dump())
+            if isinstance(found, GpuView):
+                return visible_gpu(found, principal)
+            return visible_slice(found, principal) if "gpu" in action.kinds else found
 
-    async def on_slice(
-        slice_id: int, principal: Principal, runner: Runner, *, request: Any
-    ) -> SliceView:
-        found: SliceView = await _do(runner, action, slice_id, principal, request)
-        return found
+        return await runner.decide(decision)
 
-    endpoint = on_gpu if kind == "gpu" else on_slice
-    endpoint.__annotations__ |= {
+    is_gpu = kind == "gpu"
+    act.__annotations__ |= {
+        "target": Annotated[str, Path(alias="uuid")]
+        if is_gpu
+        else Annotated[int, Path(alias="slice_id")],
         "principal": Annotated[Principal, needs(Right(action.right))],
         "request": UndoRequest if action.is_undo else RoomRequest,
+        "return": GpuView if is_gpu else SliceView,
     }
     if action.is_undo:
-        endpoint.__kwdefaults__ = {"request": UndoRequest()}
-    return endpoint
+        act.__kwdefaults__ = {"request": UndoRequest()}
+    return act
 
 
 for _action in STAFF_ACTIONS:
@@ -125,7 +106,7 @@ for _action in STAFF_ACTIONS:
             f"/{_kind}s/{{{'uuid' if _kind == 'gpu' else 'slice_id'}}}/{_action.key}",
             _endpoint(_action, _kind),
             methods=["POST"],
-            name=_action.method(_kind),
+            name=_action.route_name(_kind),
             description=_action.says,
         )
 

@@ -276,11 +276,11 @@ class ClassRoom(World):
         staff, state = self.pool.staff, self.ledger.state
         if is_gpu:
             gpu = list(state.gpus.values())[number % len(state.gpus)]
-            do = staff.undrain_gpu if gpu.draining else staff.drain_gpu
+            do = staff.undrain if gpu.draining else staff.drain
             do(gpu.uuid, "fan", "person:ina")
         elif state.slices:
             item = list(state.slices.values())[number % len(state.slices)]
-            job = staff.undrain_slice if item.draining else staff.drain_slice
+            job = staff.undrain if item.draining else staff.drain
             job(item.id, "fan", "person:ina")
 
     def quarantine(self, number: int) -> None:
@@ -408,7 +408,7 @@ class ClassRoom(World):
             if row.state == "quarantined":
                 self.pool.staff.clear(row.id, "root")
         for gpu in [row for row in self.ledger.state.gpus.values() if row.draining]:
-            self.pool.staff.undrain_gpu(gpu.uuid, "", "root")
+            self.pool.staff.undrain(gpu.uuid, "", "root")
         self.settle()
         assert self.ledger.state.leases == {}
         assert set(self.states()) <= {"free", "foreign"}

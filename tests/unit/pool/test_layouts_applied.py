@@ -468,7 +468,7 @@ def leave(room: World) -> None:
 
 def test_a_drained_gpu_is_blocked(lab: World) -> None:
     """Nothing is cut there, so nobody can say when it is done."""
-    lab.pool.staff.drain_gpu(gpus(lab)[0], "fan", "person:ina")
+    lab.pool.staff.drain(gpus(lab)[0], "fan", "person:ina")
     lay(lab, "7g.40gb")
     view = now(lab)
     assert (view.conforms, view.ready_at) == (False, None)

@@ -108,7 +108,7 @@ def test_drained_while_it_is_made(world: World) -> None:
     assert job is not None
 
     def fails(*_: object) -> object:
-        world.pool.staff.drain_slice(job.slice_id, "Broken.", "person:ina")
+        world.pool.staff.drain(job.slice_id, "Broken.", "person:ina")
         raise UnknownGpuError("It failed.")
 
     world.driver.create = fails  # type: ignore[method-assign,assignment]

@@ -46,7 +46,7 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
     """Who runs there runs on; whoever asks gets the other GPU, and then waits; until it ends."""
     world = make_world(gpus=2)
     lease = world.run("ada", "4g.20gb")
-    drained = world.pool.staff.drain_gpu(gpu_of(world), "The fan is broken.", INA)
+    drained = world.pool.staff.drain(gpu_of(world), "The fan is broken.", INA)
     assert drained.draining == "The fan is broken." and drained.state == "ok"
     assert last(world, "gpu", drained.uuid) == ("drain", INA, "The fan is broken.")
     assert world.run("bob", "3g.20gb").slices[0].gpu == 1
@@ -55,7 +55,7 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
     world.work()
     assert world.pool.tickets.find(late.id).state is TicketState.WAITING
     assert world.pool.leases.find(lease.id).state is LeaseState.RUNNING
-    assert world.pool.staff.undrain_gpu(drained.uuid, "", INA).draining == ""
+    assert world.pool.staff.undrain(drained.uuid, "", INA).draining == ""
     world.work()
     assert world.pool.tickets.take(late.id).slices[0].gpu == 0
 
@@ -63,11 +63,11 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
 def test_who_waits_for_a_drained_lab_reads_why(make_world: MakeWorld) -> None:
     """While another GPU takes leases, nothing; once none does, in the words of who drained them."""
     world = make_world(gpus=2)
-    world.pool.staff.drain_gpu(gpu_of(world, 0), "New fans.", INA)
+    world.pool.staff.drain(gpu_of(world, 0), "New fans.", INA)
     world.run("big", "7g.40gb")
     ticket = world.ask("ada", "7g.40gb")
     assert world.pool.tickets.find(ticket.id).message == ""
-    world.pool.staff.drain_gpu(gpu_of(world, 1), "New fans.", INA)
+    world.pool.staff.drain(gpu_of(world, 1), "New fans.", INA)
     assert "(“New fans.”); you keep your position" in world.pool.tickets.find(ticket.id).message
 
 
@@ -75,7 +75,7 @@ def test_what_was_granted_before_a_drain_is_given(world: World) -> None:
     """Somebody whose slice is being made when the GPU is drained gets it."""
     ticket = world.ask("ada")
     world.pool.turn()
-    world.pool.staff.drain_gpu(gpu_of(world), "Repairs.", INA)
+    world.pool.staff.drain(gpu_of(world), "Repairs.", INA)
     world.work()
     assert world.pool.tickets.take(ticket.id).slices[0].state is SliceState.LEASED
 
@@ -83,7 +83,7 @@ def test_what_was_granted_before_a_drain_is_given(world: World) -> None:
 def test_nothing_is_made_ahead_on_a_drained_gpu(world: World) -> None:
     """When its last lease ends, the GPU is empty."""
     lease = world.run("ada")
-    world.pool.staff.drain_gpu(gpu_of(world), "Repairs.", INA)
+    world.pool.staff.drain(gpu_of(world), "Repairs.", INA)
     world.end(lease)
     assert world.raw() == []
 
@@ -92,9 +92,9 @@ def test_a_gpu_leased_whole_is_drained_too(make_world: MakeWorld) -> None:
     """A GPU with MIG off, drained, is not leased; its lease's slice is drained as a GPU."""
     world = make_world(mig=False)
     lease = world.run("ada", "full")
-    refused = refusal(lambda: world.pool.staff.drain_slice(lease.slices[0].slice_id, "Fan.", INA))
+    refused = refusal(lambda: world.pool.staff.drain(lease.slices[0].slice_id, "Fan.", INA))
     assert (refused.reason, "drain the GPU" in refused.message) == ("whole-gpu", True)
-    world.pool.staff.drain_gpu(gpu_of(world), "Fan.", INA)
+    world.pool.staff.drain(gpu_of(world), "Fan.", INA)
     world.end(lease)
     world.ask("bob", "full")
     world.work()
@@ -103,7 +103,7 @@ def test_a_gpu_leased_whole_is_drained_too(make_world: MakeWorld) -> None:
 
 def test_the_shelf_knows_of_a_drain(world: World) -> None:
     """What is drained is not offered as free."""
-    world.pool.staff.drain_gpu(gpu_of(world), "Repairs.", INA)
+    world.pool.staff.drain(gpu_of(world), "Repairs.", INA)
     (course,) = world.pool.offers(["everyone"]).courses
     assert {one.free_now for one in course.shapes if one.shape != "cpu"} == {0}
 
@@ -115,13 +115,13 @@ def test_a_drained_slice_stays_drained_when_its_lease_ends(world: World) -> None
     """It is scrubbed, made anew, and nobody's until somebody ends the drain."""
     lease = world.run("ada", "4g.20gb")
     place = lease.slices[0]
-    world.pool.staff.drain_slice(place.slice_id, "Strange errors.", INA)
+    world.pool.staff.drain(place.slice_id, "Strange errors.", INA)
     world.ask("bob", "4g.20gb")
     world.end(lease)
     (anew,) = slices(world)
     assert (anew.state, anew.draining) == (SliceState.FREE, "Strange errors.")
     assert anew.slice_id != place.slice_id and anew.generation > place.generation
-    world.pool.staff.undrain_slice(anew.slice_id, "It was the cable.", JO)
+    world.pool.staff.undrain(anew.slice_id, "It was the cable.", JO)
     world.work()
     assert world.pool.leases.of_server("bob", "") is not None
 
@@ -130,7 +130,7 @@ def test_nobody_gets_the_placement_of_a_free_slice_that_is_drained(world: World)
     """Neither the slice nor its memory: other places are given as ever."""
     world.end(world.run("ada"))
     (free,) = slices(world)
-    world.pool.staff.drain_slice(free.slice_id, "Strange errors.", INA)
+    world.pool.staff.drain(free.slice_id, "Strange errors.", INA)
     for n in range(7):
         world.ask(f"student{n}")
     world.work()
@@ -143,7 +143,7 @@ def test_a_drained_slice_survives_reboot_and_driver_faults(world: World) -> None
     """Its place stays closed: after a reboot it is made anew, drained, as often as it takes."""
     world.end(world.run("ada"))
     (free,) = slices(world)
-    world.pool.staff.drain_slice(free.slice_id, "Strange errors.", INA)
+    world.pool.staff.drain(free.slice_id, "Strange errors.", INA)
     world.machine.reboot()
     world.fail("nvmlDeviceCreateGpuInstance", times=2)
     world.crash()
@@ -211,7 +211,7 @@ def test_a_slice_that_is_another_by_now(world: World) -> None:
     lease = world.run("ada")
     number = lease.slices[0].slice_id
     world.end(lease)
-    refused = refusal(lambda: world.pool.staff.drain_slice(number, "Fan.", INA, "leased"))
+    refused = refusal(lambda: world.pool.staff.drain(number, "Fan.", INA, "leased"))
     assert refused.reason == "changed-meanwhile" and "gone" in refused.message
 
 
@@ -392,8 +392,8 @@ def test_everything_outlives_the_pool(make_world: MakeWorld) -> None:
     world = make_world(gpus=2)
     lease = world.run("ada")
     number = lease.slices[0].slice_id
-    world.pool.staff.drain_slice(number, HOSTILE, INA)
-    world.pool.staff.drain_gpu(gpu_of(world, 1), HOSTILE, INA)
+    world.pool.staff.drain(number, HOSTILE, INA)
+    world.pool.staff.drain(gpu_of(world, 1), HOSTILE, INA)
     world.pool.staff.pause(HOSTILE, INA)
     world.crash()
     assert world.pool.staff.slice(number).draining == HOSTILE
@@ -415,7 +415,7 @@ def test_a_drained_slice_stays_drained_when_it_was_quarantined(world: World) -> 
     """Cleared, it is made anew and nobody's still."""
     number = free_slice(world)
     start = world.ledger.state.slices[number].start
-    world.pool.staff.drain_slice(number, "Bad memory.", INA)
+    world.pool.staff.drain(number, "Bad memory.", INA)
     world.pool.staff.quarantine(number, INA, "Errors.")
     world.pool.staff.clear(number, INA, "Try again.")
     world.work()

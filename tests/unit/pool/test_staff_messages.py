@@ -164,9 +164,9 @@ def busy(world: World) -> None:
     """Two instructors, two courses, a student and the pool itself."""
     lease = world.run("ada", course="vision")
     gpu = world.pool.snapshot().gpus[0].uuid
-    world.pool.staff.drain_gpu(gpu, "Fan.", INA)
+    world.pool.staff.drain(gpu, "Fan.", INA)
     world.pass_time(10.0)
-    world.pool.staff.undrain_gpu(gpu, "", "spawner")
+    world.pool.staff.undrain(gpu, "", "spawner")
     world.pool.staff.reclaim(lease.id, "Exam.", JO, 60.0)
     world.pass_time(10.0)
     world.pool.staff.pause("Repairs.", INA)
@@ -232,8 +232,8 @@ def test_an_assigned_gpu_is_the_courses(make_world: Callable[..., World]) -> Non
     world = make_world(changed(SETTINGS, assigned={"0": "vision"}))
     world.end(world.run("ada", course="vision"))
     (gpu,) = world.pool.snapshot().gpus
-    world.pool.staff.drain_slice(gpu.slices[0].slice_id, "Errors.", INA)
-    world.pool.staff.drain_gpu(gpu.uuid, "Fan.", INA)
+    world.pool.staff.drain(gpu.slices[0].slice_id, "Errors.", INA)
+    world.pool.staff.drain(gpu.uuid, "Fan.", INA)
     assert acts(world, courses=("vision",)) == [("drain", "ina")] * 2
     assert acts(world, courses=("everyone",)) == []
 

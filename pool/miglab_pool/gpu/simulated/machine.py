@@ -171,7 +171,7 @@ class SimulatedMachine:
         kind = Break(kind)
         with self._file.change() as state:
             gpu = self._gpu(state, gpu_uuid)
-            _BREAKS[kind](state, gpu, xid)
+            _break(state, gpu, kind, xid)
 
     def fail_next(
         self, function: str, code: int, times: int = 1, gpu_uuid: str | None = None
@@ -253,61 +253,37 @@ class SimulatedMachine:
         raise LookupError(f"There is no simulated slice or GPU {on_uuid}.")
 
 
-def _lose(state: MachineState, gpu: Gpu, xid: int) -> None:
-    gpu.lost = True
-    rules.raise_xid(state, gpu, DEFAULT_XID)
+def _break(state: MachineState, gpu: Gpu, kind: Break, xid: int) -> None:
+    match kind:
+        case Break.LOST:
+            gpu.lost = True
+            rules.raise_xid(state, gpu, DEFAULT_XID)
+        case Break.STUCK:
+            gpu.stuck = True
+        case Break.XID:
+            rules.raise_xid(state, gpu, xid)
+        case Break.ECC:
+            gpu.ecc_errors += 1
+        case Break.LEAK:
+            for instance in gpu.instances:
+                instance.leaked += 1
+        case Break.NO_PERMISSION:
+            state.may_configure = False
+        case Break.NO_DRIVER:
+            state.driver_loaded = False
+        case Break.OK:
+            _repair(state, gpu)
+        case _:
+            raise ValueError(f"{kind.value!r} has a method of its own: fail_next() or hang().")
 
 
-def _stick(state: MachineState, gpu: Gpu, xid: int) -> None:
-    gpu.stuck = True
-
-
-def _raise_ecc(state: MachineState, gpu: Gpu, xid: int) -> None:
-    gpu.ecc_errors += 1
-
-
-def _leak(state: MachineState, gpu: Gpu, xid: int) -> None:
-    for instance in gpu.instances:
-        instance.leaked += 1
-
-
-def _forbid(state: MachineState, gpu: Gpu, xid: int) -> None:
-    state.may_configure = False
-
-
-def _unload(state: MachineState, gpu: Gpu, xid: int) -> None:
-    state.driver_loaded = False
-
-
-def _repair(state: MachineState, gpu: Gpu, xid: int) -> None:
+def _repair(state: MachineState, gpu: Gpu) -> None:
     gpu.lost = gpu.stuck = False
     gpu.ecc_errors = 0
     for instance in gpu.instances:
         instance.leaked = 0
     state.may_configure = state.driver_loaded = True
     state.faults, state.hangs = [], []
-
-
-def _use_fail_next(state: MachineState, gpu: Gpu, xid: int) -> None:
-    raise ValueError("'fail' needs a function and a code: use fail_next().")
-
-
-def _use_hang(state: MachineState, gpu: Gpu, xid: int) -> None:
-    raise ValueError("'hang' may name a function: use hang().")
-
-
-_BREAKS: dict[Break, Callable[[MachineState, Gpu, int], None]] = {
-    Break.LOST: _lose,
-    Break.STUCK: _stick,
-    Break.XID: rules.raise_xid,
-    Break.ECC: _raise_ecc,
-    Break.LEAK: _leak,
-    Break.NO_PERMISSION: _forbid,
-    Break.NO_DRIVER: _unload,
-    Break.FAIL: _use_fail_next,
-    Break.HANG: _use_hang,
-    Break.OK: _repair,
-}
 
 
 def _described(machine: MachineState, now: float) -> dict[str, Any]:

@@ -14,7 +14,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
+
+from pydantic import TypeAdapter
 
 from miglab_pool.gpu.errors import GpuError
 
@@ -129,7 +131,7 @@ class Delays:
 class MachineState:
     """Everything about a simulated machine."""
 
-    gpus: Sequence[Gpu]
+    gpus: Sequence[Gpu] = ()
     delays: Delays = field(default_factory=Delays)
     may_configure: bool = True
     driver_loaded: bool = True
@@ -139,6 +141,9 @@ class MachineState:
     faults: list[Fault] = field(default_factory=list)
     hangs: list[Hang] = field(default_factory=list)
     version: int = STATE_VERSION
+
+
+_GPU, _OTHERS = TypeAdapter(Gpu), TypeAdapter(MachineState)
 
 
 class StateError(GpuError):
@@ -173,8 +178,8 @@ class GpuLines(Sequence[Gpu]):
         line, at = self._lines[index], index % len(self)
         if at not in self._read:
             try:
-                self._read.setdefault(at, _gpu_from(json.loads(line)))
-            except (ValueError, KeyError, TypeError) as error:
+                self._read.setdefault(at, _GPU.validate_json(line))
+            except ValueError as error:
                 raise StateError(
                     f"The state of simulated GPU {at} is damaged ({error}); make the machine anew."
                 ) from error
@@ -305,7 +310,7 @@ class StateFile:
         text = os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode()
         try:
             return _machine_from(text, before)
-        except (ValueError, KeyError, TypeError) as error:
+        except ValueError as error:
             raise StateError(
                 f"{self.path} is damaged ({error}); remove the folder and make the machine anew."
             ) from error
@@ -328,28 +333,9 @@ def _machine_from(text: str, before: MachineState | None) -> MachineState:
     gpus, tail, others = text.removeprefix(HEAD).partition(TAIL)
     if not (text.startswith(HEAD) and tail):
         raise ValueError("a GPU a line is what it should have")
+    machine = _OTHERS.validate_json("{" + others)
+    if machine.version != STATE_VERSION:
+        raise ValueError(f"version {machine.version}, this miglab writes {STATE_VERSION}")
     known = before.gpus if before is not None else None
-    lines = GpuLines(gpus.split(BETWEEN), known if isinstance(known, GpuLines) else None)
-    return _machine_with(lines, json.loads("{" + others))
-
-
-def _machine_with(gpus: Sequence[Gpu], facts: dict[str, Any]) -> MachineState:
-    if facts["version"] != STATE_VERSION:
-        raise ValueError(f"version {facts['version']}, this miglab writes {STATE_VERSION}")
-    plain = {**facts, "gpus": gpus, "delays": Delays(**facts["delays"])}
-    heard = (event for event in facts["events"] if "xid" in event)  # others are of an older miglab
-    plain["events"] = [XidEvent(**event) for event in heard]
-    plain["faults"] = [Fault(**fault) for fault in facts["faults"]]
-    plain["hangs"] = [Hang(**hang) for hang in facts.get("hangs", ())]
-    return MachineState(**plain)
-
-
-def _gpu_from(facts: dict[str, Any]) -> Gpu:
-    plain = {**facts}
-    plain["instances"] = [_instance_from(instance) for instance in facts["instances"]]
-    plain["processes"] = [Process(**process) for process in facts["processes"]]
-    return Gpu(**plain)
-
-
-def _instance_from(facts: dict[str, Any]) -> GpuInstance:
-    return GpuInstance(**{**facts, "compute": [ComputeInstance(**c) for c in facts["compute"]]})
+    machine.gpus = GpuLines(gpus.split(BETWEEN), known if isinstance(known, GpuLines) else None)
+    return machine

@@ -83,7 +83,7 @@ class FullLab:
         """What staff do, each with a hostile reason."""
         pool, by = self.world.pool, f"person:{EVIL}"
         pool.staff.put_in_front(self.waiting, EVIL, by)
-        pool.staff.drain_gpu(gpu, EVIL, by)
+        pool.staff.drain(gpu, EVIL, by)
         slices = self.world.ledger.state.slices.values()
         free = next(row.id for row in slices if row.state == SliceState.FREE)
         pool.staff.quarantine(free, EVIL, by)

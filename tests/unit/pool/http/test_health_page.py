@@ -181,7 +181,7 @@ def sick(world: World, gpu: str, runner: PoolRunner, monkeypatch: pytest.MonkeyP
     world.pool.store.wellness[gpu] = Wellness(world.at, faults)
     monkeypatch.setattr(world.pool, "check_invariants", lambda: ["lease 3 has no slice"])
     runner.findings = (Disagreement("holder", "container:" + "7" * 64, "its label names lease 9"),)
-    world.pool.staff.drain_gpu(gpu, "The fan is loud.", "person:ina")
+    world.pool.staff.drain(gpu, "The fan is loud.", "person:ina")
     return foreign
 
 

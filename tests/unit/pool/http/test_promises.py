@@ -121,7 +121,7 @@ def lab_of(make_world: Callable[..., World], settings: Any = RULES, **machine: A
 
 def drained(lab: PromisedLab) -> None:
     gpu = lab.world.driver.gpus()[1].uuid
-    lab.world.pool.staff.drain_gpu(gpu, "new fan", "ina", anyway="it smells")
+    lab.world.pool.staff.drain(gpu, "new fan", "ina", anyway="it smells")
 
 
 def held_by_members(lab: PromisedLab) -> None:

@@ -185,7 +185,7 @@ def roles_lab(tmp_path_factory: pytest.TempPathFactory) -> RolesLab:
     world = furnish(World(tmp_path_factory.mktemp("roles"), LAB))
     staff, lease = world.pool.staff, world.pool.leases.find(1)
     aside, drained = (world.run(user).slices[0].slice_id for user in ("dave", "erin"))
-    staff.drain_slice(drained, "Dust.", "person:root")
+    staff.drain(drained, "Dust.", "person:root")
     for held in world.pool.leases.live("dave"):
         world.end(held)
     aside = free_slice(world)
