@@ -25,7 +25,7 @@ from miglab_hub.cli import root
 from miglab_hub.settings.reference import reference
 from miglab_pool.http import management_app, student_app
 from miglab_pool.http.access.dependencies import Needs
-from miglab_pool.http.access.rights import DOES, Reach, Right, Role, reach
+from miglab_pool.http.access.principal import DOES, Reach, Right, Role, reach
 from miglab_pool.http.errors import REASONS
 from miglab_pool.http.metrics import Metrics
 from miglab_spawner import refusals as spawner_refusals

@@ -34,7 +34,7 @@ from miglab_pool.reservations.transactions import Reservations
 from miglab_pool.roster.transactions import ClassRoster
 from miglab_pool.settings import PoolSettings
 from miglab_pool.staff.actions import Staff
-from miglab_pool.staff.messages import end_old as end_old_messages
+from miglab_pool.staff.actions import end_old as end_old_messages
 from miglab_pool.state import clock as clock_steps
 from miglab_pool.state import invariants
 from miglab_pool.state.clock import PoolClock
@@ -42,12 +42,10 @@ from miglab_pool.state.store import Store, Wellness
 from miglab_pool.state.view import PoolView
 from miglab_pool.usage import facts as usage_facts
 from miglab_pool.usage.report import Facts
-from miglab_pool.worker import gpu_health, inspect_gpu, jobs, reconcile, sampling
-from miglab_pool.worker.gpu_health import Condition
-from miglab_pool.worker.holder import Holders
-from miglab_pool.worker.inspect_gpu import Finding
+from miglab_pool.worker import inspect_gpu, jobs, reconcile
+from miglab_pool.worker.inspect_gpu import Condition, Finding
 from miglab_pool.worker.jobs import Job, JobKind
-from miglab_pool.worker.worker import Worker
+from miglab_pool.worker.worker import Holders, Worker
 
 ALL_KINDS = frozenset(JobKind)
 
@@ -146,7 +144,7 @@ class Pool:
     def sample(self, gpu: str | None = None) -> None:
         """Read memory and processes of a GPU's slices, or of all; the worker's, like `perform`."""
         for uuid in self.gpu_uuids if gpu is None else (gpu,):
-            sampling.sample(self.worker, uuid)
+            inspect_gpu.sample(self.worker, uuid)
 
     def usage_facts(
         self, since: float, until: float, courses: Collection[str] | None = None
@@ -165,7 +163,7 @@ class Pool:
     def condition(self) -> Condition:
         """How the GPUs are and were, from memory and the ledger."""
         with self.store.lock:
-            return gpu_health.condition(self.worker)
+            return inspect_gpu.condition(self.worker)
 
     def check_invariants(self) -> list[str]:
         """What contradicts design's five invariants; empty is well.

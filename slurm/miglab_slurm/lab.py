@@ -10,8 +10,8 @@ from typing import Self
 
 from pydantic import ValidationError, model_validator
 
-from miglab_hub.settings.domains import is_this_machines
 from miglab_hub.settings.lab_toml import Settings
+from miglab_hub.settings.tables import is_this_machines
 from miglab_slurm.site import SlurmCourse, SlurmSite, SlurmTables
 
 

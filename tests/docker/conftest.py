@@ -19,8 +19,8 @@ from docker.models.containers import Container
 from docker.models.networks import Network
 
 import docker
-from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.watched import open_gpus
 
 HERE = Path(__file__).parent
 SOCKET = "unix:///var/run/docker.sock"

@@ -12,7 +12,7 @@ import pytest
 import docker
 from miglab_hub.egress import examine_egress
 from miglab_hub.errors import StartError
-from miglab_hub.launch.docker_ready import students_bridge
+from miglab_hub.launch.preflight import students_bridge
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_spawner.containers import egress, networks
 from miglab_spawner.containers.host_config import soft_host_config

@@ -23,8 +23,8 @@ from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import TicketRequest
 from miglab_bench.harness.student import wait_for
-from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.watched import open_gpus
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, PoolSettings

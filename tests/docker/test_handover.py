@@ -4,7 +4,7 @@ import pytest
 from docker.models.containers import Container
 
 import docker
-from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.watched import open_gpus
 
 pytestmark = pytest.mark.docker
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.watched import open_gpus
 
 RUN = (
-    "import sys; from miglab_pool.gpu.simulated.run import run_program; "
+    "import sys; from miglab_pool.gpu.simulated.nvml import run_program; "
     "run_program(sys.argv[2:], sys.argv[1])"
 )
 

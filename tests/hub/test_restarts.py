@@ -19,8 +19,8 @@ from miglab_bench.harness.student import STEP_S, Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_hub import lab_secrets
 from miglab_hub.checkout import checkout
-from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.watched import open_gpus
 
 pytestmark = pytest.mark.long
 

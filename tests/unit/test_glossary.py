@@ -14,7 +14,7 @@ import miglab_api
 from miglab_api.base import WireModel
 from miglab_hub.cli.pool.commands import app
 from miglab_hub.settings.reference import keys
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import Right
 from miglab_pool.http.management_app import ROUTERS
 from miglab_pool.http.metrics import Metrics
 

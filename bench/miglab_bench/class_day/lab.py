@@ -23,16 +23,16 @@ from miglab_bench.class_day.plan import BRIEF, CLASS, PRACTICAL, Plan
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.errors import NoRoom
 from miglab_pool.gpu.geometry import Placement, Profile
-from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.readings import GpuInfo, Health, ProcessReading, SliceReading, Usage, Versions
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.watched import open_gpus
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.rows import LIVE_TICKETS
 from miglab_pool.pool import Pool
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, PoolSettings, Quota
 from miglab_pool.settings import Pool as PoolTable
-from miglab_pool.worker.holder import Stray
+from miglab_pool.worker.worker import Stray
 
 MIDNIGHT = 1_795_046_400.0  # of the simulated day, seconds since the epoch
 KERNEL_MIB = 2000

@@ -10,7 +10,7 @@ import docker  # noqa: TID251 -- removes what the check has made
 from miglab_bench.harness.student import CheckFailed
 from miglab_hub.checkout import checkout
 from miglab_hub.errors import StartError
-from miglab_hub.launch.docker_ready import students_bridge
+from miglab_hub.launch.preflight import students_bridge
 from miglab_hub.settings.lab_toml import Settings
 
 STAND_IN = "tests/docker/engine"

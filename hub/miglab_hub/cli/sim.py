@@ -13,7 +13,7 @@ from rich.table import Table
 
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine, error_code
 from miglab_pool.gpu.simulated.models import models
-from miglab_pool.gpu.simulated.run import run_program
+from miglab_pool.gpu.simulated.nvml import run_program  # noqa: TID251 -- as a program sees it
 from miglab_pool.gpu.simulated.state import Delays, StateError
 
 BAD_INPUT = 2

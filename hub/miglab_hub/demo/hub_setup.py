@@ -7,8 +7,7 @@ from typing import Any
 import jupyterhub
 
 from miglab_hub import lab_secrets
-from miglab_hub.demo.plan import Habit, plan
-from miglab_hub.demo.prepare import token_file
+from miglab_hub.demo.plan import Habit, plan, token_file
 from miglab_hub.settings.lab_toml import Settings
 
 SERVER = Path(__file__).with_name("student_server.py")

@@ -1,18 +1,27 @@
 """What must hold before the lab starts: each failing check is one message that says what to do.
 
 Nothing is lost when one fails: nothing has been started, and nothing there has been changed.
+
+The lab's notebooks for local students, made from their sources (an image has its own).
+
+Whether the Docker engine can carry the lab: it answers, has the image, and has the network.
 """
 
 import errno
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from docker.errors import DockerException, ImageNotFound  # noqa: TID251 -- as above
+
+import docker  # noqa: TID251 -- the launcher asks before it starts anything
 from miglab_hub import lab_secrets
+from miglab_hub.checkout import checkout
 from miglab_hub.errors import StartError
-from miglab_hub.launch.docker_ready import students_bridge
-from miglab_hub.launch.own_notebooks import make_notebooks
 from miglab_hub.plugins import plugin
 from miglab_hub.service.gpus import geometries
 from miglab_hub.settings.lab_toml import (
@@ -29,6 +38,7 @@ from miglab_pool.gpu.shapes import ShapeError, resolve
 from miglab_pool.ledger.file import LedgerError, inspect
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
 from miglab_spawner.containers.limits import DEFAULT as LIMITS_OF_ALL_OTHERS
+from miglab_spawner.containers.networks import ICC, ensure_shared, gateway, keeps_apart
 
 
 def prepare(file: Path, port: int | None = None) -> Settings:
@@ -164,3 +174,85 @@ def check_shapes(settings: Settings, geometries: Iterable[Geometry] | None) -> N
                 resolve(shape, there)
             except ShapeError as error:
                 raise StartError(f"{settings.file}: {key}: {error}") from error
+
+
+MAKER = "notebooks/make_notebooks.py"
+SOURCES = "notebooks/src"
+
+
+def make_notebooks(target: Path) -> None:
+    """Make them; the same sources give the same bytes, so that unedited copies are recognised.
+
+    Raises:
+        StartError: a source is not a notebook.
+    """
+    maker = checkout() / MAKER
+    if not maker.exists():  # installed packages without a checkout bring no notebooks
+        target.mkdir(parents=True, exist_ok=True)
+        return
+    words = [sys.executable, str(maker), str(checkout() / SOURCES), str(target)]
+    made = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL)
+    if made.returncode:
+        raise StartError(f"{MAKER}: {made.stderr.decode(errors='replace').strip()}")
+
+
+if TYPE_CHECKING:
+    from docker import APIClient  # noqa: TID251 -- as above
+
+
+BUILD_COMMAND = "images/build student"
+TIMEOUT_S = 20
+
+
+def students_bridge(settings: Settings) -> str:
+    """The host's address on the students' network, which is made when missing.
+
+    Raises:
+        StartError: no engine, no image, a network that keeps nobody apart, or one
+            without an address for the host.
+    """
+    url = settings.docker_url
+    try:
+        api = docker.APIClient(base_url=url, timeout=TIMEOUT_S)
+        api.ping()
+    except DockerException as error:
+        raise StartError(
+            f"{settings.file}: servers.spawner: no Docker engine answers at {url}: {error}. "
+            "Check that it runs and that this user may use its socket"
+        ) from error
+    try:
+        _check_image(api, settings)
+        return _bridge(api, settings)
+    except DockerException as error:
+        raise StartError(f"the Docker engine at {url} refused a request: {error}") from error
+    finally:
+        api.close()
+
+
+def _check_image(api: "APIClient", settings: Settings) -> None:
+    image = settings.servers.image
+    try:
+        api.inspect_image(image)  # type: ignore[no-untyped-call]  # docker-py's stubs leave it out
+    except ImageNotFound as error:
+        raise StartError(
+            f'{settings.file}: servers.image: the engine has no image "{image}"; '
+            f"build it with {BUILD_COMMAND}"
+        ) from error
+
+
+def _bridge(api: "APIClient", settings: Settings) -> str:
+    name = settings.network
+    found = ensure_shared(api, name, settings.lab_id)
+    if not keeps_apart(found):
+        raise StartError(
+            f'{settings.file}: lab.name: on the Docker network "{name}" students\' servers '
+            f"can reach one another (it was created without {ICC}=false): remove it with "
+            f"`docker network rm {name}`, and the lab creates it anew"
+        )
+    address = gateway(found)
+    if not address:
+        raise StartError(
+            f'{settings.file}: lab.name: the Docker network "{name}" has no address for '
+            f"the host: remove it with `docker network rm {name}`, and the lab creates it anew"
+        )
+    return address

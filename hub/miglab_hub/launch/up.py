@@ -17,13 +17,12 @@ import httpx
 
 from miglab_hub import lab_secrets
 from miglab_hub.checkout import hub_config
-from miglab_hub.demo import prepare as simulated_class
+from miglab_hub.demo import plan as simulated_class
 from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import prepare
 from miglab_hub.launch.process_group import Sibling, Siblings
-from miglab_hub.settings.domains import host_of
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, Settings
-from miglab_hub.settings.tables import SHARED_PASSWORD, is_loopback
+from miglab_hub.settings.tables import SHARED_PASSWORD, host_of, is_loopback
 from miglab_hub.sign_in import open_to_all
 from miglab_pool.state.lock import AlreadyRunning, LabLock
 

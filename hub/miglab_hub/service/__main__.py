@@ -15,7 +15,7 @@ from miglab_hub.service.assembly import ServiceParts, assemble
 from miglab_hub.service.process import foreground, locked_sockets, serve_apps
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.errors import GpuError
-from miglab_pool.http.listeners import stop_on_signals
+from miglab_pool.http.connection_limits import stop_on_signals
 from miglab_pool.ledger.file import LedgerError
 
 

@@ -14,14 +14,17 @@ from miglab_hub import lab_secrets
 from miglab_hub.backup import make_backup, name_of_backup
 from miglab_hub.doctor import examine_host, of_lab_toml
 from miglab_hub.service.gpus import make_simulated
-from miglab_hub.service.hub_side import access_of, hub_client, private
-from miglab_hub.service.reclaim_rules import rules_of
+from miglab_hub.service.process import access_of, hub_client, private, rules_of
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.gpu.open import open_watched
-from miglab_pool.gpu.watched import WatchedDriver
+from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, HubAccess, HubTokens
-from miglab_pool.http.access.members import CourseMembers, Members
+from miglab_pool.http.access.hub_tokens import (
+    SERVER_TOKEN,
+    CourseMembers,
+    HubAccess,
+    HubTokens,
+    Members,
+)
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times

@@ -1,4 +1,7 @@
-"""What both services are as processes: a command line, a lock, two listeners, an exit status."""
+"""What both services are as processes: a command line, a lock, two listeners, an exit status.
+
+How a service of the lab reaches the hub, and by which secrets.
+"""
 
 import argparse
 import asyncio
@@ -10,18 +13,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 from fastapi import FastAPI
 from starlette.requests import HTTPConnection
 
-from miglab_hub.settings.lab_toml import Settings, SettingsError, load
+from miglab_hub import lab_secrets
+from miglab_hub.settings.lab_toml import SERVICE_NAME, Settings, SettingsError, load
 from miglab_pool.http.access.auth import bearer
-from miglab_pool.http.access.hub_tokens import HubTokens
+from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.connection_limits import (
+    PortInUseError,
+    bind,
+    listener,
     management_limits,
     raise_descriptor_limit,
+    serve,
     students_limits,
 )
-from miglab_pool.http.listeners import PortInUseError, bind, listener, serve
+from miglab_pool.reclaim.policy import Rules
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
 
 OFTEN = ("uvicorn.error", "tornado.application", "miglab_pool.http.access.hub_tokens")
@@ -117,3 +126,54 @@ async def serve_apps(
         listener(student, students_limits(descriptors, known_server)),
     )
     await serve(list(zip(listeners, sockets, strict=True)), stop)
+
+
+def rules_of(settings: Settings) -> Rules:
+    """What [reclaim] and [lab] say."""
+    return Rules(
+        limits=settings.reclaim,
+        shows_holders=not settings.has_simulated_gpus,
+        reads_slices=not settings.is_on_slurm,
+        ends_come_anyway=settings.is_on_slurm,
+        maintenance=settings.maintenance_windows,
+    )
+
+
+HUB_TIMEOUT_S = 30.0
+
+
+def private(path: Path) -> str:
+    """A secret, read from a file that only its owner may read.
+
+    Raises:
+        OSError: it cannot be read, or others may read it.
+    """
+    if path.stat().st_mode & 0o077:
+        raise PermissionError(
+            f"{path} can be read by others: delete it (it is made anew), or chmod 600"
+        )
+    return lab_secrets.read(path)
+
+
+def access_of(settings: Settings, cache_s: int = 30) -> HubAccess:
+    """How the service reaches the hub, and as whom."""
+    return HubAccess(
+        api_url=settings.hub_api_url,
+        hub_prefix=f"{settings.lab.base_url}hub/",
+        prefix=settings.service_prefix,
+        service=SERVICE_NAME,
+        token=private(settings.service_token),
+        cache_s=cache_s,
+        hub_origin=settings.lab.subdomain_host,
+        origin=settings.service_origin,
+    )
+
+
+def hub_client(access: HubAccess) -> httpx.AsyncClient:
+    """The hub's API, as the service."""
+    return httpx.AsyncClient(
+        base_url=access.api_url,
+        headers={"Authorization": f"token {access.token}"},
+        timeout=HUB_TIMEOUT_S,
+        trust_env=False,
+    )

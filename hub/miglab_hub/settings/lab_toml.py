@@ -13,12 +13,6 @@ from typing import Any, Protocol, Self
 from pydantic import Field, ValidationError, model_validator
 
 from miglab_hub.plugins import plugin
-from miglab_hub.settings.domains import (
-    check_exposure,
-    check_origins,
-    is_this_machines,
-    service_origin,
-)
 from miglab_hub.settings.keys import unknown_keys
 from miglab_hub.settings.rosters import RosterError, read_roster
 from miglab_hub.settings.tables import (
@@ -30,6 +24,10 @@ from miglab_hub.settings.tables import (
     Lab,
     Limits,
     ServerSettings,
+    check_exposure,
+    check_origins,
+    is_this_machines,
+    service_origin,
 )
 from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.schedule import Schedule, window

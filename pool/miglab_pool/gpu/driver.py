@@ -17,9 +17,15 @@ from miglab_pool.gpu import errors
 from miglab_pool.gpu.geometry import Geometry, Placement, Profile
 from miglab_pool.gpu.nvml.activity import ActivityWatch
 from miglab_pool.gpu.nvml.call import call, read
-from miglab_pool.gpu.nvml.geometry import read_geometry, read_sm_count
 from miglab_pool.gpu.nvml.health import XidWatch, read_health, read_versions
-from miglab_pool.gpu.nvml.slices import ComputeInstances, gpu_instances, mig_devices, read_usage
+from miglab_pool.gpu.nvml.slices import (
+    ComputeInstances,
+    gpu_instances,
+    mig_devices,
+    read_geometry,
+    read_sm_count,
+    read_usage,
+)
 from miglab_pool.gpu.readings import GpuInfo, Health, ProcessReading, SliceReading, Usage, Versions
 
 __all__ = ["Driver", "GpuInfo", "Health", "ProcessReading", "SliceReading", "Usage"]

@@ -25,8 +25,8 @@ from miglab_pool.http.pages.frame import render, shown
 from miglab_pool.http.pages.wording import short
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.state.store import Wellness
-from miglab_pool.worker.gpu_health import BY, Condition, Happening
 from miglab_pool.worker.health_findings import HOT_C, HealthFinding, of_gpu, of_pool, wrong
+from miglab_pool.worker.inspect_gpu import BY, Condition, Happening
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement
 
 log = logging.getLogger(__name__)

@@ -16,32 +16,31 @@ from fastapi.staticfiles import StaticFiles
 from miglab_pool.http import health as health_page
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.dependencies import OPEN, page_needs
-from miglab_pool.http.access.members import Members, nobody_says
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.hub_tokens import Members, nobody_says
+from miglab_pool.http.access.principal import Right
 from miglab_pool.http.errors import install
-from miglab_pool.http.event_streams import ONE_STREAM, SnapshotTexts, Streams
 from miglab_pool.http.health import Doctor, Look
 from miglab_pool.http.health import router as health_router
 from miglab_pool.http.pages import details_page, pool_page
 from miglab_pool.http.pages.frame import SERVICE, callback
-from miglab_pool.http.pool_routes import metrics
+from miglab_pool.http.pool_routes import ONE_STREAM, SnapshotTexts, Streams, metrics
 from miglab_pool.http.pool_routes import router as pool_router
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.layouts import page as layouts_page
-from miglab_pool.layouts.routes import router as layout_router
+from miglab_pool.layouts.page import router as layout_router
 from miglab_pool.leases.routes import router as lease_router
 from miglab_pool.queue.routes import router as ticket_router
 from miglab_pool.queue.routes import server_router as server_status_router
 from miglab_pool.reservations import page as reservations_page
 from miglab_pool.reservations.routes import router as reservations_router
 from miglab_pool.roster import page as class_page
-from miglab_pool.roster.routes import router as roster_router
+from miglab_pool.roster.page import router as roster_router
 from miglab_pool.staff import log_page
 from miglab_pool.staff.log_page import router as audit_router
 from miglab_pool.staff.routes import messages_router as messages_router
 from miglab_pool.staff.routes import router as staff_router
 from miglab_pool.usage import page as usage_page
-from miglab_pool.usage.routes import router as usage_router
+from miglab_pool.usage.page import router as usage_router
 
 PAGES = (
     ("/", pool_page.page, Right.SEE_POOL),

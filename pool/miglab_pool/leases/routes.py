@@ -7,8 +7,7 @@ from fastapi import APIRouter, Query
 from miglab_api.base import USER_MAX
 from miglab_api.leases import AttachRequest, ExtendRequest, Fence, LeaseView, ReleaseRequest
 from miglab_pool.http.access.dependencies import Runner, Spawner, lease_for, needs
-from miglab_pool.http.access.principal import NOWHERE, Principal
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import NOWHERE, Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.pool import Pool
 

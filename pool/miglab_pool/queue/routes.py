@@ -13,11 +13,9 @@ from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_pool.http.access.dependencies import Runner, Spawner, needs, on_ticket, ticket_for
-from miglab_pool.http.access.principal import Principal
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED
-from miglab_pool.http.notifier import LONGEST_POLL_S
-from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.http.pool_runner import LONGEST_POLL_S, PoolRunner
 from miglab_pool.pool import Pool
 
 POSITION_REST_S = 0.2

@@ -21,8 +21,7 @@ from miglab_api.offers import CourseOffers
 from miglab_api.reservations import WEEKDAYS, ReservationState, ReservationView
 from miglab_api.shape_words import shape_title
 from miglab_pool.http.access.dependencies import Runner, Who, needs
-from miglab_pool.http.access.principal import Principal, visible_reservation
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import Principal, Right, visible_reservation
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pool_runner import PoolRunner

@@ -7,8 +7,7 @@ from fastapi import APIRouter, Query
 from miglab_api.base import REASON_MAX
 from miglab_api.reservations import ReservationRequest, ReservationView
 from miglab_pool.http.access.dependencies import Runner, Who, needs
-from miglab_pool.http.access.principal import Principal, visible_reservation
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import Principal, Right, visible_reservation
 from miglab_pool.http.errors import REFUSED
 from miglab_pool.pool import Pool
 

@@ -1,17 +1,30 @@
-"""The Class page: who of a course waits, holds a slice or idles, and how far everybody is."""
+"""The Class page: who of a course waits, holds a slice or idles, and how far everybody is.
+
+A class over HTTP: its rows, as JSON or for a spreadsheet, and messages to some of it.
+"""
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Literal
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
-from miglab_api.roster import ExperimentStage, Presence, RosterRow, RosterView
-from miglab_pool.http.access.principal import Principal
-from miglab_pool.http.access.rights import Right
+from miglab_api.base import COURSE_MAX
+from miglab_api.roster import ClassMessage, ExperimentStage, Presence, RosterRow, RosterView
+from miglab_api.spreadsheet import sheet
+from miglab_api.staff import MessageRequest, SentMessage
+from miglab_pool.http.access.dependencies import Runner, needs
+from miglab_pool.http.access.principal import Principal, Right
+from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.frame import render, shown
-from miglab_pool.roster.routes import class_seen
+from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.pool import Pool
+from miglab_pool.reclaim.activity import IDLE
+from miglab_pool.roster import rules
+from miglab_pool.roster.rules import NowInPool, SharedProgress
 
 MARKS = {
     Presence.HOLDING: "leased",
@@ -100,3 +113,108 @@ def _courses(request: Request, principal: Principal) -> list[str]:
     seen = principal.courses(Right.SEE_CLASS)
     own = {*principal.course_names} if not principal.is_staff else set()
     return sorted(known if seen is None else (seen | own) & known.keys())
+
+
+router = APIRouter(prefix="/api/classes", responses=REFUSED)
+COLUMNS = ("user", "now", "shape", "last_sign_utc", "claimed", "handed_in", "latest")
+CourseName = Annotated[str, Path(min_length=1, max_length=COURSE_MAX)]
+
+
+@router.get("/{course}", responses={200: {"content": {"text/csv": {}}}}, response_model=RosterView)
+async def roster(
+    request: Request,
+    course: CourseName,
+    principal: Annotated[Principal, needs(Right.SEE_CLASS)],
+    format: Literal["json", "csv"] = "json",
+) -> RosterView | Response:
+    """The students of a course, what each does now and how far they are; students see themselves.
+
+    That staff looked, or took it away as a file, is in the log.
+    """
+    found = await class_seen(request, principal, course, "look" if format == "json" else "export")
+    if format == "json":
+        return found
+    save = 'attachment; filename="class.csv"'
+    return Response(as_csv(found), media_type="text/csv", headers={"Content-Disposition": save})
+
+
+@router.post("/{course}/messages", status_code=201)
+async def tell(
+    request: Request,
+    course: CourseName,
+    asked: ClassMessage,
+    principal: Annotated[Principal, needs(Right.MESSAGE)],
+    runner: Runner,
+) -> list[SentMessage]:
+    """Tell some students of a course, whether or not they hold a slice or wait for one."""
+    principal.require(Right.MESSAGE, course)
+    there = {row.user for row in (await _rows(request, principal, course)).rows}
+    if not there.issuperset(asked.users):
+        raise DeniedError(403, "forbidden", "You can message students of this class only.")
+
+    def decision(pool: Pool) -> list[SentMessage]:
+        said = {"text": asked.text, "minutes": asked.minutes}
+        return [
+            pool.staff.send(MessageRequest(to_user=user, **said), principal.by)
+            for user in dict.fromkeys(asked.users)
+        ]
+
+    return await runner.decide(decision)
+
+
+async def class_seen(
+    request: Request, principal: Principal, course: str, action: str
+) -> RosterView:
+    """The class as the principal may see it; that staff have seen it is written down.
+
+    Raises:
+        DeniedError: 403, it is not theirs.
+    """
+    principal.require(Right.SEE_CLASS, course, principal.name)
+    found = await _rows(request, principal, course)
+    if principal.may(Right.SEE_CLASS, course):
+        runner: PoolRunner = request.app.state.runner
+        await runner.decide(lambda pool: pool.roster.looked(course, principal.by, action))
+    return found
+
+
+async def _rows(request: Request, principal: Principal, course: str) -> RosterView:
+    state = request.app.state
+    runner: PoolRunner = state.runner
+    is_staff = principal.may(Right.SEE_CLASS, course)
+    own = {principal.name} if course in principal.course_names else set()
+    members = await state.members(course) if is_staff else own
+    activity = runner.reclaimer.activities() if runner.reclaimer else {}
+    idle = {lease for lease, does in activity.items() if does in IDLE}
+    waiting = (await runner.snapshot()).waiting
+
+    def look(pool: Pool) -> tuple[NowInPool, SharedProgress]:
+        held = pool.leases.brief()
+        return NowInPool.of(course, held, waiting, idle), pool.roster.shared(course)
+
+    in_pool, shared = await runner.look(look)
+    staff = state.sign_in.book.courses.get(course)
+    teachers = (staff.instructors | staff.assistants) if staff else frozenset()
+    users = ((members or set()) | in_pool.users) - teachers
+    seen = [user for user in users if principal.may(Right.SEE_CLASS, course, user)]
+    found = rules.rows(seen, in_pool, shared)
+    return RosterView(
+        course=course, is_shared=shared.is_shared, is_complete=members is not None, rows=found
+    )
+
+
+def as_csv(found: RosterView) -> str:
+    """The rows for a spreadsheet; what is not known is empty."""
+    return sheet(COLUMNS, (list(_cells(row)) for row in found.rows))
+
+
+def _cells(row: RosterRow) -> Iterator[str | float]:
+    sign = row.last_sign_at
+    yield from (row.user, row.presence.value, row.shape)
+    yield "" if sign is None else f"{datetime.fromtimestamp(sign, UTC):%Y-%m-%d %H:%M:%S}"
+    if row.experiments is None:
+        yield from ("", "", "")
+        return
+    yield len(row.experiments)
+    yield sum(one.stage is ExperimentStage.HANDED_IN for one in row.experiments)
+    yield row.experiments[0].experiment if row.experiments else ""

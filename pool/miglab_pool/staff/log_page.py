@@ -19,8 +19,7 @@ from miglab_api.base import COURSE_MAX, USER_MAX
 from miglab_api.spreadsheet import sheet
 from miglab_api.staff import AuditEntry, SentMessage
 from miglab_pool.http.access.dependencies import Runner, needs
-from miglab_pool.http.access.principal import Principal
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.buttons import MAY_REASON, Action
 from miglab_pool.http.pages.frame import render, render_part, shown

@@ -27,8 +27,13 @@ from miglab_api.staff import (
 )
 from miglab_api.tickets import TicketView
 from miglab_pool.http.access.dependencies import Runner, lease_for, needs, on_ticket
-from miglab_pool.http.access.principal import Principal, forbidden, visible_gpu, visible_slice
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import (
+    Principal,
+    Right,
+    forbidden,
+    visible_gpu,
+    visible_slice,
+)
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.pool import Pool
 

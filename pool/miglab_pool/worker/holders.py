@@ -28,7 +28,7 @@ from miglab_api.holders import (
     parse_process,
     probe_process,
 )
-from miglab_pool.worker.holder import Stray
+from miglab_pool.worker.worker import Stray
 
 ENGINE_ERRORS = (docker.errors.DockerException, requests.RequestException, OSError)
 

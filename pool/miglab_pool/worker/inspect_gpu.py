@@ -2,15 +2,26 @@
 
 Never destructive: a slice that is missing is noted as gone, one that is unknown as foreign.  What
 must be destroyed is announced in the ledger, and done by jobs.py.
+
+How each GPU is, as it said last: temperature, power, memory errors, Xid faults.
+
+Reads nothing itself: reconcile asks every GPU anyhow, and keeps here what it said.  What is new of
+faults and memory errors goes into the ledger as notes on the GPU, so that a history remains when
+the driver, or the host, was started anew.
+
+Reads memory, processes and activity of a GPU's slices, for snapshots.  Unknown stays unknown.
 """
 
 import contextlib
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
-from miglab_pool.gpu.errors import GpuError, GpuLost
-from miglab_pool.gpu.readings import GpuInfo, SliceReading
+from miglab_pool.gpu.errors import GpuError, GpuHung, GpuLost
+from miglab_pool.gpu.geometry import Placement
+from miglab_pool.gpu.readings import GpuInfo, Health, SliceReading, Usage, Versions
 from miglab_pool.leases import transactions as leases
 from miglab_pool.ledger.rows import (
     FULL,
@@ -25,8 +36,8 @@ from miglab_pool.ledger.rows import (
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import tickets
 from miglab_pool.state import slices
+from miglab_pool.state.store import Wellness
 from miglab_pool.state.view import is_whole
-from miglab_pool.worker import gpu_health
 from miglab_pool.worker.worker import Worker
 
 MADE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.QUARANTINED, SliceState.FOREIGN})
@@ -124,7 +135,7 @@ def _check_holders_listed(worker: Worker) -> None:
 
 def _read(worker: Worker, info: GpuInfo) -> list[SliceReading]:
     gpu = info.uuid
-    health = gpu_health.keep(worker, gpu, worker.driver.health(gpu))
+    health = keep_health(worker, gpu, worker.driver.health(gpu))
     if health.lost:
         raise GpuLost(health.reason or f"GPU {gpu} is lost; reset it or reboot the host.")
     with worker.store.lock:
@@ -280,3 +291,182 @@ def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Fin
     )
     tx.put(row, reason=FOREIGN_REASON)
     return Finding("slice", str(row.id), f"foreign: {row.profile} at {reading.placement}")
+
+
+BY = "driver"
+"""How the ledger names who noticed."""
+
+
+def keep_health(worker: Worker, gpu: str, health: Health) -> Health:
+    """Remember what a GPU said; news of faults goes into the ledger.  Returns what it was given."""
+    with worker.store.lock:
+        before = worker.store.wellness.get(gpu)
+        worker.store.wellness[gpu] = Wellness(worker.store.now(), health)
+        row = worker.store.state.gpus.get(gpu)
+    if row is not None:
+        _record(worker, row, news(before.health if before else None, health))
+    return health
+
+
+def _record(worker: Worker, row: GpuRow, found: Sequence[str]) -> None:
+    if found:
+        with worker.store.write() as tx:
+            for line in found:
+                tx.record(row, BY, line)
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that happened to a GPU, as the ledger has it.
+
+    It began or ceased to answer, there was a fault, or a person did something.
+
+    Attributes:
+        gpu: its UUID.
+        state: how it was afterwards.
+        by: who noticed, or did it.
+        what: in words.
+    """
+
+    at: float
+    gpu: str
+    state: str
+    by: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How the GPUs are and were.
+
+    Attributes:
+        versions: of the driver.
+        infos: what each GPU is, by its UUID; none for one that never answered.
+        said: what each said last.
+        history: what happened to them, the newest first.
+    """
+
+    versions: Versions
+    infos: Mapping[str, GpuInfo]
+    said: Mapping[str, Wellness]
+    history: tuple[Happening, ...]
+
+
+def condition(worker: Worker, most: int = 100) -> Condition:
+    """How the GPUs are and were; ``most`` happenings."""
+    rows = worker.store.ledger.history("gpu", limit=most)
+    history = (
+        Happening(row["at"], row["target"], row["to_state"], row["by"], row["reason"])
+        for row in rows
+    )
+    return Condition(
+        worker.store.versions, dict(worker.store.infos), dict(worker.store.wellness), tuple(history)
+    )
+
+
+def news(before: Health | None, now: Health) -> list[str]:
+    """What is new of faults and memory errors since the last look, in words.  Pure.
+
+    Args:
+        before: what was said last; None at the first look, when everything is new.
+        now: what is said now.
+    """
+    told = before.xids if before else None
+    found = [f"Xid {xid}" for xid in appended(told or (), now.xids or ())]
+    errors = before.ecc_errors if before else None
+    if now.ecc_errors is not None and now.ecc_errors > (errors or 0):
+        found.append(f"{now.ecc_errors} uncorrected memory errors since its last reset")
+    return found
+
+
+def appended(before: Sequence[int], now: Sequence[int]) -> list[int]:
+    """What was added to a list that also forgets its oldest entries.  Pure."""
+    for forgotten in range(len(before) + 1):
+        rest = list(before[forgotten:])
+        if rest == list(now[: len(rest)]):
+            return list(now[len(rest) :])
+    return list(now)
+
+
+log = logging.getLogger(__name__)
+
+UNKNOWN = Usage(None, None)
+READABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.FOREIGN})
+
+
+def sample(worker: Worker, gpu: str) -> None:
+    """Read a GPU's slices, or it as a whole, if it answers; a change wakes who waits for news.
+
+    A GPU that does not answer in time is unknown from then on.
+    """
+    with worker.store.lock:
+        row = worker.store.state.gpus.get(gpu)
+        if row is None:
+            return
+        rows = [one for one in worker.store.state.on_gpu[gpu].values() if one.state in READABLE]
+        is_whole, answers = worker.store.is_whole(row), row.state == GPU_OK
+        answers = answers and gpu not in worker.acting
+    slices, whole = dict.fromkeys((one.id for one in rows), UNKNOWN), None
+    try:
+        if answers and not slices:
+            worker.driver.info(gpu)  # so that an empty GPU that hangs is noticed as soon
+        if answers:
+            slices = _read_slices(worker, gpu, rows)
+            whole = _read_gpu(worker, gpu) if is_whole else None
+    except GpuHung as error:
+        slices, whole = dict.fromkeys(slices, UNKNOWN), None
+        with worker.store.write() as tx:
+            gpu_failed(worker, tx, gpu, error)
+    except GpuError:
+        log.info("GPU %s cannot be read", gpu)  # reconcile says why, and what follows from it
+    _keep(worker, gpu, slices, whole)
+
+
+def _keep(worker: Worker, gpu: str, slices: dict[int, Usage], whole: Usage | None) -> None:
+    store = worker.store
+    with store.lock:
+        before = [store.usage.get(number) for number in slices]
+        now = list(slices.values())
+        if whole is not None:
+            before.append(store.gpu_usage.get(gpu))
+            now.append(whole)
+            store.gpu_usage[gpu] = whole
+        gone = [number for number in store.usage if number not in store.state.slices]
+        for number in gone:
+            del store.usage[number]
+        store.usage.update(slices)
+        store.samples += 1
+        if before != now:
+            is_news = [_news(usage) for usage in before] != [_news(usage) for usage in now]
+            store.changed([gpu], is_news=is_news)
+
+
+def _news(usage: Usage | None) -> tuple[object, ...]:
+    """What of a reading wakes people; activity never stands still, so only its tenths count."""
+    if usage is None:
+        return ()
+    tenths = None if usage.activity_pct is None else round(usage.activity_pct / 10)
+    return usage.memory_used_mib, usage.processes, tenths
+
+
+def _read_slices(worker: Worker, gpu: str, rows: Sequence[SliceRow]) -> dict[int, Usage]:
+    """By slice; the slice of an uncut GPU is the whole of it."""
+    readings = {one.id: _reading(worker, one, one.gi_id) for one in rows if one.gi_id is not None}
+    usages = worker.driver.usages(gpu, list(readings.values())) if readings else {}
+    found = {number: usages.get(one, UNKNOWN) for number, one in readings.items()}
+    wholes = [one.id for one in rows if one.gi_id is None]
+    return found | {number: _read_gpu(worker, gpu) for number in wholes}
+
+
+def _reading(worker: Worker, row: SliceRow, gi_id: int) -> SliceReading:
+    where = Placement(row.start, row.size)
+    return SliceReading(row.gpu, gi_id, row.ci_id, row.uuid, worker.store.profile(row), where)
+
+
+def _read_gpu(worker: Worker, gpu: str) -> Usage:
+    try:
+        return worker.driver.gpu_usage(gpu)
+    except GpuHung:
+        raise
+    except GpuError:
+        return UNKNOWN

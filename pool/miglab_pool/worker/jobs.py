@@ -24,8 +24,7 @@ from miglab_pool.state import slices
 from miglab_pool.state.placement import Choice
 from miglab_pool.state.view import PoolView, once
 from miglab_pool.worker import inspect_gpu
-from miglab_pool.worker.holder import Claim
-from miglab_pool.worker.worker import Worker, probe_key
+from miglab_pool.worker.worker import Claim, Worker, probe_key
 
 SILENT = (GPU_UNKNOWN, GPU_LOST)
 

@@ -10,13 +10,19 @@ import sys
 import time
 
 from miglab_hub import lab_secrets
-from miglab_hub.service.hub_side import access_of, hub_client, private
-from miglab_hub.service.process import foreground, locked_sockets, serve_apps
-from miglab_hub.service.reclaim_rules import rules_of
+from miglab_hub.service.process import (
+    access_of,
+    foreground,
+    hub_client,
+    locked_sockets,
+    private,
+    rules_of,
+    serve_apps,
+)
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, HubTokens
-from miglab_pool.http.listeners import stop_on_signals
+from miglab_pool.http.connection_limits import stop_on_signals
 from miglab_pool.http.student_app import student_app
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.round import Reclaimer

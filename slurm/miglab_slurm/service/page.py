@@ -22,8 +22,7 @@ from miglab_api.tickets import TicketView
 from miglab_api.wording import day_and_time
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.dependencies import OPEN, allowed, needs, page_needs
-from miglab_pool.http.access.principal import Principal
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.http.pages import frame
 from miglab_pool.reclaim.activity import Activity

@@ -15,7 +15,7 @@ import os
 import sys
 from pathlib import Path
 
-from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.watched import open_gpus
 
 STATES = Path(os.environ.get("MIGLAB_SIM_STATES", "/run/miglab-test/simulated"))
 NOTHING = ("", "void", "none")

@@ -12,8 +12,8 @@ from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
 from miglab_bench.harness.student import STEP_S
 from miglab_pool.course_roles import RoleBook
-from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.watched import open_gpus
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_tokens import HubAccess
 from miglab_pool.http.management_app import management_app
@@ -22,8 +22,8 @@ from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, PoolSettings
-from miglab_pool.worker.holder import Holders
 from miglab_pool.worker.holders import HostHolders
+from miglab_pool.worker.worker import Holders
 
 PREFIX = "/services/pool"
 URL = f"http://pool{PREFIX}"

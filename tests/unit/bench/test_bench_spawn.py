@@ -15,7 +15,7 @@ from miglab_bench.measures.rounds import Round
 from miglab_hub import lab_secrets
 from miglab_hub.cli.root import main
 from miglab_hub.configure import configure
-from miglab_hub.launch import docker_ready
+from miglab_hub.launch import preflight
 from miglab_hub.settings.lab_toml import load
 
 DOCKER = """
@@ -79,9 +79,9 @@ def test_without_an_engine_it_says_so(monkeypatch, tmp_path, capsys):
     monkeypatch.delenv("DOCKER_HOST", raising=False)
 
     def nobody(**_: object) -> None:
-        raise docker_ready.DockerException("connection refused")
+        raise preflight.DockerException("connection refused")
 
-    monkeypatch.setattr(docker_ready.docker, "APIClient", nobody)
+    monkeypatch.setattr(preflight.docker, "APIClient", nobody)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2

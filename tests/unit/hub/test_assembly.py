@@ -9,7 +9,7 @@ from miglab_bench.harness.ports import free_ports
 from miglab_hub.service.__main__ import main
 from miglab_hub.service.assembly import private
 from miglab_hub.settings.lab_toml import Settings, load
-from miglab_pool.http.listeners import bind
+from miglab_pool.http.connection_limits import bind
 from miglab_pool.state.lock import PoolLock
 
 LAB = 'lab.port = {port}\ngpus.simulate = ["A100-40GB"]\ncourses.everyone.shapes = ["1g.5gb"]\n'

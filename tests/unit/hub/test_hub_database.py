@@ -7,8 +7,7 @@ from sqlalchemy import create_engine, text
 from traitlets.config import Config
 
 from miglab_hub import lab_secrets
-from miglab_hub.configure import configure
-from miglab_hub.hub_database import tune
+from miglab_hub.configure import configure, tune
 from miglab_hub.settings.lab_toml import load
 
 

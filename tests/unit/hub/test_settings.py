@@ -9,9 +9,9 @@ from jupyterhub.utils import subdomain_hook_idna
 
 from miglab_api.tickets import ATTEND_S
 from miglab_hub.launch.up import probes, proxy_command
-from miglab_hub.settings.domains import host_of
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, SettingsError, load
 from miglab_hub.settings.reference import keys, reference
+from miglab_hub.settings.tables import host_of
 from miglab_pool.settings import Pool, PoolSettings, Reclaim
 from miglab_slurm.lab import SlurmSettings
 

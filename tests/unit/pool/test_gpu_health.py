@@ -8,7 +8,7 @@ import pytest
 from miglab_pool.gpu.readings import Health
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.gpu.watched import Stopwatch
-from miglab_pool.worker.gpu_health import BY, appended, news
+from miglab_pool.worker.inspect_gpu import BY, appended, news
 
 from .conftest import World
 

@@ -13,8 +13,8 @@ import requests
 
 from miglab_api import holders as processes
 from miglab_api.holders import BadHolder, Liveness, boot_id, check_holder, process_holder
-from miglab_pool.worker.holder import Stray
 from miglab_pool.worker.holders import HostHolders
+from miglab_pool.worker.worker import Stray
 
 ID = "ab" * 32
 HOLDER = f"container:{ID}"

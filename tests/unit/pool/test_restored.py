@@ -12,7 +12,7 @@ from miglab_api.tickets import TicketState, TicketView
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.errors import GpuHung
 from miglab_pool.refused import Refused
-from miglab_pool.worker.holder import Stray
+from miglab_pool.worker.worker import Stray
 
 from .conftest import World
 

@@ -16,8 +16,8 @@ from miglab_pool.ledger.audit_wording import Step, ago, called, did, told
 from miglab_pool.ledger.file import reading
 from miglab_pool.ledger.rows import MessageRow
 from miglab_pool.refused import Refused
+from miglab_pool.staff.actions import MESSAGES_MAX, is_for
 from miglab_pool.staff.log import Question, query
-from miglab_pool.staff.messages import MESSAGES_MAX, is_for
 
 from .conftest import SETTINGS, World
 

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 
 from miglab_api.leases import KernelSignal, LeaseState, LeaseView, Signals, WarningKind
 from miglab_api.staff import MessageRequest
-from miglab_hub.service.reclaim_rules import rules_of
+from miglab_hub.service.process import rules_of
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.reclaim.activity import Activity, SignalBoard

@@ -190,3 +190,25 @@ def _addressee(message: dict[str, Any]) -> str:
         else f" at {message['to_server'] or 'the default server'}"
     )
     return shown(f"{message['to_user']}{at}")
+
+
+@app.command()
+def pause(
+    context: typer.Context,
+    reason: Annotated[str, typer.Argument(help="The reason, which everybody can read.")],
+    as_json: AsJson = False,
+) -> None:
+    """Stop granting new leases; running leases go on."""
+    answer = api(context).call("POST", "/pool/pause", {"reason": reason})
+    tell(answer, as_json, lambda: "new leases are paused")
+
+
+@app.command()
+def resume(context: typer.Context, as_json: AsJson = False) -> None:
+    """Grant leases again."""
+    answer = api(context).call("POST", "/pool/resume")
+    tell(answer, as_json, lambda: "new leases are granted again")
+
+
+for _key in ("adopt", "clear"):
+    app.command(_key)(command_of(_key))

@@ -1,16 +1,19 @@
 """Walks the slices of one GPU through NVML: GPU instances, compute instances, MIG devices.
 
 Plumbing of ``nvml.py``.  Must not decide anything.
+
+Reads a GPU's geometry from NVML, so that any MIG card serves without a table here.
 """
 
 import ctypes
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pynvml
 
 from miglab_pool.gpu import errors
-from miglab_pool.gpu.geometry import Profile
+from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.gpu.nvml.call import call, read
 from miglab_pool.gpu.readings import ProcessReading, Usage
 
@@ -146,3 +149,100 @@ def _processes(nvml: Any, device: Any, where: str) -> tuple[ProcessReading, ...]
         ProcessReading(pid, None if p.usedGpuMemory is None else p.usedGpuMemory // MIB)
         for pid, p in sorted(by_pid.items())
     )
+
+
+# CUDA cores per SM by compute capability (CUDA C++ programming guide, arithmetic throughput).
+CORES_PER_SM = {(8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (12, 0): 128}
+_GIB = 1 << 30
+
+
+def read_geometry(nvml: Any, gpu: Any, where: str) -> Geometry:
+    """How the GPU can be cut; without profiles if it has no MIG.
+
+    NVML answers with MIG off too (seen on an H200, driver 580).
+
+    Args:
+        nvml: the module ``pynvml`` or a ``SimulatedNvml``.
+        gpu: the GPU's handle.
+        where: the GPU's UUID, for messages.
+    """
+    profiles = []
+    for enum in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        info = _profile_info(nvml, gpu, enum, where)
+        if info is not None:
+            profiles.append(_profile(nvml, gpu, enum, info, where))
+    ends = [start + p.size for p in profiles for start in p.starts]
+    return Geometry(max(ends, default=0), tuple(profiles))
+
+
+def read_sm_count(nvml: Any, gpu: Any, where: str) -> int | None:
+    """Streaming multiprocessors of the whole GPU; None where it cannot be told."""
+    cores = read(f"count the cores of {where}", nvml.nvmlDeviceGetNumGpuCores, gpu)
+    capability = read(
+        f"read the compute capability of {where}", nvml.nvmlDeviceGetCudaComputeCapability, gpu
+    )
+    if cores is None or capability is None or tuple(capability) not in CORES_PER_SM:
+        return None
+    return int(cores) // CORES_PER_SM[tuple(capability)]
+
+
+def profile_name(info: Any, total_bytes: int, enum: int) -> str:
+    """The profile's name, made up as NVIDIA does where an old driver does not tell it.
+
+    The memory in the name is the share of the GPU in eighths, of the GPU's whole GiB
+    (NVIDIA go-nvlib, ``getMigMemorySizeGB``).
+    """
+    told = getattr(info, "name", "")
+    if told:
+        return str(told).removeprefix("MIG ")
+    eighths = math.ceil(info.memorySizeMB * (1 << 20) / total_bytes * 8)
+    gigabytes = round(eighths / 8 * math.ceil(total_bytes / _GIB))
+    media = enum in (
+        pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1,
+        pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1,
+    )
+    return f"{info.sliceCount}g.{gigabytes}gb{'+me' if media else ''}"
+
+
+def _profile_info(nvml: Any, gpu: Any, enum: int, where: str) -> Any | None:
+    what = f"read GPU-instance profile {enum} of {where}"
+    for version in (2, 1):  # drivers before 510 know version 1 alone
+        try:
+            return nvml.nvmlDeviceGetGpuInstanceProfileInfo(gpu, enum, version)
+        except pynvml.NVMLError_FunctionNotFound:
+            continue
+        except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument):
+            return None  # this card lacks it, or this driver does not know so high a number
+        except pynvml.NVMLError:
+            return call(what, nvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu, enum, version)
+    return None
+
+
+def _profile(nvml: Any, gpu: Any, enum: int, info: Any, where: str) -> Profile:
+    starts, size = _placements(nvml, gpu, info.id, where)
+    total = call(f"read the memory of {where}", nvml.nvmlDeviceGetMemoryInfo, gpu).total
+    return Profile(
+        name=profile_name(info, total, enum),
+        profile_id=info.id,
+        enum=enum,
+        compute_slices=info.sliceCount,
+        size=size,
+        sm_count=info.multiprocessorCount,
+        memory_mib=info.memorySizeMB,
+        max_count=info.instanceCount,
+        starts=starts,
+    )
+
+
+def _placements(nvml: Any, gpu: Any, profile_id: int, where: str) -> tuple[tuple[int, ...], int]:
+    """Every legal start, and the size; NVML gives the static list, not what is free."""
+    what = f"read the placements of profile {profile_id} of {where}"
+    count = ctypes.c_uint()
+    ask = nvml.nvmlDeviceGetGpuInstancePossiblePlacements
+    call(what, ask, gpu, profile_id, None, ctypes.byref(count))
+    placements = (pynvml.c_nvmlGpuInstancePlacement_t * max(count.value, 1))()
+    call(what, ask, gpu, profile_id, placements, ctypes.byref(count))
+    found = sorted((placement.start, placement.size) for placement in placements[: count.value])
+    if not found:
+        raise errors.NotSupported(f"{where} has no placement for profile {profile_id}.")
+    return tuple(start for start, _ in found), found[0][1]

@@ -6,11 +6,16 @@ constants, exceptions, version fall-backs and two-call protocols are pynvml's ow
 
     SimulatedNvml(folder)   an object used like the module pynvml, beside a real pynvml
     replace_library(folder) puts it under the module pynvml itself, for programs that import it
+
+Runs a Python program written against pynvml over simulated GPUs, unchanged.
 """
 
+import runpy
+import shutil
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CellType, FunctionType
 from typing import Any
@@ -19,8 +24,7 @@ import pynvml
 
 from miglab_pool.gpu.simulated.library import Library
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
-from miglab_pool.gpu.simulated.nvml_events import EventFunctions
-from miglab_pool.gpu.simulated.nvml_gpus import GpuFunctions, error_string
+from miglab_pool.gpu.simulated.nvml_gpus import EventFunctions, GpuFunctions, error_string
 from miglab_pool.gpu.simulated.nvml_mig import MigFunctions
 from miglab_pool.gpu.simulated.state import Delays, StateError
 
@@ -105,3 +109,45 @@ def _bind(library: Library) -> dict[str, Any]:
         libLoadLock=threading.Lock(),
     )
     return names
+
+
+def run_program(program: Sequence[str], folder: Path) -> None:
+    """Run a program in this process, with the simulated library under its pynvml.
+
+    Programs that it starts in turn see the real library.
+
+    Args:
+        program: ``-m MODULE``, a Python file, or a command installed beside this interpreter or
+            on the path; then its arguments.
+        folder: the simulated machine.
+
+    Raises:
+        LookupError: there is no such program, or it is not Python.
+    """
+    name, *arguments = program
+    if name == "-m":
+        if not arguments:
+            raise LookupError("-m needs the name of a module.")
+        replace_library(folder)
+        sys.argv = arguments
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        return
+    path = _find(name)
+    replace_library(folder)
+    sys.argv = [str(path), *arguments]
+    runpy.run_path(str(path), run_name="__main__")
+
+
+def _find(name: str) -> Path:
+    beside = Path(sys.executable).parent / name
+    found = next((p for p in (Path(name), beside) if p.is_file()), None)
+    on_path = shutil.which(name)
+    path = found or (Path(on_path) if on_path else None)
+    if path is None:
+        raise LookupError(
+            f"There is no program {name}; give -m MODULE, a Python file or a command."
+        )
+    first = path.read_bytes()[:200].split(b"\n")[0]
+    if path.suffix != ".py" and b"python" not in first:
+        raise LookupError(f"{path} is not a Python program.")
+    return path

@@ -16,8 +16,7 @@ from fastapi import Depends, Request
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.principal import Principal, forbidden
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import Principal, Right, forbidden
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool

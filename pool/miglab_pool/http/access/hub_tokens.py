@@ -3,17 +3,21 @@
 The hub answers one question at a time: whoever asks with thousands of invented tokens would be
 heard before the servers that report.  So the same unknown token is asked about once a minute, and
 each address may send so many of them; a token that the hub has once known passes before either.
+
+Asks the hub who is in a course's group, when somebody looks at the class.
 """
 
 import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 from jupyterhub.services.auth import HubOAuth
 from tornado.web import HTTPError
 
@@ -191,3 +195,39 @@ def _name(token: str) -> str:
 def _hub_silent(error: HTTPError) -> Exception:
     log.warning("the hub does not say whose a token is: %s", error)
     return DeniedError(503, "hub-silent", "The hub does not answer. Try again in a moment.")
+
+
+BELIEVED_S = 60.0
+Members = Callable[[str], Awaitable[frozenset[str] | None]]
+
+
+async def nobody_says(_course: str) -> frozenset[str] | None:
+    """Where there is no hub to ask."""
+    return None
+
+
+class CourseMembers:
+    """See the module.
+
+    Args:
+        hub: its API, as a service that may read groups.
+        now: seconds that never jump.
+    """
+
+    def __init__(self, hub: httpx.AsyncClient, now: Callable[[], float] = time.monotonic) -> None:
+        self._hub, self._now = hub, now
+        self._known: dict[str, tuple[float, frozenset[str]]] = {}
+
+    async def of(self, course: str) -> frozenset[str] | None:
+        """Who is in it; what the hub said last while it is silent, None if it never said."""
+        until, members = self._known.get(course, (0.0, None))
+        if members is not None and until > self._now():
+            return members
+        try:
+            answer = await self._hub.get(f"/groups/{quote(course, safe='')}")
+            users = [] if answer.status_code == 404 else answer.raise_for_status().json()["users"]
+        except (httpx.HTTPError, KeyError, ValueError) as error:
+            log.warning("the hub does not say who is in %s: %s", course, error)
+            return members
+        self._known[course] = (self._now() + BELIEVED_S, frozenset(users))
+        return self._known[course][1]

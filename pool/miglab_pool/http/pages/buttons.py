@@ -12,8 +12,7 @@ from miglab_api.gpus import GpuView, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_api.tickets import TicketView
 from miglab_api.wording import duration
-from miglab_pool.http.access.principal import Principal
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import Principal, Right
 
 KEPT = "Files are kept; what is only in the memory of running notebooks is lost."
 BY_HAND = "released on the pool's page"

@@ -12,8 +12,7 @@ from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
 from miglab_api.wording import duration, estimated_wait, guaranteed, server_in_words
 from miglab_pool.http.access.dependencies import Runner, Who
-from miglab_pool.http.access.principal import Principal, visible_snapshot
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages import buttons
 from miglab_pool.http.pages.frame import render_part

@@ -21,8 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from miglab_api.wording import duration, guaranteed, server_in_words
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.principal import Principal, forbidden
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import Principal, Right, forbidden
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages.wording import iso, left, left_short, since
 from miglab_pool.ledger.audit_wording import called

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
 from miglab_api.tickets import Headcount
-from miglab_pool.http.access.principal import Principal
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.pages.wording import amount
 
 

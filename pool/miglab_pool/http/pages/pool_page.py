@@ -24,8 +24,7 @@ from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import estimated_wait
 from miglab_pool.http.access.dependencies import Runner, Who, who
-from miglab_pool.http.access.principal import Principal, visible_snapshot
-from miglab_pool.http.access.rights import Right
+from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pages.gpu_drawing import WORDS, Doings, draw, idle_people, reserved_on, sums

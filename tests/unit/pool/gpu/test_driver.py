@@ -10,10 +10,10 @@ from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.nvml.call import call, read
 from miglab_pool.gpu.nvml.health import judge
-from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.readings import SliceReading, Usage
 from miglab_pool.gpu.simulated.machine import SimulatedMachine, error_code
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
+from miglab_pool.gpu.watched import open_gpus
 
 from .conftest import Machine
 

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from miglab_hub.cli.sim import app
-from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.simulated.machine import Break
+from miglab_pool.gpu.watched import open_gpus
 
 REFERENCE = Path(__file__).parents[4] / "docs/reference/sim.md"
 

@@ -8,10 +8,10 @@ import pynvml
 import pytest
 
 from miglab_pool.gpu.geometry import Placement
-from miglab_pool.gpu.open import open_gpus
 from miglab_pool.gpu.simulated.machine import SimulatedMachine, error_code
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 from miglab_pool.gpu.simulated.state import Delays
+from miglab_pool.gpu.watched import open_gpus
 
 from .conftest import Machine, SleepClock
 

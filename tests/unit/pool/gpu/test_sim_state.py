@@ -14,7 +14,7 @@ RACER = """
 import sys
 from pathlib import Path
 from miglab_pool.gpu import errors
-from miglab_pool.gpu.open import open_gpus
+from miglab_pool.gpu.watched import open_gpus
 driver = open_gpus(simulated_state=Path(sys.argv[1]))
 gpu = driver.gpus()[0]
 profile = gpu.geometry.by_name["1g.5gb"]

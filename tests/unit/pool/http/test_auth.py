@@ -7,8 +7,7 @@ import httpx
 import pytest
 from tests.unit.pool.conftest import World
 
-from miglab_pool.http.access.auth import SignIn, server_of
-from miglab_pool.http.access.sessions import Sessions
+from miglab_pool.http.access.auth import Sessions, SignIn, server_of
 
 from .fakes import OWNERS, PREFIX
 

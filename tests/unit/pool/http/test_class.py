@@ -10,8 +10,7 @@ from tests.unit.pool.conftest import World
 
 from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.hub_tokens import HubTokens
-from miglab_pool.http.access.members import CourseMembers
+from miglab_pool.http.access.hub_tokens import CourseMembers, HubTokens
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner

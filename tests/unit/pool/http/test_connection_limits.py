@@ -11,8 +11,14 @@ from fastapi import FastAPI, Request
 from starlette.requests import HTTPConnection
 from tests.polling import until
 
-from miglab_pool.http.connection_limits import ConnectionLimits, forwarded_for, students_limits
-from miglab_pool.http.listeners import bind, listener, serve
+from miglab_pool.http.connection_limits import (
+    ConnectionLimits,
+    bind,
+    forwarded_for,
+    listener,
+    serve,
+    students_limits,
+)
 
 WHOLE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 HALF = b"GET /health HTTP/1.1\r\nHost: x\r\n"

@@ -25,8 +25,8 @@ from miglab_pool.http.health import (
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.state.store import Wellness
-from miglab_pool.worker.gpu_health import BY, Condition, Happening
 from miglab_pool.worker.health_findings import HealthFinding, fine, of_gpu, wrong
+from miglab_pool.worker.inspect_gpu import BY, Condition, Happening
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement
 
 from .conftest import as_, foreign_slice

@@ -4,7 +4,7 @@ import socket
 
 from fastapi import FastAPI
 
-from miglab_pool.http.listeners import KEEP_ALIVE_S, bind, listener
+from miglab_pool.http.connection_limits import KEEP_ALIVE_S, bind, listener
 
 HTTPX_KEEP_ALIVE_S = 5
 

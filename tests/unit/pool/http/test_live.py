@@ -11,9 +11,8 @@ from tests.unit.pool.conftest import World
 
 from miglab_pool.http import management_app, pool_routes
 from miglab_pool.http.access.auth import STAFF_SCOPE, SignIn, principal_from
-from miglab_pool.http.notifier import Notifier
 from miglab_pool.http.pool_routes import events
-from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.http.pool_runner import Notifier, PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.queue import routes as ticket_routes
 

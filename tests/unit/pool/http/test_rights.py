@@ -12,8 +12,7 @@ from fastapi.routing import APIRoute
 from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.http.access.auth import ADMIN_SCOPE, STAFF_SCOPE, principal_from
 from miglab_pool.http.access.dependencies import Needs, Open, PageNeeds
-from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
-from miglab_pool.http.access.rights import DOES, TABLE, Right
+from miglab_pool.http.access.principal import DOES, SPAWNER, TABLE, Principal, PrincipalKind, Right
 from miglab_pool.http.errors import DeniedError
 
 from .fakes import BOOK, person

@@ -8,10 +8,9 @@ import pytest
 from tests.polling import until
 from tests.unit.pool.conftest import World
 
-from miglab_pool.http.access.auth import SignIn, principal_from
-from miglab_pool.http.access.sessions import PendingSignIns
-from miglab_pool.http.event_streams import A_PERSON, SnapshotTexts
+from miglab_pool.http.access.auth import PendingSignIns, SignIn, principal_from
 from miglab_pool.http.management_app import management_app
+from miglab_pool.http.pool_routes import A_PERSON, SnapshotTexts
 from miglab_pool.http.pool_runner import PoolRunner
 
 from .conftest import as_, queued

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from miglab_api.leases import WarningKind
-from miglab_hub.service.reclaim_rules import rules_of
+from miglab_hub.service.process import rules_of
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.reclaim.policy import closed_now, ends_of
 from miglab_pool.schedule import BadTime, window

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_api.leases import WarningKind
-from miglab_hub.service.reclaim_rules import rules_of
+from miglab_hub.service.process import rules_of
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.reclaim.activity import HOLDING_MIB, NEVER, Activity, Known, Reading, judge
 from miglab_pool.reclaim.policy import Decision, HardEnd, LeaseFacts, LeaseVerdict, decide
