@@ -125,8 +125,9 @@ def below(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
 
 
 def row(route: APIRoute, *cells: str) -> str:
-    """A route's row: its method and path, what is given, and its docstring's first paragraph."""
-    does = " ".join((route.endpoint.__doc__ or "").split("\n\n")[0].split())
+    """A route's row: its method and path, what is given, and its description's first paragraph."""
+    said = route.description or route.summary or ""
+    does = " ".join(said.split("\n\n")[0].split())
     does = does.replace("|", "\\|").replace("``", "`")
     address = f"`{' '.join(sorted(route.methods))} {route.path}`"
     return f"| {' | '.join([address, *cells, does])} |"
@@ -187,11 +188,11 @@ SIGNS = {
 
 def rights() -> str:
     """Every right with what it allows, and how far it reaches for each role."""
-    lines = [f"| right | may | {' | '.join(role.value for role in Role)} |"]
-    lines.append("|" + "---|" * (len(Role) + 2))
+    lines = [f"| may (right) | {' | '.join(role.value for role in Role)} |"]
+    lines.append("|" + "---|" * (len(Role) + 1))
     for each in Right:
         cells = " | ".join(SIGNS[reach(each, role)] for role in Role)
-        lines.append(f"| `{each.value}` | {DOES[each]} | {cells} |")
+        lines.append(f"| {DOES[each]} (`{each.value}`) | {cells} |")
     return "\n".join(lines)
 
 
