@@ -266,10 +266,10 @@ class Pool:
 
         The dice are the same each time: figures move only when what they are made of has moved.
         """
-        scene, newcomers = gather.look(self.view)
+        scene = gather.look(self.view)
         said = estimate.simulate(scene, random.Random(0))  # noqa: S311 -- no secret
         before = self.store.estimates
-        now = gather.shown(scene, newcomers, said, before)
+        now = gather.shown(scene.usage.now, said, before)
         with self.store.lock:
             self.store.estimates = now
             if gather.is_news(before, now):

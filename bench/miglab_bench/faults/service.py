@@ -23,9 +23,8 @@ from sqlalchemy.exc import OperationalError
 
 from miglab_hub.service import __main__ as service
 from miglab_hub.settings.lab_toml import load
-from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.ledger import Ledger, LedgerMismatch, Transaction
 from miglab_pool.ledger.rows import Row
-from miglab_pool.ledger.transaction import LedgerMismatch, Transaction
 from miglab_pool.reclaim import server_stopper
 from miglab_pool.settings import Tuning
 from miglab_pool.worker import reconcile

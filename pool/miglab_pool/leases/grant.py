@@ -16,8 +16,8 @@ from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Placement, Profile
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.leases.rules import guaranteed_s
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, GPU_OK, GpuRow, LeaseRow, SliceRow, TicketRow
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import any_fits, first_that_fits
 from miglab_pool.queue.rules import Grant

@@ -17,8 +17,8 @@ from miglab_api.wording import lab_in_words
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import lease_answer
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import offers, tickets
 from miglab_pool.queue import order as queue
 from miglab_pool.refused import Refused

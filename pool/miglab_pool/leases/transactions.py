@@ -23,8 +23,8 @@ from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.activity import Spent
 from miglab_pool.leases.rules import keepalives_left, longest_s
 from miglab_pool.leases.views import Case
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, SliceRow
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import order as quota_checks
 from miglab_pool.queue.backfill import others_waiting
 from miglab_pool.refused import Refused

@@ -90,8 +90,7 @@ def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
     """A ticket with its position."""
     positions = queue.positions(view) if row.state == TicketState.WAITING else {}
     position = positions.get(row.id)
-    said = view.estimates.of_tickets.get(row.id)
-    estimate = None if position is None else offers.told(view, said, row.id)
+    estimate = None if position is None else offers.told(view, row.id)
     return TicketView.of(
         row,
         position=position,

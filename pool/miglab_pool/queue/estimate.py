@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
 from miglab_api.tickets import WaitEstimate
-from miglab_pool.queue.rules import Waiting
+from miglab_pool.queue.rules import Asker, Waiting
 from miglab_pool.queue.simulation import HORIZON_S, Future, Holding, Scene
 
 USUAL_S = 30.0  # a measurement of labkit's, with its runner's start, where none is known yet
@@ -141,7 +141,7 @@ RUNS = 60
 LOW, HIGH = 0.025, 0.975  # wider than is promised: the model leaves something out
 
 
-def simulate(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[int, WaitEstimate]:
+def simulate(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[Asker, WaitEstimate]:
     """How long everybody will wait.
 
     Args:
@@ -150,7 +150,7 @@ def simulate(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[int, W
         runs: how many futures are drawn.
 
     Returns:
-        The estimate of each ticket and each number of ``asking``; none for whom nothing is known.
+        The estimate of each ticket and each of ``asking``; none for whom nothing is known.
     """
     if scene.is_known:
         waits = [Future(scene, Drawn(scene, dice)).waits() for _ in range(runs)]
@@ -158,7 +158,7 @@ def simulate(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[int, W
     return _by_ends(scene)
 
 
-def _by_ends(scene: Scene) -> dict[int, WaitEstimate]:
+def _by_ends(scene: Scene) -> dict[Asker, WaitEstimate]:
     """From now to the last ends that are set; no measurement waits longer than it may."""
     soon = Future(scene, Set(scene, uses_extensions=False)).waits()
     late = Future(scene, Set(scene, uses_extensions=True)).waits()
@@ -180,20 +180,20 @@ _BASIS_ENDS = (
 )
 
 
-def _watched(scene: Scene) -> list[int]:
+def _watched(scene: Scene) -> list[Asker]:
     return [*(one.ticket for one in scene.queued), *scene.asking]
 
 
-def _queued(scene: Scene, one: int) -> Waiting | None:
+def _queued(scene: Scene, one: Asker) -> Waiting | None:
     return next((each for each in scene.queued if each.ticket == one), None)
 
 
-def _is_borrow(scene: Scene, one: int) -> bool:
+def _is_borrow(scene: Scene, one: Asker) -> bool:
     asked = _queued(scene, one)
     return asked is not None and asked.is_borrow
 
 
-def _most_s(scene: Scene, one: int) -> float:
+def _most_s(scene: Scene, one: Asker) -> float:
     """How far its wait is looked at: to the horizon, or to when a measurement is refused."""
     asked = _queued(scene, one)
     if asked is None or not asked.is_borrow:
@@ -201,7 +201,7 @@ def _most_s(scene: Scene, one: int) -> float:
     return max(0.0, asked.since + scene.longest_wait_s - scene.usage.now)
 
 
-def _range(scene: Scene, one: int, runs: Sequence[Mapping[int, float]]) -> WaitEstimate:
+def _range(scene: Scene, one: Asker, runs: Sequence[Mapping[Asker, float]]) -> WaitEstimate:
     most_s = _most_s(scene, one)
     waits = sorted(min(run.get(one, most_s), most_s) for run in runs)
     return WaitEstimate(

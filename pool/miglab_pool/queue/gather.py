@@ -13,15 +13,15 @@ from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import WaitEstimate
 from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
-from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
+from miglab_pool.gpu.shapes import profiles
 from miglab_pool.leases.rules import extensions_s, frees_at
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.rules import DAY_S, HOUR_S, Use, WaitEstimates, Waiting
+from miglab_pool.queue.rules import DAY_S, HOUR_S, Asker, Use, WaitEstimates, Waiting
 from miglab_pool.queue.simulation import Booking, Holding, Lately, PlacedOn, Scene
 from miglab_pool.reservations import InForce, reserved_until
 from miglab_pool.state.placement import GpuOccupancy
-from miglab_pool.state.view import GpuSnapshot, PoolView
+from miglab_pool.state.view import PoolView
 
 MOST_QUEUED = 60  # further back, a student is told only the position
 LATELY = 200  # leases that history is made of
@@ -32,46 +32,33 @@ WHOLE_GPU = Geometry(1, (WHOLE,))
 WHOLE_PLACE = Placed(WHOLE, Placement(0, 1))
 
 
-def look(view: PoolView) -> tuple[Scene, dict[int, str]]:
-    """What the next estimates are made from; and the shape of each of the scene's newcomers."""
-    at = view.at
+def look(view: PoolView) -> Scene:
+    """What the next estimates are made from."""
     claimants_with_slot = reservations.claimants_with_slot(view)
     queued = tuple(one for one in queue.served(view) if one.ticket not in claimants_with_slot)
-    shapes = {} if len(queued) > MOST_QUEUED else dict(enumerate(_shapes(view), 1))
-    newcomers = {-number: shape for number, shape in shapes.items()}
-    scene = Scene(
+    shapes = () if len(queued) > MOST_QUEUED else queue.offered_shapes(view)
+    return Scene(
         queued=queued[:MOST_QUEUED],
         gpus=(*view.occupancies, *_whole(view)),
-        holdings=tuple(_holdings(view, at)),
-        lately=_lately(view, at),
+        holdings=tuple(_holdings(view, view.at)),
+        lately=_lately(view, view.at),
         usage=queue.fair_share_usage(view),
         lease_s=view.settings.pool.lease_s + view.settings.reclaim.warning_s,
         borrow_s=view.settings.pool.borrow_s,
         longest_wait_s=view.settings.pool.longest_wait_s,
-        asking={number: profiles(shape) for number, shape in newcomers.items()},
+        asking=frozenset(profiles(str(shape)) for shape in shapes),
         bookings=tuple(_bookings(view)),
     )
-    return scene, newcomers
 
 
-def shown(
-    scene: Scene,
-    newcomers: Mapping[int, str],
-    found: Mapping[int, WaitEstimate],
-    before: WaitEstimates,
-) -> WaitEstimates:
+def shown(now: float, found: Mapping[Asker, WaitEstimate], before: WaitEstimates) -> WaitEstimates:
     """What came of a scene, to be remembered beside what each ticket was told first."""
-    now = scene.usage.now
-    return WaitEstimates(
-        at=now,
-        of_tickets={one: said for one, said in found.items() if one not in newcomers},
-        of_shapes={newcomers[one]: said for one, said in found.items() if one in newcomers},
-        due={
-            one: before.due.get(one, now + said.high_s)
-            for one, said in found.items()
-            if one not in newcomers
-        },
-    )
+    due: dict[Asker, float] = {
+        one: before.due.get(one, now + said.high_s)
+        for one, said in found.items()
+        if isinstance(one, int)
+    }
+    return WaitEstimates(now, found, due)
 
 
 def is_news(before: WaitEstimates, now: WaitEstimates) -> bool:
@@ -79,46 +66,22 @@ def is_news(before: WaitEstimates, now: WaitEstimates) -> bool:
     return _in_minutes(before) != _in_minutes(now)
 
 
-def _in_minutes(estimates: WaitEstimates) -> dict[object, tuple[int, int]]:
-    said = [*estimates.of_tickets.items(), *estimates.of_shapes.items()]
+def _in_minutes(estimates: WaitEstimates) -> dict[Asker, tuple[int, int]]:
+    said = estimates.of.items()
     return {one: (round(it.low_s / 60), round(it.high_s / 60)) for one, it in said}
 
 
 # -- the scene ------------------------------------------------------------------------------------
 
 
-def _shapes(view: PoolView) -> list[str]:
-    """The shapes that somebody could ask for."""
-    geometries = view.geometries
-    found = set()
-    for text in {text for rules in view.settings.courses.values() for text in rules.shapes}:
-        shape = _resolved(text, geometries)
-        if shape is not None and not shape.is_cpu:
-            found.add(str(shape))
-    return sorted(found)
-
-
-def _resolved(text: str, geometries: list[Geometry]) -> Shape | None:
-    try:
-        return resolve(text, geometries)
-    except ShapeError:
-        return None
-
-
 def _whole(view: PoolView) -> Iterator[GpuOccupancy]:
     """The GPUs with MIG off, as if each could be cut into one slice."""
     for gpu in view.gpus.values():
         if gpu.is_whole:
-            yield _whole_occupancy(gpu)
-
-
-def _whole_occupancy(gpu: GpuSnapshot) -> GpuOccupancy:
-    placed = (WHOLE_PLACE,)
-    is_free, is_held = gpu.is_free_whole, bool(gpu.slices)
-    is_usable = gpu.row.state == GPU_OK
-    live = () if is_free else placed
-    fixed = () if is_free or is_held else placed
-    return GpuOccupancy(gpu.uuid, WHOLE_GPU, live, (), is_usable, fixed, course=gpu.course)
+            live = () if gpu.is_free_whole else (WHOLE_PLACE,)
+            fixed = () if gpu.slices else live
+            usable, course = gpu.row.state == GPU_OK, gpu.course
+            yield GpuOccupancy(gpu.uuid, WHOLE_GPU, live, (), usable, fixed, course=course)
 
 
 def _bookings(view: PoolView) -> Iterator[Booking]:

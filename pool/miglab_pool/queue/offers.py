@@ -3,7 +3,6 @@
 And what somebody who waits could have at once by leaving the queue.
 """
 
-import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -11,21 +10,21 @@ from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
 from miglab_api.tickets import Headcount, WaitEstimate
 from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Placed, legal_placements
-from miglab_pool.gpu.shapes import Shape, ShapeError, resolve
+from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
 from miglab_pool.leases.rules import Asked, longest_set_s
 from miglab_pool.ledger.rows import TicketRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import hold_for
+from miglab_pool.queue.rules import Asker
 from miglab_pool.reservations import GuaranteeLimit
 from miglab_pool.settings import Course
 from miglab_pool.state.placement import Choice, GpuOccupancy, beside, open_to, own_first, place
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 
-def told(
-    view: PoolView, said: WaitEstimate | None, ticket: int | None = None
-) -> WaitEstimate | None:
+def told(view: PoolView, who: Asker) -> WaitEstimate | None:
     """How long a wait will last from now on, as it was said; None if that is not known (yet)."""
+    said = view.estimates.of.get(who)
     if said is None:
         return None
     passed_s = max(0.0, view.at - view.estimates.at)
@@ -37,7 +36,7 @@ def told(
         likely_s=likely_s,
         high_s=high_s,
         basis=said.basis,
-        is_late=ticket is not None and view.at > view.estimates.due.get(ticket, view.at),
+        is_late=view.at > view.estimates.due.get(who, view.at),
     )
 
 
@@ -78,11 +77,7 @@ def headcount(view: PoolView) -> Headcount:
 
 def _smallest(view: PoolView) -> Shape | None:
     """The smallest shape that any course offers and a GPU can hold."""
-    found = []
-    for text in {text for rules in view.settings.courses.values() for text in rules.shapes}:
-        with contextlib.suppress(ShapeError):  # no GPU here has it
-            found.append(resolve(text, view.geometries))
-    sizes = [shape for shape in found if not shape.is_cpu and _count_all(view, shape, "")]
+    sizes = [shape for shape in queue.offered_shapes(view) if _count_all(view, shape, "")]
     return min(sizes, key=lambda one: (one.slice_count, _per_slice(view, one)), default=None)
 
 
@@ -137,7 +132,7 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
         is_held=not free and _fits(view, shape, course),
         reserved_s=None if free else _reserved_s(view, shape, course, limit),
         shortened=reservations.shortened(view, limit) if free and limit else "",
-        wait=None if free else told(view, view.estimates.of_shapes.get(str(shape))),
+        wait=None if free else told(view, profiles(str(shape))),
     )
 
 

@@ -4,7 +4,9 @@ What the quotas mean for the rows of the pool is here too, and when a ticket end
 Asked for one ticket or for all who wait: what is the same for many is worked out once.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from miglab_api.offers import QuotaLeft
 from miglab_api.tickets import Purpose, TicketRequest, TicketState
@@ -16,7 +18,6 @@ from miglab_pool.leases.rules import Asked, Limit, Quotas, bounded, offer_s
 from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
 from miglab_pool.queue.rules import HOUR_S, FairShareUsage, Use, Waiting, in_order
 from miglab_pool.refused import Refused
-from miglab_pool.reservations import left_of
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.state.placement import GpuOccupancy, could_ever_fit, open_to, own_first, place
 from miglab_pool.state.view import PoolView, once
@@ -210,15 +211,17 @@ def without_slot(view: PoolView) -> tuple[Waiting, ...]:
 
 def _everyone(view: PoolView) -> list[Waiting]:
     """Everyone who waits, in order of arrival, those for whom something is reserved marked."""
-    left = left_of(reservations.in_force(view))
+    left = Counter[tuple[str, str]]()
+    for one in reservations.in_force(view):
+        left[one.key] += one.left
     waiting = []
     for ticket in view.queued:
         key = (ticket.course, ticket.shape)
         is_reserved = left[key] > 0
         if is_reserved:
             left[key] -= 1
-        one = as_waiting(view, ticket)
-        waiting.append(one._replace(reserved=True) if is_reserved else one)
+        waits = as_waiting(view, ticket)
+        waiting.append(waits._replace(reserved=True) if is_reserved else waits)
     return waiting
 
 
@@ -344,6 +347,16 @@ def _judge_shape(
         return None
     message = f"No GPU that {title} may use can ever hold {shape}. Choose a smaller shape."
     return Refused("impossible-shape", message, 422)
+
+
+@once
+def offered_shapes(view: PoolView) -> list[Shape]:
+    """The shapes that somebody could ask for, of whatever course; ``cpu`` is none."""
+    found = set()
+    for text in {text for rules in view.settings.courses.values() for text in rules.shapes}:
+        with suppress(ShapeError):  # no GPU here has it
+            found.add(resolve(text, view.geometries))
+    return sorted((shape for shape in found if not shape.is_cpu), key=str)
 
 
 def in_profiles(view: PoolView, text: str) -> str:

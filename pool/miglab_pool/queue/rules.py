@@ -12,7 +12,7 @@ The formulas of recent use, which fades, are behind a fair turn.
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
@@ -81,14 +81,17 @@ class Grant:
     choices: tuple[Choice, ...]
 
 
+Asker = int | tuple[str, ...]
+"""Who is told an estimate: a ticket, or whoever would ask for some profiles now."""
+
+
 @dataclass(frozen=True)
 class WaitEstimates:
     """The pool's last estimates, when they were made, and when the first of each ticket ends."""
 
     at: float = 0.0
-    of_tickets: Mapping[int, WaitEstimate] = field(default_factory=dict)
-    of_shapes: Mapping[str, WaitEstimate] = field(default_factory=dict)
-    due: Mapping[int, float] = field(default_factory=dict)
+    of: Mapping[Asker, WaitEstimate] = field(default_factory=dict)
+    due: Mapping[Asker, float] = field(default_factory=dict)
 
 
 CHARGE_H = 1.0  # what a grant costs at once, hours: else one course would take all of one moment
@@ -270,12 +273,13 @@ class UsageTotals:
         """Every lease that counts, live ones last."""
         return [*self.over, *self.live]
 
-    def plus(self, over: Sequence[Use]) -> "UsageTotals":
+    def plus(self, more: Iterable[Use]) -> "UsageTotals":
         """The same with more leases that are over."""
+        over = tuple(more)
         sums = defaultdict(float, self.sums)
         for use in over:
             add(sums, use, decayed(use, self.summed_at, self.half_life_s))
-        return replace(self, sums=sums, over=(*self.over, *over)) if over else self
+        return replace(self, sums=sums, over=(*self.over, *over))
 
     def fair_share(
         self, now: float, weights: Mapping[str, float], ageing_s: float

@@ -6,8 +6,8 @@ the grace what is left is open to all.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from math import inf
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.queue.backfill import first_that_fits, hold_for
-from miglab_pool.queue.rules import FairShareUsage, Waiting, in_order
+from miglab_pool.queue.rules import Asker, FairShareUsage, Waiting, in_order
 from miglab_pool.state.placement import Choice, GpuOccupancy, beside, open_to, place, without
 from miglab_pool.state.slot_choice import is_empty
 
@@ -100,7 +100,7 @@ class Scene:
 
     Attributes:
         queued: who waits, first in front.
-        asking: shapes that a newcomer might ask for, with a number that stands for the newcomer.
+        asking: the profiles that a newcomer might ask for.
         gpus: every GPU; the placements of ``holdings`` are part of ``live``.
         usage: what everybody has used lately; its ``now`` is the moment of the estimate.
         lease_s: how long a lease lasts at most if nothing is known; None for no limit.
@@ -117,7 +117,7 @@ class Scene:
     lease_s: float | None
     borrow_s: float
     longest_wait_s: float
-    asking: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    asking: frozenset[tuple[str, ...]] = frozenset()
     bookings: tuple[Booking, ...] = ()
 
     @property
@@ -156,19 +156,19 @@ class Future:
         self._gpus = {occupancy.gpu: occupancy for occupancy in scene.gpus}
         self._order = count()
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
-        self._asking = dict(scene.asking)
+        self._asking = set(scene.asking)
         self._may_serve = True  # something has changed that lets somebody go
         self._first: int | None = None
         self._owners = {one.course for one in scene.gpus}
         self._refused: set[tuple[tuple[str, ...], str]] = set()
         self._left = {one.ticket for one in scene.queued}
-        self._waits: dict[int, float] = {}
+        self._waits: dict[Asker, float] = {}
         for holding in scene.holdings:
             self._free_at(source.end_s(holding), holding.slices)
         for booking in scene.bookings:
             self._at(booking.begins_s, partial(self._keep, booking))
 
-    def waits(self) -> dict[int, float]:
+    def waits(self) -> dict[Asker, float]:
         """How long each ticket waits from now on; those not served are missing."""
         comers = self._source.comers()
         comer = next(comers, None)
@@ -255,15 +255,13 @@ class Future:
         They are of no course: what is a course's own is not for them.
         """
         refused = {profiles for profiles, _ in self._refused}
-        asking = [one for one in self._asking if self._asking[one] not in refused]
-        if not asking:
-            return
+        asking = self._asking - refused
         first = self._queued[0] if self._queued else None
-        states = beside(open_to(gpus, ""), hold_for(first, gpus))
-        for number in asking:
-            if place(self._asking[number], states) is not None:
-                self._waits[number] = at_s
-                del self._asking[number]
+        states = beside(open_to(gpus, ""), hold_for(first, gpus)) if asking else []
+        for profiles in asking:
+            if place(profiles, states) is not None:
+                self._waits[profiles] = at_s
+                self._asking.remove(profiles)
 
     def _leave_queue(self, one: Waiting, at_s: float) -> None:
         self._queued.remove(one)

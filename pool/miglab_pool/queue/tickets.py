@@ -6,8 +6,8 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
 from miglab_api.wording import duration
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue.order import ANSWER_S, ASIDE_S, answer_by, expires_at, waits_until
 from miglab_pool.state import slices
 from miglab_pool.state.placement import clash

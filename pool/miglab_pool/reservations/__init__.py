@@ -14,7 +14,7 @@ from miglab_pool.reservations.promises import (
     shortened,
     without_promised,
 )
-from miglab_pool.reservations.rules import InForce, left_of, reserved_until
+from miglab_pool.reservations.rules import InForce, reserved_until
 from miglab_pool.reservations.slots import (
     choose,
     claimants_with_slot,
@@ -48,7 +48,6 @@ __all__ = [
     "in_force",
     "kept_ahead",
     "kept_until",
-    "left_of",
     "open_gpus",
     "ready",
     "reserved_s",

@@ -139,11 +139,3 @@ def less_drawn(ahead: Sequence[InForce], drawn: Mapping[Key, int]) -> list[InFor
         rest[one.key] -= mine
         less.append(replace(one, left=one.row.count - mine))
     return less
-
-
-def left_of(reservations: Iterable[InForce]) -> Counter[Key]:
-    """How many leases of a course and shape the reservations in force still hold for it."""
-    total: Counter[Key] = Counter()
-    for one in reservations:
-        total[one.key] += one.left
-    return total

@@ -48,6 +48,8 @@ MINUTE_S = 60.0
 @once
 def in_force(view: PoolView) -> list[InForce]:
     """The reservations that keep places or take place, those that began first in front."""
+    if not view.reservations:
+        return []
     rows, lead_s = view.reservations.values(), view.settings.pool.reserve_lead_s
     return rules.in_force(rows, view.at, lead_s, view.leases.values())
 

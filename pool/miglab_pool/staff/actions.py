@@ -22,6 +22,7 @@ from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import lease_answer
 from miglab_pool.ledger.audit_wording import Step, called, told
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
     GpuRow,
     LeaseRow,
@@ -31,7 +32,6 @@ from miglab_pool.ledger.rows import (
     SliceRow,
     TicketRow,
 )
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.refused import Refused
 from miglab_pool.staff import log, rules
 from miglab_pool.staff.rules import changed, is_as_expected

@@ -21,9 +21,8 @@ from sqlalchemy import func, select
 from miglab_pool.gpu.geometry import Geometry, Placed, Profile
 from miglab_pool.gpu.readings import GpuInfo, Health, Usage, Versions
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.ledger import AnyRow, Ledger
+from miglab_pool.ledger.ledger import AnyRow, Ledger, State, Transaction
 from miglab_pool.ledger.rows import GpuRow, LeaseRow, SliceRow
-from miglab_pool.ledger.transaction import State, Transaction
 from miglab_pool.queue.rules import (
     FORGOTTEN_AFTER,
     WEEK_S,
@@ -64,8 +63,8 @@ class Uses:
             over = [over_by(use, now) for use in read]
             totals = UsageTotals(self._half_life_s, now, {}).plus(over)
         else:
-            held = (row for row in state.ended.values() if row.attached_at is not None)
-            totals = totals.plus([self._use_of(row) for row in held])
+            held = [row for row in state.ended.values() if row.attached_at is not None]
+            totals = totals.plus(map(self._use_of, held)) if held else totals
         state.ended.clear()
         known = {use.lease: use for use in self._totals.live}
         live = tuple(self._known(known, row) for row in state.leases.values())

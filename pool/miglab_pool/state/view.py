@@ -146,9 +146,9 @@ class GpuSnapshot:
     @cached_property
     def partition(self) -> tuple[str, ...]:
         """The profiles of its layout, if it can (still) be cut so; none: it is cut on demand."""
-        names = tuple(self.row.partition.split(",")) if self.row.partition else ()
-        if self.hardware is None or not self.is_partitionable:
+        if not self.row.partition or self.hardware is None or not self.is_partitionable:
             return ()
+        names = tuple(self.row.partition.split(","))
         has_all = all(name in self.hardware.by_name for name in names)
         return names if has_all and is_possible(names, self.hardware) else ()
 

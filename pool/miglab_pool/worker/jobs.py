@@ -17,8 +17,8 @@ from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import transactions as leases
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, GONE, GPU_LOST, GPU_OK, GPU_UNKNOWN, LeaseRow, SliceRow
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import tickets
 from miglab_pool.state import slices
 from miglab_pool.state.placement import Choice

@@ -194,9 +194,9 @@ def test_lighter_newcomers_are_reckoned_with() -> None:
 
 def test_who_might_ask_is_told_too() -> None:
     """A shape that nobody asked for yet has an estimate: of whoever would ask now."""
-    one = scene(*[900.0] * 7, queued=1, asking={-7: ("1g.5gb",), -8: ("7g.40gb",)})
+    one = scene(*[900.0] * 7, queued=1, asking=frozenset({("1g.5gb",), ("7g.40gb",)}))
     found = simulate(replace(one, lease_s=600.0), random.Random(1))
-    assert (found[1].high_s, found[-7].high_s, found[-8].high_s) == (900.0, 900.0, 1500.0)
+    assert [found[one].high_s for one in (1, ("1g.5gb",), ("7g.40gb",))] == [900.0, 900.0, 1500.0]
 
 
 # -- what is reserved ------------------------------------------------------------------------------

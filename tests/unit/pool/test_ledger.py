@@ -17,10 +17,9 @@ from tests import old_ledgers
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import file
 from miglab_pool.ledger.file import VERSION, LedgerBusy, LedgerDamaged, LedgerTooNew, LedgerTooOld
-from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger
+from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger, LedgerMismatch
 from miglab_pool.ledger.rows import ROWS, LeaseRow, SliceRow, TicketRow
 from miglab_pool.ledger.tables import metadata
-from miglab_pool.ledger.transaction import LedgerMismatch
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
 
 

@@ -381,7 +381,7 @@ def test_each_who_waits_takes_one_slot(lab: World) -> None:
         lab.ask(f"d{number}", course="deep")
     assert len(reserved_slots.claimants_with_slot(lab.pool.view)) == 5
     assert offered(lab, "deep").free_now == 2
-    assert [one.coming for one in gather.look(lab.pool.view)[0].bookings] == [3, 2]
+    assert [one.coming for one in gather.look(lab.pool.view).bookings] == [3, 2]
 
 
 def test_only_as_many_as_reserved(lab: World) -> None:
