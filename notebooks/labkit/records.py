@@ -131,12 +131,22 @@ class Place:
     borrowed: Borrowed | None = None
 
     @property
+    def is_gpu(self) -> bool:
+        """Whether it is a GPU, or a slice of one."""
+        return self.devices[0].backend == "cuda"
+
+    @property
+    def is_several(self) -> bool:
+        """Whether two ranks have a device each."""
+        return self.tier in (Tier.SEVERAL_GPUS, Tier.SEVERAL_SLICES)
+
+    @property
     def slices(self) -> int:
         """How many slices several copies or ranks can have: those held, or lent together."""
         if not self.lends:
             return len(self.lease.real_slices)
         lent = (count for count in range(2, 8) if f"{count}x{self.lends[0]}" in self.lends)
-        return max(lent, default=1) if self.devices[0].backend == "cuda" else 0
+        return max(lent, default=1) if self.is_gpu else 0
 
     @property
     def emulated(self) -> bool:

@@ -9,14 +9,15 @@ exercise, and so could change the check, is not run at all.
 from __future__ import annotations
 
 import ast
+import builtins
 import json
 import subprocess
+import symtable
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.errors import LabError
-from labkit.run.source import names_needed
 from labkit_grading import cells, sandbox
 from labkit_grading.reach import beyond
 from labkit_grading.run_checks import ENDED
@@ -121,6 +122,24 @@ def _in_order(names: Iterable[str], defined: dict[str, str]) -> list[str]:
     for name in names:
         add(name)
     return list(dict.fromkeys(order.values()))
+
+
+def names_needed(text: str) -> list[str]:
+    """Global names the source refers to anywhere, defaults and nested functions included."""
+    found: dict[str, None] = {}
+
+    def visit(table: symtable.SymbolTable) -> None:
+        for symbol in table.get_symbols():
+            outermost = table.get_type() == "module"
+            if symbol.is_global() or (
+                outermost and symbol.is_referenced() and not symbol.is_assigned()
+            ):
+                found[symbol.get_name()] = None
+        for child in table.get_children():
+            visit(child)
+
+    visit(symtable.symtable(text, "cell", "exec"))
+    return [name for name in found if not hasattr(builtins, name)]
 
 
 def mark(

@@ -36,7 +36,7 @@
 import labkit
 
 place = labkit.where()
-ON_GPU = place.devices[0].backend == "cuda"
+ON_GPU = place.is_gpu
 SIZE = 4096 if ON_GPU else 256
 DTYPE = "bfloat16" if ON_GPU else "float32"
 ELEMENTS = 1 << (26 if ON_GPU else 21)

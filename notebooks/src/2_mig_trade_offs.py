@@ -26,7 +26,7 @@ import labkit
 place = labkit.where()
 parts = labkit.parts.parts_of(place)
 HELD = place.devices[0]
-ON_GPU = HELD.backend == "cuda"
+ON_GPU = place.is_gpu
 SIZE = 4096 if ON_GPU else 384
 COPY_MIB = (256 if HELD.memory_mib < 20_000 or HELD.emulated else 1024) if ON_GPU else 16
 scaled = "" if ON_GPU else " (scaled down: threads of a CPU)"

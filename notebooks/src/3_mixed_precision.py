@@ -22,7 +22,7 @@
 import labkit
 
 place = labkit.where()
-ON_GPU = place.devices[0].backend == "cuda"
+ON_GPU = place.is_gpu
 SIZES = (1024, 2048, 4096) if ON_GPU else (128, 256, 512)
 WIDTH, BATCH = (1024, 4096) if ON_GPU else (128, 256)
 if labkit.is_quick():
@@ -537,15 +537,7 @@ reading = labkit.steps.together(
 learns = labkit.experiment("MX-12", reading)
 
 # %%
-def seeds_apart(points):
-    """How far the seeds lie apart, at the end."""
-    for point in points:
-        if point.x == LEARN["steps"]:
-            each = point.records[0].setting["each"]
-            print(f"{point.series}: {point.value:.3f} bits per byte; the seeds end between {min(each):.3f} and {max(each):.3f}")
-
-
-await learns.report(seeds_apart)
+await learns.report(labkit.exercises.small_model.seeds_apart)
 
 # %% [markdown]
 # ## What the published figures say, and where they are wrong

@@ -25,7 +25,7 @@
 import labkit
 
 place = labkit.where()
-SEVERAL = place.tier in (labkit.Tier.SEVERAL_GPUS, labkit.Tier.SEVERAL_SLICES)
+SEVERAL = place.is_several
 DEVICES = len(place.devices) if SEVERAL else 2
 where_ranks = f"{DEVICES} devices" if SEVERAL else "gloo processes on this container's CPU (scaled down)"
 print(f"ranks: {where_ranks}")
@@ -264,15 +264,7 @@ reading = labkit.steps.together(trainings, spots, value="bits", series=by_arm, n
 learns = labkit.experiment("DP-13", reading)
 
 # %%
-def seeds_apart(points):
-    """How far the seeds lie apart, at the end."""
-    for point in points:
-        if point.x == LEARN["steps"]:
-            each = point.records[0].setting["each"]
-            print(f"{point.series}: {point.value:.3f} bits per byte; the seeds end between {min(each):.3f} and {max(each):.3f}")
-
-
-await learns.report(seeds_apart, needs=average_verdict)
+await learns.report(labkit.exercises.small_model.seeds_apart, needs=average_verdict)
 
 # %% [markdown]
 # ## DP-14: time to a loss

@@ -24,7 +24,7 @@
 import labkit
 
 place = labkit.where()
-SEVERAL = place.tier in (labkit.Tier.SEVERAL_GPUS, labkit.Tier.SEVERAL_SLICES)
+SEVERAL = place.is_several
 DEVICES = len(place.devices) if SEVERAL else 2
 WIDTH, DEPTH = (1024, 4) if SEVERAL else (256, 3)
 MORE = 1 if SEVERAL else max(1, int(place.cpu.cores // 2))  # each rank has that many threads

@@ -26,12 +26,8 @@
 import labkit
 
 place = labkit.where()
-SEVERAL = place.tier in (labkit.Tier.SEVERAL_GPUS, labkit.Tier.SEVERAL_SLICES)
-ON_GPU = place.devices[0].backend == "cuda"
-MORE = min(4, max(1, int(place.cpu.cores // 2)))  # by the threads of each CPU rank
-WIDTH, BATCH = (2048, 4096) if SEVERAL else (512, 1024 * MORE)
-where_ranks = "a device each" if SEVERAL else "gloo processes on this container's CPU (scaled down)"
-print(f"two ranks: {where_ranks}; layers {WIDTH} wide, batch {BATCH}")
+SEVERAL, ON_GPU = place.is_several, place.is_gpu
+WIDTH, BATCH = labkit.exercises.networks.sizes_for_two(place)
 labkit.card(place)
 
 # %% [markdown]

@@ -25,7 +25,7 @@ import labkit
 place = labkit.where()
 parts = labkit.parts.parts_of(place)
 HELD = place.devices[0]
-ON_GPU = HELD.backend == "cuda"
+ON_GPU = place.is_gpu
 JOB = labkit.drawn("6", steps=(300_000, 400_000, 500_000), due_h=(2.5, 3.0, 4.0))
 STEPS, DUE_H = JOB["steps"], JOB["due_h"]
 MODEL = {"width": 768, "layers": 6, "length": 128} if ON_GPU else {"width": 128, "layers": 2, "length": 64}

@@ -9,6 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 from labkit.arguments import public
+from labkit.records import Place
+
+
+@public
+def sizes_for_two(place: Place) -> tuple[int, int]:
+    """Width and batch of layers that two ranks share, which it also says; smaller on CPU cores."""
+    more = min(4, max(1, int(place.cpu.cores // 2)))  # by the threads of each CPU rank
+    width, batch = (2048, 4096) if place.is_several else (512, 1024 * more)
+    cores = "gloo processes on this container's CPU (scaled down)"
+    ranks = "a device each" if place.is_several else cores
+    print(f"two ranks: {ranks}; layers {width} wide, batch {batch}")
+    return width, batch
 
 
 @public

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -100,3 +101,12 @@ def held_out_bits(reader: Any, device: str) -> float:
     starts = [most * one // HELD_OUT for one in range(HELD_OUT)]
     with torch.no_grad():
         return float(loss_of(reader, *_sequences("held_out", starts, device))) / math.log(2)
+
+
+def seeds_apart(points: Sequence[Any]) -> None:
+    """Print how far the seeds of a training lie apart, at its end."""
+    for point in points:
+        if point.x == max(one.x for one in points):
+            each = point.records[0].setting["each"]
+            ends = f"the seeds end between {min(each):.3f} and {max(each):.3f}"
+            print(f"{point.series}: {point.value:.3f} bits per byte; {ends}")

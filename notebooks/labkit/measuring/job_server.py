@@ -23,7 +23,6 @@ from labkit.measuring import sharing
 from labkit.measuring.place import spread
 from labkit.run.borrowed import RESULT_LIMIT
 from labkit.run.child import Crew
-from labkit.run.forked import SERVER
 
 Say = Callable[[str, Any], None]
 END_S = 10.0  # for what runs to be ended
@@ -35,7 +34,6 @@ def main() -> None:
     """Serve jobs until the input ends."""
     say = _take_stdout()
     asyncio.run(_serve(say))
-    SERVER.close()
     os._exit(0)  # the thread that reads the input may still wait for it
 
 

@@ -229,8 +229,7 @@ def refuse_own_files(functions: Mapping[str, Any], home: Path | None = None) -> 
     """
     mine = (home or Path.home()).resolve()
     for function, packed in functions.items():
-        modules = {piece["module"] for piece in packed["pieces"] if "module" in piece}
-        for module in sorted(modules):
+        for module in packed["modules"]:
             file = _file_of(module)
             if file is not None and _is_own(file, mine):
                 raise errors.Unsendable(

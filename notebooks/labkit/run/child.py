@@ -1,4 +1,4 @@
-"""Start workers, read their JSON lines, and end them when done, told, or too slow.
+"""Start workers, hear their messages, and end them when done, told, or too slow.
 
 The same path for one process or several. A child inherits this process's environment; only
 additions are passed. Nothing here imports torch: the notebook's kernel holds no CUDA context.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -29,12 +28,6 @@ T = TypeVar("T")
 Message = dict[str, Any]
 LAST_WORDS = 40
 END_S = 5.0
-TOO_LONG = {
-    "type": "error",
-    "kind": "LabError",
-    "message": "The result is too large to be sent home: return less, a sum or a sample of it.",
-    "said": True,
-}
 PACKAGE_ROOT = str(Path(__file__).parents[2])
 
 
@@ -53,7 +46,6 @@ class Crew:
         self._job, self._added, self._timeout_s = job, added, timeout_s
         self._queue: asyncio.Queue[tuple[int, Message | None]] = asyncio.Queue()
         self._workers: list[ForkedWorker] = []
-        self._readers: list[asyncio.Task[None]] = []
         self._stages = ["starting"] * len(added)
         self._words: list[list[str]] = [[] for _ in added]
         self._folder = Path()
@@ -80,13 +72,26 @@ class Crew:
 
     async def _start(self, rank: int) -> None:
         own = {FOLDER: str(self._folder), RANK: str(rank)}
-        worker = await ForkedWorker.start(child_env(os.environ, {**self._added[rank], **own}))
+        env = child_env(os.environ, {**self._added[rank], **own})
+        loop = asyncio.get_running_loop()
+
+        def hear(message: Message | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                loop.call_soon_threadsafe(self._take, rank, message)
+
+        worker = ForkedWorker(env, self._job_for(rank), hear)
         self._workers.append(worker)
-        self._readers += [
-            asyncio.create_task(self._read(rank, worker)),
-            asyncio.create_task(self._listen(rank, worker)),
-        ]
-        worker.send(json.dumps(self._job_for(rank)).encode() + b"\n")
+        starting = asyncio.ensure_future(asyncio.to_thread(worker.start))
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:  # what a thread has begun must be there before it is ended
+            await starting
+            raise
+
+    def _take(self, rank: int, message: Message | None) -> None:
+        if message is not None and message["type"] == "print":
+            self._words[rank] = [*self._words[rank], message["text"]][-LAST_WORDS:]
+        self._queue.put_nowait((rank, message))
 
     def _job_for(self, rank: int) -> dict[str, Any]:
         return {
@@ -96,21 +101,6 @@ class Crew:
             "rendezvous": str(self._folder / "rendezvous"),
             "timeout_s": self._timeout_s,
         }
-
-    async def _read(self, rank: int, worker: ForkedWorker) -> None:
-        try:
-            async for line in worker.stdout:
-                self._queue.put_nowait((rank, json.loads(line)))
-        except ValueError:  # a line longer than the limit: the reader would never go on
-            self._queue.put_nowait((rank, TOO_LONG))
-        await worker.wait()
-        self._queue.put_nowait((rank, None))
-
-    async def _listen(self, rank: int, worker: ForkedWorker) -> None:
-        async for line in worker.stderr:
-            text = line.decode(errors="replace").rstrip()
-            self._words[rank] = [*self._words[rank], text][-LAST_WORDS:]
-            self._queue.put_nowait((rank, {"type": "print", "text": text}))
 
     async def messages(self) -> AsyncIterator[tuple[int, Message]]:
         """What the ranks say, until all are done.
@@ -187,15 +177,8 @@ class Crew:
 
     async def _end(self) -> None:
         """End every child and what it started, and remove the private folder."""
-        for worker in self._workers:
-            worker.kill()
-        for worker in self._workers:
-            await asyncio.wait_for(worker.wait(), END_S)
-        for reader in self._readers:
-            reader.cancel()
-        await asyncio.gather(*self._readers, return_exceptions=True)
-        for worker in self._workers:
-            worker.close()
+        ending = (asyncio.to_thread(worker.end, END_S) for worker in self._workers)
+        await asyncio.gather(*ending)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

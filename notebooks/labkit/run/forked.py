@@ -1,193 +1,158 @@
-"""Workers out of the fork server: starting one, its streams, and how it ended.
+"""Workers out of multiprocessing's fork server: what they say and print, and how they ended.
 
-The server is started with the first worker and again should it be gone.
+The server has imported torch, which takes seconds; a fork takes milliseconds.  It never starts CUDA
+(a CUDA context does not survive a fork) and runs nothing of a student's.  It ends with this
+process, or when nothing has been asked for a while, and is started again with the next worker.
 """
 
 from __future__ import annotations
 
-import asyncio
-import atexit
 import contextlib
-import functools
 import json
+import multiprocessing
 import os
 import signal
-import socket
-import struct
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing import connection, forkserver
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import ChildKilled
+from labkit.run import worker
 
-LENGTH = struct.Struct("!I")  # before a request; four file descriptors come with it
-STATUS = struct.Struct("!i")  # a process id, and how a worker ended
-LINE_LIMIT = 1 << 26
-START_S = 600.0  # 20 runners that import torch on two cores took more than two minutes
-SPIN_BRIEFLY = {"GOMP_SPINCOUNT": "10000"}
+Message = dict[str, Any]
+CONTEXT = multiprocessing.get_context("forkserver")
+PRELOADED = ["numpy", "torch", "torch.distributed", "torch._dynamo", "labkit.run.worker"]
+MESSAGE_LIMIT = 1 << 26
+LAST_WORDS_S = 1.0
+TRIES = 5
+NO_SERVER = "The process that starts children ended; run the cell again."
+IDLE_S = 600.0
+SPIN_BRIEFLY = "10000"
 """Threads that wait for each other spin for about 0.2 ms, then sleep.  As OpenMP has it they spin
 for many times that on cores which others need: at load 9 on two cores a small training step took
 124 ms so and 4 ms with this.  On 32 idle cores it made no difference."""
-
-
-class ForkServer:
-    """This process's fork server; one at most."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._requests: socket.socket | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The server's process, while there is one."""
-        return self._process.pid if self._process else None
-
-    def fork(self, env: Mapping[str, str], streams: tuple[int, int, int, int]) -> int:
-        """Start a worker with this environment and these file descriptors.
-
-        Returns:
-            Its process id, which is also its session's.
-
-        Raises:
-            ChildKilled: no server could be started, or it died twice.
-        """
-        with self._lock:
-            for _ in range(2):  # a server that had nothing to do for long has ended
-                with contextlib.suppress(OSError):
-                    if found := self._ask(env, streams):
-                        return found
-                self._close()
-        raise ChildKilled("The process that starts children ended; run the cell again.")
-
-    def _ask(self, env: Mapping[str, str], streams: tuple[int, int, int, int]) -> int:
-        requests = self._requests or self._start(env)
-        body = json.dumps({"env": dict(env), "folder": str(Path.cwd())}).encode()
-        socket.send_fds(requests, [LENGTH.pack(len(body))], list(streams))
-        requests.sendall(body)
-        answer = requests.recv(STATUS.size, socket.MSG_WAITALL)
-        return int(STATUS.unpack(answer)[0]) if answer else 0
-
-    def _start(self, env: Mapping[str, str]) -> socket.socket:
-        ours, theirs = socket.socketpair()
-        ours.settimeout(START_S)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "labkit.run.fork_server", str(theirs.fileno())],
-                env={**SPIN_BRIEFLY, **env, "CUDA_VISIBLE_DEVICES": ""},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,  # the kernel's stop button is not for it
-            )
-        self._requests = ours
-        return ours
-
-    def _close(self) -> None:
-        """End the server; workers that are alive end with this process."""
-        if self._requests is not None:
-            self._requests.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._requests = self._process = None
-
-    def close(self) -> None:
-        """End it, when this process ends."""
-        with self._lock:
-            self._close()
-
-
-SERVER = ForkServer()
-atexit.register(SERVER.close)
+TOO_LONG = {
+    "type": "error",
+    "kind": "LabError",
+    "message": "The result is too large to be sent home: return less, a sum or a sample of it.",
+    "said": True,
+}
 
 
 class ForkedWorker:
-    """A running worker; made by `start`.
+    """A process that does one job.
 
-    Attributes:
-        pid: its process, session and process group.
-        returncode: as `subprocess` has it, once it is known.
-        stdout: its messages, a JSON object a line.
-        stderr: all else that it prints.
+    Args:
+        env: its environment.
+        job: what it does.
+        hear: is told, from threads, each message, each line printed as `{"type": "print"}`, and
+            None at the end.
     """
 
-    def __init__(self) -> None:
-        self.pid = 0
-        self.returncode: int | None = None
-        self.stdout, self.stderr, self._status = (
-            asyncio.StreamReader(limit=LINE_LIMIT) for _ in range(3)
+    def __init__(
+        self, env: Mapping[str, str], job: Mapping[str, Any], hear: Callable[[Message | None], None]
+    ) -> None:
+        self._hear = hear
+        self._messages, theirs = CONTEXT.Pipe()
+        self._prints, printed = CONTEXT.Pipe(duplex=False)
+        self._theirs = (theirs, printed)
+        self._process = CONTEXT.Process(
+            target=worker.main, args=(theirs, printed, dict(env), str(Path.cwd()), job), daemon=True
         )
-        self._transports: list[Any] = []
-        self._ending: asyncio.Task[int] | None = None
 
-    @classmethod
-    async def start(cls, env: Mapping[str, str]) -> ForkedWorker:
-        """Fork one with this environment, in this process's folder."""
-        worker = cls()
-        with _pipes() as (theirs, ours):
-            await worker._connect(ours)
-            forking = asyncio.ensure_future(asyncio.to_thread(SERVER.fork, env, theirs))
+    def start(self) -> None:
+        """Start it; takes as long as importing torch where there is no server yet.
+
+        Raises:
+            ChildKilled: it could not be started.
+        """
+        os.environ.setdefault("GOMP_SPINCOUNT", SPIN_BRIEFLY)  # read by the server, with torch
+        CONTEXT.set_forkserver_preload(PRELOADED)
+        vars(sys.modules["__main__"]).setdefault("__spec__", None)  # a notebook may have none
+        with _IDLE:
+            self._fork()
+        for end in self._theirs:
+            end.close()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _fork(self) -> None:
+        for left in reversed(range(TRIES)):
             try:
-                worker.pid = await asyncio.shield(forking)
-            except asyncio.CancelledError:  # the thread still holds the pipes
-                worker.pid = await forking
-                worker.kill()
-                worker.close()
-                raise
-        return worker
+                return self._process.start()
+            except (OSError, EOFError) as error:  # a server that dies is soon seen to be dead
+                if not left:
+                    raise ChildKilled(NO_SERVER) from error
+                time.sleep(0.1)
 
-    async def _connect(self, ends: list[int]) -> None:
-        """Hand our ends of the pipes to the loop: stdin first, then what is read."""
-        loop = asyncio.get_running_loop()
-        stdin, *read = (ends.pop(0) for _ in range(4))
-        writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(stdin, "wb", 0))
-        self._transports.append(writing)
-        for stream, end in zip((self.stdout, self.stderr, self._status), read, strict=True):
-            protocol = functools.partial(asyncio.StreamReaderProtocol, stream)
-            reading, _ = await loop.connect_read_pipe(protocol, os.fdopen(end, "rb", 0))
-            self._transports.append(reading)
-        self._ending = asyncio.create_task(self._end())
+    def _read(self) -> None:
+        """On a thread: its messages, until it has ended."""
+        while self._messages in connection.wait([self._messages, self._process.sentinel]):
+            try:
+                self._hear(json.loads(self._messages.recv_bytes(MESSAGE_LIMIT)))
+            except EOFError:
+                break
+            except OSError:  # a longer one
+                self._hear(TOO_LONG)
+                break
+        connection.wait([self._process.sentinel])
+        with _IDLE:  # how it ended can be read once
+            self._process.join()
+        self._listener.join(LAST_WORDS_S)
+        self._hear(None)
 
-    async def _end(self) -> int:
-        said = await self._status.read(STATUS.size)
-        self.returncode = int(STATUS.unpack(said)[0]) if said else -signal.SIGKILL
-        return self.returncode
+    def _listen(self) -> None:
+        """On a thread: what it prints."""
+        with os.fdopen(os.dup(self._prints.fileno()), errors="replace") as lines:
+            for line in lines:
+                self._hear({"type": "print", "text": line.rstrip()})
 
-    def send(self, line: bytes) -> None:
-        """Write to its stdin, which stays open: when it closes, the worker ends."""
-        self._transports[0].write(line)
+    @property
+    def returncode(self) -> int | None:
+        """As `subprocess` has it, once it has ended."""
+        return self._process.exitcode
 
-    async def wait(self) -> int:
-        """Wait until it has ended, and say how."""
-        assert self._ending is not None, "a worker is made by `start`"
-        return await asyncio.shield(self._ending)
-
-    def kill(self) -> None:
-        """End it and what it started."""
-        if self.pid:
+    def end(self, within_s: float) -> None:
+        """End it and what it started; it may have been started or not."""
+        if self._process.pid is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-
-    def close(self) -> None:
-        """Give the streams back; a worker that is alive then ends."""
-        if self._ending is not None:
-            self._ending.cancel()
-        for transport in self._transports:
-            transport.close()
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()  # it may not have a group of its own yet
+            self._reader.join(within_s)
+        for end in (self._messages, self._prints, *self._theirs):
+            end.close()
+        _IDLE.begin()
 
 
-@contextlib.contextmanager
-def _pipes() -> Iterator[tuple[tuple[int, int, int, int], list[int]]]:
-    """Four pipes: the worker's ends, closed afterwards, and ours, closed if nobody took them."""
-    stdin, *read = (os.pipe() for _ in range(4))
-    theirs = (stdin[0], *(one[1] for one in read))
-    ours = [stdin[1], *(one[0] for one in read)]
-    try:
-        yield theirs, ours  # type: ignore[misc]
-    finally:
-        for end in (*theirs, *ours):
-            os.close(end)
+class _IdleServer:
+    """Ends the fork server when nothing has been asked for a while: torch holds 300 MiB there."""
+
+    def __init__(self) -> None:
+        self._lock, self._timer = threading.Lock(), threading.Timer(IDLE_S, self._end)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def begin(self) -> None:
+        """Count anew from now."""
+        self._timer.cancel()
+        self._timer = threading.Timer(IDLE_S, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _end(self) -> None:
+        with self._lock:
+            if not multiprocessing.active_children():
+                forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
+_IDLE = _IdleServer()

@@ -1,163 +1,142 @@
-"""Send a function of the notebook to a child: its source, and the globals it needs.
+"""Send a function of the notebook to a child: by value, with everything of the notebook it uses.
 
-A child cannot import a notebook, and pickling a notebook's function only sends its name. So the
-source travels, with the modules, plain values and other notebook functions it names. What cannot
-travel is said in a sentence.
+A child cannot import a notebook, so cloudpickle sends code, and with it values, classes and other
+functions of the notebook; modules travel by name. What cannot travel is said in a sentence.
 """
 
 from __future__ import annotations
 
-import ast
 import base64
-import builtins
-import importlib.util
+import contextlib
 import inspect
+import io
 import linecache
 import pickle
-import symtable
 import sys
-import textwrap
 import traceback
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import cloudpickle
+
+from labkit.arguments import name_of
 from labkit.errors import Unsendable
 
 VALUE_LIMIT = 1 << 20  # bytes; bigger things belong inside the function, made where they are used
-MODULE = "student"
+UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, ValueError)
+NOWHERE = "<dynamic-code>"
+OWN: set[str] = set()  # in a child: the files and cells that the student's functions are from
 CHANGED: dict[str, Callable[[Any], Any]] = {}  # a twin's world: by name, what takes its place
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
+    """Notes which files the student's code is from, and which modules it needs."""
+
+    def __init__(self, target: io.BytesIO, own: set[str]) -> None:
+        super().__init__(target)
+        self._own = own
+        self.files: dict[str, str] = {}
+        self.modules: set[str] = set()
+
+    def reducer_override(self, thing: Any) -> Any:
+        if isinstance(thing, types.ModuleType):
+            self.modules.add(thing.__name__)
+        elif isinstance(thing, type | types.FunctionType) and thing.__module__ not in self._own:
+            self.modules.add(str(thing.__module__))
+        elif isinstance(thing, types.FunctionType):
+            file = thing.__code__.co_filename
+            self.files[file] = "".join(linecache.getlines(file))
+        elif isinstance(thing, types.CodeType):  # cloudpickle leaves out where it is from
+            made, values = self.dispatch_table[types.CodeType](thing)
+            return made, tuple(thing.co_filename if x == NOWHERE else x for x in values)
+        return super().reducer_override(thing)
 
 
 def pack(function: Callable[..., Any]) -> dict[str, Any]:
     """Describe a function so that a child can rebuild it with `unpack`.
 
-    Args:
-        function: a function written with `def`, in a cell or a module.
-
     Returns:
-        JSON data: the entry's name and the pieces to build in order.
+        JSON data: the pickled function, the text of the cells it is from, and the modules it needs.
 
     Raises:
-        Unsendable: no source, a lambda, or a global that cannot leave the notebook.
+        Unsendable: it uses something that cannot leave the notebook.
     """
-    pieces: dict[str, dict[str, Any]] = {}
-    _add_source(function, pieces)
-    return {"entry": function.__name__, "pieces": list(pieces.values())}
-
-
-def _add_source(thing: Any, pieces: dict[str, dict[str, Any]]) -> None:
-    name, text, first = _source_of(thing)
-    pieces[name] = {}  # marks it as under way, so that two functions may call each other
-    known = _globals_of(thing)
-    for needed in names_needed(text):
-        if needed in known and needed not in pieces:
-            _add(needed, known[needed], name, pieces)
-    pieces[name] = pieces.pop(name) | {"kind": "source", "name": name, "text": text, "first": first}
-
-
-def _add(name: str, value: Any, wanted_by: str, pieces: dict[str, dict[str, Any]]) -> None:
-    if isinstance(value, types.ModuleType):
-        pieces[name] = {"kind": "import", "name": name, "module": value.__name__}
-    elif isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
-        _add_definition(name, value, pieces)
-    else:
-        pieces[name] = {"kind": "value", "name": name, "value": pack_value(value, name, wanted_by)}
-
-
-def _add_definition(name: str, value: Any, pieces: dict[str, dict[str, Any]]) -> None:
-    if _is_importable(value.__module__):
-        pieces[name] = {
-            "kind": "from",
-            "name": name,
-            "module": value.__module__,
-            "path": value.__qualname__,
-        }
-        return
-    _add_source(value, pieces)
-    if value.__name__ != name:
-        pieces[name] = {"kind": "alias", "name": name, "of": value.__name__}
-
-
-def _is_importable(module: str) -> bool:
-    if module in ("__main__", MODULE) or module is None:
-        return False
-    try:
-        return module in sys.builtin_module_names or importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
-
-
-def _globals_of(thing: Any) -> Mapping[str, Any]:
-    if isinstance(thing, type):
-        return vars(sys.modules[thing.__module__])
-    enclosed = inspect.getclosurevars(thing).nonlocals
-    return {**thing.__globals__, **enclosed}
-
-
-def _source_of(thing: Any) -> tuple[str, str, int]:
-    """Name, dedented source and first line of a function or class."""
-    name = getattr(thing, "__name__", repr(thing))
-    if name == "<lambda>":
-        raise Unsendable("A lambda cannot be sent to a child process: give it a name with `def`.")
-    try:
-        lines, first = (
-            _class_lines(thing) if isinstance(thing, type) else inspect.getsourcelines(thing)
-        )
-    except (OSError, TypeError) as error:
+    name, target = name_of(function), io.BytesIO()
+    own = {"__main__", str(getattr(function, "__module__", "")), *_modules_used(function, set())}
+    own = {one for one in own if not _is_library(one)}
+    with _by_value(own):
+        pickler = _Pickler(target, own)
+        try:
+            pickler.dump(function)
+        except UNPICKLABLE as error:
+            raise Unsendable(f"`{name}` cannot travel to a child process: {error}.") from error
+    data = target.getvalue()
+    if len(data) > VALUE_LIMIT:
         raise Unsendable(
-            f"The source of `{name}` cannot be found ({error}); "
-            "define it with `def` in a cell and run that cell."
-        ) from error
-    return name, textwrap.dedent("".join(lines)), max(1, first)
+            f"`{name}` and what it uses cannot travel to the child process that is timed: "
+            f"it is {len(data) / 2**20:.0f} MiB. Make what is big inside `{name}`."
+        )
+    modules = sorted(pickler.modules)
+    return {"data": base64.b64encode(data).decode(), "files": pickler.files, "modules": modules}
 
 
-def _class_lines(thing: type) -> tuple[list[str], int]:
-    """A notebook's class has no file of its own, but its methods know their cell."""
-    method = next((item for item in vars(thing).values() if inspect.isfunction(item)), None)
-    if method is None:
-        raise OSError("a class without methods")
-    lines = linecache.getlines(inspect.getfile(method))
-    for node in ast.walk(ast.parse("".join(lines))):
-        if isinstance(node, ast.ClassDef) and node.name == thing.__name__:
-            first = min([node.lineno, *(item.lineno for item in node.decorator_list)])
-            return lines[first - 1 : node.end_lineno], first
-    raise OSError("its cell was run again")
+@contextlib.contextmanager
+def _by_value(names: set[str]) -> Iterator[None]:
+    """Send a student's own modules as a notebook is sent, whose name a child cannot import."""
+    with contextlib.ExitStack() as sent:
+        for name in names - {"__main__"}:
+            if module := sys.modules.get(name):
+                cloudpickle.register_pickle_by_value(module)
+                sent.callback(cloudpickle.unregister_pickle_by_value, module)
+        yield
 
 
-def names_needed(text: str) -> list[str]:
-    """Global names the source refers to anywhere, defaults and nested functions included."""
-    found: dict[str, None] = {}
+def _is_library(name: str) -> bool:
+    """Whether every child can import it: a part of Python, of what is installed, or of labkit."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if name == "__main__" or file is None:
+        return name in sys.builtin_module_names
+    if name.partition(".")[0] == __name__.partition(".")[0]:
+        return True
+    return any(Path(file).is_relative_to(one) for one in (sys.prefix, sys.base_prefix))
 
-    def visit(table: symtable.SymbolTable) -> None:
-        for symbol in table.get_symbols():
-            outermost = table.get_type() == "module"
-            if symbol.is_global() or (
-                outermost and symbol.is_referenced() and not symbol.is_assigned()
-            ):
-                found[symbol.get_name()] = None
-        for child in table.get_children():
-            visit(child)
 
-    visit(symtable.symtable(text, "cell", "exec"))
-    return [name for name in found if not hasattr(builtins, name)]
+def _modules_used(function: Any, seen: set[Any]) -> Iterator[str]:
+    """The modules of the functions and classes that a function uses, and they in turn.
+
+    Raises:
+        Unsendable: a value that they use is too big, or cannot be pickled; it is named.
+    """
+    if not isinstance(function, types.FunctionType) or function in seen:
+        return
+    seen.add(function)
+    try:
+        needed = inspect.getclosurevars(function)
+    except ValueError:  # a name that is not bound yet
+        return
+    for name, value in {**needed.globals, **needed.nonlocals}.items():
+        if isinstance(value, types.FunctionType | type):
+            yield value.__module__
+            if "<locals>" in value.__qualname__ or not _is_library(value.__module__):
+                yield from _modules_used(value, seen)
+        elif not isinstance(value, types.ModuleType):
+            pack_value(value, name, name_of(function))
 
 
 def pack_value(value: Any, name: str, wanted_by: str) -> str:
-    """Pickle a plain value for the child.
+    """Pickle a value for the child.
 
     Raises:
-        Unsendable: it is too big, cannot be pickled, or is an object of a class made in the
-            notebook.
+        Unsendable: it is too big, or cannot be pickled.
     """
     try:
-        data = pickle.dumps(value)
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        data: bytes = cloudpickle.dumps(value)
+    except UNPICKLABLE as error:
         raise Unsendable(_unsendable(name, value, wanted_by, str(error))) from error
     if len(data) > VALUE_LIMIT:
         raise Unsendable(_unsendable(name, value, wanted_by, f"it is {len(data) / 2**20:.0f} MiB"))
-    if b"__main__" in data:
-        raise Unsendable(_unsendable(name, value, wanted_by, "its class lives in the notebook"))
     return base64.b64encode(data).decode()
 
 
@@ -173,44 +152,47 @@ def unpack_value(text: str) -> Any:
     return pickle.loads(base64.b64decode(text))  # noqa: S301  written by this user's own notebook a moment ago
 
 
-def unpack(packed: Mapping[str, Any], space: dict[str, Any] | None = None) -> Callable[..., Any]:
-    """Rebuild a packed function in this process (the child), in a module called `student`."""
-    module = sys.modules.setdefault(MODULE, types.ModuleType(MODULE))
-    names = vars(module) if space is None else space
-    for piece in packed["pieces"]:
-        _build(piece, names)
-    function: Callable[..., Any] = names[packed["entry"]]
-    return function
+def unpack(packed: Mapping[str, Any]) -> Callable[..., Any]:
+    """Rebuild a packed function in this process (the child)."""
+    for file, text in packed["files"].items():
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        OWN.add(file)
+    function: Callable[..., Any] = unpack_value(packed["data"])
+    return _changed(function, {}) if CHANGED else function
 
 
-def _build(piece: Mapping[str, Any], names: dict[str, Any]) -> None:
-    kind, name = piece["kind"], piece["name"]
-    if kind == "value":
-        names[name] = unpack_value(piece["value"])
-    elif kind == "alias":
-        names[name] = names[piece["of"]]
-    elif kind == "source":
-        _run_source(piece, names)
-    else:
-        found: Any = importlib.import_module(piece["module"])
-        for part in piece.get("path", "").split(".") if kind == "from" else ():
-            found = getattr(found, part)
-        names[name] = found
-    if name in CHANGED:
-        names[name] = CHANGED[name](names[name])
+def _changed(thing: Any, known: dict[int, Any]) -> Any:
+    """A function or class as a twin's world has it, and so all that it uses."""
+    if not isinstance(thing, types.FunctionType | type) or not _is_sent(thing):
+        return thing
+    if id(thing) not in known:
+        found = CHANGED[thing.__name__](thing) if thing.__name__ in CHANGED else thing
+        known |= {id(thing): found, id(found): found}
+        for function in (thing, *vars(thing).values()):
+            if isinstance(function, types.FunctionType):
+                _change_names(function, known)
+    return known[id(thing)]
 
 
-def _run_source(piece: Mapping[str, Any], names: dict[str, Any]) -> None:
-    file = f"<cell with {piece['name']}>"
-    text = "\n" * (piece["first"] - 1) + piece["text"]  # keeps the line numbers of the cell
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    exec(compile(text, file, "exec"), names)  # noqa: S102  the student's own code, in the student's own container
+def _change_names(function: types.FunctionType, known: dict[int, Any]) -> None:
+    names = function.__globals__
+    if id(names) not in known:
+        known[id(names)] = names
+        names.update({name: _changed(value, known) for name, value in names.items()})
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # it is empty
+            cell.cell_contents = _changed(cell.cell_contents, known)
+
+
+def _is_sent(thing: Any) -> bool:
+    """Whether it came by value, and is no part of a module of this process."""
+    return getattr(sys.modules.get(thing.__module__), thing.__qualname__, None) is not thing
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
     """An exception as JSON data, with the student's own line when one of theirs was running."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename.startswith("<cell with ")]
+    own = [frame for frame in frames if frame.filename in OWN]
     place = {"function": own[-1].name, "line": own[-1].lineno, "text": own[-1].line} if own else {}
     return {
         "type": "error",

@@ -36,8 +36,7 @@ def _prepare(torch: Any, packed: Mapping[str, Any], job: Mapping[str, Any]) -> t
         returns a function has prepared something outside the timing; any other is itself what is
         timed.
     """
-    # Names of its own: two functions of one job may close over different values of one name.
-    function = source.unpack(packed, {"__name__": source.MODULE})
+    function = source.unpack(packed)
     arguments = {name: source.unpack_value(text) for name, text in job["arguments"].items()}
     result = function(**arguments)
     if callable(result) and not isinstance(result, torch.nn.Module):

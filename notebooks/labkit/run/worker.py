@@ -1,19 +1,23 @@
-"""What the fork server's children do: a job on stdin, JSON lines on stdout.
+"""What the fork server's children do: one job, and what they find out as messages.
 
-The job's first line comes on stdin and stdin stays open: when it closes, the notebook is gone and
-so are we. The student's own prints go to stderr, so that the lines on stdout are ours alone.
+When the other end of the pipe closes, the notebook is gone and so are we. The student's own prints
+go elsewhere, so that the messages are ours alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib
 import json
+import multiprocessing
 import os
+import random
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from typing import Any
 
 from labkit.errors import LabError
@@ -23,51 +27,51 @@ from labkit.records import to_data
 from labkit.run import source
 from labkit.run.tasks import TASKS, Emit, peak_rss_mib
 
+LATER_S = 5.0  # the notebook ends a job that hangs, and says so, before gloo gives up
 TWIN = "LABKIT_TWIN"  # "module:key" of a changed world, entered before the job is unpacked
 
 
-def main() -> int:
-    """Run the job on stdin; the exit status says only whether it ended well, the lines say why."""
-    emit = _take_stdout()
-    job = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def main(
+    messages: Connection, prints: Connection, env: dict[str, str], folder: str, job: dict[str, Any]
+) -> None:
+    """In a new process: its own session, streams, environment and folder; never returns."""
+    code = 1
+    try:
+        os.setsid()  # so that what the student's code starts is ended with it
+        for stream in (1, 2):
+            os.dup2(prints.fileno(), stream)
+        sys.stdout = sys.stderr
+        os.environ.clear()
+        os.environ.update(env)
+        os.chdir(folder)
+        random.seed()
+        # The job may start processes of its own; only this one must end with the notebook.
+        multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+        threading.Thread(target=_end_with_parent, args=(messages,), daemon=True).start()
+        code = _done(job, lambda message: messages.send_bytes(json.dumps(message).encode()))
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _done(job: Mapping[str, Any], emit: Emit) -> int:
+    """Run a job; the exit status says only whether it ended well, the messages say why."""
     try:
         _run(job, emit)
     except LabError as error:
-        emit(
-            {
-                "type": "error",
-                "kind": type(error).__name__,
-                "message": str(error),
-                "trace": "",
-                "said": True,
-            }
-        )
+        said = {"kind": type(error).__name__, "message": str(error), "trace": "", "said": True}
+        emit({"type": "error", **said})
         return 1
-    except (
-        BaseException
-    ) as error:  # outermost frame: whatever the student's code raises becomes a sentence
+    except BaseException as error:  # outermost frame: whatever the student's code raises
         emit(source.describe_error(error))
         return 1
     emit({"type": "done", "cpu_s": time.process_time(), "rss_mib": peak_rss_mib()})
     return 0
 
 
-def _take_stdout() -> Emit:
-    """Keep the real stdout for JSON lines and send everything else printed to stderr."""
-    own = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-
-    def emit(message: Mapping[str, Any]) -> None:
-        own.write(json.dumps(message) + "\n")
-
-    return emit
-
-
-def _end_with_parent() -> None:
-    while sys.stdin.readline():
-        pass
+def _end_with_parent(messages: Connection) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        messages.recv_bytes()
     os._exit(3)
 
 
@@ -133,7 +137,7 @@ class _Group:
             init_method=f"file://{self._job['rendezvous']}",
             rank=self._job["rank"],
             world_size=self._job["world"],
-            timeout=datetime.timedelta(seconds=self._job["timeout_s"]),
+            timeout=datetime.timedelta(seconds=self._job["timeout_s"] + LATER_S),
         )
 
     def __exit__(self, kind: object, *_: object) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import psutil
 import pytest
-from labkit.notebook.windows import Turns, turns_async
 from tests.hubs import Hub
 from tests.needs import needs
 from traitlets.config import Config
@@ -20,7 +19,7 @@ from traitlets.config import Config
 import labkit
 from labkit import errors
 from labkit.exercises.networks import transformer_step
-from labkit.measuring.sharing import Way
+from labkit.measuring.sharing import Turns, Way, turns_async
 from labkit.panel.experiment import Experiment, timed_step
 from labkit.panel.runner import Runner
 from labkit.run import borrowed
@@ -177,7 +176,7 @@ async def test_refused_before_anything_is_borrowed(desk: Desk, tmp_path: Path) -
     """A shape that is not lent, and what cannot be sent: by name, and no ticket is made."""
     with pytest.raises(errors.WrongArgument, match="lends 1g"):
         await desk.calls(labkit.measure, product, on="7g.40gb")
-    packed = {"train": {"pieces": [{"kind": "import", "name": "x", "module": "labkit"}]}}
+    packed = {"train": {"modules": ["labkit"]}}
     with pytest.raises(errors.Unsendable, match="`train` uses `labkit`"):
         borrowed.refuse_own_files(packed, home=Path(labkit.__file__).parents[1])
     assert not desk.lab.waiting() and not desk.lab.pool.leases.live()

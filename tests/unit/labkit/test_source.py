@@ -50,8 +50,8 @@ def divides(by):
 
 
 def rebuilt(function):
-    """A function as a child would have it: from its source, in a fresh name space."""
-    return source.unpack(source.pack(function), {"__name__": "student"})
+    """A function as a child would have it."""
+    return source.unpack(source.pack(function))
 
 
 def test_globals_helpers_classes_and_modules_travel_along():
@@ -82,10 +82,15 @@ def test_what_is_too_big_is_named():
         source.pack(uses_huge)
 
 
-def test_lambdas_are_refused_with_advice():
-    """A lambda has no source of its own."""
-    with pytest.raises(Unsendable, match="def"):
-        source.pack(lambda: 1)
+def test_a_twin_changes_what_it_names_wherever_it_is_used(monkeypatch):
+    """A helper of the notebook's, in names and in closures; labkit's own stay as they are."""
+    monkeypatch.setitem(source.CHANGED, "helper", lambda known: lambda value: known(value) + 1)
+
+    def make(function):
+        return lambda value: function(value) + helper(value)
+
+    assert rebuilt(make(helper))(1) == 2 * (SIZE + 1)
+    assert helper(1) == SIZE
 
 
 def test_what_cannot_be_pickled_is_refused():

@@ -7,14 +7,7 @@ from dataclasses import replace
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import reading
-from labkit.panel.experiment import (
-    AskedPoint,
-    Curves,
-    Experiment,
-    Look,
-    Points,
-    PublishedRow,
-)
+from labkit.panel.experiment import AskedPoint, Curves, Experiment, Look, Points, PublishedRow
 
 WHOLE_GRADIENT, ONE_NUMBER = "the whole gradient", "one number"
 

@@ -11,14 +11,7 @@ from labkit.evidence.relations import Data
 from labkit.machine.parts import GRAPH
 from labkit.measuring.sharing import Way
 from labkit.notebook.catalogue import reading
-from labkit.panel.experiment import (
-    AskedPoint,
-    Curves,
-    Experiment,
-    Look,
-    Points,
-    PublishedRow,
-)
+from labkit.panel.experiment import AskedPoint, Curves, Experiment, Look, Points, PublishedRow
 from labkit.records import Measurement
 
 PLACES = {Way.TIME: 1, Way.SMS: 2, Way.MPS: 3, Way.SLICES: 4}

@@ -10,14 +10,7 @@ from typing import cast
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import reading
-from labkit.panel.experiment import (
-    AskedPoint,
-    Curves,
-    Experiment,
-    Look,
-    Points,
-    PublishedRow,
-)
+from labkit.panel.experiment import AskedPoint, Curves, Experiment, Look, Points, PublishedRow
 from labkit.records import Measurement
 
 OTHER_KINDS = ("gradients", "optimiser", "activations", "temporaries")

@@ -9,14 +9,7 @@ from typing import Any, cast
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import reading
-from labkit.panel.experiment import (
-    AskedPoint,
-    Curves,
-    Experiment,
-    Look,
-    Points,
-    PublishedRow,
-)
+from labkit.panel.experiment import AskedPoint, Curves, Experiment, Look, Points, PublishedRow
 from labkit.records import Measurement
 
 LIMIT = "limit of "
