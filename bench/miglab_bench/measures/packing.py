@@ -4,12 +4,12 @@ Ours is the pool's own decision function.  The others know a GPU only as a bit m
 memory slices; slices they get back are simply free.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Protocol
 
 from miglab_pool.gpu.geometry import Geometry, Placed
-from miglab_pool.state.placement import Choice, GpuOccupancy, packs, place
+from miglab_pool.state.placement import Choice, GpuOccupancy, place
 
 Held = Any  # what a policy wants back at release; only that policy looks into it
 
@@ -78,6 +78,44 @@ class Scored:
         """As `Policy.give_back`."""
         gpu, taken = held
         self._masks[gpu] &= ~taken
+
+
+def packs(counts: Mapping[str, int], n_gpus: int, geometry: Geometry) -> bool:
+    """Whether slices fit on empty GPUs if each may lie anywhere: a closed form, no search.
+
+    Largest profiles first, among equals those with the fewest starts, each at the highest start
+    that is left: the upper end of a GPU hosts least (no 2g at 6, no 1g at 7).  So 7g take a GPU
+    each, 4g and then 3g fill halves, then come 2g, double-memory 1g and 1g.
+
+    Args:
+        counts: how many of each profile, by name.
+        n_gpus: how many GPUs of this geometry.
+        geometry: their geometry; its placements must be aligned runs of 1, 2, 4 … memory slices.
+
+    Raises:
+        ValueError: for a ``+me`` profile, which the closed form does not cover.
+    """
+    wanted = [geometry.by_name[name] for name, count in counts.items() if count]
+    if any(profile.has_media for profile in wanted):
+        raise ValueError("packs() has no closed form for +me profiles; ask place() instead")
+    wanted.sort(key=lambda profile: (-profile.size, len(profile.starts)))
+    size, free = geometry.memory_slices, {0: n_gpus}
+    for profile in wanted:
+        while size > profile.size:
+            size //= 2
+            free = {start + half: n for start, n in free.items() for half in (0, size)}
+        if not _fill(free, profile.starts, counts[profile.name]):
+            return False
+    return True
+
+
+def _fill(free: dict[int, int], starts: Iterable[int], count: int) -> bool:
+    for start in sorted(starts, reverse=True):
+        taken = min(count, free.get(start, 0))
+        count -= taken
+        if taken:
+            free[start] -= taken
+    return count == 0
 
 
 class Repack:

@@ -30,7 +30,6 @@ from miglab_pool.queue.backfill import others_waiting
 from miglab_pool.refused import Refused
 from miglab_pool.state.slices import scrub, withdraw
 from miglab_pool.state.store import Store, Subject, locked
-from miglab_pool.state.view import PoolView
 
 
 class Leases(Subject):
@@ -73,7 +72,13 @@ class Leases(Subject):
         The pool frees nothing by this: it waits until the holder is gone.
         """
         view = self.store.current
-        return [pool_views.lease_view(view, row) for row in due(view)]
+        held = [row for row in view.leases.values() if row.is_held]
+        return [
+            pool_views.lease_view(view, row)
+            for row in held
+            if (row.ends_at is not None and row.ends_at <= view.at)
+            or any(one.lost for one in view.slices_of(row))
+        ]
 
     def cases(self) -> list[Case]:
         """The leases in use, as the reclaimer looks at them."""
@@ -86,7 +91,7 @@ class Leases(Subject):
                 row.keepalive_until,
             )
             for row in view.leases.values()
-            if row.state in pool_views.IN_USE and row.holder
+            if row.is_in_use and row.holder
         ]
 
     @locked
@@ -366,7 +371,7 @@ def _check_fence(store: Store, lease: LeaseRow, fence: Fence | None) -> None:
 
 def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
     settings = store.settings
-    if lease.state not in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED):
+    if not lease.is_in_use:
         raise Refused("no-extension", f"Lease {lease.id} is {lease.state} and cannot be extended.")
     if lease.warn_kind in (WarningKind.NEEDED, WarningKind.MAINTENANCE, WarningKind.STAFF):
         message = (
@@ -431,20 +436,6 @@ def _end_ticket(store: Store, tx: Transaction, lease: LeaseRow, by: str) -> None
             ticket, state=TicketState.CANCELLED, reason="cancelled", message="It was given back."
         )
         tx.put(over, by, "its lease was given back")
-
-
-def due(view: PoolView) -> list[LeaseRow]:
-    """Leases whose server should be stopped: their borrow is over, or their slice is lost."""
-    now = view.at
-    return [
-        lease
-        for lease in view.leases.values()
-        if lease.is_held
-        and (
-            (lease.ends_at is not None and lease.ends_at <= now)
-            or any(row.lost for row in view.slices_of(lease))
-        )
-    ]
 
 
 USED = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})

@@ -209,9 +209,6 @@ def extension_limit_s(view: PoolView, lease: LeaseRow) -> float:
     return most_s if most_s >= LEAST_S else 0.0
 
 
-IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED})
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """A lease in use.

@@ -78,13 +78,8 @@ def know(connection: sqlite3.Connection, targets: Iterable[Target]) -> None:
 
 def kept_of(connection: sqlite3.Connection, user: str) -> dict[str, list[dict[str, Any]]]:
     """Every row that is the person's, is about what was the person's, or was caused by them."""
-    found = {}
-    for table in _tables(connection):
-        conditions, values = _conditions(table, user)
-        if conditions:
-            query = f"SELECT * FROM {table} WHERE {' OR '.join(conditions)}"  # noqa: S608
-            found[table] = [dict(row) for row in connection.execute(query, values)]
-    return {table: rows for table, rows in found.items() if rows}
+    found = {table: _theirs(connection, table, user) for table in _tables(connection)}
+    return {table: [dict(row) for row in rows] for table, rows in found.items() if rows}
 
 
 def forget(connection: sqlite3.Connection, user: str, pseudonym: str) -> dict[str, int]:
@@ -97,7 +92,10 @@ def forget(connection: sqlite3.Connection, user: str, pseudonym: str) -> dict[st
         The number of rows changed, by table.
     """
     there = _tables(connection)
-    about = {table: _about(connection, table, user) for table in there}
+    about = {
+        table: frozenset(row[0] for row in _theirs(connection, table, user, "rowid"))
+        for table in there
+    }
     swap = Pseudonymiser(user, pseudonym)
     changed = {}
     for table in there:
@@ -161,12 +159,15 @@ def _renamed(
     return after
 
 
-def _about(connection: sqlite3.Connection, table: str, user: str) -> frozenset[int]:
+def _theirs(
+    connection: sqlite3.Connection, table: str, user: str, columns: str = "*"
+) -> list[sqlite3.Row]:
+    """The rows of a table that are the person's, about them, or caused by them."""
     conditions, values = _conditions(table, user)
     if not conditions:
-        return frozenset()
-    query = f"SELECT rowid FROM {table} WHERE {' OR '.join(conditions)}"  # noqa: S608
-    return frozenset(row[0] for row in connection.execute(query, values))
+        return []
+    query = f"SELECT {columns} FROM {table} WHERE {' OR '.join(conditions)}"  # noqa: S608
+    return connection.execute(query, values).fetchall()
 
 
 def _conditions(table: str, user: str) -> tuple[list[str], list[Any]]:

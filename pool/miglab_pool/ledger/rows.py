@@ -283,6 +283,11 @@ class LeaseRow(_Numbered):
         )
 
     @property
+    def is_in_use(self) -> bool:
+        """Whether a server has it, and is not asked to give it back."""
+        return self.state in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED)
+
+    @property
     def is_held(self) -> bool:
         """Whether a holder was attached that is not confirmed gone."""
         return self.state in HELD_LEASES and bool(self.holder)

@@ -25,7 +25,6 @@ LOST = (
     "server goes on without a GPU."
 )
 TRIED = 32  # of the places of a shape's first slice; those of the others follow from it
-IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED})
 WHOLE = {FULL: (1,)}
 
 _Numbers = frozenset[int]
@@ -142,7 +141,7 @@ def _for_reservation(view: PoolView, row: ReservationRow, starts_at: float) -> s
 
 def _is_open(view: PoolView, lease: LeaseRow, ahead_s: float = 0.0) -> bool:
     """Whether it ends if somebody needs it so long from now; what is borrowed ends by itself."""
-    is_used = lease.state in IN_USE and not lease.is_borrow
+    is_used = lease.is_in_use and not lease.is_borrow
     return is_used and lease.is_open_at(view.at + ahead_s) and not _goes(view, lease)
 
 

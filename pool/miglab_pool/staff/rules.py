@@ -15,7 +15,6 @@ NEXT = "next"
 Drainable = TypeVar("Drainable", GpuRow, SliceRow)
 
 DRAINABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING})
-IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED})
 FIXED_ENDS = frozenset({WarningKind.MAINTENANCE})
 
 
@@ -177,7 +176,7 @@ def given_time(row: LeaseRow, by_s: float, at: float, still_here_s: float) -> Le
 
     An unused lease's warning ends with it, and so does one by staff: the holder may keep it.
     """
-    if row.state not in IN_USE:
+    if not row.is_in_use:
         raise Refused("no-extension", f"{label(row)} is {row.state} and cannot be extended.")
     if row.warn_kind in FIXED_ENDS:
         raise Refused("no-extension", f"An extension does not change this end: {row.warn_reason}")

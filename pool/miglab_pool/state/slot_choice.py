@@ -2,7 +2,7 @@
 
 A slot is chosen where the fewest leases lie, so that few must end before it is empty.  Leases of
 the class itself are counted first: it must not wait for its own.  If that leaves no slot for some,
-all are chosen as `placement.packs` fills GPUs, whatever leases lie there: what fits is never given
+all are chosen as GPUs are packed best, whatever leases lie there: what fits is never given
 up for a good first slot.  Which free slices exist plays no part: so cutting a slot never moves
 another, and comes to an end.
 Knows neither ledger nor clock.
@@ -200,7 +200,7 @@ def _placed(
 def _in_packing_order(
     requests: Sequence[Sequence[str]], candidates: Sequence[SlotCandidate]
 ) -> list[tuple[int, str]]:
-    """Large ones first, of equals those with the fewest placements; see `placement.packs`."""
+    """Large ones first, of equals those with the fewest placements."""
     orders: dict[str, tuple[int, int, bool]] = {}
     for geometry in {id(one): one for one in map(_geometry, candidates)}.values():
         orders |= geometry.packing_order

@@ -338,10 +338,9 @@ class Class:
             for _, _, began, _, gpu_, made in self.live
         )
         queued = tuple(in_order(self.queued, self._usage()))
-        gpus = (gpu("x", *(lease[5] for lease in self.live)),)
         return Scene(
             queued,
-            gpus,
+            (gpu("x", *(lease[5] for lease in self.live)),),
             holdings,
             lately,
             self._usage(),

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miglab_bench.measures.packing import packs
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
-from miglab_pool.state.placement import Choice, GpuOccupancy, _empty, could_ever_fit, packs, place
+from miglab_pool.state.placement import Choice, GpuOccupancy, _empty, could_ever_fit, place
 
 
 def _geometry(memory_slices: int, rows: Sequence[tuple[str, int, tuple[int, ...]]]) -> Geometry:

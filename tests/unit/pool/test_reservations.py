@@ -11,11 +11,11 @@ from tests.refusals import because
 
 from miglab_api.reservations import ReservationRequest, ReservationView
 from miglab_api.tickets import TicketState
+from miglab_bench.measures.packing import packs
 from miglab_pool.queue import gather
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import slots as reserved_slots
 from miglab_pool.settings import Course
-from miglab_pool.state.placement import packs
 
 from .conftest import SETTINGS, SHAPES, World
 
