@@ -72,7 +72,7 @@ def a_fault(lab: PageLab, now: float) -> None:
 async def lab(tmp_path: Path) -> AsyncIterator[PageLab]:
     lab = PageLab(tmp_path)
     await lab.start()
-    lab.runner._is_reconciled = True
+    lab.runner.is_reconciled = True
     term = a_term(time.time())
     lab.pool.usage_facts = lambda *_: term  # type: ignore[method-assign]
     a_fault(lab, time.time())

@@ -88,6 +88,7 @@ class PoolRunner:
         metrics: what is counted on the way.
         reclaimer: warns, and takes back; None for a pool that takes nothing back by itself.
         last_hour: how full the pool was.
+        is_reconciled: whether ledger, GPUs and holders were compared since this process began.
         findings: what reconcile found at its last round.
         unknown_to_hub: the releasing leases whose servers the hub says it does not have.
     """
@@ -121,7 +122,7 @@ class PoolRunner:
         self._beside: set[asyncio.Task[None]] = set()
         self._on_gpus: set[Future[Any]] = set()
         self._failing: set[str] = set()
-        self._is_reconciled = False
+        self.is_reconciled = False
         self.findings: tuple[Finding, ...] = ()
         self.unknown_to_hub: frozenset[int] = frozenset()
         self._tasks: list[asyncio.Task[None]] = []
@@ -133,11 +134,7 @@ class PoolRunner:
             Refused: what the pool refuses.
             RuntimeError: the service ends.
         """
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._decisions, decision, self._pool)
-        finally:
-            self.notifier.wake(self._pool.version)
+        return await self._on(self._decisions, decision)
 
     async def snapshot(self) -> PoolSnapshot:
         """The pool now, from memory unless it changed since; however many ask, it is drawn once."""
@@ -168,8 +165,7 @@ class PoolRunner:
             Refused: what the pool refuses.
             RuntimeError: the service ends.
         """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._looks, question, self._pool)
+        return await self._on(self._looks, question)
 
     async def read(self, question: Callable[[Pool], T]) -> T:
         """Ask what is read from the ledger's file alone: long, on a thread that nothing waits for.
@@ -177,8 +173,7 @@ class PoolRunner:
         Raises:
             RuntimeError: the service ends.
         """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._reports, question, self._pool)
+        return await self._on(self._reports, question)
 
     async def run_jobs(self, kinds: frozenset[JobKind]) -> bool:
         """Do the next job of these kinds, if there is one, on the thread it belongs to.
@@ -233,11 +228,6 @@ class PoolRunner:
     def is_stuck(self) -> bool:
         """Whether a driver call hangs; its GPU takes no lease."""
         return self.gpu_call_s > self._times.stuck_s
-
-    @property
-    def is_reconciled(self) -> bool:
-        """Whether ledger, GPUs and holders were compared since this process began."""
-        return self._is_reconciled
 
     @property
     def failing(self) -> tuple[str, ...]:
@@ -307,12 +297,8 @@ class PoolRunner:
 
     async def _turn_loop(self) -> None:
         while not self.notifier.closed:
-            seen = await self._guard("turn", self._turn)
+            seen = await self._guard("turn", lambda: self.decide(_turn))
             await self.notifier.beyond(seen or self.notifier.version, self._times.turn_s)
-
-    async def _turn(self) -> int:
-        """One turn; returns the version it left, so that nothing after it is overlooked."""
-        return await self.decide(_turn)
 
     async def _job_loop(self, what: str, kinds: frozenset[JobKind]) -> None:
         while not self.notifier.closed:
@@ -329,7 +315,7 @@ class PoolRunner:
         findings += await self._on(self._holders, lambda pool: pool.ask_after_holders())
         self.findings = tuple(findings)
         self.metrics.reconciled(self.findings)
-        self._is_reconciled = True
+        self.is_reconciled = True
 
     async def _inspect(self, gpu: str) -> list[Finding]:
         return await self.on_gpu_thread(lambda pool: pool.inspect(gpu))
@@ -415,6 +401,7 @@ def _drawn(pool: Pool) -> CachedSnapshot:
 
 
 def _turn(pool: Pool) -> int:
+    """One turn; returns the version it left, so that nothing after it is overlooked."""
     pool.turn()
     return pool.version
 

@@ -162,6 +162,14 @@ def _routes() -> APIRouter:
     return router
 
 
+async def _runner(request: Request) -> StudentRunner:
+    runner: StudentRunner = request.app.state.runner
+    return runner
+
+
+Runner = Annotated[StudentRunner, Depends(_runner)]
+
+
 @dataclass(frozen=True)
 class OwnServer:
     """The server whose token a request carries.
@@ -220,13 +228,12 @@ async def own_writer(me: Me, request: Request) -> OwnServer:
 Writer = Annotated[OwnServer, Depends(own_writer)]
 
 
-async def own_lease(me: Me, request: Request) -> LeaseView:
+async def own_lease(me: Me, runner: Runner) -> LeaseView:
     """The live lease of the server whose token the request carries.
 
     Raises:
         Refused: as `own_server`; no lease (404).
     """
-    runner: StudentRunner = request.app.state.runner
     lease = await runner.look(lambda pool: pool.leases.of_server(me.user, me.name))
     if lease is None:
         raise DeniedError(404, "unknown-lease", "This server holds no GPU slice.")
@@ -297,16 +304,14 @@ def _take_signals(request: Request, lease: LeaseView, said: Signals) -> None:
 
 
 @api.post("/ticket/cancel")
-async def cancel(me: Writer, request: Request) -> TicketView:
+async def cancel(me: Writer, runner: Runner) -> TicketView:
     """Leave the queue, or give up what was offered."""
-    runner: StudentRunner = request.app.state.runner
     return await runner.decide(lambda pool: pool.tickets.cancel_of_server(me.user, me.name, me.by))
 
 
 @api.post("/ticket/requeue")
-async def requeue(me: Writer, ask: RequeueRequest, request: Request) -> TicketView:
+async def requeue(me: Writer, ask: RequeueRequest, runner: Runner, request: Request) -> TicketView:
     """Join the queue once more for what an own ticket, now over, had asked for."""
-    runner: StudentRunner = request.app.state.runner
     courses = {*me.courses, request.app.state.default_course}
     return await runner.decide(
         lambda pool: pool.tickets.requeue(me.user, me.name, ask.ticket, courses)
@@ -314,40 +319,39 @@ async def requeue(me: Writer, ask: RequeueRequest, request: Request) -> TicketVi
 
 
 @api.post("/lease/keepalive")
-async def keepalive(own: Own, me: Writer, request: Request) -> LeaseView:
+async def keepalive(own: Own, me: Writer, runner: Runner) -> LeaseView:
     """Say "I am still here": it ends a warning about an unused slice, so often without work."""
-    runner: StudentRunner = request.app.state.runner
     return await runner.decide(lambda pool: pool.leases.keepalive(own.id, me.by))
 
 
 @api.post("/lease/extend")
-async def extend(own: Own, me: Writer, ask: ExtendRequest, request: Request) -> LeaseView:
+async def extend(own: Own, me: Writer, ask: ExtendRequest, runner: Runner) -> LeaseView:
     """Ask for more time."""
-    runner: StudentRunner = request.app.state.runner
     return await runner.decide(lambda pool: pool.leases.extend(own.id, ask.by_s, me.by))
 
 
 @api.post("/lease/release")
-async def release(own: Own, me: Writer, ask: ReleaseRequest, request: Request) -> LeaseView:
+async def release(own: Own, me: Writer, ask: ReleaseRequest, runner: Runner) -> LeaseView:
     """Give the lease back; the server is stopped, and the slices are free once it is gone."""
-    runner: StudentRunner = request.app.state.runner
     return await runner.decide(lambda pool: pool.leases.release(own.id, me.by, ask.reason))
 
 
 @api.post("/progress")
-async def progress(me: Writer, report: ProgressReport, request: Request) -> dict[str, bool]:
+async def progress(
+    me: Writer, report: ProgressReport, runner: Runner, request: Request
+) -> dict[str, bool]:
     """Tell how far the student is, for the course's staff; only once they have read the notice."""
     roster = _roster(request, me, report.course)
-    runner: StudentRunner = request.app.state.runner
     await runner.decide(lambda _: roster.take(me.user, report))
     return {"ok": True}
 
 
 @api.post("/progress/notice")
-async def notice_read(me: Writer, read: NoticeRead, request: Request) -> ServerStatus:
+async def notice_read(
+    me: Writer, read: NoticeRead, runner: Runner, request: Request
+) -> ServerStatus:
     """The student has read what the course's staff are shown; answers as ``/server``."""
     roster = _roster(request, me, read.course)
-    runner: StudentRunner = request.app.state.runner
     await runner.decide(lambda _: roster.notice_read(me.user, read.course))
     return await _server_status(request, me, None)
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Integer, cast, func, select, true
+from sqlalchemy import ColumnElement, Connection, Integer, Select, cast, func, select, true
 
 from miglab_api.leases import WarningKind
 from miglab_api.tickets import Purpose, TicketState
@@ -100,8 +100,7 @@ def _reclaims(
         .where(moves.kind == "lease", moves.to_state == "releasing", by_others)
         .where(moves.at >= since, moves.at < until, _is_of(leases, courses))
     )
-    for at, user, course, shape in connection.execute(query):
-        yield Event(Who(user, course, shape), at)
+    return _events(connection, query)
 
 
 def _refusals(
@@ -114,8 +113,7 @@ def _refusals(
         .where(moves.kind == "ticket", moves.to_state == "refused")
         .where(moves.at >= since, moves.at < until, _is_of(tickets, courses))
     )
-    for at, user, course, shape in connection.execute(query):
-        yield Event(Who(user, course, shape), at)
+    return _events(connection, query)
 
 
 def _waiting(
@@ -127,5 +125,9 @@ def _waiting(
         .where(tickets.state == TicketState.WAITING, tickets.created_at < until)
         .where(_is_of(tickets, courses))
     )
-    for at, user, course, shape in connection.execute(query):
-        yield Event(Who(user, course, shape), at)
+    return _events(connection, query)
+
+
+def _events(connection: Connection, query: Select[Any]) -> Iterator[Event]:
+    for at, *who in connection.execute(query):
+        yield Event(Who(*who), at)

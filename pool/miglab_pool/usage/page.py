@@ -64,22 +64,31 @@ class UsageQuery:
     period: Period
 
 
+def usage_query(
+    request: Request, since: dt.date | None, until: dt.date | None, by: GroupBy
+) -> UsageQuery:
+    """These days, in the lab's time zone; without any the last four weeks.
+
+    Raises:
+        BadPeriod: they make no sense.
+    """
+    zone, now = ZoneInfo(request.app.state.timezone), time.time()
+    first, last = days(since, until, dt.datetime.fromtimestamp(now, zone).date())
+    return UsageQuery(first, last, by, period_of(first, last, zone, now))
+
+
 async def asked(
     request: Request, since: Day = None, until: Day = None, by: GroupBy = GroupBy.COURSE
 ) -> UsageQuery:
-    """The days that a request names, in the lab's time zone; without any the last four weeks.
+    """The days that a request names.
 
     Raises:
         DeniedError: 422, they make no sense.
     """
-    zone = ZoneInfo(request.app.state.timezone)
-    now = time.time()
-    today = dt.datetime.fromtimestamp(now, zone).date()
     try:
-        first, last = days(since, until, today)
+        return usage_query(request, since, until, by)
     except BadPeriod as error:
         raise DeniedError(422, "bad-input", str(error)) from error
-    return UsageQuery(first, last, by, period_of(first, last, zone, now))
 
 
 async def told(
@@ -334,17 +343,12 @@ async def _draw(request: Request, principal: Principal) -> str:
 
 def _wanted(request: Request) -> tuple[UsageQuery, str]:
     """What the address asks for; what cannot be read is said, and the last four weeks are shown."""
-    zone = ZoneInfo(request.app.state.timezone)
-    now = time.time()
-    today = dt.datetime.fromtimestamp(now, zone).date()
-    query, problem = request.query_params, ""
+    query = request.query_params
     by = GroupBy(query["by"]) if query.get("by") in tuple(GroupBy) else GroupBy.COURSE
     try:
-        first, last = days(day(query.get("since")), day(query.get("until")), today)
+        return usage_query(request, day(query.get("since")), day(query.get("until")), by), ""
     except BadPeriod as error:
-        problem = str(error)
-        first, last = days(None, None, today)
-    return UsageQuery(first, last, by, period_of(first, last, zone, now)), problem
+        return usage_query(request, None, None, by), str(error)
 
 
 def day(text: str | None) -> dt.date | None:

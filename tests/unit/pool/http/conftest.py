@@ -86,7 +86,7 @@ def gpu(world: World) -> str:
 @pytest.fixture
 async def runner(pool: Pool) -> AsyncIterator[PoolRunner]:
     runner = PoolRunner(pool, Metrics({"1g.5gb"}))
-    runner._is_reconciled = True  # as after start, but without its timers
+    runner.is_reconciled = True  # as after start, but without its timers
     yield runner
     await runner.stop()
 

@@ -38,7 +38,7 @@ def apps(pool: Pool, findings: tuple[Finding, ...] = ()) -> tuple[FastAPI, FastA
     """The management and the student application over a pool."""
     board = SignalBoard()
     runner = PoolRunner(pool, Metrics({"1g.5gb"}), reclaimer=Reclaimer(Rules(), board))
-    runner._is_reconciled = True  # as after start, but without its timers
+    runner.is_reconciled = True  # as after start, but without its timers
     runner.findings = findings
     tokens = FakeTokens(ACCESS)
     sign_in = SignIn(ACCESS, SECRET, BOOK, tokens)

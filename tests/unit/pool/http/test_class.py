@@ -50,7 +50,7 @@ class ClassLab:
         self.does: dict[int, Activity] = {}
         pool = self.world.pool
         self.runner = PoolRunner(pool, Metrics({"1g.5gb"}))
-        self.runner._is_reconciled = True
+        self.runner.is_reconciled = True
         self.runner.reclaimer = SimpleNamespace(activities=lambda: self.does)  # type: ignore[assignment]
         tokens: HubTokens = FakeTokens(ACCESS)
         staff = management_app(

@@ -351,7 +351,7 @@ async def test_health_is_not_ok_while_rounds_fail(
     said = (await client.get("/api/health")).json()
     assert (said["ok"], said["failing"]) == (False, ["turn"])
     runner._failing.clear()
-    runner._is_reconciled = False
+    runner.is_reconciled = False
     said = (await client.get("/api/health")).json()
     assert (said["ok"], said["is_reconciled"]) == (False, False)
 
