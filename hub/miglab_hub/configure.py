@@ -2,7 +2,7 @@
 
 `jupyterhub_config.py` calls `configure`.  Nothing here starts, opens or asks anything; what the
 spawner does with its traits is the spawner's affair.  One thing is no trait of JupyterHub's: what
-its web server reads of strangers (`body_limits`).
+its web server reads of strangers (`limit_bodies`).
 
 Where people land when they have signed in: staff on the pool's page, others on their server.
 
@@ -17,14 +17,24 @@ is in the pool's ledger, which does wait.
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from html import escape
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
+from jupyterhub.apihandlers.base import APIHandler
+from tornado.httpserver import HTTPServer
+from tornado.httputil import (
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    HTTPServerRequest,
+    RequestStartLine,
+    ResponseStartLine,
+)
+
 from miglab_api import web
-from miglab_hub import body_limits, lab_secrets
+from miglab_hub import lab_secrets
 from miglab_hub.plugins import plugin
 from miglab_hub.settings.lab_toml import SCHEDULER, SERVICE_NAME, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD
@@ -67,7 +77,7 @@ def configure(c: Any, settings: Settings) -> None:
         update_scheduler,
     ):
         update(c, settings)
-    body_limits.install()
+    limit_bodies()
 
 
 def update_addresses(c: Any, settings: Settings) -> None:
@@ -312,3 +322,56 @@ def tune(connection: Connection, _record: object) -> None:
     """Set it for a new connection; a listener of SQLAlchemy's connection pool."""
     for pragma in PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+STRANGERS_BYTES, STRANGERS_S = 64 * 1024, 10.0
+KNOWN_BYTES, KNOWN_S = 104_857_600, 3600.0  # tornado's, and longer than any proxy waits
+
+
+def limit_bodies() -> None:
+    """Limit the servers that this process makes from now on."""
+    HTTPServer.configure(LimitedServer, max_body_size=STRANGERS_BYTES, body_timeout=STRANGERS_S)
+
+
+class LimitedServer(HTTPServer):
+    """Reads more of a request only once it knows whose it is."""
+
+    def start_request(self, server_conn: object, request_conn: Any) -> HTTPMessageDelegate:
+        """Look at the head of each request."""
+        delegate = super().start_request(server_conn, request_conn)
+        return HeadReader(delegate, self.request_callback, request_conn)
+
+
+class HeadReader(HTTPMessageDelegate):
+    """Passes a request on; lifts the limits of its connection for whom the hub knows."""
+
+    def __init__(self, delegate: HTTPMessageDelegate, app: Any, connection: Any) -> None:
+        self._delegate, self._app, self._connection = delegate, app, connection
+        self.data_received = delegate.data_received  # type: ignore[method-assign]
+        self.finish = delegate.finish  # type: ignore[method-assign]
+        self.on_connection_close = delegate.on_connection_close  # type: ignore[method-assign]
+
+    async def headers_received(
+        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
+    ) -> None:
+        """Whose request it is decides what is read of it."""
+        known = False
+        if _is_long(headers):
+            known = await self._is_known(start_line, headers)
+        self._connection.set_max_body_size(KNOWN_BYTES if known else STRANGERS_BYTES)
+        self._connection.set_body_timeout(KNOWN_S if known else STRANGERS_S)
+        passed: Awaitable[None] | None = self._delegate.headers_received(start_line, headers)
+        if passed is not None:
+            await passed
+
+    async def _is_known(self, start_line: Any, headers: HTTPHeaders) -> bool:
+        request = HTTPServerRequest(
+            connection=self._connection, start_line=start_line, headers=headers
+        )
+        return await APIHandler(self._app, request).get_current_user() is not None
+
+
+def _is_long(headers: HTTPHeaders) -> bool:
+    """Whether a body is, or may be, longer than a stranger's."""
+    length = headers.get("Content-Length", "0").partition(",")[0].strip()
+    return "Transfer-Encoding" in headers or not length.isdecimal() or int(length) > STRANGERS_BYTES

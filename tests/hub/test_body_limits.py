@@ -8,17 +8,17 @@ import pytest
 from tests.hubs import Hub, hub_config_for, running_hub
 from tornado.httpserver import HTTPServer
 
-from miglab_hub import body_limits
+from miglab_hub import configure
 
-LONG = body_limits.STRANGERS_BYTES + 1
+LONG = configure.STRANGERS_BYTES + 1
 RUNS = "/hub/api/miglab/runs/ada/"
 
 
 @pytest.fixture
 def _limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(body_limits, "STRANGERS_S", 0.2)
+    monkeypatch.setattr(configure, "STRANGERS_S", 0.2)
     before = HTTPServer._save_configuration()  # type: ignore[no-untyped-call]
-    body_limits.install()
+    configure.limit_bodies()
     yield
     HTTPServer._restore_configuration(before)  # type: ignore[no-untyped-call]
 

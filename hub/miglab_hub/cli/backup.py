@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from miglab_hub.settings.lab_toml import ENV_CONFIG, load
+from miglab_hub.cli.root import Config
+from miglab_hub.settings.lab_toml import load
 
 app = typer.Typer()
 
@@ -16,9 +17,7 @@ def backup(
         Path | None,
         typer.Argument(help="The file to write; by default LAB-TIME.tar in this folder."),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)
-    ] = None,
+    config: Config = None,
 ) -> None:
     """Copy the ledger, the hub's database and the secrets into one file; the lab may keep running.
 

@@ -6,15 +6,15 @@ status 0: nothing found; 1: something found; 2: it could not look (no lab.toml).
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from miglab_hub.cli.root import Config
 from miglab_hub.doctor import examine
 from miglab_hub.plugins import plugin
-from miglab_hub.settings.lab_toml import ENV_CONFIG, SCHEDULER, load
+from miglab_hub.settings.lab_toml import SCHEDULER, load
 from miglab_hub.sign_in import check_identity
 from miglab_pool.worker.health_findings import HealthFinding
 
@@ -25,9 +25,7 @@ app = typer.Typer(help="Find problems with the lab.", invoke_without_command=Tru
 
 @app.callback()
 def doctor(
-    config: Annotated[
-        Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)
-    ] = None,
+    config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     egress: Annotated[
         bool,

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miglab_hub.settings.lab_toml import ENV_CONFIG, load
+from miglab_hub.cli.root import Config
+from miglab_hub.settings.lab_toml import load
 
 if TYPE_CHECKING:
     from miglab_hub.forget import Forgotten
@@ -28,9 +29,7 @@ def forget(
     keep_home: Annotated[
         bool, typer.Option("--keep-home", help="Keep the person's files.")
     ] = False,
-    config: Annotated[
-        Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)
-    ] = None,
+    config: Config = None,
 ) -> None:
     """Export what is kept of a person; with --erase, delete account and home, use a pseudonym.
 

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from miglab_hub.settings.lab_toml import ENV_CONFIG, load
+from miglab_hub.cli.root import Config
+from miglab_hub.settings.lab_toml import load
 
 app = typer.Typer()
 
@@ -21,9 +22,7 @@ def restore(
             "engine; free their slices.",
         ),
     ] = False,
-    config: Annotated[
-        Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)
-    ] = None,
+    config: Config = None,
 ) -> None:
     """Restore a backup; existing files are moved aside.  Refused while hub or pool run."""
     from miglab_hub.backup import restore_backup

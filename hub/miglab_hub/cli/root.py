@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from miglab_hub.errors import StartError
-from miglab_hub.settings.lab_toml import SettingsError
+from miglab_hub.settings.lab_toml import ENV_CONFIG, SettingsError
 from miglab_pool.gpu.errors import GpuError
 
 BAD_INPUT = 2
@@ -54,6 +55,8 @@ def _modules() -> Iterator[tuple[str, str]]:
     yield from COMMANDS.items()
     yield from sorted((point.name, point.module) for point in entry_points(group=ADDED))
 
+
+Config = Annotated[Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)]
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 

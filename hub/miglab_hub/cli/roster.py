@@ -1,11 +1,11 @@
 """`miglab roster`: who is in the courses, without a restart."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miglab_hub.settings.lab_toml import ENV_CONFIG, load
+from miglab_hub.cli.root import Config
+from miglab_hub.settings.lab_toml import load
 
 if TYPE_CHECKING:
     from miglab_hub.roster_apply import GroupChange
@@ -23,9 +23,7 @@ def apply(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
     ] = False,
-    config: Annotated[
-        Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)
-    ] = None,
+    config: Config = None,
 ) -> None:
     """Bring the hub's groups in line with the rosters that lab.toml names.
 

@@ -15,9 +15,8 @@ import pynvml
 
 from miglab_pool.gpu import errors
 from miglab_pool.gpu.geometry import Geometry, Placement, Profile
-from miglab_pool.gpu.nvml.activity import ActivityWatch
 from miglab_pool.gpu.nvml.call import call, read
-from miglab_pool.gpu.nvml.health import XidWatch, read_health, read_versions
+from miglab_pool.gpu.nvml.health import ActivityWatch, XidWatch, read_health, read_versions
 from miglab_pool.gpu.nvml.slices import (
     ComputeInstances,
     gpu_instances,

@@ -17,8 +17,8 @@ from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
 from miglab_api.tickets import TicketState, TicketView
 from miglab_hub.cli import root
 from miglab_hub.cli.pool import commands as commands_room
-from miglab_hub.cli.pool.audit import moment
-from miglab_hub.cli.pool.watch import news
+from miglab_hub.cli.pool.reports import moment
+from miglab_hub.cli.pool.status import news
 from miglab_hub.errors import RefusedError, SilentError, StartError
 from miglab_hub.pool_api import PoolApi
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from miglab_pool.gpu.nvml.activity import _is_share
+from miglab_pool.gpu.nvml.health import _is_share
 from miglab_pool.gpu.readings import SliceReading
 
 from .conftest import Machine, SleepClock
