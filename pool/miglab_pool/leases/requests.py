@@ -94,9 +94,8 @@ class Tickets(Subject):
         Raises:
             Refused: there is no offer (any more).
         """
-        with (
-            self.store.write() as tx
-        ):  # waits for no disk: what a power cut undoes is offered again
+        # Waits for no disk: what a power cut undoes is offered again.
+        with self.store.write() as tx:
             ticket = self.store.find(TicketRow, number)
             lease = self.store.state.leases.get(ticket.lease or 0)
             if ticket.state == TicketState.OFFERED and lease is not None:

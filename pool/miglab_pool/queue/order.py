@@ -25,6 +25,9 @@ from miglab_pool.state.view import PoolView, once
 
 def let_by(view: PoolView, queued: Iterable[Waiting]) -> Iterator[Waiting]:
     """Those whom no course's quota holds back, if all of them are served in this order."""
+    if not _totals(view):
+        yield from queued
+        return
     uses = list(view.usage.live)
     for one in queued:
         if _held_by(view, one, uses) is None:

@@ -36,9 +36,8 @@ from miglab_pool.state.slot_choice import (
 )
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
-SlotsByReservation = dict[
-    int, tuple[Slot, ...]
-]  # by reservation; a slot's request is which of its leases it is for
+SlotsByReservation = dict[int, tuple[Slot, ...]]
+"""By reservation; a slot's request is which of its leases it is for."""
 NO_REQUEST = -1
 MINUTE_S = 60.0
 

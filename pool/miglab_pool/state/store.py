@@ -52,6 +52,7 @@ class Uses:
         self._horizon_s = max(WEEK_S, FORGOTTEN_AFTER * half_life_s)
         self._followed: State | None = None  # another one: what was put since may be undone
         self._totals = UsageTotals(half_life_s, 0.0, {})
+        self._rows: tuple[LeaseRow, ...] = ()
 
     def totals(self, now: float) -> UsageTotals:
         """What leases have used lately, by the rows as they are; the same until these change."""
@@ -66,9 +67,11 @@ class Uses:
             held = [row for row in state.ended.values() if row.attached_at is not None]
             totals = totals.plus(map(self._use_of, held)) if held else totals
         state.ended.clear()
-        known = {use.lease: use for use in self._totals.live}
-        live = tuple(self._known(known, row) for row in state.leases.values())
-        self._totals = totals if live == totals.live else replace(totals, live=live)
+        rows = tuple(state.leases.values())
+        if totals is not self._totals or rows != self._rows:
+            known = {use.lease: use for use in self._totals.live}
+            live = tuple(self._known(known, row) for row in rows)
+            self._totals, self._rows = replace(totals, live=live), rows
         return self._totals
 
     def _known(self, known: Mapping[int, Use], lease: LeaseRow) -> Use:
@@ -210,12 +213,9 @@ class Store:
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.versions = Versions()
         self.unserved: Callable[[str, str], None] = _nobody  # told a ticket's last state and reason
-        self.creation_backoff = Backoff(
-            settings.tuning.retry_s, settings.tuning.retry_max_s
-        )  # of what nobody asked
-        self.grant_backoff = Backoff(
-            settings.tuning.retry_s, settings.tuning.retry_max_s
-        )  # see pause_grants
+        pauses_s = settings.tuning.retry_s, settings.tuning.retry_max_s
+        self.creation_backoff = Backoff(*pauses_s)  # of what nobody asked
+        self.grant_backoff = Backoff(*pauses_s)  # see pause_grants
         self._facts: dict[str, GpuSnapshot] = {}
         self._tables: dict[str, Mapping[int, Any]] = {}
         self._stale: set[str] = set(ledger.state.gpus)
