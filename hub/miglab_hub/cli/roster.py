@@ -1,14 +1,21 @@
-"""`miglab roster`: who is in the courses, without a restart."""
+"""`miglab roster`: brings the hub's groups in line with the rosters of lab.toml, without a restart.
 
-from typing import TYPE_CHECKING, Annotated
+Only courses with a roster are touched: the groups of the others belong to the authenticator, or to
+whoever fills them by hand.  Whoever leaves a course keeps account and files.
+"""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import quote
+
+import httpx
 import typer
 
+from miglab_hub import lab_secrets
 from miglab_hub.cli.root import Config
-from miglab_hub.settings.lab_toml import load
-
-if TYPE_CHECKING:
-    from miglab_hub.roster_apply import GroupChange
+from miglab_hub.errors import RefusedError, SilentError, StartError
+from miglab_hub.settings.lab_toml import Settings, load
 
 app = typer.Typer(help="Add and remove people while the lab runs.", no_args_is_help=True)
 
@@ -29,8 +36,6 @@ def apply(
 
     People who leave a course keep their account and files, and a server that runs.
     """
-    from miglab_hub.roster_apply import HubGroups, changes
-
     settings = load(config)
     with HubGroups(settings) as hub:
         names = (name for name, course in settings.courses.items() if course.roster)
@@ -51,3 +56,111 @@ def _told(change: "GroupChange", *, dry_run: bool) -> str:
         if people
     ]
     return f"{change.course}: {'; '.join(parts)}"
+
+
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class GroupChange:
+    """What is to be changed in one course's group.
+
+    Attributes:
+        course: its name, and the group's.
+        joins: who is in the roster and not in the group.
+        leaves: who is in the group and not in the roster.
+    """
+
+    course: str
+    joins: tuple[str, ...]
+    leaves: tuple[str, ...]
+
+
+def changes(settings: Settings, members: Mapping[str, tuple[str, ...]]) -> list[GroupChange]:
+    """What the rosters ask for, course by course; pure.
+
+    Args:
+        settings: lab.toml with its rosters.
+        members: who is in each of the hub's groups now.
+
+    Raises:
+        StartError: the authenticator fills the groups; a roster may then name the staff alone.
+    """
+    if settings.authentication.manages_groups:
+        raise StartError(
+            "the authenticator says who is in a course (manage_groups in lab.toml): add and remove "
+            "people where it has them from; nothing was changed"
+        )
+    return [
+        GroupChange(
+            name,
+            tuple(sorted(wanted - there)),
+            tuple(sorted(there - wanted)),
+        )
+        for name, course in settings.courses.items()
+        if course.roster
+        for wanted in ({person.lower() for person in course.people},)  # as the hub writes them
+        for there in (set(members.get(name, ())),)
+        if wanted != there
+    ]
+
+
+class HubGroups:
+    """The hub's groups, over its API; a context manager that closes its connections."""
+
+    def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
+        token = lab_secrets.read(settings.roster_token)
+        self._url = settings.hub_api_url
+        self._http = httpx.Client(
+            base_url=self._url,
+            headers={"Authorization": f"token {token}"},
+            timeout=TIMEOUT_S,
+            trust_env=False,
+            transport=transport,
+        )
+
+    def __enter__(self) -> "HubGroups":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def members(self, courses: Iterator[str]) -> dict[str, tuple[str, ...]]:
+        """Who is in each of these groups; a group that does not exist yet has nobody."""
+        found = {}
+        for name in courses:
+            answer = self._ask("GET", _path(name), missing_ok=True)
+            found[name] = tuple(answer.json()["users"]) if answer.is_success else ()
+        return found
+
+    def apply(self, change: GroupChange) -> None:
+        """Make one change; whoever has no account yet gets one.  It may be made again."""
+        if change.joins:
+            self._ask("POST", "/users", {"usernames": list(change.joins)}, missing_ok=True)
+            self._ask("POST", f"{_path(change.course)}/users", {"users": list(change.joins)})
+        if change.leaves:
+            self._ask("DELETE", f"{_path(change.course)}/users", {"users": list(change.leaves)})
+
+    def _ask(
+        self, method: str, path: str, body: object = None, *, missing_ok: bool = False
+    ) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, json=body)
+        except httpx.HTTPError as error:
+            raise SilentError(
+                f"the hub at {self._url} does not answer ({error}): is the lab running?"
+            ) from error
+        if answer.is_error and not (missing_ok and answer.status_code in (404, 409)):
+            raise RefusedError(f"the hub refused: {_words(answer)}", "hub-refused")
+        return answer
+
+
+def _path(course: str) -> str:
+    return f"/groups/{quote(course, safe='')}"
+
+
+def _words(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {answer.status_code}"

@@ -162,27 +162,24 @@ class Metrics:
         self._make_counters()
 
     def _make_histograms(self) -> None:
-        self._wait_s = Histogram(
+        self._wait_s = self._histogram(
             "miglab_wait_seconds",
             "Time from a ticket to the grant of its lease, for leases that were taken.",
-            ["shape"],
-            buckets=WAIT_BUCKETS_S,
-            registry=self.registry,
+            "shape",
+            WAIT_BUCKETS_S,
         )
-        self.job_s = Histogram(
+        self.job_s = self._histogram(
             "miglab_job_seconds",
             "Duration of the worker's jobs, ledger included: create, destroy, probe, inspect.",
-            ["kind"],
-            buckets=JOB_BUCKETS_S,
-            registry=self.registry,
+            "kind",
+            JOB_BUCKETS_S,
         )
         self._driver_s = {
-            kind: Histogram(
+            kind: self._histogram(
                 f"miglab_slice_{kind}_seconds",
                 f"How long the driver took to {kind} a slice; failed calls do not count.",
-                ["profile"],
-                buckets=DRIVER_BUCKETS_S,
-                registry=self.registry,
+                "profile",
+                DRIVER_BUCKETS_S,
             )
             for kind in ("create", "destroy")
         }
@@ -262,6 +259,9 @@ class Metrics:
 
     def _shape(self, shape: str) -> str:
         return shape if shape in self._shapes else "other"
+
+    def _histogram(self, name: str, text: str, label: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, text, [label], buckets=buckets, registry=self.registry)
 
     def _counter(self, name: str, text: str, label: str) -> Counter:
         return Counter(name, text, [label], registry=self.registry)

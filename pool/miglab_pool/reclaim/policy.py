@@ -312,6 +312,13 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 3600:.1f} hours"
 
 
+OF_SERVER = (
+    "kernels", "busy", "execution_age_s", "terminals", "terminal_age_s", "browsers",
+    "browser_age_s", "unsaved", "cpu_pct", "cpu_age_s",
+)  # fmt: skip
+"""What of `Known` is shown under its own name."""
+
+
 def _figures(
     known: Known | None, reading: Reading, judged: Judged, others_wait: int, limit_s: float
 ) -> dict[str, Figure]:
@@ -326,16 +333,8 @@ def _figures(
         "gpu_activity_pct": reading.activity_pct,
         "gpu_computed_age_s": reading.computed_age_s,
         "report_age_s": known.age_s if known else None,
-        "kernels": known.kernels if known else None,
+        **{name: getattr(known, name, None) for name in OF_SERVER},
         "busy": None if known is None or known.busy is None else int(known.busy),
-        "execution_age_s": known.execution_age_s if known else None,
-        "terminals": known.terminals if known else None,
-        "terminal_age_s": known.terminal_age_s if known else None,
-        "browsers": known.browsers if known else None,
-        "browser_age_s": known.browser_age_s if known else None,
-        "unsaved": known.unsaved if known else None,
-        "cpu_pct": known.cpu_pct if known else None,
-        "cpu_age_s": known.cpu_age_s if known else None,
     }
     return {
         name: round(value, 1) if isinstance(value, float) else value

@@ -361,9 +361,9 @@ def _withdraw(message: SentMessage) -> Action:
         "withdraw",
         "Withdraw",
         "JupyterLab shows it no longer, to nobody; whoever has read it has read it.",
-        "Withdraw it",
         "The message is withdrawn.",
         f"messages/{message.id}",
         "DELETE",
         fields=(MAY_REASON,),
+        go="Withdraw it",
     )

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from miglab_hub.cli.roster import GroupChange, changes
 from miglab_hub.errors import StartError
-from miglab_hub.roster_apply import GroupChange, changes
 from miglab_hub.settings.lab_toml import Settings, load
 
 LAB = """

@@ -56,23 +56,23 @@ class Action:
         key: which, in a word.
         title: what is read in the list.
         says: what will happen, to whom.
-        go: what the button says.
         done: what is told when it is done.
         path: of the API.
         fixed: what is sent beside the fields, as JSON names it.
         is_grave: whether something is lost by it.
+        go: what the button says; empty: the title.
     """
 
     key: str
     title: str
     says: str
-    go: str
     done: str
     path: str
     method: str = "POST"
     fields: tuple[Field, ...] = ()
     fixed: Mapping[str, str] = field(default_factory=dict)
     is_grave: bool = False
+    go: str = ""
 
 
 REASON = Field("reason", "Reason (recorded with your name; shown to the people concerned)")
@@ -109,10 +109,10 @@ def _extend_own(lease: LeaseView) -> Iterable[Action]:
         f"Extend by {more}",
         f"Your {lease.shape} is guaranteed for {more} longer. After that, you can extend it "
         + (f"{left} more time{'s' if left != 1 else ''}." if left else "no further."),
-        "Extend",
         f"Your {lease.shape} is now guaranteed for {more} longer.",
         f"leases/{lease.id}/extend",
         fixed={"by_s": f"{lease.extension_s:g}"},
+        go="Extend",
     )
 
 
@@ -121,7 +121,6 @@ def _release_own(lease: LeaseView) -> Action:
         "release",
         "Release",
         f"Your server stops, and your {lease.shape} is free for others. {KEPT}",
-        "Release",
         f"Your {lease.shape} is being released.",
         f"leases/{lease.id}/release",
         fixed={"reason": BY_HAND},
@@ -138,7 +137,6 @@ def _extend(lease: LeaseView) -> Iterable[Action]:
         f"{lease.user} keeps {lease.shape}, guaranteed for that much longer. This does not count "
         "as one of their extensions, and it ends a warning. It is refused if a reservation needs "
         "the slice.",
-        "Give more time",
         f"{lease.user} has more time.",
         f"leases/{lease.id}/extend",
         fields=(Field("by_s", "Minutes", "number", "30", times=60, most=7 * 24 * 60), MAY_REASON),
@@ -154,7 +152,6 @@ def _reclaim(lease: LeaseView) -> Action:
         "Reclaim",
         f"{lease.user} sees your reason in JupyterLab and can save, but not refuse. Then the "
         f"server stops and {lease.shape} is free. {KEPT}{gain}",
-        "Reclaim",
         f"{lease.shape} is being reclaimed from {lease.user}.",
         f"leases/{lease.id}/reclaim",
         fields=(Field("warning_s", "When", "choice", times=1, options=WARNINGS), REASON),
@@ -182,11 +179,11 @@ def on_ticket(ticket: TicketView, principal: Principal) -> list[Action]:
                 "cancel",
                 "Leave the queue" if is_own else "Remove from the queue",
                 f"The position in the queue for {ticket.shape} is lost; everybody behind moves up.",
-                "Leave the queue" if is_own else "Remove",
                 f"{whose.capitalize()} ticket is cancelled.",
                 f"tickets/{ticket.id}",
                 "DELETE",
                 is_grave=True,
+                go="" if is_own else "Remove",
             )
         )
     return found
@@ -197,14 +194,13 @@ def _next(ticket: TicketView, who: str) -> Iterable[Action]:
     if ticket.is_next:
         says = f"{who} waits again at the position that course, usage and waiting time give."
         done = f"{who} is back in the queue order."
-        yield Action("back", "Undo serving next", says, "Undo", done, path, "DELETE")
+        yield Action("back", "Undo serving next", says, done, path, "DELETE", go="Undo")
     elif ticket.position is not None:
         yield Action(
             "next",
             "Serve next",
             f"{who} gets the next {ticket.shape} that is free, before everybody else in the queue. "
             "No running lease is ended for it; reservations in force come first.",
-            "Serve next",
             f"{who} is next.",
             path,
             fields=(REASON,),
@@ -235,10 +231,10 @@ def _pause() -> Action:
         "Pause new leases",
         "Nobody gets a slice until you resume. Students in the queue keep their positions, and "
         "running leases go on.",
-        "Pause",
         "The pool is paused.",
         "pool/pause",
         fields=(Field("reason", "Reason (shown to students)"),),
+        go="Pause",
     )
 
 
@@ -247,11 +243,11 @@ def _resume(paused: str) -> Action:
         f"The pool is paused: {paused} When you resume, leases are granted again in the order of "
         "the queue."
     )
-    return Action("resume", "Resume", says, "Resume", "Leases are granted again.", "pool/resume")
+    return Action("resume", "Resume", says, "Leases are granted again.", "pool/resume")
 
 
 def _message(user: str, server: str | None, to: str) -> Action:
-    fixed = {"to_user": user} if server is None else {"to_user": user, "to_server": server}
+    fixed = {"to_user": user} | ({} if server is None else {"to_server": server})
     return _send_message("message", "Message", to, fixed)
 
 
@@ -270,7 +266,6 @@ def _send_message(
         title,
         f"{whom} will see it in JupyterLab, with your name, for as long as you choose. "
         "You can withdraw it on the Log page.",
-        "Send",
         "The message is sent.",
         "messages",
         fields=(
@@ -279,6 +274,7 @@ def _send_message(
             Field("minutes", "Shown for (minutes)", "number", "60", times=1, most=7 * 24 * 60),
         ),
         fixed=fixed,
+        go="Send",
     )
 
 
@@ -351,7 +347,6 @@ def _to_slice(
         key,
         title,
         says,
-        title,
         f"{_named(item)}: {title.lower()}, done.",
         f"slices/{item.slice_id}/{key}",
         fields=fields,
@@ -386,4 +381,4 @@ def on_gpu(gpu: GpuView, principal: Principal) -> list[Action]:
 def _to_gpu(gpu: GpuView, key: str, title: str, says: str, done: str, *fields: Field) -> Action:
     fixed = {"expected": "draining" if gpu.draining else gpu.state}
     path = f"gpus/{gpu.uuid}/{key}"
-    return Action(key, title, says, title, done, path, fields=fields, fixed=fixed)
+    return Action(key, title, says, done, path, fields=fields, fixed=fixed)
