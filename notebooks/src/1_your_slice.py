@@ -6,7 +6,7 @@
 #
 # **Afterwards you can decide** whether to believe a number measured here. You will be able to
 #
-# - write a timer that waits for the device, and say what one that does not wait measures;
+# - write a timer that waits for the device, and say what a timer that does not wait really measures;
 # - say how small a difference this machine can show today;
 # - compute how near a program comes to what its device can do, and what limits it;
 # - say what a training step spends its time on.
@@ -26,10 +26,10 @@
 # One process sees one slice and calls it `cuda:0`, as if it were a whole GPU.
 # Everything is measured in a *child process* that ends afterwards and takes its memory with it;
 # this notebook itself never touches the GPU.
-# If PyTorch cannot open the slice, the notebook stops here, because figures of the CPU would not be those of your slice.
+# If PyTorch cannot open the slice, the notebook stops here, because the CPU would give you figures that are not your slice's.
 
 #
-# The sizes of the experiments follow from what you hold.
+# How large the experiments are depends on what you hold.
 # On a CPU they are scaled down, and every plot says that it does not show a GPU.
 
 # %% jupyter={"source_hidden": true}
@@ -143,7 +143,7 @@ print(timer_verdict)
 # %% [markdown]
 # Now your timer and labkit's take turns on the real device, with the same work.
 # The claim has two sides: a timer that is too fast is as wrong as one that is too slow.
-# **Predict** the ratio of your timer's time to labkit's: which costs do both have, and which only one?
+# **Predict** the ratio of your timer's time to labkit's: which costs do both include, and which does only one of them?
 
 # %%
 def both_timers(size=SIZE, rounds=80):
@@ -594,7 +594,7 @@ await small.report()
 # ## Optional: T-7, the roofs of a part beside the whole's
 #
 # This is the smallest part of what you hold: some of its SMs, in a green context (on a CPU: some of its threads).
-# It is not a slice: it has SMs of its own but shares the memory. A slice's slant is lower along with its roof, and
+# It is not a slice: it has SMs of its own but shares the memory. In a slice, the slant falls together with the roof,
 # so in CERN's figures the ridge stays near 10 FLOP/byte; their bandwidth is that of the data sheet, not a measured one.
 # **Predict:** at how many FLOP/byte is the part's ridge in fp32?
 

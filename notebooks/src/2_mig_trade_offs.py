@@ -94,7 +94,7 @@ print(per_sm_verdict)
 # %% [markdown]
 # ## What the published figures say, and where they stop
 #
-# CERN found fp32 as expected and tensor cores not: "the scaling diverges a lot from the expected one
+# CERN found that fp32 scales as expected and that tensor cores do not: "the scaling diverges a lot from the expected one
 # ... might need further investigation". Your function says it more exactly.
 
 # %%
@@ -439,8 +439,8 @@ place_verdict = labkit.exercises.check_place(place_slices)
 print(place_verdict)
 
 # %% [markdown]
-# Two slices are in use (where is drawn for you), and three students ask. A pool that always takes the first free start would have to send
-# somebody away. Yours:
+# Two slices are in use (their places are drawn for you), and three students ask for slices. A pool that always takes
+# the first free start would have to send somebody away. Yours:
 
 # %%
 IN_USE, TAKEN = labkit.drawn("2", held=(
@@ -557,8 +557,8 @@ print(can_rank)
 
 # %% [markdown]
 # The transformer of MIG-5 answers requests. They come at random moments (a *Poisson process*), on average at a third of
-# the rate at which it could answer one by one, and at most 100 a second. Whoever comes while it is busy waits in a queue, and with a bigger batch, also
-# until the batch is full. A request's wait ends when its answer is on the host.
+# the rate at which it could answer one by one, and at most 100 a second. A request that comes while it is busy
+# waits in a queue and, with a bigger batch, also until the batch is full. A request's wait ends when its answer is on the host.
 # **Predict:** at batch 1, how many times the median is the 99th percentile?
 
 # %%

@@ -15,7 +15,7 @@
 # About 70 minutes for the core; the sections after the summary are optional.
 
 # %% [markdown]
-# The sizes of the experiments follow from what you hold.
+# How large the experiments are depends on what you hold.
 # On a CPU they are scaled down, and every plot says that it does not show a GPU.
 
 # %% jupyter={"source_hidden": true}
@@ -79,7 +79,7 @@ def bf16_product(size):
 
 
 # %% [markdown]
-# Both run in the same child process, in turns: one after the other, the drift of the clock would decide.
+# Both run in the same child process, in turns: if one ran after the other, a drifting clock could decide the result.
 # **Predict** how many times as long fp32 takes with the biggest matrix.
 
 # %%
@@ -122,7 +122,7 @@ labkit.cite("cern5")
 # > we usually perform loss scaling where you multiply the loss by a **small number**
 # > before backpropagating to prevent this gradient explosion.
 #
-# The small transformer of MX-12 below, trained for a while on Python's own source code.
+# The network is the small transformer of MX-12 below, trained for a while on Python's own source code.
 # Its loss is divided by 2048 micro-batches, as in gradient accumulation,
 # so that its gradients are as small as those of a big model.
 # (Do not take the upper end from here: this loss is 2^11 times as small, so its ceiling is that much higher than that of
@@ -473,7 +473,7 @@ await saved.report(memory_in_words)
 # %% [markdown]
 # ## MX-12: a real model, in two formats
 #
-# Everything so far was a piece. Now a small transformer learns to read: the source code of Python's own standard
+# So far you have measured pieces. Now a small transformer learns to read: the source code of Python's own standard
 # library, byte by byte (`labkit.exercises.small_model??`; the text and its licence lie in `labkit/text`). Its loss is given in *bits per
 # byte*, on modules that it never trains on: 8 is guessing. Both formats see the same batches, from the same weights, and
 # each is trained three times, with three seeds: the median is drawn.
@@ -586,7 +586,7 @@ await bf16_scales.report(losses_in_words)
 # ## MX-13: time to a loss
 #
 # Steps per second are not what you are after. How long does each format take to a loss that *both* reach, with every seed?
-# **Predict** how many times as long as fp32 bf16 takes to that loss. (It is read from the training above, so it is drawn hollow.)
+# **Predict** how many times as long bf16 takes as fp32 to reach that loss. (It is read from the training above, so it is drawn hollow.)
 
 # %%
 def time_to_loss(kind):
@@ -826,30 +826,16 @@ def copy_of(dtype):
     return lambda: y.copy_(x)
 
 
-# %% [markdown]
-# These functions have names because a lambda cannot be sent to a child process.
-
-# %%
-def norm32():
-    return layer_norm(torch.float32)
-
-
-def norm16():
-    return layer_norm(torch.bfloat16)
-
-
-def copy32():
-    return copy_of(torch.float32)
-
-
-def copy16():
-    return copy_of(torch.bfloat16)
-
-
 # %%
 WORKS = (
-    ("copy", 0.06, copy32, copy16, {}),
-    ("layer norm", labkit.exercises.roofline.layer_norm(4 * BATCH, WIDTH).intensity, norm32, norm16, {}),
+    ("copy", 0.06, lambda: copy_of(torch.float32), lambda: copy_of(torch.bfloat16), {}),
+    (
+        "layer norm",
+        labkit.exercises.roofline.layer_norm(4 * BATCH, WIDTH).intensity,
+        lambda: layer_norm(torch.float32),
+        lambda: layer_norm(torch.bfloat16),
+        {},
+    ),
     ("matmul", labkit.exercises.roofline.matmul(*(SIZES[-1],) * 3).intensity, fp32_product, bf16_product, {"size": SIZES[-1]}),
 )
 gain_steps = [

@@ -163,7 +163,7 @@ def four_curves(steps, every):
 
 
 # %% [markdown]
-# **Predict** for Adam: after 24 steps, how many times the loss of the run that averages has the run that adds?
+# **Predict** for Adam: after 24 steps, how many times as large is the loss of the run that adds as that of the run that averages?
 
 # %%
 EVERY_3 = range(3, 25, 3)
@@ -269,7 +269,7 @@ await learns.report(labkit.exercises.small_model.seeds_apart, needs=average_verd
 # %% [markdown]
 # ## DP-14: time to a loss
 #
-# **Predict** how many times as long as one rank two ranks take to the lowest loss that every run reaches.
+# **Predict** how many times as long two ranks take as one rank to reach the lowest loss that every run reaches.
 # (It is read from the training above, so it is drawn hollow.)
 
 # %%
@@ -465,7 +465,7 @@ print(f"your model has {mine['megabytes']} MB of gradients, and you may have {mi
 
 # %% [markdown]
 # **Decide** with the two numbers above, which are your own: how long does your ring take with them, by your α and β,
-# and how long the naive way? From which share of a step's time on would you rather train on one rank?
+# and how long the naive way? Above which share of a step's time would you rather train on one rank?
 
 # %% [markdown]
 # # Optional sections

@@ -670,13 +670,13 @@ await side_by_side.report()
 #
 # ## DP-10: does DDP's memory grow with the ranks?
 #
-# CERN suspected that 96 ranks ran out of memory "most likely" by gradient aggregation.
+# CERN suspected that 96 ranks ran out of memory "most likely" because of gradient aggregation.
 # DDP keeps a second copy of the gradients in its buckets, unless the gradients *are* views of the buckets;
 # that does not depend on the number of ranks. What may grow with the ranks lies outside PyTorch's allocator:
 # NCCL's own buffers, one more for each peer. So the memory that the *device* reports is printed as well.
 # Where every rank has a GPU or a slice, that is what you measure; elsewhere the ranks are processes on the CPU, whose
 # whole memory is measured, and nothing is said about NCCL.
-# CERN's ranks that ran out were slices 2g.10gb of A100s with 40 GB: on a GPU, PyTorch may have 10 GB here too.
+# At CERN, the ranks that ran out held 2g.10gb slices of A100s with 40 GB; on a GPU, PyTorch gets at most 10 GB here, too.
 # **Predict** how many MiB the views save.
 
 # %%

@@ -7,7 +7,7 @@
 #
 # - split a matrix product by rows and by columns, and say which of them adds and which stacks;
 # - write a pair of layers with one exchange each way, forward and backward;
-# - say from how many tokens on a split pays, and why;
+# - say how many tokens it takes for a split to pay, and why;
 # - find the batch at which a published "nearly 4 times less data" stops being true.
 #
 # "The article" below is Tim Dettmers,

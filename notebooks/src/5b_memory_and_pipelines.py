@@ -241,8 +241,8 @@ labkit.pipeline(schedule(3, 5), 3)
 #
 # Two ranks run *your* schedule, forward and then backward. With m micro-batches and p stages, the ideal is
 # m + p - 1 times what the slowest stage takes for one micro-batch. That time is measured as well: each stage works
-# alone, and its copies to and from the host's memory count. So the ideal knows that small matrices are slow,
-# and what is longer than the ideal is waiting for the other stage, and for what the host's memory carries between them.
+# alone, and its copies to and from the host's memory count. So the ideal allows for small matrices being slow;
+# any time beyond it is spent waiting for the other stage, or for what the host's memory carries between them.
 
 # %%
 def first_stage(network, parts, order, wires):

@@ -102,7 +102,7 @@ def no_free_cores(data: Data, least_gain: float) -> str:
         return ""
     return (
         f"before they sent anything, the ranks side by side got {low:.1f} to {high:.1f} times as "
-        f"much done as one alone, which is not surely {least_gain:g} times: a core is missing, "
+        f"much done as one alone, which is not clearly {least_gain:g} times: a core is missing, "
         "busy, or half of another (a hyperthread)"
     )
 

@@ -107,9 +107,6 @@ ATTAINABLE = ExactFormula(
         "left of the ridge, memory is the limit: intensity * bytes_per_s is the most": (
             lambda intensity, flops_per_s, bytes_per_s: max(flops_per_s, intensity * bytes_per_s)
         ),
-        "upside down: operations per byte, times bytes per second, are operations per second": (
-            lambda intensity, flops_per_s, bytes_per_s: min(flops_per_s, bytes_per_s / intensity)
-        ),
     },
 )
 
@@ -178,9 +175,6 @@ CHOOSE = ExactFormula(
         "that one does not fit in memory": (
             lambda rows, due_h: _least([r for r in rows if r["hours"] <= due_h], "price")
         ),
-        "that is the fastest: choose the one with the lowest price": (
-            lambda rows, due_h: _least(_able(rows, due_h), "hours")
-        ),
     },
 )
 
@@ -199,12 +193,6 @@ ON_RANKS = ExactFormula(
         ),
         "every rank takes a slice of its own: slice-hours count them all": (
             lambda row, ranks, gain: (row["hours"] / gain, row["slice_hours"] / gain)
-        ),
-        "slice-hours are hours times slices, divided by the speed-up": (
-            lambda row, ranks, gain: (row["hours"] / gain, row["slice_hours"])
-        ),
-        "a speed-up makes the time shorter": (
-            lambda row, ranks, gain: (row["hours"] * gain, row["slice_hours"] * ranks * gain)
         ),
     },
 )
@@ -252,9 +240,6 @@ JOB_HOURS = ExactFormula(
                 profile, held, _with(law, sm=law["sm"] + law["fixed"], fixed=0.0), steps
             )
         ),
-        "upside down: with fewer SMs than you hold, the SMs' part takes longer": (
-            lambda profile, held, law, steps: job_hours(held, profile, law, steps)
-        ),
         "no shape is faster than Python can launch the step: that time is the minimum": (
             lambda profile, held, law, steps: job_hours(
                 profile, held, _with(law, python=0.0), steps
@@ -273,9 +258,6 @@ PRICE = ExactFormula(
         ),
         "you hold no slice while you wait: only the hours count for the slices": (
             lambda hours, slices, wait_h, an_hour: (hours + wait_h) * (slices + an_hour)
-        ),
-        "the class pays for every memory slice, hour by hour": (
-            lambda hours, slices, wait_h, an_hour: hours + an_hour * (wait_h + hours)
         ),
     },
 )
@@ -307,9 +289,6 @@ STEP_PRICE = ExactFormula(
         ),
         "that is the time of the step: times what the shape takes of the GPU": (
             lambda a, b, c, profile, _: a + b / profile.sms + c / profile.memory
-        ),
-        "the fixed part is missing": (
-            lambda a, b, c, profile, unit: step_price(0.0, b, c, profile, unit)
         ),
     },
 )

@@ -115,7 +115,7 @@ EXPERIMENTS = (
     Experiment(
         key="DP-12",
         title="Two ranks: gradients averaged and added, with SGD and with Adam",
-        question="With Adam, how many times as large as the averaged run's loss is the other's?",
+        question="With Adam, how many times as large is the loss with adding as with averaging?",
         x_label="training step",
         y_label="loss",
         unit="x",

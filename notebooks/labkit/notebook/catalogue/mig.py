@@ -154,7 +154,7 @@ EXPERIMENTS = (
     Experiment(
         key="MIG-7",
         title="{copies} small trainings at once",
-        question="{way}: how many times the work of one copy alone do all copies do together?",
+        question="{way}: how many times as much work do all copies do as one alone?",
         x_label="how they share",
         y_label="work over one alone's",
         unit="x",

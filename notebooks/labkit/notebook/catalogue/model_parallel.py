@@ -162,7 +162,7 @@ EXPERIMENTS = (
     Experiment(
         key="MP-7",
         title="What two stages keep of 8 micro-batches",
-        question="How many times as much as with 1F1B does the first stage keep with GPipe?",
+        question="How many times as much does the first stage keep with GPipe as with 1F1B?",
         x_label="schedule",
         y_label="activations (MiB, counted)",
         unit="x",

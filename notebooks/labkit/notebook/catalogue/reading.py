@@ -146,7 +146,7 @@ def small_model(learns: str, timed: str, way: str, base: str, words: tuple[str, 
         Experiment(
             key=timed,
             title="Seconds to the lowest loss that every run reaches",
-            question=f"How many times as long as {other} does {own} take to that loss?",
+            question=f"How many times as long does {own} take as {other} to reach that loss?",
             x_label=kind,
             y_label="seconds of training",
             unit="x",
