@@ -30,7 +30,8 @@ nitpicky = True  # what is linked and is not there is an error
 
 html_theme = "pydata_sphinx_theme"
 html_title = "miglab"
-html_static_path, html_css_files = ["static"], ["narrow.css"]
+html_static_path = ["_static"]
+html_css_files = ["phone.css"]
 html_favicon = html_logo = "../pool/miglab_pool/http/static/icon.svg"
 html_show_sourcelink = False
 html_copy_source = False

@@ -178,21 +178,20 @@ def refusals() -> str:
 
 
 SIGNS = {
-    Reach.SITE: "yes",
-    Reach.COURSE: "in own courses",
-    Reach.ASSIGNED: "on own courses' GPUs",
-    Reach.OWN: "their own",
-    None: "no",
+    Reach.SITE: "",
+    Reach.COURSE: ", in own courses",
+    Reach.ASSIGNED: ", on own courses' GPUs",
+    Reach.OWN: ", what is their own",
 }
 
 
 def rights() -> str:
-    """Every right with what it allows, and how far it reaches for each role."""
-    lines = [f"| may (right) | {' | '.join(role.value for role in Role)} |"]
-    lines.append("|" + "---|" * (len(Role) + 1))
+    """Every right with what it allows, and who has it, how far; site admins have nearly all."""
+    lines = ["| right | to | who |", "|---|---|---|"]
     for each in Right:
-        cells = " | ".join(SIGNS[reach(each, role)] for role in Role)
-        lines.append(f"| {DOES[each]} (`{each.value}`) | {cells} |")
+        reaches = {role: found for role in Role if (found := reach(each, role))}
+        who = "; ".join(f"{role.value}{SIGNS[found]}" for role, found in reaches.items())
+        lines.append(f"| `{each.value}` | {DOES[each]} | {who or 'the spawner alone'} |")
     return "\n".join(lines)
 
 
