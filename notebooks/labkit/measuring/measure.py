@@ -190,6 +190,8 @@ def measure(
     Where your course lends slices, `on="3g.20gb"` names the one to borrow; with a list of shapes,
     it is measured on each, and the records come by shape.
 
+    A script measures below `if __name__ == "__main__":`, as Python's multiprocessing asks.
+
     Raises:
         LabError: in words; its `kept` is the record of what was measured before.
     """
