@@ -1,4 +1,4 @@
-"""The built documentation in Chromium: pages fit a phone, and searches find the right page first."""
+"""The built documentation in Chromium: pages fit a phone, and a search finds the right page."""
 
 import subprocess
 import sys
@@ -90,7 +90,9 @@ def test_a_search_finds_the_page_first(address: str, phone: Page) -> None:
     for words in SEARCHES:
         phone.goto(f"{address}/search.html?q={words.replace(' ', '+')}")
         phone.wait_for_selector(f"{FOUND} >> nth=0")
-        phone.wait_for_function("document.querySelector('.search-summary').innerText.match(/found/)")
+        phone.wait_for_function(
+            "document.querySelector('.search-summary').innerText.match(/found/)"
+        )
         found = phone.locator(FOUND).first.get_attribute("href") or ""
         first[words] = found.split("?")[0].split("#")[0]
     assert first == SEARCHES
