@@ -4,11 +4,9 @@ They were set before the first run, and are the same for every policy.
 """
 
 import dataclasses
-import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from miglab_bench.measures.placement import MIXES, PROFILES
@@ -94,9 +92,6 @@ class Day:
         retry: after which time.
         redo_share: of the work so far that must run again on a new server.
         redo_most_s: no more than that.
-        lease_s: under ours, the longest lease, which is never extended; 0 for no limit.
-        brief_share: under ours, the students in a course whose leases are brief.
-        brief_lease_s: how long theirs are at most.
         cull_timeout_s: jupyterhub-idle-culler's ``--timeout``.
         cull_every_s: its ``--cull-every``; without one it is half the timeout.
         start_s: from a lease to a server that answers.
@@ -155,9 +150,6 @@ class Day:
     retry: Spread = Spread(900, 0.5, 300, 3600)
     redo_share: float = 0.2
     redo_most_s: float = 600.0
-    lease_s: float = 0.0
-    brief_share: float = 0.0
-    brief_lease_s: float = 900.0
     cull_timeout_s: float = 3600.0
     cull_every_s: float = 1800.0
     start_s: float = 3.6
@@ -185,22 +177,6 @@ def changed(day: Day, values: Mapping[str, Any]) -> Day:
     if not 0 < day.step_s <= day.look_s:
         raise BadAssumption("step_s: must be more than 0, and not more than look_s")
     return day
-
-
-def read_file(file: Path) -> dict[str, Any]:
-    """The values in a TOML or JSON file.
-
-    Raises:
-        BadAssumption: it cannot be read.
-    """
-    try:
-        text = file.read_text(encoding="utf-8")
-        values = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        raise BadAssumption(f"{file}: {error}") from error
-    if not isinstance(values, dict):
-        raise BadAssumption(f"{file}: must be a table of assumptions")
-    return values
 
 
 def read_setting(text: str) -> dict[str, Any]:

@@ -7,14 +7,13 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from miglab_bench.class_day.assumptions import BadAssumption, Day, changed, read_file, read_setting
+from miglab_bench.class_day.assumptions import BadAssumption, Day, changed, read_setting
 from miglab_bench.class_day.figures import borrow_bounds, bounds
 from miglab_bench.class_day.run import POLICIES, DayCase, DayOutcome, run_all
 from miglab_pool.gpu.simulated.models import models
@@ -36,9 +35,6 @@ def bench_class(
     policy: Annotated[
         list[str] | None, typer.Option(help=f"Only one of {', '.join(POLICIES)}; may be repeated.")
     ] = None,
-    assume: Annotated[
-        Path | None, typer.Option(help="TOML or JSON file with other assumptions.")
-    ] = None,
     values: Annotated[
         list[str] | None, typer.Option("--set", help="One assumption, such as stop_share=0.5.")
     ] = None,
@@ -46,7 +42,7 @@ def bench_class(
     """Class: a simulated day under miglab, with borrowed slices, a culler, and no reclaim."""
     try:
         _check_policies(policy or ())
-        day = _day(assume, values or ())
+        day = _day(values or ())
     except BadAssumption as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(USAGE) from error
@@ -88,11 +84,9 @@ def _check_policies(policies: Iterable[str]) -> None:
         raise BadAssumption(f"policy: no {', '.join(unknown)}; there are {', '.join(POLICIES)}")
 
 
-def _day(assume: Path | None, values: Iterable[str]) -> Day:
-    """The assumptions, those of the command line last."""
+def _day(values: Iterable[str]) -> Day:
+    """The assumptions, those of the command line instead of the usual ones."""
     day = Day()
-    if assume is not None:
-        day = changed(day, read_file(assume))
     for text in values:
         day = changed(day, read_setting(text))
     known = models()

@@ -7,9 +7,7 @@ from miglab_bench.class_day.assumptions import HOUR_S
 from miglab_bench.class_day.plan import PRACTICAL
 from miglab_bench.class_day.student import DayStudent
 
-LONG_WAIT_S = 1800.0
 KEPT_S = 120.0  # a reserved slice is there by then
-LARGE = 4  # memory slices: half of a GPU's eight
 USEFUL_RATIO = 1.5
 BORROW_RATIO = 1.2
 BORROW_P95_S = 300.0
@@ -25,12 +23,10 @@ class PolicyFigures:
         wait_p50_s: from needing a server to having one, or to giving up; half are shorter.  Under
             borrow, from each cell to its first sample.
         wait_p95_s: nineteen of twenty are shorter.
-        waits_over_30min: how many were longer than that.
         unjust_reclaims: servers that somebody else ended while something ran on them, though
             nobody needed what they held.
         reserved_kept: of the slices that were reserved, those that their students had within two
             minutes of asking; 1 if none were.
-        jain: of what students got of what they wanted: 1, all the same share; 1/n, one has all.
     """
 
     students: int
@@ -38,10 +34,8 @@ class PolicyFigures:
     useful_slice_hours: float
     wait_p50_s: int
     wait_p95_s: int
-    waits_over_30min: int
     unjust_reclaims: int
     reserved_kept: float
-    jain: float
 
 
 @dataclass(frozen=True)
@@ -58,8 +52,6 @@ class Cost:
         interrupted: those whose students were not done.
         ended_for_need: those whose guarantee was over and whose slices somebody needed.
         busy_ended_for_need: those of them on which something ran.
-        large_wait_mean_s: the mean wait of those who want half a GPU or more.
-        large_wait_p95_s: nineteen of twenty of their waits are shorter.
     """
 
     students: int
@@ -73,8 +65,6 @@ class Cost:
     interrupted: int
     ended_for_need: int
     busy_ended_for_need: int
-    large_wait_mean_s: int
-    large_wait_p95_s: int
 
 
 def row(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> PolicyFigures:
@@ -95,10 +85,8 @@ def row(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> Po
         round(useful, 1),
         round(quantile(waits_s, 0.5)),
         round(quantile(waits_s, 0.95)),
-        sum(wait > LONG_WAIT_S for wait in waits_s),
         sum(tally.unjust for tally in tallies),
         _reserved_kept(students),
-        round(jain([one.tally.useful_s / w for one in students if (w := one.plan.wanted_s)]), 3),
     )
 
 
@@ -115,7 +103,6 @@ def cost(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> C
     """What it took; arguments as `row`."""
     tallies = [one.tally for one in students]
     both = list(zip(students, sizes, strict=True))
-    large_s = sorted(wait for one, size in both if size >= LARGE for wait in one.tally.waits_s)
     return Cost(
         len(students),
         policy,
@@ -128,8 +115,6 @@ def cost(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> C
         sum(tally.interrupted for tally in tallies),
         sum(tally.ended_for_need for tally in tallies),
         sum(tally.busy_ended_for_need for tally in tallies),
-        round(sum(large_s) / max(1, len(large_s))),
-        round(quantile(large_s, 0.95)),
     )
 
 
@@ -205,9 +190,3 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     if not ordered:
         return 0.0
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def jain(shares: Sequence[float]) -> float:
-    """Jain's fairness index, (Σx)² / (n Σx²); 1 where nobody got anything."""
-    squares = sum(share * share for share in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0

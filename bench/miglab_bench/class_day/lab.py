@@ -19,7 +19,7 @@ from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import Purpose, TicketRequest, TicketState, borrower_of
 from miglab_bench.class_day.assumptions import Day
-from miglab_bench.class_day.plan import BRIEF, CLASS, PRACTICAL, Plan
+from miglab_bench.class_day.plan import CLASS, PRACTICAL, Plan
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.errors import NoRoom
 from miglab_pool.gpu.geometry import Placement, Profile
@@ -30,7 +30,7 @@ from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.rows import LIVE_TICKETS
 from miglab_pool.pool import Pool
 from miglab_pool.refused import Refused
-from miglab_pool.settings import Course, PoolSettings, Quota
+from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.settings import Pool as PoolTable
 from miglab_pool.worker.worker import Stray
 
@@ -172,12 +172,9 @@ class DayLab:
         gpus: how many.
         day: of what kind they are, and what the courses offer.
         table: [pool] of lab.toml.
-        quotas: [quotas] of lab.toml.
     """
 
-    def __init__(
-        self, folder: Path, gpus: int, day: Day, table: PoolTable, quotas: dict[str, Quota]
-    ) -> None:
+    def __init__(self, folder: Path, gpus: int, day: Day, table: PoolTable) -> None:
         self.at = 0.0  # seconds since midnight
         self.asked: set[int] = set()
         self._is_changed = True
@@ -186,9 +183,8 @@ class DayLab:
         self._ledger = PowerStays(folder / "ledger.sqlite")
         self._numbers = itertools.count(1)
         lent = Course(title="", shapes=day.profiles, lends=day.profiles)
-        names = (CLASS, BRIEF, PRACTICAL)
-        courses = {name: lent.model_copy(update={"title": name}) for name in names}
-        settings = PoolSettings(pool=table, courses=courses, quotas=quotas)
+        courses = {name: lent.model_copy(update={"title": name}) for name in (CLASS, PRACTICAL)}
+        settings = PoolSettings(pool=table, courses=courses)
         driver = cast(Driver, self.rack)  # all that the pool uses of one
         self.pool = Pool(settings, self._ledger, driver, self.servers, self._now)
         self.pool.reconcile()

@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from miglab_bench.class_day.assumptions import HOUR_S, Day, Spread, Visit
 
-CLASS, BRIEF, PRACTICAL = "class", "brief", "practical"
-"""The courses: everybody's, one with brief leases, one that has reserved slices."""
+CLASS, PRACTICAL = "class", "practical"
+"""The courses: everybody's, and one that has reserved slices."""
 
 
 class PhaseKind(StrEnum):
@@ -130,9 +130,7 @@ def _plan(day: Day, number: int, seed: int) -> Plan:
     for visit in (day.lecture, day.afternoon, day.evening):
         if rng.random() < visit.share:
             found.append(_session(rng, day, visit, has_lunch=visit is day.lecture))
-    dice = random.Random(f"{seed}/{number}/brief")  # noqa: S311 -- a simulation, not a secret
-    course = BRIEF if dice.random() < day.brief_share else CLASS
-    return Plan(f"student-{number:03}", profile, tuple(found), course)
+    return Plan(f"student-{number:03}", profile, tuple(found))
 
 
 def _session(rng: random.Random, day: Day, visit: Visit, *, has_lunch: bool) -> StudentSession:

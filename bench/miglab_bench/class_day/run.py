@@ -1,4 +1,4 @@
-"""One day under one policy."""
+"""One day under one policy: who ends servers, and how time passes."""
 
 import math
 import tempfile
@@ -6,17 +6,93 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from miglab_api.leases import LeaseState
 from miglab_bench.class_day.assumptions import HOUR_S, Day
 from miglab_bench.class_day.borrowing import BorrowingStudent
 from miglab_bench.class_day.figures import Cost, PolicyFigures, cost, row
 from miglab_bench.class_day.lab import DayLab
-from miglab_bench.class_day.plan import BRIEF, plans, reserved
-from miglab_bench.class_day.rules import Culler, Ender, MiglabReclaimer, Nobody
-from miglab_bench.class_day.student import DayStudent
+from miglab_bench.class_day.plan import plans, reserved
+from miglab_bench.class_day.student import DayServer, DayStudent
 from miglab_pool.gpu.simulated.models import models
+from miglab_pool.reclaim.activity import SignalBoard
+from miglab_pool.reclaim.policy import Rules
+from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.settings import Pool as PoolTable
-from miglab_pool.settings import Quota
+
+
+class Ender(Protocol):
+    """Decides which servers end."""
+
+    def hear(self, at: float, servers: Sequence[DayServer]) -> None:
+        """What the servers say."""
+
+    def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
+        """Those that end now."""
+
+
+class MiglabReclaimer:
+    """The lab's own reclaimer, as it is set without a word in lab.toml."""
+
+    def __init__(self) -> None:
+        self._at = 0.0
+        self._board = SignalBoard(clock=self._clock)
+        self._reclaimer = Reclaimer(Rules(), self._board, clock=self._clock)
+
+    def _clock(self) -> float:
+        return self._at
+
+    def hear(self, at: float, servers: Sequence[DayServer]) -> None:
+        """Every server reports."""
+        self._at = at
+        for server in servers:
+            self._board.take(server.lease, server.signals(at))
+
+    def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
+        """Read the slices, look at every lease, stop what was reclaimed."""
+        self._at = at
+        lab.rack.busy = {
+            uuid for server in servers if server.ran_at is not None for uuid in server.uuids
+        }
+        lab.pool.sample()
+        self._reclaimer.round(lab.pool)
+        return [one for one in servers if lab.lease_state(one.lease) is LeaseState.RELEASING]
+
+
+class Culler:
+    """jupyterhub-idle-culler: the time since ``last_activity``, and nothing else.
+
+    JupyterHub's last activity of a server is the later of two: traffic through the proxy, which a
+    connected page causes by itself (websocket pings), and what the server reports, of which the
+    messages of its kernels are part: a kernel that runs and prints nothing sends none.
+    """
+
+    def __init__(self, day: Day) -> None:
+        self._day = day
+        self._next_at = day.cull_every_s
+
+    def hear(self, at: float, servers: Sequence[DayServer]) -> None:
+        """It asks the hub alone."""
+
+    def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
+        """All that were quiet for too long, every so often."""
+        if at < self._next_at:
+            return []
+        self._next_at = at + self._day.cull_every_s
+        return [one for one in servers if at - one.told_at >= self._day.cull_timeout_s]
+
+
+class Nobody:
+    """Servers run until their students stop them."""
+
+    def hear(self, at: float, servers: Sequence[DayServer]) -> None:
+        """Nothing."""
+
+    def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
+        """None."""
+        return []
+
 
 POLICIES = ("miglab", "borrow", "culler", "none")
 ENDERS: Mapping[str, Callable[[Day], Ender]] = {
@@ -33,18 +109,7 @@ def table_of(case: "DayCase") -> PoolTable:
         return PoolTable(ageing_s=0.0)  # who has aged goes by arrival: first come, first served
     if case.policy == "borrow":
         return PoolTable(borrow_s=case.day.borrow_s, borrow_linger_s=case.day.linger_s)
-    return PoolTable(lease_s=case.day.lease_s, extensions=0) if has_limits(case) else PoolTable()
-
-
-def quotas_of(case: "DayCase") -> dict[str, Quota]:
-    """[quotas] of lab.toml under a policy."""
-    brief = Quota(course=BRIEF, lease_s=case.day.brief_lease_s)
-    return {BRIEF: brief} if has_limits(case) and case.day.brief_share else {}
-
-
-def has_limits(case: "DayCase") -> bool:
-    """Whether leases have an end by themselves."""
-    return case.policy == "miglab" and case.day.lease_s > 0
+    return PoolTable()
 
 
 @dataclass(frozen=True)
@@ -102,7 +167,7 @@ def simulate(case: DayCase) -> list[DayStudent]:
     """
     day, kind = case.day, BorrowingStudent if case.policy == "borrow" else DayStudent
     with tempfile.TemporaryDirectory(prefix="miglab-day-") as folder:
-        lab = DayLab(Path(folder), case.gpus, day, table_of(case), quotas_of(case))
+        lab = DayLab(Path(folder), case.gpus, day, table_of(case))
         students = [kind(plan, day) for plan in plans(day, case.students, case.seed)]
         ender = ENDERS[case.policy](day)
         if count := reserved(day, case.students):
