@@ -28,6 +28,7 @@ STUDENT_IMAGE = "miglab-student"
 HUB_IMAGE = "miglab-hub"
 BASE_IMAGE = "miglab-base"
 BUILD = "images/build all"
+STAYS = ["sleep", "infinity"]  # a container's program that only stays; no test waits for it
 
 
 def lacking(reason: str) -> None:

@@ -22,6 +22,8 @@ import docker
 from miglab_bench.harness.ports import free_ports
 from miglab_hub.production import production
 
+from .conftest import STAYS
+
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 REPOSITORY = Path(__file__).parents[2]
@@ -375,7 +377,7 @@ def check_server(lab: ProductionLab, engine: docker.DockerClient) -> None:
 
 def check_that_the_pool_ends_what_runs(lab: ProductionLab, engine: docker.DockerClient) -> None:
     """Should the engine forget a container, its processes are in reach from within the pool's."""
-    other = engine.containers.run("miglab-base", ["sleep", "infinity"], detach=True)
+    other = engine.containers.run("miglab-base", STAYS, detach=True)
     try:
         words = "from miglab_api.container_processes import kill_processes_of as kill; "
         words += f"print(kill('container:{other.id}'))"

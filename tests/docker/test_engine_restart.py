@@ -30,6 +30,8 @@ from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.worker.holders import HostHolders
 
+from .conftest import STAYS
+
 pytestmark = [
     pytest.mark.docker,
     pytest.mark.long,
@@ -122,7 +124,7 @@ def create_server(
     with closing(docker.DockerClient(base_url=second.url)) as client:
         container = client.containers.create(
             "miglab-base",
-            ["sleep", "infinity"],
+            STAYS,
             name=f"{user}-{uuid.uuid4().hex[:8]}",
             labels=labels,
             network_mode=network,

@@ -6,9 +6,9 @@ from docker.models.containers import Container
 import docker
 from miglab_pool.gpu.watched import open_gpus
 
-pytestmark = pytest.mark.docker
+from .conftest import STAYS
 
-SLEEP = ["sleep", "infinity"]
+pytestmark = pytest.mark.docker
 
 
 def device_request(*uuids: str) -> docker.types.DeviceRequest:
@@ -26,7 +26,7 @@ def execute(container: Container, *command: str) -> tuple[int, str]:
 
 def test_the_container_sees_exactly_its_slices(start, base_image: str, slices: list[str]):
     """The request for one slice of two shows that one, and the variable names it."""
-    container = start(base_image, SLEEP, device_requests=[device_request(slices[0])])
+    container = start(base_image, STAYS, device_requests=[device_request(slices[0])])
     _, variables = execute(container, "cat", "/proc/1/environ")  # the server's, not exec's
     assert f"NVIDIA_VISIBLE_DEVICES={slices[0]}" in variables.split("\0")
     code, shown = execute(container, "nvidia-smi", "-L")
@@ -37,7 +37,7 @@ def test_the_container_sees_exactly_its_slices(start, base_image: str, slices: l
 
 def test_several_slices_are_handed_over_together(start, base_image: str, slices: list[str]):
     """A lease of two slices shows both, in the lease's order."""
-    container = start(base_image, SLEEP, device_requests=[device_request(*slices)])
+    container = start(base_image, STAYS, device_requests=[device_request(*slices)])
     _, shown = execute(container, "nvidia-smi", "-L")
     assert [line.split("UUID: ")[1].rstrip(")") for line in shown.splitlines()] == slices
 
@@ -46,7 +46,7 @@ def test_a_uuid_no_gpu_has_is_refused(start, base_image: str, slices: list[str])
     """A slice that does not exist keeps the container from starting, and the reason names it."""
     gone = "MIG-00000000-0000-5000-8000-000000000000"
     with pytest.raises(docker.errors.APIError, match=f"{gone}: unknown device"):
-        start(base_image, SLEEP, device_requests=[device_request(gone)])
+        start(base_image, STAYS, device_requests=[device_request(gone)])
 
 
 def test_a_destroyed_slice_is_refused(start, base_image: str, slices: list[str], machine):
@@ -56,11 +56,11 @@ def test_a_destroyed_slice_is_refused(start, base_image: str, slices: list[str],
     for reading in driver.slices(gpu):
         driver.destroy(gpu, reading.gi_id)
     with pytest.raises(docker.errors.APIError, match="unknown device"):
-        start(base_image, SLEEP, device_requests=[device_request(slices[0])])
+        start(base_image, STAYS, device_requests=[device_request(slices[0])])
 
 
 def test_a_cpu_server_sees_nothing(start, base_image: str, slices: list[str]):
     """Without a request, and with the variable at ``void``, no GPU tool is there."""
-    container = start(base_image, SLEEP, environment={"NVIDIA_VISIBLE_DEVICES": "void"})
+    container = start(base_image, STAYS, environment={"NVIDIA_VISIBLE_DEVICES": "void"})
     code, _ = execute(container, "test", "-e", "/usr/bin/nvidia-smi")
     assert code == 1

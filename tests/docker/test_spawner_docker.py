@@ -28,7 +28,7 @@ from miglab_spawner.backends import http
 from miglab_spawner.containers.networks import ICC
 from miglab_spawner.docker import MIGDockerSpawner
 
-from .conftest import SOCKET, engine_script
+from .conftest import SOCKET, STAYS, engine_script
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
@@ -236,7 +236,7 @@ def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     started: list[subprocess.Popen[bytes]] = []
 
     def one_of(container: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(["sleep", "infinity"])
+        process = subprocess.Popen(STAYS)
         started.append(process)
         (proc / str(process.pid)).mkdir()
         (proc / str(process.pid) / "cgroup").write_text(f"0::/docker/{container}")
@@ -408,7 +408,7 @@ async def test_one_network_for_each_server(hub, lab, engine):
     """With the hub in a container: a network per server, the hub joined, gone at stop."""
     hub.user("ada")
     joined = engine.containers.run(
-        "miglab-base", ["sleep", "infinity"], name=f"{LAB}-the-hub", detach=True, init=True
+        "miglab-base", STAYS, name=f"{LAB}-the-hub", detach=True, init=True
     )
     spawner = hub.user("ada").spawner
     spawner.network_per_server = True

@@ -14,6 +14,8 @@ from docker.models.containers import Container
 import docker
 from miglab_bench.harness.student import STEP_S
 
+from .conftest import STAYS
+
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 NOTEBOOKS = "/home/jovyan/notebooks"
@@ -56,13 +58,13 @@ def home(engine: docker.DockerClient) -> Iterator[dict[str, dict[str, str]]]:
 @pytest.fixture
 def idle(home, start, student_image: str) -> Container:
     """A container of the image after its start script, with no server in it."""
-    container = start(student_image, ["sleep", "infinity"], volumes=home)
+    container = start(student_image, STAYS, volumes=home)
     wait_for_notebooks(container)
     return container
 
 
 def wait_for_notebooks(container: Container) -> None:
-    """Wait until the start script has become the given program."""
+    """Wait until the start script has become the given program, `STAYS`."""
     end = time.monotonic() + STEP_S
     while "sleep" not in lines(container, "sh", "-c", "cat /proc/[0-9]*/comm || true").split():
         assert time.monotonic() < end, container.logs().decode()
@@ -161,8 +163,7 @@ def test_your_slice_runs_headless(home, start, student_image: str):
         "MIGLAB_SLICES": uuids,
         "MIGLAB_SIMULATED": "1",
     }
-    command = ["sleep", "infinity"]
-    container = start(student_image, command, volumes=home, environment=environment)
+    container = start(student_image, STAYS, volumes=home, environment=environment)
     wait_for_notebooks(container)
     printed = lines(container, "python", "-c", RUN_NOTEBOOK, f"{NOTEBOOKS}/1_your_slice.ipynb")
     assert f"Leased slice: {uuids}" in printed
@@ -173,7 +174,7 @@ def test_your_slice_runs_headless(home, start, student_image: str):
 def test_a_lost_slice_is_not_measured_on_the_cpu(home, start, student_image: str):
     """With a real slice that PyTorch cannot see, the notebook stops and says what to do."""
     environment = {"MIGLAB_SHAPE": "1g.5gb", "MIGLAB_SLICES": "MIG-1", "MIGLAB_LEASE": "7"}
-    container = start(student_image, ["sleep", "infinity"], volumes=home, environment=environment)
+    container = start(student_image, STAYS, volumes=home, environment=environment)
     wait_for_notebooks(container)
     command = ["python", "-c", RUN_NOTEBOOK, f"{NOTEBOOKS}/1_your_slice.ipynb"]
     code, printed = container.exec_run(command)
@@ -206,11 +207,11 @@ def later_image(engine: docker.DockerClient, student_image: str) -> Iterator[str
 
 def test_an_edited_notebook_outlives_a_new_image(later_image, home, start, student_image: str):
     """In the same home, a later image brings what is new and leaves what was edited."""
-    first = start(student_image, ["sleep", "infinity"], volumes=home)
+    first = start(student_image, STAYS, volumes=home)
     wait_for_notebooks(first)
     lines(first, "sh", "-c", f"echo mine > {NOTEBOOKS}/1_your_slice.ipynb")
     first.kill()
-    later = start(later_image, ["sleep", "infinity"], volumes=home)
+    later = start(later_image, STAYS, volumes=home)
     wait_for_notebooks(later)
     assert lines(later, "cat", f"{NOTEBOOKS}/1_your_slice.ipynb") == "mine\n"
     assert lines(later, "cat", f"{NOTEBOOKS}/added_later.ipynb") == "new"
@@ -219,6 +220,6 @@ def test_an_edited_notebook_outlives_a_new_image(later_image, home, start, stude
 def test_a_home_that_cannot_be_written_still_starts(start, student_image: str):
     """A read-only home keeps the notebooks away, not the server."""
     options = {"read_only": True, "tmpfs": {"/tmp": ""}}
-    container = start(student_image, ["sleep", "infinity"], **options)
+    container = start(student_image, STAYS, **options)
     wait_for_notebooks(container)
     assert b"could not be brought up to date" in container.logs()

@@ -85,7 +85,7 @@ def environ(file: Path) -> dict[str, str]:
     return {**os.environ, "MIGLAB_CONFIG": str(file), "PYTHONPROFILEIMPORTTIME": "1"}
 
 
-def check(loaded: set[str], wanted: set[str], never: set[str]) -> None:
+def assert_loaded(loaded: set[str], wanted: set[str], never: set[str]) -> None:
     """Packages count with all that is in them."""
     names = {".".join(name.split(".")[:n]) for name in loaded for n in range(1, 4)}
     assert not wanted - names
@@ -104,7 +104,7 @@ def test_a_command_loads_its_own(lab: Path, name: str) -> None:
         [sys.executable, *arguments],
         cwd=lab.parent, env=environ(lab), capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    check(modules(done.stderr), wanted, never)
+    assert_loaded(modules(done.stderr), wanted, never)
 
 
 def test_the_launcher_starts_others_and_is_none_of_them(lab: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_launcher_starts_others_and_is_none_of_them(lab: Path) -> None:
     assert done.returncode == 2 and "already holds" in done.stderr
     never = {"jupyterhub.app", "miglab_spawner.mixin", "miglab_spawner.docker", "dockerspawner"}
     wanted = {"miglab_hub.launch", "miglab_pool.gpu", "miglab_pool.ledger"}
-    check(modules(done.stderr), wanted, never | POOL_ROOMS | WEB)
+    assert_loaded(modules(done.stderr), wanted, never | POOL_ROOMS | WEB)
 
 
 def test_the_pool_service_loads_no_spawner(lab: Path) -> None:
@@ -130,14 +130,14 @@ def test_the_pool_service_loads_no_spawner(lab: Path) -> None:
         finally:
             service.terminate()
     never = {"miglab_spawner", "dockerspawner", "miglab_hub.cli", "miglab_hub.configure"}
-    check(modules(log.read_text()), {"miglab_pool.http", *LEDGER}, never)
+    assert_loaded(modules(log.read_text()), {"miglab_pool.http", *LEDGER}, never)
 
 
 def test_a_students_server_loads_the_extension_alone(lab: Path) -> None:
     """In a student's server nothing of the lab is loaded but what is the student's."""
     log = lab.with_name("log")
     said = serve_until_ready(log, environ(lab))
-    check(
+    assert_loaded(
         modules(said),
         {"miglab_jupyterlab.app"},
         {"labkit", "pydantic", "pynvml", COMPILES, *LAB_ONLY},

@@ -59,14 +59,6 @@ def test_who_blocks_nobody_may_stay(lab: World) -> None:
     )
 
 
-def test_the_last_room_goes_to_who_asks_first(lab: World) -> None:
-    """Two could stay one by one, not both: the second is refused."""
-    one, other = lab.run("bob"), lab.run("cy")
-    reserve(lab, count=6)
-    lab.pool.leases.extend(one.id, HOUR_S, "bob")
-    assert "reservation 1" in refusal(lab, other)
-
-
 def test_a_class_is_not_in_its_own_way(lab: World) -> None:
     """A lease that counts as one of the reserved is extended into its class."""
     student = lab.run("ada", course="deep")
@@ -133,7 +125,7 @@ def test_the_holder_sees_how_much_longer(lab: World) -> None:
 
 
 def test_what_others_do_is_seen_in_a_minute(lab: World) -> None:
-    """Room that somebody else has taken is told of a little later, and refused at once."""
+    """Two could stay one by one, not both: refused at once, and told of a little later."""
     one, other = lab.run("bob"), lab.run("cy")
     reserve(lab, count=6)
     assert lab.pool.leases.find(other.id).extension_s == HOUR_S

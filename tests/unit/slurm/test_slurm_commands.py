@@ -9,6 +9,8 @@ import pytest
 from miglab_slurm import commands
 from miglab_spawner.backends.base import BackendUnreachable
 
+ENDLESS = "sleep 600"  # a command that outlasts the time it is given
+
 
 def children():
     return psutil.Process().children(recursive=True)
@@ -16,7 +18,7 @@ def children():
 
 async def test_what_a_command_has_started_ends_with_it(tmp_path):
     """Such as what `runuser` runs, which holds the pipes that are read."""
-    script = f"sleep 600 & echo $! > {tmp_path}/pid; wait"
+    script = f"{ENDLESS} & echo $! > {tmp_path}/pid; wait"
     with pytest.raises(BackendUnreachable, match="has not ended within 2 s"):
         await asyncio.wait_for(commands.run(["sh", "-c", script], 2.0), 60)
     started = int((tmp_path / "pid").read_text())
@@ -46,8 +48,9 @@ async def test_what_may_not_be_ended_is_left(monkeypatch):
 
     with monkeypatch.context() as denied, pytest.raises(BackendUnreachable):
         denied.setattr(os, "killpg", another_users)
-        await asyncio.wait_for(commands.run(["sleep", "600"], 0.01), 60)
+        await asyncio.wait_for(commands.run(ENDLESS.split(), 0.01), 60)
     left = [one for one in children() if one.name() == "sleep"]
+    assert len(left) == 1
     for one in left:
         one.kill()
     await asyncio.to_thread(psutil.wait_procs, left)
