@@ -178,12 +178,6 @@ def _weekday(day: dt.datetime) -> str:
     return WEEKDAYS[day.weekday()]
 
 
-if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    asyncio.run(direct(load(Path(sys.argv[1]))))
-
-
 CODE = "import labkit; labkit.hand_in()"
 HOW_MANY = 6
 SOURCES = "notebooks/src"
@@ -220,3 +214,9 @@ def _run(*words: str | Path, cwd: Path | None = None, user: str = "") -> None:
     """Run a program, behind everything else that runs."""
     environ = {**os.environ, "JUPYTERHUB_USER": user}
     subprocess.run(["nice", *map(str, words)], cwd=cwd, env=environ, check=True)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    asyncio.run(direct(load(Path(sys.argv[1]))))
