@@ -5,7 +5,8 @@ spawner's route for that and lets the pool use it; else it is stopped.
 
 Only asks: the pool frees a slice after its own confirmation that the holder is gone, so a hub that
 does not answer ends nothing.  A server that was started after the lease was attached is another one
-and never stopped.  Which start was attached is in the ledger, in the hub's own words, so that
+and never stopped; a holder that is still there beside it has nobody but the pool to end it, as one
+has that the hub does not know.  Which start was attached is in the ledger, in the hub's own words, so that
 neither a restart nor a clock that is set changes it.  Where it is not, because an older spawner
 attached the lease, two times decide: how long the server has run by the hub's clock, and how long
 the lease is attached by the pool's.
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 5.0
 UNKNOWN_S = 60.0
-"""How long the hub must say that it has no such server before the pool ends the holder itself."""
+"""How long the hub must not have the server that was attached before the pool ends the holder."""
 LONGEST_PAUSE_S = 60.0
 DATE_S = 1.0
 """What HTTP's ``Date`` leaves out: it has no fractions of a second (RFC 9110, section 5.6.7)."""
@@ -56,7 +57,7 @@ class ServerEnder:
 
     @property
     def unknown(self) -> frozenset[int]:
-        """The releasing leases whose servers the hub says it does not have."""
+        """The releasing leases whose servers the hub does not have, or has another start of."""
         return frozenset(self._unknown)
 
     @property
@@ -85,11 +86,10 @@ class ServerEnder:
         try:
             server = await self._server(lease)
             if server is None or lease.attached_at is None:
-                first, _ = self._unknown.get(lease.id, (self._now(), 0.0))
-                self._unknown[lease.id] = first, self._now()
+                self._note_unknown(lease)
                 return
-            self._unknown.pop(lease.id, None)
             if server.is_starting:
+                self._unknown.pop(lease.id, None)
                 log.info("lease %s of %s ends, and server %r only starts: asked again later",
                          lease.id, lease.user, lease.server)  # fmt: skip
                 return
@@ -98,7 +98,9 @@ class ServerEnder:
                     "lease %s of %s ends (%s), but server %r was started after it was attached: "
                     "left alone", lease.id, lease.user, lease.reason, lease.server,
                 )  # fmt: skip
+                self._note_unknown(lease)
                 return
+            self._unknown.pop(lease.id, None)
             answer = await self._end(lease)
         except (httpx.HTTPError, ValueError) as error:
             self._unknown.pop(lease.id, None)
@@ -110,6 +112,10 @@ class ServerEnder:
             "lease %s of %s ends (%s): asked the hub to end server %r: HTTP %s",
             lease.id, lease.user, lease.reason, lease.server, answer.status_code,
         )  # fmt: skip
+
+    def _note_unknown(self, lease: LeaseView) -> None:
+        first, _ = self._unknown.get(lease.id, (self._now(), 0.0))
+        self._unknown[lease.id] = first, self._now()
 
     async def _end(self, lease: LeaseView) -> httpx.Response:
         if lease.goes_on:

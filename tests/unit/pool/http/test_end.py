@@ -192,7 +192,16 @@ LOST = httpx.Response(404, json={"status": 404, "message": "User not found"})
 NO_SERVER = httpx.Response(200, json={"name": "alice", "servers": {}})
 
 
-@pytest.mark.parametrize("answer", [LOST, NO_SERVER], ids=["no such user", "no such server"])
+ANOTHER = httpx.Response(
+    200,
+    headers={"Date": format_datetime(datetime.fromtimestamp(SEEN_AT, UTC), usegmt=True)},
+    json={"servers": {"": {"started": "2100-01-01T00:00:00Z"}}},
+)
+
+
+@pytest.mark.parametrize(
+    "answer", [LOST, NO_SERVER, ANOTHER], ids=["no such user", "no such server", "another start"]
+)
 async def test_a_server_the_hub_does_not_have_is_abandoned(answer: httpx.Response) -> None:
     """With a new hub database nobody would ever end it; said at once, believed after a while."""
     one, at = told(answer)
