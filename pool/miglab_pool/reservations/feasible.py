@@ -28,7 +28,7 @@ from miglab_pool.reservations.rules import (
     reserved_until,
     schedule_of,
 )
-from miglab_pool.schedule import DAY_S, next_occurrence, occurrences
+from miglab_pool.schedule import DAY_S, Occurrence, next_occurrence, occurrences
 from miglab_pool.state.placement import GpuOccupancy, Slot
 from miglab_pool.state.slot_choice import SlotCandidate, SlotRequest, choose_slots_for
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
@@ -104,10 +104,23 @@ def feasible(
 
 def bare(view: PoolView, moment: float, rows: Sequence[ReservationRow]) -> Feasible:
     """What of these finds a place if nothing else lies on any GPU, usable now or not."""
+    return _bare(view, rules.undrawn(rows, moment, 0.0))
+
+
+def room_beside(view: PoolView, course: str, shape: str, others: Sequence[InForce]) -> int:
+    """How many leases of a shape a course could have beside these if nothing else lies anywhere."""
+    most = sum(gpu.hardware.memory_slices if gpu.hardware else 1 for gpu in view.gpus.values())
+    last = max((one.row.id for one in others), default=0) + 1  # made after all of them
+    row = ReservationRow(last, course, shape, most, 0, "", "", "", "", "", 0.0, "", 0.0, "")
+    time = Occurrence(0.0, 0.0)
+    return _bare(view, [*others, InForce(row, time, False, True, most)]).held[last]
+
+
+def _bare(view: PoolView, wanted: Sequence[InForce]) -> Feasible:
     gpus = [gpu for gpu in view.gpus.values() if gpu.hardware]
     whole = Counter(gpu.course for gpu in gpus if gpu.is_whole)
     cut = [_empty(gpu) for gpu in gpus if gpu.is_partitionable]
-    return placed(rules.undrawn(rows, moment, 0.0), cut, whole)
+    return placed(wanted, cut, whole)
 
 
 @once

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 
-from miglab_api.offers import CourseOffers
+from miglab_api.offers import CourseOffers, ShapeOffer
 from miglab_api.reservations import WEEKDAYS, ReservationState, ReservationView
 from miglab_api.shape_words import shape_title
 from miglab_pool.http.access.dependencies import Runner, Who, needs
@@ -64,12 +64,18 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class CalendarDay:
-    """One day of the week; ``lanes``: how many blocks lie side by side at most."""
+    """One day of the week.
+
+    Attributes:
+        lanes: how many blocks lie side by side at most.
+        hours: how many more could be reserved, by the quarter in which an hour begins.
+    """
 
     date: dt.date
     is_today: bool
     blocks: tuple[Block, ...]
     lanes: int
+    hours: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,17 @@ def week(
     return Week(days, min([DAY_BEGINS, *first]), max([DAY_ENDS, *last]), zone)
 
 
+def with_hours(drawn: Week, left: Mapping[float, int]) -> Week:
+    """The week with what is left in each of its drawn hours, by when that begins."""
+    hours: dict[dt.date, dict[int, int]] = {day.date: {} for day in drawn.days}
+    for moment, count in left.items():
+        at = dt.datetime.fromtimestamp(moment, ZoneInfo(drawn.zone))
+        if at.date() in hours and drawn.from_hour <= at.hour < drawn.to_hour:
+            hours[at.date()].setdefault(_minutes(at) // 15, count)
+    days = (replace(day, hours=tuple(hours[day.date].items())) for day in drawn.days)
+    return replace(drawn, days=tuple(days))
+
+
 def span(monday: dt.date, zone: str) -> tuple[float, float]:
     """When a week begins and ends on a time zone's clock."""
     clock = ZoneInfo(zone)
@@ -188,20 +205,26 @@ DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 OUT_OF_DATE = "This no longer exists. Reload the page."
 
 
-async def page(request: Request, monday: str = "", zone: str = "") -> Response:
-    """The whole page; ``monday`` is any day of the week that is shown."""
-    return await shown(request, lambda principal: _draw(request, principal, monday, zone))
+async def page(request: Request, monday: str = "", zone: str = "", seats: str = "") -> Response:
+    """The whole page; ``monday`` is any day of the week, ``seats`` a course and a shape."""
+    return await shown(request, lambda principal: _draw(request, principal, monday, zone, seats))
 
 
-async def _draw(request: Request, principal: Principal, day: str, zone: str) -> str:
+async def _draw(request: Request, principal: Principal, day: str, zone: str, asked: str) -> str:
     runner: PoolRunner = request.app.state.runner
     found = await runner.look(lambda pool: pool.reservations.all())
     seen = [visible_reservation(one, principal) for one in found]
     zone = zone if is_zone(zone) else usual_zone(seen)
     now = time.time()
     monday = monday_of(_date(day, now, zone))
-    outlooks = await runner.look(lambda pool: pool.reservations.outlooks(*span(monday, zone)))
+    times = span(monday, zone)
+    outlooks = await runner.look(lambda pool: pool.reservations.outlooks(*times, zone))
     shown_week = week(seen, monday, zone, now, outlooks)
+    offers = await _offers(request, principal, runner)
+    seats = _seats(offers, asked)
+    if seats:
+        hours = await runner.look(lambda pool: pool.reservations.hours_left(*seats, *times))
+        shown_week = with_hours(shown_week, hours)
     return render(
         "reservations.html",
         request,
@@ -210,7 +233,12 @@ async def _draw(request: Request, principal: Principal, day: str, zone: str) -> 
         week=shown_week,
         found=seen,
         may_change={one.id for one in seen if principal.may(Right.RESERVE, one.course)},
-        may_reserve=bool(_courses(request, principal)),
+        may_reserve=bool(offers),
+        seats=" ".join(seats or ()),
+        seat_choices=[
+            (f"{one.course} {shape.shape}", f"{one.title or one.course}: {shape.shape}")
+            for one, shape in _shapes(offers)
+        ],
         number=shown_week.monday.isocalendar().week,
         before=shown_week.monday - dt.timedelta(days=7),
         after=shown_week.monday + dt.timedelta(days=7),
@@ -219,8 +247,20 @@ async def _draw(request: Request, principal: Principal, day: str, zone: str) -> 
         weekday_keys=WEEKDAYS,
         state_words=STATE_WORDS,
         when=when,
+        clock=lambda quarter: f"{quarter // 4 % 24:02}:{quarter % 4 * 15:02}",
         local=lambda at: f"{dt.datetime.fromtimestamp(at, ZoneInfo(zone)):%a %d %b, %H:%M %Z}",
     )
+
+
+def _seats(offers: Sequence[CourseOffers], asked: str) -> tuple[str, str] | None:
+    """The course and the shape whose hours are told: as asked, or the first that there is."""
+    found = [(one.course, shape.shape) for one, shape in _shapes(offers)]
+    return next((one for one in found if " ".join(one) == asked), next(iter(found), None))
+
+
+def _shapes(offers: Iterable[CourseOffers]) -> list[tuple[CourseOffers, ShapeOffer]]:
+    """The shapes that can be reserved, each with its course."""
+    return [(one, shape) for one in offers for shape in one.shapes if shape.slices]
 
 
 def usual_zone(found: Sequence[ReservationView]) -> str:
@@ -253,9 +293,9 @@ async def new_reservation(
 
 
 async def reservation_details(
-    request: Request, principal: Who, runner: Runner, target: str
+    request: Request, principal: Who, runner: Runner, target: str, zone: str = ""
 ) -> Response:
-    """One reservation, with the forms that change and cancel it."""
+    """One reservation, with the forms that change and cancel it; its next time by one clock."""
     found = await runner.look(lambda pool: pool.reservations.all())
     one = next((one for one in found if str(one.id) == target), None)
     if one is None:
@@ -267,9 +307,19 @@ async def reservation_details(
         one=visible_reservation(one, principal),
         state_words=STATE_WORDS,
         when=when,
+        next_time=_next_time(one, zone if is_zone(zone) else one.tz),
         **_choices(offers),
     )
     return HTMLResponse(html)
+
+
+def _next_time(one: ReservationView, zone: str) -> str:
+    """When it takes place next, as the clock of a time zone shows it."""
+    if one.starts_at is None or one.ends_at is None:
+        return ""
+    clock = ZoneInfo(zone)
+    starts, ends = (dt.datetime.fromtimestamp(at, clock) for at in (one.starts_at, one.ends_at))
+    return f"{starts:%a %d %b, %H:%M}–{ends:%H:%M %Z}"
 
 
 def _courses(request: Request, principal: Principal) -> list[str]:
@@ -284,7 +334,7 @@ async def _offers(request: Request, principal: Principal, runner: PoolRunner) ->
 
 def _choices(offers: Sequence[CourseOffers]) -> dict[str, object]:
     """What can be reserved for whom."""
-    found = [(one.course, shape) for one in offers for shape in one.shapes if shape.slices]
+    found = [(one.course, shape) for one, shape in _shapes(offers)]
     return {
         "courses": [(one.course, one.title or one.course) for one in offers],
         "shapes": {

@@ -28,9 +28,10 @@ from miglab_pool.reservations.feasible import (
     guaranteed_ends,
     holders,
     is_usable,
+    room_beside,
     starts,
 )
-from miglab_pool.reservations.rules import Key, in_words, reserved_until, schedule_of
+from miglab_pool.reservations.rules import Key, in_words, reserved_until, schedule_of, undrawn
 from miglab_pool.reservations.slots import MINUTE_S, count_held_up, reserving, slots_of
 from miglab_pool.schedule import (
     DAY_S,
@@ -239,8 +240,11 @@ class Certainty:
     words: str = ""
 
 
-def outlook(view: PoolView, row: ReservationRow, time: Occurrence) -> Certainty:
-    """What a reservation, made or about to be, will have at one of its times."""
+def outlook(view: PoolView, row: ReservationRow, time: Occurrence, zone: str = "") -> Certainty:
+    """What a reservation, made or about to be, will have at one of its times.
+
+    The words tell times by the clock of ``zone``; empty: of the reservation's own.
+    """
     is_made = view.reservations.get(row.id) == row
     others = (one for one in view.reservations.values() if one.id != row.id)
     rows = None if is_made else (*others, row)
@@ -256,9 +260,10 @@ def outlook(view: PoolView, row: ReservationRow, time: Occurrence) -> Certainty:
         return _as_it_stands(view, row, time)
     ends = (at for at in guaranteed_ends(view) if begins < at < time.ends_at)
     all_from = next((at for at in ends if held(at) == row.count), None)
-    words = f"{certain} of {row.count} at {clock_time(begins, row.tz)}"
+    words = f"{certain} of {row.count} at {clock_time(begins, zone or row.tz)}"
     if all_from is not None:
-        return Certainty(certain, all_from, f"{words}, all from {clock_time(all_from, row.tz)}.")
+        since = clock_time(all_from, zone or row.tz)
+        return Certainty(certain, all_from, f"{words}, all from {since}.")
     lost = [_why_lost(gpu) for gpu in view.gpus.values() if not is_usable(gpu)]
     return Certainty(certain, None, f"{words}: {'; '.join(lost)}." if lost else f"{words}.")
 
@@ -283,14 +288,44 @@ def _why_lost(gpu: GpuSnapshot) -> str:
     return f"GPU {row.idx}: {said}"
 
 
-def of_week(view: PoolView, since: float, until: float) -> dict[tuple[int, float], str]:
+def of_week(
+    view: PoolView, since: float, until: float, zone: str = ""
+) -> dict[tuple[int, float], str]:
     """The words of each time between two moments that is not all certain, by number and start."""
     found = {
-        (row.id, time.starts_at): outlook(view, row, time).words
+        (row.id, time.starts_at): outlook(view, row, time, zone).words
         for row in view.reservations.values()
         for time in occurrences(schedule_of(row), max(since, view.at), until)
     }
     return {key: words for key, words in found.items() if words}
+
+
+def hours_left(
+    view: PoolView, course: str, shape: str, since: float, until: float
+) -> dict[float, int]:
+    """How many more leases of a shape a course can reserve, by the hour between two moments.
+
+    As `check_room` judges it: beside all other reservations, on GPUs where nothing else lies.
+    Hours that are over, and those in which the lab is closed, are left out.
+    """
+    windows = view.settings.maintenance_windows
+    closed = [one for rule in windows for one in occurrences(rule, since, until)]
+    known: dict[frozenset[int], int] = {}
+
+    def left(moment: float) -> int:
+        beside = undrawn(view.reservations.values(), moment, 0.0)
+        key = frozenset(one.row.id for one in beside)
+        if key not in known:
+            known[key] = room_beside(view, course, shape, beside)
+        return known[key]
+
+    hours = (since + n * HOUR_S for n in range(round((until - since) / HOUR_S)))
+    return {
+        at: min(map(left, (at, *starts(view, at, at + HOUR_S))))
+        for at in hours
+        if at + HOUR_S > view.at
+        and not any(Occurrence(at, at + HOUR_S).overlaps(one) for one in closed)
+    }
 
 
 def unkept(view: PoolView) -> list[str]:
@@ -311,6 +346,7 @@ def unkept(view: PoolView) -> list[str]:
 
 # -- may it be made -------------------------------------------------------------------------------
 
+HOUR_S = 3600.0
 YEAR_S = 366 * DAY_S
 
 

@@ -11,15 +11,32 @@ here.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-details]");
   if (!button) return;
   clear();
-  details.open(button.dataset.details, button).then(fillZone).then(onlyOffered);
+  const address = `${button.dataset.details}?${new URLSearchParams({ zone: byId("zone").value })}`;
+  details.open(address, button).then(() => fill(button.dataset)).then(onlyOffered);
 });
 
-// A new reservation begins in the time zone of whoever makes it.
-function fillZone() {
-  for (const field of document.querySelectorAll("[data-zone]")) {
-    field.value ||= Intl.DateTimeFormat().resolvedOptions().timeZone;
-  }
+// A new reservation is in the time zone that is shown; one begun at an hour, at that hour.
+function fill({ date, from, to }) {
+  for (const field of document.querySelectorAll("[data-zone]")) field.value ||= byId("zone").value;
+  if (!date) return;
+  const { elements } = document.querySelector("#details form");
+  const [course, shape] = byId("seats").value.split(" ");
+  const hour = { course, shape, date, from_time: from, to_time: to };
+  for (const [name, value] of Object.entries(hour)) elements[name].value = value;
+  elements.count.focus();
 }
+
+// The hours are one Tab stop: arrow keys go from hour to hour and from day to day.
+const STEPS = { ArrowUp: [0, -4], ArrowDown: [0, 4], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
+here.addEventListener("keydown", (event) => {
+  const { day, quarter } = event.target.dataset;
+  const step = day && STEPS[event.key];
+  const next = step && byId(`hour-${Number(day) + step[0]}-${Number(quarter) + step[1]}`);
+  if (!next) return;
+  event.preventDefault();
+  [event.target.tabIndex, next.tabIndex] = [-1, 0];
+  next.focus();
+});
 
 // Only shapes that the chosen course has.
 function onlyOffered() {
@@ -74,5 +91,5 @@ const refresh = () => renew().catch(() => {}); // the next one may succeed
 document.addEventListener("miglab:acted", refresh);
 setInterval(() => byId("details").open || document.querySelector(".clash") || refresh(), AGAIN_MS);
 here.addEventListener("change", (event) => {
-  if (event.target.id === "zone") event.target.form.requestSubmit();
+  if (["zone", "seats"].includes(event.target.id)) event.target.form.requestSubmit();
 });

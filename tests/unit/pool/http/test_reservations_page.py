@@ -1,6 +1,7 @@
 """The reservations' page: what is drawn for whom, and its forms."""
 
 import datetime as dt
+import re
 
 import httpx
 import pytest
@@ -63,3 +64,19 @@ async def test_any_query_is_answered(client: httpx.AsyncClient, query: str) -> N
     """What is no day or no zone is left aside."""
     answer = await client.get(f"/reservations?{query}", headers=as_("bob-token"))
     assert answer.status_code == 200 and "Europe/Berlin" in answer.text
+
+
+async def test_each_hour_says_how_much_is_left(client: httpx.AsyncClient) -> None:
+    """Beside all reservations, by the clock that is shown; only who reserves is told."""
+    week = "/reservations?monday=2026-06-03&zone=Europe/London&seats=ml+1g.5gb"
+    page = (await client.get(week, headers=as_("instructor-token"))).text
+    left = dict(re.findall(r'aria-label="Tuesday 2 June, (\d\d:00): (\d+) left', page))
+    assert [left[at] for at in ("08:00", "09:00", "10:00", "11:00")] == ["7", "0", "0", "7"]
+    assert "left to reserve" not in (await client.get(week, headers=as_("bob-token"))).text
+
+
+async def test_the_next_time_is_told_by_the_clock_that_is_shown(client: httpx.AsyncClient) -> None:
+    """The rule itself stays in the time zone in which it was made."""
+    details = "/details/reservation/1?zone=Asia/Tokyo"
+    said = (await client.get(details, headers=as_("instructor-token"))).text
+    assert "17:00–19:00 JST" in said and "Tue 10:00–12:00 Europe/Berlin" in said
