@@ -38,7 +38,8 @@ def test_a_lease_is_open_then_needed_and_its_server_goes_on():
         lease = lab.leases()["ada"]
         wait_for(lambda: is_over(lab, lease), "the guarantee to be over")
         assert "open: yours as long as nobody needs it" in ada.page("/services/pool/")
-        assert ada.lease()["lease"]["guaranteed_s"] < 0 and ada.lease()["warning"] is None
+        wait_for(lambda: ada.lease()["lease"]["guaranteed_s"] < 0, "her server to be told so")
+        assert ada.lease()["warning"] is None
 
         bo = come(lab, "bo")
         wait_for(lambda: ada.lease()["warning"] is not None, "the warning in JupyterLab")
