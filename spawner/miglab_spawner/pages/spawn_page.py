@@ -22,7 +22,8 @@ from miglab_api.wording import (
 )
 from miglab_spawner.pages.choice import SpawnChoice, is_cpu
 
-_CPU_GOOD_FOR = "Writing, reading, small data. It takes nothing from anyone."
+_CPU_GOOD_FOR = "Writing, reading, small data. You can move to a slice later."
+_AT_ITS_END = "You are warned before it ends, and your files stay."
 
 _BORROW_GOOD_FOR = (
     "Experiments and short trainings with labkit, on one shape or on several in turn. "
@@ -209,9 +210,9 @@ def _guaranteed(guaranteed_s: float | None) -> tuple[str, ...]:
     if guaranteed_s is None:
         return ()
     if not guaranteed_s:
-        return ("A slice is yours as long as nobody needs it.",)
-    how_long = duration(guaranteed_s)
-    return (f"A slice is guaranteed for {how_long}, then yours as long as nobody needs it.",)
+        return (f"A slice is yours as long as nobody needs it. {_AT_ITS_END}",)
+    how_long = f"guaranteed for {duration(guaranteed_s)}, then yours as long as nobody needs it"
+    return (f"A slice is {how_long}. {_AT_ITS_END}",)
 
 
 def _left(quota: QuotaLeft) -> str:

@@ -172,7 +172,7 @@ def test_counts_are_of_people():
     offers = Offers(simulated=True, courses=(course,), people=people)
     page = Form(render(page_of(offers, SpawnChoice())))
     assert "14 of 14 free" in page.words
-    assert "In this lab: 9 hold, 13 wait." in page.words
+    assert "In this lab, with all shapes: 9 hold, 13 wait." in page.words
 
 
 def test_without_the_pool_there_is_no_gpu_to_choose():
@@ -238,9 +238,14 @@ def test_the_page_says_what_the_quotas_leave():
     [
         (
             5400,
-            "A slice is guaranteed for 1 hour 30 minutes, then yours as long as nobody needs it.",
+            "A slice is guaranteed for 1 hour 30 minutes, then yours as long as nobody needs it. "
+            "You are warned before it ends, and your files stay.",
         ),
-        (0, "A slice is yours as long as nobody needs it."),
+        (
+            0,
+            "A slice is yours as long as nobody needs it. "
+            "You are warned before it ends, and your files stay.",
+        ),
     ],
 )
 def test_the_page_says_for_how_long_a_slice_is_guaranteed(guaranteed_s: float, words: str):
