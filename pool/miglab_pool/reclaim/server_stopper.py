@@ -6,10 +6,10 @@ spawner's route for that and lets the pool use it; else it is stopped.
 Only asks: the pool frees a slice after its own confirmation that the holder is gone, so a hub that
 does not answer ends nothing.  A server that was started after the lease was attached is another one
 and never stopped; a holder that is still there beside it has nobody but the pool to end it, as one
-has that the hub does not know.  Which start was attached is in the ledger, in the hub's own words, so that
-neither a restart nor a clock that is set changes it.  Where it is not, because an older spawner
-attached the lease, two times decide: how long the server has run by the hub's clock, and how long
-the lease is attached by the pool's.
+has that the hub does not know.  Which start was attached is in the ledger, in the hub's own words,
+so that neither a restart nor a clock that is set changes it.  Where it is not, because an older
+spawner attached the lease, two times decide: how long the server has run by the hub's clock, and
+how long the lease is attached by the pool's.
 A start is never interrupted: JupyterHub 6 waits a second for its end, and then stops whatever
 server of that name there is.  Once it is over, or a server, it is judged like any other.
 """
