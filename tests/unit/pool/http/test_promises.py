@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from tests.pool_settings import changed
 from tests.unit.pool.conftest import SETTINGS, SHAPES, World, make_world
 
+from miglab_pool.reservations.slots import slots_of
 from miglab_pool.schedule import Schedule, window
 from miglab_pool.settings import Course, PoolSettings
 
@@ -325,6 +326,25 @@ def test_who_held_before_is_guaranteed_to_its_end(lab: PromisedLab) -> None:
     found = lab.world.pool.leases.find(held.id)
     assert found.guaranteed_until == NINE + 2 * HOUR_S
     assert lab.all()[1]["drawn"] == 1
+
+
+def test_a_class_takes_no_slot_from_its_own_members(lab: PromisedLab) -> None:
+    """Who holds the shape already draws on it: the slots lie where strangers' open leases are."""
+    lab.go_to(NINE - 5 * HOUR_S)
+    held = lab.world.run("ada", course="deep")
+    lab.fill(13)
+    lab.go_to(NINE - 60)
+    lab.reserve(13, "1g.5gb", NINE)
+    view = lab.world.pool.view
+    own = [
+        (name, gpu.placed(row))
+        for name, gpu in view.gpus.items()
+        for row in gpu.slices
+        if row.lease == held.id
+    ]
+    slots = [(slot.gpu, slot.placed) for slot in slots_of(view)[1]]
+    assert len(own) == 1 and len(slots) == 12
+    assert own[0] not in slots
 
 
 def test_whole_gpus_are_left(make_world: Callable[..., World]) -> None:
