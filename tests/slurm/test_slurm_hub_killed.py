@@ -166,5 +166,6 @@ async def test_a_hub_killed_in_the_middle_of_a_start(
         await hub_process.begin("ada", "1g.5gb")
     await hub_process.until_ready("ada")
     await until(lambda: len(jobs(slurm)) == 1, "one job in all")
+    assert jobs(slurm, "RUNNING") == jobs(slurm)
     await hub_process.stop("ada")
     await until(lambda: jobs(slurm) == [], "no job is left")

@@ -51,7 +51,7 @@ class Examined:
 
 
 class Doctor:
-    """See the module.
+    """Examines the service when it is asked, one examination at a time for all who ask.
 
     Args:
         look: examines; may take long.

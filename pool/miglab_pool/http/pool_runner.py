@@ -12,8 +12,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +20,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from miglab_api.gpus import PoolSnapshot
-from miglab_api.tickets import Headcount, TicketView
+from miglab_api.tickets import TicketView
 from miglab_pool import settings
+from miglab_pool.http.last_hour import LOOK_S, LastHour
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.worker.jobs import Job, JobKind
 
@@ -458,67 +458,3 @@ class Notifier:
     def _ring(self) -> None:
         event, self._changed = self._changed, asyncio.Event()
         event.set()
-
-
-HOUR_S, LOOK_S = 3600.0, 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One look, as a strip of height 100 shows it.
-
-    Attributes:
-        minute: how far right, from 0 for an hour ago to 60.
-        holding: how high the part is that holds slices.
-        waiting: how high the part above it is that waits.
-    """
-
-    minute: int
-    holding: float
-    waiting: float
-
-
-@dataclass(frozen=True, slots=True)
-class Strip:
-    """The last hour; ``words``: the same in a sentence."""
-
-    columns: tuple[Column, ...]
-    words: str
-
-
-class LastHour:
-    """See the module."""
-
-    def __init__(self) -> None:
-        self._looks: deque[tuple[float, Headcount]] = deque(maxlen=int(HOUR_S / LOOK_S))
-
-    def note(self, people: Headcount, at: float) -> None:
-        """So it is at this moment."""
-        self._looks.append((at, people))
-
-    def strip(self, now: float) -> Strip | None:
-        """What is drawn; None before the second look."""
-        looks = [(at, people) for at, people in self._looks if 0 <= now - at <= HOUR_S]
-        if len(looks) < 2:
-            return None
-        most = max(max(one.total, one.holding + one.waiting) for _, one in looks) or 1
-        columns = tuple(
-            Column(60 - _minutes(at, now), 100 * one.holding / most, 100 * one.waiting / most)
-            for at, one in looks
-        )
-        held = _span(one.holding for _, one in looks)
-        waited = _span(one.waiting for _, one in looks)
-        since = _minutes(looks[0][0], now)
-        words = f"In the last {since} minutes, {held} people held slices and {waited} waited."
-        return Strip(columns, words)
-
-
-def _minutes(since: float, now: float) -> int:
-    """By the clock's minutes: the strip stays as it is until the next one."""
-    return int(now // 60 - since // 60)
-
-
-def _span(counts: Iterable[int]) -> str:
-    found = list(counts)
-    low, high = min(found), max(found)
-    return f"{low}" if low == high else f"{low} to {high}"

@@ -21,7 +21,8 @@ from miglab_pool.http.access.auth import bearer, server_of
 from miglab_pool.http.access.hub_tokens import HubTokens
 from miglab_pool.http.connection_limits import peer_of
 from miglab_pool.http.errors import REFUSED, DeniedError, install
-from miglab_pool.reclaim.activity import SignalBoard, TokenBuckets, TooOften
+from miglab_pool.reclaim.activity import SignalBoard
+from miglab_pool.reclaim.token_bucket import TokenBuckets, TooOften
 
 T = TypeVar("T")
 

@@ -64,7 +64,7 @@ class KeptLeases(Protocol):
 
 
 class LeaseKeeper(Protocol):
-    """See the module."""
+    """What the reclaimer needs of the pool."""
 
     @property
     def leases(self) -> KeptLeases:

@@ -50,7 +50,7 @@ def is_for(row: MessageRow, user: str, server: str, courses: Collection[str]) ->
 
 
 class StaffMessages(Subject):
-    """See the module."""
+    """Messages of staff: kept, and shown until their time is over or somebody ends them."""
 
     @locked
     def send(self, asked: MessageRequest, by: str) -> SentMessage:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from miglab_pool.reclaim.activity import TokenBuckets, TooOften
+from miglab_pool.reclaim.token_bucket import TokenBuckets, TooOften
 
 
 def test_a_burst_then_a_rate() -> None:

@@ -207,7 +207,7 @@ async def nobody_says(_course: str) -> frozenset[str] | None:
 
 
 class CourseMembers:
-    """See the module.
+    """Asks the hub who is in a course's group, when somebody looks at the class.
 
     Args:
         hub: its API, as a service that may read groups.

@@ -5,8 +5,8 @@ import pytest
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
 from miglab_api.tickets import Headcount
 from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
+from miglab_pool.http.last_hour import LastHour
 from miglab_pool.http.pages.gpu_drawing import WORDS, BoxMark, Doings, boxes, idle_people, sums
-from miglab_pool.http.pool_runner import LastHour
 
 from .fakes import slice_view
 

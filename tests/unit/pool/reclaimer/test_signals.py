@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from miglab_api.leases import KernelSignal, Signals
-from miglab_pool.reclaim.activity import BURST, NEVER, Known, SignalBoard, TooOften
+from miglab_pool.reclaim.activity import BURST, NEVER, Known, SignalBoard
+from miglab_pool.reclaim.token_bucket import TooOften
 
 QUIET = Signals(
     kernels=(KernelSignal(busy=False, last_execution_age_s=100.0),),
