@@ -20,6 +20,7 @@ async def kernel():
     yield made, {"kernel_manager": manager}, client
     client.stop_channels()
     await manager.shutdown_all(now=True)
+    manager.context.destroy(linger=0)  # its own is left to the garbage collector, which complains
 
 
 async def heard(kernel):
