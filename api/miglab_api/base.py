@@ -25,6 +25,10 @@ ReasonText = Annotated[str, Field(max_length=REASON_MAX)]
 ExpectedState = Annotated[str, Field(max_length=EXPECTED_MAX)]
 Age = Annotated[float, Field(ge=0, le=AGE_MAX_S, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+WallTime = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+ZoneName = Annotated[str, Field(min_length=1, max_length=64)]
+RESERVED_MAX = 10_000
 
 
 class WireModel(BaseModel):
@@ -47,9 +51,3 @@ class WireModel(BaseModel):
 @cache
 def _shared(model: type[WireModel], row: type) -> tuple[str, ...]:
     return tuple(name for name in model.model_fields if hasattr(row, name))
-
-
-Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-WallTime = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
-ZoneName = Annotated[str, Field(min_length=1, max_length=64)]
-RESERVED_MAX = 10_000

@@ -14,6 +14,7 @@ GENERATION_LABEL = "miglab.generation"
 LEDGER_LABEL = "miglab.ledger"
 LAB_LABEL = "miglab.lab"
 SLICES_LABEL = "miglab.slices"
+PROC = Path("/proc")
 
 
 def check_holder(holder: str) -> None:
@@ -38,9 +39,6 @@ def parse_container(holder: str) -> str:
     if kind == CONTAINER and len(number) == 64 and set(number) <= set("0123456789abcdef"):
         return number
     raise BadHolder(f"{holder!r} is not container:<the 64 hex digits of its id>")
-
-
-PROC = Path("/proc")
 
 
 class Liveness(StrEnum):

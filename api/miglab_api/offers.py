@@ -5,6 +5,9 @@ from typing import Literal
 from miglab_api.base import WireModel
 from miglab_api.tickets import Headcount, WaitEstimate
 
+CPU = "cpu"
+BORROW = "borrow"
+
 
 class ShapeOffer(WireModel):
     """A shape as the spawn page offers it.
@@ -90,6 +93,4 @@ class Offers(WireModel):
     people: Headcount | None = None
 
 
-CPU = "cpu"
-BORROW = "borrow"
 """A server without a slice, whose measurements borrow one: a choice like ``cpu``."""

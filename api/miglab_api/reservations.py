@@ -17,6 +17,8 @@ from miglab_api.base import (
     ZoneName,
 )
 
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
 
 class ReservationState(StrEnum):
     """planned → reserved → open → planned … → over; all three → cancelled; refused.
@@ -104,6 +106,3 @@ class ReservationView(WireModel):
     made_at: float
     reason: str = ""
     message: str = ""
-
-
-WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -11,6 +11,8 @@ FIGURES = (
     "slice_hours", "leases", "wait_p50_s", "wait_p95_s", "idle_share", "known_share",
     "reclaims", "refusals",
 )  # fmt: skip
+BOM = "\ufeff"
+FORMULA = frozenset("=+-@|%")
 
 
 def as_csv(found: UsageReport) -> str:
@@ -31,10 +33,6 @@ def _number(value: float | None) -> float | str:
     if value is None:
         return ""
     return value if isinstance(value, int) else round(value, 3)
-
-
-BOM = "\ufeff"
-FORMULA = frozenset("=+-@|%")
 
 
 def sheet(columns: Sequence[str], rows: Iterable[Sequence[float | str]]) -> str:

@@ -6,6 +6,11 @@ from pydantic import Field, model_validator
 
 from miglab_api.base import REASON_MAX, Course, ExpectedState, ReasonText, Server, User, WireModel
 
+TEXT_MAX = 1000
+WARNING_MAX_S = 3600.0
+MINUTES_MAX = 7 * 24 * 60.0
+Why = Annotated[str, Field(min_length=1, max_length=REASON_MAX, pattern=r"\S")]
+
 
 class StaffMessage(WireModel):
     """What staff tell whoever is at a server.
@@ -20,13 +25,6 @@ class StaffMessage(WireModel):
     by: str
     text: str
     until: float
-
-
-TEXT_MAX = 1000
-WARNING_MAX_S = 3600.0
-MINUTES_MAX = 7 * 24 * 60.0
-
-Why = Annotated[str, Field(min_length=1, max_length=REASON_MAX, pattern=r"\S")]
 
 
 class ActionRequest(WireModel):

@@ -52,6 +52,9 @@ JUPYTER_CONFIG = Path(__file__).parent / "jupyter"
 TEMPLATES = Path(__file__).with_name("hub_templates")
 log = logging.getLogger(__name__)
 SPAWNERS = {"local": "mig-local", "docker": "mig-docker", "slurm": "mig-slurm"}
+PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL")
+STRANGERS_BYTES, STRANGERS_S = 64 * 1024, 10.0
+KNOWN_BYTES, KNOWN_S = 104_857_600, 3600.0  # tornado's, and longer than any proxy waits
 
 
 def configure(c: Any, settings: Settings) -> None:
@@ -315,17 +318,10 @@ def landing_page(settings: Settings) -> Callable[[Any], str]:
     return default_url
 
 
-PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL")
-
-
 def tune(connection: Connection, _record: object) -> None:
     """Set it for a new connection; a listener of SQLAlchemy's connection pool."""
     for pragma in PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").close()
-
-
-STRANGERS_BYTES, STRANGERS_S = 64 * 1024, 10.0
-KNOWN_BYTES, KNOWN_S = 104_857_600, 3600.0  # tornado's, and longer than any proxy waits
 
 
 def limit_bodies() -> None:

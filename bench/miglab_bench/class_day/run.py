@@ -21,6 +21,8 @@ from miglab_pool.reclaim.policy import Rules
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.settings import Pool as PoolTable
 
+POLICIES = ("miglab", "borrow", "culler", "none")
+
 
 class Ender(Protocol):
     """Decides which servers end."""
@@ -94,7 +96,6 @@ class Nobody:
         return []
 
 
-POLICIES = ("miglab", "borrow", "culler", "none")
 ENDERS: Mapping[str, Callable[[Day], Ender]] = {
     "miglab": lambda _day: MiglabReclaimer(),
     "borrow": lambda _day: MiglabReclaimer(),

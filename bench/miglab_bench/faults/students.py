@@ -23,6 +23,16 @@ COURSE = "everyone"
 STARTS_ANEW = "the same server starts anew"
 LEAVES, DIES, EXTENDS, GIVES_UP = 0.3, 0.4, 0.55, 0.25
 NO_ANSWER = (httpx.HTTPError, CheckFailed, KeyError, OSError)
+RESERVATION = {
+    "course": COURSE,
+    "shape": "1g.5gb",
+    "count": 1,
+    "weekdays": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"],
+    "from_time": "00:05",
+    "to_time": "23:55",
+    "tz": "UTC",
+    "reason": "The class of every day.",
+}
 
 
 class FaultStudent(Student):
@@ -271,15 +281,3 @@ class FaultClass:
         student.may_end.add(holder)
         if student.server is not None and student.server.holder == holder:
             student.lose()
-
-
-RESERVATION = {
-    "course": COURSE,
-    "shape": "1g.5gb",
-    "count": 1,
-    "weekdays": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"],
-    "from_time": "00:05",
-    "to_time": "23:55",
-    "tz": "UTC",
-    "reason": "The class of every day.",
-}

@@ -12,6 +12,8 @@ from miglab_pool.gpu.geometry import Geometry, Placed
 from miglab_pool.state.placement import Choice, GpuOccupancy, place
 
 Held = Any  # what a policy wants back at release; only that policy looks into it
+Option = tuple[float, int]  # what a placement scores (least wins), and its memory slices as bits
+Choose = Callable[[int, str], Option | None]
 
 
 class Policy(Protocol):
@@ -51,10 +53,6 @@ def _with_lease(gpu: GpuOccupancy, made: Placed, choice: Choice) -> GpuOccupancy
     gone = {item.placement for item in choice.destroy} | {made.placement}
     warm = tuple(item for item in gpu.warm if item.placement not in gone)
     return GpuOccupancy(gpu.gpu, gpu.geometry, (*gpu.live, made), warm)
-
-
-Option = tuple[float, int]  # what a placement scores (least wins), and its memory slices as bits
-Choose = Callable[[int, str], Option | None]
 
 
 class Scored:

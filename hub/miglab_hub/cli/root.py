@@ -33,6 +33,8 @@ COMMANDS = {
 }
 """Each command, and the module whose ``app`` it is."""
 
+Config = Annotated[Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)]
+
 
 class Commands(TyperGroup):
     """The commands by name; a module is imported when its command runs or its help is asked for."""
@@ -55,8 +57,6 @@ def _modules() -> Iterator[tuple[str, str]]:
     yield from COMMANDS.items()
     yield from sorted((point.name, point.module) for point in entry_points(group=ADDED))
 
-
-Config = Annotated[Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)]
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 

@@ -18,6 +18,7 @@ from miglab_hub.errors import RefusedError, SilentError, StartError
 from miglab_hub.settings.lab_toml import Settings, load
 
 app = typer.Typer(help="Add and remove people while the lab runs.", no_args_is_help=True)
+TIMEOUT_S = 60.0
 
 
 @app.callback()
@@ -56,9 +57,6 @@ def _told(change: "GroupChange", *, dry_run: bool) -> str:
         if people
     ]
     return f"{change.course}: {'; '.join(parts)}"
-
-
-TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,10 @@ mig-configs:
 """
 
 log = logging.getLogger("miglab.demo")
+CODE = "import labkit; labkit.hand_in()"
+HOW_MANY = 6
+SOURCES = "notebooks/src"
+MAKER = "notebooks/make_notebooks.py"
 
 
 async def direct(settings: Settings) -> None:
@@ -176,12 +180,6 @@ def _try(pool: pool_api.PoolApi, method: str, path: str, body: Mapping[str, obje
 
 def _weekday(day: dt.datetime) -> str:
     return WEEKDAYS[day.weekday()]
-
-
-CODE = "import labkit; labkit.hand_in()"
-HOW_MANY = 6
-SOURCES = "notebooks/src"
-MAKER = "notebooks/make_notebooks.py"
 
 
 def folder(settings: Settings) -> Path:

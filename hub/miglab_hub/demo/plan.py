@@ -15,6 +15,7 @@ from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.settings import Course
 
 SECONDS_APART = 1.0  # between two arrivals
+FOLDER = ".lab-demo"
 
 
 class Habit(StrEnum):
@@ -83,7 +84,6 @@ def _of_course(name: str, course: Course, before: int) -> Iterator[SimulatedStud
         )
 
 
-FOLDER = ".lab-demo"
 HUB_CONFIG = Path(__file__).with_name("jupyterhub_config.py")
 FILES = ("lab.toml", "deep-learning.csv", "vision.csv")
 

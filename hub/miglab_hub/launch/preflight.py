@@ -40,6 +40,11 @@ from miglab_pool.state.lock import AlreadyRunning, PoolLock
 from miglab_spawner.containers.limits import DEFAULT as LIMITS_OF_ALL_OTHERS
 from miglab_spawner.containers.networks import ICC, ensure_shared, gateway, keeps_apart
 
+MAKER = "notebooks/make_notebooks.py"
+SOURCES = "notebooks/src"
+BUILD_COMMAND = "images/build student"
+TIMEOUT_S = 20
+
 
 def prepare(file: Path, port: int | None = None) -> Settings:
     """Check everything that can be checked beforehand, and make what is missing.
@@ -176,10 +181,6 @@ def check_shapes(settings: Settings, geometries: Iterable[Geometry] | None) -> N
                 raise StartError(f"{settings.file}: {key}: {error}") from error
 
 
-MAKER = "notebooks/make_notebooks.py"
-SOURCES = "notebooks/src"
-
-
 def make_notebooks(target: Path) -> None:
     """Make them; the same sources give the same bytes, so that unedited copies are recognised.
 
@@ -198,10 +199,6 @@ def make_notebooks(target: Path) -> None:
 
 if TYPE_CHECKING:
     from docker import APIClient  # noqa: TID251 -- as above
-
-
-BUILD_COMMAND = "images/build student"
-TIMEOUT_S = 20
 
 
 def students_bridge(settings: Settings) -> str:

@@ -37,6 +37,7 @@ OFTEN = ("uvicorn.error", "tornado.application", "miglab_pool.http.access.hub_to
 EXPECTED = (SettingsError, AlreadyRunning, PortInUseError, OSError)
 MANAGEMENT_KEY = "addresses.pool_bind or lab.port"
 STUDENT_KEY = "addresses.student_bind or lab.port"
+HUB_TIMEOUT_S = 30.0
 
 
 class OnceAMinute(logging.Filter):
@@ -137,9 +138,6 @@ def rules_of(settings: Settings) -> Rules:
         ends_come_anyway=settings.is_on_slurm,
         maintenance=settings.maintenance_windows,
     )
-
-
-HUB_TIMEOUT_S = 30.0
 
 
 def private(path: Path) -> str:

@@ -19,6 +19,8 @@ USER_COLUMNS = ("user", "username", "login", "user name")
 ROLE_COLUMN = "role"
 DELIMITERS = ",;\t"
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
+SAVE_AS = 'Save the file as "CSV UTF-8" (or use iconv -f LATIN1 -t UTF-8), then start again.'
+Fault = tuple[int, str]
 
 
 class RosterError(Exception):
@@ -95,9 +97,6 @@ def _decoded(raw: bytes, file: str) -> str:
         ) from error
 
 
-SAVE_AS = 'Save the file as "CSV UTF-8" (or use iconv -f LATIN1 -t UTF-8), then start again.'
-
-
 def _rows(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
     """Each line that is not empty, with its number."""
     first = text.lstrip().split("\n", 1)[0]
@@ -125,9 +124,6 @@ def _columns(head: Sequence[str], where: str) -> tuple[int, int | None]:
             f"`role`; it reads: {shown:.200}"
         )
     return users[0], names.index(ROLE_COLUMN) if ROLE_COLUMN in names else None
-
-
-Fault = tuple[int, str]
 
 
 def _people(

@@ -23,6 +23,7 @@ PublicPort = Annotated[int, Field(ge=1, le=65531)]  # four more follow it
 GIT_LINK = re.compile(r"(https://[a-z0-9.-]+(:[0-9]{1,5})?|file://)(/[\w.~+-]+)+/?", re.ASCII)
 OWN_STAFF = ("admin", "instructor")  # the accounts of `./lab up`
 SHARED_PASSWORD = "shared-password"  # noqa: S105 -- the name of an authenticator
+OWN_NAMES = (".localhost", ".test")  # never found by a name server (RFC 6761)
 
 
 class Lab(Section):
@@ -324,9 +325,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-OWN_NAMES = (".localhost", ".test")  # never found by a name server (RFC 6761)
 
 
 def check_origins(

@@ -33,6 +33,7 @@ OpenDriver = Callable[[Sequence[str], Seen], Driver]
 
 MOST_HANGING = 3  # of one GPU's threads; more would hang as these do
 DO = "see dmesg | grep -i nvrm; the GPU takes no lease until it answers"
+S = TypeVar("S")
 
 
 class DriverCall(Generic[T]):
@@ -300,9 +301,6 @@ class WatchedDriver:
     @property
     def _all(self) -> list[WatchedCalls]:
         return [self._host, *self._gpus.values()]
-
-
-S = TypeVar("S")
 
 
 def _at_once(work: Callable[[S], T], things: Sequence[S]) -> list[T]:

@@ -43,6 +43,8 @@ A_PERSON_PER_S = 50.0  # a page asks for a few dozen files at once
 BURST_S = 2.0  # of the requests at that rate, so many may come at once
 LONGEST_PAUSE_S = 5.0
 TOO_OFTEN = {"reason": "too-often", "message": "That was a lot at once. Wait a minute."}
+GRACE_S = 5
+KEEP_ALIVE_S = 75  # longer than any client's (httpx: 5 s): who closes first must be who asks
 
 
 def raise_descriptor_limit() -> int:
@@ -286,10 +288,6 @@ class LimitedProtocol(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-
-GRACE_S = 5
-KEEP_ALIVE_S = 75  # longer than any client's (httpx: 5 s): who closes first must be who asks
 
 
 class PortInUseError(Exception):

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 3.0
 LIVES_S = 60.0
 Look = Callable[[], list[HealthFinding]]
+STALE_S = 120.0
+STATES = {"ok": "answers", "unknown": "does not answer", "lost": "lost"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +173,6 @@ def health_of(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
         silent_servers=runner.silent_servers,
         failing=runner.failing,
     )
-
-
-STALE_S = 120.0
-STATES = {"ok": "answers", "unknown": "does not answer", "lost": "lost"}
 
 
 @dataclass(frozen=True, slots=True)

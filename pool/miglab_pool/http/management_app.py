@@ -63,6 +63,22 @@ PARTS = (
 )
 """What pages fetch: the first address that matches answers, and asks for its own right."""
 
+log = logging.getLogger(__name__)
+ROUTERS = (
+    ticket_router,
+    lease_router,
+    pool_router,
+    staff_router,
+    messages_router,
+    audit_router,
+    reservations_router,
+    layout_router,
+    server_status_router,
+    usage_router,
+    roster_router,
+    health_router,
+)
+
 
 def page_router() -> APIRouter:
     """Every page, the parts of them that change, sign-in's way back, and the static files."""
@@ -83,23 +99,6 @@ def page_router() -> APIRouter:
         name="static",
     )
     return router
-
-
-log = logging.getLogger(__name__)
-ROUTERS = (
-    ticket_router,
-    lease_router,
-    pool_router,
-    staff_router,
-    messages_router,
-    audit_router,
-    reservations_router,
-    layout_router,
-    server_status_router,
-    usage_router,
-    roster_router,
-    health_router,
-)
 
 
 def management_app(

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from miglab_pool.reclaim.round import Reclaimer
     from miglab_pool.worker.inspect_gpu import Finding
 
-
 log = logging.getLogger(__name__)
 _POOL, _RECLAIM, _TUNING = settings.Pool(), settings.Reclaim(), settings.Tuning()
 T = TypeVar("T")
@@ -39,6 +38,7 @@ HOLDER_JOBS = frozenset({JobKind.PROBE})
 MOST_GPU_THREADS = 256  # of which a GPU takes one while something is done to it, or read
 ESTIMATE_REST = 10  # times what an estimate took: so it costs at most a tenth of one core
 GPU_JOBS = frozenset(JobKind) - HOLDER_JOBS
+LONGEST_POLL_S = 30.0  # who waits for news is answered by then, changed or not
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,9 +404,6 @@ def _turn(pool: Pool) -> int:
     """One turn; returns the version it left, so that nothing after it is overlooked."""
     pool.turn()
     return pool.version
-
-
-LONGEST_POLL_S = 30.0  # who waits for news is answered by then, changed or not
 
 
 class Notifier:

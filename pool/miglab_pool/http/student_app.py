@@ -25,6 +25,8 @@ from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.token_bucket import TokenBuckets, TooOften
 
 T = TypeVar("T")
+WRITES_BURST = 20.0  # changes at once: more than a person clicks in a minute
+WRITES_PER_S = 0.1  # and then so many per second
 
 
 class StudentLeases(Protocol):
@@ -114,9 +116,6 @@ class StudentRunner(Protocol):
     async def look(self, question: Callable[[StudentDoor], T]) -> T:
         """Look, and change nothing."""
 
-
-WRITES_BURST = 20.0  # changes at once: more than a person clicks in a minute
-WRITES_PER_S = 0.1  # and then so many per second
 
 api = APIRouter(prefix="/api", responses=REFUSED)
 

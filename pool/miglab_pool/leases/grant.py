@@ -28,6 +28,8 @@ from miglab_pool.state.slot_choice import is_empty
 from miglab_pool.state.store import Store
 from miglab_pool.state.view import GpuSnapshot, PoolView
 
+GENERATION_BITS = 48
+
 
 def of_reservation(view: PoolView, one: InForce, ticket: TicketRow) -> Grant | GpuSnapshot | None:
     """What a ticket that draws on a reservation gets now; None: its slot is not empty yet."""
@@ -37,7 +39,6 @@ def of_reservation(view: PoolView, one: InForce, ticket: TicketRow) -> Grant | G
     return None if choices is None else Grant(ticket.id, choices)
 
 
-GENERATION_BITS = 48
 """Of a lease's generation: drawn, not counted, so that a restored ledger does not give it again."""
 
 # -- grant --------------------------------------------------------------------------------------

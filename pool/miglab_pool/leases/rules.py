@@ -21,6 +21,7 @@ _STEPS = 30  # halvings of a week: exact to less than a millisecond
 
 Kind = Literal["memory_slices", "slice_hours_week", "lease_s"]
 Quotas = Mapping[str, Quota]  # by the name that a refusal calls them
+BORROW_OFFER_S = 30.0  # the hub takes it in the moment it hears of it
 
 
 class Asked(NamedTuple):
@@ -241,9 +242,6 @@ def _whose(limit: Limit) -> str:
 
 def _named(limit: Limit) -> str:
     return f"quota “{limit.name}”"
-
-
-BORROW_OFFER_S = 30.0  # the hub takes it in the moment it hears of it
 
 
 def longest_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:

@@ -31,6 +31,8 @@ from miglab_pool.refused import Refused
 from miglab_pool.state.slices import scrub, withdraw
 from miglab_pool.state.store import Store, Subject, locked
 
+USED = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
+
 
 class Leases(Subject):
     """See the module."""
@@ -436,9 +438,6 @@ def _end_ticket(store: Store, tx: Transaction, lease: LeaseRow, by: str) -> None
             ticket, state=TicketState.CANCELLED, reason="cancelled", message="It was given back."
         )
         tx.put(over, by, "its lease was given back")
-
-
-USED = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
 
 
 def _why_no_stay(store: Store, lease: LeaseRow) -> Refused | None:

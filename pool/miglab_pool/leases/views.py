@@ -22,6 +22,8 @@ from miglab_pool.queue.offers import headcount
 from miglab_pool.queue.order import answer_by, expires_at
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
+LEAST_S = 60.0  # an extension by less is not worth a click
+
 
 def slice_view(view: PoolView, row: SliceRow) -> SliceView:
     """One slice."""
@@ -184,9 +186,6 @@ def snapshot(view: PoolView) -> PoolSnapshot:
         paused=view.paused,
         people=headcount(view),
     )
-
-
-LEAST_S = 60.0  # an extension by less is not worth a click
 
 
 def guaranteed_until(view: PoolView, lease: LeaseRow) -> float:

@@ -53,6 +53,13 @@ from miglab_pool.ledger.rows import (
 )
 from miglab_pool.ledger.tables import TABLES
 
+REASON_KEPT = 500
+BY_HAND = ("person:", "service:", "server:")
+log = logging.getLogger(__name__)
+AnyRow = TypeVar("AnyRow", bound=Row)
+EXIT_STATUS = 70  # of sysexits.h: an internal error
+DISK_REFUSALS = ("disk is full", "disk I/O error", "readonly database")  # SQLite's own words
+
 
 class State:
     """What is live, by id.  Written by `Transaction` alone; read under the pool's lock.
@@ -129,8 +136,6 @@ class State:
         return [self.slices[number] for number in lease.slices if number in self.slices]
 
 
-REASON_KEPT = 500
-BY_HAND = ("person:", "service:", "server:")
 _COLUMNS = {kind: tuple(column.name for column in table.c) for kind, table in TABLES.items()}
 _KEYS = {kind: columns[0] for kind, columns in _COLUMNS.items()}
 
@@ -294,12 +299,6 @@ def _granting(paused: str) -> str:
     return "paused" if paused else "granting"
 
 
-log = logging.getLogger(__name__)
-
-AnyRow = TypeVar("AnyRow", bound=Row)
-
-EXIT_STATUS = 70  # of sysexits.h: an internal error
-DISK_REFUSALS = ("disk is full", "disk I/O error", "readonly database")  # SQLite's own words
 NUMBERED = tuple(row.kind for row in ROWS if row is not GpuRow)
 LARGEST_ID = 2**63 - 1  # of SQLite
 

@@ -35,6 +35,8 @@ from miglab_pool.state.placement import (
 )
 from miglab_pool.state.view import PoolView, once
 
+_Opened = tuple[str, tuple[str, str] | None]
+
 # -- the decision ---------------------------------------------------------------------------------
 
 
@@ -70,9 +72,6 @@ def any_fits(wanted: Iterable[tuple[tuple[str, ...], str]], gpus: Sequence[GpuOc
     """
     decision = _Decision(gpus)
     return any(decision.fits(profiles, course) for profiles, course in wanted)
-
-
-_Opened = tuple[str, tuple[str, str] | None]
 
 
 class _Decision:

@@ -23,6 +23,12 @@ from miglab_pool.queue.rules import Asker, Waiting
 from miglab_pool.queue.simulation import HORIZON_S, Future, Holding, Scene
 
 USUAL_S = 30.0  # a measurement of labkit's, with its runner's start, where none is known yet
+RUNS = 60
+LOW, HIGH = 0.025, 0.975  # wider than is promised: the model leaves something out
+_BASIS_ENDS = (
+    "if everyone keeps their slice until their time is up; "
+    "how long leases really last is not known yet"
+)
 
 
 class Lengths:
@@ -137,10 +143,6 @@ class Set:
         return self._uses_extensions
 
 
-RUNS = 60
-LOW, HIGH = 0.025, 0.975  # wider than is promised: the model leaves something out
-
-
 def simulate(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[Asker, WaitEstimate]:
     """How long everybody will wait.
 
@@ -172,12 +174,6 @@ def _by_ends(scene: Scene) -> dict[Asker, WaitEstimate]:
             said = WaitEstimate(low_s=0.0, likely_s=soon[one], high_s=high_s, basis=_BASIS_ENDS)
             found[one] = said
     return found
-
-
-_BASIS_ENDS = (
-    "if everyone keeps their slice until their time is up; "
-    "how long leases really last is not known yet"
-)
 
 
 def _watched(scene: Scene) -> list[Asker]:

@@ -21,6 +21,9 @@ from miglab_pool.settings import Course
 from miglab_pool.state.placement import Choice, GpuOccupancy, beside, open_to, own_first, place
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
+MOST_COUNTED = 99
+FEW_SMS, SOME_SMS = 20, 50
+
 
 def told(view: PoolView, who: Asker) -> WaitEstimate | None:
     """How long a wait will last from now on, as it was said; None if that is not known (yet)."""
@@ -38,10 +41,6 @@ def told(view: PoolView, who: Asker) -> WaitEstimate | None:
         basis=said.basis,
         is_late=view.at > view.estimates.due.get(who, view.at),
     )
-
-
-MOST_COUNTED = 99
-FEW_SMS, SOME_SMS = 20, 50
 
 
 def offers(view: PoolView, courses: Sequence[str], user: str | None = None) -> Offers:

@@ -22,6 +22,9 @@ from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.state.placement import GpuOccupancy, could_ever_fit, open_to, own_first, place
 from miglab_pool.state.view import PoolView, once
 
+ANSWER_S = 600.0  # for the answer to whether one still waits
+ASIDE_S = 12 * 3600.0
+
 
 def let_by(view: PoolView, queued: Iterable[Waiting]) -> Iterator[Waiting]:
     """Those whom no course's quota holds back, if all of them are served in this order."""
@@ -127,10 +130,6 @@ def _as_use(view: PoolView, one: Waiting) -> Use:
 def _asked(view: PoolView, lease: LeaseRow) -> Asked:
     size = sum(row.size for row in view.slices_of(lease))
     return Asked(lease.user, lease.course, lease.server, size)
-
-
-ANSWER_S = 600.0  # for the answer to whether one still waits
-ASIDE_S = 12 * 3600.0
 
 
 def expires_at(settings: PoolSettings, started_at: float, ticket: TicketRow) -> float | None:

@@ -20,6 +20,14 @@ from typing import NamedTuple
 from miglab_api.tickets import WaitEstimate, is_borrower
 from miglab_pool.state.placement import Choice
 
+Asker = int | tuple[str, ...]
+CHARGE_H = 1.0  # what a grant costs at once, hours: else one course would take all of one moment
+GRAIN_H = 0.25  # smaller differences of use, in slice-hours, decide nothing: arrival does
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+WEEK_S = 7 * DAY_S
+FORGOTTEN_AFTER = 10  # half-lives: then a thousandth is left
+
 
 class Waiting(NamedTuple):
     """A ticket in the queue.
@@ -81,7 +89,6 @@ class Grant:
     choices: tuple[Choice, ...]
 
 
-Asker = int | tuple[str, ...]
 """Who is told an estimate: a ticket, or whoever would ask for some profiles now."""
 
 
@@ -92,10 +99,6 @@ class WaitEstimates:
     at: float = 0.0
     of: Mapping[Asker, WaitEstimate] = field(default_factory=dict)
     due: Mapping[Asker, float] = field(default_factory=dict)
-
-
-CHARGE_H = 1.0  # what a grant costs at once, hours: else one course would take all of one moment
-GRAIN_H = 0.25  # smaller differences of use, in slice-hours, decide nothing: arrival does
 
 
 # -- the order ------------------------------------------------------------------------------------
@@ -178,12 +181,6 @@ class _Turns:
 
 def _grains(slice_hours: float) -> int:
     return int(slice_hours / GRAIN_H)
-
-
-HOUR_S = 3600.0
-DAY_S = 24 * HOUR_S
-WEEK_S = 7 * DAY_S
-FORGOTTEN_AFTER = 10  # half-lives: then a thousandth is left
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from miglab_pool.state.slot_choice import is_empty
 PlacedOn = tuple[str, Placed]  # the GPU, and what lies there
 
 LEAST_KNOWN = 5  # leases over; fewer are no history
+HORIZON_S = 12 * 3600.0  # a day of classes: whoever is not served in it is told this much
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,6 @@ class Scene:
         """Whether there is enough to draw from, of each kind that holds slices or waits."""
         kinds = {one.is_borrow for one in self.holdings} | {one.is_borrow for one in self.queued}
         return all(len(self.lately.of(is_borrow=kind)) >= LEAST_KNOWN for kind in kinds or {False})
-
-
-HORIZON_S = 12 * 3600.0  # a day of classes: whoever is not served in it is told this much
 
 
 class Chances(Protocol):

@@ -13,6 +13,13 @@ from miglab_pool.state import slices
 from miglab_pool.state.placement import clash
 from miglab_pool.state.store import Store
 
+_ANSWER, _ASIDE = duration(ANSWER_S), duration(ASIDE_S)
+_KEPT = f"Your place is kept for {_ASIDE}: return to the queue when you are back."
+_UNATTENDED = (
+    "You lost your position because your waiting page and server were gone. "
+    "Start again to rejoin the queue."
+)
+
 
 def of_server(store: Store, user: str, server: str) -> TicketRow | None:
     """The live ticket of a server; one that was taken counts until its holder is attached."""
@@ -148,11 +155,3 @@ def _overdue_borrow(store: Store, ticket: TicketRow, at: float) -> tuple[TicketS
         message = f"No {ticket.shape} became free within {longest}. Measure again later."
         return TicketState.REFUSED, "waited-too-long", message
     return TicketState.EXPIRED, "unattended", _UNATTENDED
-
-
-_ANSWER, _ASIDE = duration(ANSWER_S), duration(ASIDE_S)
-_KEPT = f"Your place is kept for {_ASIDE}: return to the queue when you are back."
-_UNATTENDED = (
-    "You lost your position because your waiting page and server were gone. "
-    "Start again to rejoin the queue."
-)

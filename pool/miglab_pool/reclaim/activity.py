@@ -27,6 +27,8 @@ from miglab_pool.settings import Reclaim
 BURST = 10.0  # reports at once: a page that loads, a "still here", a saved document
 PER_S = 0.5  # and then so many per second; a server pushes one every 15 s
 NEVER = math.inf
+HOLDING_MIB = 128  # an empty slice shows a few MiB of its own, one CUDA context takes hundreds
+HAND_OVER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +189,6 @@ def _age_s(count: int | None, age_s: float | None, since: float) -> float | None
     if age_s is not None:
         return age_s + since
     return NEVER if count == 0 else None
-
-
-HOLDING_MIB = 128  # an empty slice shows a few MiB of its own, one CUDA context takes hundreds
 
 
 class Activity(StrEnum):
@@ -370,7 +369,6 @@ def _state(idle_s: float, reading: Reading, limits: Reclaim) -> Activity:
     return Activity.IDLE_FREE if reading.is_free else Activity.IDLE_HOLDING
 
 
-HAND_OVER_S = 60.0
 IDLE = frozenset({Activity.IDLE_FREE, Activity.IDLE_HOLDING})
 
 

@@ -28,6 +28,7 @@ TRIED = 32  # of the places of a shape's first slice; those of the others follow
 WHOLE = {FULL: (1,)}
 
 _Numbers = frozenset[int]
+Rank = Callable[[_Numbers], tuple[int, int, list[int]]]
 
 
 @dataclass(frozen=True)
@@ -185,9 +186,6 @@ def _filled(view: PoolView, gpu: GpuSnapshot, ground: _Ground) -> _Ground:
 
 def _stays(view: PoolView, row: SliceRow, lease: LeaseRow | None) -> bool:
     return row.is_fixed or (lease is not None and not _goes(view, lease))
-
-
-Rank = Callable[[_Numbers], tuple[int, int, list[int]]]
 
 
 def _rank(view: PoolView, idle_s: Mapping[int, float]) -> Rank:

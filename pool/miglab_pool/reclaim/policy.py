@@ -19,6 +19,16 @@ from miglab_pool.reclaim.activity import Activity, Judged, Known, Reading, judge
 from miglab_pool.schedule import Occurrence, Schedule, next_occurrence
 from miglab_pool.settings import Reclaim
 
+KEPT = "Your files are kept; what is in memory is lost."
+TIME_IS_UP = "The lease's time is up. Your files are kept; start again for a new lease."
+LEAD = 1.25  # of a warning's length: a look that comes late must not put the end itself off
+SAVING_S = 60.0  # how long unsaved documents hold up the end of a warning
+Figure = float | int | str | None
+OF_SERVER = (
+    "kernels", "busy", "execution_age_s", "terminals", "terminal_age_s", "browsers",
+    "browser_age_s", "unsaved", "cpu_pct", "cpu_age_s",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -39,10 +49,6 @@ class Rules:
     reads_slices: bool = True
     ends_come_anyway: bool = False
     maintenance: Sequence[Schedule] = ()
-
-
-KEPT = "Your files are kept; what is in memory is lost."
-TIME_IS_UP = "The lease's time is up. Your files are kept; start again for a new lease."
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +97,6 @@ def closed_now(maintenance: Sequence[Schedule], now: float) -> str:
 def _closed(found: Occurrence, rule: Schedule) -> str:
     begins, ends = clock_time(found.starts_at, rule.tz), clock_time(found.ends_at, rule.tz)
     return f"Maintenance of the lab from {begins} to {ends}."
-
-
-LEAD = 1.25  # of a warning's length: a look that comes late must not put the end itself off
-SAVING_S = 60.0  # how long unsaved documents hold up the end of a warning
-
-Figure = float | int | str | None
 
 
 class Decision(StrEnum):
@@ -312,10 +312,6 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 3600:.1f} hours"
 
 
-OF_SERVER = (
-    "kernels", "busy", "execution_age_s", "terminals", "terminal_age_s", "browsers",
-    "browser_age_s", "unsaved", "cpu_pct", "cpu_age_s",
-)  # fmt: skip
 """What of `Known` is shown under its own name."""
 
 

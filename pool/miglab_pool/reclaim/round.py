@@ -34,6 +34,14 @@ from miglab_pool.reclaim.policy import (
 )
 from miglab_pool.refused import Refused
 
+log = logging.getLogger(__name__)
+BY = "reclaimer"
+READING_LIVES_S = 60.0  # a reading that was not renewed for so long is not known any more
+LOOK_MAX_S = 60.0  # no more is counted as "known to be empty" between two looks
+JUMP_S = 5.0  # a warning's end that moves by more, by the wall clock, was moved by a jump
+LOG_AGAIN_S = 900.0
+WITHDRAWN = frozenset({WarningKind.IDLE, WarningKind.NEEDED})
+
 
 class KeptLeases(Protocol):
     """The leases, as `Leases` has them."""
@@ -85,14 +93,6 @@ class LeaseKeeper(Protocol):
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""
 
 
-log = logging.getLogger(__name__)
-
-BY = "reclaimer"
-READING_LIVES_S = 60.0  # a reading that was not renewed for so long is not known any more
-LOOK_MAX_S = 60.0  # no more is counted as "known to be empty" between two looks
-JUMP_S = 5.0  # a warning's end that moves by more, by the wall clock, was moved by a jump
-LOG_AGAIN_S = 900.0
-WITHDRAWN = frozenset({WarningKind.IDLE, WarningKind.NEEDED})
 """Warnings whose ground may go; they last in full for whoever can answer them."""
 
 

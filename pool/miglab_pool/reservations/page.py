@@ -38,6 +38,8 @@ STATE_WORDS = {
     ReservationState.CANCELLED: "cancelled",
     ReservationState.REFUSED: "refused",
 }
+DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+OUT_OF_DATE = "This no longer exists. Reload the page."
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +201,6 @@ def _day(date: dt.date, blocks: Sequence[Block], is_today: bool) -> CalendarDay:
         ends[lane : lane + 1] = [block.first + block.quarters]
         placed.append(replace(block, lane=lane))
     return CalendarDay(date, is_today, tuple(placed), max(1, len(ends)))
-
-
-DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-OUT_OF_DATE = "This no longer exists. Reload the page."
 
 
 async def page(request: Request, monday: str = "", zone: str = "", seats: str = "") -> Response:

@@ -23,6 +23,7 @@ from miglab_pool.schedule import (
 
 RELEASING = LeaseState.RELEASING
 Phase = tuple[ReservationState, Occurrence | None]
+Key = tuple[str, str]  # course and shape
 
 
 # -- when ---------------------------------------------------------------------------------------
@@ -70,9 +71,6 @@ def in_words(row: ReservationRow) -> str:
     days = "+".join(names_of(row.weekdays)) or row.first_date
     when = f"{days} {row.from_time}-{row.to_time} {row.tz}"
     return f"{row.count} times {row.shape} for {row.course}, {when}"
-
-
-Key = tuple[str, str]  # course and shape
 
 
 @dataclass(frozen=True)

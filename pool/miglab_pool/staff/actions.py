@@ -40,6 +40,8 @@ from miglab_pool.state.store import Store, Subject, locked
 
 MESSAGES_MAX = 200
 OVER = "over"
+AnyRow = TypeVar("AnyRow", bound=Row)
+Place = GpuView | SliceView
 
 
 def is_for(row: MessageRow, user: str, server: str, courses: Collection[str]) -> bool:
@@ -131,10 +133,6 @@ def _shown(store: Store) -> list[MessageRow]:
     now = store.now()
     rows = [row for row in store.state.messages.values() if row.until > now]
     return sorted(rows, key=lambda row: (-row.at, -row.id))
-
-
-AnyRow = TypeVar("AnyRow", bound=Row)
-Place = GpuView | SliceView
 
 
 def last_told(store: Store, row: Row) -> str:

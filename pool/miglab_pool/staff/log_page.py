@@ -47,6 +47,8 @@ KINDS = {
 
 AS_SAID = {words: name for name, words in NAMES.items()}
 SWAPPED = "The days end before they begin: swap them."
+ROWS = 50
+GONE = "That message is not shown any more. Look again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +216,6 @@ def as_csv(entries: Iterable[AuditEntry]) -> str:
 def _cells(one: AuditEntry) -> list[str]:
     at = f"{datetime.fromtimestamp(one.at, UTC):%Y-%m-%d %H:%M:%S}"
     return [at, *(getattr(one, name) for name in COLUMNS[1:])]
-
-
-ROWS = 50
-GONE = "That message is not shown any more. Look again."
 
 
 @dataclass(frozen=True, slots=True)

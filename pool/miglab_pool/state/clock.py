@@ -17,6 +17,7 @@ from miglab_pool.state.store import Store
 
 STEP_S = 5.0  # between the two clocks: more than NTP slews within a turn
 LATE_S = 10.0  # between two turns, which come every second
+Counting = TicketRow | LeaseRow | SliceRow
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,6 @@ class PoolClock:
         """Set it to the wall's."""
         self._followed = self._steady()
         self._ahead_s = self._wall() - self._followed
-
-
-Counting = TicketRow | LeaseRow | SliceRow
 
 
 def carry_over(store: Store, tx: Transaction, step_s: float) -> None:

@@ -21,6 +21,8 @@ from typing import NamedTuple
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, occupied_mask
 
 Layout = tuple[Placed, ...]
+SOON = -inf  # what is being scrubbed, or made for nobody yet, is free in seconds
+Kept = Mapping[str, Sequence[Placed]]
 
 
 class Fit(NamedTuple):
@@ -110,9 +112,6 @@ def fits(geometry: Geometry) -> Fits:
     return entry[1]
 
 
-SOON = -inf  # what is being scrubbed, or made for nobody yet, is free in seconds
-
-
 @dataclass(frozen=True)
 class GpuOccupancy:
     """What lies on one GPU, without the rows that say so.
@@ -199,7 +198,6 @@ def without(gpu: GpuOccupancy, kept: Sequence[Placed]) -> GpuOccupancy:
     return replace(gpu, live=(*gpu.live, *kept), warm=warm, fixed=(*gpu.fixed, *kept))
 
 
-Kept = Mapping[str, Sequence[Placed]]
 """Places that not everybody may use, by GPU."""
 
 

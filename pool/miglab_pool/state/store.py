@@ -36,6 +36,9 @@ from miglab_pool.settings import PoolSettings
 from miglab_pool.state.view import GpuSnapshot, PoolView, is_whole, placed_on, profile_on
 
 CLOCK_S = 60.0  # by which a moment may be before the one at which the ledger was read
+TABLES = ("slices", "tickets", "leases", "reservations", "messages")
+NEVER = float("-inf")
+SECOND_S = 1.0
 
 
 class Uses:
@@ -164,11 +167,6 @@ class Backoff:
     def until(self, key: object) -> float | None:
         """When it may be tried again; None if it never failed."""
         return self._until.get(key)
-
-
-TABLES = ("slices", "tickets", "leases", "reservations", "messages")
-NEVER = float("-inf")
-SECOND_S = 1.0
 
 
 def _nobody(*_what: object) -> None:

@@ -42,6 +42,13 @@ from miglab_pool.state.placement import SOON, GpuOccupancy
 Frozen = TypeVar("Frozen")
 P = ParamSpec("P")
 T = TypeVar("T")
+_KINDS = {
+    SliceState.FREE: Kind.FREE,
+    SliceState.LEASED: Kind.HELD,
+    SliceState.SCRUBBING: Kind.GOING,
+    SliceState.QUARANTINED: Kind.FIXED,
+    SliceState.FOREIGN: Kind.FIXED,
+}
 
 
 def once(work: Callable[Concatenate[Frozen, P], T]) -> Callable[Concatenate[Frozen, P], T]:
@@ -255,15 +262,6 @@ def _kind(row: SliceRow) -> Kind:
     if row.state == SliceState.FREE and row.draining:
         return Kind.FIXED
     return _KINDS[SliceState(row.state)]
-
-
-_KINDS = {
-    SliceState.FREE: Kind.FREE,
-    SliceState.LEASED: Kind.HELD,
-    SliceState.SCRUBBING: Kind.GOING,
-    SliceState.QUARANTINED: Kind.FIXED,
-    SliceState.FOREIGN: Kind.FIXED,
-}
 
 
 @dataclass(frozen=True, eq=False)

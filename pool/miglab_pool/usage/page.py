@@ -46,6 +46,20 @@ FIRST_DAY = dt.date(2000, 1, 1)
 Day = Annotated[dt.date | None, Query(ge=FIRST_DAY)]
 
 router = APIRouter(prefix="/api/usage", responses=REFUSED)
+MOST_COURSES = 4
+MOST_LABELS = 6
+TOP = 6.0  # percent of the height above the highest tick
+FLOOR = 88.0  # where the columns stand
+LEFT = 9.0  # percent of the width for the ticks' words
+OTHERS = "others"
+BY_WORDS = {
+    GroupBy.COURSE: "course",
+    GroupBy.USER: "student",
+    GroupBy.SHAPE: "shape",
+    GroupBy.WEEK: "week",
+}
+SPANS = ((28, "4 weeks"), (91, "3 months"), (364, "a year"))
+MOST_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +134,6 @@ async def usage(
         return found
     save = f'attachment; filename="{file_name(found)}"'
     return Response(as_csv(found), media_type="text/csv", headers={"Content-Disposition": save})
-
-
-MOST_COURSES = 4
-MOST_LABELS = 6
-TOP = 6.0  # percent of the height above the highest tick
-FLOOR = 88.0  # where the columns stand
-LEFT = 9.0  # percent of the width for the ticks' words
-OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,16 +304,6 @@ def say(hours: float) -> str:
 
 def _rounded(value: float) -> float:
     return round(value, 2)
-
-
-BY_WORDS = {
-    GroupBy.COURSE: "course",
-    GroupBy.USER: "student",
-    GroupBy.SHAPE: "shape",
-    GroupBy.WEEK: "week",
-}
-SPANS = ((28, "4 weeks"), (91, "3 months"), (364, "a year"))
-MOST_ROWS = 200
 
 
 async def page(request: Request) -> Response:

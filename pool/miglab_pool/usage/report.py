@@ -18,6 +18,9 @@ from miglab_api.usage import GroupBy, UsageReport, UsageRow
 K = TypeVar("K", bound=Hashable)
 HOUR_S = 3600.0
 WEEK = dt.timedelta(days=7)
+DAYS = 28
+LONGEST_DAYS = 5 * 366
+DAY = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +250,6 @@ def _key_of(by: GroupBy, zone: ZoneInfo) -> Callable[[Who, float], str]:
         GroupBy.WEEK: lambda _who, at: week_of(at, zone),
     }
     return keys[by]
-
-
-DAYS = 28
-LONGEST_DAYS = 5 * 366
-DAY = dt.timedelta(days=1)
 
 
 class BadPeriod(ValueError):

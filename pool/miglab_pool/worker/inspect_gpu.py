@@ -48,6 +48,10 @@ UNLISTED_HOLDERS = (
     "start the engine"
 )
 UNLISTED = "it is not among the GPUs given to miglab any more"
+BY = "driver"
+log = logging.getLogger(__name__)
+UNKNOWN = Usage(None, None)
+READABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.FOREIGN})
 
 
 @dataclass(frozen=True)
@@ -293,7 +297,6 @@ def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Fin
     return Finding("slice", str(row.id), f"foreign: {row.profile} at {reading.placement}")
 
 
-BY = "driver"
 """How the ledger names who noticed."""
 
 
@@ -386,12 +389,6 @@ def appended(before: Sequence[int], now: Sequence[int]) -> list[int]:
         if rest == list(now[: len(rest)]):
             return list(now[len(rest) :])
     return list(now)
-
-
-log = logging.getLogger(__name__)
-
-UNKNOWN = Usage(None, None)
-READABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.FOREIGN})
 
 
 def sample(worker: Worker, gpu: str) -> None:

@@ -27,6 +27,9 @@ from miglab_pool.worker import inspect_gpu
 from miglab_pool.worker.worker import Claim, Worker, probe_key
 
 SILENT = (GPU_UNKNOWN, GPU_LOST)
+STALE = (
+    "NVML gave it the id of another slice in the ledger: slices are gone that were thought there"
+)
 
 
 class JobKind(StrEnum):
@@ -181,11 +184,6 @@ def _is_clear(worker: Worker, job: Job) -> bool:
     if not is_clear:
         inspect_gpu.inspect(worker, row.gpu)
     return is_clear
-
-
-STALE = (
-    "NVML gave it the id of another slice in the ledger: slices are gone that were thought there"
-)
 
 
 def _is_taken_for_another(worker: Worker, row: SliceRow, reading: SliceReading) -> bool:

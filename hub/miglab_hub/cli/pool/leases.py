@@ -15,6 +15,7 @@ from miglab_hub.cli.pool.output import AsJson, Why, api, cell, of_thing, shown, 
 from miglab_hub.cli.pool.reserve import seconds
 
 app = typer.Typer()
+UNKNOWN = "unknown"
 
 
 @app.command()
@@ -98,9 +99,6 @@ def left(until: float, now: float, ends_at: float | None = None) -> str:
     if until <= now and ends_at is None:
         return "open"
     return f"{max(0.0, until - now) / 60:.0f} min{'' if ends_at is None else ', then it ends'}"
-
-
-UNKNOWN = "unknown"
 
 
 def request(reason: str, warning: str) -> dict[str, Any]:

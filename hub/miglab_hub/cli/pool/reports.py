@@ -17,6 +17,7 @@ UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
 
 app = typer.Typer()
+DAY = ["%Y-%m-%d"]
 
 
 @app.command()
@@ -88,9 +89,6 @@ def _table(entries: list[dict[str, Any]]) -> RenderableType:
         )
         made.add_row(when, *(cell(word) for word in (*words, one["reason"])))
     return made if entries else "The audit has no such entries."
-
-
-DAY = ["%Y-%m-%d"]
 
 
 @app.command()

@@ -34,6 +34,7 @@ from miglab_jupyterlab.state import CPU
 AUTH_RESOURCE = "miglab"
 REPORT_BYTES = 1000  # a tab's report is two numbers
 SILENT = "The pool of GPU slices does not answer. Try again in a moment; your work is not touched."
+Act = Callable[[Keeper, dict[str, Any]], Awaitable[dict[str, Any]] | dict[str, Any]]
 
 
 class _LeaseHandler(APIHandler):
@@ -152,7 +153,6 @@ def _said(body: object) -> dict[str, Any]:
     return {"by_s": float(by_s), "message": message, "leave_unsaved": leave_unsaved}
 
 
-Act = Callable[[Keeper, dict[str, Any]], Awaitable[dict[str, Any]] | dict[str, Any]]
 ACTS: dict[str, Act] = {
     "extend": lambda keeper, said: keeper.lease_act("extend", said["by_s"]),
     "keepalive": lambda keeper, _: keeper.lease_act("keepalive"),

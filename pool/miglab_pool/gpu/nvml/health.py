@@ -23,6 +23,9 @@ from miglab_pool.gpu.readings import Health, Versions
 # (109).  The list is that of NVIDIA's k8s-device-plugin (internal/rm/health.go).
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 MOST_XIDS_KEPT = 64
+# The larger of both counts: the share of SMs that were busy, and of the time in which anything ran.
+METRICS = (pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL)
+Key = tuple[str, int | None]  # a GPU's UUID and a GPU-instance id; None for the whole GPU
 
 
 class XidWatch:
@@ -157,12 +160,6 @@ def _read(nvml: Any, watch: XidWatch, gpu: Any, gpu_uuid: str) -> Health:
     ok, reason = judge(ecc_errors, xids)
     power_w = None if power_mw is None else power_mw / 1000
     return Health(ok, ecc_errors, xids, temperature_c, power_w, False, reason)
-
-
-# The larger of both counts: the share of SMs that were busy, and of the time in which anything ran.
-METRICS = (pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL)
-
-Key = tuple[str, int | None]  # a GPU's UUID and a GPU-instance id; None for the whole GPU
 
 
 class ActivityWatch:

@@ -18,6 +18,9 @@ from miglab_pool.gpu.nvml.call import call, read
 from miglab_pool.gpu.readings import ProcessReading, Usage
 
 MIB = 1 << 20
+# CUDA cores per SM by compute capability (CUDA C++ programming guide, arithmetic throughput).
+CORES_PER_SM = {(8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (12, 0): 128}
+_GIB = 1 << 30
 
 
 class _ComputeProfile(NamedTuple):
@@ -149,11 +152,6 @@ def _processes(nvml: Any, device: Any, where: str) -> tuple[ProcessReading, ...]
         ProcessReading(pid, None if p.usedGpuMemory is None else p.usedGpuMemory // MIB)
         for pid, p in sorted(by_pid.items())
     )
-
-
-# CUDA cores per SM by compute capability (CUDA C++ programming guide, arithmetic throughput).
-CORES_PER_SM = {(8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (12, 0): 128}
-_GIB = 1 << 30
 
 
 def read_geometry(nvml: Any, gpu: Any, where: str) -> Geometry:

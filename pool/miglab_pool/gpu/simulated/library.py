@@ -30,6 +30,11 @@ GPU, MIG, INSTANCE, COMPUTE, EVENTS, SAMPLE = range(1, 7)
 _HANDLE_BASE = 0x4D49_0000_0000_0000
 STUCK_POLL_S = 0.02
 _POINTER_SIZE = ctypes.sizeof(ctypes.c_void_p)
+_HANDLE_TYPES = (
+    pynvml.c_nvmlDevice_t,
+    pynvml.c_nvmlGpuInstance_t,
+    pynvml.c_nvmlComputeInstance_t,
+)
 
 
 def exports(*names: str) -> Callable[[F], F]:
@@ -221,13 +226,6 @@ def _gpu_index(arguments: tuple[Any, ...]) -> int | None:
         return None
     kind, index, *_ = split_handle(arguments[0])
     return index if kind in (GPU, MIG, INSTANCE, COMPUTE) else None
-
-
-_HANDLE_TYPES = (
-    pynvml.c_nvmlDevice_t,
-    pynvml.c_nvmlGpuInstance_t,
-    pynvml.c_nvmlComputeInstance_t,
-)
 
 
 # -- C arguments that pynvml passes to its library -------------------------------------------------

@@ -63,6 +63,9 @@ ERROR_WORDS: dict[int, str] = {
     for name, value in vars(pynvml).items()
     if name.startswith("NVML_ERROR_")
 }
+EVENT_POLL_S = 0.05
+NO_ID = 0xFFFFFFFF
+GPM_METRICS = (pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL, pynvml.NVML_GPM_METRIC_SM_UTIL)
 
 
 class GpuFunctions(Library):
@@ -267,11 +270,6 @@ def _text(buffer: ctypes.Array[ctypes.c_char], text: str) -> None:
     if len(data) + 1 > len(buffer):
         refuse(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
     buffer.value = data
-
-
-EVENT_POLL_S = 0.05
-NO_ID = 0xFFFFFFFF
-GPM_METRICS = (pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL, pynvml.NVML_GPM_METRIC_SM_UTIL)
 
 
 @dataclass

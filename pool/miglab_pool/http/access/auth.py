@@ -43,6 +43,14 @@ from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
 from miglab_pool.http.connection_limits import forwarded_for
 from miglab_pool.http.errors import DeniedError
 
+ADMIN_SCOPE = "custom:miglab:admin"
+STAFF_SCOPE = "custom:miglab:staff"
+LEASE_SCOPE = "custom:miglab:lease"
+XSRF_HEADER = "X-XSRFToken"
+STATE_LIVES_S = 600
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_BEARER = re.compile(r"(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class Pending:
@@ -157,15 +165,6 @@ class Sessions:
             del self._sessions[name]
             return None
         return session
-
-
-ADMIN_SCOPE = "custom:miglab:admin"
-STAFF_SCOPE = "custom:miglab:staff"
-LEASE_SCOPE = "custom:miglab:lease"
-XSRF_HEADER = "X-XSRFToken"
-STATE_LIVES_S = 600
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_BEARER = re.compile(r"(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
 
 
 class SignIn:

@@ -21,6 +21,8 @@ from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 
+Found = TypeVar("Found", LeaseView, TicketView)
+
 
 async def who(request: Request) -> Principal:
     """Whoever asks; refuses nobody in particular."""
@@ -82,7 +84,6 @@ async def _runner(request: Request) -> PoolRunner:  # async: FastAPI gives a pla
     return runner
 
 
-Found = TypeVar("Found", LeaseView, TicketView)
 OPEN = Depends(Open())
 Who = Annotated[Principal, needs(Right.SEE_POOL)]
 Spawner = Annotated[Principal, needs(Right.SPAWN)]

@@ -31,6 +31,8 @@ WINDOW_S = 60.0
 KNOWN_S = 3600.0  # a server's token is heard every few seconds, a session's every few minutes
 ANY_TOKEN = re.compile(r"\S{1,255}")
 SERVER_TOKEN = re.compile(r"[0-9a-f]{32}")  # JupyterHub 6: `utils.new_token`
+BELIEVED_S = 60.0
+Members = Callable[[str], Awaitable[frozenset[str] | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +197,6 @@ def _name(token: str) -> str:
 def _hub_silent(error: HTTPError) -> Exception:
     log.warning("the hub does not say whose a token is: %s", error)
     return DeniedError(503, "hub-silent", "The hub does not answer. Try again in a moment.")
-
-
-BELIEVED_S = 60.0
-Members = Callable[[str], Awaitable[frozenset[str] | None]]
 
 
 async def nobody_says(_course: str) -> frozenset[str] | None:

@@ -16,6 +16,8 @@ from miglab_api.reservations import ReservationView
 from miglab_api.tickets import TicketView
 from miglab_pool.http.errors import DeniedError
 
+NOWHERE: frozenset[str] = frozenset()
+
 
 class Role(StrEnum):
     """What somebody is.  Whoever is signed in is also a student."""
@@ -132,9 +134,6 @@ def _holder(role: Role, far: Reach) -> str:
         Reach.ASSIGNED: " of the course that the GPU is assigned to",
     }
     return f"{role.value}s{where.get(far, '')}"
-
-
-NOWHERE: frozenset[str] = frozenset()
 
 
 class PrincipalKind(StrEnum):

@@ -23,6 +23,7 @@ WARNINGS = (
     ("900", "after a warning of 15 minutes"),
     ("0", "at once, without a warning"),
 )
+DRAINABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,9 +277,6 @@ def _send_message(
         fixed=fixed,
         go="Send",
     )
-
-
-DRAINABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING})
 
 
 def on_slice(item: SliceView, gpu: GpuView, principal: Principal) -> list[Action]:

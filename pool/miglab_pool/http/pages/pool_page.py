@@ -36,6 +36,9 @@ from miglab_pool.reclaim.activity import Activity
 VIEWERS = 64
 AGED_S = 30.0  # "42 min left" is drawn anew as often; browsers count on by themselves
 Drawn = TypeVar("Drawn")
+REST_S = 0.5  # a class that starts at once changes much
+NEWS_S = 30.0  # a stream without news says that it is alive
+IDLE = frozenset({Activity.IDLE_FREE, Activity.IDLE_HOLDING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +238,6 @@ def own_position(snapshot: PoolSnapshot, leases: Sequence[LeaseView], principal:
         return f"Your {ticket.shape} is being created."
     wait = f", {estimated_wait(ticket.estimate)}" if ticket.estimate else ""
     return f"You are number {ticket.position} in the queue for {ticket.shape}{wait}."
-
-
-REST_S = 0.5  # a class that starts at once changes much
-NEWS_S = 30.0  # a stream without news says that it is alive
-IDLE = frozenset({Activity.IDLE_FREE, Activity.IDLE_HOLDING})
 
 
 async def page(request: Request) -> Response:
