@@ -166,6 +166,17 @@ async def test_what_does_not_match_steps_back(lab: PageLab, page: Page) -> None:
     assert await page.locator(".cell.past").count() > 0
 
 
+async def test_what_is_found_below_the_window_comes_into_it(lab: PageLab, page: Page) -> None:
+    """On a phone whoever waits stands below the GPUs, and is seen as soon as the name is typed."""
+    await page.set_viewport_size({"width": 390, "height": 500})
+    await lab.runner.decide(lambda _: queued(lab.world))
+    row = page.get_by_role("rowheader", name="1", exact=True)
+    await row.wait_for(state="attached")
+    await expect(row).not_to_be_in_viewport()
+    await page.get_by_label("Find").fill("7g.40gb")
+    await expect(row).to_be_in_viewport()
+
+
 @pytest.mark.parametrize("width", [320, 640, 1280])
 async def test_nothing_is_cut_off(page: Page, width: int) -> None:
     """From a phone's width, or a desktop's at 400%, nothing has to be scrolled sideways."""

@@ -71,12 +71,22 @@ def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: Tempor
 def test_who_comes_too_late_sees_the_position_and_is_served(
     page: Page, lab: TemporaryLab, classmate: Callable[[str], Student]
 ):
-    """With the GPU full the page says the position; when somebody leaves, JupyterLab opens."""
+    """With the GPU full each way leads to the position; when somebody leaves, JupyterLab opens."""
     early = [classmate(f"early{number}") for number in range(7)]
     sign_in(page, lab, "late")
+    second = page.context.new_page()
+    second.goto(f"{lab.settings.public_url}hub/spawn")
     expect(offer(page, "1g.5gb")).to_be_visible()
     start(page, "1g.5gb")
-    expect(page.get_by_role("heading", name="1st of 1")).to_be_visible()
+    position = page.get_by_role("heading", name="1st of 1")
+    expect(position).to_be_visible()
+    page.goto(
+        f"{lab.settings.public_url}hub/home"
+    )  # "My server": no bare button that ends the wait
+    expect(position).to_be_visible()
+    start(second, "1g.5gb")  # of a form that was opened before
+    second.get_by_role("link", name="Go to its page").click()
+    expect(second.get_by_role("heading", name="1st of 1")).to_be_visible()
     early[0].leave()
     page.wait_for_url("**/user/late/lab**")
     assert lab.positions() == {}

@@ -55,7 +55,8 @@ class LastHour:
         held = _span(one.holding for _, one in looks)
         waited = _span(one.waiting for _, one in looks)
         since = _minutes(looks[0][0], now)
-        words = f"In the last {since} minutes, {held} people held slices and {waited} waited."
+        who = f"{held} people held slices (lower bars) and {waited} waited."
+        words = f"In the last {since} minutes, {who}"
         return Strip(columns, words)
 
 

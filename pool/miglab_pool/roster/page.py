@@ -85,7 +85,7 @@ async def page(request: Request) -> Response:
 
 async def _draw(request: Request, principal: Principal) -> str:
     state = request.app.state
-    courses = _courses(request, principal)
+    courses = _courses(request, principal, await _now_in(request, principal))
     course = request.query_params.get("course") or (courses[0] if courses else "")
     found = RosterView(course="", is_shared=False, is_complete=True, rows=())
     if course:
@@ -107,11 +107,20 @@ async def _draw(request: Request, principal: Principal) -> str:
     )
 
 
-def _courses(request: Request, principal: Principal) -> list[str]:
+async def _now_in(request: Request, principal: Principal) -> set[str]:
+    """The courses in which the principal holds a slice or waits, on its roster or not."""
+    runner: PoolRunner = request.app.state.runner
+    held = await runner.look(lambda pool: pool.leases.brief())
+    waiting = (await runner.snapshot()).waiting
+    holds = {one.course for one in held if one.user == principal.name}
+    return holds | {one.course for one in waiting if one.user == principal.name}
+
+
+def _courses(request: Request, principal: Principal, now_in: set[str]) -> list[str]:
     """Whose class the principal may see: all of it, or themselves in it."""
     known = request.app.state.sign_in.book.courses
     seen = principal.courses(Right.SEE_CLASS)
-    own = {*principal.course_names} if not principal.is_staff else set()
+    own = now_in.union(principal.course_names) if not principal.is_staff else set()
     return sorted(known if seen is None else (seen | own) & known.keys())
 
 

@@ -172,7 +172,7 @@ def test_counts_are_of_people():
     offers = Offers(simulated=True, courses=(course,), people=people)
     page = Form(render(page_of(offers, SpawnChoice())))
     assert "14 of 14 free" in page.words
-    assert "In this lab, with all shapes: 9 hold, 13 wait." in page.words
+    assert "All shapes share one queue: 9 hold, 13 wait." in page.words
 
 
 def test_without_the_pool_there_is_no_gpu_to_choose():

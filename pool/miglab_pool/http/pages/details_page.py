@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
+from markupsafe import Markup
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.leases import LeaseView
@@ -16,7 +17,7 @@ from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages import buttons
 from miglab_pool.http.pages.frame import render_part
-from miglab_pool.http.pages.wording import amount
+from miglab_pool.http.pages.wording import amount, iso
 from miglab_pool.http.pool_runner import PoolRunner
 
 Facts = list[tuple[str, str]]
@@ -126,7 +127,9 @@ class VisiblePool:
     def _how_long(self, lease: LeaseView) -> str:
         if lease.ends_at is not None:
             return f"{duration(lease.ends_at - self.now)} left"
-        return guaranteed(lease.guaranteed_until or 0.0, self.now)
+        until = lease.guaranteed_until or 0.0  # the page shows it by the clock of whoever reads it
+        said = guaranteed(until, self.now)
+        return Markup('<time datetime="{}" data-guaranteed>{}</time>').format(iso(until), said)
 
     def _of_lease(self, lease: LeaseView) -> Facts:
         who = "you" if self.principal.is_user(lease.user) else lease.user

@@ -1,7 +1,7 @@
 // The class: rows stay current, whoever is selected stays selected, and a message says whom it reaches.
 
 import { ask, byId, say } from "./frame.js";
-import { find, fromAddress } from "./find.js";
+import { find, fromAddress, lead } from "./find.js";
 import { renew } from "./refresh.js";
 import { age } from "./times.js";
 
@@ -58,7 +58,7 @@ form?.addEventListener("submit", async (event) => {
   }
 });
 
-byId("find")?.addEventListener("input", find);
+byId("find")?.addEventListener("input", lead);
 fromAddress();
 show();
 setInterval(() => renew().then(show).catch(() => {}), AGAIN_MS);

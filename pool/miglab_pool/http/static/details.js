@@ -1,6 +1,7 @@
 // The dialog in which one thing is looked at and acted on; what can be done to it, the server says.
 
 import { ask, byId, part, say, values } from "./frame.js";
+import { age } from "./times.js";
 
 const dialog = byId("details");
 const inside = byId("details-in");
@@ -14,6 +15,7 @@ export async function open(address, button) {
     return;
   }
   inside.innerHTML = await answer.text();
+  age(inside);
   dialog.showModal();
 }
 

@@ -4,22 +4,26 @@ import { byId } from "./frame.js";
 
 export function find() {
   const wanted = byId("find").value.trim().toLowerCase();
-  let found = 0;
-  for (const item of document.querySelectorAll(".cell, .queue tbody tr")) {
-    const is = item.textContent.toLowerCase().includes(wanted);
-    item.classList.toggle("past", !is);
-    found += is;
-  }
-  byId("found").textContent = wanted ? `${found} found` : "";
+  const all = [...document.querySelectorAll(".cell, .queue tbody tr")];
+  const found = all.filter((item) => item.textContent.toLowerCase().includes(wanted));
+  for (const item of all) item.classList.toggle("past", !found.includes(item));
+  byId("found").textContent = wanted ? `${found.length} found` : "";
   const elsewhere = byId("find-in-class"); // who neither holds nor waits is there
-  if (!elsewhere) return;
-  elsewhere.hidden = !wanted || found > 0;
-  elsewhere.hash = `find=${encodeURIComponent(wanted)}`;
+  if (elsewhere) {
+    elsewhere.hidden = !wanted || found.length > 0;
+    elsewhere.hash = `find=${encodeURIComponent(wanted)}`;
+  }
+  return wanted ? found[0] : undefined;
+}
+
+// What is found may be further down than the window shows.
+export function lead() {
+  find()?.scrollIntoView({ block: "nearest" });
 }
 
 // Other pages lead here to somebody.
 export function fromAddress() {
   if (!byId("find") || !location.hash.startsWith("#find=")) return;
   byId("find").value = decodeURIComponent(location.hash.slice("#find=".length));
-  find();
+  lead();
 }

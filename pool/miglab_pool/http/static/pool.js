@@ -1,7 +1,7 @@
 // Keeps the pool's page current: the server says that something changed, and sends those parts anew.
 
 import * as details from "./details.js";
-import { find, fromAddress } from "./find.js";
+import { find, fromAddress, lead } from "./find.js";
 import { byId, part, prefix } from "./frame.js";
 import { age } from "./times.js";
 
@@ -113,6 +113,6 @@ function across(cell, by) {
   return [...bar.querySelectorAll("button.cell-in")].sort((a, b) => away(a) - away(b))[0];
 }
 
-byId("find").addEventListener("input", find);
+byId("find").addEventListener("input", lead);
 fromAddress();
 news();

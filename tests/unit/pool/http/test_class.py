@@ -178,6 +178,16 @@ async def test_off_by_default(silent: ClassLab) -> None:
     assert (await silent.told(DONE)).json()["reason"] == "not-shared"
     page = await silent.staff.get("/class?course=ml", headers=STAFF)
     assert "which does not mean absent" in page.text
+    assert "Handed in" not in page.text
+
+
+async def test_a_guest_of_a_course_sees_their_own_row(silent: ClassLab) -> None:
+    """Who holds a slice in a course without being on its roster sees themselves there."""
+    assert "You are on no course" in (await silent.staff.get("/class", headers=BOB)).text
+    silent.world.run("bob", course="ml")
+    page = (await silent.staff.get("/class", headers=BOB)).text
+    assert 'data-user="bob"' in page and "on a slice" in page
+    assert "lab.toml" not in page
 
 
 async def test_students_see_their_own_row(lab: ClassLab) -> None:

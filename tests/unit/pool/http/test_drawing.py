@@ -155,5 +155,7 @@ def test_the_last_hour_is_a_strip() -> None:
     assert [(one.minute, one.holding, one.waiting) for one in strip.columns] == [
         (1, 10.0, 0.0), (60, 50.0, 50.0)
     ]  # fmt: skip
-    assert strip.words == ("In the last 59 minutes, 2 to 10 people held slices and 0 to 10 waited.")
+    assert strip.words == (
+        "In the last 59 minutes, 2 to 10 people held slices (lower bars) and 0 to 10 waited."
+    )
     assert hour.strip(3659.5) == strip

@@ -79,6 +79,12 @@ async def test_the_page_says_what_kind_of_lab_it_is(client: httpx.AsyncClient) -
     assert 'href="/hub/home"' in page
 
 
+async def test_a_guarantee_is_read_by_ones_own_clock(client: httpx.AsyncClient) -> None:
+    """The dialog has the moment beside its words in UTC, as the page has."""
+    page = (await client.get("/details/lease/1", headers=as_("alice-token"))).text
+    assert re.search(r'<time datetime="[^"]+" data-guaranteed>(guaranteed until|open: )', page)
+
+
 async def test_waiting_is_shown_with_place_and_estimate(
     client: httpx.AsyncClient, world: World
 ) -> None:

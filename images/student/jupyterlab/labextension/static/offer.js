@@ -76,6 +76,7 @@ export function offerCard({ trans, say }, actions, keys) {
     back.hidden = kind !== 'aside';
     quit.hidden = kind !== 'asking' && kind !== 'aside';
     toHub.hidden = kind !== 'moving' || connected;
+    hint.hidden = all.every(one => one.hidden);
   };
 
   return {

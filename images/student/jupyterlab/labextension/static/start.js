@@ -10,7 +10,7 @@ const NARROW_PX = 720; // there the file browser would leave no room
 export function startPage({ app, lab, trans, connection, say }, actions, showPanel) {
   const title = courseTitle();
   const slice = make('p', { class: 'miglab-now' });
-  const details = button(trans.__('Details, more time, release'), showPanel, () => undefined);
+  const details = button(trans.__('Open the panel “GPU slice”'), showPanel, () => undefined);
   const toHub = button(trans.__('Choose a slice…'), actions.toHome, () => undefined);
   const list = make('ol', { class: 'miglab-notebooks' });
   const handedIn = make('p');

@@ -56,7 +56,7 @@ export function useOfSlice({ trans, say }) {
       }
       setText(
         untold,
-        told.length ? '' : trans.__('Activity: the driver tells none for a slice of this GPU.')
+        told.length ? '' : trans.__('The driver reports no activity for a slice of this GPU.')
       );
     }
   };

@@ -60,6 +60,7 @@ export function warningCard({ trans, say }, actions, keys) {
       kind !== 'warned' || !EXTENDED.includes(warning.kind) || !lease.extensions_left;
     release.hidden = kind !== 'warned';
     toHub.hidden = kind !== 'gone';
+    hint.hidden = kind === 'ending';
     if (!extend.hidden) {
       setText(extend, say.extension(lease));
     }
