@@ -78,9 +78,6 @@ def _add_grade(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="mark exercises, too: run students' code, isolated",
     )
-    parser.add_argument(
-        "--image", help="with --run-code, where bubblewrap cannot: run it in containers of this"
-    )
     parser.set_defaults(run=_grade)
 
 
@@ -157,9 +154,14 @@ def _refuse_without_gpu(asked: argparse.Namespace) -> None:
 def _grade(asked: argparse.Namespace) -> int:
     from labkit_grading.grading import grade_folder
 
-    how = {"run_code": asked.run_code, "class_folder": asked.class_folder}
-    how |= {"image": asked.image} if asked.image else {}
-    return grade_folder(asked.folder, asked.csv, asked.plot, asked.sources, **how)
+    return grade_folder(
+        asked.folder,
+        asked.csv,
+        asked.plot,
+        asked.sources,
+        run_code=asked.run_code,
+        class_folder=asked.class_folder,
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -21,7 +21,6 @@ from labkit.errors import LabError
 from labkit_grading import cells, sandbox
 from labkit_grading.reach import beyond
 from labkit_grading.run_checks import ENDED
-from labkit_grading.sandbox import Start
 
 LIMIT_S = 120.0
 SUFFIX = "_verdict"
@@ -142,31 +141,28 @@ def names_needed(text: str) -> list[str]:
     return [name for name in found if not hasattr(builtins, name)]
 
 
-def mark(
-    notebook: str, key: Key, *, limit_s: float = LIMIT_S, start: Start = sandbox.start
-) -> list[Marked]:
+def mark(notebook: str, key: Key, *, limit_s: float = LIMIT_S) -> list[Marked]:
     """Run the checks of one handed-in notebook.
 
     Args:
         notebook: the .ipynb's text.
         key: of its source.
         limit_s: for all checks of it.
-        start: starts what runs them.
     """
     own = definitions(cell.text for cell in cells.notebook_cells(notebook, "the notebook"))
     programs = {verdict: program(verdict, key, own) for verdict in key.verdicts}
     reach = {verdict: beyond(students) for verdict, (_, students) in programs.items()}
     run = {verdict: whole for verdict, (whole, _) in programs.items() if not reach[verdict]}
-    said, is_late = _run(run, limit_s, start)
+    said, is_late = _run(run, limit_s)
     missing = f"no answer within {limit_s:g} s" if is_late else ENDED
     said = {name: BEYOND.format(name=what) for name, what in reach.items() if what} | said
     found = {verdict: said.get(verdict, missing) for verdict in key.verdicts}
     return [Marked(verdict, words.startswith(RIGHT), words) for verdict, words in found.items()]
 
 
-def _run(programs: dict[str, str], limit_s: float, start: Start) -> tuple[dict[str, str], bool]:
+def _run(programs: dict[str, str], limit_s: float) -> tuple[dict[str, str], bool]:
     """What the checks said, and whether time was over before all had."""
-    process = start(limit_s)
+    process = sandbox.start()
     try:
         told, _ = process.communicate(json.dumps(programs).encode(), limit_s)
         is_late = False

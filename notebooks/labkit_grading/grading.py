@@ -22,8 +22,6 @@ from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.panel.plot import Mark, Plot, Series
 from labkit.records import now_text
 from labkit_grading import consistency, figures, grade_code, sandbox
-from labkit_grading.container import IMAGE
-from labkit_grading.sandbox import Start
 from labkit_grading.submissions import Submission, read_folder, said
 
 CAUTION = (
@@ -108,7 +106,6 @@ def rows_of(
     one: Submission,
     twins: Mapping[tuple[str, str], Sequence[str]],
     keys: Mapping[str, grade_code.Key],
-    start: Start,
 ) -> list[MarkRow]:
     """All rows of one zip: experiments, exercises, and what could not be read."""
     rows: list[MarkRow] = []
@@ -118,7 +115,7 @@ def rows_of(
     for notebook, text in one.notebooks.items():
         if key := keys.get(notebook.split(" (fresh")[0]):
             rows += _rows_or_why(
-                one, f"{notebook}: code", partial(code_rows, one, notebook, text, key, start)
+                one, f"{notebook}: code", partial(code_rows, one, notebook, text, key)
             )
     return rows + [_unreadable(one, what, why) for what, why in one.problems.items()]
 
@@ -135,9 +132,7 @@ def _unreadable(one: Submission, item: str, why: str) -> MarkRow:
     return MarkRow(one.file, one.student, item, readable=NO, look_at=why)
 
 
-def code_rows(
-    one: Submission, notebook: str, text: str, key: grade_code.Key, start: Start
-) -> list[MarkRow]:
+def code_rows(one: Submission, notebook: str, text: str, key: grade_code.Key) -> list[MarkRow]:
     """One row an exercise of a notebook."""
     return [
         MarkRow(
@@ -149,7 +144,7 @@ def code_rows(
             machine_mark=int(marked.right),
             look_at="" if marked.right else marked.said,
         )
-        for marked in grade_code.mark(text, key, start=start)
+        for marked in grade_code.mark(text, key)
     ]
 
 
@@ -254,7 +249,6 @@ def grade_folder(
     sources: Path | None,
     *,
     run_code: bool = False,
-    image: str = IMAGE,
     class_folder: Path | None = None,
 ) -> int:
     """Grade every zip of a folder, write the marks and the plot, and say what was found.
@@ -265,7 +259,6 @@ def grade_folder(
         plot: the SVG to write, or None.
         sources: of the notebooks' .py sources; None takes those of this checkout.
         run_code: whether to run the students' code, isolated, against the exact checks.
-        image: what runs it where bubblewrap cannot, and Docker can.
         class_folder: where the class's medians are put, for the panels to draw; or None.
 
     Returns:
@@ -274,14 +267,13 @@ def grade_folder(
     Raises:
         LabError: there is nothing to grade, no sources for the code, or nothing that isolates it.
     """
-    start = sandbox.find(image) if run_code else sandbox.start
+    if run_code:
+        sandbox.require()
     submissions = read_folder(folder)
     keys = grade_code.keys_of(sources or own_sources()) if run_code else {}
     twins = consistency.twins({one.file: one.evidence.values() for one in submissions})
     claims = same_claims(submissions)
-    rows = [
-        _with_claim(row, claims) for one in submissions for row in rows_of(one, twins, keys, start)
-    ]
+    rows = [_with_claim(row, claims) for one in submissions for row in rows_of(one, twins, keys)]
     write_csv(rows, table)
     if plot is not None:
         plot.write_text(class_plot(submissions), encoding="utf-8", errors="replace")

@@ -1,7 +1,9 @@
 """What of a student's code reaches beyond its exercise, read from its text.
 
-Check and exercise run in one process, so an exercise that could change the check is not run: a
-person reads it.
+The sandbox guards the machine; this guards the verdict, which the sandbox cannot.  Check and
+exercise run in one process, because the check calls the exercise with tensors, functions and
+threads: code that gets at the check, at torch or at the open channel would write its own "right".
+Such code is not run, and a person reads it.
 """
 
 from __future__ import annotations

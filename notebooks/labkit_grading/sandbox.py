@@ -1,9 +1,8 @@
-"""Where students' code runs: a process of bubblewrap's, else a container of Docker's, or nowhere.
+"""Where students' code runs: in a process of bubblewrap's, or nowhere.
 
-A process of bubblewrap's has no network, an empty environment, no file of this machine but Python's
-own, read-only, and a scratch folder in memory; it sees no other process, and ends with the grader.
-Root's grader runs it as a user without an account: the kernel limits the number of processes for
-everybody but root. For Docker see `container`.
+It has no network, an empty environment, no file of this machine but Python's own, read-only, and a
+scratch folder in memory; it sees no other process, and ends with the grader.  Root's grader runs it
+as a user without an account: the kernel limits the number of processes for everybody but root.
 """
 
 from __future__ import annotations
@@ -12,15 +11,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from labkit.errors import LabError
 from labkit.run.child import PACKAGE_ROOT
-from labkit_grading.container import IMAGE, PACKAGES, ContainerSandbox
 
-Start = Callable[[float], subprocess.Popen[bytes]]
-"""Starts a student's process that has so many seconds."""
+PACKAGES = ("labkit", "labkit_grading")
 SCRATCH, SCRATCH_BYTES = "/tmp", 256 << 20  # noqa: S108  in memory, of one process
 NO_ACCOUNT = 64987
 TRY_S = 20.0
@@ -32,11 +28,10 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 ADVICE = (
-    "Students' code runs only where bubblewrap or Docker isolates it, and here neither does. "
-    "bubblewrap: {bubblewrap}. Docker: {docker}. "
+    "Students' code runs only where bubblewrap isolates it, and here it does not: {why}. "
     "Run `labkit grade --run-code` on a Linux machine that has bubblewrap (`apt install "
-    "bubblewrap`) and lets users make user namespaces, or a Docker engine of its own with the "
-    "image {image} (`images/build student`); a container usually has neither. "
+    "bubblewrap`) and lets users make user namespaces; where it does not, run it as root (`sudo`). "
+    "A container usually can do neither. "
     "Without --run-code everything but the exercises is marked."
 )
 
@@ -72,7 +67,7 @@ def _user() -> list[str]:
     return ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "setpriv", *ids]
 
 
-def start(limit_s: float) -> subprocess.Popen[bytes]:
+def start() -> subprocess.Popen[bytes]:
     """A student's process, with pipes for its channel."""
     return subprocess.Popen(
         command("-m", "labkit_grading.run_checks"),
@@ -82,22 +77,14 @@ def start(limit_s: float) -> subprocess.Popen[bytes]:
     )
 
 
-def find(image: str = IMAGE) -> Start:
-    """What starts students' processes here: bubblewrap where it works, else Docker.
-
-    Args:
-        image: what containers are made of.
+def require() -> None:
+    """Refuse where bubblewrap does not work.
 
     Raises:
-        LabError: neither works; says why, and where to run instead.
+        LabError: why, and where to run instead.
     """
-    bubblewrap = _why_not()
-    if not bubblewrap:
-        return start
-    containers = ContainerSandbox(image)
-    if docker := containers.why_not():
-        raise LabError(ADVICE.format(bubblewrap=bubblewrap, docker=docker, image=image))
-    return containers.start
+    if why := _why_not():
+        raise LabError(ADVICE.format(why=why))
 
 
 def _why_not() -> str:

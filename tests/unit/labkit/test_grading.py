@@ -139,7 +139,7 @@ def test_a_zip_that_was_packed_again_is_the_same(names, tmp_path):
 def test_a_zip_with_nothing_of_a_hand_in_has_a_row(tmp_path):
     """Nobody disappears from the table."""
     found = packed_again(tmp_path, "other/{}.bak".format)
-    (row,) = grading.rows_of(found, {}, {}, None)
+    (row,) = grading.rows_of(found, {}, {})
     assert (row.file, row.item, row.readable) == ("ann.zip", "zip", "no")
 
 
