@@ -17,14 +17,13 @@ from labkit.measuring.measure import compare, measure, peak, ranks
 from labkit.measuring.place import count_visible, where
 from labkit.notebook import steps
 from labkit.notebook.card import card
-from labkit.notebook.drawings import partition, pipeline
+from labkit.notebook.drawings import partition, pipeline, timeline
 from labkit.notebook.drawn import drawn
 from labkit.notebook.experiments import experiment
 from labkit.notebook.handing_in import fresh_copy, hand_in
 from labkit.notebook.pictures import picture
 from labkit.notebook.steps import in_turns, rounds
 from labkit.notebook.summary import cite, evidence_of, recorded_note, recorded_run, summary
-from labkit.notebook.timeline import timeline
 from labkit.panel.runner import is_measured_here
 from labkit.records import Tier
 from labkit.run.jobs import is_quick

@@ -287,6 +287,9 @@ class Measurement:
 
     def __str__(self) -> str:
         ended = f"; stopped: {self.stopped}" if self.stopped else ""
+        if not self.samples_s:
+            held = "" if self.peak_mib is None else f"{self.peak_mib:.4g} MiB at its peak, "
+            return f"{self.name}: {held}on {self.caption}{ended}"
         took = f"{self.median_s * 1e3:.4g} ms (IQR {self.iqr_s * 1e3:.2g} ms)"
         return f"{self.name}: {took} on {self.caption}{ended}"
 
@@ -358,6 +361,19 @@ CIRCUMSTANCES = ("tier", "devices", "versions", "borrowed")
 def circumstances(found: Any) -> dict[str, Any]:
     """On what and meanwhile what: the part that a `Measurement` takes from any result."""
     return {name: getattr(found, name) for name in CIRCUMSTANCES}
+
+
+def counted_record(name: str, found: Any, setting: Mapping[str, Any], **known: Any) -> Measurement:
+    """The record of what was counted and not timed.
+
+    Args:
+        name: what was counted.
+        found: any result that has circumstances.
+        setting: the facts.
+        known: what is different from such records else.
+    """
+    usual: dict[str, Any] = {"samples_s": (), "clock": "none", "cold": False, "date": now_text()}
+    return Measurement(name=name, setting=setting, **usual | circumstances(found) | known)
 
 
 def now_text() -> str:

@@ -59,12 +59,6 @@ def median(values: ArrayLike) -> float:
     return float(np.median(_numbers(values)))
 
 
-def iqr(values: ArrayLike) -> float:
-    """The width of the middle half of the samples."""
-    low, high = np.percentile(_numbers(values), [25, 75])
-    return float(high - low)
-
-
 def ratio(a: ArrayLike, b: ArrayLike) -> Floats:
     """Time of a over time of b, with the order of the turns cancelled.
 

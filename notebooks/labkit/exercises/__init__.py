@@ -1,7 +1,6 @@
 """Tools and exact checks of the exercises."""
 
 from labkit.exercises import networks, packing, roofline, small_model
-from labkit.exercises.busy_check import check_busy_share
 from labkit.exercises.code_checks import (
     check_all_reduce,
     check_gradient_averaging,
@@ -12,21 +11,23 @@ from labkit.exercises.code_checks import (
 from labkit.exercises.ddp_checks import check_buckets, check_sync
 from labkit.exercises.formula_checks import (
     check_attainable,
+    check_busy_share,
     check_choose,
+    check_fits,
     check_job_hours,
     check_on_ranks,
     check_per_sm_ratio,
+    check_percentile,
     check_price,
     check_split_time,
     check_step_price,
 )
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
-from labkit.exercises.packing import check_fits
 from labkit.exercises.pair_check import check_pair
 from labkit.exercises.placing import check_place
 from labkit.exercises.scaled_step import check_scaled_step
 from labkit.exercises.schedule import bubble, check_order, check_schedule, order_of
-from labkit.exercises.timer_check import check_percentile, check_timer
+from labkit.exercises.timer_check import check_timer
 from labkit.exercises.wires import Wires
 
 __all__ = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,11 +22,10 @@ AllReduce = Callable[..., Any]
 
 @dataclass(frozen=True)
 class CodeVerdict:
-    """Whether code is exactly right; `why` is a sentence, `facts` what was counted."""
+    """Whether code is exactly right; `why` is a sentence."""
 
     right: bool
     why: str
-    facts: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{'right' if self.right else 'not yet right'}: {self.why}"
@@ -38,8 +37,6 @@ class RankFailed(RuntimeError):
 
 def failed_by(error: Exception) -> CodeVerdict:
     """The verdict on code that raised: its line and its error."""
-    if isinstance(error, RankFailed):
-        return CodeVerdict(False, str(error))
     return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
 
 
@@ -48,15 +45,17 @@ def judged(right: str, *cases: tuple[str, Callable[[], str]]) -> CodeVerdict:
 
     Args:
         right: what to say then.
-        cases: where, and what looks for a fault there; an empty text is none.
+        cases: where, if it matters, and what looks for a fault there; an empty text is none.
     """
     for where, check in cases:
         try:
             fault = check()
+        except RankFailed as error:
+            fault = str(error)
         except Exception as error:  # outermost frame around the student's code
             return failed_by(error)
         if fault:
-            return CodeVerdict(False, f"{where}: {fault}")
+            return CodeVerdict(False, f"{where}: {fault}" if where else fault)
     return CodeVerdict(True, right)
 
 
@@ -154,32 +153,24 @@ def check_all_reduce(function: AllReduce, *, ring: bool = False) -> CodeVerdict:
     """
     import torch
 
-    facts: dict[str, float] = {}
-    for world, size in ((1, 4), (2, 8), (3, 12), (4, 7), (5, 23)):
-        generator = torch.Generator().manual_seed(world)
-        inputs = [torch.randn(size, generator=generator, dtype=torch.float64) for _ in range(world)]
+    sizes = {1: 4, 2: 8, 3: 12, 4: 7, 5: 23}
+
+    def check(world: int) -> str:
+        luck = torch.Generator().manual_seed(world)
+        inputs = [
+            torch.randn(sizes[world], generator=luck, dtype=torch.float64) for _ in range(world)
+        ]
         want = torch.stack(inputs).sum(0)
-        try:
-            results, sent = run_ranks(function, inputs)
-        except RankFailed as error:
-            return CodeVerdict(False, f"{_ranks(world)}: {error}", facts)
-        wrong = next(
-            (rank for rank in range(world) if not _is_close(torch, results[rank], want)), None
-        )
-        if wrong is not None:
-            why = _no_sum(results[wrong], inputs, wrong)
-            said = f"{_ranks(world)}, rank {wrong} does not hold the sum{why}"
-            return CodeVerdict(False, said, facts)
-        chunk = -(-size // world) * inputs[0].element_size()
-        facts[f"bytes per rank, n={world}"] = float(max(sent))
-        if ring and max(sent) > 2 * (world - 1) * chunk:
-            allowed = 2 * (world - 1) * chunk
-            return CodeVerdict(
-                False,
-                f"with {world} ranks one sends {max(sent)} bytes; a ring sends {allowed}",
-                facts,
-            )
-    return CodeVerdict(True, "every rank holds the sum, for 1 to 5 ranks", facts)
+        results, sent = run_ranks(function, inputs)
+        for rank, found in enumerate(results):
+            if not _is_close(torch, found, want):
+                return f"rank {rank} does not hold the sum{_no_sum(found, inputs, rank)}"
+        allowed = 2 * (world - 1) * -(-sizes[world] // world) * inputs[0].element_size()
+        if ring and max(sent) > allowed:
+            return f"one sends {max(sent)} bytes; a ring sends {allowed}"
+        return ""
+
+    return judged("every rank holds the sum, for 1 to 5 ranks", *for_ranks(check, *sizes))
 
 
 def _ranks(count: int) -> str:
@@ -231,26 +222,21 @@ def check_gradient_averaging(function: Callable[[Sequence[Any]], Any]) -> CodeVe
         return own.grad
 
     whole = gradient(slice(0, 24))
-    for ranks in (2, 3, 4):
+
+    def check(ranks: int) -> str:
         share = 24 // ranks
         parts = [gradient(slice(rank * share, (rank + 1) * share)) for rank in range(ranks)]
-        try:
-            found = function(parts)
-        except Exception as error:  # outermost frame around the student's function
-            return failed_by(error)
+        found = function(parts)
         if not isinstance(found, torch.Tensor) or found.shape != whole.shape:
-            return CodeVerdict(False, "return one tensor of the same shape as each gradient")
+            return "return one tensor of the same shape as each gradient"
         difference = float((found - whole).norm() / whole.norm())
-        if not difference <= 1e-9:  # not a number is not right
-            off = f"the combined gradient is off by {difference:.2g} (relative)"
-            return CodeVerdict(
-                False,
-                f"{_ranks(ranks)} {off}{_no_mean(found, parts)}",
-                {"relative difference": difference},
-            )
-    return CodeVerdict(
-        True, "the combined gradient is that of the whole batch, for 2, 3 and 4 ranks"
-    )
+        if difference <= 1e-9:
+            return ""
+        off = f"the combined gradient is off by {difference:.2g} (relative)"
+        return f"{off}{_no_mean(found, parts)}"
+
+    right = "the combined gradient is that of the whole batch, for 2, 3 and 4 ranks"
+    return judged(right, *for_ranks(check, 2, 3, 4))
 
 
 def _no_mean(found: Any, parts: Sequence[Any]) -> str:
@@ -287,30 +273,28 @@ def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
         products.append(tuple(part.shape))
         return left @ part
 
-    generator = torch.Generator().manual_seed(2)
-    for ranks, inner, outer in ((2, 10, 6), (4, 8, 12), (5, 10, 10)):
-        x = torch.randn(7, inner, generator=generator, dtype=torch.float64)
-        weights = torch.randn(inner, outer, generator=generator, dtype=torch.float64)
-        try:
-            products.clear()
-            found = function(x, counted(weights, multiply), ranks)
-        except Exception as error:  # outermost frame around the student's function
-            return failed_by(error)
+    def check(ranks: int, inner: int, outer: int) -> str:
+        luck = torch.Generator().manual_seed(2)
+        x = torch.randn(7, inner, generator=luck, dtype=torch.float64)
+        weights = torch.randn(inner, outer, generator=luck, dtype=torch.float64)
+        products.clear()
+        found = function(x, counted(weights, multiply), ranks)
         if found is None:
-            return CodeVerdict(False, f"write the split by {by} first: it returned nothing")
+            return f"write the split by {by} first: it returned nothing"
         if not _is_close(torch, found, x @ weights):
-            shape = tuple(getattr(found, "shape", ()))
-            return CodeVerdict(
-                False, f"split by {by} over {ranks} ranks, the result {shape} is not x @ w"
-            )
+            return f"the result {tuple(getattr(found, 'shape', ()))} is not x @ w"
         part = (inner // ranks, outer) if by == "rows" else (inner, outer // ranks)
         if products != [part] * ranks:
-            return CodeVerdict(
-                False,
-                f"{ranks} ranks must each multiply by a part of the {by}, {part[0]}×{part[1]}; "
-                f"yours multiplied {', '.join(f'{a}×{b}' for a, b in products) or 'nothing'}",
+            made = ", ".join(f"{a}×{b}" for a, b in products) or "nothing"
+            return (
+                f"they must each multiply by a part of the {by}, {part[0]}×{part[1]}; "
+                f"yours multiplied {made}"
             )
-    return CodeVerdict(True, f"split by {by}, the product is exact for 2, 4 and 5 ranks")
+        return ""
+
+    sizes = ((2, 10, 6), (4, 8, 12), (5, 10, 10))
+    right = f"split by {by}, the product is exact for 2, 4 and 5 ranks"
+    return judged(right, *((_ranks(size[0]), partial(check, *size)) for size in sizes))
 
 
 def check_loss_scaler(make: Callable[[], Any]) -> CodeVerdict:
@@ -321,40 +305,31 @@ def check_loss_scaler(make: Callable[[], Any]) -> CodeVerdict:
             told whether the step's gradients held an inf or nan, and answers whether the step may
             be taken.
     """
-    try:
-        return _check_scaler(make)
-    except Exception as error:  # outermost frame around the student's class
-        return failed_by(error)
+    return judged(
+        "it halves at an inf, skips that step, and doubles after so many good ones in a row",
+        ("at an inf", lambda: _fault_at_inf(make())),
+        ("after good steps", lambda: _fault_of_growth(make)),
+    )
 
 
-def _check_scaler(make: Callable[[], Any]) -> CodeVerdict:
-    scaler = make()
+def _fault_at_inf(scaler: Any) -> str:
     start = float(scaler.scale)
     if start < 2**8:
-        return CodeVerdict(
-            False, f"it starts at {start:g}; a small scale loses gradients to zero (E9)"
-        )
+        return f"it starts at {start:g}; a small scale loses gradients to zero (E9)"
     if scaler.update(True) is not False:
-        return CodeVerdict(
-            False, "a step with inf gradients must be skipped: update(True) must be False"
-        )
+        return "a step with inf gradients must be skipped: update(True) must be False"
     after = float(scaler.scale)
     if after != start / 2:
         must = "be halved" if 0 < after < start else "shrink"
-        return CodeVerdict(
-            False, f"after an inf the scale must {must}; it went from {start:g} to {after:g}"
-        )
-    taken = [scaler.update(False) for _ in range(5000)]
-    if not all(answer is True for answer in taken):
-        return CodeVerdict(
-            False, "a step with finite gradients must be taken: update(False) must be True"
-        )
+        return f"the scale must {must}; it went from {start:g} to {after:g}"
+    if not all(scaler.update(False) is True for _ in range(5000)):
+        return "a step with finite gradients must be taken: update(False) must be True"
     if float(scaler.scale) <= after:
-        return CodeVerdict(False, "after thousands of good steps the scale must grow again")
-    return _check_growth(make)
+        return "after thousands of good steps the scale must grow again"
+    return ""
 
 
-def _check_growth(make: Callable[[], Any]) -> CodeVerdict:
+def _fault_of_growth(make: Callable[[], Any]) -> str:
     """Whether the scale doubles, and only after so many good steps in a row."""
     scaler = make()
     start, steps = float(scaler.scale), 0
@@ -363,24 +338,20 @@ def _check_growth(make: Callable[[], Any]) -> CodeVerdict:
         steps += 1
     grown, asked = float(scaler.scale), getattr(scaler, "growth_every", steps)
     if grown != 2 * start or steps != asked:
-        return CodeVerdict(
-            False,
-            f"after {asked} good steps in a row the scale must double; "
-            f"after {steps} it went from {start:g} to {grown:g}",
+        return (
+            f"{asked} of them in a row must double the scale; after {steps} it went from "
+            f"{start:g} to {grown:g}"
         )
     for _ in range(steps):
         scaler.update(False)
     if float(scaler.scale) != 4 * start:
-        return CodeVerdict(
-            False,
+        return (
             "doubling must start the count of good steps anew: "
-            f"{steps} more left the scale at {float(scaler.scale):g}",
+            f"{steps} more left the scale at {float(scaler.scale):g}"
         )
     scaler = make()
     for found_inf in [False] * (steps - 1) + [True] + [False] * (steps - 1):
         scaler.update(found_inf)
-    if float(scaler.scale) != start / 2:
-        return CodeVerdict(False, "an inf must start the count of good steps anew")
-    return CodeVerdict(
-        True, f"it halves at an inf, skips that step, and doubles after {steps} good ones in a row"
+    return (
+        "" if float(scaler.scale) == start / 2 else "an inf must start the count of good steps anew"
     )

@@ -7,12 +7,16 @@ is compared with what is right and then with what each mistake would have return
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from labkit.exercises.code_checks import CodeVerdict, failed_by
-from labkit.exercises.packing import A100, PackingProfile, share_of
+from labkit.exercises.packing import A100, PackingProfile, packings, share_of, truly_fits
+from labkit.machine.spans import KERNELS, LAUNCHES, MESSAGES, OPERATORS, Span, busy_ms
 
 STEPS = 400_000
 Row = Mapping[str, Any]
@@ -27,12 +31,14 @@ class ExactFormula:
         right: what it must return.
         cases: its arguments, case by case.
         mistakes: by the sentence that names it, the function that makes it.
+        named: what each case is called, where its arguments are too long to be said.
     """
 
     name: str
     right: Callable[..., Any]
     cases: Sequence[tuple[Any, ...]]
     mistakes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    named: Sequence[str] = ()
 
     def check(self, function: Callable[..., Any]) -> CodeVerdict:
         """Whether a function returns what is right, in every case."""
@@ -62,6 +68,8 @@ class ExactFormula:
                     return words
         what = f"{off[0]} of " if off[0] else ""
         call = f"{self.name}({', '.join(map(_words, given))})"
+        if self.named:
+            call = f"{self.name} of {self.named[self.cases.index(given)]}"
         return f"{what}{call} is {_words(right[off[0]])}, you say {_words(got.get(off[0], said))}"
 
 
@@ -106,6 +114,105 @@ ATTAINABLE = ExactFormula(
         ),
         "left of the ridge, memory is the limit: intensity * bytes_per_s is the most": (
             lambda intensity, flops_per_s, bytes_per_s: max(flops_per_s, intensity * bytes_per_s)
+        ),
+    },
+)
+
+APART = [
+    (OPERATORS, "aten::linear", 0.0, 2.0),
+    (LAUNCHES, "cudaLaunchKernel", 1.0, 1.5),
+    (KERNELS, "gemm", 2.0, 5.0),
+    (OPERATORS, "aten::add", 4.0, 6.0),
+    (KERNELS, "add", 7.0, 8.0),
+    (LAUNCHES, "cudaLaunchKernel", 9.0, 10.0),
+]
+INSIDE = [
+    (OPERATORS, "aten::linear", 0.0, 6.0),
+    (KERNELS, "gemm", 1.0, 2.0),
+    (OPERATORS, "aten::addmm", 1.0, 3.0),
+    (OPERATORS, "aten::t", 2.0, 2.5),
+    (OPERATORS, "aten::relu", 5.0, 7.0),
+    (OPERATORS, "aten::sum", 9.0, 12.0),
+    (KERNELS, "sum", 14.0, 16.0),
+]
+
+
+def _busy_share(spans: Sequence[Span], lane: str) -> float:
+    return busy_ms(spans, lane) / _whole(spans)
+
+
+def _whole(spans: Sequence[Span]) -> float:
+    return max(ended for *_, ended in spans)
+
+
+def _own(spans: Sequence[Span], lane: str) -> list[Span]:
+    return sorted((span for span in spans if span[0] == lane), key=lambda span: span[2])
+
+
+def _extent(spans: Sequence[Span], lane: str) -> float:
+    own = _own(spans, lane)
+    return _whole(own) - own[0][2] if own else 0.0
+
+
+def _from_last_end(spans: Sequence[Span], lane: str) -> float:
+    """What comes out if a short operation inside a long one makes forget the long one's end."""
+    total = covered = 0.0
+    for *_, begun, ended in _own(spans, lane):
+        total += max(0.0, ended - max(begun, covered))
+        covered = ended
+    return total / _whole(spans)
+
+
+BUSY_SHARE = ExactFormula(
+    "busy_share",
+    _busy_share,
+    ((APART, KERNELS), (INSIDE, OPERATORS), (APART, MESSAGES)),
+    {
+        "a share lies between 0 and 1; this is in percent": (
+            lambda spans, lane: 100 * _busy_share(spans, lane)
+        ),
+        "divide by the time of the whole step": busy_ms,
+        "other lanes are counted too": (
+            lambda spans, _: busy_ms(spans, *{span[0] for span in spans}) / _whole(spans)
+        ),
+        "the gaps between the operations are counted as busy": (
+            lambda spans, lane: _extent(spans, lane) / _whole(spans)
+        ),
+        "divide by the time of the whole step, not of the lane's own part": (
+            lambda spans, lane: busy_ms(spans, lane) / (_extent(spans, lane) or 1.0)
+        ),
+        "an operation that runs inside another one is counted twice": (
+            lambda spans, lane: sum(b - a for *_, a, b in _own(spans, lane)) / _whole(spans)
+        ),
+        "remember the latest end so far, not the last one's": _from_last_end,
+    },
+    ("operations apart", "operations inside others", "a lane in which nothing ran"),
+)
+
+WAITS = [7.0, 1.0, 9.0, 3.0, 5.0, 2.0, 8.0, 4.0, 40.0, 6.0]
+
+
+def _rank(samples: Sequence[float], percent: float) -> int:
+    return math.ceil(percent / 100 * len(samples))
+
+
+PERCENTILE = ExactFormula(
+    "percentile",
+    lambda samples, percent: sorted(samples)[_rank(samples, percent) - 1],
+    tuple((WAITS, percent) for percent in (50.0, 90.0, 99.0, 100.0, 10.0, 15.0)),
+    {
+        "sort the samples first": lambda samples, percent: samples[_rank(samples, percent) - 1],
+        "that is the mean, which one slow request moves": lambda samples, _: statistics.mean(
+            samples
+        ),
+        "one too far: the first sample has index 0": (
+            lambda samples, percent: sorted(samples)[min(_rank(samples, percent), 9)]
+        ),
+        "fewer than so many percent waited no longer than this: round up": (
+            lambda samples, percent: sorted(samples)[max(0, _rank(samples, percent) - 2)]
+        ),
+        "no request took that long: take a sample, and do not interpolate": (
+            lambda samples, percent: float(np.percentile(samples, percent))
         ),
     },
 )
@@ -332,3 +439,32 @@ def check_choose(function: Callable[..., Any]) -> CodeVerdict:
 def check_on_ranks(function: Callable[..., Any]) -> CodeVerdict:
     """Whether `on_ranks(row, ranks, speed_up)` gives hours and slice-hours on so many slices."""
     return ON_RANKS.check(function)
+
+
+def check_busy_share(function: Callable[..., Any]) -> CodeVerdict:
+    """Whether a function finds in which share of a step at least one operation of a lane ran.
+
+    Args:
+        function: `busy_share(spans, lane)` returning a number from 0 to 1. A span is a lane, a
+            name, and begin and end in ms; the step begins at 0 and ends with its last span.
+    """
+    return BUSY_SHARE.check(function)
+
+
+def check_percentile(function: Callable[..., Any]) -> CodeVerdict:
+    """Whether a function finds the smallest sample that `percent` of all do not exceed.
+
+    Args:
+        function: `percentile(samples, percent)`; samples come in the order of the requests.
+    """
+    return PERCENTILE.check(function)
+
+
+def check_fits(fits: Callable[..., Any]) -> CodeVerdict:
+    """Whether a rule says for every choice of slices what trying the placements says.
+
+    Args:
+        fits: takes a packing such as {"1g.5gb": 2, "3g.20gb": 1}, answers whether it fits.
+    """
+    cases = tuple((packing,) for packing in packings())
+    return ExactFormula("fits", truly_fits, cases).check(fits)

@@ -1,4 +1,4 @@
-"""How slices fit on one A100: the profiles with their placements, and a check of a student's rule.
+"""How slices fit on one A100: the profiles with their placements, and every choice of them.
 
 A slice takes compute slices (of 7) and memory slices (of 8), and may only begin at certain memory
 slices (NVIDIA's MIG guide, A100). Pure; the table is for teaching, the pool reads the driver's.
@@ -7,12 +7,11 @@ slices (NVIDIA's MIG guide, A100). Pure; the table is for teaching, the pool rea
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from labkit.arguments import public
 from labkit.errors import WrongArgument
-from labkit.exercises.code_checks import CodeVerdict, failed_by
 
 COMPUTE, MEMORY, SMS_OF_SEVEN = 7, 8, 98
 
@@ -110,22 +109,3 @@ def share_of(profile: PackingProfile) -> float:
 def in_words(packing: Packing) -> str:
     """A packing as people write it, "2x1g.5gb + 1x3g.20gb"."""
     return " + ".join(f"{count}x{name}" for name, count in packing.items())
-
-
-def check_fits(fits: Callable[[Packing], object]) -> CodeVerdict:
-    """Whether a rule says for every choice of slices what trying the placements says.
-
-    Args:
-        fits: takes a packing such as {"1g.5gb": 2, "3g.20gb": 1}, answers whether it fits.
-    """
-    for packing in packings():
-        try:
-            said = fits(packing)
-        except Exception as error:  # outermost frame around the student's function
-            return failed_by(error)
-        if said is None:
-            return CodeVerdict(False, "write fits first")
-        if bool(said) != truly_fits(packing):
-            truth = "fits" if truly_fits(packing) else "does not fit"
-            return CodeVerdict(False, f"{in_words(packing)} {truth}, but you say otherwise")
-    return CodeVerdict(True, "it agrees with every choice of up to seven slices")

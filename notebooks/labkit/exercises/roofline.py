@@ -6,7 +6,6 @@ all slices). Pure functions, nothing is measured here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from labkit.arguments import public
@@ -57,12 +56,6 @@ def matvec(m: int, k: int, dtype: str = "float32") -> Work:
 
 
 @public
-def copy(elements: int, dtype: str = "float32") -> Work:
-    """Read once, write once; no arithmetic."""
-    return Work(f"copy {elements}", 0.0, 2.0 * _bytes_of(dtype) * elements)
-
-
-@public
 def axpy(elements: int, dtype: str = "float32") -> Work:
     """The sum a*x + y: two reads, one write, two FLOP an element."""
     return Work(f"axpy {elements}", 2.0 * elements, 3.0 * _bytes_of(dtype) * elements)
@@ -80,13 +73,3 @@ def layer_norm(rows: int, width: int, dtype: str = "float32") -> Work:
     return Work(
         f"layer norm {rows}x{width}", 8.0 * rows * width, 2.0 * _bytes_of(dtype) * rows * width
     )
-
-
-KINDS: Mapping[str, Callable[..., Work]] = {
-    "matmul": matmul,
-    "matvec": matvec,
-    "copy": copy,
-    "axpy": axpy,
-    "dot": dot,
-    "layer_norm": layer_norm,
-}

@@ -72,32 +72,24 @@ def enter_green_context(torch: Any, sms: int) -> None:
     """Confine this process's current stream to about `sms` SMs.
 
     The driver rounds up (to multiples of 2 on an A100, of 8 on Hopper): count the SMs really given.
-
-    Raises:
-        LabError: this torch or this driver has no green contexts.
     """
-    try:
-        from torch.cuda.green_contexts import GreenContext
-    except ImportError as error:
-        raise LabError(
-            "This torch has no green contexts (2.10 or later with CUDA 12.8 has them)."
-        ) from error
-    try:
-        context = _create(GreenContext, sms)
-        if hasattr(context, "Stream"):  # follows the work into autograd's threads
-            torch.cuda.set_stream(context.Stream())
-        else:  # until torch 2.11: autograd's own threads would use all SMs
-            context.set_context()
-            torch.autograd.set_multithreading_enabled(False)
-    except (RuntimeError, NotImplementedError, OSError) as error:
-        raise LabError(f"This machine cannot partition its SMs: {error}") from error
+    context = green_context(sms)
+    torch.cuda.set_stream(context.Stream())  # follows the work into autograd's threads
     _ENTERED.append(context)
 
 
-def _create(kind: Any, sms: int) -> Any:
-    if hasattr(kind, "create"):
-        return kind.create(num_sms=sms, device_id=0)
-    return kind(num_sms=sms)
+def green_context(sms: int) -> Any:
+    """Some of the SMs, for streams of their own.
+
+    Raises:
+        LabError: this torch (before 2.11), CUDA or driver has no green contexts.
+    """
+    try:
+        from torch.cuda.green_contexts import GreenContext
+
+        return GreenContext.create(num_sms=sms, device_id=0)
+    except (ImportError, RuntimeError, NotImplementedError, OSError) as error:
+        raise LabError(f"This machine cannot partition its SMs: {error}") from error
 
 
 SMID_KERNEL = """

@@ -8,12 +8,9 @@ student.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.errors import OutOfMemory
-from labkit.machine.device import tier_of
-from labkit.records import Borrowed, Device, Tier
 
 SIGNS = (
     "out of memory",
@@ -23,32 +20,6 @@ SIGNS = (
     "can't allocate memory",
     "cudaErrorMemoryAllocation",
 )
-
-
-@dataclass(frozen=True)
-class PeakMemory:
-    """Peak memory of one call in a fresh process, in MiB; `kind` says what was counted.
-
-    On a GPU `peak_mib` is the tensors' peak, `reserved_mib` what the allocator took,
-    `device_used_mib` what the slice reports in all (the CUDA context included). On a CPU only the
-    process's resident memory is known.
-    """
-
-    peak_mib: float
-    kind: str
-    device: Device
-    reserved_mib: float | None = None
-    device_used_mib: float | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
-    borrowed: Borrowed | None = None
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        return (self.device,)
-
-    @property
-    def tier(self) -> Tier:
-        return tier_of(self.devices)
 
 
 def is_out_of_memory(kind: str, message: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from labkit.arguments import public
 from labkit.errors import LabError
+from labkit.machine.emulate import green_context
 from labkit.records import Place
 
 FRACTIONS = (8, 4, 2)
@@ -107,7 +108,7 @@ def confined(
     if not torch.cuda.is_available():
         return work if size is None else _on_threads(work, size)
     if size is None:
-        return graphed(work) if graph else _as_on_parts(torch, work)
+        return graphed(work) if graph else work
     return _on_sms(torch, work, size, graph=graph)
 
 
@@ -126,42 +127,7 @@ def _on_threads(work: Callable[[], Any], threads: int) -> Callable[[], Any]:
 
 
 def _on_sms(torch: Any, work: Callable[[], Any], sms: int, *, graph: bool) -> Callable[[], Any]:
-    context = _green_context(sms)
-    if hasattr(context, "Stream"):  # torch 2.11 and later
-        return _on_stream(torch, work, context, graph=graph)
-    if graph:
-        raise LabError("This torch cannot record a graph on some of the SMs; 2.11 can.")
-
-    def confined_work() -> None:
-        context.set_context()
-        try:
-            with torch.autograd.set_multithreading_enabled(False):  # its threads use all SMs
-                work()
-        finally:
-            context.pop_context()
-
-    return confined_work
-
-
-def _as_on_parts(torch: Any, work: Callable[[], Any]) -> Callable[[], Any]:
-    """The work on the whole, without autograd's threads where a part must go without them."""
-    try:
-        from torch.cuda.green_contexts import GreenContext
-    except ImportError:
-        return work
-    if hasattr(GreenContext, "Stream"):
-        return work
-
-    def single_threaded() -> None:
-        with torch.autograd.set_multithreading_enabled(False):
-            work()
-
-    return single_threaded
-
-
-def _on_stream(
-    torch: Any, work: Callable[[], Any], context: Any, *, graph: bool
-) -> Callable[[], Any]:
+    context = green_context(sms)
     stream, held = context.Stream(), [context]  # nobody else holds it: it would be destroyed
     if graph:
         work = graphed(work, stream)
@@ -175,25 +141,6 @@ def _on_stream(
         outer.wait_stream(stream)
 
     return confined_work
-
-
-def _green_context(sms: int) -> Any:
-    try:
-        from torch.cuda.green_contexts import GreenContext
-
-        if hasattr(GreenContext, "create"):
-            return GreenContext.create(num_sms=sms, device_id=0)
-        return GreenContext(num_sms=sms)
-    except (ImportError, RuntimeError, NotImplementedError, OSError) as error:
-        raise LabError(f"This machine cannot partition its SMs: {error}") from error
-
-
-def shares(points: Any, index: int = -1) -> Mapping[str, tuple[float, ...]]:
-    """The paired samples of one compared point: `part` and `whole`, empty where nothing was cut."""
-    if not points or len(points[index].records) < 2:
-        return {"part": (), "whole": ()}
-    part, whole = points[index].records
-    return {"part": part.samples_s, "whole": whole.samples_s}
 
 
 WARM_CALLS = 3  # the first calls allocate and choose kernels, which no graph may record

@@ -129,9 +129,7 @@ class Messages:
         """
         value = message.get("value")
         if value is not None and len(json.dumps(value)) > RESULT_LIMIT:
-            raise LabError(
-                "The result is larger than 16 MiB: return less, a sum or a sample of it."
-            )
+            raise LabError(TOO_LARGE)
         if message["type"] != "turns":
             self.flush()
             self._say("m", [rank, message])

@@ -22,10 +22,9 @@ from labkit.arguments import (
     refuse_band,
     refuse_options,
 )
-from labkit.machine.memory import PeakMemory
 from labkit.machine.readings import Readings
 from labkit.measuring.place import spread
-from labkit.records import ByShape, Comparison, Measurement, RankResults
+from labkit.records import ByShape, Comparison, Measurement, RankResults, counted_record
 from labkit.run import borrowed
 from labkit.run.child import run_blocking
 from labkit.run.jobs import (
@@ -336,31 +335,25 @@ def ranks(
 
 async def peak_async(
     function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any
-) -> PeakMemory:
+) -> Measurement:
     """Run a function once in a fresh process and report its peak memory; see `peak`."""
     taken = Readings(1)
     children = _Children(taken, timeout_s, nobody_watches)
     await children.run_unkept("call", [function], arguments, {"looks": [1], "cold": False})
-    facts, (where_run,) = taken.ranks[0].facts, taken.devices
-    kind = (
-        "tensors on the device"
-        if where_run.backend == "cuda"
-        else "process RSS, allocator and torch included"
-    )
-    return PeakMemory(
-        facts["peak_mib"],
-        kind,
-        where_run,
-        facts.get("reserved_mib"),
-        facts.get("device_used_mib"),
-        versions=taken.versions,
-        borrowed=taken.borrowed,
-    )
+    facts, on_gpu = taken.ranks[0].facts, taken.devices[0].backend == "cuda"
+    counted = "tensors on the device" if on_gpu else "process RSS, allocator and torch included"
+    beside = ("reserved_mib", "device_used_mib")
+    setting = {"counted": counted} | {name: facts[name] for name in beside if name in facts}
+    return counted_record(name_of(function), taken, setting, peak_mib=facts["peak_mib"])
 
 
 @public
-def peak(function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any) -> PeakMemory:
-    """Peak memory of one call.
+def peak(function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any) -> Measurement:
+    """Peak memory of one call, in a fresh process: the record's `peak_mib`.
+
+    Its `setting` says what was counted: on a GPU the tensors, and beside them what the allocator
+    took (`reserved_mib`) and what the slice reports in all (`device_used_mib`, the CUDA context
+    included); on a CPU only the process's resident memory is known.
 
     Raises:
         OutOfMemory: it does not fit, whichever way torch put that.

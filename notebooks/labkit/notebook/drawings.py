@@ -1,28 +1,150 @@
-"""Drawings of what students put together: a GPU's partition, a pipeline's schedule.
+"""Drawings of what is where and when: a partition, a pipeline's schedule, a step's timeline.
 
-What is wrong in them is drawn too, and said; nothing is refused that one can learn from.
+Each is lanes with boxes in them, which JupyterLab draws as it draws a plot.  What is wrong in what
+a student put together is drawn too, and said; nothing is refused that one can learn from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from labkit.arguments import public
 from labkit.errors import WrongArgument
 from labkit.exercises.packing import A100, COMPUTE, MEMORY, SMS_OF_SEVEN, PackingProfile
 from labkit.exercises.schedule import played
-from labkit.notebook.pictures import FIRST, SECOND, WIDE, Picture, box, text
+from labkit.machine.spans import (
+    KERNELS,
+    LAUNCHES,
+    MESSAGES,
+    OPERATORS,
+    Span,
+    busy_ms,
+    hidden_ms,
+    outermost,
+)
+from labkit.panel import vega
+from labkit.panel.axes import js
+from labkit.panel.theme import INK
 
-LEFT, UNIT, ROW = 100.0, 70.0, 40.0
-SMS_TOP, MEMORY_TOP = 24.0, 70.0
-GIB = 39.5
-COLOURS = (FIRST, SECOND, "#009e73", "#b05f9f")  # as in plots
-Piece = tuple[int, str, int]
-"""A stage, F or B, and the micro-batch."""
+LANE = 46
+WIDE = 44  # characters of a line, so that a telephone holds it
+FREE = ""  # the kind of a box that nothing fills
+BLUE, ORANGE, GREEN, PURPLE = "#0b84c4", "#d55e00", "#009e73", "#b0629c"  # as in plots
+SLICES = {str(number): colour for number, colour in enumerate((BLUE, ORANGE, GREEN, PURPLE))}
+ARITHMETIC = re.compile(
+    r"gemm|nvjet|cutlass|xmma|wgmma|sdpa|flash|fmha|conv|aten::(addmm|mm|bmm|baddbmm|linear)$"
+    r"|mkldnn|scaled_dot_product",
+    re.IGNORECASE,
+)
+"""Products, convolutions and attention, by name: for the colour of a span, and nothing else."""
+PRODUCTS, OTHERS = "products of matrices", "other operations"
+LANES = (OPERATORS, LAUNCHES, KERNELS, MESSAGES)
+LONGEST_NAME = 60
+NO_AXIS = {"labels": False, "ticks": False, "domain": False, "grid": False, "title": None}
+
+
+class LaneBox(NamedTuple):
+    """Something in a lane from here to there, the words in it, and those for whoever points at it.
+
+    Its kind is what its colour stands for.
+    """
+
+    lane: str
+    begin: float
+    end: float
+    kind: str = FREE
+    words: str = ""
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class LaneDrawing:
+    """Lanes with boxes, as Vega-Lite, and what they show in words; these alone without a box."""
+
+    says: str
+    spec: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return self.says
+
+    def _repr_mimebundle_(self, **_: Any) -> Any:
+        said = {"text/plain": self.says}
+        return said if self.spec is None else vega.output(self.spec, self.says)
+
+
+def _drawing(
+    says: str,
+    heads: Sequence[str],
+    boxes: Sequence[LaneBox],
+    colours: Mapping[str, str],
+    axis: Mapping[str, Any],
+    *,
+    with_legend: bool = True,
+    lanes: Mapping[str, Sequence[str]] | None = None,
+) -> LaneDrawing:
+    """Draw boxes in their lanes.
+
+    Args:
+        says: what the drawing shows.
+        heads: the lines above it.
+        boxes: from the lowest up; the lanes stand in the order in which they come.
+        colours: by kind.
+        axis: of the places from left to right.
+        with_legend: whether kinds are explained.
+        lanes: the lines that name a lane, where its name alone does not.
+    """
+    named = {one.lane: list((lanes or {}).get(one.lane, [one.lane])) for one in boxes}
+    rows = [one._asdict() | {"middle": (one.begin + one.end) / 2} for one in boxes]
+    label = f"{js(list(named.values()))}[indexof({js(list(named))}, datum.value)]"
+    kinds, own = [*colours, FREE], list(colours.values())
+    domain = [0, max(one.end for one in boxes)]
+    place = {
+        "field": "lane",
+        "type": "nominal",
+        "scale": {"domain": list(named), "paddingInner": 0.25, "paddingOuter": 0.1},
+        "axis": {**NO_AXIS, "labels": True, "labelExpr": label, "labelLimit": 0},
+    }
+    across = {
+        "type": "quantitative",
+        "scale": {"domain": domain, "nice": False},
+        "axis": dict(axis),
+    }
+    common = {"y": place, "x": {**across, "field": "begin"}, "x2": {"field": "end"}}
+    kind = {"field": "kind", "type": "nominal"}
+    legend = {
+        "title": None,
+        "orient": "bottom",
+        "direction": "vertical",
+        "columns": 1,
+        "values": list(colours),
+    }
+    fill = {**kind, "scale": {"domain": kinds, "range": [*own, "transparent"]}}
+    stroke = {**kind, "scale": {"domain": kinds, "range": [*own, INK]}, "legend": None}
+    bars = {
+        "data": {"values": rows},
+        "mark": {"type": "bar", "fillOpacity": 0.3, "strokeWidth": 1.2, "aria": False},
+        "encoding": common
+        | {"fill": {**fill, "legend": legend if with_legend else None}, "stroke": stroke}
+        | {"tooltip": {"field": "said", "type": "nominal"}},
+    }
+    size = {"expr": "clamp(width / 45, 5, 12)"}
+    words = {
+        "data": {"values": [row for row in rows if row["words"]]},
+        "mark": {"type": "text", "fontSize": size, "aria": False},
+        "encoding": {"y": place, "x": {**across, "field": "middle"}, "text": {"field": "words"}},
+    }
+    lines = [line for head in heads for line in textwrap.wrap(head, WIDE)]
+    title = {"text": lines[0], "subtitle": lines[1:], "offset": 12}
+    made = vega.frame(says, {"step": LANE}, [bars, words])
+    return LaneDrawing(says, {**made, "title": title})
 
 
 @public
-def partition(*slices: tuple[str, int]) -> Picture:
+def partition(*slices: tuple[str, int]) -> LaneDrawing:
     """An A100 with these slices in it, each a profile and the memory slice at which it begins.
 
     Where a profile cannot begin, or a memory slice is taken twice, the picture says so.
@@ -32,20 +154,28 @@ def partition(*slices: tuple[str, int]) -> Picture:
     """
     placed = [_placed(one) for one in slices]
     faults = [*_misplaced(placed), *_overlaps(placed)]
-    sms = sum(profile.sms for profile, _ in placed)
-    gib = sum(profile.gib for profile, _ in placed)
-    said = f"{sms} of {SMS_OF_SEVEN} SMs and {gib:.4g} of {GIB} GiB are in use"
+    sms, gib = (sum(getattr(one, name) for one, _ in placed) for name in ("sms", "gib"))
+    whole = A100["7g.40gb"].gib
+    heads = [f"{sms} of {SMS_OF_SEVEN} SMs in use", f"{gib:.4g} of {whole} GiB in use"]
+    said = ", ".join(heads)
     if faults:
-        said = "This does not fit: " + "; ".join(faults)
-    parts = [text(LEFT - 8, SMS_TOP + 25, "SMs", "end")]
-    parts.append(text(LEFT - 8, MEMORY_TOP + 25, "memory", "end"))
-    parts += _grid(SMS_TOP, COMPUTE, "14 SMs")
-    parts += _grid(MEMORY_TOP, MEMORY, "5 GB")
+        heads, said = ["This does not fit:", *faults], f"This does not fit: {'; '.join(faults)}"
+    boxes = [
+        *(LaneBox("SMs", n, n + 1, FREE, "", "14 SMs") for n in range(COMPUTE)),
+        *(LaneBox("memory", n, n + 1, FREE, "", "5 GB") for n in range(MEMORY)),
+    ]
     for number, (profile, start) in enumerate(placed):
-        parts += _slice(profile, start, COLOURS[number % len(COLOURS)])
-    parts += [text(LEFT + UNIT * (n + 0.5), MEMORY_TOP + 60, str(n)) for n in range(MEMORY)]
-    parts += [text(8, 158 + 20 * row, words, "start") for row, words in enumerate(faults or [said])]
-    return Picture(f"{_named(placed)}. {said}.", 172 + 20 * len(faults), tuple(parts))
+        kind = str(number % len(SLICES))
+        for lane, share, most in (("SMs", profile.compute, COMPUTE), ("memory", profile.memory, 8)):
+            if start < most:
+                end = min(start + share, most)
+                boxes.append(
+                    LaneBox(lane, start, end, kind, profile.name, f"{profile.name} at {start}")
+                )
+    named = ", ".join(f"{one.name} at {start}" for one, start in placed) or "An A100, not cut"
+    axis = {"values": list(range(MEMORY)), "title": "memory slice", "grid": False, "format": "d"}
+    lanes = {"SMs": ["SMs", "(7 × 14)"], "memory": ["memory", "(8 × 5 GB)"]}
+    return _drawing(f"{named}. {said}.", heads, boxes, SLICES, axis, with_legend=False, lanes=lanes)
 
 
 def _placed(one: tuple[str, int]) -> tuple[PackingProfile, int]:
@@ -73,26 +203,8 @@ def _overlaps(placed: Sequence[tuple[PackingProfile, int]]) -> Iterator[str]:
             yield f"memory slice {where} is taken {len(held)} times ({', '.join(held)})"
 
 
-def _named(placed: Sequence[tuple[PackingProfile, int]]) -> str:
-    return ", ".join(f"{one.name} at {start}" for one, start in placed) or "An A100, not cut"
-
-
-def _grid(top: float, count: int, words: str) -> Iterator[str]:
-    for n in range(count):
-        yield box(LEFT + UNIT * n, top, UNIT - 4, ROW, words)
-
-
-def _slice(profile: PackingProfile, start: int, colour: str) -> Iterator[str]:
-    left = LEFT + UNIT * start
-    compute, memory = min(profile.compute, COMPUTE - start), min(profile.memory, MEMORY - start)
-    if compute > 0:
-        yield box(left, SMS_TOP, UNIT * compute - 4, ROW, "", colour)
-    yield text(left + 2, SMS_TOP - 8, profile.name, "start")
-    yield box(left, MEMORY_TOP, UNIT * memory - 4, ROW, "", colour)
-
-
 @public
-def pipeline(schedule: Sequence[object], stages: int) -> Picture:
+def pipeline(schedule: Sequence[object], stages: int) -> LaneDrawing:
     """A pipeline's schedule: a row for each stage, a column for each tick, the waiting left empty.
 
     Args:
@@ -104,39 +216,26 @@ def pipeline(schedule: Sequence[object], stages: int) -> Picture:
     """
     ticks = _ticks(schedule)
     if not ticks:
-        return Picture(
-            "No schedule yet.", 40, (text(8, 24, "There is no schedule to draw yet.", "start"),)
+        return LaneDrawing("There is no schedule to draw yet.")
+    waits = 1 - sum(map(len, ticks)) / (stages * len(ticks))
+    heads = [f"{stages} stages, {len(ticks)} ticks", f"empty is waiting, {waits:.0%} of the time"]
+    done = [
+        LaneBox(
+            f"stage {stage}", at, at + 1, "forward" if action == "F" else "backward", str(batch)
         )
-    wide = min(48.0, (WIDE - LEFT) / len(ticks))
-    busy = sum(len(tick) for tick in ticks)
-    waits = 1 - busy / (stages * len(ticks))
-    bottom = 10 + stages * ROW
-    parts = [text(LEFT - 8, 35 + ROW * row, f"stage {row}", "end") for row in range(stages)]
-    parts += [
-        box(LEFT + wide * at, 10 + ROW * row, wide - 3, ROW - 4)
-        for at in range(len(ticks))
-        for row in range(stages)
+        for at, tick in enumerate(ticks)
+        for stage, action, batch in tick
     ]
-    for at, tick in enumerate(ticks):
-        for stage, action, batch in tick:
-            colour = FIRST if action == "F" else SECOND
-            parts.append(
-                box(LEFT + wide * at, 10 + ROW * stage, wide - 3, ROW - 4, str(batch), colour)
-            )
-    said = f"{stages} stages, {len(ticks)} ticks: empty is waiting, {waits:.0%} of the time"
-    parts.append(text(LEFT, bottom + 18, said, "start"))
-    parts += _legend(bottom + 42)
-    return Picture(f"{said}.", int(bottom + 56), tuple(parts))
+    empty = (
+        LaneBox(f"stage {row}", at, at + 1) for row in range(stages) for at in range(len(ticks))
+    )
+    colours = {"forward": BLUE, "backward": ORANGE}
+    boxes = [*empty, *(one._replace(said=f"{one.kind}, micro-batch {one.words}") for one in done)]
+    return _drawing(f"{': '.join(heads)}.", heads, boxes, colours, NO_AXIS)
 
 
-def _legend(y: float) -> Iterator[str]:
-    for number, (words, colour) in enumerate((("forward", FIRST), ("backward", SECOND))):
-        yield box(LEFT + 130 * number, y - 12, 14, 14, "", colour)
-        yield text(LEFT + 130 * number + 20, y, words, "start")
-
-
-def _ticks(schedule: Sequence[object]) -> list[list[Piece]]:
-    """What is done in each tick."""
+def _ticks(schedule: Sequence[object]) -> list[list[tuple[int, str, int]]]:
+    """What is done in each tick: a stage, F or B, and the micro-batch."""
     given = list(schedule or ())
     if given and all(isinstance(one, str) for one in given):
         return played([str(one) for one in given]) or []
@@ -147,3 +246,44 @@ def _ticks(schedule: Sequence[object]) -> list[list[Piece]]:
             "pipeline takes ticks, each a list of (stage, micro-batch), or a text of F and B for "
             "each stage."
         ) from error
+
+
+@public
+def timeline(spans: Sequence[Span], title: str) -> LaneDrawing:
+    """The operations of one step, as `labkit.spans_of` found them.
+
+    Args:
+        spans: lane, name, begin and end in milliseconds.
+        title: what they are of.
+
+    Raises:
+        WrongArgument: there are none, or they are something else.
+    """
+    try:
+        read = [(str(a), str(b), float(c), float(d)) for a, b, c, d in spans]
+    except (TypeError, ValueError) as error:
+        raise WrongArgument("timeline takes what labkit.spans_of returned for `spans`.") from error
+    known = list(outermost(read))
+    if not known:
+        raise WrongArgument("timeline has nothing to draw: no operation was seen.")
+    ends = max(ended for *_, ended in known) or 1.0
+    busy = {
+        lane: busy_ms(known, lane) / ends for lane in LANES if lane in {one[0] for one in known}
+    }
+    shares = ", ".join(f"{lane} {share:.0%}" for lane, share in busy.items())
+    says = f"{title}: {ends:.3g} ms, of which busy: {shares}."
+    heads = [title]
+    if sent := busy_ms(known, MESSAGES):
+        hidden = hidden_ms(known)
+        heads += [f"Of {sent:.3g} ms of messages, {hidden:.3g} ms pass while it computes."]
+    boxes = [_box(*one) for lane in busy for one in known if one[0] == lane]
+    colours = {PRODUCTS: BLUE, OTHERS: ORANGE, MESSAGES: GREEN}
+    lanes = {lane: [lane, f"{share:.0%} busy"] for lane, share in busy.items()}
+    axis = {"title": "ms", "tickCount": 6, "gridOpacity": 0.16}
+    return _drawing(" ".join([says, *heads[1:]]), heads, boxes, colours, axis, lanes=lanes)
+
+
+def _box(lane: str, name: str, begun: float, ended: float) -> LaneBox:
+    kind = PRODUCTS if ARITHMETIC.search(name) else OTHERS
+    said = f"{name:.{LONGEST_NAME}}: {ended - begun:.3g} ms"
+    return LaneBox(lane, begun, ended, MESSAGES if lane == MESSAGES else kind, "", said)

@@ -14,7 +14,7 @@ from typing import Any
 from labkit.arguments import name_of, public, refuse_arguments, refuse_beside
 from labkit.errors import NotMeasured, StudentError, WrongArgument
 from labkit.evidence.evidence import Point
-from labkit.machine.memory import PeakMemory, largest_that_fits
+from labkit.machine.memory import largest_that_fits
 from labkit.machine.side_by_side import SideBySide
 from labkit.measuring.measure import peak_async, ranks_async
 from labkit.measuring.sharing import Turns, Way, turns_async, way_of
@@ -26,7 +26,7 @@ from labkit.panel.experiment import (
     reader,
     timed_step,
 )
-from labkit.records import Measurement, RankResults, Tier, circumstances, now_text
+from labkit.records import Measurement, RankResults, Tier, counted_record
 from labkit.run.jobs import BUDGET_S, is_quick, usual_samples
 from labkit.run.source import describe_error, error_sentence
 from labkit.timing import HostClock, Work, make_clock, timing_loop, warm_up
@@ -127,8 +127,11 @@ class _Once:
         if any(value is None for value in said):
             raise NotMeasured(f"`{name}` returned nothing for {label}: is your part of it written?")
         how, clocks = (found.values[0].get(key, {}) for key in (HOW, CLOCKS))
-        return Measurement(
-            name=name,
+        known = {"label": label, **found.values[0].get(FACTS, {})}
+        return counted_record(
+            name,
+            found,
+            dict(said[0]) if isinstance(said[0], dict) else known,
             samples_s=_slowest(said),
             clock=clocks.get(label, how.get("clock", "host")),
             cold=how.get("cold", False),
@@ -137,11 +140,6 @@ class _Once:
             side_by_side=how.get("side_by_side", {}),
             ranks=len(found.values),
             link=self._link or found.link,
-            setting=dict(said[0])
-            if isinstance(said[0], dict)
-            else {"label": label, **found.values[0].get(FACTS, {})},
-            date=now_text(),
-            **circumstances(found),
         )
 
 
@@ -249,15 +247,7 @@ def apart(
                     f"`{name_of(function)}` must return a dictionary of facts for {label}, and it "
                     f"returned {facts!r:.40}: is your part of it written?"
                 )
-            record = Measurement(
-                name=name_of(function),
-                samples_s=(),
-                clock="none",
-                cold=False,
-                setting=facts,
-                date=now_text(),
-                **circumstances(found),
-            )
+            record = counted_record(name_of(function), found, facts)
             return Point(float(given.get("batch", place)), label, reader(value)(record), (record,))
 
         return MeasuringStep(label, run, seconds)
@@ -315,23 +305,20 @@ def fits_step(
     refuse_arguments("fits_step", function, {"size": sizes[0], **arguments})
 
     async def run(_: Report) -> Point:
-        held: list[PeakMemory] = []
+        held: list[Measurement] = []
 
         async def fits(size: int) -> None:
             held.append(await peak_async(function, size=size, **arguments))
 
         best, tries = await largest_that_fits(fits, sizes[0], sizes[-1], step=sizes.step)
-        nothing_fits = {"tier": Tier.CPU, "devices": ()}
-        record = Measurement(
-            name=name_of(function),
-            samples_s=(),
-            clock="none",
-            cold=False,
-            peak_mib=max((one.peak_mib for one in held), default=None),
-            setting={"tries": [list(one) for one in tries]},
-            date=now_text(),
-            **(circumstances(held[-1]) if held else nothing_fits),
-        )
+        setting = {"tries": [list(one) for one in tries]}
+        if held:
+            most = max(one.peak_mib or 0.0 for one in held)
+            record = counted_record(name_of(function), held[-1], setting, peak_mib=most)
+        else:
+            record = Measurement(
+                name_of(function), (), Tier.CPU, (), "none", False, setting=setting
+            )
         return Point(x, label, 0.0 if best is None else value(best), (record,))
 
     return MeasuringStep(label, run, 3 * BUDGET_S)

@@ -18,7 +18,7 @@ from typing import Any
 from labkit.errors import LabError, NotAPrediction
 from labkit.evidence import evidence as store
 from labkit.evidence import replay
-from labkit.evidence.evidence import Evidence, Point
+from labkit.evidence.evidence import Evidence
 from labkit.evidence.prediction import Prediction, predict
 from labkit.panel import vega
 from labkit.panel.experiment import Experiment, Points
@@ -101,7 +101,7 @@ class Panel:
         """
         name = getattr(show, "__name__", "")
         is_first = name == next(iter(self._reports), name)
-        made = CellReport(self, show, needs, with_message=is_first)
+        made = CellReport(self.runner, show, needs, with_message=is_first)
         if is_right(needs):
             await self.settle()
         self._reports[name] = made
@@ -212,10 +212,6 @@ class Panel:
         if not shown.points and not near and span is not None:
             main = replace(main, series=(), log_y=span[0] > 0)
         return [main, *(plot_of(self.experiment, one) for one in far)]
-
-    def show_live(self, point: Point) -> None:
-        """Draw a point that is still being measured, as a run does while it reads."""
-        self.runner.show_live(point)
 
     def explain(self, text: str, read_as: str = "") -> None:
         """Keep the student's explanation, and the verdict they read, with the evidence.

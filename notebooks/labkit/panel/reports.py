@@ -7,33 +7,20 @@ import io
 import textwrap
 import uuid
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from labkit.errors import LabError, WrongArgument
-from labkit.evidence.evidence import Evidence
-from labkit.panel.experiment import Experiment, Points
+from labkit.panel.experiment import Points
 from labkit.panel.runner import Runner
 
 WIDE = 110  # characters of a cell's output, which the notebook would break within a word
-
-
-class Reported(Protocol):
-    """What a report is about: a panel."""
-
-    experiment: Experiment
-    runner: Runner
-
-    @property
-    def evidence(self) -> Evidence:
-        """What has been measured so far."""
-        ...
 
 
 class CellReport:
     """One output: the panel's message and whatever `show` prints about the points.
 
     Args:
-        panel: what it is about.
+        runner: of the panel that it is about.
         show: prints about the points.
         needs: an exercise's verdict that stands before the panel.
         with_message: whether the panel's message is said here, too.
@@ -41,7 +28,7 @@ class CellReport:
 
     def __init__(
         self,
-        panel: Reported,
+        runner: Runner,
         show: Callable[[Points], None] | None,
         needs: object,
         *,
@@ -51,20 +38,20 @@ class CellReport:
             raise WrongArgument(
                 f"`report` takes a function that prints about the points, not {show!r}."
             )
-        self._panel, self._show, self._needs = panel, show, needs
+        self._runner, self._show, self._needs = runner, show, needs
         self._with_message = with_message
         self._id = uuid.uuid4().hex
 
     def text(self) -> str:
         """What there is to say now."""
-        points = self._panel.evidence.points
-        if not points:
+        evidence = self._runner.shown
+        if not evidence.points:
             missing = "" if is_right(self._needs) else str(self._needs)
-            stopped = self._panel.evidence.stopped or ""
-            hint = f"{self._panel.experiment.key}: measure first"
+            stopped = evidence.stopped or ""
+            hint = f"{self._runner.experiment.key}: measure first"
             return "\n".join(words for words in (missing, stopped, hint) if words)
-        said = textwrap.fill(self._panel.runner.message, WIDE) if self._with_message else ""
-        return "\n".join(words for words in (said, self._printed(points)) if words)
+        said = textwrap.fill(self._runner.message, WIDE) if self._with_message else ""
+        return "\n".join(words for words in (said, self._printed(evidence.points)) if words)
 
     def _printed(self, points: Points) -> str:
         if self._show is None:

@@ -53,10 +53,28 @@ TICK_PIXELS, NAME_PIXELS = 7.0, 6.5  # of a character
 IS_PLACE = re.compile(r"(^|[ =])\d")
 
 
+def output(made: dict[str, Any], says: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a notebook's output holds of a specification, and how it is to be drawn."""
+    return {MIME: made, "text/plain": says}, {MIME: {"embed_options": EMBED}}
+
+
 def bundle(plot: Plot, *, titled: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a notebook's output holds of a plot, and how it is to be drawn."""
-    return {MIME: spec(plot, titled=titled), "text/plain": describe(plot)}, {
-        MIME: {"embed_options": EMBED}
+    """The same of a plot."""
+    return output(spec(plot, titled=titled), describe(plot))
+
+
+def frame(
+    description: str, height: Any, layers: list[Any], width: int | str = "container"
+) -> dict[str, Any]:
+    """A specification of these layers, in the look of all."""
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "description": description,
+        "width": width,
+        "height": height,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "config": STYLE,
+        "layer": layers,
     }
 
 
@@ -69,15 +87,8 @@ def spec(plot: Plot, width: int | str = "container", *, titled: bool = False) ->
         titled: whether title and caption are part of the picture.
     """
     drawing = _Drawing(plot)
-    made: dict[str, Any] = {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
-        "description": f"{plot.title}. {describe(plot)}",
-        "width": width,
-        "height": drawing.height,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "config": STYLE,
-        "layer": list(drawing.layers()),
-    }
+    described = f"{plot.title}. {describe(plot)}"
+    made = frame(described, drawing.height, list(drawing.layers()), width)
     if titled:
         below = textwrap.wrap(plot.caption, 90)
         made["title"] = {"text": textwrap.wrap(plot.title, 70), "subtitle": below, "offset": 12}

@@ -59,14 +59,13 @@ def test_a_naive_all_reduce_is_right_but_no_ring():
     assert checks.check_all_reduce(naive).right
     judged = checks.check_all_reduce(naive, ring=True)
     assert not judged.right
-    assert "a ring sends" in judged.why
+    assert "with 3 ranks: one sends 192 bytes; a ring sends 128" in judged.why
 
 
-def test_a_ring_is_right_and_its_bytes_are_counted():
+def test_a_ring_is_right():
     """Also for sizes that the ranks do not divide."""
     judged = checks.check_all_reduce(ring, ring=True)
     assert judged.right, judged.why
-    assert judged.facts["bytes per rank, n=2"] == 2 * 1 * 4 * 8
 
 
 @pytest.mark.parametrize(
@@ -111,8 +110,8 @@ def test_gradients_combined_otherwise_are_told_how(combine, says):
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (lambda tensor, *_: tensor, "with 2 ranks, rank 0 does not hold the sum: it still holds"),
-        (lambda tensor, *_: None, "with 1 rank, rank 0 does not hold the sum: it returned nothing"),
+        (lambda tensor, *_: tensor, "with 2 ranks: rank 0 does not hold the sum: it still holds"),
+        (lambda tensor, *_: None, "with 1 rank: rank 0 does not hold the sum: it returned nothing"),
         (
             lambda tensor, rank, world, *wires: naive(tensor, rank, world, *wires) / world,
             "the mean",
@@ -201,7 +200,7 @@ def other_factors(shrink, grow):
 
 @pytest.mark.parametrize(
     ("make", "says"),
-    [(other_factors(1e-3, 2), "must be halved"), (other_factors(0.5, 1.001), "must double")],
+    [(other_factors(1e-3, 2), "must be halved"), (other_factors(0.5, 1.001), "double the scale")],
 )
 def test_a_scaler_with_other_factors_is_not_the_one_asked_for(make, says):
     """A thousandth at an inf, and a thousandth more at growth, are not the rules."""

@@ -1,7 +1,5 @@
 """What students put together: an A100's partition, a pipeline's schedule; right and wrong ones."""
 
-from xml.etree import ElementTree
-
 import pytest
 
 from labkit.errors import WrongArgument
@@ -12,16 +10,20 @@ FOUR = [("1g.5gb", start) for start in range(4)]
 
 
 def drawn(picture) -> str:
-    """The words of a drawing, which must be well-formed."""
-    return " ".join(
-        item.text or "" for item in ElementTree.fromstring(picture._repr_html_()).iter()
-    )
+    """The words of a drawing: those above it, in its lanes, and in its boxes."""
+    (bars, words), title = picture.spec["layer"], picture.spec["title"]
+    return " ".join([*title["text"], *title["subtitle"], *texts(bars), *texts(words)])
+
+
+def texts(layer) -> list[str]:
+    """What the boxes of a layer say, and the names of their lanes and kinds."""
+    return [row[name] for row in layer["data"]["values"] for name in ("lane", "kind", "words")]
 
 
 def test_a_partition_says_what_is_in_use():
     """A 3g.20gb at 4 leaves room for four 1g.5gb; everything but the memory's eighth is in use."""
     shown = partition(("3g.20gb", 4), *FOUR)
-    assert "98 of 98 SMs and 38.62 of 39.5 GiB" in repr(shown)
+    assert "98 of 98 SMs in use, 38.62 of 39.5 GiB in use" in repr(shown)
     assert drawn(shown).count("1g.5gb") >= 4
     assert "not cut" in repr(partition())
 
@@ -37,6 +39,7 @@ def test_a_partition_says_what_is_in_use():
 def test_what_does_not_fit_is_drawn_and_said(slices, says):
     """Nothing is refused: the picture shows it, and names it."""
     assert says in drawn(partition(*slices))
+    assert says in repr(partition(*slices))
 
 
 @pytest.mark.parametrize("wrong", [("5g.1gb", 0), ("1g.5gb", 8), "1g.5gb", ("1g.5gb", "0")])
@@ -53,8 +56,10 @@ def test_a_schedule_shows_its_waiting():
     shown = pipeline(["FFFBBB", "FBFBFB"], 2)
     assert "2 stages, 8 ticks" in repr(shown)
     assert "backward" in drawn(shown)
-    assert "no schedule to draw yet" in drawn(pipeline([], 2))
-    assert "no schedule to draw yet" in drawn(pipeline(["BF", "FB"], 2))
+    for nothing in ([], ["BF", "FB"]):
+        assert pipeline(nothing, 2)._repr_mimebundle_() == {
+            "text/plain": "There is no schedule to draw yet."
+        }
     with pytest.raises(WrongArgument, match="pipeline takes"):
         pipeline([["a"]], 2)
 

@@ -5,20 +5,23 @@ from typing import Any
 
 import pytest
 
-from labkit.exercises import check_choose, check_per_sm_ratio
+from labkit.exercises import check_busy_share, check_choose, check_per_sm_ratio
 from labkit.exercises.formula_checks import (
     ATTAINABLE,
+    BUSY_SHARE,
     CHOOSE,
     JOB_HOURS,
     ON_RANKS,
     PER_SM_RATIO,
+    PERCENTILE,
     PRICE,
     SPLIT_TIME,
     STEP_PRICE,
     ExactFormula,
 )
 
-FORMULAS = (ATTAINABLE, PER_SM_RATIO, SPLIT_TIME, CHOOSE, ON_RANKS, JOB_HOURS, PRICE, STEP_PRICE)
+FORMULAS = (ATTAINABLE, BUSY_SHARE, PERCENTILE, PER_SM_RATIO, SPLIT_TIME, CHOOSE, ON_RANKS)
+FORMULAS += (JOB_HOURS, PRICE, STEP_PRICE)
 MISTAKES = {
     f"{one.name}-{number}": (one, words, mistake)
     for one in FORMULAS
@@ -69,4 +72,6 @@ def test_an_unknown_mistake_is_told_with_its_case() -> None:
     said = check_per_sm_ratio(lambda *_: 7.0)
     assert said.why == "per_sm_ratio(200, 100, 20, 10) is 1, you say 7"
     assert check_choose(lambda *_: None).why == "write choose first"
+    said = check_busy_share(lambda *_: 0.123)
+    assert said.why == "busy_share of operations apart is 0.4, you say 0.123"
     assert "you say 'huge'" in check_choose(lambda *_: "huge").why

@@ -1,11 +1,7 @@
 """How steps launch what they time, and what a record says of its clock."""
 
 import asyncio
-import importlib
-import sys
-import types
 
-import pytest
 from tests.needs import needs
 
 from labkit.machine import parts
@@ -22,12 +18,6 @@ from labkit.records import (
 needs("torch", "what a child does is done with torch")
 
 GPU = Device("cuda", "a GPU", 80_000, sms=132)
-
-
-@pytest.fixture
-def torch():
-    """Imported by the tests that need it, and not while they are collected."""
-    return importlib.import_module("torch")
 
 
 def sweep():
@@ -73,25 +63,6 @@ def test_times_in_turns_say_how_long_python_took_to_queue_them(monkeypatch):
     monkeypatch.setattr(steps, "ranks_async", ran)
     (record,) = one_point(steps.together(sweep, ("a",)))
     assert record.is_launch_bound
-
-
-@pytest.mark.parametrize("has_stream", [True, False])
-def test_the_whole_goes_without_autograds_threads_only_where_a_part_must(
-    monkeypatch, torch, has_stream
-):
-    """Before torch 2.11 a part had no stream, and neither side may have threads of its own."""
-    green = types.ModuleType("torch.cuda.green_contexts")
-    green.GreenContext = type("GreenContext", (), {"Stream": 1} if has_stream else {})
-    monkeypatch.setitem(sys.modules, "torch.cuda.green_contexts", green)
-    seen = []
-
-    def work():
-        seen.append(torch.autograd.is_multithreading_enabled())
-
-    parts._as_on_parts(torch, work)()
-    assert seen == [has_stream]
-    monkeypatch.setitem(sys.modules, "torch.cuda.green_contexts", None)  # no such module
-    assert parts._as_on_parts(torch, work) is work
 
 
 def test_a_step_is_launched_in_every_way_there_is():

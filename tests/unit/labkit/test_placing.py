@@ -105,7 +105,7 @@ def test_what_fits_is_what_the_pool_can_place() -> None:
 @pytest.mark.parametrize(
     ("fits", "says"),
     [
-        (lambda packing: sum(packing.values()) <= 7, "say otherwise"),
+        (lambda packing: sum(packing.values()) <= 7, "you say True"),
         (lambda packing: sum(A100[n].compute * c for n, c in packing.items()) <= 7, "3g.20gb"),
         (lambda packing: packing["7g.40gb"] == 1, "KeyError"),
         (lambda packing: None, "write fits first"),

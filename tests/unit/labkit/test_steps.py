@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import pytest
 
 from labkit.errors import NotMeasured, OutOfMemory, StudentError
-from labkit.machine.memory import PeakMemory
 from labkit.notebook import steps
 from labkit.panel.experiment import Experiment, Look
 from labkit.panel.panel import Panel
-from labkit.records import Device, RankResults, Tier
+from labkit.records import Device, Measurement, RankResults, Tier
 
 CPU = Device("cpu", "a CPU", 1024)
 
@@ -118,7 +117,7 @@ def test_the_largest_that_fits_is_found_by_bisection(monkeypatch):
     async def peak(function, *, size):
         if size > 70:
             raise OutOfMemory("full")
-        return PeakMemory(float(size), "tensors", CPU)
+        return Measurement("sized", (), Tier.CPU, (CPU,), "none", False, peak_mib=float(size))
 
     monkeypatch.setattr(steps, "peak_async", peak)
     made = steps.fits_step("1 rank", 1, sized, range(40, 121, 10), value=lambda size: size / 10)
@@ -127,6 +126,7 @@ def test_the_largest_that_fits_is_found_by_bisection(monkeypatch):
     tries = dict(point.records[0].setting["tries"])
     assert tries[70] is True
     assert tries[80] is False
+    assert point.records[0].peak_mib == 70.0
 
 
 @pytest.mark.parametrize(("asked", "points"), [("0", 0), ("1", 1)])

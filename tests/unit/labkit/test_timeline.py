@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 from types import SimpleNamespace
-from xml.etree import ElementTree
 
 import pytest
 from tests.needs import needs
@@ -10,7 +9,7 @@ from tests.needs import needs
 from labkit.errors import WrongArgument
 from labkit.machine import spans
 from labkit.machine.spans import KERNELS, MESSAGES, OPERATORS
-from labkit.notebook.timeline import timeline
+from labkit.notebook.drawings import timeline
 
 STEP = [
     (OPERATORS, "aten::mm", 0.0, 4.0),
@@ -35,12 +34,14 @@ def test_an_operator_inside_another_is_not_drawn():
 
 
 def test_a_picture_has_a_lane_each_and_says_what_is_hidden():
-    """Its words are those of the drawing, and it is well-formed."""
+    """A box for each operation, which says how long it took; a lane says how busy it is."""
     shown = timeline(STEP, "One step")
-    root = ElementTree.fromstring(shown._repr_html_())
-    words = " ".join(item.text or "" for item in root.iter())
-    assert "operators" in words
-    assert "62% busy" in words
+    bars = shown.spec["layer"][0]
+    boxes = [(row["lane"], row["begin"], row["end"], row["kind"]) for row in bars["data"]["values"]]
+    assert boxes[0] == (OPERATORS, 0.0, 4.0, "products of matrices")
+    assert len(boxes) == len(STEP)
+    assert bars["data"]["values"][0]["said"] == "aten::mm: 4 ms"
+    assert '"62% busy"' in bars["encoding"]["y"]["axis"]["labelExpr"]
     assert "Of 5 ms of messages, 2 ms pass while it computes" in repr(shown)
 
 
