@@ -54,21 +54,78 @@ def scene(*ends_s: float | None, queued: int = 1, **more: object) -> Scene:
     return Scene(**values)  # type: ignore[arg-type]
 
 
-def estimate(one: Scene, ticket: int = 1) -> WaitEstimate | None:
-    return simulate(one, random.Random(1)).get(ticket)
+def estimate(one: Scene, ticket: int = 1) -> WaitEstimate:
+    return simulate(one, random.Random(1))[ticket]
 
 
-def test_nothing_known_is_no_estimate() -> None:
-    """Leases without an end and no history: nothing is said, rather than something invented."""
-    assert estimate(scene(*[None] * 7)) is None
+def booked(*starts: int) -> Booking:
+    """Kept from 300 s on, a class from 900 s on, a grace to 1200 s."""
+    slots = tuple((("x", placed("1g.5gb", start)),) for start in starts or range(7))
+    return Booking("class", ("1g.5gb",), slots, 300.0, 900.0, 1200.0)
 
 
-def test_ends_alone_bound_the_wait() -> None:
-    """Without a history the range is from now to the first end, and it says what it is made of."""
-    found = estimate(scene(*[3000.0] * 6, 1200.0))
-    assert found is not None
-    assert (found.low_s, found.likely_s, found.high_s) == (0.0, 1200.0, 1200.0)
+def extended(one: Scene) -> Scene:
+    """Everybody may extend to 3000 s."""
+    return replace(one, holdings=tuple(replace(each, last_end_s=3000.0) for each in one.holdings))
+
+
+KEPT_NOW = Booking("class", ("1g.5gb",), ((("x", placed("1g.5gb", 6)),),), 0.0, 10.0, 500.0)
+TWO_ENDS = scene(*[3000.0] * 5, 2000.0, 1000.0, queued=2)
+SIX_LONG = partial(scene, *[9000.0] * 6, lease_s=1000.0)
+OF_THE_CLASS = Waiting(2, ("1g.5gb",), 0.0, "class", "u2")
+CLASS_BEHIND = replace(SIX_LONG(600.0, bookings=(booked(6),)), queued=(waiting(1), OF_THE_CLASS))
+
+
+@pytest.mark.parametrize(
+    ("one", "ticket", "told"),
+    [
+        pytest.param(scene(*[3000.0] * 6, 1200.0), 1, (1200.0, 1200.0), id="the first end"),
+        pytest.param(TWO_ENDS, 1, (1000.0, 1000.0), id="the first waits for the first end"),
+        pytest.param(TWO_ENDS, 2, (2000.0, 2000.0), id="the second waits for the second"),
+        pytest.param(
+            extended(scene(*[1200.0] * 7)), 1, (1200.0, 3000.0),
+            id="at worst everybody extends as often as they may",
+        ),
+        pytest.param(
+            scene(*[600.0] * 7, queued=8, lease_s=1800.0), 8, (2400.0, 2400.0),
+            id="far behind one waits for the leases of those in front",
+        ),
+        pytest.param(
+            replace(scene(*[600.0] * 6, 1800.0), queued=(waiting(1, "7g.40gb"),)), 1,
+            (1800.0, 1800.0), id="the whole GPU waits for the last end on it",
+        ),
+        pytest.param(SIX_LONG(600.0), 1, (600.0, 600.0), id="nothing is reserved"),
+        pytest.param(
+            SIX_LONG(600.0, bookings=(booked(),)), 1, (1200.0, 1900.0),
+            id="what ends while a class keeps all waits for its grace, at worst for its leases",
+        ),
+        pytest.param(
+            SIX_LONG(200.0, bookings=(booked(),)), 1, (200.0, 200.0),
+            id="what ends before it is kept is for all",
+        ),
+        pytest.param(CLASS_BEHIND, 2, (900.0, 900.0), id="the class waits for its own slots"),
+        pytest.param(CLASS_BEHIND, 1, (1900.0, 1900.0), id="who came earlier waits for the class"),
+        pytest.param(
+            SIX_LONG(bookings=(KEPT_NOW,)), 1, (500.0, 1010.0),
+            id="what is kept now is free at the end of the grace",
+        ),
+        pytest.param(
+            SIX_LONG(bookings=(replace(KEPT_NOW, coming=1),)), 1, (1010.0, 1010.0),
+            id="whoever of the class is there takes it for sure",
+        ),
+    ],
+)  # fmt: skip
+def test_ends_alone_bound_the_wait(one: Scene, ticket: int, told: tuple[float, float]) -> None:
+    """Without a history the range is from now to the ends that are set, and says so."""
+    found = estimate(one, ticket)
+    assert (found.low_s, found.likely_s, found.high_s) == (0.0, *told)
     assert "is not known yet" in found.basis
+
+
+@pytest.mark.parametrize("one", [scene(*[None] * 7), scene(*[600.0] * 7, queued=8)])
+def test_nothing_known_is_no_estimate(one: Scene) -> None:
+    """Leases without an end and no history: nothing is said, rather than something invented."""
+    assert max(one.queued).ticket not in simulate(one, random.Random(1))
 
 
 MEASURED = tuple(10.0 + n for n in range(30))
@@ -88,68 +145,28 @@ def borrowing(number: int) -> Waiting:
 def test_each_kind_has_its_own_history() -> None:
     """A server behind measurements waits for seconds, a measurement behind servers for minutes."""
     busy = scene(*[1800.0] * 7, lately=BOTH)
-    behind_measurements, behind_servers = (
-        estimate(lent(busy)),
-        estimate(replace(busy, queued=(borrowing(1),))),
-    )
-    assert behind_measurements is not None and behind_servers is not None
-    assert behind_measurements.high_s < 40.0 < behind_servers.likely_s
+    behind_servers = estimate(replace(busy, queued=(borrowing(1),)))
+    assert estimate(lent(busy)).high_s < 40.0 < behind_servers.likely_s
     turns = estimate(replace(lent(busy), queued=tuple(map(borrowing, range(1, 22)))), 21)
-    assert turns is not None and 30.0 < turns.likely_s < turns.high_s < 3 * 40.0
+    assert 30.0 < turns.likely_s < turns.high_s < 3 * 40.0
 
 
 def test_measurements_are_short_before_any_is_known() -> None:
     """A first class that borrows is told seconds, and at most what each may borrow."""
     busy = lent(scene(*[1800.0] * 7, queued=0, lately=KNOWN))
     found = estimate(replace(busy, queued=tuple(map(borrowing, range(1, 14)))), 13)
-    assert found is not None and (found.likely_s, found.high_s) == (55.0, 3600.0)
+    assert (found.likely_s, found.high_s) == (55.0, 3600.0)
     assert "is not known yet" in found.basis
     after_a_server = replace(busy, queued=(waiting(1), *map(borrowing, range(2, 30))))
-    last = estimate(after_a_server, 29)
-    assert last is not None and last.high_s == after_a_server.longest_wait_s
-
-
-def test_extensions_put_the_bound_off() -> None:
-    """Without a history the worst is that everybody extends as often as they may."""
-    one = scene(*[1200.0] * 7)
-    late = tuple(replace(holding, last_end_s=3000.0) for holding in one.holdings)
-    found = estimate(replace(one, holdings=late))
-    assert found is not None
-    assert (found.likely_s, found.high_s) == (1200.0, 3000.0)
-
-
-def test_the_second_waits_for_the_second_end() -> None:
-    """Each in line waits for an end of their own."""
-    one = scene(*[3000.0] * 5, 2000.0, 1000.0, queued=2)
-    assert [estimate(one, n).high_s for n in (1, 2)] == [1000.0, 2000.0]  # type: ignore[union-attr]
-
-
-def test_a_new_lease_ends_too() -> None:
-    """Who is far behind waits for the leases of those in front, if these have an end."""
-    one = scene(*[600.0] * 7, queued=8)
-    assert estimate(one, 8) is None
-    found = estimate(replace(one, lease_s=1800.0), 8)
-    assert found is not None
-    assert found.high_s == 2400.0
-
-
-def test_a_big_shape_waits_for_all_its_slices() -> None:
-    """Somebody who wants the whole GPU waits for the last end on it."""
-    one = scene(*[600.0] * 6, 1800.0)
-    found = estimate(replace(one, queued=(waiting(1, "7g.40gb"),)))
-    assert found is not None
-    assert found.high_s == 1800.0
+    assert estimate(after_a_server, 29).high_s == after_a_server.longest_wait_s
 
 
 def test_history_gives_a_range() -> None:
     """How long leases lasted gives three figures in order, and never beyond the last end."""
     found = estimate(scene(*[None] * 7, lately=KNOWN))
-    assert found is not None
     assert 0 < found.low_s < found.likely_s < found.high_s
     assert "50 leases" in found.basis
-    capped = estimate(scene(*[100.0] * 7, lately=KNOWN))
-    assert capped is not None
-    assert capped.high_s <= 100.0
+    assert estimate(scene(*[100.0] * 7, lately=KNOWN)).high_s <= 100.0
 
 
 def test_an_old_lease_ends_sooner() -> None:
@@ -158,7 +175,7 @@ def test_an_old_lease_ends_sooner() -> None:
         replace(scene(*[None] * 7, lately=KNOWN), holdings=full(*[None] * 7, age_s=age_s)[1])
         for age_s in (0.0, 3400.0)
     )
-    assert estimate(old).likely_s < estimate(fresh).likely_s / 2  # type: ignore[union-attr]
+    assert estimate(old).likely_s < estimate(fresh).likely_s / 2
 
 
 def test_the_idle_may_go_sooner() -> None:
@@ -166,7 +183,6 @@ def test_the_idle_may_go_sooner() -> None:
     one = scene(*[None] * 7, lately=KNOWN)
     idle = (replace(one.holdings[0], idle_end_s=30.0), *one.holdings[1:])
     found = estimate(replace(one, holdings=idle))
-    assert found is not None
     assert found.low_s == 30.0
     assert found.high_s > 60.0
 
@@ -174,21 +190,17 @@ def test_the_idle_may_go_sooner() -> None:
 def test_no_measurement_waits_longer_than_it_may() -> None:
     """Its range ends where it would be refused; a server's has no such end."""
     late = scene(*[None] * 7, lately=KNOWN, longest_wait_s=1000.0, usage=FairShareUsage(now=950.0))
-    server, measurement = estimate(late), estimate(lent(replace(late, queued=(borrowing(1),))))
-    assert server is not None and measurement is not None
-    assert measurement.high_s <= 50.0 < server.high_s
+    measurement = estimate(lent(replace(late, queued=(borrowing(1),))))
+    assert measurement.high_s <= 50.0 < estimate(late).high_s
 
 
 def test_lighter_newcomers_are_reckoned_with() -> None:
     """Where others with less use keep coming, the heavy one's range reaches further."""
-    comers = (waiting(0),)
-    busy = replace(KNOWN, comers=comers, every_s=60.0)
+    busy = replace(KNOWN, comers=(waiting(0),), every_s=60.0)
     heavy = FairShareUsage(now=0.0, users={"u1": 9.0}, ageing_s=3000.0)
     alone, passed = (
         estimate(scene(*[None] * 7, lately=lately, usage=heavy)) for lately in (KNOWN, busy)
     )
-    assert alone is not None
-    assert passed is not None
     assert passed.likely_s > 2 * alone.likely_s
 
 
@@ -197,52 +209,6 @@ def test_who_might_ask_is_told_too() -> None:
     one = scene(*[900.0] * 7, queued=1, asking=frozenset({("1g.5gb",), ("7g.40gb",)}))
     found = simulate(replace(one, lease_s=600.0), random.Random(1))
     assert [found[one].high_s for one in (1, ("1g.5gb",), ("7g.40gb",))] == [900.0, 900.0, 1500.0]
-
-
-# -- what is reserved ------------------------------------------------------------------------------
-
-
-def booked(*starts: int) -> Booking:
-    """Kept from 300 s on, a class from 900 s on, a grace to 1200 s."""
-    slots = tuple((("x", placed("1g.5gb", start)),) for start in starts or range(7))
-    return Booking("class", ("1g.5gb",), slots, 300.0, 900.0, 1200.0)
-
-
-def test_what_becomes_free_may_be_kept_by_then() -> None:
-    """A slice that ends after a class keeps all places is not for strangers before the grace ends.
-
-    At worst the class takes it up, and has it as long as a lease lasts.
-    """
-    one = scene(*[9000.0] * 6, 600.0, lease_s=1000.0)
-    assert estimate(one).high_s == 600.0  # type: ignore[union-attr]
-    found = estimate(replace(one, bookings=(booked(),)))
-    assert found is not None
-    assert (found.likely_s, found.high_s) == (1200.0, 1900.0)
-
-
-def test_what_ends_before_is_for_all() -> None:
-    """A slice that ends before places are kept goes to the first in line."""
-    one = scene(*[9000.0] * 6, 200.0, lease_s=1000.0, bookings=(booked(),))
-    assert estimate(one).high_s == 200.0  # type: ignore[union-attr]
-
-
-def test_the_class_waits_for_its_own_slots() -> None:
-    """Who draws on what is reserved is served when the class begins, before who came earlier."""
-    queued = (Waiting(1, ("1g.5gb",), 0.0, "ml", "u1"), Waiting(2, ("1g.5gb",), 0.0, "class", "u2"))
-    one = scene(*[9000.0] * 6, 600.0, lease_s=1000.0, bookings=(booked(6),))
-    found = simulate(replace(one, queued=queued), random.Random(1))
-    assert (found[2].likely_s, found[2].high_s) == (900.0, 900.0)
-    assert found[1].likely_s == 1900.0
-
-
-def test_slots_reserved_now_open_at_the_end_of_the_grace() -> None:
-    """What is kept now and not taken up is free for all then; who is there takes it for sure."""
-    item = placed("1g.5gb", 6)
-    kept = Booking("class", ("1g.5gb",), ((("x", item),),), 0.0, 10.0, 500.0)
-    one = scene(*[9000.0] * 6, lease_s=1000.0, bookings=(kept,))
-    assert (estimate(one).likely_s, estimate(one).high_s) == (500.0, 1010.0)  # type: ignore[union-attr]
-    sure = replace(one, bookings=(replace(kept, coming=1),))
-    assert estimate(sure).likely_s == 1010.0  # type: ignore[union-attr]
 
 
 # -- calibration ----------------------------------------------------------------------------------
@@ -376,28 +342,6 @@ def two_kinds(dice: random.Random) -> float:
     return dice.uniform(120, 600) if dice.random() < 0.4 else dice.uniform(4000, 5400)
 
 
-@pytest.mark.parametrize(
-    ("lasts_s", "every_s", "seeds"),
-    [
-        (lognormal, 700, SEEDS[2:]),
-        pytest.param(lognormal, 700, SEEDS[:2], marks=pytest.mark.long),
-        pytest.param(exponential, 800, SEEDS, marks=pytest.mark.long),
-        pytest.param(two_kinds, 800, SEEDS, marks=pytest.mark.long),
-    ],
-)
-def test_the_true_wait_lies_in_the_range(
-    lasts_s: Duration, every_s: float, seeds: Sequence[int]
-) -> None:
-    """Of those who were told a range at least four of five then waited as long as it says.
-
-    Whatever way leases last, with heavy users whom others pass, and shapes of three sizes.
-    """
-    kept = [pair for seed in seeds for pair in Class(seed, lasts_s, every_s).run(RUN_S)]
-    inside = sum(found.low_s <= waited <= found.high_s for found, waited in kept)
-    assert len(kept) >= 30
-    assert inside / len(kept) >= 0.8
-
-
 LESSON_S, SEATS, KEPT_S = 3 * HOUR_S, 6, 900.0
 
 
@@ -406,8 +350,6 @@ class Lessons(Class):
 
     Some of its students come when it begins, and stay as long as others do.
     """
-
-    knows = True
 
     def __init__(self, seed: int, lasts_s: Duration, every_s: float) -> None:
         super().__init__(seed, lasts_s, every_s)
@@ -436,8 +378,6 @@ class Lessons(Class):
         self.slots[starts].remove(placed)
 
     def _bookings(self) -> tuple[Booking, ...]:
-        if not self.knows:
-            return ()
         ahead = [
             at
             for at in self.begins
@@ -456,10 +396,25 @@ class Lessons(Class):
         return Booking("class", ("1g.5gb",), slots, begins_s, at_s, at_s + KEPT_S)
 
 
-@pytest.mark.long
-def test_the_true_wait_lies_in_the_range_with_classes() -> None:
-    """The range allows for what is reserved for later; without, three of four would lie inside."""
-    kept = [pair for seed in SEEDS[:3] for pair in Lessons(seed, lognormal, 700).run(RUN_S)]
+@pytest.mark.parametrize(
+    ("kind", "lasts_s", "every_s", "seeds"),
+    [
+        (Class, lognormal, 700, SEEDS[2:]),
+        pytest.param(Class, lognormal, 700, SEEDS[:2], marks=pytest.mark.long),
+        pytest.param(Class, exponential, 800, SEEDS, marks=pytest.mark.long),
+        pytest.param(Class, two_kinds, 800, SEEDS, marks=pytest.mark.long),
+        pytest.param(Lessons, lognormal, 700, SEEDS[:3], marks=pytest.mark.long),
+    ],
+)
+def test_the_true_wait_lies_in_the_range(
+    kind: type[Class], lasts_s: Duration, every_s: float, seeds: Sequence[int]
+) -> None:
+    """Of those who were told a range at least four of five then waited as long as it says.
+
+    Whatever way leases last, with heavy users whom others pass, and shapes of three sizes; where
+    slices are reserved for later, too.
+    """
+    kept = [pair for seed in seeds for pair in kind(seed, lasts_s, every_s).run(RUN_S)]
     inside = sum(found.low_s <= waited <= found.high_s for found, waited in kept)
     assert len(kept) >= 30
     assert inside / len(kept) >= 0.8

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from tests.pool_settings import changed
@@ -79,17 +79,16 @@ def test_each_turn_is_the_least_share(seed: int) -> None:
 
 
 def test_aged_go_by_arrival() -> None:
-    """Who has waited `ageing_s` goes before who has not, the earliest first, whatever was used."""
+    """Who has waited `ageing_s` goes before who has not, the earliest first, whatever was used.
+
+    A holder of a reservation goes before all.
+    """
     queued = [ticket(n, since=t) for n, t in ((1, 0.0), (2, 10.0), (3, 95.0))]
-    users = {"u1": 50.0, "u2": 5.0}
+    users = {"u1": 50.0, "u2": 5.0, "heavy": 90.0}
     assert order(queued, now=99.0, ageing_s=100.0, users=users) == [3, 2, 1]
     assert order(queued, now=115.0, ageing_s=100.0, users=users) == [1, 2, 3]
-
-
-def test_reserved_go_first() -> None:
-    """A holder of a reservation goes before all, aged or not."""
-    queued = [ticket(1, since=0.0), ticket(2, "heavy", since=90.0, reserved=True)]
-    assert order(queued, now=100.0, ageing_s=50.0, users={"heavy": 9.0}) == [2, 1]
+    reserved = ticket(4, "heavy", since=100.0, reserved=True)
+    assert order([*queued, reserved], now=115.0, ageing_s=100.0, users=users) == [4, 1, 2, 3]
 
 
 # -- nobody starves -------------------------------------------------------------------------------
@@ -99,15 +98,6 @@ AGEING_S = 900.0
 EVERY_S = 200.0  # somebody comes; so often that the line only grows
 
 
-@dataclass
-class FairShareLease:
-    one: Waiting
-    gpu: str
-    placed: Placed
-    began: float
-    ends: float
-
-
 class FairShareWorld:
     """Two A100s on which small leases never cease to be asked for, in simulated time."""
 
@@ -115,47 +105,38 @@ class FairShareWorld:
         self.dice, self.ageing_s = dice, ageing_s
         self.now, self.number = 0.0, 100
         self.queued: list[Waiting] = []
-        self.live: list[FairShareLease] = []
-        self.used: list[Use] = []
-        self.waited: dict[int, float] = {}
+        self.live: list[tuple[Waiting, str, Placed, float]] = []  # who, where, until when
+        self.served: dict[int, float] = {}
 
     def run(self, watched: int, until: float) -> float:
-        """How long the watched ticket waits; until the end if it is not served."""
-        while watched not in self.waited and self.now < until:
+        """When the watched ticket is served; the end if it is not."""
+        while watched not in self.served and self.now < until:
             self.now += EVERY_S
             self.number += 1
             self.queued.append(ticket(self.number, f"new{self.number}", since=self.now, size=1))
-            self._end()
+            self.live = [lease for lease in self.live if lease[3] > self.now]
             while self._grant():
                 pass
-        return self.waited.get(watched, until)
-
-    def _end(self) -> None:
-        for lease in [lease for lease in self.live if lease.ends <= self.now]:
-            self.live.remove(lease)
+        return self.served.get(watched, until)
 
     def _grant(self) -> bool:
-        gpus = [self._occupancy(name) for name in ("x", "y")]
-        grant = next_grant(self.queued, gpus, self._usage())
+        users = {"heavy": 300.0} | {who.user: float(who.size) for who, *_ in self.live}
+        usage = FairShareUsage(self.now, {}, users, {}, self.ageing_s)
+        grant = next_grant(self.queued, [self._occupancy("x"), self._occupancy("y")], usage)
         if grant is None:
             return False
         (choice,) = grant.choices
         one = next(each for each in self.queued if each.ticket == grant.ticket)
         self.queued.remove(one)
-        self.waited[one.ticket] = self.now - one.since
+        self.served[one.ticket] = self.now
         ends = self.now + self.dice.uniform(0.3, 1.0) * LONGEST_S
-        made = Placed(choice.profile, choice.placement)
-        self.live.append(FairShareLease(one, choice.gpu, made, self.now, ends))
+        self.live.append((one, choice.gpu, Placed(choice.profile, choice.placement), ends))
         return True
 
     def _occupancy(self, name: str) -> GpuOccupancy:
-        return gpu(name, *(lease.placed for lease in self.live if lease.gpu == name))
-
-    def _usage(self) -> FairShareUsage:
-        users = {"heavy": 300.0}
-        for lease in self.live:
-            users[lease.one.user] = float(lease.one.size)
-        return FairShareUsage(self.now, {}, users, {}, self.ageing_s)
+        here = {placed: ends for _, where, placed, ends in self.live if where == name}
+        frees_at = {placed.placement.mask: ends for placed, ends in here.items()}
+        return replace(gpu(name, *here), frees_at=frees_at)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -169,10 +150,9 @@ def test_heavy_user_and_big_shape_wait_a_bounded_time(seed: int, shape: str, siz
     for ageing_s in (AGEING_S, float("inf")):
         lab = FairShareWorld(random.Random(seed), ageing_s)
         lab.run(-1, 1.5 * HOUR_S)  # every slice is held, and a line has formed
-        earlier = len(lab.queued)
-        lab.queued.append(ticket(1, "heavy", profiles=(shape,), since=lab.now, size=size))
-        began = lab.now
-        waits.append(lab.run(1, began + 5 * HOUR_S) - (began if 1 not in lab.waited else 0.0))
+        earlier, began = len(lab.queued), lab.now
+        lab.queued.append(ticket(1, "heavy", profiles=(shape,), since=began, size=size))
+        waits.append(lab.run(1, began + 5 * HOUR_S) - began)
     rounds = 1 + earlier / 14
     assert waits[0] <= AGEING_S + rounds * LONGEST_S
     assert waits[1] >= 5 * HOUR_S
@@ -205,60 +185,32 @@ def test_sums_are_read_anew_when_the_clock_was_set_back(world: World) -> None:
     assert uses.totals(90 * DAY_S).summed_at == 90 * DAY_S
 
 
-def test_use_decays_by_half() -> None:
-    """One slice-hour of one half-life ago counts half, of two a quarter."""
-    now = 10 * DAY_S
-    for lives in (1, 2):
-        then = now - lives * HALF_LIFE_S
-        counted = decayed(use(1, then - 1800, then + 1800), now, HALF_LIFE_S)
-        assert counted == pytest.approx(0.5**lives, rel=1e-4)
-
-
 def test_decay_is_the_integral() -> None:
-    """The closed form agrees with summing up minute by minute."""
+    """The closed form agrees with summing up minute by minute; what never ran costs nothing."""
     began, ended, now = 0.0, 5 * HOUR_S, 3 * DAY_S
     minutes = (began + 60 * (n + 0.5) for n in range(300))
     summed = sum(4 / 60 * 0.5 ** ((now - t) / HALF_LIFE_S) for t in minutes)
     assert decayed(use(1, began, ended, 4), now, HALF_LIFE_S) == pytest.approx(summed, rel=1e-6)
+    assert decayed(use(1, None, None), now, HALF_LIFE_S) == 0.0
 
 
-def test_what_never_ran_costs_nothing() -> None:
-    """A grant that no server was attached to counts nothing once it is over."""
-    assert decayed(use(1, None, None), 99.0, HALF_LIFE_S) == 0.0
-
-
-def heavy_world(make_world: MakeWorld, **more: object) -> World:
-    return make_world(changed(SETTINGS, **more))
-
-
-def test_sums_agree_with_the_ledger(make_world: MakeWorld) -> None:
+def test_sums_agree_with_the_ledger(world: World) -> None:
     """What is kept up lease by lease is what a fresh reading of the ledger gives."""
-    world = heavy_world(make_world)
     for user, shape in (("ada", "3g.20gb"), ("bob", "1g.5gb"), ("ada", "2x1g.5gb")):
         lease = world.run(user, shape)
         world.pool.view.usage.fair_share(world.at, {}, 1.0)
         world.pass_time(3 * HOUR_S)
         world.end(lease)
     world.run("cy", "1g.5gb")
+    assert world.pool.view.usage.fair_share(world.at, {}, 1.0).users["cy"] == 1.0, "at once"
     world.pass_time(2 * HOUR_S)
-    kept = world.pool.view.usage.fair_share(world.at, {}, 1.0)
-    fresh = (
-        Uses(world.ledger, SETTINGS.pool.fair_half_life_s)
-        .totals(world.at)
-        .fair_share(world.at, {}, 1.0)
-    )
+    read = Uses(world.ledger, SETTINGS.pool.fair_half_life_s).totals(world.at)
+    kept, fresh = (one.fair_share(world.at, {}, 1.0) for one in (world.pool.view.usage, read))
     assert kept.users == pytest.approx(fresh.users)
     assert kept.courses == pytest.approx(fresh.courses)
-    assert kept.users["ada"] == pytest.approx(
-        12 * 0.5 ** (9.5 / 48) + 6 * 0.5 ** (3.5 / 48), rel=1e-3
-    )
+    of_ada = 12 * 0.5 ** (9.5 / 48) + 6 * 0.5 ** (3.5 / 48)
+    assert kept.users["ada"] == pytest.approx(of_ada, rel=1e-3)
     assert kept.users["cy"] == pytest.approx(2.0, rel=0.1)
-
-
-def test_a_grant_counts_at_once(world: World) -> None:
-    """Who was just granted slices has a lease on the account, before a minute has passed."""
-    world.run("ada", "3g.20gb")
-    assert world.pool.view.usage.fair_share(world.at, {}, 1.0).users["ada"] == 4.0
 
 
 def test_a_rolled_back_end_is_undone(world: World) -> None:
@@ -306,57 +258,31 @@ def test_an_end_that_memory_does_not_have_is_read(world: World) -> None:
 # -- in the pool ----------------------------------------------------------------------------------
 
 
-def full_world(make_world: MakeWorld, **more: object) -> tuple[World, list[object]]:
-    courses = {"everyone": SETTINGS.courses["everyone"], "b": Course(title="B", shapes=("1g.5gb",))}
-    world = heavy_world(make_world, courses=courses, **more)
-    return world, [world.run(f"student{n}") for n in range(7)]
-
-
-def test_who_used_less_is_served_first(make_world: MakeWorld) -> None:
-    """The place in line that a student sees is the order of the decision."""
-    world, leases = full_world(make_world, ageing_s=1e7)
-    world.pass_time(HOUR_S)
-    world.end(leases[0])  # type: ignore[arg-type]
-    world.run("other")
-    heavy, light = world.ask("student0"), world.ask("new")
-    assert (
-        world.pool.tickets.find(heavy.id).position,
-        world.pool.tickets.find(light.id).position,
-    ) == (2, 1)
-    world.end(leases[1])  # type: ignore[arg-type]
-    assert world.pool.tickets.find(light.id).state == TicketState.OFFERED
-    assert world.pool.tickets.find(heavy.id).state == TicketState.WAITING
+COURSES = {"everyone": SETTINGS.courses["everyone"], "b": Course(title="B", shapes=("1g.5gb",))}
 
 
 def test_time_alone_moves_people(make_world: MakeWorld) -> None:
-    """When somebody has aged the places change, and who waits for news is told."""
-    world, leases = full_world(make_world, ageing_s=60.0)
+    """Who used less goes before; when somebody has aged that changes, and who waits is told."""
+    world = make_world(changed(SETTINGS, courses=COURSES, ageing_s=60.0))
+    leases = [world.run(f"student{n}") for n in range(7)]
     world.pass_time(HOUR_S)
-    world.end(leases[0])  # type: ignore[arg-type]
+    world.end(leases[0])
     world.run("other")
-    heavy = world.ask("student0")
+    heavy = world.ask("student0").id
     world.pass_time(30)
-    light = world.ask("new")
-    assert world.pool.tickets.find(heavy.id).position == 2
+    light = world.ask("new").id
+    assert [world.pool.tickets.find(one).position for one in (heavy, light)] == [2, 1]
     before = world.pool.version
     world.pass_time(31)
     world.pool.turn()
     assert world.pool.version > before
-    assert world.pool.tickets.find(heavy.id).position == 1
-    assert world.pool.tickets.find(light.id).position == 2
+    assert [world.pool.tickets.find(one).position for one in (heavy, light)] == [1, 2]
 
 
 def test_two_courses_share_a_moment(make_world: MakeWorld) -> None:
     """Slices that become free together are not all given to the course that asked first."""
-    world = heavy_world(make_world, courses=full_courses())
-    first = [world.ask(f"a{n}") for n in range(7)]
-    second = [world.ask(f"b{n}", course="b") for n in range(7)]
+    world = make_world(changed(SETTINGS, courses=COURSES))
+    asked = [world.ask(f"{course}{n}", course=course) for course in COURSES for n in range(7)]
     world.work()
-    served = [
-        world.pool.tickets.find(one.id).state == TicketState.OFFERED for one in first + second
-    ]
-    assert (sum(served[:7]), sum(served[7:])) == (4, 3)
-
-
-def full_courses() -> dict[str, Course]:
-    return {"everyone": SETTINGS.courses["everyone"], "b": Course(title="B", shapes=("1g.5gb",))}
+    states = [world.pool.tickets.find(one.id).state for one in asked]
+    assert [half.count(TicketState.OFFERED) for half in (states[:7], states[7:])] == [4, 3]

@@ -6,24 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
+from miglab_pool.gpu.geometry import Placed, Placement
+from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import any_fits, first_that_fits, hold
-from miglab_pool.queue.rules import Waiting, in_order
+from miglab_pool.queue.rules import Waiting
 from miglab_pool.state.placement import GpuOccupancy, beside
 
 from .conftest import World
 from .queueing import next_grant
 
-A100 = Geometry(
-    8,
-    (
-        Profile("1g.5gb", 19, 0, 1, 1, 14, 4864, 7, tuple(range(7))),
-        Profile("2g.10gb", 14, 1, 2, 2, 28, 9856, 3, (0, 2, 4)),
-        Profile("3g.20gb", 9, 2, 3, 4, 42, 19968, 2, (0, 4)),
-        Profile("7g.40gb", 0, 4, 7, 8, 98, 40192, 1, (0,)),
-    ),
-)
+A100 = model_named("A100-40GB").geometry
 
 
 def placed(name: str, start: int) -> Placed:
@@ -39,72 +32,60 @@ def one(number: int, *profiles: str) -> Waiting:
     return Waiting(number, profiles, float(number))
 
 
-def test_first_come() -> None:
-    """Of two who fit the earlier goes."""
-    grant = next_grant([one(2, "1g.5gb"), one(1, "1g.5gb")], [gpu("a")])
-    assert grant is not None
-    assert grant.ticket == 1
+SMALL, BIG = "1g.5gb", "7g.40gb"
+FOREIGN = placed(SMALL, 0)
+SHARED = GpuOccupancy("a", A100, (FOREIGN,), fixed=(FOREIGN,))
+HALF_FULL = gpu("a", placed("3g.20gb", 0))
+EMPTIER = gpu("a", placed(SMALL, 0))
+FULLER = gpu("b", placed("3g.20gb", 4), placed(SMALL, 0))
 
 
-def test_ties_by_number() -> None:
-    """Of two who came in the same moment the lower number goes."""
-    queued = in_order([Waiting(5, (), 1.0), Waiting(4, (), 1.0)])
-    assert [each.ticket for each in queued] == [4, 5]
-
-
-def test_nobody() -> None:
-    """Nobody waits, or there is no GPU: nobody goes."""
-    assert next_grant([], [gpu("a")]) is None
-    assert next_grant([one(1, "1g.5gb")], []) is None
-
-
-def test_small_one_does_not_delay_the_first() -> None:
-    """The place that empties for the first in line is not given to who came later."""
-    half_full = gpu("a", placed("3g.20gb", 0))
-    queued = [one(1, "7g.40gb"), one(2, "1g.5gb")]
-    assert next_grant(queued, [half_full]) is None
-
-
-def test_small_one_goes_elsewhere() -> None:
-    """Who came later goes ahead where it does not delay the first."""
-    queued = [one(1, "7g.40gb"), one(2, "1g.5gb")]
-    emptier = gpu("a", placed("1g.5gb", 0))
-    fuller = gpu("b", placed("3g.20gb", 4), placed("1g.5gb", 0))
-    grant = next_grant(queued, [emptier, fuller])
-    assert grant is not None
-    assert (grant.ticket, grant.choices[0].gpu) == (2, "b")
-
-
-def test_rest_of_the_gpu_is_used() -> None:
-    """Only the place kept is kept: beside it, on the same GPU, others go."""
-    occupancy = gpu("a", placed("1g.5gb", 0), placed("2g.10gb", 4))
-    grant = next_grant([one(1, "3g.20gb"), one(2, "1g.5gb")], [occupancy])
-    assert grant is not None
-    assert grant.ticket == 2
-    kept = 0 if grant.choices[0].placement.start >= 4 else 4
-    assert abs(grant.choices[0].placement.start - kept) >= 1
+@pytest.mark.parametrize(
+    ("queued", "gpus", "served"),
+    [
+        pytest.param([], [gpu("a")], None, id="nobody waits"),
+        pytest.param([one(1, SMALL)], [], None, id="there is no GPU"),
+        pytest.param([one(2, SMALL), one(1, SMALL)], [gpu("a")], (1, "a"), id="the earlier of two"),
+        pytest.param(
+            [Waiting(5, (SMALL,), 1.0), Waiting(4, (SMALL,), 1.0)], [gpu("a")], (4, "a"),
+            id="of two who came in one moment the lower number",
+        ),
+        pytest.param(
+            [one(1, BIG), one(2, SMALL)], [HALF_FULL], None,
+            id="nobody where it empties for the first",
+        ),
+        pytest.param(
+            [one(1, BIG), one(2, BIG)], [HALF_FULL], None, id="nobody of the first one's shape"
+        ),
+        pytest.param(
+            [one(1, BIG), one(2, SMALL)], [EMPTIER, FULLER], (2, "b"),
+            id="a small one elsewhere",
+        ),
+        pytest.param(
+            [one(1, "3g.20gb"), one(2, SMALL)],
+            [gpu("a", placed(SMALL, 0), placed("2g.10gb", 4))], (2, "a"),
+            id="a small one beside what is kept on the same GPU",
+        ),
+        pytest.param(
+            [one(1, BIG), one(2, SMALL)], [gpu("b", usable=False), SHARED], (2, "a"),
+            id="whoever comes after a first that no usable GPU can serve",
+        ),
+    ],
+)  # fmt: skip
+def test_who_is_next(
+    queued: list[Waiting], gpus: list[GpuOccupancy], served: tuple[int, str] | None
+) -> None:
+    """First come, first served, and nobody delays the first."""
+    grant = next_grant(queued, gpus)
+    assert (grant and (grant.ticket, grant.choices[0].gpu)) == served
 
 
 def test_foreign_placement_is_not_waited_for() -> None:
     """Where something foreign lies nothing is set aside: it will not become free."""
-    foreign = placed("1g.5gb", 0)
-    occupancy = GpuOccupancy("a", A100, (foreign,), fixed=(foreign,))
-    other = gpu("b", placed("3g.20gb", 0), placed("3g.20gb", 4))
-    gpus = [occupancy, other]
-    (free, kept) = beside(gpus, hold(("7g.40gb",), gpus))
-    assert free == occupancy
+    gpus = [SHARED, gpu("b", placed("3g.20gb", 0), placed("3g.20gb", 4))]
+    (free, kept) = beside(gpus, hold((BIG,), gpus))
+    assert free == SHARED
     assert len(kept.live) == 3
-
-
-def test_impossible_first_blocks_nobody() -> None:
-    """Who can be served by no usable GPU keeps the place in line, and delays nobody."""
-    queued = [one(1, "7g.40gb"), one(2, "1g.5gb")]
-    broken = gpu("b", usable=False)
-    foreign = placed("1g.5gb", 0)
-    shared = GpuOccupancy("a", A100, (foreign,), fixed=(foreign,))
-    grant = next_grant(queued, [broken, shared])
-    assert grant is not None
-    assert grant.ticket == 2
 
 
 @settings(max_examples=settings.default.max_examples // 2)
@@ -133,14 +114,6 @@ def test_nobody_starves(shapes: list[str], gpus: int, ends: object) -> None:
             continue
         waiting = [each for each in waiting if each.ticket != grant.ticket]
         live += [(c.gpu, Placed(c.profile, c.placement)) for c in grant.choices]
-
-
-@pytest.mark.parametrize("count", [1, 7])
-def test_same_shape_never_passes(count: int) -> None:
-    """Who wants the same as the first is never served before."""
-    full = gpu("a", *(placed("1g.5gb", n) for n in range(count)), placed("1g.5gb", 6))
-    grant = next_grant([one(1, "7g.40gb"), one(2, "7g.40gb")], [full])
-    assert grant is None
 
 
 # -- whether a look at the line is worth it -------------------------------------------------------
