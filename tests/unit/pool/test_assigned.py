@@ -1,14 +1,11 @@
 """GPUs of one course alone: who gets leases there, what is kept, offered and promised there."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from tests.pool_settings import changed
 from tests.refusals import because
 
-from miglab_api.leases import LeaseView
-from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
 from miglab_pool.queue.backfill import first_that_fits
 from miglab_pool.queue.rules import Waiting
@@ -17,8 +14,11 @@ from miglab_pool.settings import Course
 from miglab_pool.state.placement import GpuOccupancy, open_to
 
 from .conftest import SETTINGS, SHAPES, World
-from .test_reservations import TUESDAY
-from .test_reserved_slots import A100, placed
+from .test_queue import A100, placed
+from .test_reservations import TUESDAY, before_class
+from .test_reservations import reserve as reserve_class
+
+MakeWorld = Callable[..., World]
 
 COURSES = {name: Course(title=name, shapes=SHAPES) for name in ("everyone", "vision", "deep")}
 RULES = changed(
@@ -56,18 +56,13 @@ def test_a_stranger_gets_nothing_there() -> None:
     assert served([waiting(1, "")], [full, own]) is None
 
 
-def test_a_course_may_use_what_is_for_all_too() -> None:
-    """Its own GPU is an addition, and no cage."""
-    own = occupancy("b", "vision", *ONE * 7)
-    assert served([waiting(1, "vision")], [occupancy("a"), own]) == (1, "a")
-
-
 def test_of_equal_placements_its_own_is_taken() -> None:
-    """Room for all is left to others, unless it suits better; a place set aside, too."""
+    """Room for all is left to others, unless it suits better or is all; a place set aside, too."""
     both = [occupancy("a"), occupancy("b", "vision")]
     assert served([waiting(1, "vision")], both) == (1, "b")
     assert served([waiting(1, "deep")], both) == (1, "a")
     assert served([waiting(1, "vision")], [occupancy("a", "", *ONE * 6), both[1]]) == (1, "a")
+    assert served([waiting(1, "vision")], [both[0], occupancy("b", "vision", *ONE * 7)]) == (1, "a")
     full = [occupancy("a", "", *ONE * 7), occupancy("b", "vision", *ONE * 7)]
     shapes = [waiting(1, "vision", "7g.40gb"), waiting(2, "deep")]
     half = [*full, occupancy("c", "", "1g.5gb"), occupancy("d", "vision", "1g.5gb")]
@@ -93,15 +88,13 @@ def test_open_to_leaves_order_and_number() -> None:
 
 
 @pytest.fixture
-def lab(make_world: Callable[..., World]) -> World:
+def lab(make_world: MakeWorld) -> World:
     """Two A100s; the second is vision's."""
-    world = make_world(RULES, gpus=2)
-    world.at = TUESDAY - 3600
-    world.pool.reconcile()
-    return world
+    return before_class(make_world, RULES, gpus=2)
 
 
-def gpus_of(leases: list[LeaseView]) -> list[int]:
+def gpus_of(lab: World, course: str) -> list[int]:
+    leases = [lease for lease in lab.pool.leases.live() if lease.course == course]
     return sorted(item.gpu for lease in leases for item in lease.slices)
 
 
@@ -114,31 +107,20 @@ def ask(lab: World, count: int, course: str, shape: str = "1g.5gb", who: str = "
 
 
 def test_leases_lie_where_they_may(lab: World) -> None:
-    """Of nine strangers seven are served; vision's seven find their own GPU empty."""
+    """Of nine strangers seven are served; vision's seven find their own GPU empty, as offered."""
+    assert [gpu.course for gpu in lab.pool.snapshot().gpus] == ["", "vision"]
+    offers = lab.pool.offers(["deep", "vision"], None)
+    free = [{s.shape: s.free_now for s in course.shapes}["1g.5gb"] for course in offers.courses]
+    assert free == [7, 14]
     strangers = ask(lab, 9, "deep")
     states = [lab.pool.tickets.find(one).state for one in strangers]
     assert states.count(TicketState.OFFERED) == 7
     ask(lab, 7, "vision")
-    found = lab.pool.leases.live()
-    assert gpus_of([lease for lease in found if lease.course == "deep"]) == [0] * 7
-    assert gpus_of([lease for lease in found if lease.course == "vision"]) == [1] * 7
+    assert gpus_of(lab, "deep") == [0] * 7
+    assert gpus_of(lab, "vision") == [1] * 7
 
 
-def test_it_is_seen_whose_a_gpu_is(lab: World) -> None:
-    """In the snapshot, for the pages and the command line."""
-    assert [gpu.course for gpu in lab.pool.snapshot().gpus] == ["", "vision"]
-
-
-def test_what_is_offered_is_what_one_would_get(lab: World) -> None:
-    """Seven free for strangers, fourteen for vision."""
-    offers = lab.pool.offers(["deep", "vision"], None)
-    free = [{s.shape: s.free_now for s in course.shapes}["1g.5gb"] for course in offers.courses]
-    assert free == [7, 14]
-
-
-def test_a_shape_that_only_anothers_gpu_could_hold_is_refused(
-    make_world: Callable[..., World],
-) -> None:
+def test_a_shape_that_only_anothers_gpu_could_hold_is_refused(make_world: MakeWorld) -> None:
     """At once, and in words, as if that GPU were not there."""
     lab = make_world(changed(RULES, assigned={"0": "vision"}))
     with pytest.raises(Refused, check=because("impossible-shape")):
@@ -146,45 +128,27 @@ def test_a_shape_that_only_anothers_gpu_could_hold_is_refused(
     assert lab.ask("vera", "1g.5gb", course="vision").state is TicketState.WAITING
 
 
-def test_whole_gpus_too(make_world: Callable[..., World]) -> None:
-    """A GPU with MIG off that is a course's own is leased to nobody else."""
-    lab = make_world(RULES, gpus=2, mig=False)
-    strangers = ask(lab, 2, "deep", "full")
-    states = {lab.pool.tickets.find(one).state for one in strangers}
-    assert states == {TicketState.OFFERED, TicketState.WAITING}
-    (own,) = ask(lab, 1, "vision", "full")
-    assert lab.pool.tickets.find(own).state is TicketState.OFFERED
+def reserve(lab: World, course: str, count: int) -> None:
+    reserve_class(lab, course=course, count=count)
 
 
-def reserve(lab: World, course: str, count: int) -> Any:
-    asked = ReservationRequest(
-        course=course, shape="1g.5gb", count=count, weekdays=("tue",), from_time="10:00",
-        to_time="12:00", tz="Europe/Berlin",
-    )  # fmt: skip
-    return lab.pool.reservations.make(asked, "ina")
+def test_a_class_has_its_slots_on_its_own_gpu_first(lab: World) -> None:
+    """So that both classes find theirs, in whichever order they reserved.
 
-
-def test_reservations_are_judged_by_what_the_course_may_use(lab: World) -> None:
-    """Fourteen for vision, seven for a stranger; together no more than there is."""
+    Each is judged by what its course may use, together by what there is.
+    """
     with pytest.raises(Refused, check=because("impossible-reservation")):
         reserve(lab, "deep", 8)
     reserve(lab, "vision", 7)
     reserve(lab, "deep", 7)
     with pytest.raises(Refused, check=because("reservation-clash")):
         reserve(lab, "vision", 1)
-
-
-def test_a_class_has_its_slots_on_its_own_gpu_first(lab: World) -> None:
-    """So that both classes find theirs, in whichever order they reserved."""
-    reserve(lab, "vision", 7)
-    reserve(lab, "deep", 7)
     lab.at = TUESDAY - 600
     lab.work()
     ask(lab, 7, "deep")
     ask(lab, 7, "vision")
-    found = lab.pool.leases.live()
-    assert gpus_of([lease for lease in found if lease.course == "vision"]) == [1] * 7
-    assert gpus_of([lease for lease in found if lease.course == "deep"]) == [0] * 7
+    assert gpus_of(lab, "vision") == [1] * 7
+    assert gpus_of(lab, "deep") == [0] * 7
 
 
 def test_who_waits_elsewhere_wants_nothing_of_it(lab: World) -> None:
@@ -203,15 +167,6 @@ def test_who_waits_elsewhere_wants_nothing_of_it(lab: World) -> None:
     assert wanted() == [1, 0]
 
 
-def test_a_class_draws_its_own_first(lab: World) -> None:
-    """After its grace, too, when no places are kept for it any more."""
-    reserve(lab, "vision", 3)
-    lab.at = TUESDAY + 3600
-    lab.work()
-    ask(lab, 3, "vision")
-    assert gpus_of(lab.pool.leases.live()) == [1] * 3
-
-
 def test_who_draws_on_a_reservation_stays_off_it_too(lab: World) -> None:
     """The last place of vision's GPU would suit best, and is not for deep's class."""
     first = [lab.run(f"dan{number}", course="deep") for number in range(7)]
@@ -223,4 +178,4 @@ def test_who_draws_on_a_reservation_stays_off_it_too(lab: World) -> None:
     lab.at = TUESDAY
     lab.work()
     ask(lab, 1, "deep")
-    assert gpus_of([lease for lease in lab.pool.leases.live() if lease.course == "deep"]) == [0]
+    assert gpus_of(lab, "deep") == [0]

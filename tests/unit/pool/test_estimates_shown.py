@@ -6,19 +6,20 @@ import pytest
 from tests.pool_settings import changed
 
 from miglab_api.leases import LeaseView
-from miglab_api.tickets import WaitEstimate
+from miglab_api.tickets import TicketView, WaitEstimate
 
 from .conftest import SETTINGS, World
 from .test_queue import placed
-from .test_reservations import RULES, TUESDAY, reserve
+from .test_reservations import RULES, before_class, reserve
 
 MakeWorld = Callable[..., World]
+OF_AN_HOUR = changed(SETTINGS, lease_s=3600.0, extensions=0)
 
 
 @pytest.fixture
 def full(make_world: MakeWorld) -> tuple[World, list[LeaseView]]:
     """Seven leases of an hour, begun five minutes apart, without extensions."""
-    world = make_world(changed(SETTINGS, lease_s=3600.0, extensions=0))
+    world = make_world(OF_AN_HOUR)
     leases = []
     for n in range(7):
         leases.append(world.run(f"student{n}"))
@@ -32,20 +33,24 @@ def free_in(world: World, lease: LeaseView) -> float:
     return lease.guaranteed_until + 300 - world.at
 
 
-def told(world: World, ticket: int) -> WaitEstimate | None:
+def told(world: World, ticket: TicketView) -> WaitEstimate:
     world.pool.estimate()
-    return world.pool.tickets.find(ticket).estimate
+    found = world.pool.tickets.find(ticket.id).estimate
+    assert found is not None
+    return found
 
 
 def test_first_and_second_are_told(full: tuple[World, list[LeaseView]]) -> None:
-    """Without a history those in line are told the ends of the leases, first and second."""
+    """Without a history they are told the ends of the leases, which come nearer."""
     world, leases = full
-    first, second = world.ask("ada"), world.ask("bob")
-    assert world.pool.tickets.find(first.id).estimate is None
-    for ticket, lease in ((first, leases[0]), (second, leases[1])):
-        found = told(world, ticket.id)
-        assert found is not None
+    for user, lease in (("ada", leases[0]), ("bob", leases[1])):
+        ticket = world.ask(user)
+        assert ticket.estimate is None
+        found = told(world, ticket)
         assert (found.low_s, found.high_s) == (0.0, pytest.approx(free_in(world, lease)))
+    world.pass_time(60)
+    later = world.pool.tickets.find(ticket.id).estimate
+    assert later is not None and later.high_s == pytest.approx(found.high_s - 60)
 
 
 def test_news_are_a_change(full: tuple[World, list[LeaseView]]) -> None:
@@ -61,39 +66,32 @@ def test_news_are_a_change(full: tuple[World, list[LeaseView]]) -> None:
     assert world.pool.snapshot().waiting[0].estimate is not None
 
 
-def test_time_counts_down(full: tuple[World, list[LeaseView]]) -> None:
-    """What is left of an estimate gets shorter while it is not made anew."""
-    world, _ = full
-    ticket = world.ask("ada")
-    found = told(world, ticket.id)
-    world.pass_time(60)
-    later = world.pool.tickets.find(ticket.id).estimate
-    assert found is not None
-    assert later is not None
-    assert later.high_s == pytest.approx(found.high_s - 60)
-
-
-def test_history_is_used(make_world: MakeWorld) -> None:
+def test_history_is_used(world: World) -> None:
     """Once some leases are over the estimate is made from how long they lasted."""
-    world = make_world()
     for n in range(6):
         lease = world.run(f"early{n}")
         world.pass_time(600 + 60 * n)
         world.end(lease)
     for n in range(7):
         world.run(f"student{n}")
-    found = told(world, world.ask("ada").id)
-    assert found is not None
+    found = told(world, world.ask("ada"))
     assert "6 leases" in found.basis
     assert 550 < found.low_s <= found.high_s < 910
 
 
-def test_nothing_known_nothing_said(make_world: MakeWorld) -> None:
-    """Leases that nobody ends in a new lab: no figure is invented."""
-    world = make_world(changed(SETTINGS, enabled=False))
-    for n in range(7):
+@pytest.mark.parametrize("shape", ["1g.5gb", "7g.40gb"], ids=["endless", "foreign"])
+def test_nothing_known_nothing_said(make_world: MakeWorld, shape: str) -> None:
+    """Of leases that nobody ends in a new lab, or of what is foreign, no figure is invented."""
+    world = make_world(changed(SETTINGS, enabled=shape != "1g.5gb", lease_s=3600.0))
+    (info,) = world.driver.gpus()
+    profile = info.geometry.by_name["1g.5gb"]
+    world.driver.create(info.uuid, profile, placed("1g.5gb", 6).placement)
+    world.pool.reconcile()
+    for n in range(6):
         world.run(f"student{n}")
-    assert told(world, world.ask("ada").id) is None
+    ticket = world.ask("ada", shape)
+    world.pool.estimate()
+    assert world.pool.tickets.find(ticket.id).estimate is None
 
 
 def test_the_offer_says_it_too(full: tuple[World, list[LeaseView]]) -> None:
@@ -101,11 +99,9 @@ def test_the_offer_says_it_too(full: tuple[World, list[LeaseView]]) -> None:
     world, leases = full
     world.pool.estimate()
     offers = {one.shape: one.wait for one in world.pool.offers(["everyone"]).courses[0].shapes}
-    small, whole = offers["1g.5gb"], offers["7g.40gb"]
-    assert small is not None
-    assert whole is not None
-    assert small.high_s == pytest.approx(free_in(world, leases[0]))
-    assert whole.high_s == pytest.approx(free_in(world, leases[6]))
+    for shape, lease in (("1g.5gb", leases[0]), ("7g.40gb", leases[6])):
+        wait = offers[shape]
+        assert wait is not None and wait.high_s == pytest.approx(free_in(world, lease))
     assert offers["cpu"] is None
 
 
@@ -114,30 +110,16 @@ def test_a_server_that_stops_frees_at_once(full: tuple[World, list[LeaseView]]) 
     world, leases = full
     ticket = world.ask("ada")
     world.pool.leases.release(leases[6].id, "ada", "stop")
-    found = told(world, ticket.id)
-    assert found is not None
-    assert found.high_s == 0.0
+    assert told(world, ticket).high_s == 0.0
 
 
 def test_whole_gpus_are_estimated(make_world: MakeWorld) -> None:
     """Who waits for a whole GPU with MIG off waits for the end of the lease on it."""
-    world = make_world(changed(SETTINGS, lease_s=3600.0, extensions=0), mig=False)
+    world = make_world(OF_AN_HOUR, mig=False)
     world.pool.sample()
     lease = world.run("ada", "full")
-    found = told(world, world.ask("bob", "full").id)
-    assert found is not None
+    found = told(world, world.ask("bob", "full"))
     assert found.high_s == pytest.approx(free_in(world, lease))
-
-
-def test_what_is_foreign_never_ends(make_world: MakeWorld) -> None:
-    """Somebody who wants a place where something foreign lies has no estimate."""
-    world = make_world(changed(SETTINGS, lease_s=3600.0))
-    item = placed("1g.5gb", 6)
-    info = world.driver.gpus()[0]
-    world.driver.create(info.uuid, info.geometry.by_name["1g.5gb"], item.placement)
-    world.pool.reconcile()
-    world.run("bob", "3g.20gb")
-    assert told(world, world.ask("ada", "7g.40gb").id) is None
 
 
 def test_a_class_ahead_is_reckoned_with(make_world: MakeWorld) -> None:
@@ -145,31 +127,23 @@ def test_a_class_ahead_is_reckoned_with(make_world: MakeWorld) -> None:
 
     When it has been cancelled they are told as free at the leases' ends.
     """
-    world = make_world(changed(RULES, lease_s=3000.0, extensions=0))
-    world.at = TUESDAY - 3600
-    world.pool.reconcile()
+    world = before_class(make_world, changed(RULES, lease_s=3000.0, extensions=0))
     for n in range(7):
         world.run(f"student{n}")
     made = reserve(world)
     ticket = world.ask("ada")
-    found = told(world, ticket.id)
-    assert found is not None
+    found = told(world, ticket)
     assert (found.likely_s, found.high_s) == (3600 + 900, 3600 + 3300)
     world.pool.reservations.cancel(made.id, "ina")
-    again = told(world, ticket.id)
-    assert again is not None
-    assert again.high_s == 3300
+    assert told(world, ticket).high_s == 3300
 
 
 def test_slots_reserved_now_are_told_as_well(make_world: MakeWorld) -> None:
     """While a class keeps all that is free, strangers are told the end of its grace at best."""
-    world = make_world(changed(RULES, lease_s=3000.0, extensions=0))
-    world.at = TUESDAY - 60
-    world.pool.reconcile()
+    world = before_class(make_world, changed(RULES, lease_s=3000.0, extensions=0), by_s=60)
     reserve(world)
     world.work()
     student, stranger = world.ask("ada", course="deep"), world.ask("bob")
-    found = told(world, stranger.id)
-    assert found is not None
+    found = told(world, stranger)
     assert (found.likely_s, found.high_s) == (60 + 900, 60 + 3300)
     assert world.pool.tickets.find(student.id).estimate is None  # it has its place

@@ -1,6 +1,7 @@
 """What is reserved for later bounds by how much a guarantee may be extended."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.pool_settings import changed
@@ -8,9 +9,10 @@ from tests.refusals import because
 
 from miglab_api.leases import LeaseView
 from miglab_pool.refused import Refused
+from miglab_pool.settings import PoolSettings
 
 from .conftest import World
-from .test_reservations import RULES, TUESDAY, reserve
+from .test_reservations import RULES, TUESDAY, before_class, reserve
 
 HOUR_S = 3600.0
 LASTING = changed(RULES, lease_s=HOUR_S, extensions=2, extension_s=HOUR_S)
@@ -19,16 +21,16 @@ LASTING = changed(RULES, lease_s=HOUR_S, extensions=2, extension_s=HOUR_S)
 @pytest.fixture
 def lab(make_world: Callable[..., World]) -> World:
     """One A100 an hour and a half before the class; leases last an hour, extensions another."""
-    world = make_world(LASTING)
-    world.at = TUESDAY - 1.5 * HOUR_S
-    world.pool.reconcile()
-    return world
+    return before_class(make_world, LASTING, 1.5 * HOUR_S)
+
+
+def extended(lab: World, lease: LeaseView, by_s: float = HOUR_S) -> LeaseView:
+    return lab.pool.leases.extend(lease.id, by_s, lease.user)
 
 
 def refusal(lab: World, lease: LeaseView, by_s: float = HOUR_S) -> str:
-    with pytest.raises(Refused) as error:
-        lab.pool.leases.extend(lease.id, by_s, "bob")
-    assert error.value.reason == "no-extension"
+    with pytest.raises(Refused, check=because("no-extension")) as error:
+        extended(lab, lease, by_s)
     return str(error.value)
 
 
@@ -45,41 +47,27 @@ def test_no_extension_into_a_class(lab: World) -> None:
     reason = refusal(lab, stranger)
     assert "reserved from 10:00 CEST on for reservation 1" in reason
     assert "by 28 minutes" in reason
-    longer = lab.pool.leases.extend(stranger.id, 1680.0, "bob")
+    longer = extended(lab, stranger, 1680.0)
     assert longer.guaranteed_until == TUESDAY - 120
     assert "cannot be extended" in refusal(lab, longer, 60.0)
 
 
-def test_who_blocks_nobody_may_stay(lab: World) -> None:
-    """Where the class finds its places beside it a lease is extended as ever."""
-    stranger = lab.run("bob")
-    reserve(lab, count=6)
-    assert (
-        lab.pool.leases.extend(stranger.id, HOUR_S, "bob").guaranteed_until == TUESDAY + HOUR_S / 2
-    )
-
-
-def test_a_class_is_not_in_its_own_way(lab: World) -> None:
-    """A lease that counts as one of the reserved is extended into its class."""
-    student = lab.run("ada", course="deep")
-    reserve(lab)
-    assert (
-        lab.pool.leases.extend(student.id, HOUR_S, "ada").guaranteed_until == TUESDAY + HOUR_S / 2
-    )
+@pytest.mark.parametrize(("course", "count"), [("everyone", 6), ("deep", 7)])
+def test_who_blocks_nobody_may_stay(lab: World, course: str, count: int) -> None:
+    """Where the class finds its places beside a lease, or in it, it is extended as ever."""
+    lease = lab.run("bob", course=course)
+    reserve(lab, count=count)
+    assert extended(lab, lease).guaranteed_until == TUESDAY + HOUR_S / 2
 
 
 def test_who_stays_anyway_takes_no_more(lab: World) -> None:
     """A lease that outlasts the kept time as it is may be extended beyond it."""
     stranger = lab.run("bob")
-    lab.pool.leases.extend(stranger.id, HOUR_S, "bob")
-    lab.pool.leases.extend(stranger.id, HOUR_S, "bob")
+    for _ in range(2):
+        extended(lab, stranger)
     reserve(lab)
-    extended = changed(LASTING, extensions=3)
-    lab.pool.store.settings = extended
-    assert (
-        lab.pool.leases.extend(stranger.id, HOUR_S, "bob").guaranteed_until
-        == TUESDAY + 2.5 * HOUR_S
-    )
+    lab.pool.store.settings = changed(LASTING, extensions=3)
+    assert extended(lab, stranger).guaranteed_until == TUESDAY + 2.5 * HOUR_S
 
 
 def test_staff_may_not_either(lab: World) -> None:
@@ -90,24 +78,23 @@ def test_staff_may_not_either(lab: World) -> None:
         lab.pool.staff.extend(stranger.id, HOUR_S, "asked nicely", "ina")
 
 
-def test_whole_gpus_are_kept_too(make_world: Callable[..., World]) -> None:
-    """The one GPU that a class has reserved whole is not held beyond its start."""
-    lab = make_world(LASTING, mig=False)
-    lab.at = TUESDAY - 1.5 * HOUR_S
-    lab.pool.reconcile()
-    lab.pool.sample()
-    stranger = lab.run("bob", "full")
-    reserve(lab, shape="full", count=1)
-    assert "reservation 1" in refusal(lab, stranger)
+OTHERS_GPU = changed(LASTING, assigned={"1": "vision"})
 
 
-def test_another_courses_gpu_is_no_way_out(make_world: Callable[..., World]) -> None:
-    """A class cannot move to a GPU that is another course's own: the stranger may not stay."""
-    lab = make_world(changed(LASTING, assigned={"1": "vision"}), gpus=2)
-    lab.at = TUESDAY - 1.5 * HOUR_S
-    lab.pool.reconcile()
-    stranger = lab.run("bob")
-    reserve(lab)
+@pytest.mark.parametrize(
+    ("rules", "gpus", "shape", "count"),
+    [
+        pytest.param(LASTING, {"mig": False}, "full", 1, id="the one GPU is reserved whole"),
+        pytest.param(OTHERS_GPU, {"gpus": 2}, "1g.5gb", 7, id="the other GPU is another course's"),
+    ],
+)
+def test_no_way_out(
+    make_world: Callable[..., World], rules: PoolSettings, gpus: Any, shape: str, count: int
+) -> None:
+    """A class that can go nowhere else has its places: the stranger may not stay."""
+    lab = before_class(make_world, rules, 1.5 * HOUR_S, **gpus)
+    stranger = lab.run("bob", shape)
+    reserve(lab, shape=shape, count=count)
     assert "reservation 1" in refusal(lab, stranger)
 
 
@@ -118,7 +105,7 @@ def test_the_holder_sees_how_much_longer(lab: World) -> None:
     reserve(lab)
     told = lab.pool.leases.find(stranger.id)
     assert (told.extension_s, told.extensions_left) == (1680.0, 2)
-    longer = lab.pool.leases.extend(stranger.id, told.extension_s, "bob")
+    longer = extended(lab, stranger, told.extension_s)
     assert (longer.extension_s, longer.extensions_left) == (0.0, 0)
     lab.pool.reservations.cancel(1, "ina")
     assert lab.pool.leases.find(stranger.id).extension_s == HOUR_S
@@ -129,7 +116,7 @@ def test_what_others_do_is_seen_in_a_minute(lab: World) -> None:
     one, other = lab.run("bob"), lab.run("cy")
     reserve(lab, count=6)
     assert lab.pool.leases.find(other.id).extension_s == HOUR_S
-    lab.pool.leases.extend(one.id, HOUR_S, "bob")
+    extended(lab, one)
     assert "reservation 1" in refusal(lab, other)
     lab.pass_time(61)
     assert lab.pool.leases.find(other.id).extension_s == 1680.0

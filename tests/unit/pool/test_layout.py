@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.maximal_layouts import maximal_layouts
 
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
+from miglab_pool.gpu.geometry import Geometry, Placed, Placement
 from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.layouts.rules import (
     Change,
@@ -27,14 +27,7 @@ from miglab_pool.layouts.rules import (
 from miglab_pool.state.placement import GpuOccupancy, clash, place
 
 A100 = model_named("A100-40GB").geometry
-A30 = Geometry(
-    4,
-    (
-        Profile("1g.6gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),
-        Profile("2g.12gb", 5, 1, 2, 2, 28, 11968, 2, (0, 2)),
-        Profile("4g.24gb", 0, 3, 4, 4, 56, 24065, 1, (0,)),
-    ),
-)
+A30 = model_named("A30").geometry
 NAMES = [profile.name for profile in A100.profiles]
 ALL = sorted({layout for layout in maximal_layouts(A100, NAMES)}, key=lambda one: str(one))
 
@@ -98,15 +91,9 @@ def test_what_would_fit(geometry: Geometry, partition: tuple[str, ...], says: st
 # -- over all layouts -----------------------------------------------------------------------------
 
 
-def test_the_known_number_of_layouts() -> None:
-    """The cuts tried below are all there are: 19 layouts without double memory and media."""
-    plain = ["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"]
-    assert len(list(maximal_layouts(A100, plain))) == 19
-    assert len(PARTITIONS) > 100
-
-
 def test_every_partition_is_possible_and_exact() -> None:
     """Each cut that some layout contains is possible, and is laid without any overlap."""
+    assert len(PARTITIONS) > 100
     for partition in PARTITIONS:
         assert resolve(partition, A100) == partition
         for layout in arrangements(A100, partition):

@@ -13,44 +13,28 @@ from hypothesis import strategies as st
 from tests.pool_settings import changed
 
 from miglab_api.layouts import GpuLayout
-from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
 from miglab_pool.layouts.file import LayoutDraft
-from miglab_pool.refused import Refused
-from miglab_pool.settings import Course
 
-from .conftest import SETTINGS, SHAPES, World
+from .conftest import World
 from .layout_drafts import draft, names
-from .test_reservations import TUESDAY
+from .test_pool import refusal
+from .test_reservations import RULES as OF_CLASSES
+from .test_reservations import before_class, reserve, state_of
 
-LEAD_S = 900.0
-RULES = changed(
-    SETTINGS,
-    courses=dict(SETTINGS.courses) | {"deep": Course(title="Deep learning", shapes=SHAPES)},
-    attend_grace_s=7200.0,
-    offer_s=7200.0,
-    attach_s=7200.0,
-    longest_wait_s=24 * 3600.0,
-    reserve_lead_s=LEAD_S,
-)
+RULES = changed(OF_CLASSES, attach_s=7200.0, lease_s=4 * 3600.0)
 
 
 @pytest.fixture
 def lab(make_world: Callable[..., World]) -> World:
     """One A100, an hour before the class on a Tuesday."""
-    world = make_world(RULES)
-    world.at = TUESDAY - 3600
-    world.pool.reconcile()
-    return world
+    return before_class(make_world, RULES)
 
 
 @pytest.fixture
 def pair(make_world: Callable[..., World]) -> World:
     """Two A100s."""
-    world = make_world(RULES, gpus=2)
-    world.at = TUESDAY - 3600
-    world.pool.reconcile()
-    return world
+    return before_class(make_world, RULES, gpus=2)
 
 
 def gpus(lab: World) -> list[str]:
@@ -77,30 +61,13 @@ def diff(lab: World, partition: str) -> GpuLayout:
     return found
 
 
-def refusal(call: Callable[[], object]) -> Refused:
-    with pytest.raises(Refused) as error:
-        call()
-    return error.value
-
-
-def state_of(lab: World, ticket: int) -> TicketState:
-    return lab.pool.tickets.find(ticket).state
-
-
 # -- cut ahead ------------------------------------------------------------------------------------
 
 
-def test_partitioned_ahead(lab: World) -> None:
-    """What is applied to an empty GPU is made at once, before anybody asks."""
-    lay(lab, "4g.20gb + 3x1g.5gb")
-    assert made(lab) == {"4g.20gb": 1, "1g.5gb": 3}
-    assert now(lab).conforms
-    assert set(lab.states()) == {"free"}
-
-
 def test_what_lies_elsewhere_is_remade(lab: World) -> None:
-    """Free slices of another layout make way; those that fit stay as they are."""
+    """Made at once, before anybody asks; free slices of another layout make way, if they must."""
     lay(lab, "7x1g.5gb")
+    assert set(lab.states()) == {"free"}
     before = {row.generation for row in lab.ledger.state.slices.values()}
     lay(lab, "3g.20gb + 3x1g.5gb", name="other")
     after = {row.generation for row in lab.ledger.state.slices.values()}
@@ -108,48 +75,21 @@ def test_what_lies_elsewhere_is_remade(lab: World) -> None:
     assert len(before & after) == 3
 
 
-def test_granted_warm(lab: World) -> None:
-    """A lease is drawn on what is cut: nothing is made for it."""
-    lay(lab, "4g.20gb + 3x1g.5gb")
+@pytest.mark.parametrize("keep_warm", [True, False])
+def test_made_anew_between_users(make_world: Callable[..., World], keep_warm: bool) -> None:
+    """A lease is drawn on what is cut; after it the slice is another, in the same place.
+
+    Whatever is kept warm elsewhere.
+    """
+    lab = make_world(changed(RULES, keep_warm=keep_warm))
+    lay(lab, "2x3g.20gb")
     before = lab.raw()
-    lease = lab.run("ada", "4g.20gb")
+    lease = lab.run("ada", "3g.20gb")
     assert lab.raw() == before
     lab.end(lease)
     lab.work()
-    assert now(lab).conforms
-
-
-@pytest.mark.parametrize("keep_warm", [True, False])
-def test_made_anew_between_users(make_world: Callable[..., World], keep_warm: bool) -> None:
-    """After a lease the slice is another, in the same place, whatever is kept warm elsewhere."""
-    lab = make_world(changed(RULES, keep_warm=keep_warm))
-    lay(lab, "2x3g.20gb")
-    lease = lab.run("ada", "3g.20gb")
-    lab.end(lease)
-    lab.work()
-    assert made(lab) == {"3g.20gb": 2}
+    assert made(lab) == {"3g.20gb": 2} and now(lab).conforms
     assert lease.slices[0].slice_id not in lab.ledger.state.slices
-
-
-def test_only_its_shapes(lab: World) -> None:
-    """Another shape waits, though there would be room, until the layout is removed."""
-    lay(lab, "4g.20gb + 1g.5gb")
-    ticket = lab.ask("ada", "2g.10gb")
-    lab.work()
-    assert state_of(lab, ticket.id) == TicketState.WAITING
-    lay(lab, "")
-    lab.work()
-    assert state_of(lab, ticket.id) == TicketState.OFFERED
-    assert now(lab).layout == ""
-
-
-def test_elsewhere_as_before(pair: World) -> None:
-    """GPUs that no layout names are cut on demand."""
-    lay(pair, "7g.40gb", 0)
-    assert made(pair) == {"7g.40gb": 1}
-    lease = pair.run("ada", "2g.10gb")
-    assert lease.slices[0].gpu == 1
-    assert now(pair, 1).conforms and now(pair, 1).layout == ""
 
 
 def test_on_demand_again(lab: World) -> None:
@@ -165,7 +105,10 @@ def test_on_demand_again(lab: World) -> None:
 
 
 def test_nobody_is_cut_off(lab: World) -> None:
-    """Who runs where the layout has no place runs on; once they end, it is cut."""
+    """Who runs where the layout has no place runs on; once they end, it is cut.
+
+    The slice without a place is not made anew, only to be destroyed again.
+    """
     lease = lab.run("ada", "2g.10gb")
     lay(lab, "2x3g.20gb")
     assert lab.pool.leases.find(lease.id).state == "running"
@@ -177,54 +120,24 @@ def test_nobody_is_cut_off(lab: World) -> None:
     lab.work()
     assert made(lab) == {"3g.20gb": 2}
     assert now(lab).conforms
-
-
-def test_what_gave_way_is_not_made_anew(lab: World) -> None:
-    """A slice without a place is not kept warm when its lease ends, only to be destroyed again."""
-    lease = lab.run("ada", "3g.20gb")
-    lay(lab, "1g.5gb")
-    lab.end(lease)
-    lab.work()
-    assert made(lab) == {"1g.5gb": 1}
     assert not [row for row in lab.ledger.history("slice") if "made anew" in row["reason"]]
 
 
-def test_no_new_lease_in_the_way(lab: World) -> None:
-    """While a place drains, small requests that would fit there wait: it only empties."""
-    leases = [lab.run(user) for user in ("ada", "bob")]
-    lay(lab, "7g.40gb")
-    ticket = lab.ask("cy")
-    lab.end(leases[0])
-    lab.work()
-    assert state_of(lab, ticket.id) == TicketState.WAITING
-    lab.end(leases[1])
-    lab.work()
-    assert made(lab) == {"7g.40gb": 1}
-    assert state_of(lab, ticket.id) == TicketState.WAITING
-
-
-def test_when_it_could_be_done(make_world: Callable[..., World]) -> None:
+def test_when_it_could_be_done(lab: World) -> None:
     """The diff says who must end, and when that is at the latest; else it is unknown."""
-    lab = make_world(changed(RULES, lease_s=3600.0))
     assert diff(lab, "7g.40gb").ready_at == lab.at
     first = lab.run("ada", "2g.10gb")
     lab.pass_time(600)
     second = lab.run("bob", "1g.5gb")
     found = diff(lab, "7g.40gb")
-    assert {drain.lease for drain in found.drains} == {first.id, second.id}
+    assert {(drain.lease, drain.ends_at) for drain in found.drains} == {
+        (first.id, None), (second.id, None),
+    }  # fmt: skip
     assert found.ready_at is None
     for lease, warning_s in ((first, 3600.0), (second, 600.0)):
         lab.pool.staff.reclaim(lease.id, "A new layout.", "person:ina", warning_s)
     assert diff(lab, "7g.40gb").ready_at == lab.at + 3600
     assert now(lab).layout == ""
-
-
-def test_without_an_end(lab: World) -> None:
-    """A lease without an end may last: nobody knows when it could be done."""
-    lab.run("ada", "2g.10gb")
-    found = diff(lab, "7g.40gb")
-    assert found.ready_at is None
-    assert found.drains[0].ends_at is None
 
 
 def test_a_diff_changes_nothing(lab: World) -> None:
@@ -237,16 +150,6 @@ def test_a_diff_changes_nothing(lab: World) -> None:
     assert [place.profile for place in found.makes] == ["3g.20gb", "3g.20gb"]
     assert [place.profile for place in found.removes] == ["1g.5gb"]
     assert found.partition == ("3g.20gb", "3g.20gb")
-
-
-def test_a_conforming_gpu_has_no_diff(lab: World) -> None:
-    """What conforms by chance, leased or not, needs nothing; and then asserts well."""
-    leases = [lab.run(user, "3g.20gb") for user in ("ada", "bob")]
-    found = diff(lab, "2x3g.20gb")
-    assert found.conforms
-    assert not (found.makes or found.removes or found.drains)
-    lab.end(leases[0])
-    assert len(lab.pool.layouts.all().gpus) == 1
 
 
 def test_foreign_is_never_touched(lab: World) -> None:
@@ -287,24 +190,21 @@ def test_foreign_that_nobody_has_seen_yet(lab: World, function: str) -> None:
     assert states == dict.fromkeys(range(1, 7), "free") | {0: "foreign"}
 
 
-def test_it_survives_a_restart(lab: World) -> None:
-    """A layout is in force before anything is granted after a restart."""
+def test_after_a_reboot(lab: World) -> None:
+    """Instances are gone after a reboot: the layout is cut anew, before anything is granted.
+
+    Another shape waits, though there would be room, until the layout is removed.
+    """
     lay(lab, "4g.20gb + 1g.5gb")
+    lab.machine.reboot()
     lab.crash()
     ticket = lab.ask("ada", "2g.10gb")
     lab.work()
     assert state_of(lab, ticket.id) == TicketState.WAITING
-    assert now(lab).layout == "practical"
-
-
-def test_after_a_reboot(lab: World) -> None:
-    """Instances are gone after a reboot: the layout is cut anew."""
-    lay(lab, "4g.20gb + 1g.5gb")
-    lab.machine.reboot()
-    lab.crash()
-    lab.work()
     assert made(lab) == {"4g.20gb": 1, "1g.5gb": 1}
-    assert now(lab).conforms
+    assert (now(lab).layout, now(lab).conforms) == ("practical", True)
+    lay(lab, "")
+    assert (now(lab).layout, state_of(lab, ticket.id)) == ("", TicketState.OFFERED)
 
 
 def test_a_failing_driver_is_not_asked_without_end(lab: World) -> None:
@@ -352,28 +252,21 @@ def test_a_gpu_with_mig_off(make_world: Callable[..., World]) -> None:
 # -- reservations ---------------------------------------------------------------------------------
 
 
-def reserve(lab: World, shape: str, count: int) -> None:
-    request = ReservationRequest(
-        course="deep", shape=shape, count=count, weekdays=("tue",), from_time="10:00",
-        to_time="12:00", tz="Europe/Berlin", grace_s=900.0,
-    )  # fmt: skip
-    lab.pool.reservations.make(request, "person:ina")
-
-
 def test_reserving_under_a_layout(pair: World) -> None:
     """What the layouts have no places for cannot be reserved; what they leave free is room."""
     lay(pair, "7x1g.5gb")
-    error = refusal(lambda: reserve(pair, "3g.20gb", 1))
+    error = refusal(lambda: reserve(pair, shape="3g.20gb", count=1))
     assert error.reason == "impossible-reservation"
     assert "the lab's 2 GPUs as the layouts cut them" in error.message
     lay(pair, "", 1)
-    reserve(pair, "3g.20gb", 2)
-    reserve(pair, "1g.5gb", 7)
+    reserve(pair, shape="3g.20gb", count=2)
+    reserve(pair)
+    assert pair.run("ada", "2g.10gb").slices[0].gpu == 1, "it is cut on demand again"
 
 
 def test_what_is_reserved_is_named(pair: World) -> None:
     """A layout that takes slices from a class is refused, unless somebody says why; diff warns."""
-    reserve(pair, "3g.20gb", 4)
+    reserve(pair, shape="3g.20gb", count=4)
     asked = draft("7x1g.5gb", 0)
     (said,) = pair.pool.layouts.diff(asked).breaks
     assert "On 2026-06-02 at 10:00 CEST reservation 1 (4 times 3g.20gb for deep" in said

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from tests.pool_settings import changed
 
 from .conftest import World
-from .test_extension_limits import HOUR_S, LASTING
-from .test_reservations import LEAD_S, TUESDAY, go_to, reserve
+from .test_extension_limits import LASTING
+from .test_reservations import LEAD_S, before_class, go_to, reserve
 
 
 def test_the_snapshot_says_what_each_ticket_says(make_world: Callable[..., World]) -> None:
@@ -14,9 +14,7 @@ def test_the_snapshot_says_what_each_ticket_says(make_world: Callable[..., World
 
     The GPU that is the course's own is kept for its class; the other is in use.
     """
-    lab = make_world(changed(LASTING, assigned={"1": "deep"}), gpus=2)
-    lab.at = TUESDAY - HOUR_S
-    lab.pool.reconcile()
+    lab = before_class(make_world, changed(LASTING, assigned={"1": "deep"}), gpus=2)
     for number in range(7):
         lab.run(f"user{number}")
     reserve(lab)

@@ -7,20 +7,14 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
-from miglab_pool.gpu.simulated.models import model_named
+from miglab_pool.gpu.geometry import Placed
 from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place, without
 from miglab_pool.state.slot_choice import FEW, SlotCandidate, choose_slots
 
-A100 = model_named("A100-40GB").geometry
-A30 = Geometry(4, (Profile("1g.5gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),))
+from .test_queue import A100, placed
+
 ALL = [profile.name for profile in A100.profiles]
 PLAIN = [profile.name for profile in A100.profiles if not profile.has_media]
-
-
-def placed(name: str, start: int) -> Placed:
-    profile = A100.by_name[name]
-    return Placed(profile, Placement(start, profile.size))
 
 
 def candidate(
@@ -39,21 +33,15 @@ def starts(slots: tuple[Slot, ...]) -> list[tuple[str, int]]:
 
 
 def test_where_the_fewest_leases_lie() -> None:
-    """A place that one lease must leave is kept before one that three must leave."""
+    """Of strangers, that must leave: the class's own lease is no place to wait for."""
     few = (placed("2g.10gb", 0),)
-    many = tuple(placed("1g.5gb", n) for n in (4, 5, 6))
-    assert starts(choose_slots([("3g.20gb",)], [candidate("a", leased=(*few, *many))])) == [
-        ("a", 0)
-    ]
-
-
-def test_it_does_not_wait_for_its_own() -> None:
-    """The class's own lease is no place to wait for: three strangers' leases are."""
     own = (placed("3g.20gb", 0),)
-    strangers = tuple(placed("1g.5gb", n) for n in (4, 5, 6))
-    assert starts(choose_slots([("3g.20gb",)], [candidate("a", leased=strangers, drawn=own)])) == [
-        ("a", 4)
-    ]
+    many = tuple(placed("1g.5gb", n) for n in (4, 5, 6))
+    for there, start in (
+        (candidate("a", leased=(*few, *many)), 0),
+        (candidate("a", leased=many, drawn=own), 4),
+    ):
+        assert starts(choose_slots([("3g.20gb",)], [there])) == [("a", start)]
 
 
 def test_a_good_first_slot_is_given_up_for_all() -> None:
