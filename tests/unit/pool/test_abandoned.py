@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from miglab_api.holders import Liveness, process_holder
-from miglab_api.leases import LeaseState, LeaseView
+from miglab_api.leases import LeaseState
 from miglab_pool.worker.holders import HostHolders
 
 from .conftest import World
@@ -29,47 +29,31 @@ def test_an_abandoned_holder_is_ended(world: World) -> None:
     assert any("the pool ends" in words for words in said)
 
 
-def run_forgotten(world: World) -> LeaseView:
-    """A lease whose server's engine has forgotten it."""
+def test_what_an_engine_has_forgotten_is_ended_before_its_slice_is_free(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, whatever the lease's state: of it nobody but the kernel knows.
+
+    While it may not be killed nobody else is given what it uses.
+    """
     lease = world.run("ada")
     world.holders.there.remove(lease.holder)
     world.holders.forgotten.add(lease.holder)
-    return lease
-
-
-def test_what_an_engine_has_forgotten_is_ended_before_its_slice_is_free(world: World) -> None:
-    """At once, whatever the lease's state: of it nobody but the kernel knows."""
-    lease = run_forgotten(world)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.holders, "end", lambda _holder: False)
+        world.pool.reconcile()
+        world.pass_time(600)
+        world.work()
+    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
     states = []
     world.holders.before_remove = lambda: states.append(world.pool.leases.find(lease.id).state)
+    world.pass_time(600)
     world.pool.reconcile()
     world.work()
     assert (world.holders.removed, states) == ([lease.holder], [LeaseState.RUNNING])
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
     said = [row["reason"] for row in world.ledger.history("lease", str(lease.id))]
     assert any("its engine has forgotten it" in words for words in said)
-
-
-def test_what_cannot_be_ended_keeps_its_slice(world: World) -> None:
-    """It may not be killed: then nobody else is given what it uses."""
-    lease = run_forgotten(world)
-    world.holders.end = lambda _holder: False  # type: ignore[method-assign]
-    world.pool.reconcile()
-    world.pass_time(600)
-    world.work()
-    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
-
-
-def test_a_silent_engine_ends_nothing(world: World) -> None:
-    """Unknown frees nothing."""
-    lease = world.run("ada")
-    world.pool.leases.release(lease.id, "pool", "The class is over.")
-    world.holders.is_silent = True
-    world.pool.leases.abandon(frozenset({lease.id}))
-    world.pass_time(600)
-    world.work()
-    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
-    world.holders.is_silent = False
 
 
 @pytest.mark.parametrize("ignores", [False, True])
@@ -102,22 +86,3 @@ def test_another_process_with_that_pid_is_left_alone() -> None:
         pid, started, boot = process_holder(process.pid).split(",")
         assert HostHolders().end(f"{pid},{int(started) - 1},{boot}")
         assert process.poll() is None
-
-
-def test_a_container_is_stopped_before_it_is_removed() -> None:
-    """As `docker stop`, so that JupyterLab can save; then it is removed."""
-    asked: list[str] = []
-
-    class EngineOfOneContainer:
-        def stop(self, container: str, timeout: int) -> None:
-            asked.append(f"stop {container[:2]} {timeout}")
-
-        def remove_container(self, container: str, force: bool) -> None:
-            asked.append(f"remove {container[:2]}")
-
-        def inspect_container(self, container: str) -> dict[str, str]:
-            return {"Id": container}
-
-    holder = f"container:{'ab' * 32}"
-    assert not HostHolders("unix:///none", "lab1", client=EngineOfOneContainer()).end(holder)
-    assert asked == ["stop ab 10", "remove ab"]

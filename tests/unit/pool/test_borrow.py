@@ -37,10 +37,13 @@ def test_what_is_lent_is_offered() -> None:
         Course(shapes=("cpu",), lends=("cpu",))
 
 
-def test_it_ends_by_its_time(world: World) -> None:
-    """At its bound the pool ends the runner itself: no warning, no extension."""
+@pytest.mark.parametrize("quota_s", [None, 60.0])
+def test_it_ends_by_its_time(make_world: Callable[..., World], quota_s: float | None) -> None:
+    """At its bound, or a quota's, the pool ends the runner itself: no warning, no extension."""
+    quotas = {} if quota_s is None else {"each": Quota(lease_s=quota_s)}
+    world = make_world(changed(SETTINGS, quotas=quotas))
     lease = world.borrow("ada")
-    borrow_s = world.settings.pool.borrow_s
+    borrow_s = quota_s or world.settings.pool.borrow_s
     assert lease.ends_at == world.at + borrow_s
     assert (lease.purpose, lease.extensions_left) == (Purpose.BORROW, 0)
     with pytest.raises(Refused, check=because("no-extension")):
@@ -83,12 +86,6 @@ def test_time_counts_like_held_time(world: World) -> None:
     world.pass_time(200)
     counted = {use.user: (use.size, use.ended) for use in world.pool.view.usage.live}
     assert counted["ada"] == counted["bob"]
-
-
-def test_nothing_longer_than_the_quota_allows(make_world: Callable[..., World]) -> None:
-    """A quota's length that is shorter than the bound counts."""
-    world = make_world(changed(SETTINGS, quotas={"each": Quota(lease_s=60.0)}))
-    assert world.borrow("ada").ends_at == world.at + 60.0
 
 
 def borrowed(now: float, *ends: HardEnd) -> tuple[Decision, WarningKind | None]:

@@ -1,7 +1,5 @@
 """The wall clock is set, or the pool stands still: nobody loses a place or waits for it."""
 
-from collections.abc import Callable
-
 import pytest
 
 from miglab_api.leases import LeaseState
@@ -10,19 +8,15 @@ from miglab_pool.pool import Pool
 
 from .conftest import World
 
+Clocks = tuple[World, list[float]]
+
 
 @pytest.fixture
-def clocks(make_world: Callable[..., World]) -> tuple[World, list[float]]:
+def clocks(world: World) -> Clocks:
     """A pool that watches both clocks; the list is the one that never jumps."""
-    world, steady = make_world(), [50.0]
-    world.pool = Pool(
-        world.settings,
-        world.ledger,
-        world.driver,
-        world.holders,
-        lambda: world.at,
-        lambda: steady[0],
-    )
+    steady = [50.0]
+    parts = (world.settings, world.ledger, world.driver, world.holders)
+    world.pool = Pool(*parts, lambda: world.at, lambda: steady[0])
     world.pool.reconcile()
     return world, steady
 
@@ -43,13 +37,12 @@ def states(world: World, taken: int, offered: int, waiting: int) -> list[str]:
 
 
 HELD = [LeaseState.GRANTED, TicketState.OFFERED, TicketState.WAITING]
+OVER = [LeaseState.EXPIRED, TicketState.ASIDE, TicketState.EXPIRED]
 STEPS = {"set forward": (172_800.0, 0.0), "stopped": (600.0, 600.0), "set back": (-3600.0, 0.0)}
 
 
 @pytest.mark.parametrize(("wall_s", "steady_s"), STEPS.values(), ids=STEPS)
-def test_all_graces_begin_anew(
-    clocks: tuple[World, list[float]], wall_s: float, steady_s: float
-) -> None:
+def test_all_graces_begin_anew(clocks: Clocks, wall_s: float, steady_s: float) -> None:
     """Nobody is thrown out for what the clock did; afterwards the graces are what they were."""
     world, steady = clocks
     numbers = busy(world)
@@ -57,17 +50,18 @@ def test_all_graces_begin_anew(
     steady[0] += steady_s
     world.pool.turn()
     assert states(world, *numbers) == HELD
+    began = world.pool.store.started_at
     for _ in range(700):  # turns as they come, nobody attending
-        world.at += 1
+        world.at += 1.02
         steady[0] += 1
         world.pool.turn()
-    over = [LeaseState.EXPIRED, TicketState.ASIDE, TicketState.EXPIRED]
-    assert states(world, *numbers) == over
+    assert world.pool.store.started_at == began, "ordinary time renews nothing"
+    assert states(world, *numbers) == OVER
 
 
 @pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
 def test_a_failed_destroy_pauses_for_as_long_as_it_would_have(
-    clocks: tuple[World, list[float]], step_s: float
+    clocks: Clocks, step_s: float
 ) -> None:
     """One failed destroy and a step of an hour: it is tried again when it was to be."""
     world, steady = clocks
@@ -79,8 +73,7 @@ def test_a_failed_destroy_pauses_for_as_long_as_it_would_have(
     world.at += step_s
     world.work()
     (after,) = world.ledger.state.slices.values()
-    assert after.attempts == 1
-    assert after.retry_at - world.at == pytest.approx(pause_s)
+    assert (after.attempts, after.retry_at - world.at) == (1, pytest.approx(pause_s))
     world.at += pause_s
     steady[0] += pause_s
     world.work()
@@ -88,9 +81,7 @@ def test_a_failed_destroy_pauses_for_as_long_as_it_would_have(
     assert again.attempts == 2
 
 
-def test_a_clock_set_back_leaves_the_order_and_the_longest_wait(
-    clocks: tuple[World, list[float]],
-) -> None:
+def test_a_clock_set_back_leaves_the_order_and_the_longest_wait(clocks: Clocks) -> None:
     """Who comes after a step stands behind, and who came before waits no longer for it."""
     world, _ = clocks
     world.grant("ada", "7g.40gb")
@@ -103,23 +94,8 @@ def test_a_clock_set_back_leaves_the_order_and_the_longest_wait(
     assert world.pool.tickets.find(first.id).created_at - world.at == pytest.approx(before)
 
 
-def test_a_view_stays_as_it_was(clocks: tuple[World, list[float]]) -> None:
-    """A step makes another view; answers from the old one and the new are each consistent."""
-    world, _ = clocks
-    _, offered, _ = busy(world)
-    old = world.pool.view
-    was = old.at, old.started_at, old.tickets[offered]
-    world.at += 600
-    world.pool.turn()
-    new = world.pool.view
-    assert (old.at, old.started_at, old.tickets[offered]) == was
-    assert new.at == new.started_at == world.at
-    left = world.pool.tickets.find(offered).expires_at
-    assert left == world.at + world.settings.pool.offer_s
-
-
 def test_the_clock_is_set_only_with_what_counts_from_it(
-    clocks: tuple[World, list[float]], monkeypatch: pytest.MonkeyPatch
+    clocks: Clocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two turns nothing sees a step; a ledger that refuses it is asked again."""
     world, _ = clocks
@@ -127,6 +103,10 @@ def test_the_clock_is_set_only_with_what_counts_from_it(
     before = world.pool.now
     world.at += 172_800
     assert world.pool.now == before
+
+    def refuse() -> None:
+        raise OSError("the disk is full")
+
     with monkeypatch.context() as patch:
         patch.setattr(world.ledger, "commit", refuse)
         with pytest.raises(OSError, match="full"):
@@ -137,51 +117,26 @@ def test_the_clock_is_set_only_with_what_counts_from_it(
     assert states(world, *numbers) == HELD
 
 
-def refuse() -> None:
-    raise OSError("the disk is full")
-
-
-def restart_a_day_back(world: World) -> None:
+def test_a_restart_on_a_clock_set_back_keeps_nobodys_ticket_for_longer(world: World) -> None:
+    """What is ahead of the clock counts from the restart."""
+    numbers = busy(world)
     world.at -= 86_400
     world.crash()
-
-
-def test_a_restart_on_a_clock_set_back_keeps_nobodys_ticket_for_longer(
-    clocks: tuple[World, list[float]],
-) -> None:
-    """What is ahead of the clock counts from the restart."""
-    world, _ = clocks
-    numbers = busy(world)
-    restart_a_day_back(world)
     world.pool.turn()
     assert states(world, *numbers) == HELD
     world.at += 700
     world.pool.turn()
-    over = [LeaseState.EXPIRED, TicketState.ASIDE, TicketState.EXPIRED]
-    assert states(world, *numbers) == over
+    assert states(world, *numbers) == OVER
 
 
-def test_a_restart_on_a_clock_set_back_keeps_no_slice_back(
-    clocks: tuple[World, list[float]],
-) -> None:
+def test_a_restart_on_a_clock_set_back_keeps_no_slice_back(world: World) -> None:
     """It is tried again after the longest pause at the latest."""
-    world, _ = clocks
     lease = world.run("ada")
     world.fail("nvmlGpuInstanceDestroy", times=1)
     world.end(lease)
-    restart_a_day_back(world)
+    world.at -= 86_400
+    world.crash()
     world.at += world.settings.tuning.retry_max_s
     world.work()
     (row,) = world.ledger.state.slices.values()
     assert (row.generation, row.attempts) == (2, 0)  # destroyed and made anew
-
-
-def test_ordinary_time_renews_nothing(clocks: tuple[World, list[float]]) -> None:
-    """A grace ends when it ends."""
-    world, steady = clocks
-    began = world.pool.store.started_at
-    for _ in range(100):
-        world.at += 1.02
-        steady[0] += 1
-        world.pool.turn()
-    assert world.pool.store.started_at == began

@@ -4,13 +4,15 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import docker.errors
 import pytest
+from docker.errors import NotFound
 
 from miglab_api import container_processes
 from miglab_api.container_processes import kill_processes_of, processes_of
 from miglab_api.holders import BadHolder, Liveness
 from miglab_pool.worker.holders import HostHolders
+
+from .test_holders import Engine
 
 ID, OTHER = "ab" * 32, "cd" * 32
 HOLDER = f"container:{ID}"
@@ -57,19 +59,6 @@ def count_as(proc: Path, pid: int, container: str) -> None:
         (proc / str(pid) / name).symlink_to(f"/proc/{pid}/{name}")
 
 
-class EngineWithoutIt:
-    """An engine that has no such container."""
-
-    def inspect_container(self, number: str) -> None:
-        raise docker.errors.NotFound(number)
-
-    def remove_container(self, number: str, force: bool) -> None:
-        raise docker.errors.NotFound(number)
-
-    def stop(self, number: str, timeout: int) -> None:
-        raise docker.errors.NotFound(number)
-
-
 @pytest.mark.parametrize(
     ("cgroup", "state", "is_its"),
     [
@@ -108,7 +97,7 @@ def test_what_runs_of_a_container_that_the_engine_has_not_is_killed(
     its, another = start("cat"), start("cat")
     count_as(proc, its.pid, ID)
     count_as(proc, another.pid, OTHER)
-    holders = HostHolders("unix:///none", "lab1", client=EngineWithoutIt())
+    holders = HostHolders("unix:///none", "lab1", client=Engine(NotFound(ID)))
     assert holders.probe(HOLDER) is Liveness.FORGOTTEN
     assert holders.end(HOLDER)
     assert its.wait(60) < 0
@@ -122,7 +111,6 @@ def test_the_shim_that_waits_for_it_goes_too(
 ) -> None:
     """A parent that is no shim is left alone."""
     parent = start(name, HAS_A_CHILD)
-    assert parent.stdout is not None
     child = int(parent.stdout.readline())
     count_as(proc, child, ID)
     (proc / str(parent.pid)).mkdir()
@@ -146,7 +134,7 @@ def test_what_may_not_be_killed_keeps_the_container_from_being_gone(
     count_as(proc, its.pid, ID)
     monkeypatch.setattr(container_processes, "KILL_S", 0.0)
     monkeypatch.setattr(container_processes.signal, "pidfd_send_signal", refused)
-    holders = HostHolders("unix:///none", "lab1", client=EngineWithoutIt())
+    holders = HostHolders("unix:///none", "lab1", client=Engine(NotFound(ID)))
     assert not holders.remove(HOLDER, force=True)
     assert not holders.end(HOLDER)
     assert its.poll() is None

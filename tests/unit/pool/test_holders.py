@@ -26,27 +26,34 @@ class Engine:
     def __init__(self, error: Exception | None = None, listed: Any = ()) -> None:
         self.error = error
         self.listed = listed
-        self.removed: list[tuple[str, bool]] = []
+        self.done: list[tuple[str, str, object]] = []
         self.filters: Any = None
         self.id = "the first"
 
-    def inspect_container(self, number: str) -> dict[str, str]:
+    def _answers(self) -> None:
         if self.error:
             raise self.error
+
+    def inspect_container(self, number: str) -> dict[str, str]:
+        self._answers()
         return {"Id": number}
 
     def info(self) -> dict[str, str]:
         return {"ID": self.id}
 
     def containers(self, *, all: bool, filters: Any) -> Any:
-        if self.error:
-            raise self.error
+        self._answers()
         assert all
         self.filters = filters
         return list(self.listed)
 
+    def stop(self, number: str, timeout: int) -> None:
+        self._answers()
+        self.done.append(("stop", number, timeout))
+
     def remove_container(self, number: str, *, force: bool) -> None:
-        self.removed.append((number, force))
+        self._answers()
+        self.done.append(("remove", number, force))
         self.error = docker.errors.NotFound("no such container")
 
 
@@ -72,16 +79,6 @@ def test_engine_error_is_unknown(error: Exception) -> None:
     assert holders(engine).labelled() is None
 
 
-def test_not_found_is_gone() -> None:
-    """404 for that very id is gone."""
-    assert holders(Engine(docker.errors.NotFound("no"))).probe(HOLDER) is Liveness.GONE
-
-
-def test_existing_is_alive() -> None:
-    """A container that exists is alive, whether it runs or not."""
-    assert holders(Engine()).probe(HOLDER) is Liveness.ALIVE
-
-
 def test_unreachable_engine_is_unknown() -> None:
     """An engine that cannot be reached at all is unknown, also when it never answered.
 
@@ -91,13 +88,6 @@ def test_unreachable_engine_is_unknown() -> None:
     real = HostHolders("tcp://127.0.0.1:1", "lab1")
     assert real.probe(HOLDER) is Liveness.UNKNOWN
     assert real.labelled() is None
-
-
-def test_missing_is_by_listing() -> None:
-    """Who is not listed is worth a probe."""
-    other = f"container:{'cd' * 32}"
-    engine = Engine(listed=[{"Id": ID}])
-    assert holders(engine).missing([HOLDER, other]) == {other}
 
 
 def test_labelled_is_this_lab() -> None:
@@ -112,11 +102,14 @@ def test_labelled_is_this_lab() -> None:
     assert "miglab.lab=lab1" in engine.filters["label"]
 
 
-def test_remove_without_force() -> None:
-    """Without force the engine is asked to remove only what does not run."""
+def test_a_container_is_stopped_before_it_is_removed() -> None:
+    """As `docker stop`, so that JupyterLab can save; else only what does not run is removed."""
     engine = Engine()
     assert holders(engine).remove(HOLDER, force=False)
-    assert engine.removed == [(ID, False)]
+    assert engine.done == [("remove", ID, False)]
+    engine = Engine()
+    assert holders(engine).end(HOLDER)
+    assert engine.done == [("stop", ID, 10), ("remove", ID, True)]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +126,8 @@ def test_remove_without_force() -> None:
         "process:１,2,b,c",
         "container:" + "a" * 1000,
         "pod:1",
+        "container:" + "é" * 64,
+        "process:1",
     ],
 )
 def test_unreadable_names(name: str) -> None:
@@ -182,10 +177,10 @@ def test_odd_process_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_kinds() -> None:
     """Processes and containers are asked after together; without an engine these are unknown."""
-    gone = "process:1,2,b"
+    gone, other = "process:1,2,b", f"container:{'cd' * 32}"
     both = holders(Engine(listed=[{"Id": ID}]))
     assert both.probe(HOLDER) is both.probe(process_holder(os.getpid())) is Liveness.ALIVE
-    assert both.missing([HOLDER, gone]) == {gone}
+    assert both.missing([HOLDER, gone, other]) == {gone, other}, "what is not listed"
     local = HostHolders()
     assert local.probe(HOLDER) is Liveness.UNKNOWN
     assert (local.missing([HOLDER, gone]), local.labelled(), local.engine()) == ({gone}, [], "")

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 from tests.refusals import because
 
-from miglab_api.tickets import TicketRequest, TicketState
+from miglab_api.tickets import TicketState
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.errors import GpuHung, NotFound
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
@@ -19,36 +19,30 @@ from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.refused import Refused
 
-from .conftest import SETTINGS, FakeHolders, empty_ledger
+from .conftest import SETTINGS, World
 
 LIMIT_S = 20.0
 
 
-def ask(user: str) -> TicketRequest:
-    return TicketRequest(user=user, server="", course="everyone", shape="1g.5gb")
-
-
-class HangingLab:
+class HangingLab(World):
     """A pool over simulated GPUs that hang; its clock stands for the wait for a call that does."""
 
-    def __init__(self, folder: Path, gpus: int) -> None:
-        self.machine = SimulatedMachine.create(folder / "gpus", gpus)
+    def open(self) -> None:
+        """As ever, but that nobody has looked at the GPUs yet."""
         self.uuids = [gpu.uuid for gpu in self.machine.state().gpus]
-        self.at = 1_000_000.0
         self.hung = threading.Event()  # some call hangs now
-        self.nvml = SimulatedNvml(folder / "gpus", sleep=self._sleep)
-        (folder / "ledger.sqlite").write_bytes(empty_ledger())
-        self.ledger = Ledger(folder / "ledger.sqlite")
+        self.let_go = threading.Event()
+        nvml = SimulatedNvml(self.folder / "gpus", sleep=self._sleep)
+        self.ledger = Ledger(self.folder / "ledger.sqlite")
         self.driver = WatchedDriver(
-            lambda uuids, seen: Driver(self.nvml, uuids, seen),
+            lambda uuids, seen: Driver(nvml, uuids, seen),
             self.uuids,
             simulated=True,
             limit_s=LIMIT_S,
             wait=self._wait,
             clock=lambda: self.at,
         )
-        self.pool = Pool(SETTINGS, self.ledger, self.driver, FakeHolders(), lambda: self.at)
-        self.let_go = threading.Event()
+        self.pool = Pool(SETTINGS, self.ledger, self.driver, self.holders, lambda: self.at)
 
     def _sleep(self, _seconds: float) -> None:
         self.hung.set()
@@ -64,36 +58,34 @@ class HangingLab:
         return True
 
     def mend(self) -> None:
-        """Let every call that hangs come back."""
-        self.machine.break_gpu("ok")
-        for uuid in self.uuids[1:]:
+        """Let every call that hangs come back; a while later everything is looked at again."""
+        for uuid in self.uuids:
             self.machine.break_gpu("ok", uuid)
         self.let_go.set()
         while self.driver.longest_call_s:
             os.sched_yield()
+        self.pass_time(SETTINGS.tuning.retry_max_s)
+        self.work()
 
-    def states(self) -> list[str]:
+    def gpus(self) -> list[str]:
         return [gpu.state for gpu in self.pool.snapshot().gpus]
-
-    def work(self) -> None:
-        self.pool.turn()
-        while (job := self.pool.next_job()) is not None:
-            self.pool.perform(job)
-            self.pool.turn()
 
     def close(self) -> None:
         self.mend()
-        assert self.pool.check_invariants() == []
+        self.check()
         self.driver.close()
-        self.ledger.close()
+        super().close()
+
+
+MakeLab = Callable[[int], HangingLab]
 
 
 @pytest.fixture
-def make_lab(tmp_path: Path) -> Iterator[Callable[[int], HangingLab]]:
+def make_lab(tmp_path: Path) -> Iterator[MakeLab]:
     labs: list[HangingLab] = []
 
-    def make(gpus: int = 2) -> HangingLab:
-        labs.append(HangingLab(tmp_path, gpus))
+    def make(gpus: int) -> HangingLab:
+        labs.append(HangingLab(tmp_path, gpus=gpus))
         return labs[-1]
 
     yield make
@@ -101,7 +93,6 @@ def make_lab(tmp_path: Path) -> Iterator[Callable[[int], HangingLab]]:
         lab.close()
 
 
-MakeLab = Callable[[int], HangingLab]
 READING = ["nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMigMode", "nvmlDeviceGetTemperature"]
 
 
@@ -113,48 +104,43 @@ def test_a_gpu_that_hangs_holds_up_no_other(make_lab: MakeLab, function: str) ->
     lab.machine.hang(function, lab.uuids[0] if "ByUUID" not in function else None)
     if "ByUUID" in function:  # it names no GPU: opening hangs for all of them
         lab.pool.reconcile()
-        assert lab.states() == ["unknown", "unknown"]
+        assert lab.gpus() == ["unknown", "unknown"]
         return
     began = lab.at
     lab.pool.reconcile()
     assert lab.at - began == LIMIT_S
-    assert lab.states() == ["unknown", "ok"]
+    assert lab.gpus() == ["unknown", "ok"]
     assert "has not come back for 20 s" in lab.pool.snapshot().gpus[0].reason
-    ticket = lab.pool.tickets.request(ask("ada"))
-    lab.work()
-    assert lab.pool.tickets.find(ticket.id).state == TicketState.OFFERED
+    assert lab.grant("ada").slices[0].gpu == 1
     assert lab.driver.longest_call_s >= LIMIT_S
 
 
 def test_a_reading_that_hangs_is_noticed(make_lab: MakeLab) -> None:
-    """Reading the slices' memory tells it too; what was read of the slice counts no more."""
+    """Reading the slices' memory tells it too; what was read of the slice counts no more.
+
+    With no slice to be read the GPU is asked something all the same.
+    """
     lab = make_lab(2)
     lab.pool.reconcile()
-    lab.pool.tickets.request(ask("ada"))
-    lab.work()
+    lab.grant("ada")
     (row,) = lab.ledger.state.slices.values()
     lab.pool.sample()
     assert lab.pool.store.usage[row.id].memory_used_mib is not None
     lab.machine.hang("nvmlDeviceGetMemoryInfo", row.gpu)
     lab.pool.sample()
-    assert lab.states()[lab.uuids.index(row.gpu)] == "unknown"
+    assert lab.gpus()[lab.uuids.index(row.gpu)] == "unknown"
     assert lab.pool.store.usage[row.id].memory_used_mib is None
-
-
-def test_an_empty_gpu_that_hangs_is_noticed(make_lab: MakeLab) -> None:
-    """With no slice to be read the GPU is asked something all the same."""
-    lab = make_lab(1)
-    lab.pool.reconcile()
-    lab.machine.break_gpu("stuck")
+    for uuid in lab.uuids:
+        lab.machine.break_gpu("stuck", uuid)
     lab.pool.sample()
-    assert lab.states() == ["unknown"]
+    assert lab.gpus() == ["unknown"] * 2
 
 
 def test_a_call_that_creates_and_hangs_shuts_its_gpu(make_lab: MakeLab) -> None:
     """Its ticket is served elsewhere, nothing else is asked of that GPU, and it heals after."""
     lab = make_lab(2)
     lab.pool.reconcile()
-    ticket = lab.pool.tickets.request(ask("ada"))
+    ticket = lab.ask("ada")
     lab.pool.turn()
     (row,) = lab.ledger.state.slices.values()
     lab.machine.hang("nvmlDeviceCreateGpuInstance", row.gpu)
@@ -163,16 +149,19 @@ def test_a_call_that_creates_and_hangs_shuts_its_gpu(make_lab: MakeLab) -> None:
     with pytest.raises(GpuHung):
         lab.driver.slices(row.gpu)  # at once: the call that hangs may yet cut
     lab.mend()
-    lab.at += SETTINGS.tuning.retry_max_s
-    lab.work()
-    assert lab.states() == ["ok", "ok"]
+    assert lab.gpus() == ["ok", "ok"]
     there = {reading.uuid for gpu in lab.uuids for reading in lab.driver.slices(gpu)}
     assert there == {one.uuid for one in lab.ledger.state.slices.values()}
 
 
 def test_threads_that_hang_are_few(make_lab: MakeLab) -> None:
-    """A GPU is asked again and again, and no more than a few of its threads are left behind."""
+    """A GPU is asked again and again, and no more than a few of its threads are left behind.
+
+    What it said of Xid faults is not forgotten with the thread that heard it.
+    """
     lab = make_lab(1)
+    lab.pool.reconcile()
+    lab.machine.break_gpu("xid", xid=48)
     lab.pool.reconcile()
     lab.machine.break_gpu("stuck")
     before = threading.active_count()
@@ -181,10 +170,9 @@ def test_threads_that_hang_are_few(make_lab: MakeLab) -> None:
         lab.pool.reconcile()
     assert threading.active_count() - before <= MOST_HANGING
     lab.mend()
-    lab.at += SETTINGS.tuning.retry_max_s
-    lab.work()
-    assert lab.states() == ["ok"]
     assert lab.driver.longest_call_s == 0
+    (said,) = lab.pool.wellness().values()
+    assert said.health.xids == (48,)
 
 
 @pytest.mark.parametrize("is_first_start", [False, True])
@@ -193,34 +181,18 @@ def test_when_the_whole_driver_hangs_all_are_unknown(
 ) -> None:
     """The pool goes on; at the first start, when no GPU has said what it is, it says so."""
     lab = make_lab(3)
+    if not is_first_start:
+        lab.pool.reconcile()
+    lab.machine.hang()
+    lab.pool.reconcile()
     if is_first_start:
-        lab.machine.hang()
-        lab.pool.reconcile()
         with pytest.raises(Refused, check=because("gpus-unknown")):
-            lab.pool.tickets.request(ask("ada"))
+            lab.ask("ada")
     else:
-        lab.pool.reconcile()
-        lab.machine.hang()
-        lab.pool.reconcile()
-        ticket = lab.pool.tickets.request(ask("ada"))
+        ticket = lab.ask("ada")
         lab.work()
         assert lab.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    assert lab.states() == ["unknown"] * 3
-
-
-def test_faults_outlive_a_thread_that_was_left_behind(make_lab: MakeLab) -> None:
-    """What a GPU said of Xid faults is not forgotten with the thread that heard it."""
-    lab = make_lab(1)
-    lab.pool.reconcile()
-    lab.machine.break_gpu("xid", xid=48)
-    lab.pool.reconcile()
-    lab.machine.break_gpu("stuck")
-    lab.pool.reconcile()
-    lab.mend()
-    lab.at += SETTINGS.tuning.retry_max_s
-    lab.work()
-    (said,) = lab.pool.wellness().values()
-    assert said.health.xids == (48,)
+    assert lab.gpus() == ["unknown"] * 3
 
 
 def test_opening(tmp_path: Path) -> None:

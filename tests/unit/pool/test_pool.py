@@ -8,11 +8,12 @@ from typing import Any
 import pynvml
 import pytest
 from tests.pool_settings import changed
+from tests.refusals import because
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
+from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketState
-from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.errors import UnknownGpuError
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import SliceReading
@@ -58,25 +59,6 @@ def test_seven_and_two(world: World) -> None:
     assert len(uuids) == 7
 
 
-def test_next_is_served(world: World) -> None:
-    """When a server is gone its slice goes to the first who waits."""
-    leases = [world.run(f"student{n}") for n in range(7)]
-    first, second = world.ask("first"), world.ask("second")
-    world.end(leases[3])
-    assert world.pool.tickets.find(first.id).state == TicketState.OFFERED
-    assert world.pool.tickets.find(second.id).position == 1
-
-
-def test_all_or_nothing(world: World) -> None:
-    """A shape of two slices with room for one gets none, and keeps none."""
-    for n in range(6):
-        world.run(f"student{n}")
-    ticket = world.ask("ada", "2x1g.5gb")
-    world.work()
-    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    assert world.ledger.state.tickets[ticket.id].lease is None
-
-
 def test_what_is_offered_may_be_asked_for(make_world: MakeWorld) -> None:
     """A need stands on the page as the profile that serves it, as the course's default too."""
     needs = Course(title="Vision", shapes=("1g.5gb", "at least 9 GiB"), default="at least 9 GiB")
@@ -91,25 +73,22 @@ def test_what_is_offered_may_be_asked_for(make_world: MakeWorld) -> None:
 
 
 def test_request_is_idempotent(world: World) -> None:
-    """Asking again is the same ticket, also after it was offered and taken."""
+    """Asking again is the same ticket, also after it was offered and taken.
+
+    Asking for another shape gives up the old place and what was offered for it.
+    """
+    first = world.ask("ada", "3g.20gb")
+    world.work()
     ticket = world.ask("ada")
+    assert ticket.id != first.id
+    assert world.pool.tickets.find(first.id).reason == "replaced"
     assert world.ask("ada").id == ticket.id
     world.work()
     assert world.ask("ada").id == ticket.id
     lease = world.pool.tickets.take(ticket.id)
     assert world.ask("ada").id == ticket.id
     assert world.pool.tickets.take(ticket.id).id == lease.id
-
-
-def test_other_shape_replaces(world: World) -> None:
-    """Asking for another shape gives up the old place and what was offered for it."""
-    ticket = world.ask("ada")
-    world.work()
-    other = world.ask("ada", "3g.20gb")
-    assert other.id != ticket.id
-    assert world.pool.tickets.find(ticket.id).reason == "replaced"
-    world.work()
-    assert len(world.pool.leases.live()) == 1
+    assert [one.id for one in world.pool.leases.live()] == [lease.id]
 
 
 def test_queue_limit(make_world: MakeWorld) -> None:
@@ -136,29 +115,13 @@ def test_queue_limit(make_world: MakeWorld) -> None:
     ],
 )
 def test_refusals(world: World, shape: str, course: str, reason: str) -> None:
-    """What can never be had is refused at once, with a reason, words, and a row in the ledger."""
+    """What can never be had is refused at once, in words that the ledger has; no place is lost."""
+    ticket = world.ask("ada")
     said = refusal(lambda: world.ask("ada", shape, course=course))
     assert said.reason == reason
     assert len(said.message) > 20
     assert world.ledger.history("ticket")[0]["to_state"] == "refused"
-
-
-def test_refusal_keeps_old_ticket(world: World) -> None:
-    """A request that is refused does not cost the place there was."""
-    ticket = world.ask("ada")
-    refusal(lambda: world.ask("ada", "9g.90gb"))
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-
-
-def test_restart_keeps_positions(world: World) -> None:
-    """After a restart, however late, everyone who waits still has their place and a new grace."""
-    for n in range(7):
-        world.run(f"student{n}")
-    tickets = [world.ask("a"), world.ask("b")]
-    world.pass_time(SETTINGS.pool.attend_grace_s * 2)
-    world.crash()
-    world.work()
-    assert [world.pool.tickets.find(ticket.id).position for ticket in tickets] == [1, 2]
 
 
 def test_server_never_holds_two(world: World) -> None:
@@ -184,37 +147,19 @@ def test_asking_anew_notices_gone_holder(world: World) -> None:
 # -- the fence ------------------------------------------------------------------------------------
 
 
-def test_attach_needs_generation(world: World) -> None:
-    """A lease is attached only with its own generation."""
-    lease = world.grant("ada")
-    holder = world.new_holder()
-    said = refusal(lambda: world.pool.leases.attach(lease.id, lease.generation + 1, holder))
-    assert said.reason == "stale-lease"
-
-
-def test_attach_binds_one_holder(world: World) -> None:
-    """A second holder is refused; the first may attach again."""
-    lease = world.run("ada")
-    assert world.pool.leases.attach(lease.id, lease.generation, lease.holder).holder == lease.holder
-    said = refusal(lambda: world.pool.leases.attach(lease.id, lease.generation, world.new_holder()))
-    assert said.reason == "stale-lease"
-
-
-def test_holder_holds_one_lease(world: World) -> None:
-    """A holder that has a lease cannot attach another."""
+def test_attach_is_fenced(world: World) -> None:
+    """By its own generation, to one holder that has no other lease; the same may attach again."""
     lease, other = world.run("ada"), world.grant("bob")
-    said = refusal(lambda: world.pool.leases.attach(other.id, other.generation, lease.holder))
-    assert said.reason == "bad-holder"
-
-
-@pytest.mark.parametrize(
-    "holder", ["", "container:abc", "process:1", "vm:1", "container:" + "é" * 64]
-)
-def test_bad_holder(world: World, holder: str) -> None:
-    """What is no holder's name is refused."""
-    lease = world.grant("ada")
-    said = refusal(lambda: world.pool.leases.attach(lease.id, lease.generation, holder))
-    assert said.reason == "bad-holder"
+    attach = world.pool.leases.attach
+    assert attach(lease.id, lease.generation, lease.holder).holder == lease.holder
+    for number, generation, holder, reason in (
+        (other.id, other.generation + 1, world.new_holder(), "stale-lease"),
+        (lease.id, lease.generation, world.new_holder(), "stale-lease"),
+        (other.id, other.generation, lease.holder, "bad-holder"),
+        (other.id, other.generation, "container:abc", "bad-holder"),
+    ):
+        with pytest.raises(Refused, check=because(reason)):
+            attach(number, generation, holder)
 
 
 def test_attach_after_reissue(world: World) -> None:
@@ -249,27 +194,21 @@ def test_release_waits_for_holder(world: World) -> None:
 
 
 def test_unknown_frees_nothing(world: World) -> None:
-    """An engine that answers errors frees nothing and removes nothing."""
-    lease = world.run("ada")
+    """While an engine answers errors nobody is missed, freed or removed, abandoned or not."""
+    lease, abandoned = world.run("ada"), world.run("bob")
     world.holders.there.discard(lease.holder)
     world.holders.is_silent = True
-    world.pool.leases.release(lease.id, "hub", "stopped")
+    assert world.pool.ask_after_holders() == []
+    for one in (lease, abandoned):
+        world.pool.leases.release(one.id, "hub", "stopped")
+    world.pool.leases.abandon(frozenset({abandoned.id}))
     for _ in range(20):
         world.pass_time(60)
         world.work()
         world.pool.reconcile()
-    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
+    for one in (lease, abandoned):
+        assert world.pool.leases.find(one.id).state == LeaseState.RELEASING
     assert world.holders.removed == []
-
-
-def test_silent_hub_ends_nothing(world: World) -> None:
-    """A lease whose hub says nothing runs on as long as its holder is there."""
-    lease = world.run("ada")
-    for _ in range(20):
-        world.pass_time(3600)
-        world.work()
-        world.pool.reconcile()
-    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
 
 
 def test_a_slice_is_free_again_without_waiting(world: World) -> None:
@@ -284,48 +223,33 @@ def test_a_slice_is_free_again_without_waiting(world: World) -> None:
     assert world.pool.ask_after_holders() == []
 
 
-def test_a_silent_engine_misses_nobody(world: World) -> None:
-    """The look for ended servers frees nothing while the engine does not answer."""
-    lease = world.run("ada")
-    world.holders.there.discard(lease.holder)
-    world.holders.is_silent = True
-    assert world.pool.ask_after_holders() == []
-    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
-
-
 def test_positions_follow_the_queue(world: World) -> None:
-    """Whatever happens to the line, a ticket's place is the one the snapshot shows."""
+    """A ticket's position is the one that the snapshot shows, after a restart as before."""
     world.run("eve", "7g.40gb")
     asked = [world.ask(user) for user in ("ada", "bob", "cy")]
     assert [ticket.position for ticket in asked] == [1, 2, 3]
     world.pool.tickets.cancel(asked[0].id, "ada")
-    assert [world.pool.tickets.find(one.id).position for one in asked] == [None, 1, 2]
-    assert {one.id: one.position for one in world.pool.snapshot().waiting} == {
-        asked[1].id: 1,
-        asked[2].id: 2,
-    }
+    for _ in range(2):
+        assert [world.pool.tickets.find(one.id).position for one in asked] == [None, 1, 2]
+        waiting = [(one.id, one.position) for one in world.pool.snapshot().waiting]
+        assert waiting == [(asked[1].id, 1), (asked[2].id, 2)]
+        world.pass_time(SETTINGS.pool.attend_grace_s * 2)
+        world.crash()
+        world.work()
 
 
-def test_stopped_container_is_removed(world: World) -> None:
-    """A container that stopped and stays after its release is removed by the pool in the end."""
-    lease = world.run("ada")
-    world.holders.stopped.add(lease.holder)
-    world.pool.leases.release(lease.id, "hub", "stopped")
+def test_a_stopped_container_is_removed_in_the_end(world: World) -> None:
+    """One that stays after its release; one that runs is never removed, whatever was asked."""
+    stopped, runs = world.run("ada"), world.run("bob")
+    world.holders.stopped.add(stopped.holder)
+    for lease in (stopped, runs):
+        world.pool.leases.release(lease.id, "hub", "stopped")
     world.work()
-    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
+    assert world.pool.leases.find(stopped.id).state == LeaseState.RELEASING
     world.pass_time(SETTINGS.tuning.remove_after_s)
     world.work()
-    assert world.holders.removed == [lease.holder]
-    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
-
-
-def test_running_container_is_not_removed(world: World) -> None:
-    """A container that runs is never removed, whatever was asked."""
-    lease = world.run("ada")
-    world.pool.leases.release(lease.id, "hub", "stopped")
-    world.pass_time(SETTINGS.tuning.remove_after_s)
-    world.work()
-    assert world.holders.removed == []
+    assert world.holders.removed == [stopped.holder]
+    assert world.pool.leases.find(stopped.id).state == LeaseState.RELEASED
 
 
 def test_scrub_between_users(world: World) -> None:
@@ -339,35 +263,18 @@ def test_scrub_between_users(world: World) -> None:
     assert (new.profile, new.start) == (old.profile, old.start)
 
 
-def test_remade_when_needed(world: World) -> None:
-    """Warm slices of the wrong shape are destroyed when the room is needed."""
-    for lease in [world.run(f"student{n}") for n in range(7)]:
-        world.end(lease)
-    assert world.states() == ["free"] * 7
-    lease = world.run("ada", "7g.40gb")
-    assert lease.slices[0].size == 8
-    assert len(world.raw()) == 1
-
-
-def test_warm_slice_is_reused(world: World) -> None:
-    """A warm slice of the right shape is granted without an act."""
-    world.end(world.run("ada"))
-    world.ask("bob")
-    world.pool.turn()
-    assert world.pool.next_job() is None
-    assert world.states() == ["leased"]
-
-
 # -- time limits ----------------------------------------------------------------------------------
 
 
 def test_a_lease_is_guaranteed_then_open(make_world: MakeWorld) -> None:
-    """Its guarantee counts from the attach; when that is over, the lease goes on."""
+    """Its guarantee counts from the attach; after that it goes on, also if the hub says nothing."""
     world = make_world(changed(SETTINGS, lease_s=3600.0))
     lease = world.run("ada")
     assert (lease.guaranteed_until, lease.ends_at) == (world.at + 3600, None)
-    world.pass_time(3600)
-    world.work()
+    for _ in range(20):
+        world.pass_time(3600)
+        world.work()
+        world.pool.reconcile()
     assert world.pool.leases.due() == []
     assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
 
@@ -399,17 +306,6 @@ def test_extend(make_world: MakeWorld) -> None:
 # -- GPUs that fail -------------------------------------------------------------------------------
 
 
-def test_create_fails_once(world: World) -> None:
-    """A create that fails leaves the ticket in its place; it is served when the GPU answers."""
-    world.fail("nvmlDeviceCreateGpuInstance")
-    ticket = world.ask("ada")
-    world.work()
-    world.settle()
-    now = world.pool.tickets.find(ticket.id)
-    assert now.state in (TicketState.OFFERED, TicketState.ASIDE)
-    assert world.ledger.history("gpu")[0]["to_state"] == "ok"
-
-
 @pytest.mark.parametrize("lists", [9, 1], ids=["looked at once", "silent until a restart"])
 def test_a_placement_where_our_try_left_nothing_is_not_ours(
     make_world: MakeWorld, lists: int
@@ -420,7 +316,6 @@ def test_a_placement_where_our_try_left_nothing_is_not_ours(
     world.pool.turn()
     world.fail("nvmlDeviceCreateGpuInstanceWithPlacement")
     job = world.pool.next_job()
-    assert job is not None
     row = world.ledger.state.slices[job.slice_id]
     answers = repeat(world.driver.slices, lists)
     world.driver.slices = lambda gpu: next(answers, _no_answer)(gpu)  # type: ignore[method-assign]
@@ -496,30 +391,26 @@ def test_destroy_in_use_is_retried_then_quarantined(world: World) -> None:
 
 
 def test_whole_gpu(make_world: MakeWorld) -> None:
-    """A GPU with MIG off is leased whole, by its own UUID, and to one at a time."""
-    world = make_world(mig=False)
-    lease = world.run("ada", "full")
-    assert lease.uuids == (world.pool.snapshot().gpus[0].uuid,)
-    ticket = world.ask("bob", "full")
-    world.work()
-    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    world.end(lease)
-    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
+    """A GPU with MIG off is leased whole, by its own UUID, and to one at a time.
 
-
-def test_whole_gpu_with_process(make_world: MakeWorld) -> None:
-    """A GPU with a foreign process is not leased, says why, and is leased when that has ended."""
+    With a foreign process it is not, says why, and is when that has ended.
+    """
     world = make_world(mig=False)
     gpu = world.pool.snapshot().gpus[0].uuid
     world.machine.add_process(gpu, 77, 100)
-    ticket = world.ask("ada", "full")
+    first = world.ask("ada", "full")
     world.work()
-    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
+    assert world.pool.tickets.find(first.id).state == TicketState.WAITING
     assert "77" in world.pool.snapshot().gpus[0].reason
     world.machine.remove_process(77)
     world.pool.sample()
+    lease = world.run("ada", "full")
+    assert lease.uuids == (gpu,)
+    second = world.ask("bob", "full")
     world.work()
-    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
+    assert world.pool.tickets.find(second.id).state == TicketState.WAITING
+    world.end(lease)
+    assert world.pool.tickets.find(second.id).state == TicketState.OFFERED
 
 
 def test_whole_gpu_unknown_processes(make_world: MakeWorld) -> None:
@@ -543,7 +434,7 @@ def make_foreign(world: World, profile: str = "3g.20gb", start: int = 4) -> None
 
 
 def test_foreign_slice_is_left_alone(world: World) -> None:
-    """A slice that miglab did not make is shown, counts as taken, and outlives everything."""
+    """A slice that miglab did not make is shown, and outlives everything until it is adopted."""
     make_foreign(world)
     world.pool.reconcile()
     assert world.states() == ["foreign"]
@@ -553,6 +444,11 @@ def test_foreign_slice_is_left_alone(world: World) -> None:
     world.settle()
     assert world.pool.tickets.find(ticket.id).state != TicketState.OFFERED
     assert "3g.20gb" in [profile for _, profile, _ in world.raw()]
+    (foreign,) = (row.id for row in world.ledger.state.slices.values() if row.state == "foreign")
+    world.pool.staff.adopt(foreign, "root")
+    world.work()
+    assert "3g.20gb" not in [profile for _, profile, _ in world.raw()]
+    assert refusal(lambda: world.pool.staff.adopt(foreign, "root")).reason == "not-foreign"
 
 
 def test_unseen_foreign_slice(world: World) -> None:
@@ -565,17 +461,6 @@ def test_unseen_foreign_slice(world: World) -> None:
     assert world.states() == ["foreign"]
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert len(world.raw()) == 1
-
-
-def test_adopt(world: World) -> None:
-    """An admin may adopt a foreign slice; then its place is the pool's."""
-    make_foreign(world)
-    world.pool.reconcile()
-    (foreign,) = world.pool.snapshot().gpus[0].slices
-    world.pool.staff.adopt(foreign.slice_id, "root")
-    world.work()
-    assert world.raw() == []
-    assert refusal(lambda: world.pool.staff.adopt(foreign.slice_id, "root")).reason == "not-foreign"
 
 
 def test_stray_container_is_removed(world: World) -> None:
@@ -598,15 +483,23 @@ def test_stray_container_is_removed(world: World) -> None:
 
 
 def test_reboot(world: World) -> None:
-    """After a reboot leases whose holders are gone are released, and who waits is served."""
-    leases = [world.run(f"student{n}") for n in range(7)]
-    ticket = world.ask("ada")
+    """After a reboot leases whose holders are gone are released, and who waits is served.
+
+    An offer whose slice vanished is made anew, at the same place in line.
+    """
+    leases = [world.run(f"student{n}") for n in range(6)]
+    offered = world.ask("ada")
+    world.work()
+    waiting = world.ask("bob")
     world.machine.reboot()
     world.holders.there.clear()
     world.crash()
+    first = world.pool.tickets.find(offered.id)
+    assert (first.state, first.position) == (TicketState.WAITING, 1)
     world.work()
     assert {world.pool.leases.find(lease.id).state for lease in leases} == {LeaseState.RELEASED}
-    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
+    for ticket in (offered, waiting):
+        assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
 def test_slice_gone_holder_alive(world: World) -> None:
@@ -629,28 +522,7 @@ def test_slice_gone_holder_alive(world: World) -> None:
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
-def test_slice_gone_before_attach(world: World) -> None:
-    """An offer whose slice vanished is made anew, at the same place in line."""
-    ticket = world.ask("ada")
-    world.work()
-    world.machine.reboot()
-    world.pool.reconcile()
-    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    world.work()
-    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
-
-
 # -- what is shown --------------------------------------------------------------------------------
-
-
-def test_snapshot_is_cached(world: World) -> None:
-    """The snapshot is the same object until something changes, and new afterwards."""
-    before = world.pool.snapshot()
-    assert world.pool.snapshot() is before
-    version = world.pool.version
-    world.ask("ada")
-    assert world.pool.version > version
-    assert len(world.pool.snapshot().waiting) == 1
 
 
 def test_sample(world: World) -> None:
@@ -668,41 +540,27 @@ def test_sample(world: World) -> None:
     assert view.processes is None
 
 
-def test_offers(world: World) -> None:
-    """The spawn page's offers count what could be granted right now."""
+def test_offers(make_world: MakeWorld) -> None:
+    """What could be granted right now; what is kept for the first in the queue is said to be."""
+    world = make_world(changed(SETTINGS, lease_s=3600.0))
     world.run("ada")
-    (course,) = world.pool.offers(["everyone", "nowhere"]).courses
-    free = {offer.shape: offer.free_now for offer in course.shapes}
-    assert free["1g.5gb"] == 6
-    assert free["2x1g.5gb"] == 3
-    assert free["7g.40gb"] == 0
-    assert free["cpu"] is None
-
-
-def test_offers_leave_out_what_is_kept(world: World) -> None:
-    """The place kept for the first in line is not called free: a newcomer would not get it."""
-    world.run("ada")
+    offers = offered(world)
+    free = [offers[shape].free_now for shape in ("1g.5gb", "2x1g.5gb", "7g.40gb", "cpu")]
+    assert free == [6, 3, 0, None]
+    assert not any(offer.is_held for offer in offers.values())
     world.ask("bob", "7g.40gb")
     world.work()
-    (course,) = world.pool.offers(["everyone"]).courses
-    assert {offer.shape: offer.free_now for offer in course.shapes}["1g.5gb"] == 0
+    offers = offered(world)
+    assert (offers["1g.5gb"].free_now, offers["1g.5gb"].is_held) == (0, True)
+    assert not offers["7g.40gb"].is_held
     assert world.ask("cy").position == 2
     world.work()
     assert [ticket.position for ticket in world.pool.snapshot().waiting] == [1, 2]
 
 
-def test_offers_say_what_is_kept_and_promise_nothing_of_it(make_world: MakeWorld) -> None:
-    """Free room kept for another shape is said to be."""
-    world = make_world(changed(SETTINGS, lease_s=3600.0))
-    world.run("ada")
-    (course,) = world.pool.offers(["everyone"]).courses
-    assert not any(offer.is_held for offer in course.shapes)
-    world.ask("bob", "7g.40gb")
-    world.work()
-    (course,) = world.pool.offers(["everyone"]).courses
-    offers = {offer.shape: offer for offer in course.shapes}
-    assert offers["1g.5gb"].is_held
-    assert not offers["7g.40gb"].is_held
+def offered(world: World) -> dict[str, ShapeOffer]:
+    (course,) = world.pool.offers(["everyone", "nowhere"]).courses
+    return {offer.shape: offer for offer in course.shapes}
 
 
 def test_a_pause_refuses_nobody_who_has_a_ticket(world: World) -> None:
@@ -721,13 +579,11 @@ def test_a_pause_outlives_the_pool(world: World) -> None:
     ticket = world.ask("ada")
     world.pool.staff.pause("maintenance", "root")
     world.crash()
-    world.open()
     world.work()
     assert world.pool.snapshot().paused == "maintenance"
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     world.pool.staff.resume("root")
     world.crash()
-    world.open()
     world.work()
     assert world.pool.snapshot().paused == ""
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
@@ -738,7 +594,6 @@ def test_probe_kind_alone(world: World) -> None:
     lease = world.run("ada")
     world.pool.leases.release(lease.id, "hub", "stopped")
     job = world.pool.next_job({JobKind.PROBE})
-    assert job is not None
     assert job.kind is JobKind.PROBE
     assert world.pool.next_job({JobKind.CREATE}) is None
 
@@ -753,34 +608,24 @@ def test_reused_ids_are_not_handed_out(world: World) -> None:
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
 
 
-class RepeatsUuids:
-    """A driver whose every new slice has the UUID of one that there is already."""
-
-    def __init__(self, driver: Driver, uuid: str) -> None:
-        self._driver, self._uuid = driver, uuid
-        self.made = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._driver, name)
-
-    def create(self, *where: Any) -> SliceReading:
-        self.made += 1
-        return replace(self._driver.create(*where), uuid=self._uuid)
-
-
 def test_a_slice_that_cannot_be_told_apart_is_tried_ever_more_seldom(world: World) -> None:
     """While NVML gives every new slice ids that are in use, the pauses grow; then all is well."""
     lease = world.run("ada")
-    driver = RepeatsUuids(world.driver, lease.uuids[0])
-    world.pool.worker.driver = driver  # type: ignore[assignment]
+    create, made = world.driver.create, []
+
+    def repeats(*where: Any) -> SliceReading:
+        made.append(where)
+        return replace(create(*where), uuid=lease.uuids[0])
+
+    world.driver.create = repeats  # type: ignore[method-assign]
     ticket = world.ask("bob")
     for _ in range(60):
         world.work(50)
         world.pass_time(1.0)
         world.pool.tickets.attend(ticket.id)
-    assert driver.made <= 8
+    assert len(made) <= 8
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    world.pool.worker.driver = world.driver
+    del world.driver.create
     world.pass_time(world.settings.tuning.retry_max_s)
     world.work()
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED

@@ -2,9 +2,11 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from tests.refusals import because
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import Fence, LeaseState, LeaseView
@@ -15,6 +17,8 @@ from miglab_pool.refused import Refused
 from miglab_pool.worker.worker import Stray
 
 from .conftest import World
+
+MakeWorld = Callable[..., World]
 
 
 def restore(world: World, *, empty: bool = False) -> None:
@@ -35,25 +39,18 @@ def copy(world: World) -> None:
     shutil.copy(world.folder / "ledger.sqlite", world.folder / "copy")
 
 
-def reborn(world: World, *, empty: bool = False) -> tuple[str, str]:
-    """Alice's server is newer than the ledger's copy; then Bob comes, and goes."""
-    copy(world)
-    alice = world.run("alice")
-    restore(world, empty=empty)
-    bob = world.run("bob")
-    world.end(bob)
-    world.pool.reconcile()
-    return alice.holder, bob.holder
-
-
 @pytest.mark.parametrize("empty", [False, True], ids=["restored", "begun anew"])
 def test_a_running_server_that_the_ledger_does_not_know_is_left_alone(
     world: World, empty: bool
 ) -> None:
     """Its lease's number was given once more; its server is shown, and not removed."""
-    alice, _ = reborn(world, empty=empty)
-    found = [one for one in world.pool.reconcile() if one.target == alice]
-    assert alice in world.holders.there
+    copy(world)
+    alice = world.run("alice")
+    restore(world, empty=empty)
+    world.end(world.run("bob"))
+    world.pool.reconcile()
+    found = [one for one in world.pool.reconcile() if one.target == alice.holder]
+    assert alice.holder in world.holders.there
     assert world.holders.removed == []
     assert len(found) == 1 and "left alone" in found[0].finding and not found[0].done
 
@@ -83,37 +80,30 @@ def test_a_slice_that_an_unknown_server_uses_is_not_destroyed(
     restore(world)
     world.settle()
     assert gone == []
-    assert set(alice.uuids) <= {reading.uuid for reading in world.driver.slices(gpu_of(world))}
+    assert is_there(world, alice)
     (row,) = (row for row in world.ledger.state.slices.values() if row.uuid in alice.uuids)
     assert row.state == SliceState.QUARANTINED
 
 
 def test_a_server_that_ran_when_the_copy_had_only_granted_is_attached_again(world: World) -> None:
     """The grant of the copy does not expire under it."""
-    lease = world.grant("alice")
+    ticket = world.ask("alice")
+    world.work()
+    world.pool.tickets.take(ticket.id)
     copy(world)
-    holder = world.new_holder()
-    world.label(holder, lease)
-    world.pool.leases.attach(lease.id, lease.generation, holder, lease.ledger)
+    holder = world.run("alice").holder
     restore(world)
-    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
-    assert world.pool.leases.find(lease.id).holder == holder
-
-
-def gpu_of(world: World) -> str:
-    return world.pool.gpu_uuids[0]
+    lease = world.pool.leases.of_server("alice", "")
+    assert lease is not None and (lease.state, lease.holder) == (LeaseState.RUNNING, holder)
 
 
 WHOLE = "7g.40gb"
 
 
-def start(world: World, ticket: TicketView) -> LeaseView:
-    """Take what was offered, create, attach and start."""
-    lease = world.pool.tickets.take(ticket.id)
-    holder = world.new_holder()
-    world.label(holder, lease)
-    world.pool.leases.attach(lease.id, lease.generation, holder, lease.ledger)
-    return world.pool.leases.running(lease.id)
+def is_there(world: World, lease: LeaseView) -> bool:
+    """Whether its slices are on the GPU."""
+    gpu = world.pool.gpu_uuids[0]
+    return set(lease.uuids) <= {reading.uuid for reading in world.driver.slices(gpu)}
 
 
 def destroyed(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -191,7 +181,7 @@ def test_a_slice_that_was_still_to_be_made_is_not_destroyed_under_its_server(
     if world.pool.tickets.find(ticket.id).state == TicketState.WAITING:
         world.pass_time(world.settings.tuning.retry_max_s)
         world.work()
-    alice = start(world, ticket)
+    alice = world.run("alice", WHOLE)
     gone = destroyed(world, monkeypatch)
     restore(world)
     world.work()
@@ -199,15 +189,15 @@ def test_a_slice_that_was_still_to_be_made_is_not_destroyed_under_its_server(
     assert not any(shared for lease, shared in leases.items() if lease != alice.id)
     world.settle()
     assert gone == [] and world.holders.removed == []
-    assert set(alice.uuids) <= {reading.uuid for reading in world.driver.slices(gpu_of(world))}
+    assert is_there(world, alice)
 
 
 def test_a_server_whose_grant_has_expired_in_the_copy_is_left_alone(world: World) -> None:
     """The grant ends while the engine is silent; then its server turns out to run."""
-    ticket = world.ask("alice")
+    world.ask("alice")
     world.work()
     copy(world)
-    alice = start(world, ticket)
+    alice = world.run("alice")
     world.holders.is_silent = True
     restore(world)
     world.pass_time(world.settings.pool.attach_s + world.settings.pool.attend_grace_s)
@@ -236,9 +226,7 @@ def test_nothing_is_granted_before_the_engine_has_answered(world: World) -> None
     assert set(world.pool.tickets.take(bob.id).uuids).isdisjoint(alice.uuids)
 
 
-def test_a_whole_gpu_that_an_unknown_server_uses_is_given_to_nobody(
-    make_world: Callable[..., World],
-) -> None:
+def test_a_whole_gpu_that_an_unknown_server_uses_is_given_to_nobody(make_world: MakeWorld) -> None:
     """Its server has not begun to compute, so the GPU shows no process."""
     world = make_world(mig=False)
     bob = world.ask("bob", "full")
@@ -268,23 +256,20 @@ def test_what_the_copy_has_offered_is_not_taken_from_under_a_newer_server(world:
 
 
 def test_numbers_go_on_above_any_label(world: World) -> None:
-    """What the copy never had is not given again to another."""
+    """What the copy never had is not given again to another; a label of any size is no number."""
     copy(world)
     alice = world.run("alice")
+    odd = world.new_holder()
+    world.holders.labels[odd] = Stray(odd, 10**30, 1, "other")
     restore(world)
-    assert world.run("bob").id > alice.id
-
-
-def test_a_label_of_any_size_is_no_number_of_ours(world: World) -> None:
-    """A label says what it likes; leases are numbered on."""
-    holder = world.new_holder()
-    world.holders.labels[holder] = Stray(holder, 10**30, 1, "other")
-    world.pool.reconcile()
-    assert world.run("bob").state == LeaseState.RUNNING
+    assert alice.id < world.run("bob").id < 10**30
 
 
 def test_a_spawner_that_means_another_lease_changes_nothing(world: World) -> None:
-    """The same number in a restored ledger, and the calls of the server from before."""
+    """The same number in a restored ledger, and the calls of the server from before.
+
+    Number and generation alone, of another ledger, do not make a lease ours.
+    """
     copy(world)
     alice = world.run("alice")
     world.holders.labels.clear()  # so that her number is given once more
@@ -292,26 +277,18 @@ def test_a_spawner_that_means_another_lease_changes_nothing(world: World) -> Non
     bob = world.grant("bob")
     world.pool.leases.attach(bob.id, bob.generation, world.new_holder(), bob.ledger)
     assert bob.id == alice.id
+    attach = partial(world.pool.leases.attach, alice.id, alice.generation, world.new_holder())
     hers = Fence(generation=alice.generation, ledger=alice.ledger)
+    another = Fence(generation=bob.generation, ledger="0" * 32)
     for call in (
         lambda: world.pool.leases.running(alice.id, hers),
         lambda: world.pool.leases.release(alice.id, "spawner", "over", hers),
-        lambda: world.pool.leases.attach(
-            alice.id, alice.generation, world.new_holder(), alice.ledger
-        ),
+        lambda: world.pool.leases.release(bob.id, "spawner", "over", another),
+        lambda: attach(alice.ledger),
     ):
-        assert refused(call) == "stale-lease"
+        with pytest.raises(Refused, check=because("stale-lease")):
+            call()
     assert world.pool.leases.find(bob.id).state == LeaseState.ATTACHED
-
-
-def test_another_ledgers_lease_is_refused(world: World) -> None:
-    """Number and generation alone do not make it ours."""
-    lease = world.run("ada")
-    other = Fence(generation=lease.generation, ledger="0" * 32)
-    assert (
-        refused(lambda: world.pool.leases.release(lease.id, "spawner", "over", other))
-        == "stale-lease"
-    )
 
 
 @pytest.mark.parametrize(
@@ -351,12 +328,6 @@ def test_a_ledger_keeps_its_id(world: World) -> None:
     assert world.ledger.identity == before
     restore(world, empty=True)
     assert world.ledger.identity != before
-
-
-def refused(call: Callable[[], object]) -> str:
-    with pytest.raises(Refused) as info:
-        call()
-    return info.value.reason
 
 
 def test_the_engine_is_changed_only_where_nothing_is_at_it(world: World) -> None:

@@ -34,7 +34,7 @@ def test_granted_on_a_gpu_that_went_silent(make_world: MakeWorld, is_looked_at: 
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
-def test_granted_when_nvml_went_silent(world: World) -> None:
+def test_granted_when_nvml_went_silent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU can be read any more: nobody is left with a grant that comes to nothing."""
     ticket = world.ask("ada")
     world.pool.turn()
@@ -42,10 +42,9 @@ def test_granted_when_nvml_went_silent(world: World) -> None:
     def silent(gpu: str) -> object:
         raise UnknownGpuError("NVML does not answer")
 
-    world.driver.info = silent  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(world.driver, "info", silent)
     world.pool.reconcile()
     assert world.ledger.state.tickets[ticket.id].lease is None
-    del world.driver.info
 
 
 def test_a_grant_that_is_never_made_ends(make_world: MakeWorld) -> None:
@@ -100,20 +99,19 @@ def test_what_takes_the_id_of_one_that_is_gone_is_not_ours(world: World, is_ende
     assert SliceState.FOREIGN in world.states()
 
 
-def test_drained_while_it_is_made(world: World) -> None:
+def test_drained_while_it_is_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The create fails, and the place is nobody's all the same until somebody ends that."""
     world.ask("ada")
     world.pool.turn()
     job = world.pool.next_job()
-    assert job is not None
 
     def fails(*_: object) -> object:
         world.pool.staff.drain(job.slice_id, "Broken.", "person:ina")
         raise UnknownGpuError("It failed.")
 
-    world.driver.create = fails  # type: ignore[method-assign,assignment]
-    world.pool.perform(job)
-    del world.driver.create
+    with monkeypatch.context() as patch:
+        patch.setattr(world.driver, "create", fails)
+        world.pool.perform(job)
     world.settle()
     assert "Broken." in {row.draining for row in world.ledger.state.slices.values()}
 
