@@ -2,28 +2,20 @@
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 
-import pytest
 from tests.pool_settings import changed
 
 from miglab_api.gpus import SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
-from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
 from miglab_pool.refused import Refused
 
 from .conftest import SETTINGS, World
+from .test_pool import refusal
+from .test_reservations import before_class, reserve
 
 MakeWorld = Callable[..., World]
 INA, JO = "person:ina", "person:jo"
-HOSTILE = "'; DROP TABLE gpus; -- <b>“\x00🎓”"
-
-
-def refusal(call: Callable[[], object]) -> Refused:
-    with pytest.raises(Refused) as caught:
-        call()
-    return caught.value
 
 
 def gpu_of(world: World, index: int = 0) -> str:
@@ -51,23 +43,31 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
     assert last(world, "gpu", drained.uuid) == ("drain", INA, "The fan is broken.")
     assert world.run("bob", "3g.20gb").slices[0].gpu == 1
     assert world.run("cy", "3g.20gb").slices[0].gpu == 1
+    (course,) = world.pool.offers(["everyone"]).courses
+    assert {one.free_now for one in course.shapes if one.shape != "cpu"} == {0}
     late = world.ask("dee", "3g.20gb")
     world.work()
     assert world.pool.tickets.find(late.id).state is TicketState.WAITING
     assert world.pool.leases.find(lease.id).state is LeaseState.RUNNING
+    world.end(lease)
+    assert slices(world) == (), "nothing is made ahead there"
     assert world.pool.staff.undrain(drained.uuid, "", INA).draining == ""
     world.work()
     assert world.pool.tickets.take(late.id).slices[0].gpu == 0
 
 
 def test_who_waits_for_a_drained_lab_reads_why(make_world: MakeWorld) -> None:
-    """While another GPU takes leases, nothing; once none does, in the words of who drained them."""
+    """While another GPU takes leases, nothing; once none does, in the words of who drained them.
+
+    No restart forgets them.
+    """
     world = make_world(gpus=2)
     world.pool.staff.drain(gpu_of(world, 0), "New fans.", INA)
     world.run("big", "7g.40gb")
     ticket = world.ask("ada", "7g.40gb")
     assert world.pool.tickets.find(ticket.id).message == ""
     world.pool.staff.drain(gpu_of(world, 1), "New fans.", INA)
+    world.crash()
     assert "(“New fans.”); you keep your position" in world.pool.tickets.find(ticket.id).message
 
 
@@ -78,14 +78,6 @@ def test_what_was_granted_before_a_drain_is_given(world: World) -> None:
     world.pool.staff.drain(gpu_of(world), "Repairs.", INA)
     world.work()
     assert world.pool.tickets.take(ticket.id).slices[0].state is SliceState.LEASED
-
-
-def test_nothing_is_made_ahead_on_a_drained_gpu(world: World) -> None:
-    """When its last lease ends, the GPU is empty."""
-    lease = world.run("ada")
-    world.pool.staff.drain(gpu_of(world), "Repairs.", INA)
-    world.end(lease)
-    assert world.raw() == []
 
 
 def test_a_gpu_leased_whole_is_drained_too(make_world: MakeWorld) -> None:
@@ -99,13 +91,6 @@ def test_a_gpu_leased_whole_is_drained_too(make_world: MakeWorld) -> None:
     world.ask("bob", "full")
     world.work()
     assert slices(world) == ()
-
-
-def test_the_shelf_knows_of_a_drain(world: World) -> None:
-    """What is drained is not offered as free."""
-    world.pool.staff.drain(gpu_of(world), "Repairs.", INA)
-    (course,) = world.pool.offers(["everyone"]).courses
-    assert {one.free_now for one in course.shapes if one.shape != "cpu"} == {0}
 
 
 # -- a slice --------------------------------------------------------------------------------------
@@ -126,10 +111,14 @@ def test_a_drained_slice_stays_drained_when_its_lease_ends(world: World) -> None
     assert world.pool.leases.of_server("bob", "") is not None
 
 
+def free_slice(world: World) -> SliceView:
+    world.end(world.run("ada"))
+    return slices(world)[0]
+
+
 def test_nobody_gets_the_placement_of_a_free_slice_that_is_drained(world: World) -> None:
     """Neither the slice nor its memory: other places are given as ever."""
-    world.end(world.run("ada"))
-    (free,) = slices(world)
+    free = free_slice(world)
     world.pool.staff.drain(free.slice_id, "Strange errors.", INA)
     for n in range(7):
         world.ask(f"student{n}")
@@ -141,8 +130,7 @@ def test_nobody_gets_the_placement_of_a_free_slice_that_is_drained(world: World)
 
 def test_a_drained_slice_survives_reboot_and_driver_faults(world: World) -> None:
     """Its place stays closed: after a reboot it is made anew, drained, as often as it takes."""
-    world.end(world.run("ada"))
-    (free,) = slices(world)
+    free = free_slice(world)
     world.pool.staff.drain(free.slice_id, "Strange errors.", INA)
     world.machine.reboot()
     world.fail("nvmlDeviceCreateGpuInstance", times=2)
@@ -159,8 +147,7 @@ def test_a_drained_slice_survives_reboot_and_driver_faults(world: World) -> None
 
 def test_quarantined_and_tried_again(world: World) -> None:
     """A free slice that is set aside stays as it is, with name and reason, until it is cleared."""
-    world.end(world.run("ada"))
-    (free,) = slices(world)
+    free = free_slice(world)
     aside = world.pool.staff.quarantine(free.slice_id, "Wrong results.", INA)
     assert (aside.state, aside.reason) == (SliceState.QUARANTINED, "Wrong results.")
     assert last(world, "slice", free.slice_id) == ("quarantine", INA, "Wrong results.")
@@ -174,11 +161,6 @@ def test_quarantined_and_tried_again(world: World) -> None:
 
 
 # -- two at once ----------------------------------------------------------------------------------
-
-
-def free_slice(world: World) -> int:
-    world.end(world.run("ada"))
-    return slices(world)[0].slice_id
 
 
 def test_two_at_once_one_wins_the_other_is_told(world: World) -> None:
@@ -256,45 +238,26 @@ def test_taken_back_at_once(world: World) -> None:
     assert slices(world)[0].lease == lease.id
     world.end(lease)
     assert slices(world)[0].lease is None
-
-
-def test_a_grant_without_a_server_is_taken_back_at_once(world: World) -> None:
-    """Nobody is to be warned: nothing runs."""
-    lease = world.grant("ada")
-    over = world.pool.staff.reclaim(lease.id, "Exam.", INA, 300.0)
-    assert over.state is LeaseState.RELEASED
-    assert last(world, "lease", lease.id)[:2] == ("reclaim", INA)
+    grant = world.grant("bob")
+    assert world.pool.staff.reclaim(grant.id, "Exam.", INA, 300.0).state is LeaseState.RELEASED
 
 
 # -- giving time ----------------------------------------------------------------------------------
 
 
 def test_staff_extend_beyond_what_a_student_may(make_world: MakeWorld) -> None:
-    """As often and as long as they wish; the student's own extensions are not used up."""
+    """As often and as long as they wish, not using up the student's own; staff's warning ends."""
     world = make_world(changed(SETTINGS, lease_s=600.0, extensions=1, extension_s=60.0))
     lease = world.run("ada")
     world.pool.leases.extend(lease.id, 60, "ada")
     refusal(lambda: world.pool.leases.extend(lease.id, 60, "ada"))
-    later = world.pool.staff.extend(lease.id, 7200, INA, "She presents today.")
-    assert later.guaranteed_until == world.at + 600 + 60 + 7200
-    assert later.extensions_left == 0
-    assert last(world, "lease", lease.id) == ("extend", INA, "She presents today.")
-
-
-def test_staff_let_a_holder_keep_it(world: World) -> None:
-    """A warning by staff ends with an extension by staff."""
-    lease = world.run("ada")
     world.pool.staff.reclaim(lease.id, "Exam.", INA, 60.0)
-    kept = world.pool.staff.extend(lease.id, 60, JO, "She may go on.", "warned")
-    assert (kept.state, kept.warning) == (LeaseState.RUNNING, None)
-    assert last(world, "lease", lease.id) == ("extend", JO, "She may go on.")
+    later = world.pool.staff.extend(lease.id, 7200, JO, "She presents today.", "warned")
+    assert later.guaranteed_until == world.at + 600 + 60 + 7200
+    assert (later.state, later.warning, later.extensions_left) == (LeaseState.RUNNING, None, 0)
+    assert last(world, "lease", lease.id) == ("extend", JO, "She presents today.")
     world.pass_time(100.0)
     assert world.pool.staff.release_reclaimed() == []
-
-
-def test_nothing_to_extend(world: World) -> None:
-    """A lease that is over is refused in words."""
-    lease = world.run("ada")
     world.end(lease)
     assert refusal(lambda: world.pool.staff.extend(lease.id, 60, INA)).reason == "no-extension"
 
@@ -341,14 +304,9 @@ def test_whoever_was_put_in_front_first_is_first(world: World) -> None:
 
 def test_a_class_that_has_reserved_goes_before(make_world: MakeWorld) -> None:
     """A reservation in force is not overruled by hand."""
-    world = make_world()
+    world = before_class(make_world, SETTINGS, by_s=1800)
     lease = world.run("big", "7g.40gb")
-    begins = datetime.fromtimestamp(world.at, UTC) + timedelta(minutes=30)
-    asked = ReservationRequest(
-        course="vision", shape="1g.5gb", count=7, date=begins.date(), tz="UTC",
-        from_time=begins.strftime("%H:%M"), to_time=(begins + timedelta(hours=1)).strftime("%H:%M"),
-    )  # fmt: skip
-    world.pool.reservations.make(asked, INA)
+    reserve(world, course="vision")
     world.pass_time(31 * 60)
     world.pool.turn()
     world.pool.staff.put_in_front(world.ask("bob").id, "Presents.", INA)
@@ -387,36 +345,9 @@ def test_a_pause_is_not_written_over(world: World) -> None:
 # -- and all of it is in the ledger ---------------------------------------------------------------
 
 
-def test_everything_outlives_the_pool(make_world: MakeWorld) -> None:
-    """Drained GPU and slice, and a pause, with the very words, after a crash."""
-    world = make_world(gpus=2)
-    lease = world.run("ada")
-    number = lease.slices[0].slice_id
-    world.pool.staff.drain(number, HOSTILE, INA)
-    world.pool.staff.drain(gpu_of(world, 1), HOSTILE, INA)
-    world.pool.staff.pause(HOSTILE, INA)
-    world.crash()
-    assert world.pool.staff.slice(number).draining == HOSTILE
-    assert world.pool.staff.gpu(gpu_of(world, 1)).draining == HOSTILE
-    assert world.pool.snapshot().paused == HOSTILE
-    assert last(world, "pool", "") == ("pause", INA, HOSTILE)
-
-
 def test_staff_do_not_put_off_maintenance(world: World) -> None:
     """However long their warning is, it ends when the one before it would have."""
     lease = world.run("ada")
     world.pool.leases.warn(lease.id, WarningKind.MAINTENANCE, "Maintenance.", world.at + 60)
     warning = world.pool.staff.reclaim(lease.id, "Exam.", INA, 3600.0).warning
-    assert warning is not None
     assert (warning.kind, warning.reclaim_at) == (WarningKind.STAFF, world.at + 60)
-
-
-def test_a_drained_slice_stays_drained_when_it_was_quarantined(world: World) -> None:
-    """Cleared, it is made anew and nobody's still."""
-    number = free_slice(world)
-    start = world.ledger.state.slices[number].start
-    world.pool.staff.drain(number, "Bad memory.", INA)
-    world.pool.staff.quarantine(number, INA, "Errors.")
-    world.pool.staff.clear(number, INA, "Try again.")
-    world.work()
-    assert {s.start for s in slices(world) if s.draining} == {start}

@@ -21,6 +21,8 @@ from miglab_pool.staff.log import Question, query
 
 from .conftest import SETTINGS, World
 
+MakeWorld = Callable[..., World]
+
 INA, JO = "person:ina", "person:jo"
 
 
@@ -53,23 +55,16 @@ def test_whom_a_message_is_shown_to(world: World, to: dict[str, Any], is_shown: 
     assert texts(world, "ada", "lab2", "vision") == ["Come to room 2."] * is_shown
 
 
-def test_a_message_says_who_and_until_when(world: World) -> None:
-    """By name, without the ledger's prefix; the newest first; the operator is called so."""
-    world.pool.staff.send(note(all=True, minutes=10.0), INA)
-    world.pass_time(1.0)
+def test_a_message_ends_by_itself(world: World) -> None:
+    """It says by whom and until when; then it is not shown, and the ledger keeps it as over."""
+    sent = world.pool.staff.send(note(all=True, minutes=1.0), INA)
+    until = world.at + 60
+    world.pass_time(59.0)
     world.pool.staff.send(note(all=True), "spawner")
     newest, oldest = world.pool.staff.messages_for("ada", "", ())
-    assert (oldest.by, oldest.until) == ("ina", world.at - 1 + 600)
-    assert newest.by == "the operator of this host"
-
-
-def test_a_message_ends_by_itself(world: World) -> None:
-    """When its time is over it is not shown, and the ledger keeps it as over."""
-    sent = world.pool.staff.send(note(all=True, minutes=1.0), INA)
-    world.pass_time(59.0)
-    assert texts(world, "ada")
+    assert (newest.by, oldest.by, oldest.until) == (OPERATOR, "ina", until)
     world.pass_time(1.0)
-    assert texts(world, "ada") == [] and world.pool.staff.messages() == []
+    assert world.pool.staff.messages_for("ada", "", ()) == (newest,)
     before = world.pool.version
     world.pool.turn()
     assert world.pool.version > before
@@ -77,8 +72,13 @@ def test_a_message_ends_by_itself(world: World) -> None:
 
 
 def test_a_message_is_taken_back(world: World) -> None:
-    """By anybody of staff, once; who and why is in the ledger."""
-    sent = world.pool.staff.send(note(all=True), INA)
+    """To the letter it outlives the pool, until anybody of staff ends it, once, and says why."""
+    hostile = "<script>alert(1)</script> \x1b[2J “José 🎓”; DROP TABLE notes"
+    sent = world.pool.staff.send(MessageRequest(text=hostile, to_user="ada"), INA)
+    world.crash()
+    (kept,) = world.pool.staff.messages()
+    assert kept == sent and kept.text == hostile
+    assert world.pool.staff.send(note(to_user="bob"), INA).id > sent.id
     world.pool.staff.end_message(sent.id, JO, "Wrong room.")
     assert texts(world, "ada") == []
     step = world.ledger.history("message", str(sent.id))[0]
@@ -86,34 +86,18 @@ def test_a_message_is_taken_back(world: World) -> None:
     for number in (sent.id, 10**30):
         with pytest.raises(Refused, check=because("unknown-message")) as caught:
             world.pool.staff.end_message(number, JO)
-        assert (caught.value.reason, caught.value.status) == ("unknown-message", 404)
-
-
-def test_a_message_to_no_course(world: World) -> None:
-    """Who mistypes a course is told, and nobody is shown anything."""
-    with pytest.raises(Refused, check=because("not-in-course")) as caught:
-        world.pool.staff.send(note(to_course="visoin"), INA)
-    assert (caught.value.reason, caught.value.status) == ("not-in-course", 404)
-    assert world.pool.staff.messages() == []
-
-
-def test_messages_outlive_the_pool(world: World) -> None:
-    """A restart forgets none, to the letter, and gives no number twice."""
-    hostile = "<script>alert(1)</script> \x1b[2J “José 🎓”; DROP TABLE notes"
-    sent = world.pool.staff.send(MessageRequest(text=hostile, to_user="ada", to_server="x"), INA)
-    world.crash()
-    (kept,) = world.pool.staff.messages()
-    assert kept == sent and kept.text == hostile
-    assert world.pool.staff.send(note(all=True), INA).id > sent.id
+        assert caught.value.status == 404
 
 
 def test_only_so_many_messages(world: World) -> None:
-    """So that no page drowns; what is over does not count."""
+    """So that no page drowns; what is over does not count, nor what is to no course."""
+    with pytest.raises(Refused, check=because("not-in-course")):
+        world.pool.staff.send(note(to_course="visoin"), INA)
     for _ in range(MESSAGES_MAX):
         world.pool.staff.send(note(all=True, minutes=1.0), INA)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refused, check=because("too-many-messages")) as caught:
         world.pool.staff.send(note(all=True), INA)
-    assert (caught.value.reason, caught.value.status) == ("too-many-messages", 429)
+    assert caught.value.status == 429
     world.pass_time(61.0)
     assert world.pool.staff.send(note(all=True), INA).text
 
@@ -217,7 +201,10 @@ def test_reading_waits_for_nobody(world: World) -> None:
 
 
 def test_an_entry_says_everything(world: World) -> None:
-    """When, who, what to what, from which state to which, why, and whose it was."""
+    """When, who, what to what, from which state to which, why, and whose it was.
+
+    What the pool did by itself is there for who asks for all.
+    """
     busy(world)
     (entry,) = world.pool.staff.audit(Question(kind="lease"))
     assert entry.model_dump(exclude={"id"}) == {
@@ -225,9 +212,11 @@ def test_an_entry_says_everything(world: World) -> None:
         "from_state": "running", "to_state": "warned", "reason": "Exam.", "course": "vision",
         "user": "ada",
     }  # fmt: skip
+    everything = world.pool.staff.audit(Question(is_all=True, kind="lease", limit=10**9))
+    assert [one.to_state for one in everything] == ["warned", "running", "attached", "granted"]
 
 
-def test_an_assigned_gpu_is_the_courses(make_world: Callable[..., World]) -> None:
+def test_an_assigned_gpu_is_the_courses(make_world: MakeWorld) -> None:
     """What is done to it, and to slices on it that nobody holds, the course's staff find."""
     world = make_world(changed(SETTINGS, assigned={"0": "vision"}))
     world.end(world.run("ada", course="vision"))
@@ -238,18 +227,8 @@ def test_an_assigned_gpu_is_the_courses(make_world: Callable[..., World]) -> Non
     assert acts(world, courses=("everyone",)) == []
 
 
-def test_what_the_pool_did_by_itself(world: World) -> None:
-    """It is there for who asks for all."""
-    busy(world)
-    everything = world.pool.staff.audit(Question(is_all=True, kind="lease"))
-    assert [one.to_state for one in everything] == ["warned", "running", "attached", "granted"]
-    assert len(world.pool.staff.audit(Question(is_all=True, limit=10**9))) > len(ALL)
-
-
-def test_what_students_do_in_jupyterlab_is_found_by_their_name(
-    make_world: Callable[..., World],
-) -> None:
-    """An extension and a release; nobody else's."""
+def test_what_students_do_in_jupyterlab_is_found_by_their_name(make_world: MakeWorld) -> None:
+    """An extension and a release; nobody else's, and only for who asks by name or for all."""
     world = make_world(changed(SETTINGS, lease_s=600.0, extensions=1, extension_s=60.0))
     lease, other = world.run("ada"), world.run("ada_")
     world.pool.leases.extend(lease.id, 60.0, "server:ada/lab")
@@ -261,6 +240,10 @@ def test_what_students_do_in_jupyterlab_is_found_by_their_name(
         "gave it more time",
     ]
     assert len(world.pool.staff.audit(Question(by="ada_"))) == 1
+    assert acts(world) == []
+    world.pool.staff.pause("Repairs.", INA)
+    users = {one.kind: one.user for one in world.pool.staff.audit(Question(is_all=True))}
+    assert (users["lease"], users["pool"]) == ("ada", "")
 
 
 def test_one_reading_sees_one_moment(world: World) -> None:

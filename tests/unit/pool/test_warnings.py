@@ -1,17 +1,16 @@
 """Warned before it is taken back: what the states allow, and who waits for what."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.pool_settings import changed
 from tests.refusals import because
 
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
-from miglab_api.reservations import ReservationRequest
 from miglab_pool.refused import Refused
 
 from .conftest import SETTINGS, World
+from .test_reservations import before_class, reserve
 
 MakeWorld = Callable[..., World]
 IDLE, TIME, NEEDED = WarningKind.IDLE, WarningKind.TIME, WarningKind.NEEDED
@@ -22,11 +21,13 @@ def warned(world: World, kind: WarningKind = IDLE) -> LeaseView:
     return world.pool.leases.warn(lease.id, kind, "Unused.", world.at + 60)
 
 
-def test_a_warning_says_when_and_why(world: World) -> None:
-    """It is in the view and in the ledger, and a restart forgets nothing of it."""
-    lease = warned(world)
+@pytest.mark.parametrize("in_s", [60.0, 0.0, -60.0])
+def test_a_warning_says_when_and_why(world: World, in_s: float) -> None:
+    """In view and ledger, forgotten by no restart, and never over before it began."""
+    number = world.run("ada").id
+    lease = world.pool.leases.warn(number, IDLE, "Unused.", world.at + in_s)
     assert lease.state is LeaseState.WARNED and lease.warning is not None
-    assert (lease.warning.at, lease.warning.reclaim_at) == (world.at, world.at + 60)
+    assert (lease.warning.at, lease.warning.reclaim_at) == (world.at, world.at + max(0.0, in_s))
     assert (lease.warning.reason, lease.warning.keepalives_left) == ("Unused.", 2)
     note = world.ledger.history("lease", str(lease.id))[0]
     assert (note["to_state"], note["by"], note["reason"]) == ("warned", "reclaimer", "Unused.")
@@ -44,7 +45,10 @@ def test_it_ends_without_a_trace_in_the_view(world: World) -> None:
 
 
 def test_only_staffs_is_brought_forward_and_never_put_off_so(world: World) -> None:
-    """A later end changes nothing, nor does a sooner one of a lease that staff have not warned."""
+    """A later end changes nothing, nor does a sooner one of a lease that staff have not warned.
+
+    The holder may have gone since the round looked: that is no error.
+    """
     lease, idle = world.run("bob"), warned(world)
     before = world.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 600.0)
     assert world.pool.leases.bring_forward(lease.id, world.at + 601, "Later.") == before
@@ -53,25 +57,9 @@ def test_only_staffs_is_brought_forward_and_never_put_off_so(world: World) -> No
     assert after is not None and after.reclaim_at == world.at + 60
     world.crash()
     assert world.pool.leases.find(lease.id).warning == after
-
-
-def test_what_ends_meanwhile_is_not_brought_forward(world: World) -> None:
-    """Its holder may have gone since the round looked; the others' warnings must not suffer."""
-    lease = world.run("bob")
-    world.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 600.0)
     world.end(lease)
     over = world.pool.leases.bring_forward(lease.id, world.at + 60, "Sooner.")
     assert over.state is LeaseState.RELEASED
-    world.check()
-
-
-def test_release_of_a_warned_lease(world: World) -> None:
-    """It is released as any other: the slice is free once the holder is gone."""
-    lease = warned(world)
-    assert world.pool.leases.release(lease.id, "reclaimer", "Unused.").state is LeaseState.RELEASING
-    world.check()
-    world.end(lease)
-    assert world.pool.leases.find(lease.id).state is LeaseState.RELEASED
 
 
 def test_only_what_is_in_use_is_warned(world: World) -> None:
@@ -96,13 +84,6 @@ def test_a_harder_end_takes_over(world: World) -> None:
     ):
         with pytest.raises(Refused, match="Somebody needs it"):
             call()
-
-
-def test_a_warning_in_the_past_is_now(world: World) -> None:
-    """It is never over before it began."""
-    lease = world.run("ada")
-    warning = world.pool.leases.warn(lease.id, IDLE, "Unused.", world.at - 60).warning
-    assert warning is not None and warning.reclaim_at == world.at
 
 
 def test_still_here_without_a_warning(world: World) -> None:
@@ -134,7 +115,6 @@ def test_extending_counts_as_being_there(make_world: MakeWorld) -> None:
     world.pool.leases.warn(lease.id, IDLE, "Unused.", world.at + 60)
     with pytest.raises(Refused):
         world.pool.leases.extend(lease.id, 60, "ada")
-    world.check()
 
 
 # -- who waits for it -----------------------------------------------------------------------------
@@ -145,17 +125,13 @@ def waits_for(world: World, lease: LeaseView) -> int:
 
 
 def test_others_wait(world: World) -> None:
-    """Everyone counts who could use the place; with room left nobody waits."""
+    """Everyone counts who could use the place; a big shape where its place is kept alone."""
     leases = [world.run(f"student{n}") for n in range(7)]
     assert waits_for(world, leases[0]) == 0
-    for name in ("one", "two", "three"):
-        world.ask(name)
+    asked = [world.ask(name).id for name in ("one", "two", "three")]
     assert {waits_for(world, lease) for lease in leases} == {3}
-
-
-def test_a_big_shape_waits_for_its_placements_only(world: World) -> None:
-    """Of the small leases those count that lie in the place kept for the first in line."""
-    leases = [world.run(f"student{n}") for n in range(7)]
+    for ticket in asked:
+        world.pool.tickets.cancel(ticket, "one")
     world.ask("big", "3g.20gb")
     inside = {lease.slices[0].start for lease in leases if waits_for(world, lease)}
     assert inside in ({0, 1, 2, 3}, {4, 5, 6})
@@ -163,23 +139,17 @@ def test_a_big_shape_waits_for_its_placements_only(world: World) -> None:
 
 def test_a_class_waits_for_its_reserved_slots(make_world: MakeWorld) -> None:
     """From its lead on a reservation counts for the leases that lie in its places, no others."""
-    world = make_world(changed(SETTINGS, lease_s=600.0))
+    world = before_class(make_world, changed(SETTINGS, lease_s=600.0), by_s=1800)
     leases = [world.run(f"student{n}") for n in range(7)]
-    begins = datetime.fromtimestamp(world.at, UTC) + timedelta(minutes=30)
-    asked = ReservationRequest(
-        course="vision", shape="1g.5gb", count=2, date=begins.date(), tz="UTC",
-        from_time=begins.strftime("%H:%M"), to_time=(begins + timedelta(hours=1)).strftime("%H:%M"),
-    )  # fmt: skip
-    world.pool.reservations.make(asked, "ina")
+    reserve(world, course="vision", count=2)
     assert sum(waits_for(world, lease) for lease in leases) == 0
     world.pass_time(29 * 60)
     world.pool.turn()
     assert sum(waits_for(world, lease) for lease in leases) == 2
 
 
-def test_who_cannot_use_it_does_not_wait_for_it(make_world: MakeWorld) -> None:
+def test_who_cannot_use_it_does_not_wait_for_it(world: World) -> None:
     """A lease on a GPU that answers no more would free nothing for anybody."""
-    world = make_world()
     lease = world.run("ada", "7g.40gb")
     world.ask("bob")
     assert waits_for(world, lease) == 1
