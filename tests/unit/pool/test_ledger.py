@@ -1,9 +1,11 @@
 """The ledger as a file, and the lock beside it."""
 
 import hashlib
+import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
@@ -32,6 +34,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.sqlite"
 
 
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    """A new one."""
+    made = Ledger(path)
+    yield made
+    made.close()
+
+
 SCHEMA = {"0016": "7c6577ab4de1895d"}
 """The digest of today's tables, by their version."""
 
@@ -49,32 +59,16 @@ def _digest() -> str:
     return hashlib.sha256(" ".join(words).encode()).hexdigest()[:16]
 
 
-def test_course_everywhere(path: Path) -> None:
-    """GPUs, slices, tickets, leases and transitions carry the course from the first migration."""
-    for name in ("gpus", "slices", "tickets", "leases", "transitions"):
-        assert "course" in metadata.tables[name].c
-
-
-def test_wal(path: Path) -> None:
-    """The ledger is in WAL mode."""
-    ledger = Ledger(path)
-    ledger.close()
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    connection.close()
-
-
 @pytest.mark.parametrize(("durable", "level"), [(True, 2), (False, 1)])
-def test_durable_is_synced(path: Path, durable: bool, level: int) -> None:
+def test_durable_is_synced(ledger: Ledger, durable: bool, level: int) -> None:
     """What precedes an irreversible act is synced in full; the rest survives any crash of ours."""
-    ledger = Ledger(path)
     with ledger.write(1.0, durable=not durable) as tx:
         tx.put(ticket(1))
     with ledger.write(2.0, durable=durable) as tx:
         tx.put(ticket(2))
         found = ledger.connection.exec_driver_sql("PRAGMA synchronous").scalar()
-    assert found == level
-    ledger.close()
+        mode = ledger.connection.exec_driver_sql("PRAGMA journal_mode").scalar()
+    assert (found, mode) == (level, "wal")
 
 
 @pytest.mark.parametrize("user", ["ada", "José Ñandú 🎓", "x" * 255, "'; DROP TABLE leases; --"])
@@ -87,25 +81,19 @@ def test_reopen(path: Path, user: str) -> None:
     ledger = Ledger(path)
     assert ledger.state.tickets == {1: ticket(1, user)}
     (step,) = ledger.history()
-    assert (step["at"], step["by"], step["reason"], step["course"]) == (
-        5.0,
-        user,
-        "asked",
-        "vision",
-    )
+    found = (step["at"], step["by"], step["reason"], step["course"])
+    assert found == (5.0, user, "asked", "vision")
     assert ledger.new_id("ticket") == 2
     ledger.close()
 
 
-def test_roll_back(path: Path) -> None:
+def test_roll_back(ledger: Ledger) -> None:
     """A transaction that fails leaves neither disk nor memory changed."""
-    ledger = Ledger(path)
     with pytest.raises(ZeroDivisionError), ledger.write(1.0, durable=True) as tx:
         tx.put(ticket(1))
         raise ZeroDivisionError
     assert ledger.state.tickets == {}
     assert ledger.history() == []
-    ledger.close()
 
 
 def test_a_first_start_that_was_interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,15 +108,6 @@ def test_a_first_start_that_was_interrupted(path: Path, monkeypatch: pytest.Monk
             Ledger(path)
     assert path.stat().st_size > 0
     Ledger(path).close()
-
-
-@pytest.mark.parametrize("content", [b"this is no database, " * 50, b"\x00" * 4096])
-def test_damaged(path: Path, content: bytes) -> None:
-    """A file that is no ledger is left as it is, with words on what to do."""
-    path.write_bytes(content)
-    with pytest.raises(LedgerDamaged, match="move the file aside"):
-        Ledger(path)
-    assert path.read_bytes() == content
 
 
 def test_corrupt(path: Path) -> None:
@@ -147,13 +126,40 @@ def test_corrupt(path: Path) -> None:
     assert path.read_bytes() == bytes(content)
 
 
-def test_other_database(path: Path) -> None:
-    """Some other program's database is not taken for a ledger."""
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE notes (text)")
-    connection.close()
-    with pytest.raises(LedgerDamaged):
+def sql(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def of_version(number: str) -> Callable[[Path], None]:
+    def made(path: Path) -> None:
+        Ledger(path).close()
+        sql(path, f"UPDATE alembic_version SET version_num = '{number}'")
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda path: path.write_bytes(b"this is no database, " * 50), LedgerDamaged, "move"),
+        (lambda path: path.write_bytes(b"\x00" * 4096), LedgerDamaged, "move the file aside"),
+        (lambda path: sql(path, "CREATE TABLE notes (text)"), LedgerDamaged, "move"),
+        (of_version("0011"), LedgerTooOld, "Start commit 3500e72"),
+        (of_version("9999"), LedgerTooNew, "9999"),
+    ],
+    ids=["no database", "zeros", "another program's", "before 3500e72", "a newer miglab's"],
+)
+def test_what_is_not_opened(
+    path: Path, make: Callable[[Path], None], error: type[Exception], words: str
+) -> None:
+    """It is left as it is, with words on what to do."""
+    make(path)
+    before = path.read_bytes()
+    with pytest.raises(error, match=words):
         Ledger(path)
+    assert path.read_bytes() == before
 
 
 @pytest.fixture
@@ -207,27 +213,19 @@ def test_an_upgraded_ledger_is_understood(path: Path, older: object) -> None:
     """What matters of it is in memory, and it goes on where it was."""
     ledger = Ledger(path)
     state = ledger.state
-    assert {row.uuid: row.draining for row in state.gpus.values()} == {
-        "GPU-0": "", "GPU-1": "a fan is loud",
-    }  # fmt: skip
-    assert {row.uuid: (row.layout, row.partition) for row in state.gpus.values()} == {
-        "GPU-0": ("practical", "1g.5gb,3g.20gb"), "GPU-1": ("", ""),
-    }  # fmt: skip
-    assert sorted(state.slices) == [2, 3] and (state.slices[2].remake, state.slices[3].lost) == (
-        1,
-        1,
-    )
-    assert {row.id: row.state for row in state.tickets.values()} == {
-        3: "taken", 4: "offered", 5: "waiting", 6: "waiting",
-    }  # fmt: skip
+    gpus = {row.uuid: (row.draining, row.layout, row.partition) for row in state.gpus.values()}
+    assert gpus == {
+        "GPU-0": ("", "practical", "1g.5gb,3g.20gb"),
+        "GPU-1": ("a fan is loud", "", ""),
+    }
+    slices = {number: (row.remake, row.lost) for number, row in state.slices.items()}
+    assert (slices.keys(), slices[2][0], slices[3][1]) == ({2, 3}, 1, 1)
+    tickets = {row.id: row.state for row in state.tickets.values()}
+    assert tickets == {3: "taken", 4: "offered", 5: "waiting", 6: "waiting"}
     assert (state.leases.keys(), state.leases[2].slices) == ({2}, (3,))
     assert state.leases[2].warn_reason == "Unused for an hour."
     gone = ledger.find(LeaseRow, 1)
-    assert gone is not None and (gone.user, gone.slices, gone.ended_at) == (
-        "ada",
-        (1,),
-        1746803600.0,
-    )
+    assert (gone.user, gone.slices, gone.ended_at) == ("ada", (1,), 1746803600.0)
     assert (*state.reservations, *state.messages) == (1, 1)
     assert (state.paused, state.pause_kind) == ("Repairs.", "staff")
     assert (ledger.identity, ledger.engine) == ("c49045d5244f4ee29e00f3a73c491c7f", "ENGINE:1")
@@ -288,26 +286,13 @@ def test_an_upgrade_that_is_interrupted(
 
 def test_a_column_that_no_row_has_any_more(path: Path) -> None:
     """It goes, since nothing would be written to it; the copy beside the ledger has it."""
-    Ledger(path).close()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("ALTER TABLE tickets ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'")
-        connection.execute("UPDATE alembic_version SET version_num = ?", (old_ledgers.VERSION,))
+    of_version(old_ledgers.VERSION)(path)
+    sql(path, "ALTER TABLE tickets ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'")
     ledger = Ledger(path)
     with ledger.write(1.0, durable=True) as tx:
         tx.put(ticket(1))
     ledger.close()
     assert "mood" not in contents(path)["tickets"][0]
-
-
-def test_too_old(path: Path) -> None:
-    """A ledger of before 3500e72 is left as it is, with words on what brings it here."""
-    Ledger(path).close()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = '0011'")
-    before = path.read_bytes()
-    with pytest.raises(LedgerTooOld, match="Start commit 3500e72"):
-        Ledger(path)
-    assert path.read_bytes() == before
 
 
 def test_locked_by_another_program(path: Path) -> None:
@@ -319,18 +304,6 @@ def test_locked_by_another_program(path: Path) -> None:
         Ledger(path)
     other.close()
     Ledger(path).close()
-
-
-def test_too_new(path: Path) -> None:
-    """A newer miglab's ledger is refused and left as it is."""
-    Ledger(path).close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    connection.close()
-    before = path.read_bytes()
-    with pytest.raises(LedgerTooNew, match="9999"):
-        Ledger(path)
-    assert path.read_bytes() == before
 
 
 def test_second_process_is_refused(tmp_path: Path) -> None:
@@ -348,7 +321,7 @@ def test_second_process_is_refused(tmp_path: Path) -> None:
         )
 
     with PoolLock(path):
-        with pytest.raises(AlreadyRunning):
+        with pytest.raises(AlreadyRunning, match=str(os.getpid())):
             PoolLock(path)
         said = other()
         assert said.returncode == 1
@@ -356,35 +329,15 @@ def test_second_process_is_refused(tmp_path: Path) -> None:
     assert other().returncode == 0
 
 
-def test_lock_names_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The refusal names the process that has the lock."""
-    monkeypatch.setattr("os.getpid", lambda: 4711)
-    with PoolLock(tmp_path / "lock"), pytest.raises(AlreadyRunning, match="4711"):
-        PoolLock(tmp_path / "lock")
-
-
 @pytest.mark.parametrize("number", [-1, 0, 2**63 - 1, 2**63, -(2**63) - 1, 10**30])
-def test_a_number_nothing_has(path: Path, number: int) -> None:
-    """Whatever number is asked for, nothing is found, and the ledger can be written."""
-    ledger = Ledger(path)
-    assert ledger.find(TicketRow, number) is None
-    assert ledger.find(LeaseRow, number) is None
-    assert ledger.find(SliceRow, number) is None
-    for at, durable in ((1.0, True), (2.0, False)):
-        with ledger.write(at, durable=durable) as tx:
-            tx.put(ticket(int(at)))
-    ledger.close()
-
-
-def test_a_read_that_fails(path: Path) -> None:
-    """A read that fails leaves no transaction open: that would stop every later write."""
-    ledger = Ledger(path)
+def test_a_number_nothing_has(ledger: Ledger, number: int) -> None:
+    """Nothing is found; nor does a read that fails leave a transaction open, to stop all writes."""
+    assert [ledger.find(row, number) for row in (TicketRow, LeaseRow, SliceRow)] == [None] * 3
     with pytest.raises(OverflowError):
         ledger.history(limit=2**63)
     for at, durable in ((1.0, True), (2.0, False)):
         with ledger.write(at, durable=durable) as tx:
             tx.put(ticket(int(at)))
-    ledger.close()
 
 
 DOUBLE_FAULT = """
@@ -419,12 +372,10 @@ def test_a_roll_back_that_fails_ends_the_process(path: Path) -> None:
     ledger.close()
 
 
-def test_an_update_of_a_row_that_is_not_there(path: Path) -> None:
+def test_an_update_of_a_row_that_is_not_there(ledger: Ledger) -> None:
     """It is no success: nothing is written, and memory is again what the file has."""
-    ledger = Ledger(path)
     ledger.state.tickets[7] = ticket(7)
     with pytest.raises(LedgerMismatch), ledger.write(2.0, durable=True) as tx:
         tx.put(replace(ticket(7), state=TicketState.CANCELLED, reason="x", message="x"))
     assert ledger.state.tickets == {}
     assert ledger.history() == []
-    ledger.close()

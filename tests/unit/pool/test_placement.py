@@ -9,48 +9,16 @@ from hypothesis import strategies as st
 
 from miglab_bench.measures.packing import packs
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
-from miglab_pool.state.placement import Choice, GpuOccupancy, _empty, could_ever_fit, place
+from miglab_pool.gpu.simulated.models import model_named
+from miglab_pool.state.placement import GpuOccupancy, _empty, could_ever_fit, place
 
-
-def _geometry(memory_slices: int, rows: Sequence[tuple[str, int, tuple[int, ...]]]) -> Geometry:
-    profiles = [
-        Profile(name, index, index, int(name[0]), size, 14 * int(name[0]), 4864 * size, 7, starts)
-        for index, (name, size, starts) in enumerate(rows)
-    ]
-    return Geometry(memory_slices, tuple(profiles))
-
-
-A100 = _geometry(
-    8,
-    [
-        ("1g.5gb", 1, (0, 1, 2, 3, 4, 5, 6)),
-        ("1g.5gb+me", 1, (0, 1, 2, 3, 4, 5, 6)),
-        ("1g.10gb", 2, (0, 2, 4, 6)),
-        ("2g.10gb", 2, (0, 2, 4)),
-        ("3g.20gb", 4, (0, 4)),
-        ("4g.20gb", 4, (0,)),
-        ("7g.40gb", 8, (0,)),
-    ],
-)
-A30 = _geometry(
-    4,
-    [
-        ("1g.6gb", 1, (0, 1, 2, 3)),
-        ("1g.6gb+me", 1, (0, 1, 2, 3)),
-        ("2g.12gb", 2, (0, 2)),
-        ("2g.12gb+me", 2, (0, 2)),
-        ("4g.24gb", 4, (0,)),
-    ],
-)
+A100 = model_named("A100-40GB").geometry
+A30 = model_named("A30").geometry
 
 
 def _at(name: str, start: int, geometry: Geometry = A100) -> Placed:
     profile = geometry.by_name[name]
     return Placed(profile, Placement(start, profile.size))
-
-
-def _where(choices: Sequence[Choice] | None) -> list[tuple[str, str, int]]:
-    return [(c.gpu, c.profile.name, c.placement.start) for c in choices or ()]
 
 
 @st.composite
@@ -193,25 +161,38 @@ def test_fewest_gpus_then_fewest_legal_placements_destroyed(
     assert score(ours) == min(map(score, _all_ways(names, live, geometry)))
 
 
-def test_warmth_breaks_ties() -> None:
-    """Among equally good places the warm slice of that profile is reused."""
-    warm = GpuOccupancy("b", A100, warm=(_at("3g.20gb", 4),))
-    (choice,) = place(["3g.20gb"], [GpuOccupancy("a", A100), warm]) or ()
-    assert (choice.gpu, choice.reuse, choice.destroy) == ("b", True, ())
+WARM = GpuOccupancy("b", A100, warm=(_at("3g.20gb", 4),))
+COSTLY = GpuOccupancy("a", A100, warm=(_at("3g.20gb", 0),))
+MEDIA = GpuOccupancy("a", A30, warm=(_at("1g.6gb+me", 3, A30),))
 
 
-def test_warmth_is_no_more_than_a_tie_break() -> None:
-    """A warm slice at a place that costs more legal placements is left alone."""
-    gpu = GpuOccupancy("a", A100, warm=(_at("3g.20gb", 0),))
-    (choice,) = place(["3g.20gb"], [gpu]) or ()
-    assert (choice.placement.start, choice.reuse) == (4, False)
-
-
-def test_a_warm_media_slice_elsewhere_is_remade() -> None:
-    """A GPU has one +me slice: a warm one that cannot be reused goes, though nothing overlaps."""
-    gpu = GpuOccupancy("a", A30, warm=(_at("1g.6gb+me", 3, A30),))
-    (choice,) = place(["2g.12gb+me"], [gpu]) or ()
-    assert (choice.placement.start, choice.destroy) == (0, gpu.warm)
+@pytest.mark.parametrize(
+    ("name", "gpus", "chosen"),
+    [
+        pytest.param(
+            "3g.20gb", [GpuOccupancy("a", A100), WARM], ("b", 4, True, ()),
+            id="among equally good places the warm slice is reused",
+        ),
+        pytest.param(
+            "3g.20gb", [COSTLY], ("a", 4, False, ()),
+            id="a warm slice at a place that costs more legal placements is left alone",
+        ),
+        pytest.param(
+            "2g.12gb+me", [MEDIA], ("a", 0, False, MEDIA.warm),
+            id="a warm +me slice that cannot be reused goes, though nothing overlaps",
+        ),
+        pytest.param(
+            "1g.6gb", [GpuOccupancy("a", A100), GpuOccupancy("b", A30)], ("b", 0, False, ()),
+            id="each profile goes to the GPU that has it",
+        ),
+    ],
+)  # fmt: skip
+def test_warmth_breaks_ties(
+    name: str, gpus: list[GpuOccupancy], chosen: tuple[object, ...]
+) -> None:
+    """And no more than that."""
+    (choice,) = place([name], gpus) or ()
+    assert (choice.gpu, choice.placement.start, choice.reuse, choice.destroy) == chosen
 
 
 def test_equal_gpus_are_all_used() -> None:
@@ -231,27 +212,19 @@ def test_nothing_wanted_and_nothing_there() -> None:
 
 
 def test_could_ever_place_ignores_what_is_there_now() -> None:
-    """A shape that fits once everything is free is not refused; one that never fits is."""
+    """A shape that fits once everything is free is not refused; one that never fits is.
+
+    Of many GPUs alike as many count as the shape has slices: with 64 that was a sixth of the work.
+    """
     gpus = [GpuOccupancy("a", A100, (_at("7g.40gb", 0),)), GpuOccupancy("b", A100, usable=False)]
-    assert could_ever_fit(["7g.40gb", "7g.40gb"], gpus)
-    assert not could_ever_fit(["7g.40gb"] * 3, gpus)
-    assert could_ever_fit(["1g.5gb+me"] * 2, gpus)
-    assert not could_ever_fit(["1g.5gb+me"] * 3, gpus)
-
-
-def test_of_many_gpus_alike_only_as_many_count_as_the_shape_has_slices() -> None:
-    """Each ticket asks; with 64 equal GPUs that was a sixth of the pool's work."""
     many = [GpuOccupancy(str(n), A100) for n in range(64)] + [GpuOccupancy("b", A30)]
     assert [gpu.gpu for gpu in _empty(many, 2)] == ["0", "1", "b"]
+    for there, most in ((gpus, 2), (many, 64)):
+        assert could_ever_fit(["7g.40gb"] * most, there)
+        assert not could_ever_fit(["7g.40gb"] * (most + 1), there)
+    assert could_ever_fit(["1g.5gb+me"] * 2, gpus)
+    assert not could_ever_fit(["1g.5gb+me"] * 3, gpus)
     assert could_ever_fit(["7g.40gb"] * 2 + ["1g.6gb"], many)
-    assert could_ever_fit(["7g.40gb"] * 64, many)
-    assert not could_ever_fit(["7g.40gb"] * 65, many)
-
-
-def test_mixed_models() -> None:
-    """Each profile goes to the GPU that has it."""
-    gpus = [GpuOccupancy("a", A100), GpuOccupancy("b", A30)]
-    assert {c.gpu for c in place(["1g.5gb", "1g.6gb"], gpus) or ()} == {"a", "b"}
 
 
 @pytest.mark.parametrize("n_gpus", [1, 2])

@@ -11,7 +11,6 @@ from miglab_api.tickets import TicketState
 from miglab_pool.leases import rules as quotas
 from miglab_pool.leases.rules import Asked, Quotas, in_words, longest_of_limits, why_not
 from miglab_pool.queue.rules import DAY_S, HOUR_S, Use
-from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, Quota
 
 from .conftest import SETTINGS, World
@@ -100,19 +99,17 @@ def test_the_end_of_the_limit_is_exact() -> None:
 # -- the length of a lease ------------------------------------------------------------------------
 
 
-def test_longest_lease() -> None:
-    """A quota's length takes over from the pool's, also where it is longer."""
+def test_hours_end_a_guarantee() -> None:
+    """It ends when the student's hours are used up, the sooner the more is held.
+
+    A quota's own length takes over from the pool's, also where it is longer.
+    """
     assert longest_of_limits({}, ADA, [], NOW, 3600.0) == 3600.0
     assert longest_of_limits({"each": Quota(lease_s=7200)}, ADA, [], NOW, 3600.0) == 7200.0
-
-
-def test_hours_end_a_guarantee() -> None:
-    """It ends when the student's hours are used up, the sooner the more is held."""
     quota = {"each": Quota(slice_hours_week=10)}
-    asked = ADA._replace(size=2)
-    assert longest_of_limits(quota, asked, [used(6)], NOW, inf) == pytest.approx(2 * HOUR_S)
+    assert longest_of_limits(quota, TWO, [used(6)], NOW, inf) == pytest.approx(2 * HOUR_S)
     both = [used(5), held(2, hours=0.5)]
-    assert longest_of_limits(quota, asked, both, NOW, inf) == pytest.approx(HOUR_S)
+    assert longest_of_limits(quota, TWO, both, NOW, inf) == pytest.approx(HOUR_S)
 
 
 @pytest.mark.parametrize(
@@ -138,24 +135,22 @@ def limited(make_world: MakeWorld, found: Quotas) -> World:
 
 
 def test_a_refusal_is_in_the_ledger(make_world: MakeWorld) -> None:
-    """A second server beyond the quota is refused, in words that the ledger keeps."""
-    world = limited(make_world, {"each": Quota(memory_slices=1)})
-    world.run("ada")
-    error = refusal(lambda: world.ask("ada", server="second"))
-    assert error.reason == "over-quota"
-    (last,) = world.ledger.history("ticket", limit=1)
-    assert (last["to_state"], last["reason"]) == ("refused", error.message)
-    assert isinstance(world.ask("bob").id, int)
+    """A second server beyond the quota, which a ticket fills too, is refused in the ledger's words.
 
-
-def test_who_waits_counts_as_holding(make_world: MakeWorld) -> None:
-    """Nobody queues up for more than the quota; the same ticket may be asked for again."""
+    The same ticket may be asked for again, and others' are theirs.
+    """
     world = limited(make_world, {"each": Quota(memory_slices=1)})
     ticket = world.ask("ada")
-    assert refusal(lambda: world.ask("ada", server="second")).reason == "over-quota"
-    assert world.ask("ada").id == ticket.id
+    for _ in range(2):
+        error = refusal(lambda: world.ask("ada", server="second"))
+        assert error.reason == "over-quota"
+        (last,) = world.ledger.history("ticket", limit=1)
+        assert (last["to_state"], last["reason"]) == ("refused", error.message)
+        assert world.ask("ada").id == ticket.id
+        world.work()
     world.pool.tickets.cancel(ticket.id, "ada")
     assert world.ask("ada", server="second").id != ticket.id
+    assert isinstance(world.ask("bob").id, int)
 
 
 def test_a_course_waits_for_its_own(make_world: MakeWorld) -> None:
@@ -183,23 +178,15 @@ def test_many_at_once_stay_within(make_world: MakeWorld) -> None:
 
 
 def test_hours_end_and_bound_a_lease(make_world: MakeWorld) -> None:
-    """A guarantee ends when the week's hours are used up, and cannot be extended beyond."""
-    world = limited(make_world, {"each": Quota(slice_hours_week=2)})
-    lease = world.run("ada")
-    assert lease.guaranteed_until == pytest.approx(world.at + 2 * HOUR_S)
-    world.pass_time(HOUR_S)
-    with pytest.raises(Refused) as caught:
-        world.pool.leases.extend(lease.id, 600, "ada")
-    assert caught.value.reason == "no-extension"
-    assert "last for about 60 minutes more" in caught.value.message
-
-
-def test_an_extension_within_the_hours(make_world: MakeWorld) -> None:
-    """Within the week's hours a lease can be extended."""
+    """A guarantee ends when the week's hours are used up, and is extended no further."""
     world = limited(make_world, {"each": Quota(slice_hours_week=2, lease_s=1800)})
     lease = world.run("ada")
-    longer = world.pool.leases.extend(lease.id, 1800, "ada")
-    assert longer.guaranteed_until == pytest.approx(world.at + 3600)
+    longer = world.pool.leases.extend(lease.id, 5400, "ada")
+    assert longer.guaranteed_until == pytest.approx(world.at + 2 * HOUR_S)
+    world.pass_time(HOUR_S)
+    said = refusal(lambda: world.pool.leases.extend(lease.id, 600, "ada"))
+    assert said.reason == "no-extension"
+    assert "last for about 60 minutes more" in said.message
 
 
 def test_the_offers_say_what_is_left(make_world: MakeWorld) -> None:

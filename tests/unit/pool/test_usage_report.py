@@ -82,12 +82,13 @@ def test_weeks_are_those_of_the_zone_and_have_no_gap() -> None:
 
 
 def test_a_week_with_a_change_of_the_clock_has_its_own_length() -> None:
-    """The week in which winter time begins has 169 hours."""
+    """The week in which winter time begins has 169 hours; New Year's may be the old year's last."""
     monday = midnight(dt.date(2026, 10, 19), BERLIN)
     period = Period(monday, midnight(dt.date(2026, 11, 2), BERLIN), BERLIN)
     whole = held(1, began=monday, granted_at=monday, ended=None)
     rows = report(Facts(held=(whole,)), period, GroupBy.WEEK)
     assert [row.slice_hours for row in rows] == [169.0, 168.0]
+    assert week_of(midnight(dt.date(2027, 1, 1), BERLIN), BERLIN) == "2026-W53"
 
 
 def test_waits_count_where_they_ended() -> None:
@@ -128,11 +129,6 @@ def test_reclaims_and_refusals_count_without_a_lease() -> None:
 def test_quantiles(values: list[float], share: float, is_: float | None) -> None:
     """The smallest value that so many are no longer than."""
     assert quantile(values, share) == is_
-
-
-def test_weeks_of_the_year_are_iso_weeks() -> None:
-    """New Year's day may belong to the old year's last week."""
-    assert week_of(midnight(dt.date(2027, 1, 1), BERLIN), BERLIN) == "2026-W53"
 
 
 @given(
@@ -212,14 +208,6 @@ def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) ->
     lost = world.run("eve")
     world.pool.leases.release(lost.id, "pool", "the slice is gone")
     assert {one.who.user for one in read(world).reclaims} == {"ada", "dee", "fay", "gus"}
-
-
-def test_reading_waits_for_nobody(world: World) -> None:
-    """A report is read while a decision holds the ledger open, and sees what was so before."""
-    lease = world.run("ada")
-    with world.pool.store.write() as tx:
-        tx.record(world.ledger.state.leases[lease.id], "pool", "something")
-        assert len(read(world).held) == 1
 
 
 def test_wherever_the_ledger_lies(tmp_path: Path) -> None:

@@ -34,11 +34,12 @@ def test_the_busy_slice_is_told_from_its_neighbour(h100: Machine) -> None:
 
 
 def test_an_a100_does_not_tell(a100: Machine) -> None:
-    """Before Hopper a slice's activity is unknown, however busy it is."""
+    """Before Hopper a slice's activity is unknown, however busy it is; a partitioned GPU's too."""
     busy = cut(a100, 0)
     assert busy.uuid is not None
     a100.outside.add_process(busy.uuid, 41, 100, activity_pct=60)
     assert [activity(a100, busy) for _ in range(3)] == [[None]] * 3
+    assert a100.driver.gpu_usage(a100.uuid).activity_pct is None
 
 
 @pytest.mark.parametrize("model", ["A100-40GB", "H100"])
@@ -48,11 +49,6 @@ def test_a_whole_gpu_tells(tmp_path: Path, clock: SleepClock, model: str) -> Non
     machine.outside.add_process(machine.uuid, 41, 100, activity_pct=70)
     told = [machine.driver.gpu_usage(machine.uuid).activity_pct for _ in range(2)]
     assert told[1] == 70
-
-
-def test_a_partitioned_gpu_tells_nothing_as_a_whole(a100: Machine) -> None:
-    """Utilisation is not supported with MIG on: unknown, not zero."""
-    assert a100.driver.gpu_usage(a100.uuid).activity_pct is None
 
 
 @pytest.mark.parametrize(

@@ -60,11 +60,15 @@ def test_reading_that_is_not_supported_is_none() -> None:
 
 
 def test_failed_compute_instance_leaves_nothing_behind(a100: Machine) -> None:
-    """A GPU instance that got no compute instance is taken back."""
+    """A GPU instance that got no compute instance is taken back; nor is one made over another."""
     a100.outside.fail_next("nvmlGpuInstanceCreateComputeInstance", error_code("UNKNOWN"))
     with pytest.raises(errors.UnknownGpuError):
         _make(a100)
     assert a100.driver.slices(a100.uuid) == []
+    made = _make(a100)
+    with pytest.raises(errors.NoRoom):
+        _make(a100)
+    assert a100.driver.slices(a100.uuid) == [made]
 
 
 def test_half_made_slice_that_is_stuck_is_seen_and_destroyed_later(a100: Machine) -> None:
@@ -81,11 +85,12 @@ def test_half_made_slice_that_is_stuck_is_seen_and_destroyed_later(a100: Machine
 
 
 def test_destroying_twice_is_fine(a100: Machine) -> None:
-    """A slice that is gone already is no error."""
+    """A slice that is gone already is no error, and has no usage: gone is said, not zero."""
     made = _make(a100)
     for _ in range(2):
         a100.driver.destroy(a100.uuid, made.gi_id)
     assert a100.driver.slices(a100.uuid) == []
+    assert a100.driver.usages(a100.uuid, [made]) == {}
 
 
 def test_compute_instance_already_gone_does_not_save_its_gpu_instance(a100: Machine) -> None:
@@ -107,24 +112,12 @@ def test_slice_in_use_is_not_destroyed(a100: Machine) -> None:
     assert a100.driver.usages(a100.uuid, [made])[made].memory_used_mib == 10
 
 
-def test_taken_placement_is_no_room(a100: Machine) -> None:
-    """The driver's own error for an old picture of the GPU."""
-    _make(a100)
-    with pytest.raises(errors.NoRoom):
-        _make(a100)
-
-
-def test_a_slice_that_is_gone_has_no_usage(a100: Machine) -> None:
-    """Gone is said, not zero."""
-    made = _make(a100)
-    a100.outside.reboot()
-    assert a100.driver.usages(a100.uuid, [made]) == {}
-
-
 def test_all_slices_are_read_in_one_walk(a100: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 64 GPUs, one walk for each slice kept half a core of the pool busy."""
-    profile = next(p for p in a100.driver.gpus()[0].geometry.profiles if p.name == "1g.5gb")
-    made = [a100.driver.create(a100.uuid, profile, place) for place in profile.placements]
+    """With 64 GPUs, one walk for each slice kept half a core of the pool busy.
+
+    One that cannot be read is unknown, while its neighbours are read.
+    """
+    made = [_make(a100, start=start) for start in range(7)]
     opened: list[int] = []
     open_one = a100.nvml.nvmlDeviceGetMigDeviceHandleByIndex
     monkeypatch.setattr(
@@ -132,18 +125,11 @@ def test_all_slices_are_read_in_one_walk(a100: Machine, monkeypatch: pytest.Monk
         "nvmlDeviceGetMigDeviceHandleByIndex",
         lambda gpu, index: opened.append(index) or open_one(gpu, index),
     )
-    usages = a100.driver.usages(a100.uuid, made)
-    assert [usages[one].processes for one in made] == [()] * len(made)
-    assert len(opened) == len(set(opened))
-
-
-def test_a_slice_that_cannot_be_read_spoils_no_other(a100: Machine) -> None:
-    """Unknown, while its neighbour is read."""
-    profile = next(p for p in a100.driver.gpus()[0].geometry.profiles if p.name == "1g.5gb")
-    made = [a100.driver.create(a100.uuid, profile, place) for place in profile.placements[:2]]
     a100.outside.fail_next("nvmlDeviceGetMemoryInfo", error_code("UNKNOWN"))
     usages = a100.driver.usages(a100.uuid, made)
-    assert [usages[one].memory_used_mib for one in made] == [None, 0]
+    assert [usages[one].processes for one in made] == [None, *[()] * 6]
+    assert [usages[one].memory_used_mib for one in made] == [None, *[0] * 6]
+    assert len(opened) == len(set(opened))
 
 
 def test_a_machine_may_have_hundreds_of_gpus(tmp_path: Path) -> None:

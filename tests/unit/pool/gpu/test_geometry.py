@@ -16,15 +16,11 @@ from miglab_pool.gpu.simulated.models import model_named, models
 
 EIGHT_SLICES = [key for key, model in models().items() if model.geometry.memory_slices == 8]
 PLAIN_IDS = (19, 14, 9, 5, 0)
-DOUBLE_ID = 15
+A100, A30 = model_named("A100-40GB").geometry, model_named("A30").geometry
 
 
-def _names(geometry: Geometry, ids: tuple[int, ...]) -> list[str]:
-    return [geometry.by_id[profile_id].name for profile_id in ids]
-
-
-def _count(geometry: Geometry, names: list[str]) -> tuple[int, int]:
-    layouts = list(maximal_layouts(geometry, names))
+def _count(geometry: Geometry, ids: tuple[int, ...]) -> tuple[int, int]:
+    layouts = list(maximal_layouts(geometry, [geometry.by_id[number].name for number in ids]))
     assert len(set(layouts)) == len(layouts)
     multisets = {frozenset(Counter(p.profile.name for p in layout).items()) for layout in layouts}
     return len(layouts), len(multisets)
@@ -32,42 +28,31 @@ def _count(geometry: Geometry, names: list[str]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("model", EIGHT_SLICES)
 def test_plain_profiles_have_nineteen_maximal_layouts(model: str) -> None:
-    """With 1g to 7g there are 19 layouts, of 14 kinds."""
+    """With 1g to 7g 19 layouts of 14 kinds, with the double-memory 1g 78 layouts of 38 kinds."""
     geometry = models()[model].geometry
-    assert _count(geometry, _names(geometry, PLAIN_IDS)) == (19, 14)
+    assert _count(geometry, PLAIN_IDS) == (19, 14)
+    assert _count(geometry, (*PLAIN_IDS, 15)) == (78, 38)
 
 
-@pytest.mark.parametrize("model", EIGHT_SLICES)
-def test_double_memory_profile_makes_them_seventy_eight(model: str) -> None:
-    """With the double-memory 1g there are 78 layouts, of 38 kinds."""
-    geometry = models()[model].geometry
-    assert _count(geometry, _names(geometry, (*PLAIN_IDS, DOUBLE_ID))) == (78, 38)
-
-
-def test_four_and_three_share_a_gpu() -> None:
-    """4g and 3g are legal together and fill the GPU."""
-    geometry = model_named("A100-40GB").geometry
-    four = Placed(geometry.by_id[5], Placement(0, 4))
-    assert legal_placements(geometry, geometry.by_id[9], [four]) == [Placement(4, 4)]
-
-
-@pytest.mark.parametrize(("start", "left"), [(0, 3), (4, 4)])
-def test_where_a_three_lies_decides_how_many_ones_fit(start: int, left: int) -> None:
-    """After one 3g, three 1g fit if it sits at 0 and four if it sits at 4."""
-    geometry = model_named("A100-40GB").geometry
-    three = Placed(geometry.by_id[9], Placement(start, 4))
-    assert len(legal_placements(geometry, geometry.by_id[19], [three])) == left
-
-
-def test_second_media_slice_fits_nowhere() -> None:
-    """A GPU takes one +me slice, wherever it lies."""
-    geometry = model_named("A30").geometry
-    media = Placed(geometry.by_id[21], Placement(0, 1))
-    assert legal_placements(geometry, geometry.by_id[21], [media]) == []
-    assert legal_placements(geometry, geometry.by_id[6], [media]) == []
-    assert legal_placements(geometry, geometry.by_id[14], [media]) == [
-        Placement(start, 1) for start in (1, 2, 3)
-    ]
+@pytest.mark.parametrize(
+    ("geometry", "placed", "wanted", "left"),
+    [
+        pytest.param(A100, (5, 0, 4), 9, [4], id="3g beside 4g"),
+        pytest.param(A100, (9, 0, 4), 19, [4, 5, 6], id="three 1g beside 3g at 0"),
+        pytest.param(A100, (9, 4, 4), 19, [0, 1, 2, 3], id="four 1g beside 3g at 4"),
+        pytest.param(A30, (21, 0, 1), 21, [], id="no second +me"),
+        pytest.param(A30, (21, 0, 1), 6, [], id="no +me of another size either"),
+        pytest.param(A30, (21, 0, 1), 14, [1, 2, 3], id="plain ones beside +me"),
+    ],
+)
+def test_what_still_fits(
+    geometry: Geometry, placed: tuple[int, int, int], wanted: int, left: list[int]
+) -> None:
+    """Where a slice lies decides what fits beside it."""
+    number, start, size = placed
+    there = Placed(geometry.by_id[number], Placement(start, size))
+    legal = legal_placements(geometry, geometry.by_id[wanted], [there])
+    assert [placement.start for placement in legal] == left
 
 
 def test_occupied_slices_are_bits() -> None:
