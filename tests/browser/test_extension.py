@@ -51,7 +51,7 @@ def home(lab: TemporaryLab) -> Callable[[str, str], Path]:
         themes = "lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
         for file, content in {
             "jupyter_server_config.json": {"LeaseExtension": {"interval_s": 3, "warned_s": 3}},
-            themes: {"theme": theme},
+            themes: {"theme": theme, "adaptive-theme": False},
         }.items():
             config = folder / ".jupyter" / file
             config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
