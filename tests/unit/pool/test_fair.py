@@ -135,8 +135,7 @@ class FairShareWorld:
 
     def _occupancy(self, name: str) -> GpuOccupancy:
         here = {placed: ends for _, where, placed, ends in self.live if where == name}
-        frees_at = {placed.placement.mask: ends for placed, ends in here.items()}
-        return replace(gpu(name, *here), frees_at=frees_at)
+        return gpu(name, *here, ends_at=tuple(here.values()))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -563,25 +563,35 @@ def offered(world: World) -> dict[str, ShapeOffer]:
     return {offer.shape: offer for offer in course.shapes}
 
 
-def test_a_pause_refuses_nobody_who_has_a_ticket(world: World) -> None:
-    """Asking again in the line, or for what was taken, is the same ticket: a hub may restart."""
-    taken, waiting = world.ask("ada", "7g.40gb"), world.ask("bob", "7g.40gb")
-    world.work()
-    world.pool.tickets.take(taken.id)
-    world.pool.staff.pause("maintenance", "root")
-    assert world.ask("ada", "7g.40gb").id == taken.id
-    assert world.ask("bob", "7g.40gb").id == waiting.id
-    assert refusal(lambda: world.ask("bob")).reason == "paused"
+def test_every_page_counts_the_same_people(world: World) -> None:
+    """Spawn page, pool page and JupyterLab: one count, in leases of the smallest shape."""
+    world.run("ada", "3g.20gb")
+    pool = world.pool
+    people = pool.snapshot().people
+    assert (people.shape, people.free, people.total) == ("1g.5gb", 4, 7)
+    world.ask("bob", "7g.40gb")
+    world.ask("bob", "7g.40gb", server="lab2")
+    people = pool.snapshot().people
+    assert people.free == 0  # it is kept for bob
+    assert (people.holding, people.waiting) == (1, 1)
+    assert pool.offers("cy", ["everyone"]).people == people
+    status = pool.tickets.server_status("ada", "")
+    assert status.people == "0 of 7 free (1g.5gb); 1 holds, 1 waits"
 
 
 def test_a_pause_outlives_the_pool(world: World) -> None:
-    """A pool that died while paused grants nothing when it is back, and still says why."""
-    ticket = world.ask("ada")
+    """A pool that died while paused grants nothing when it is back, and still says why.
+
+    It refuses nobody who asks again for a ticket or a slice they have: a hub may restart.
+    """
+    taken, ticket = world.grant("cy").ticket, world.ask("ada")
     world.pool.staff.pause("maintenance", "root")
     world.crash()
     world.work()
     assert world.pool.snapshot().paused == "maintenance"
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
+    assert [world.ask(user).id for user in ("cy", "ada")] == [taken, ticket.id]
+    assert refusal(lambda: world.ask("bob")).reason == "paused"
     world.pool.staff.resume("root")
     world.crash()
     world.work()

@@ -1,6 +1,7 @@
 """Who is next: first come, first served, and nobody idles what the first cannot use."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -24,8 +25,13 @@ def placed(name: str, start: int) -> Placed:
     return Placed(profile, Placement(start, profile.size))
 
 
-def gpu(name: str, *live: Placed, usable: bool = True) -> GpuOccupancy:
-    return GpuOccupancy(name, A100, live, usable=usable)
+def gpu(
+    name: str, *live: Placed, usable: bool = True, ends_at: tuple[float, ...] = ()
+) -> GpuOccupancy:
+    """An A100 on which these lie, each until its end where ends are said."""
+    masks = (item.placement.mask for item in live)
+    frees_at = dict(zip(masks, ends_at, strict=False))
+    return GpuOccupancy(name, A100, live, usable=usable, frees_at=frees_at)
 
 
 def one(number: int, *profiles: str) -> Waiting:
@@ -86,6 +92,26 @@ def test_foreign_placement_is_not_waited_for() -> None:
     (free, kept) = beside(gpus, hold((BIG,), gpus))
     assert free == SHARED
     assert len(kept.live) == 3
+
+
+@pytest.mark.parametrize("ends_at", [0.0, 3600.0, inf])
+def test_nobody_starts_in_the_hold(ends_at: float) -> None:
+    """Whenever the lease there ends: the room behind the first only empties."""
+    half_full = gpu("a", placed("3g.20gb", 0), ends_at=(ends_at,))
+    assert first_that_fits([one(1, BIG), one(2, SMALL)], [half_full]) is None
+
+
+def test_the_room_that_is_surely_free_soonest() -> None:
+    """By the ends that are set, whatever the number of leases; without ends where fewest lie.
+
+    For what no GPU can hold there is no room, and who comes behind it is served.
+    """
+    one_long = gpu("a", placed("3g.20gb", 0), ends_at=(9000.0,))
+    small = placed(SMALL, 0), placed(SMALL, 1)
+    two_short = gpu("b", *small, ends_at=(60.0, 90.0))
+    assert list(hold((BIG,), [one_long, two_short])) == ["b"]
+    assert list(hold((BIG,), [gpu("a", *small), gpu("b", placed("3g.20gb", 0))])) == ["b"]
+    assert hold(("9g.1gb",), [gpu("a")]) == {}
 
 
 @settings(max_examples=settings.default.max_examples // 2)

@@ -243,6 +243,24 @@ def test_who_waits_for_a_class_is_told(lab: World) -> None:
     assert message.endswith("free for all in at most 10 min.")
 
 
+def test_the_snapshot_says_what_each_ticket_says(make_world: Callable[..., World]) -> None:
+    """Why somebody waits is the same whether all are looked at or one: by shape and course.
+
+    The GPU that is the course's own is kept for its class; the other is in use.
+    """
+    lab = before_class(make_world, changed(RULES, assigned={"1": "deep"}, lease_s=7200.0), gpus=2)
+    for number in range(7):
+        lab.run(f"user{number}")
+    reserve(lab)
+    go_to(lab, 60.0 - LEAD_S)
+    for user, course in (("yan", "everyone"), ("zoe", "deep")):
+        lab.ask(user, "3g.20gb", course=course)
+    waiting = lab.pool.snapshot().waiting
+    is_told = {view.user: "kept for a class" in view.message for view in waiting}
+    assert is_told == {"yan": False, "zoe": True}
+    assert list(waiting) == [lab.pool.tickets.find(view.id) for view in waiting]
+
+
 # -- kept, drawn, released ----------------------------------------------------------------------
 
 
@@ -293,7 +311,7 @@ def test_who_is_served(
     asking: list[tuple[int, str, str]],
     offered: list[int],
 ) -> None:
-    """So many of each group, who ask one after the other; a person is in each course of her own."""
+    """So many of each group are, who ask one after the other; the same people are in all groups."""
     for more in reserved:
         reserve(lab, **more)
     go_to(lab, at_s)
@@ -370,23 +388,19 @@ def test_each_who_waits_takes_one_slot(lab: World) -> None:
 
 
 def test_a_lease_that_runs_already_counts(lab: World) -> None:
-    """The course holds seven in all: who came early is one of them."""
+    """The course holds seven in all: who came early is one of them.
+
+    A student who restarts within the grace finds the place kept.
+    """
     reserve(lab)
-    lab.run("d1", course="deep")
+    early = lab.run("d1", course="deep")
     go_to(lab, 0)
     assert lab.pool.reservations.all()[0].drawn == 1
     students = [lab.ask(f"e{n}", course="deep") for n in range(6)]
     lab.work()
     assert {state_of(lab, one.id) for one in students} == {"offered"}
-
-
-def test_given_back_in_the_grace(lab: World) -> None:
-    """A student who restarts within the grace finds the place kept."""
-    reserve(lab)
-    go_to(lab, 0)
-    lease = lab.run("d1", course="deep")
     strangers = [lab.ask(f"s{n}") for n in range(2)]
-    lab.end(lease)
+    lab.end(early)
     again = lab.ask("d1", course="deep")
     lab.work()
     assert state_of(lab, again.id) == "offered"

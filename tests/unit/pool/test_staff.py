@@ -273,32 +273,27 @@ def served_next(world: World, lease: LeaseView) -> str:
 
 
 def test_put_in_front(make_world: MakeWorld) -> None:
-    """Before those who came earlier and have waited longest; said to the student, and kept."""
+    """Before those who came earlier and have waited longest; said to the student, and kept.
+
+    Several are served in the order in which staff put them there; who is put back is not.
+    """
     world = make_world(changed(SETTINGS, ageing_s=10.0))
     lease = world.run("big", "7g.40gb")
-    world.ask("bob", "7g.40gb")
-    world.pass_time(60.0)
-    world.attend_all()
-    ticket = world.ask("cy", "7g.40gb")
-    first = world.pool.staff.put_in_front(ticket.id, "He presents today.", INA)
-    assert (first.position, first.is_next) == (1, True)
-    assert "next slices" in first.message
-    assert last(world, "ticket", ticket.id) == ("next", INA, "He presents today.")
-    world.crash()
-    assert world.pool.tickets.find(ticket.id).is_next
-    assert served_next(world, lease) == "cy"
-
-
-def test_whoever_was_put_in_front_first_is_first(world: World) -> None:
-    """Several are served in the order in which staff put them there; who is put back is not."""
-    lease = world.run("big", "7g.40gb")
-    tickets = {user: world.ask(user, "7g.40gb").id for user in ("bob", "cy", "dee")}
+    tickets = {}
+    for user in ("bob", "cy", "dee"):
+        tickets[user] = world.ask(user, "7g.40gb").id
+        world.pass_time(60.0)
+        world.attend_all()
     for user in ("dee", "cy"):
         world.pass_time(1.0)
-        world.pool.staff.put_in_front(tickets[user], "Presents.", INA)
+        put = world.pool.staff.put_in_front(tickets[user], "Presents today.", INA)
+        assert (put.is_next, "next slices" in put.message) == (True, True)
+        assert last(world, "ticket", put.id) == ("next", INA, "Presents today.")
     assert [one.user for one in world.pool.snapshot().waiting] == ["dee", "cy", "bob"]
     back = world.pool.staff.put_back(tickets["dee"], JO)
-    assert (back.is_next, last(world, "ticket", tickets["dee"])[:2]) == (False, ("back", JO))
+    assert (back.is_next, last(world, "ticket", back.id)[:2]) == (False, ("back", JO))
+    world.crash()
+    assert world.pool.tickets.find(tickets["cy"]).is_next
     assert served_next(world, lease) == "cy"
 
 
