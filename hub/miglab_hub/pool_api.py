@@ -124,7 +124,8 @@ def _token(token_file: Path | None) -> str | None:
 
 def _secret(settings: Settings) -> str:
     return _read(
-        settings.pool_secret, f"without --token-file or {TOKEN_VARIABLE} the pool's own secret"
+        settings.pool_secret,
+        f"without --token-file or {TOKEN_VARIABLE}, this lab's secret (--config names another lab)",
     )
 
 

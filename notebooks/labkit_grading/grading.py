@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import math
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -26,7 +27,7 @@ from labkit_grading.submissions import Submission, read_folder, said
 
 CAUTION = (
     "These checks deter forgery and cannot prevent it: "
-    "who can run labkit can also write such a file. Ask students to explain their numbers."
+    "anybody who can run labkit can write such a file. Ask students to explain their numbers."
 )
 CLASS_LEAST = 3  # runs, so that nobody's own can be told
 YES, NO, ABSENT = "yes", "no", ""
@@ -273,7 +274,11 @@ def grade_folder(
     keys = grade_code.keys_of(sources or own_sources()) if run_code else {}
     twins = consistency.twins({one.file: one.evidence.values() for one in submissions})
     claims = same_claims(submissions)
-    rows = [_with_claim(row, claims) for one in submissions for row in rows_of(one, twins, keys)]
+    rows: list[MarkRow] = []
+    for number, one in enumerate(submissions, 1):
+        if run_code:
+            print(f"{number} of {len(submissions)}: {one.file}", file=sys.stderr)
+        rows += (_with_claim(row, claims) for row in rows_of(one, twins, keys))
     write_csv(rows, table)
     if plot is not None:
         plot.write_text(class_plot(submissions), encoding="utf-8", errors="replace")
@@ -282,6 +287,8 @@ def grade_folder(
             store.save(item, class_folder)
     flagged = sum(bool(row.look_at) for row in rows)
     print(f"{len(submissions)} zips, {len(rows)} rows in {table}, {flagged} to look at")
+    if not (rows or run_code):
+        print("Nobody handed in an experiment; --run-code marks the exercises.")
     print(CAUTION)
     return 0
 

@@ -54,7 +54,7 @@ def test_a_student_is_seen_once_the_notice_is_read(
     picture(instructor, "class-page")
     assert serious_problems(instructor) == []
     instructor.get_by_role("button", name="Send to the 1 selected").click()
-    said(instructor, "The message is sent to 1.")
+    said(instructor, "Message sent: 1 of ")
     expect(vi.get_by_text("Room 2 from eleven on.").first).to_be_visible()
     go(instructor, "Log")
     expect(instructor.get_by_text("looked at it").first).to_be_visible()

@@ -441,11 +441,13 @@ def check_room(view: PoolView, row: ReservationRow) -> None:
     others = {one.id: one for one in view.reservations.values() if one.id != row.id}
     first = next_occurrence(schedule_of(row), view.at)
     assert first is not None
-    if not _fit(view, [row], first.starts_at):
+    most = bare(view, first.starts_at, [row]).held[row.id]
+    if most < row.count:
         raise Refused(
             "impossible-reservation",
             f"{row.count} times {row.shape} do not fit on {_gpus(view, row.course)}, even "
-            "if nothing else lies there. Reserve fewer, or a smaller shape.",
+            f"if nothing else lies there; {most or 'none'} would. Reserve fewer, or a smaller "
+            "shape.",
             422,
         )
     known: set[frozenset[int]] = set()

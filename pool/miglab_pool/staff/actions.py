@@ -227,7 +227,8 @@ def _promised(
     broken = reservations.broken_by(view, {**view.gpus, facts.row.uuid: facts.now(view.at)})
     if broken and not anyway:
         said = " ".join(one.words for one in broken)
-        raise Refused("breaks-reservation", f"{said} Say why it is to be done anyway, or wait.")
+        how = "To do it anyway, give a reason (--anyway on the command line); or wait."
+        raise Refused("breaks-reservation", f"{said} {how}")
     return f"{reason} (anyway: {anyway})" if broken else reason
 
 

@@ -23,6 +23,7 @@ from miglab_api.wording import (
 from miglab_spawner.pages.choice import SpawnChoice, is_cpu
 
 _CPU_GOOD_FOR = "Writing, reading, small data. You can move to a slice later."
+_PAUSED = "Until staff resume, nobody gets a new slice; you can start without a GPU."
 _AT_ITS_END = "You are warned before it ends, and your files stay."
 
 _BORROW_GOOD_FOR = (
@@ -134,7 +135,8 @@ def page_of(
         _section(each, shape if each.course == course else None, several, ahead)
         for each in offers.courses
     )
-    trouble = f"The pool is paused: {offers.paused}" if offers.paused else ""
+    why = offers.paused.rstrip(".") if offers.paused else ""
+    trouble = f"The pool is paused: {why}. {_PAUSED}" if why else ""
     people = "" if offers.people is None else people_in_words(offers.people)
     return Page(sections, offers.simulated, trouble, news, _ticket(ticket), people)
 

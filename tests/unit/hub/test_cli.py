@@ -225,11 +225,11 @@ def test_what_reserve_asks(service: Service, lab: Path, words: str, more: dict[s
     ReservationRequest.model_validate(service.asked[0][2])
     assert said == (
         "reservation 1: 7 × 1g.5gb for ml, tue 10:00-12:00 Europe/Berlin: planned; "
-        "next 2026-06-02 10:00\n"
+        "next 2026-06-02 10:00. All 7 are certain.\n"
     )
 
 
-@pytest.mark.parametrize("words", ["--weekly someday", "--weekly tue --grace soon"])
+@pytest.mark.parametrize("words", ["--weekly someday", "--on tue", "--weekly tue --grace soon"])
 def test_what_reserve_cannot_read(service: Service, lab: Path, words: str) -> None:
     """Nothing is asked, and the message says what can be read."""
     result = CliRunner().invoke(
@@ -241,9 +241,10 @@ def test_what_reserve_cannot_read(service: Service, lab: Path, words: str) -> No
 
 def test_reservations_for_people_and_programs(service: Service, lab: Path) -> None:
     """A plain table in a pipe, hostile names defused; the API's answer as JSON; or that none is."""
-    service.reserved = [reservation_view(1, drawn=3, course="[red]\x1b[2Jml")]
+    service.reserved = [reservation_view(1, drawn=3, certain=6, course="[red]\x1b[2Jml")]
     said = run(lab, "reservations")
-    assert "3 of 7" in said and "[red]" in said and "\x1b" not in said and "│" not in said
+    assert "6 of 7" in said and "3 of 7" in said
+    assert "[red]" in said and "\x1b" not in said and "│" not in said
     assert json.loads(run(lab, "reservations", "--json"))[0]["count"] == 7
     service.reserved = []
     assert run(lab, "reservations") == "There are no reservations.\n"

@@ -228,7 +228,7 @@ def test_audit_for_people_and_programs(
     )
     said = run(lab, "audit", "--by", "il se", "--course", "ml", "--limit", "5", "--everything")
     assert asked == ["/audit?by=il+se&course=ml&everything=true&limit=5"]
-    assert "person:ilse" in said and "gpu GPU-0" in said and "[red]?[2Jexam" in said
+    assert " ilse " in said and "gpu GPU-0" in said and "[red]?[2Jexam" in said
     assert json.loads(run(lab, "audit", "--json")) == [entry]
     assert run(lab, "audit") == "The audit has no such entries.\n"
 

@@ -69,6 +69,11 @@ def test_what_each_command_asks(service: Service, lab: Path, words: str, asked: 
         MessageRequest.model_validate(body)
 
 
+def test_an_extension_says_for_how_long(lab: Path) -> None:
+    """Of a lease whose guarantee is over, that it is open."""
+    assert run(lab, "extend", "1", "30") == "lease 1 of alice (1g.5gb): running, guaranteed: open\n"
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -110,7 +115,7 @@ def test_messages_for_people_and_programs(
     hostile = "[red]\x1b[2JRoom 2."
     service.answers["/messages"] = [NOTE | to | {"text": hostile}]
     said = run(lab, "messages")
-    assert words in said and "person:ina" in said and "[red]?[2JRoom 2." in said
+    assert words in said and " ina " in said and "[red]?[2JRoom 2." in said
     assert "\x1b" not in said
     assert json.loads(run(lab, "messages", "--json"))[0]["text"] == hostile
     service.answers["/messages"] = []

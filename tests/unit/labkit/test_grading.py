@@ -226,6 +226,15 @@ def test_code_without_an_end_is_ended(sources):
     assert marked.said == "no answer within 0.5 s"
 
 
+def test_exercises_alone_need_the_code_to_run(tmp_path, capsys):
+    """Without --run-code a zip of exercises gives no row, and the command says what would."""
+    with zipfile.ZipFile(tmp_path / "ann.zip", "w") as archive:
+        archive.writestr("manifest.json", json.dumps({"student": "ann"}))
+        archive.writestr("notebooks/geometry.ipynb", json.dumps({"cells": []}))
+    assert cli.main(["grade", str(tmp_path), "--csv", str(tmp_path / "o.csv")]) == 0
+    assert "--run-code marks the exercises" in capsys.readouterr().out
+
+
 def test_nothing_to_grade_is_a_sentence(tmp_path, capsys):
     """An empty folder exits 2 with the reason."""
     assert cli.main(["grade", str(tmp_path), "--csv", str(tmp_path / "o.csv")]) == 2

@@ -258,6 +258,8 @@ def test_reserving_under_a_layout(pair: World) -> None:
     error = refusal(lambda: reserve(pair, shape="3g.20gb", count=1))
     assert error.reason == "impossible-reservation"
     assert "the lab's 2 GPUs as the layouts cut them" in error.message
+    assert "none would" in error.message
+    assert "lies there; 14 would" in refusal(lambda: reserve(pair, count=15)).message
     lay(pair, "", 1)
     reserve(pair, shape="3g.20gb", count=2)
     reserve(pair)

@@ -543,3 +543,11 @@ def test_what_is_borrowed_is_back_before_the_class(lab: World) -> None:
     lab.at = TUESDAY - LEAD_S - 200
     lab.pool.reconcile()
     assert lab.borrow("ada").ends_at == TUESDAY - 120
+
+
+def test_a_measurement_draws_on_the_reservation(lab: World) -> None:
+    """Whoever borrows the reserved shape in the course gets one of the slices that are kept."""
+    reserve(lab, course="everyone")
+    go_to(lab, 60)
+    lab.borrow("ada")
+    assert [one.drawn for one in lab.pool.reservations.all()] == [1]

@@ -187,7 +187,7 @@ def test_news_and_pause_are_shown():
     """Why the last server ended, and that the pool is paused."""
     words = " ".join(form(ML, news="It ran out of memory.", paused="maintenance").words)
     assert "It ran out of memory." in words
-    assert "The pool is paused: maintenance" in words
+    assert "The pool is paused: maintenance. Until staff resume, nobody" in words
 
 
 def test_one_click_returns():

@@ -58,7 +58,13 @@ def extend(
     """Give a lease more time; this also ends a warning by staff."""
     body = {"by_s": minutes * 60} | ({"reason": reason} if reason else {})
     answer = api(context).call("POST", f"/leases/{lease}/extend", body)
-    tell(answer, as_json, lambda: of_thing(answer, "lease"))
+
+    def words() -> str:
+        until = answer["ends_at"] or answer["guaranteed_until"]
+        how_long = left(until, time.time(), answer["ends_at"])
+        return f"{of_thing(answer, 'lease')}, guaranteed: {how_long}"
+
+    tell(answer, as_json, words)
 
 
 @app.command()

@@ -65,6 +65,11 @@ def cell(text: str) -> Text:
     return Text(shown(text))
 
 
+def who(by: str) -> str:
+    """Whom the ledger names, such as ``person:ina``, as people call them."""
+    return by.partition(":")[2] or by
+
+
 def of_thing(answer: dict[str, Any], what: str) -> str:
     """One lease or ticket in a sentence."""
     whose = shown(str(answer["user"]))

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 
 from miglab_api.spreadsheet import BOM, as_csv
 from miglab_api.usage import GroupBy, UsageReport, UsageRow
-from miglab_hub.cli.pool.output import AsJson, api, cell, table, tell
+from miglab_hub.cli.pool.output import AsJson, api, cell, table, tell, who
 
 UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
@@ -80,7 +80,7 @@ def _table(entries: list[dict[str, Any]]) -> RenderableType:
         when = f"{datetime.fromtimestamp(one['at']).astimezone():%Y-%m-%d %H:%M:%S %Z}"
         target = f"{one['kind']} {one['target']}"
         words = (
-            one["by"],
+            who(one["by"]),
             one["action"],
             target,
             one["course"],

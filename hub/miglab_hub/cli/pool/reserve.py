@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -48,7 +48,7 @@ def reserve_(
     """Reserve slices for a course, weekly or once."""
     body = {
         "course": course, "shape": shape, "count": count,
-        "weekdays": weekdays(weekly or ()), "date": on, "until": until,
+        "weekdays": weekdays(weekly or ()), "date": day(on), "until": day(until),
         "from_time": from_time, "to_time": to_time, "tz": tz,
         "grace_s": seconds(grace), "reason": reason,
     }  # fmt: skip
@@ -62,7 +62,7 @@ def reservations(context: typer.Context, as_json: AsJson = False) -> None:
     answer = api(context).call("GET", "/reservations")
 
     def words() -> RenderableType:
-        made = table("id", "course", "shape", "taken up", "when", "next", "state")
+        made = table("id", "course", "shape", "certain", "taken up", "when", "next", "state")
         fill(made, [ReservationView.model_validate(one) for one in answer])
         return made if answer else "There are no reservations."
 
@@ -98,20 +98,31 @@ def weekdays(texts: Iterable[str]) -> list[str]:
     return [day for day in WEEKDAYS if day in {word[:3] for word in words}]
 
 
+def day(text: str | None) -> str | None:
+    """A date as the API writes it."""
+    try:
+        return text and date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a date; write 2026-07-14.") from None
+
+
 def sentence(one: ReservationView) -> str:
     """One reservation, for people."""
+    certain = one.outlook or f"All {one.count} are certain."
     return shown(
         f"reservation {one.id}: {one.count} × {one.shape} for {one.course}, {_when(one)}: "
         f"{_state(one)}{f'; next {_next(one)}' if one.starts_at else ''}"
-        f"{f'. {one.outlook}' if one.outlook else ''}"
+        f"{f'. {certain}' if one.state in STATE_WORDS else ''}"
     )
 
 
 def fill(table: Table, found: Sequence[ReservationView]) -> None:
-    """A row for each: id, course, shape, taken, when, next, state."""
+    """A row for each: id, course, shape, certain, taken, when, next, state."""
     for one in found:
         taken = f"{one.drawn} of {one.count}"
-        row = (str(one.id), one.course, one.shape, taken, _when(one), _next(one), _state(one))
+        certain = f"{one.certain} of {one.count}"
+        now = (certain, taken, _when(one), _next(one), _state(one))
+        row = (str(one.id), one.course, one.shape, *now)
         table.add_row(*(cell(each) for each in row))
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 
 from miglab_api.staff import STAFF_ACTIONS
-from miglab_hub.cli.pool.output import AsJson, Why, api, cell, of_thing, shown, table, tell
+from miglab_hub.cli.pool.output import AsJson, Why, api, cell, of_thing, shown, table, tell, who
 from miglab_hub.cli.pool.reserve import seconds
 from miglab_hub.errors import RefusedError
 from miglab_hub.pool_api import PoolApi
@@ -164,7 +164,7 @@ def messages(context: typer.Context, as_json: AsJson = False) -> None:
     def words() -> RenderableType:
         made = table("id", "to", "by", "text")
         for one in answer:
-            cells = (_addressee(one), one["by"], one["text"])
+            cells = (_addressee(one), who(one["by"]), one["text"])
             made.add_row(str(one["id"]), *(cell(each) for each in cells))
         return made if answer else "No messages are being shown."
 

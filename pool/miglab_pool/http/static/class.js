@@ -49,7 +49,7 @@ form?.addEventListener("submit", async (event) => {
   try {
     if (users.length) await ask("POST", `classes/${encodeURIComponent(course)}/messages`, { users, ...said });
     else await ask("POST", "messages", { to_course: course, ...said });
-    say(`The message is sent to ${users.length || `all ${rows().length}`}.`);
+    say(`Message sent: ${users.length || rows().length} of ${rows().length} students.`);
     form.elements.text.value = "";
     chosen.clear();
     count();

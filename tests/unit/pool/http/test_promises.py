@@ -369,6 +369,7 @@ def test_draining_names_what_it_breaks(lab: PromisedLab, is_gpu: bool) -> None:
     path = f"/gpus/{row.gpu}/drain" if is_gpu else f"/slices/{row.id}/drain"
     status, refused = lab.call("POST", path, {"reason": "new fan"})
     assert (status, refused["reason"]) == (409, "breaks-reservation")
+    assert "--anyway" in refused["message"]
     left = 7 if is_gpu else 13
     assert "reservation 1 (14 times 1g.5gb for deep, 2026-06-03" in refused["message"]
     assert f"would have {left} of its slices instead of 14" in refused["message"]

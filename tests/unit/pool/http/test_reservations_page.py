@@ -79,4 +79,5 @@ async def test_the_next_time_is_told_by_the_clock_that_is_shown(client: httpx.As
     """The rule itself stays in the time zone in which it was made."""
     details = "/details/reservation/1?zone=Asia/Tokyo"
     said = (await client.get(details, headers=as_("instructor-token"))).text
+    assert "<dt>Certain</dt><dd>all 7</dd>" in said
     assert "17:00–19:00 JST" in said and "Tue 10:00–12:00 Europe/Berlin" in said
