@@ -103,14 +103,6 @@ def test_weekday_names() -> None:
     assert [mask_of([name]) for name in WEEKDAYS] == [1, 2, 4, 8, 16, 32, 64]
 
 
-def test_back_to_back() -> None:
-    """One ends as the other begins: no overlap."""
-    early, late = weekly("mon", "08:00", "10:00"), weekly("mon+tue", "10:00", "12:00")
-    year = utc("2026-01-01"), utc("2027-01-01")
-    pairs = itertools.product(occurrences(early, *year), occurrences(late, *year))
-    assert not any(one.overlaps(other) for one, other in pairs)
-
-
 times = st.builds(time, st.integers(0, 23), st.sampled_from((0, 1, 15, 30, 45, 59)))
 spans = st.tuples(times, times).filter(lambda pair: pair[0] < pair[1])
 days = st.dates(date(2026, 1, 1), date(2027, 12, 31))

@@ -496,9 +496,13 @@ def test_what_is_over_or_never_was(lab: World) -> None:
 
 
 def test_once_and_over(lab: World) -> None:
-    """A single class is over after its end, and no longer listed; a weekly one is planned again."""
-    once = reserve(lab, weekdays=(), date="2026-06-02", count=3)
+    """A single class is over after its end, and no longer listed; a weekly one is planned again.
+
+    They are listed in the order in which they begin.
+    """
     weekly = reserve(lab, count=4)
+    once = reserve(lab, weekdays=(), date="2026-06-02", from_time="09:30", count=3)
+    assert [one.id for one in lab.pool.reservations.all()] == [once.id, weekly.id]
     go_to(lab, 7200)
     assert [one.id for one in lab.pool.reservations.all()] == [weekly.id]
     assert lab.pool.reservations.all()[0].starts_at == TUESDAY + 7 * 86400

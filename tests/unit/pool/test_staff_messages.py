@@ -285,7 +285,7 @@ def test_how_people_are_called(by: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(-5, "0 s ago"), (0, "0 s ago"), (99, "99 s ago"), (600, "10 min ago"), (7200, "2 h ago")],
+    [(-5, "0 s ago"), (0, "0 s ago"), (99, "99 s ago"), (100, "2 min ago"), (7200, "2 h ago")],
 )
 def test_how_long_ago(seconds: float, words: str) -> None:
     """A clock that was set back is no future."""
