@@ -58,6 +58,13 @@ class Machine:
         """A compute instance in it."""
         return self.nvml.nvmlGpuInstanceCreateComputeInstance(instance, compute_profile_id)
 
+    def slice(self, start: int = 0) -> str:
+        """A whole 1g slice there: its UUID."""
+        self.fill(self.create_at(19, start, 1))
+        uuid = self.driver.slices(self.uuid)[-1].uuid
+        assert uuid
+        return uuid
+
     def mig_indices(self) -> list[int]:
         """The MIG device indices that exist."""
         found = []

@@ -1,5 +1,6 @@
 """The life cycle of simulated slices: behaviours 1, 2, 3 and 6 of docs/explanation/mig.md."""
 
+from collections.abc import Callable
 from ctypes import byref, c_uint
 
 import pynvml
@@ -9,65 +10,87 @@ from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
+from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 
 from .conftest import Machine, SleepClock
 
-ONE, TWO, THREE, FOUR, SEVEN, MEDIA, DOUBLE = 19, 14, 9, 5, 0, 20, 15
+ONE, TWO, THREE, SEVEN, MEDIA = 19, 14, 9, 0, 20
 
 
-def test_card_lacks_some_profiles_and_no_card_has_others(a100: Machine) -> None:
-    """A profile the card lacks is NOT_SUPPORTED, a number past the end INVALID_ARGUMENT."""
-    with pytest.raises(pynvml.NVMLError_NotSupported):
-        a100.nvml.nvmlDeviceGetGpuInstanceProfileInfo(a100.gpu, 5)
-    with pytest.raises(pynvml.NVMLError_InvalidArgument):
-        a100.nvml.nvmlDeviceGetGpuInstanceProfileInfo(
-            a100.gpu, pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT
-        )
+Act = Callable[[Machine], object]
 
 
-def test_enum_and_profile_id_are_two_numbers(a100: Machine) -> None:
-    """Profile info takes the enum, creation the id: enum 1 is id 14, and id 1 is nothing."""
-    assert a100.nvml.nvmlDeviceGetGpuInstanceProfileInfo(a100.gpu, 1).id == TWO
-    with pytest.raises(pynvml.NVMLError_InvalidArgument):
-        a100.create(1)
+def several(*profile_ids: int) -> Act:
+    """GPU instances one after another, where the driver likes."""
+    return lambda machine: [machine.create(profile_id) for profile_id in profile_ids]
 
 
-def names(machine: Machine) -> list[str]:
-    """The profiles of the GPU instances there are."""
-    return [found.profile.name for found in machine.driver.slices(machine.uuid)]
+def at(profile_id: int, start: int, size: int = 1) -> Act:
+    return lambda machine: machine.create_at(profile_id, start, size)
 
 
-def test_driver_chosen_placement_fragments(a100: Machine) -> None:
-    """Creating 19, 19, 14, 9 without placements fails at the last."""
-    for profile_id in (ONE, ONE, TWO):
-        a100.create(profile_id)
-    with pytest.raises(pynvml.NVMLError_InsufficientResources):
-        a100.create(THREE)
+def profile_info(number: int) -> Act:
+    return lambda machine: machine.nvml.nvmlDeviceGetGpuInstanceProfileInfo(machine.gpu, number)
+
+
+REFUSED: dict[str, tuple[Act, Act, type[Exception]]] = {
+    "a profile that this card lacks": (several(), profile_info(5), pynvml.NVMLError_NotSupported),
+    "a number past the last profile": (
+        several(),
+        profile_info(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT),
+        pynvml.NVMLError_InvalidArgument,
+    ),
+    "an enum where the id belongs": (several(), several(1), pynvml.NVMLError_InvalidArgument),
+    "a start past the last": (several(), at(ONE, 7), pynvml.NVMLError_InvalidArgument),
+    "a start past the GPU": (several(), at(ONE, 9), pynvml.NVMLError_InvalidArgument),
+    "a size that is another's": (several(), at(ONE, 0, 2), pynvml.NVMLError_InvalidArgument),
+    "a second media slice": (
+        at(MEDIA, 0),
+        at(MEDIA, 1),
+        pynvml.NVMLError_InsufficientResources,
+    ),
+    "room that the driver's own choice has fragmented": (
+        several(ONE, ONE, TWO),
+        several(THREE),
+        pynvml.NVMLError_InsufficientResources,
+    ),
+    "activity of a slice on Ampere": (
+        several(ONE),
+        lambda m: m.nvml.nvmlGpmMigSampleGet(m.gpu, 0, m.nvml.nvmlGpmSampleAlloc()),
+        pynvml.NVMLError_NotSupported,
+    ),
+    "utilisation of a GPU with slices": (
+        several(ONE),
+        lambda m: m.nvml.nvmlDeviceGetUtilizationRates(m.gpu),
+        pynvml.NVMLError_NotSupported,
+    ),
+    "a function that is not simulated": (
+        several(),
+        lambda m: m.nvml.nvmlDeviceGetNvLinkVersion(m.gpu, 0),
+        pynvml.NVMLError_FunctionNotFound,
+    ),
+    "everything, without the driver": (
+        lambda m: m.outside.break_gpu("no-driver"),
+        lambda m: m.nvml.nvmlInit(),
+        pynvml.NVMLError_DriverNotLoaded,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "act", "error"), REFUSED.values(), ids=REFUSED)
+def test_refused(a100: Machine, before: Act, act: Act, error: type[Exception]) -> None:
+    """As NVML refuses it."""
+    before(a100)
+    with pytest.raises(error):
+        act(a100)
 
 
 def test_driver_chosen_placement_in_a_better_order(a100: Machine) -> None:
     """Creating 9, 19, 14, 19 without placements works."""
-    for profile_id in (THREE, ONE, TWO, ONE):
-        a100.create(profile_id)
-    assert sorted(names(a100)) == ["1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"]
-
-
-@pytest.mark.parametrize(("start", "size"), [(7, 1), (0, 2), (9, 1)])
-def test_placement_that_no_slice_can_have_is_an_invalid_argument(
-    a100: Machine, start: int, size: int
-) -> None:
-    """A start or size that is not in the profile's list is refused as such."""
-    with pytest.raises(pynvml.NVMLError_InvalidArgument):
-        a100.create_at(ONE, start, size)
-
-
-def test_one_media_slice_per_gpu(a100: Machine) -> None:
-    """A second +me slice has no room, and the capacity says so."""
-    a100.create_at(MEDIA, 0, 1)
-    assert a100.nvml.nvmlDeviceGetGpuInstanceRemainingCapacity(a100.gpu, MEDIA) == 0
-    with pytest.raises(pynvml.NVMLError_InsufficientResources):
-        a100.create_at(MEDIA, 1, 1)
+    several(THREE, ONE, TWO, ONE)(a100)
+    found = sorted(reading.profile.name for reading in a100.driver.slices(a100.uuid))
+    assert found == ["1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"]
 
 
 def test_possible_placements_stay_the_same_when_taken(a100: Machine) -> None:
@@ -79,28 +102,21 @@ def test_possible_placements_stay_the_same_when_taken(a100: Machine) -> None:
     assert a100.nvml.nvmlDeviceGetGpuInstanceRemainingCapacity(a100.gpu, ONE) == 0
 
 
-def test_instance_with_a_compute_instance_is_in_use(a100: Machine) -> None:
-    """Destruction is in the reverse order of creation."""
+def test_destruction_is_in_the_reverse_order_of_creation(a100: Machine) -> None:
+    """A process keeps its compute instance in use, that its GPU instance."""
     instance = a100.create_at(ONE, 0, 1)
     compute = a100.fill(instance)
+    (reading,) = a100.driver.slices(a100.uuid)
+    a100.outside.add_process(str(reading.uuid), 42, 100)
     with pytest.raises(pynvml.NVMLError_InUse):
         a100.nvml.nvmlGpuInstanceDestroy(instance)
-    a100.nvml.nvmlComputeInstanceDestroy(compute)
-    a100.nvml.nvmlGpuInstanceDestroy(instance)
-    with pytest.raises(pynvml.NVMLError_NotFound):
-        a100.nvml.nvmlGpuInstanceGetInfo(instance)
-
-
-def test_process_keeps_its_slice_in_use(a100: Machine) -> None:
-    """Nothing of a slice can be destroyed while a process runs on it."""
-    compute = a100.fill(a100.create_at(ONE, 0, 1))
-    (reading,) = a100.driver.slices(a100.uuid)
-    assert reading.uuid
-    a100.outside.add_process(reading.uuid, 42, 100)
     with pytest.raises(pynvml.NVMLError_InUse):
         a100.nvml.nvmlComputeInstanceDestroy(compute)
     a100.outside.remove_process(42)
     a100.nvml.nvmlComputeInstanceDestroy(compute)
+    a100.nvml.nvmlGpuInstanceDestroy(instance)
+    with pytest.raises(pynvml.NVMLError_NotFound):
+        a100.nvml.nvmlGpuInstanceGetInfo(instance)
 
 
 def test_leaked_handle_leaves_a_half_destroyed_slice(a100: Machine) -> None:
@@ -145,9 +161,10 @@ def test_indices_are_sparse_and_handles_used_again(a100: Machine) -> None:
 
 def test_uuid_repeats_after_re_creation_elsewhere(a100: Machine) -> None:
     """The same ids give the same UUID, even for a slice at another place."""
-    first = a100.driver.create(a100.uuid, a100.driver.gpus()[0].geometry.by_id[ONE], _at(0))
+    profile = a100.driver.gpus()[0].geometry.by_id[ONE]
+    first = a100.driver.create(a100.uuid, profile, Placement(0, 1))
     a100.driver.destroy(a100.uuid, first.gi_id)
-    second = a100.driver.create(a100.uuid, a100.driver.gpus()[0].geometry.by_id[ONE], _at(6))
+    second = a100.driver.create(a100.uuid, profile, Placement(6, 1))
     assert (first.uuid, first.gi_id) == (second.uuid, second.gi_id)
     assert first.placement != second.placement
 
@@ -183,7 +200,7 @@ def test_any_order_of_calls_keeps_to_the_geometry(
     machine.nvml = SimulatedNvml(folder)
     machine.nvml.nvmlInit()
     machine.gpu = machine.nvml.nvmlDeviceGetHandleByIndex(0)
-    geometry = _geometry(model)
+    geometry = model_named(model).geometry
     live: dict[int, Placed] = {}
     for _ in range(data.draw(st.integers(1, 12))):
         if live and data.draw(st.booleans()):
@@ -200,13 +217,3 @@ def test_any_order_of_calls_keeps_to_the_geometry(
         else:
             with pytest.raises(pynvml.NVMLError_InsufficientResources):
                 machine.create_at(profile.profile_id, place.start, place.size)
-
-
-def _at(start: int) -> Placement:
-    return Placement(start, 1)
-
-
-def _geometry(model: str):
-    from miglab_pool.gpu.simulated.models import model_named
-
-    return model_named(model).geometry

@@ -9,7 +9,6 @@ import pytest
 
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.simulated.machine import SimulatedMachine, error_code
-from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 from miglab_pool.gpu.simulated.state import Delays
 from miglab_pool.gpu.watched import open_gpus
 
@@ -17,13 +16,6 @@ from .conftest import Machine, SleepClock
 
 ONE, THREE = 19, 9
 ON, OFF = 1, 0
-
-
-def _slice(machine: Machine, start: int = 0) -> str:
-    machine.fill(machine.create_at(ONE, start, 1))
-    uuid = machine.driver.slices(machine.uuid)[-1].uuid
-    assert uuid
-    return uuid
 
 
 def _mode(machine: Machine) -> list[int]:
@@ -42,26 +34,15 @@ def test_ampere_needs_a_reset_to_change_mode(a100: Machine) -> None:
 
 
 def test_hopper_changes_mode_at_once(h100: Machine) -> None:
-    """Without a reset, and field 184 says so beforehand."""
+    """Without a reset, and field 184 says so; with a slice on the GPU the status is IN_USE."""
     (field,) = h100.nvml.nvmlDeviceGetFieldValues(h100.gpu, [184])
     assert field.value.uiVal == 1
-    assert h100.nvml.nvmlDeviceSetMigMode(h100.gpu, OFF) == pynvml.NVML_SUCCESS
-    assert _mode(h100) == [OFF, OFF]
-
-
-def test_mode_is_not_activated_while_in_use(h100: Machine) -> None:
-    """With a slice on the GPU the status is IN_USE, although the call itself succeeds."""
-    h100.create(ONE)
+    instance = h100.create(ONE)
     assert h100.nvml.nvmlDeviceSetMigMode(h100.gpu, OFF) == pynvml.NVML_ERROR_IN_USE
     assert _mode(h100) == [ON, OFF]
-
-
-def test_gpu_with_mig_off_is_not_partitioned(tmp_path: Path, clock: SleepClock) -> None:
-    """Creation is NOT_SUPPORTED with MIG off; reading profiles is not."""
-    machine = Machine(tmp_path, "A100-40GB", clock, mig=False)
-    with pytest.raises(pynvml.NVMLError_NotSupported):
-        machine.create(ONE)
-    assert machine.nvml.nvmlDeviceGetGpuInstanceProfileInfo(machine.gpu, 0).id == ONE
+    h100.nvml.nvmlGpuInstanceDestroy(instance)
+    assert h100.nvml.nvmlDeviceSetMigMode(h100.gpu, OFF) == pynvml.NVML_SUCCESS
+    assert _mode(h100) == [OFF, OFF]
 
 
 def test_operator_cannot_change_mode_of_a_gpu_in_use(a100: Machine) -> None:
@@ -79,7 +60,7 @@ def test_operator_cannot_change_mode_of_a_gpu_in_use(a100: Machine) -> None:
 
 def test_reboot_keeps_the_mode_and_loses_the_slices(a100: Machine) -> None:
     """Instances and processes are gone; a pending mode has become current."""
-    a100.outside.add_process(_slice(a100), 42, 100)
+    a100.outside.add_process(a100.slice(), 42, 100)
     a100.nvml.nvmlDeviceSetMigMode(a100.nvml.nvmlDeviceGetHandleByIndex(1), OFF)
     a100.outside.reboot()
     assert a100.driver.slices(a100.uuid) == []
@@ -91,10 +72,11 @@ def test_reboot_keeps_the_mode_and_loses_the_slices(a100: Machine) -> None:
 
 
 def test_memory_and_processes_per_slice(a100: Machine) -> None:
-    """A slice shows its own processes alone, the GPU all, with the ids of their slices."""
-    first, second = _slice(a100, 0), _slice(a100, 1)
+    """A slice shows its own processes alone, the GPU all; an A100 tells not how busy they are."""
+    assert a100.nvml.nvmlGpmQueryDeviceSupport(a100.gpu).isSupportedDevice == 0
+    first, second = a100.slice(0), a100.slice(1)
     a100.outside.add_process(first, 41, 1000)
-    a100.outside.add_process(second, 42, 500)
+    a100.outside.add_process(second, 42, None)
     handle = a100.nvml.nvmlDeviceGetHandleByUUID(first)
     (process,) = a100.nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     assert (process.pid, process.usedGpuMemory >> 20) == (41, 1000)
@@ -102,32 +84,18 @@ def test_memory_and_processes_per_slice(a100: Machine) -> None:
     assert (memory.total >> 20, memory.used >> 20, memory.free >> 20) == (4864, 1000, 3864)
     everywhere = a100.nvml.nvmlDeviceGetComputeRunningProcesses(a100.gpu)
     assert len({p.gpuInstanceId for p in everywhere}) == 2
+    assert [p.usedGpuMemory for p in everywhere] == [1000 << 20, None]  # untold is not zero
 
 
-def test_untold_memory_is_none(a100: Machine) -> None:
-    """A process whose memory NVML does not tell has None, not zero."""
-    uuid = _slice(a100)
-    a100.outside.add_process(uuid, 41, None)
-    handle = a100.nvml.nvmlDeviceGetHandleByUUID(uuid)
-    assert a100.nvml.nvmlDeviceGetComputeRunningProcesses(handle)[0].usedGpuMemory is None
-
-
-def test_utilisation_of_a_slice_is_not_supported(h100: Machine) -> None:
-    """Unknown on MIG devices, and on the GPU they are on."""
-    handle = h100.nvml.nvmlDeviceGetHandleByUUID(_slice(h100))
-    for device in (handle, h100.gpu):
-        with pytest.raises(pynvml.NVMLError_NotSupported):
-            h100.nvml.nvmlDeviceGetUtilizationRates(device)
-
-
-def test_utilisation_of_a_whole_gpu_is_that_of_its_processes(
-    tmp_path: Path, clock: SleepClock
-) -> None:
-    """With MIG off there is a number."""
+def test_a_whole_gpu(tmp_path: Path, clock: SleepClock) -> None:
+    """With MIG off there is a number; profiles can be read, but nothing be created."""
     machine = Machine(tmp_path, "A100-40GB", clock, mig=False)
     machine.outside.add_process(machine.uuid, 41, 100, activity_pct=70)
     machine.outside.add_process(machine.uuid, 42, 100, activity_pct=50)
     assert machine.nvml.nvmlDeviceGetUtilizationRates(machine.gpu).gpu == 100
+    assert machine.nvml.nvmlDeviceGetGpuInstanceProfileInfo(machine.gpu, 0).id == ONE
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        machine.create(ONE)
 
 
 def _activity(machine: Machine, gi_id: int) -> float:
@@ -148,73 +116,41 @@ def _activity(machine: Machine, gi_id: int) -> float:
 
 def test_gpm_tells_the_activity_of_one_slice_on_hopper(h100: Machine) -> None:
     """The busy slice is seen busy, its neighbour idle."""
-    h100.outside.add_process(_slice(h100, 0), 41, 100, activity_pct=60)
-    _slice(h100, 1)
+    h100.outside.add_process(h100.slice(0), 41, 100, activity_pct=60)
+    h100.slice(1)
     busy, idle = h100.driver.slices(h100.uuid)
     assert (_activity(h100, busy.gi_id), _activity(h100, idle.gi_id)) == (60, 0)
-
-
-def test_there_is_no_gpm_on_ampere(a100: Machine) -> None:
-    """On an A100 neither the question nor a sample gives activity."""
-    assert a100.nvml.nvmlGpmQueryDeviceSupport(a100.gpu).isSupportedDevice == 0
-    with pytest.raises(pynvml.NVMLError_NotSupported):
-        a100.nvml.nvmlGpmMigSampleGet(a100.gpu, 0, a100.nvml.nvmlGpmSampleAlloc())
 
 
 # -- delays ---------------------------------------------------------------------------------------
 
 
 def test_delay_runs_outside_the_lock_with_the_half_made_state_visible(a100: Machine) -> None:
-    """In the middle of a slow creation others read, and write, and see the place taken."""
+    """In the middle of a slow act others read, and write, and find the place in use and taken."""
     seen: list[str] = []
 
     def look() -> None:
         seen.extend(part["state"] for part in a100.outside.view()["gpus"][0]["slices"])
         a100.outside.add_process(a100.uuid, 99, 1)
-
-    a100.outside.set_delays(Delays(create_gpu_instance_s=0.8, create_compute_instance_s=0.4))
-    a100.clock.while_asleep = look
-    a100.fill(a100.create_at(ONE, 0, 1))
-    assert a100.clock.slept_s == [0.8, 0.4]
-    assert seen == ["making", "making"]
-    assert a100.mig_indices() == [0]
-
-
-def test_what_is_being_made_is_in_use_and_no_device_yet(a100: Machine) -> None:
-    """An instance in the making can be listed, but not filled or destroyed."""
-    a100.outside.set_delays(Delays(create_gpu_instance_s=2))
-    problems: list[type] = []
-
-    def try_it() -> None:
         (reading,) = a100.driver.slices(a100.uuid)
         handle = a100.nvml.nvmlDeviceGetGpuInstanceById(a100.gpu, reading.gi_id)
-        for act in (a100.fill, a100.nvml.nvmlGpuInstanceDestroy):
-            with pytest.raises(pynvml.NVMLError_InUse) as refusal:
+        for act in (a100.nvml.nvmlGpuInstanceDestroy, a100.fill):
+            with pytest.raises(pynvml.NVMLError_InUse):
                 act(handle)
-            problems.append(refusal.type)
-
-    a100.clock.while_asleep = try_it
-    a100.create_at(ONE, 0, 1)
-    assert len(problems) == 2
-
-
-def test_what_is_being_destroyed_keeps_its_placement_until_gone(a100: Machine) -> None:
-    """The place is taken during a slow destruction and free after it, without another call."""
-    a100.outside.set_delays(Delays(destroy_gpu_instance_s=1))
-    instance = a100.create_at(ONE, 0, 1)
-    seen: list[str] = []
-    refused: list[str] = []
-
-    def look() -> None:
-        seen.extend(part["state"] for part in a100.outside.view()["gpus"][0]["slices"])
         with pytest.raises(pynvml.NVMLError_InsufficientResources):
             a100.create_at(ONE, 0, 1)
-        refused.append("creation")
 
+    a100.outside.set_delays(Delays(create_gpu_instance_s=0.8, destroy_gpu_instance_s=1.0))
     a100.clock.while_asleep = look
+    instance = a100.create_at(ONE, 0, 1)
     a100.nvml.nvmlGpuInstanceDestroy(instance)
-    assert (seen, refused) == (["destroying"], ["creation"])
+    assert a100.clock.slept_s == [0.8, 1.0]
+    assert seen == ["making", "destroying"]
     assert a100.driver.slices(a100.uuid) == []
+    a100.clock.while_asleep = lambda: None
+    a100.outside.set_delays(Delays(create_compute_instance_s=0.4))
+    a100.slice()
+    assert a100.clock.slept_s[2:] == [0.4]
 
 
 def test_act_whose_caller_died_ends_all_the_same(a100: Machine) -> None:
@@ -250,7 +186,7 @@ def test_what_is_on_a_gpu_does_not_hang_on_a_clock_that_is_set(
 def test_a_restart_of_the_host_leaves_nothing_in_the_making(a100: Machine) -> None:
     """The clock of the delays begins anew with the host: what it says of before is over."""
     a100.clock.now_s = 10_000_000.0
-    uuid = _slice(a100)
+    uuid = a100.slice()
     a100.clock.now_s = 10.0
     assert [reading.uuid for reading in a100.driver.slices(a100.uuid)] == [uuid]
 
@@ -301,19 +237,11 @@ def test_stuck_call_waits_until_the_gpu_is_unstuck(a100: Machine) -> None:
     assert len(a100.clock.slept_s) == 5
 
 
-def test_missing_driver_refuses_every_call(a100: Machine) -> None:
-    """Without the driver even opening the library fails."""
-    a100.outside.break_gpu("no-driver")
-    with pytest.raises(pynvml.NVMLError_DriverNotLoaded):
-        a100.nvml.nvmlInit()
-    a100.outside.reboot()
-    a100.nvml.nvmlInit()
-
-
 def test_ordered_failure_happens_so_many_times(a100: Machine) -> None:
-    """The named call fails as ordered, then works; other calls are not concerned."""
-    code = error_code("unknown")
-    a100.outside.fail_next("nvmlDeviceCreateGpuInstanceWithPlacement", code, times=2)
+    """The named call fails as ordered, then works; neither other calls nor the other GPU's do."""
+    code, call = error_code("unknown"), "nvmlDeviceCreateGpuInstanceWithPlacement"
+    a100.outside.fail_next(call, code, times=2, gpu_uuid=a100.uuid)
+    a100.outside.fail_next(call, code, gpu_uuid=a100.driver.gpus()[1].uuid)
     for _ in range(2):
         with pytest.raises(pynvml.NVMLError_Unknown):
             a100.create_at(ONE, 0, 1)
@@ -321,25 +249,22 @@ def test_ordered_failure_happens_so_many_times(a100: Machine) -> None:
     a100.create_at(ONE, 0, 1)
 
 
-def test_ordered_failure_of_one_gpu_spares_the_other(a100: Machine) -> None:
-    """A failure can be limited to one GPU."""
-    other = a100.driver.gpus()[1].uuid
-    a100.outside.fail_next("nvmlDeviceGetMemoryInfo", error_code("IN_USE"), gpu_uuid=other)
-    a100.nvml.nvmlDeviceGetMemoryInfo(a100.gpu)
-    with pytest.raises(pynvml.NVMLError_InUse):
-        a100.nvml.nvmlDeviceGetMemoryInfo(a100.nvml.nvmlDeviceGetHandleByUUID(other))
-
-
 def test_events_tell_of_faults(a100: Machine) -> None:
-    """Each set hears of its GPUs' faults, once, from then on."""
+    """Each set hears of its GPUs' faults, once, from then on; a wait ends when one comes."""
     nvml = a100.nvml
     a100.outside.break_gpu("xid", xid=31)
     first, second = nvml.nvmlEventSetCreate(), nvml.nvmlEventSetCreate()
     other = nvml.nvmlDeviceGetHandleByIndex(1)
     nvml.nvmlDeviceRegisterEvents(a100.gpu, pynvml.nvmlEventTypeXidCriticalError, first)
     nvml.nvmlDeviceRegisterEvents(other, pynvml.nvmlEventTypeXidCriticalError, second)
-    a100.outside.break_gpu("xid", xid=48)
-    fault = nvml.nvmlEventSetWait(first, 0)
+
+    def break_later() -> None:
+        if len(a100.clock.slept_s) == 3:
+            a100.outside.break_gpu("xid", xid=48)
+
+    a100.clock.while_asleep = break_later
+    fault = nvml.nvmlEventSetWait(first, 60_000)
+    assert len(a100.clock.slept_s) == 3
     assert (fault.eventType, fault.eventData) == (pynvml.nvmlEventTypeXidCriticalError, 48)
     assert nvml.nvmlDeviceGetUUID(fault.device) == a100.uuid
     for events in (first, second):
@@ -348,20 +273,6 @@ def test_events_tell_of_faults(a100: Machine) -> None:
         nvml.nvmlEventSetFree(events)
         with pytest.raises(pynvml.NVMLError_InvalidArgument):
             nvml.nvmlEventSetWait(events, 0)
-
-
-def test_waiting_ends_when_the_event_comes(a100: Machine) -> None:
-    """A wait does not last to its time-out if something happens."""
-    events = a100.nvml.nvmlEventSetCreate()
-    a100.nvml.nvmlDeviceRegisterEvents(a100.gpu, pynvml.nvmlEventTypeXidCriticalError, events)
-
-    def fault() -> None:
-        if len(a100.clock.slept_s) == 3:
-            a100.outside.break_gpu("xid", xid=31)
-
-    a100.clock.while_asleep = fault
-    assert a100.nvml.nvmlEventSetWait(events, 60_000).eventData == 31
-    assert len(a100.clock.slept_s) == 3
 
 
 # -- the object -----------------------------------------------------------------------------------
@@ -375,18 +286,3 @@ def test_everything_of_pynvml_is_there(a100: Machine) -> None:
             assert getattr(a100.nvml, name) is value
     with pytest.raises(AttributeError, match="nvmlNoSuchThing"):
         _ = a100.nvml.nvmlNoSuchThing
-
-
-def test_function_that_is_not_simulated_is_not_found(a100: Machine) -> None:
-    """As with a driver that is older than the function."""
-    with pytest.raises(pynvml.NVMLError_FunctionNotFound):
-        a100.nvml.nvmlDeviceGetNvLinkVersion(a100.gpu, 0)
-
-
-def test_two_machines_and_the_real_library_stay_apart(a100: Machine, tmp_path: Path) -> None:
-    """Each object has its own machine; the module pynvml is as it was."""
-    SimulatedMachine.create(tmp_path / "other", gpus=3)
-    other = SimulatedNvml(tmp_path / "other")
-    other.nvmlInit()
-    assert (other.nvmlDeviceGetCount(), a100.nvml.nvmlDeviceGetCount()) == (3, 2)
-    assert pynvml.nvmlLib is None

@@ -108,14 +108,10 @@ def test_a_damaged_gpu_is_named_when_it_is_looked_at(tmp_path: Path) -> None:
         gpus[1].lost  # noqa: B018 -- to look is to read
 
 
-def test_missing_machine_says_how_to_make_one(tmp_path: Path) -> None:
-    """An empty folder is answered with the command."""
+def test_a_folder_holds_one_machine(tmp_path: Path) -> None:
+    """An empty one is answered with the command; where one lives a second is refused."""
     with pytest.raises(StateError, match="miglab sim create"):
         SimulatedMachine(tmp_path).state()
-
-
-def test_machine_is_not_made_twice(tmp_path: Path) -> None:
-    """A second machine in the same folder is refused."""
     SimulatedMachine.create(tmp_path)
     with pytest.raises(FileExistsError):
         SimulatedMachine.create(tmp_path)
