@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pynvml
 import pytest
@@ -152,6 +152,9 @@ class FakeHolders:
         return True
 
 
+W = TypeVar("W", bound="World")
+
+
 class World:
     """Everything that outlives a crash of the pool, and the pool that runs now."""
 
@@ -291,18 +294,30 @@ class World:
         assert self.pool.check_invariants() == []
 
 
+Keep = Callable[[W], W]
+
+
 @pytest.fixture
-def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
+def keep() -> Iterator[Keep[Any]]:
+    """Keeps a world until the test is over; then its invariants must hold."""
     worlds: list[World] = []
 
-    def make(settings: PoolSettings = SETTINGS, **machine: Any) -> World:
-        worlds.append(World(tmp_path, settings, **machine))
-        return worlds[-1]
+    def keep(world: W) -> W:
+        worlds.append(world)
+        return world
 
-    yield make
+    yield keep
     for world in worlds:
         world.check()
         world.close()
+
+
+@pytest.fixture
+def make_world(tmp_path: Path, keep: Keep[World]) -> Callable[..., World]:
+    def make(settings: PoolSettings = SETTINGS, **machine: Any) -> World:
+        return keep(World(tmp_path, settings, **machine))
+
+    return make
 
 
 @pytest.fixture

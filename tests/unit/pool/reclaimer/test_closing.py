@@ -18,34 +18,27 @@ def at(hour: int, minute: int = 0, day: int = 24) -> float:
 
 
 @pytest.mark.parametrize(
-    ("text", "held_since", "ends_at"),
+    ("text", "zone", "held_since", "ends_at"),
     [
-        ("tue 11:00-12:00", at(10), at(11)),
-        ("tue 11:00-12:00", at(12), at(11, day=24) + 7 * 86400),
-        ("Mon-Fri 18:00-19:00", at(10), at(18)),
-        ("sat-mon 18:00-19:00", at(10), at(18, day=28)),
-        ("2026-11-25 09:30-10:00", at(10), at(9, 30, day=25)),
+        ("tue 11:00-12:00", "UTC", at(10), at(11)),
+        ("tue 11:00-13:00", "UTC", at(12), at(11)),  # it slipped in
+        ("tue 11:00-12:00", "UTC", at(12), at(11) + 7 * 86400),
+        ("Mon-Fri 18:00-19:00", "UTC", at(10), at(18)),
+        ("sat-mon 18:00-19:00", "UTC", at(10), at(18, day=28)),
+        ("2026-11-25 09:30-10:00", "UTC", at(10), at(9, 30, day=25)),
+        ("tue 12:00-13:00", "Europe/Berlin", at(9), at(11)),
     ],
 )
-def test_begins(text: str, held_since: float, ends_at: float) -> None:
-    """The first window since the lease is held counts, whenever anybody looks."""
-    (end,) = ends_of(held_since, None, (window(text, "UTC"),))
+def test_maintenance(text: str, zone: str, held_since: float, ends_at: float) -> None:
+    """The first window since the lease is held ends it, by the clock on the lab's wall."""
+    (end,) = ends_of(held_since, None, (window(text, zone),))
     assert (end.at, end.kind) == (ends_at, WarningKind.MAINTENANCE)
+    assert text.split()[1][:5] in end.reason
 
 
-def test_local_time() -> None:
-    """Noon is noon on the wall of the lab's time zone."""
-    (end,) = ends_of(at(9), None, (window("tue 12:00-13:00", "Europe/Berlin"),))
-    assert end.at == at(11)
-    assert "12:00" in end.reason
-
-
-def test_maintenance() -> None:
-    """It ends a lease at its start, also one that slipped in, and says until when it lasts."""
+def test_closed_now() -> None:
+    """From the window's start until its end, and it says so."""
     windows = (window("tue 06:00-08:00", "UTC"),)
-    for held_since in (at(5), at(7)):
-        (end,) = ends_of(held_since, None, windows)
-        assert (end.at, end.kind) == (at(6), WarningKind.MAINTENANCE)
     assert closed_now(windows, at(5, 59)) == closed_now(windows, at(8)) == ""
     assert closed_now(windows, at(6)) == "Maintenance of the lab from 06:00 UTC to 08:00 UTC."
 
@@ -110,3 +103,12 @@ def test_settings_become_rules() -> None:
     assert (limits.idle_s, limits.idle_wanted_s, limits.holding_factor) == (50, 20, 3)
     assert (limits.warning_s, limits.unused_s, limits.stale_s) == (10, 70, 30)
     assert closed_now(rules.maintenance, at(5)) and not closed_now(rules.maintenance, at(7))
+
+
+@pytest.mark.parametrize(("gpus", "shows"), [({}, False), ({"uuids": ["GPU-1"]}, True)])
+def test_only_real_gpus_are_believed_to_show_who_computes(
+    gpus: dict[str, object], shows: bool
+) -> None:
+    """The rules of a lab know which GPUs it has."""
+    whole = {"gpus": gpus, "courses": {"everyone": {"shapes": ["cpu"]}}}
+    assert rules_of(Settings.model_validate(whole)).shows_holders is shows

@@ -1,15 +1,12 @@
 """The policy as a table of cases, and what must hold for every one."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_api.leases import WarningKind
-from miglab_hub.service.process import rules_of
-from miglab_hub.settings.lab_toml import load
 from miglab_pool.reclaim.activity import HOLDING_MIB, NEVER, Activity, Known, Reading, judge
 from miglab_pool.reclaim.policy import Decision, HardEnd, LeaseFacts, LeaseVerdict, decide
 from miglab_pool.settings import Reclaim
@@ -35,6 +32,18 @@ def idle(quiet_s: float, **more: float | None) -> Known:
         "cpu_pct": 0.5, "cpu_age_s": NEVER,
     }  # fmt: skip
     return Known(**{**values, **more})  # type: ignore[arg-type]
+
+
+def warned(kind: WarningKind, in_s: float) -> LeaseFacts:
+    return replace(HELD, warning=kind, reclaim_at=NOW + in_s)
+
+
+def closes(in_s: float) -> HardEnd:
+    return HardEnd(NOW + in_s, WarningKind.MAINTENANCE, "It closes.")
+
+
+def expires(in_s: float) -> HardEnd:
+    return HardEnd(NOW + in_s, WarningKind.TIME, "It ends.")
 
 
 def verdict(
@@ -72,6 +81,8 @@ def verdict(
         (idle(1000, cpu_age_s=None), EMPTY, Activity.IDLE_FREE),
         (idle(10, terminal_age_s=None), HOLDS, Activity.ACTIVE),
         (idle(1000), Reading(), Activity.UNKNOWN),
+        (idle(1000), Reading(processes=0), Activity.IDLE_HOLDING),
+        (idle(1000), Reading(memory_used_mib=10), Activity.UNKNOWN),
         (idle(10), Reading(), Activity.ACTIVE),
         (idle(10, age_s=91.0), HOLDS, Activity.UNKNOWN),
         (None, EMPTY, Activity.UNKNOWN),
@@ -135,20 +146,6 @@ def test_limits(age_s: float, others_wait: int, reading: Reading, decision: Deci
     assert verdict(idle(age_s), reading, others_wait=others_wait).decision is decision
 
 
-def test_a_busy_kernel_is_not_idle() -> None:
-    """However quiet the browser and however many wait, a running cell is left alone."""
-    busy = idle(90_000, execution_age_s=5.0, busy=True)
-    assert verdict(busy, HOLDS, others_wait=50).decision is Decision.KEEP
-    assert verdict(busy, HOLDS, WARNED, others_wait=50).decision is Decision.KEEP
-
-
-def test_a_process_that_does_nothing_is_not_busy() -> None:
-    """Memory that is only held does not keep a slice for ever."""
-    said = verdict(idle(50_000), Reading(1, 4000), others_wait=1)
-    assert (said.decision, said.activity) == (Decision.WARN, Activity.IDLE_HOLDING)
-    assert said.reclaim_at == NOW + 300 and "1 other is waiting" in said.reason
-
-
 def test_the_reason_is_for_the_person() -> None:
     """It says how long, who waits, what is lost and what is kept, and carries the figures."""
     said = verdict(idle(5000), EMPTY, others_wait=3)
@@ -156,14 +153,10 @@ def test_the_reason_is_for_the_person() -> None:
         "Nothing has happened on it for 83 minutes, and 3 others are waiting for it. "
         "Your files are kept; what is in memory is lost."
     )
+    assert said.reclaim_at == NOW + 300
     assert said.figures["idle_s"] == 5000 and said.figures["limit_s"] == 900
     assert "terminal_age_s" not in said.figures  # there is no terminal
-
-
-def test_an_empty_slice_is_called_empty() -> None:
-    """When it is the slice that decides, the reason speaks of the slice."""
-    busy = idle(5.0, busy=True)
-    said = verdict(busy, Reading(0, 3, free_for_s=4500.0), others_wait=1)
+    said = verdict(idle(5.0, busy=True), Reading(0, 3, free_for_s=4500.0), others_wait=1)
     assert said.reason.startswith("Nothing has run on the slice itself for 75 minutes, and 1 other")
 
 
@@ -228,8 +221,7 @@ def test_silence_shields_an_empty_slice_no_longer_than_busy(
 
 def test_the_end_of_a_warning_for_silence() -> None:
     """No last word is waited for; the reason says that the server is silent."""
-    warned = replace(WARNED, others_report=True)
-    said = verdict(SILENT, LONG_EMPTY, warned, others_wait=1)
+    said = verdict(SILENT, LONG_EMPTY, replace(WARNED, others_report=True), others_wait=1)
     assert said.decision is Decision.RECLAIM
     assert said.reason.startswith(
         "Nothing has run on the slice itself for 75 minutes, its server last reported 4000 s ago"
@@ -239,33 +231,34 @@ def test_the_end_of_a_warning_for_silence() -> None:
 # -- hard ends ------------------------------------------------------------------------------------
 
 
-def end(kind: WarningKind, in_s: float) -> HardEnd:
-    return HardEnd(NOW + in_s, kind, "It ends.")
-
-
-def test_hard_ends() -> None:
-    """Warned in time, whatever is known; taken back at the end; a late warning is a whole one."""
-    busy, kind = idle(0.0, busy=True), WarningKind.MAINTENANCE
-    assert verdict(busy, ends=(end(kind, 376),)).decision is Decision.KEEP
-    soon = verdict(busy, ends=(end(kind, 375),))
-    assert (soon.decision, soon.kind, soon.reclaim_at) == (Decision.WARN, kind, NOW + 375)
-    first = verdict(None, ends=(end(kind, -50),))
-    assert (first.decision, first.reclaim_at) == (Decision.WARN, NOW + 300)
-    warned = replace(HELD, warning=kind, reclaim_at=NOW)
-    assert verdict(None, lease=warned, ends=(end(kind, 0),)).decision is Decision.RECLAIM
-    assert verdict(None, lease=warned, ends=(end(kind, 0),), now=NOW - 1).decision is Decision.WARN
-    late = replace(HELD, warning=kind, reclaim_at=NOW + 1)
-    assert verdict(None, lease=late, ends=(end(kind, -50),)).decision is Decision.WARN
-
-
-def test_the_leases_own_end() -> None:
-    """A lease shorter than a warning is warned for what is left of it."""
-    said = verdict(idle(0.0), ends=(end(WarningKind.TIME, 60),))
-    assert (said.kind, said.reclaim_at) == (WarningKind.TIME, NOW + 60)
-    warned = replace(HELD, warning=WarningKind.TIME, reclaim_at=NOW)
-    assert (
-        verdict(None, lease=warned, ends=(end(WarningKind.TIME, 0),)).decision is Decision.RECLAIM
-    )
+@pytest.mark.parametrize("known", [idle(0.0, busy=True), None], ids=["busy", "unknown"])
+@pytest.mark.parametrize(
+    ("ends", "lease", "decision", "reclaim_at"),
+    [
+        ([closes(376)], HELD, Decision.KEEP, None),
+        ([closes(375)], HELD, Decision.WARN, 375),
+        ([closes(-50)], HELD, Decision.WARN, 300),  # a late warning is a whole one
+        ([closes(1)], warned(WarningKind.MAINTENANCE, 1), Decision.WARN, 300),
+        ([closes(0)], warned(WarningKind.MAINTENANCE, 0), Decision.RECLAIM, None),
+        ([closes(-50)], warned(WarningKind.MAINTENANCE, 1), Decision.WARN, 300),
+        ([expires(60)], HELD, Decision.WARN, 60),  # its own end: for what is left of it
+        ([expires(0)], warned(WarningKind.TIME, 0), Decision.RECLAIM, None),
+        ([closes(250), expires(100)], HELD, Decision.WARN, 100),
+    ],
+)
+def test_hard_ends(
+    known: Known | None,
+    ends: tuple[HardEnd, ...],
+    lease: LeaseFacts,
+    decision: Decision,
+    reclaim_at: float | None,
+) -> None:
+    """Warned in time, whatever is known; taken back at the end, of several at the first."""
+    said = verdict(known, lease=lease, ends=ends)
+    assert said.decision is decision
+    assert said.reclaim_at == (None if reclaim_at is None else NOW + reclaim_at)
+    if decision is not Decision.KEEP:
+        assert said.kind is min(ends, key=lambda end: end.at).kind
 
 
 def test_needed() -> None:
@@ -274,18 +267,11 @@ def test_needed() -> None:
     said = verdict(busy, lease=needed)
     assert (said.decision, said.kind) == (Decision.WARN, WarningKind.NEEDED)
     assert (said.reason, said.reclaim_at) == ("Somebody needs it.", NOW + 300)
-    warned = replace(needed, warning=WarningKind.NEEDED, reclaim_at=NOW)
-    assert verdict(busy, lease=warned, now=NOW - 1).decision is Decision.WARN
-    assert verdict(None, lease=warned).decision is Decision.RECLAIM
-    assert verdict(busy, lease=replace(warned, needed="")).decision is Decision.KEEP
-    ends = (end(WarningKind.MAINTENANCE, 100),)
-    assert verdict(busy, lease=warned, ends=ends).kind is WarningKind.MAINTENANCE
-
-
-def test_the_first_end_counts() -> None:
-    """Of several ends the next one is warned about."""
-    ends = (end(WarningKind.MAINTENANCE, 250), end(WarningKind.TIME, 100))
-    assert verdict(idle(0.0), ends=ends).kind is WarningKind.TIME
+    told = replace(needed, warning=WarningKind.NEEDED, reclaim_at=NOW)
+    assert verdict(busy, lease=told, now=NOW - 1).decision is Decision.WARN
+    assert verdict(None, lease=told).decision is Decision.RECLAIM
+    assert verdict(busy, lease=replace(told, needed="")).decision is Decision.KEEP
+    assert verdict(busy, lease=told, ends=(closes(100),)).kind is WarningKind.MAINTENANCE
 
 
 # -- whatever is said -----------------------------------------------------------------------------
@@ -436,14 +422,3 @@ def test_an_empty_simulated_slice_says_nothing_of_who_computes() -> None:
     assert verdict(busy, long_empty).decision is Decision.WARN
     assert verdict(busy, simulated).decision is Decision.KEEP
     assert verdict(idle(20_000), simulated).decision is Decision.WARN
-
-
-@pytest.mark.parametrize("is_simulated", [True, False])
-def test_only_real_gpus_are_believed_to_show_who_computes(
-    tmp_path: Path, is_simulated: bool
-) -> None:
-    """The rules of a lab know which GPUs it has."""
-    file = tmp_path / "lab.toml"
-    gpus = "" if is_simulated else 'uuids = ["GPU-1"]'
-    file.write_text(f'[gpus]\n{gpus}\n[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n')
-    assert rules_of(load(file, {})).shows_holders is not is_simulated

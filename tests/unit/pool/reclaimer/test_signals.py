@@ -6,7 +6,16 @@ import pytest
 from pydantic import ValidationError
 
 from miglab_api.leases import KernelSignal, Signals
-from miglab_pool.reclaim.activity import BURST, NEVER, Known, SignalBoard
+from miglab_pool.leases.activity import Spent
+from miglab_pool.reclaim.activity import (
+    BURST,
+    HAND_OVER_S,
+    NEVER,
+    Activity,
+    ActivityTotals,
+    Known,
+    SignalBoard,
+)
 from miglab_pool.reclaim.token_bucket import TooOften
 
 QUIET = Signals(
@@ -22,8 +31,7 @@ QUIET = Signals(
 class Clock:
     """A clock that never jumps, moved by the test."""
 
-    def __init__(self) -> None:
-        self.at = 5000.0
+    at = 5000.0
 
     def __call__(self) -> float:
         return self.at
@@ -52,11 +60,6 @@ def test_ages_grow_with_the_receivers_clock(board: SignalBoard, clock: Clock) ->
     known = heard(board)
     assert (known.age_s, known.execution_age_s, known.browser_age_s) == (30, 130, 80)
     assert known.busy is False and known.kernels == 1
-
-
-def test_nothing_heard_is_unknown(board: SignalBoard) -> None:
-    """Of a server that has said nothing nothing is known."""
-    assert board.known(1) is None
 
 
 @pytest.mark.parametrize(
@@ -103,7 +106,10 @@ def test_terminals(
 
 
 def test_cpu_needs_two_reports(board: SignalBoard, clock: Clock) -> None:
-    """CPU is a difference: unknown at first, then a share of one core, with its own age."""
+    """CPU is a difference: unknown at first, then a share of one core, with its own age.
+
+    When a process ends the sum falls: no rate can be told from that.
+    """
     board.take(1, QUIET)
     assert heard(board).cpu_age_s is None
     clock.at += 10
@@ -114,12 +120,6 @@ def test_cpu_needs_two_reports(board: SignalBoard, clock: Clock) -> None:
     board.take(1, QUIET.model_copy(update={"cpu_s": 15.5}))
     clock.at += 40
     assert heard(board).cpu_age_s == 40
-
-
-def test_less_cpu_than_before_is_unknown(board: SignalBoard, clock: Clock) -> None:
-    """When a process ends the sum falls: no rate can be told from that."""
-    board.take(1, QUIET)
-    clock.at += 10
     board.take(1, QUIET.model_copy(update={"cpu_s": 1.0}))
     assert heard(board).cpu_pct is None
 
@@ -164,3 +164,15 @@ def test_the_absurd_is_refused(absurd: dict[str, object]) -> None:
     """Neither negative ages nor endless ones nor unknown keys get in."""
     with pytest.raises(ValidationError):
         Signals.model_validate(absurd)
+
+
+def test_what_was_seen_is_handed_over_once_a_minute(clock: Clock) -> None:
+    """Each second is counted once; between two hand-overs nothing is due."""
+    tally = ActivityTotals(clock)
+    for activity in (Activity.ACTIVE, Activity.IDLE_FREE, Activity.IDLE_HOLDING, Activity.UNKNOWN):
+        tally.add(1, activity, 10.0)
+    assert tally.due() == []
+    clock.at += HAND_OVER_S
+    assert tally.due() == [Spent(1, active_s=10.0, idle_s=20.0, unknown_s=10.0)]
+    clock.at += HAND_OVER_S
+    assert tally.due() == []
