@@ -9,10 +9,11 @@ import pytest
 import requests
 from docker.errors import DockerException
 from tests.unit.pool.http.fakes import (
+    gpu_view,
     lease_view,
-    pool_view,
     reservation_view,
     slice_view,
+    snapshot,
     ticket_view,
 )
 from typer.testing import CliRunner
@@ -76,7 +77,7 @@ class Service:
         return self._answer(request.method, path)
 
     def _snapshot(self) -> PoolSnapshot:
-        return pool_view(*self.slices, state=self.gpu_state, waiting=(self.ticket,))
+        return snapshot(gpu_view(*self.slices, state=self.gpu_state), waiting=(self.ticket,))
 
     def _answer(self, method: str, path: str) -> httpx.Response:
         if path == "/health":

@@ -8,12 +8,12 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseView, LeaseWarning, WarningKind
-from miglab_api.tickets import Headcount, TicketState, TicketView, WaitEstimate
+from miglab_api.tickets import Headcount, TicketView, WaitEstimate
 from miglab_pool.leases.transactions import Leases
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import Activity
 
-from .fakes import lease_view, slice_view
+from .fakes import gpu_view, lease_view, slice_view, ticket_view
 
 GPUS, SLICES, WAITING = 7, 7, 200
 NAMES = ("ada", "bartholomew", "carla", "dmitri", "eva-marie", "fatima", "hui", "maximilian.k")
@@ -106,12 +106,14 @@ class BigPool(Pool):
 
     def _gpu(self, index: int) -> GpuView:
         slices = tuple(self._slice(index * SLICES + n, n) for n in range(SLICES))
-        return GpuView(
-            index=index, uuid=f"GPU-{index}", name="A100-SXM4-40GB", memory_slices=8,
-            memory_mib=40960, mig=True, state="unknown" if index == 6 else "ok",
+        return gpu_view(
+            *slices,
+            index=index,
+            name="A100-SXM4-40GB",
+            state="unknown" if index == 6 else "ok",
             reason="an NVML call is stuck" if index == 6 else "",
-            draining="a new fan" if index == 5 else "", slices=slices,
-        )  # fmt: skip
+            draining="a new fan" if index == 5 else "",
+        )
 
     def _ticket(self, number: int) -> TicketView:
         wait = WaitEstimate(
@@ -120,12 +122,15 @@ class BigPool(Pool):
             high_s=200 * number + 60,
             basis="from 50 leases",
         )
-        return TicketView(
-            id=number + 1, user=f"{NAMES[number % len(NAMES)]}{number}", server="",
-            course=COURSES[number % len(COURSES)], shape=("1g.5gb", "2x1g.5gb")[number % 9 == 0],
-            state=TicketState.WAITING, position=number + 1, waiting=WAITING,
-            created_at=self.drawn_at - 20 * number, estimate=wait if number % 4 else None,
-        )  # fmt: skip
+        return ticket_view(
+            number + 1,
+            f"{NAMES[number % len(NAMES)]}{number}",
+            course=COURSES[number % len(COURSES)],
+            shape="2x1g.5gb" if number % 9 == 0 else "1g.5gb",
+            waiting=WAITING,
+            created_at=self.drawn_at - 20 * number,
+            estimate=wait if number % 4 else None,
+        )
 
 
 class Idlers:

@@ -101,10 +101,10 @@ def sign_in(tokens: FakeTokens) -> SignIn:
     return SignIn(ACCESS, SECRET, BOOK, tokens)
 
 
-def visiting(app: FastAPI, **headers: str) -> httpx.AsyncClient:
+def visiting(app: FastAPI, url: str = f"http://lab{PREFIX}", **headers: str) -> httpx.AsyncClient:
     """A client of the management listener."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url=f"http://lab{PREFIX}", headers=headers)
+    return httpx.AsyncClient(transport=transport, base_url=url, headers=headers)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from miglab_api.tickets import Headcount, TicketState, TicketView
 from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.http.access.auth import STAFF_SCOPE
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
+from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.http.errors import DeniedError
 
 PREFIX = "/services/pool"
@@ -23,6 +24,11 @@ BOOK = RoleBook(
         "vision": CourseStaff(frozenset({"vera"})),
     }
 )
+ROOT = Principal(PrincipalKind.PERSON, "root", admin=True)
+ILSE = Principal(PrincipalKind.PERSON, "ilse", instructs=frozenset({"ml"}))
+TIMO = Principal(PrincipalKind.PERSON, "timo", assists=frozenset({"ml"}))
+VERA = Principal(PrincipalKind.PERSON, "vera", instructs=frozenset({"vision"}))
+ALICE = Principal(PrincipalKind.PERSON, "alice", course_names=("ml",))
 ENTRY = "access:services!service=pool"
 
 
@@ -126,13 +132,18 @@ def ticket_view(number: int, user: str, **more: Any) -> TicketView:
     return TicketView(**{**values, **more})
 
 
-def pool_view(
-    *slices: SliceView, state: str = "ok", waiting: tuple[TicketView, ...] = ()
-) -> PoolSnapshot:
-    """One A100 with these slices, and who waits."""
-    gpu = GpuView(
-        index=0, uuid="GPU-0", name="A100", memory_slices=8, memory_mib=40960, mig=True,
-        state=state, slices=slices,
-    )  # fmt: skip
+def gpu_view(*slices: SliceView, index: int = 0, **more: Any) -> GpuView:
+    """An A100 with these slices, which answers."""
+    values: dict[str, Any] = {
+        "index": index, "uuid": f"GPU-{index}", "name": "A100", "memory_slices": 8,
+        "memory_mib": 40960, "mig": True, "state": "ok", "slices": slices,
+    }  # fmt: skip
+    return GpuView(**(values | more))
+
+
+def snapshot(*gpus: GpuView, waiting: tuple[TicketView, ...] = (), **more: Any) -> PoolSnapshot:
+    """A pool of these GPUs, and who waits."""
     people = Headcount(waiting=len(waiting))
-    return PoolSnapshot(at=1000.0, simulated=True, gpus=(gpu,), waiting=waiting, people=people)
+    return PoolSnapshot(
+        at=1000.0, simulated=True, gpus=gpus, waiting=waiting, people=people, **more
+    )

@@ -1,15 +1,19 @@
 """Signing in with a browser: the state, the cookie, the XSRF token."""
 
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from http.cookies import SimpleCookie
-from urllib.parse import parse_qs, urlparse
+from urllib.parse import parse_qs, urlparse, urlsplit
 
 import httpx
 import pytest
 from tests.unit.pool.conftest import World
 
 from miglab_pool.http.access.auth import Sessions, SignIn, server_of
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.pool_runner import PoolRunner
 
-from .fakes import OWNERS, PREFIX
+from .fakes import ACCESS, BOOK, OWNERS, PREFIX, SECRET, FakeTokens
 
 
 async def begin(client: httpx.AsyncClient, **headers: str) -> tuple[str, SimpleCookie, dict]:
@@ -34,75 +38,60 @@ def xsrf(page: str) -> str:
     return page.split('name="miglab-xsrf" content="')[1].split('"')[0]
 
 
-async def test_the_way_to_the_hub(client: httpx.AsyncClient) -> None:
-    """The hub is asked with a state and a PKCE challenge, as this service and for this address."""
-    _, _, query = await begin(client)
+@pytest.mark.parametrize(
+    ("headers", "secure"), [({}, ""), ({"X-Forwarded-Proto": "https,http"}, True)], ids=["", "TLS"]
+)
+async def test_the_way_to_the_hub(
+    client: httpx.AsyncClient, headers: dict[str, str], secure: object
+) -> None:
+    """As this service, with a PKCE challenge and a state whose cookie is this browser's alone."""
+    _, cookies, query = await begin(client, **headers)
     assert query["client_id"] == "service-pool"
     assert query["redirect_uri"] == f"{PREFIX}/oauth_callback"
     assert query["response_type"] == "code"
     assert query["code_challenge_method"] == "S256"
     assert len(query["code_challenge"]) == 43
-
-
-async def test_the_state_cookie_is_bound_to_browser_and_path(client: httpx.AsyncClient) -> None:
-    """The state's cookie is HttpOnly, SameSite, on the service's path, and short-lived."""
-    _, cookies, _ = await begin(client)
     (cookie,) = cookies.values()
     assert (cookie["path"], cookie["httponly"], cookie["samesite"]) == (f"{PREFIX}/", True, "lax")
     assert int(cookie["max-age"]) <= 600
-    assert not cookie["secure"]
-
-
-async def test_behind_tls_cookies_are_secure(client: httpx.AsyncClient) -> None:
-    """When the browser came by HTTPS, the cookie stays on HTTPS."""
-    _, cookies, _ = await begin(client, **{"X-Forwarded-Proto": "https,http"})
-    assert all(cookie["secure"] for cookie in cookies.values())
+    assert cookie["secure"] == secure
 
 
 async def test_a_session_after_the_hub(client: httpx.AsyncClient) -> None:
     """After the hub the browser has a session: HttpOnly, and without the hub's token in it."""
     answer = await signed_in(client, "alice-token")
     assert "alice-token" not in str(answer.headers)
-    cookie = SimpleCookie(answer.headers["set-cookie"].split("Max-Age=0", 1)[-1])
     assert "service-pool-session=" in answer.headers["set-cookie"]
-    assert "HttpOnly" in answer.headers["set-cookie"] and cookie is not None
+    assert "HttpOnly" in answer.headers["set-cookie"]
     assert "You hold 1g.5gb" in (await client.get("/")).text
 
 
-async def test_another_browsers_state_is_refused(client: httpx.AsyncClient) -> None:
-    """Who brings a state without its cookie gets no session (login CSRF)."""
+@pytest.mark.parametrize(
+    ("code", "is_theirs"),
+    [("alice-token", False), ("outsider-token", True)],
+    ids=["a state without its cookie (login CSRF)", "a person who may not use the service"],
+)
+async def test_no_session(client: httpx.AsyncClient, code: str, is_theirs: bool) -> None:
+    """The way back is refused, and no cookie set."""
     state, _, _ = await begin(client)
-    client.cookies.clear()
-    answer = await client.get("/oauth_callback", params={"state": state, "code": "alice-token"})
+    if not is_theirs:
+        client.cookies.clear()
+    answer = await client.get("/oauth_callback", params={"state": state, "code": code})
     assert answer.status_code == 403
     assert "session" not in answer.headers.get("set-cookie", "")
 
 
 async def test_a_state_serves_once(client: httpx.AsyncClient) -> None:
-    """The same way back cannot be gone twice."""
+    """The same way back cannot be gone twice; a second sign-in beside it spoils nothing."""
     state, cookies, _ = await begin(client)
+    second, _, _ = await begin(client)
     for status in (303, 403):
         for name, cookie in cookies.items():
             client.cookies.set(name, cookie.value, domain="lab", path=f"{PREFIX}/")
         answer = await client.get("/oauth_callback", params={"state": state, "code": "bob-token"})
         assert answer.status_code == status
-
-
-async def test_two_tabs_sign_in_side_by_side(client: httpx.AsyncClient) -> None:
-    """A second sign-in does not spoil the first."""
-    first, _, _ = await begin(client)
-    second, _, _ = await begin(client)
-    for state in (first, second):
-        answer = await client.get("/oauth_callback", params={"state": state, "code": "bob-token"})
-        assert answer.status_code == 303
-
-
-async def test_no_session_without_access(client: httpx.AsyncClient) -> None:
-    """The hub knows the person, but they may not use the service: no session."""
-    state, _, _ = await begin(client)
-    answer = await client.get("/oauth_callback", params={"state": state, "code": "outsider-token"})
-    assert answer.status_code == 403
-    assert "session" not in answer.headers.get("set-cookie", "")
+    answer = await client.get("/oauth_callback", params={"state": second, "code": "bob-token"})
+    assert answer.status_code == 303
 
 
 @pytest.mark.parametrize("query", ["", "?state=&code=x", "?error=access_denied", "?state=%C3%A9"])
@@ -195,3 +184,43 @@ async def test_the_secret_is_not_a_prefix(client: httpx.AsyncClient, sign_in: Si
         headers = {"Authorization": f"Bearer {token}".encode()}
         assert (await client.get("/api/pool", headers=headers)).status_code == 401
     assert (await client.get("/api/pool", headers={"Authorization": "Bearer "})).status_code == 401
+
+
+# -- on an origin of its own -----------------------------------------------------------------------
+
+
+HUB, OWN = "https://lab.test", "https://pool--service.lab.test"
+
+
+@pytest.fixture
+async def own_origin(runner: PoolRunner) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser at the service of a lab with per-user domains."""
+    access = replace(ACCESS, hub_origin=HUB, origin=OWN)
+    sign_in = SignIn(access, SECRET, BOOK, FakeTokens(access))
+    app = management_app(runner, sign_in, default_course="everyone", notices=())
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url=f"{OWN}{PREFIX}") as client:
+        yield client
+
+
+async def test_the_hubs_origin_and_ours(own_origin: httpx.AsyncClient) -> None:
+    """Addresses are absolute: a relative one would stay on the host it is read on.
+
+    Cookies are bound to the host as `__Host-` demands, also where the state's is deleted.
+    """
+    refused = await own_origin.get("/oauth_callback", params={"state": "forged", "code": "x"})
+    assert f'href="{HUB}/hub/home"' in refused.text
+    begun = await own_origin.get("/")
+    where = urlsplit(begun.headers["location"])
+    query = parse_qs(where.query)
+    assert f"{where.scheme}://{where.netloc}" == HUB
+    assert query["redirect_uri"] == [f"{OWN}{PREFIX}/oauth_callback"]
+    sent = {"state": query["state"][0], "code": "alice-token"}
+    done = await own_origin.get("/oauth_callback", params=sent)
+    assert done.status_code == 303
+    for text in (*begun.headers.get_list("set-cookie"), *done.headers.get_list("set-cookie")):
+        ((name, cookie),) = SimpleCookie(text).items()
+        assert name.startswith("__Host-service-pool-")
+        assert (cookie["path"], cookie["secure"], cookie["domain"]) == ("/", True, "")
+    names = [cookie.name for cookie in own_origin.cookies.jar]
+    assert names == ["__Host-service-pool-session"]

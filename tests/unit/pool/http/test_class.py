@@ -8,7 +8,6 @@ import httpx
 import pytest
 from tests.unit.pool.conftest import World
 
-from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_tokens import CourseMembers, HubTokens
 from miglab_pool.http.management_app import management_app
@@ -21,16 +20,10 @@ from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.settings import Pool as PoolTable
 from miglab_pool.staff.log import Question
 
-from .conftest import as_
-from .fakes import ACCESS, PREFIX, SECRET, FakeTokens
+from .conftest import as_, visiting
+from .fakes import ACCESS, BOOK, SECRET, FakeTokens
 
 MEMBERS = frozenset({"alice", "bob", "carol", "dan", "ilse"})
-BOOK = RoleBook(
-    {
-        "ml": CourseStaff(frozenset({"ilse"}), frozenset({"timo"})),
-        "vision": CourseStaff(frozenset({"vera"})),
-    }
-)
 STAFF, ALICE, BOB, ADMIN = (as_(f"{who}-token") for who in ("instructor", "alice", "bob", "admin"))
 SERVER = as_("alice-server")
 DONE = {"experiment": "T-1", "stage": "claimed", "minute": 16_000}
@@ -60,12 +53,11 @@ class ClassLab:
             course_titles={"ml": "Machine learning"},
             members=self._members,
         )
-        tokens = FakeTokens(ACCESS)
         student = student_app(
             self.runner, tokens, SignalBoard(), default_course="ml", roster=pool.roster
         )
-        self.staff = _client(staff, f"http://lab{PREFIX}")
-        self.student = _client(student, "http://student")
+        self.staff = visiting(staff)
+        self.student = visiting(student, "http://student")
 
     async def _members(self, course: str) -> frozenset[str] | None:
         return self.members if course == "ml" else frozenset()
@@ -89,10 +81,6 @@ class ClassLab:
         """Who is in the log as having looked, and how."""
         found = self.world.pool.staff.audit(Question())
         return [(one.by, one.action) for one in found if one.kind == "class"]
-
-
-def _client(app: object, url: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=url)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -1,82 +1,71 @@
 """How GPUs become boxes: no gap, and each state by its own mark."""
 
+from itertools import accumulate
+
 import pytest
 
-from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
+from miglab_api.gpus import GpuView, ReservedSlot, SliceState
 from miglab_api.tickets import Headcount
-from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
+from miglab_pool.http.access.principal import SPAWNER
 from miglab_pool.http.last_hour import LastHour
 from miglab_pool.http.pages.gpu_drawing import WORDS, BoxMark, Doings, boxes, idle_people, sums
 
-from .fakes import slice_view
+from .fakes import ALICE, gpu_view, slice_view
 
-ALICE = Principal(PrincipalKind.PERSON, "alice")
 NOTHING = Doings()
-
-
-def gpu(*slices: SliceView, memory_slices: int = 8, **more: object) -> GpuView:
-    values = {"index": 0, "uuid": "GPU-0", "name": "A100", "memory_mib": 40960, "state": "ok"}
-    return GpuView(mig=True, memory_slices=memory_slices, slices=slices, **(values | more))
 
 
 def kept(start: int, size: int) -> ReservedSlot:
     return ReservedSlot(reservation=1, course="vision", gpu="GPU-0", start=start, size=size)
 
 
-def marks(
-    view: GpuView, *places: ReservedSlot, doings: Doings = NOTHING
-) -> list[tuple[int, int, str]]:
-    """Start, size and mark of each box."""
-    drawn = boxes(view, places, SPAWNER, doings)
-    return [(box.start, box.size, box.mark.value) for box in drawn]
+MARKS = {
+    "slices and uncut memory in order": (
+        gpu_view(slice_view(2, 4, size=2), slice_view(1, 1)),
+        [],
+        [(1, "unpartitioned"), (1, "free"), (2, "unpartitioned"), (2, "free"),
+         (2, "unpartitioned")],
+    ),
+    "nothing cut": (gpu_view(), [], [(8, "unpartitioned")]),
+    "a whole GPU": (gpu_view(slice_view(1, 0, size=8, profile="full")), [], [(8, "free")]),
+    "reserved, on a free slice and on uncut memory": (
+        gpu_view(slice_view(1, 0, size=2), slice_view(2, 2, size=2)),
+        [kept(2, 2), kept(5, 2)],
+        [(2, "free"), (2, "reserved"), (1, "unpartitioned"), (2, "reserved"),
+         (1, "unpartitioned")],
+    ),
+    "a GPU that is drained": (
+        gpu_view(slice_view(1, 0), slice_view(2, 1, "bob"), draining="new fan"),
+        [],
+        [(1, "draining"), (1, "leased, then drained"), (6, "draining")],
+    ),
+    "a slice that is drained": (
+        gpu_view(slice_view(1, 0, draining="dust"), slice_view(2, 1)),
+        [],
+        [(1, "draining"), (1, "free"), (6, "unpartitioned")],
+    ),
+}  # fmt: skip
 
 
-def test_boxes_fill_the_gpu_without_a_gap() -> None:
-    """Slices and uncut memory together are the whole GPU, in order."""
-    assert marks(gpu(slice_view(2, 4, size=2), slice_view(1, 1))) == [
-        (0, 1, "unpartitioned"),
-        (1, 1, "free"),
-        (2, 2, "unpartitioned"),
-        (4, 2, "free"),
-        (6, 2, "unpartitioned"),
-    ]
-
-
-def test_an_empty_and_a_full_gpu() -> None:
-    """Nothing cut is one run; a whole GPU is one slice."""
-    assert marks(gpu()) == [(0, 8, "unpartitioned")]
-    assert marks(gpu(slice_view(1, 0, size=8, profile="full"))) == [(0, 8, "free")]
-
-
-def test_what_is_reserved() -> None:
-    """Kept places show on free slices and on uncut memory; beside them nothing changes."""
-    view = gpu(slice_view(1, 0, size=2), slice_view(2, 2, size=2))
-    assert marks(view, kept(2, 2), kept(5, 2)) == [
-        (0, 2, "free"),
-        (2, 2, "reserved"),
-        (4, 1, "unpartitioned"),
-        (5, 2, "reserved"),
-        (7, 1, "unpartitioned"),
-    ]
+@pytest.mark.parametrize(("view", "places", "marks"), MARKS.values(), ids=MARKS)
+def test_boxes_fill_the_gpu_without_a_gap(
+    view: GpuView, places: list[ReservedSlot], marks: list[tuple[int, str]]
+) -> None:
+    """Each begins where the one before ends."""
+    drawn = boxes(view, places, SPAWNER, NOTHING)
+    words = [(box.size, ", ".join(filter(None, (box.mark.value, box.note)))) for box in drawn]
+    assert words == marks
+    assert [box.start for box in drawn] == [0, *accumulate(size for size, _ in marks)][:-1]
 
 
 def test_who_runs_on_a_reserved_slot_runs_on() -> None:
     """A leased slice stays in use and says whose it is next, unless it is the class's own."""
-    view = gpu(slice_view(1, 0, "bob"), slice_view(2, 1, "eva", course="vision"))
+    view = gpu_view(slice_view(1, 0, "bob"), slice_view(2, 1, "eva", course="vision"))
     drawn = boxes(view, [kept(0, 1), kept(1, 1)], SPAWNER, NOTHING)
     assert [(box.mark, box.next_course) for box in drawn[:2]] == [
         (BoxMark.LEASED, "vision"),
         (BoxMark.LEASED, ""),
     ]
-
-
-def test_draining() -> None:
-    """On a draining GPU nothing is free; on a draining slice only that is not."""
-    view = gpu(slice_view(1, 0), slice_view(2, 1, "bob"), draining="new fan")
-    assert marks(view) == [(0, 1, "draining"), (1, 1, "leased"), (2, 6, "draining")]
-    assert boxes(view, [], SPAWNER, NOTHING)[1].note == "then drained"
-    view = gpu(slice_view(1, 0, draining="dust"), slice_view(2, 1))
-    assert marks(view)[:2] == [(0, 1, "draining"), (1, 1, "free")]
 
 
 @pytest.mark.parametrize(
@@ -89,23 +78,21 @@ def test_draining() -> None:
 )
 def test_what_a_lease_does(doings: Doings, mark: BoxMark) -> None:
     """In use, idle, or warned."""
-    assert boxes(gpu(slice_view(1, 0, "bob")), [], SPAWNER, doings)[0].mark is mark
+    assert boxes(gpu_view(slice_view(1, 0, "bob")), [], SPAWNER, doings)[0].mark is mark
 
 
 @pytest.mark.parametrize("state", [s for s in SliceState if s is not SliceState.LEASED])
 def test_every_other_state_has_its_mark(state: SliceState) -> None:
-    """No two states look alike."""
-    assert boxes(gpu(slice_view(1, 0, state=state)), [], SPAWNER, NOTHING)[0].mark == state.value
-
-
-def test_every_mark_has_a_word_of_its_own() -> None:
-    """What is told apart by colour is told apart by word."""
+    """No two states look alike, and what is told apart by colour is told apart by word."""
     assert set(WORDS) == set(BoxMark) and len(set(WORDS.values())) == len(BoxMark)
+    assert (
+        boxes(gpu_view(slice_view(1, 0, state=state)), [], SPAWNER, NOTHING)[0].mark == state.value
+    )
 
 
 def test_names_and_memory() -> None:
     """The holder as the principal may name them; how full, as far as it is known."""
-    view = gpu(
+    view = gpu_view(
         slice_view(1, 0, "alice", server="lab2", memory_used_mib=2432),
         slice_view(2, 1, "bob", server="lab2"),
         slice_view(3, 2, "bob").model_copy(update={"user": None}),
@@ -123,7 +110,7 @@ def test_names_and_memory() -> None:
 def test_sums() -> None:
     """People are counted, and of the idle only those whom the viewer sees."""
     unseen = slice_view(3, 2, "eva").model_copy(update={"user": None})
-    view = gpu(slice_view(1, 0, "bob"), slice_view(2, 1, "bob"), unseen)
+    view = gpu_view(slice_view(1, 0, "bob"), slice_view(2, 1, "bob"), unseen)
     idle = idle_people([view], {item.lease for item in view.slices if item.lease})
     people = Headcount(shape="1g.5gb", free=3, total=7, holding=2, waiting=5)
     assert sums(people, idle) == [
@@ -136,7 +123,9 @@ def test_sums() -> None:
 
 def test_what_somebody_does_is_shown_to_who_sees_the_name() -> None:
     """Of a holder who is not named it is not told whether they work."""
-    view = gpu(slice_view(1, 0, "bob"), slice_view(2, 1, "eva").model_copy(update={"user": None}))
+    view = gpu_view(
+        slice_view(1, 0, "bob"), slice_view(2, 1, "eva").model_copy(update={"user": None})
+    )
     assert Doings({1, 2, 9}, {2}).on(view) == Doings({1}, frozenset())
 
 

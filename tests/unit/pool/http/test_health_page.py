@@ -2,13 +2,12 @@
 
 import re
 import threading
-from typing import Any
 
 import httpx
 import pytest
 from tests.unit.pool.conftest import World
 
-from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
+from miglab_api.gpus import SliceState
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.readings import GpuInfo, Health, Versions
 from miglab_pool.http.access.auth import SignIn
@@ -29,8 +28,8 @@ from miglab_pool.worker.health_findings import HealthFinding, fine, of_gpu, wron
 from miglab_pool.worker.inspect_gpu import BY, Condition, Happening
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement
 
-from .conftest import as_, foreign_slice
-from .fakes import slice_view
+from .conftest import as_, foreign_slice, visiting
+from .fakes import gpu_view, slice_view, snapshot
 
 NOW = 5000.0
 WELL = Health(True, 0, (), 41, 62.5, False, "")
@@ -38,17 +37,6 @@ WELL = Health(True, 0, (), 41, 62.5, False, "")
 
 def info(index: int = 0) -> GpuInfo:
     return GpuInfo(f"GPU-{index}", index, "A100", 40960, 108, Geometry((), 8), True, True)
-
-
-def gpu(index: int = 0, state: str = "ok", slices: tuple[Any, ...] = ()) -> GpuView:
-    return GpuView(
-        index=index, uuid=f"GPU-{index}", name="A100", memory_slices=8, memory_mib=40960, mig=True,
-        state=state, slices=slices,
-    )  # fmt: skip
-
-
-def snapshot(*gpus: GpuView) -> PoolSnapshot:
-    return PoolSnapshot(at=NOW, simulated=True, gpus=gpus, waiting=())
 
 
 def condition(said: dict[str, Wellness], *history: Happening) -> Condition:
@@ -60,26 +48,32 @@ def test_what_a_gpu_said_is_shown_with_its_age() -> None:
     """Faults with whose they are, heat with a verdict; old is called old, and silence silence."""
     hot = Health(False, 2, (31, 79), 91, None, False, "Xid 79 …")
     said = {"GPU-0": Wellness(NOW - 10, hot), "GPU-1": Wellness(NOW - STALE_S - 1, WELL)}
-    first, old, silent = cards(snapshot(gpu(), gpu(1), gpu(2, "lost")), condition(said), NOW)
+    first, old, silent = cards(
+        snapshot(gpu_view(), gpu_view(index=1), gpu_view(index=2, state="lost")),
+        condition(said),
+        NOW,
+    )
     assert first.xids == ((31, True), (79, False)) and first.is_hot and not first.is_stale
     assert old.is_stale and old.xids == () and not old.is_hot
     assert [one.verdict for one in (first, old, silent)] == ["needs attention", "answers", "lost"]
     assert silent.said is None and silent.xids is None and silent.is_stale
 
 
+@pytest.mark.parametrize(
+    ("heat", "count"), [(86, 1), (85, 0), (None, 0)], ids=["above", "at", "not known"]
+)
+def test_heat_above_the_bound_is_a_finding(heat: int | None, count: int) -> None:
+    """At it, and where it is not known, nothing is to be done."""
+    health = Health(True, 0, (), heat, 60.0, False, "")
+    assert sum(one.is_wrong for one in of_gpu(info(), health)) == count
+
+
 def test_doctor_speaks_of_gpus_that_answer() -> None:
     """Of one that does not, the pool says why: it is not told twice."""
     bad = Health(False, 2, (), 40, 60.0, False, "2 uncorrected memory errors")
     said = {"GPU-0": Wellness(NOW, bad), "GPU-1": Wellness(NOW, bad)}
-    found = of_gpus(snapshot(gpu(), gpu(1, "lost")), condition(said))
+    found = of_gpus(snapshot(gpu_view(), gpu_view(index=1, state="lost")), condition(said))
     assert [one.subject for one in found if one.is_wrong] == ["GPU 0"]
-
-
-def test_heat_is_a_finding() -> None:
-    """Above the bound something is to be done; at it, and where it is not known, nothing is."""
-    for heat, count in ((86, 1), (85, 0), (None, 0)):
-        health = Health(True, 0, (), heat, 60.0, False, "")
-        assert sum(one.is_wrong for one in of_gpu(info(), health)) == count
 
 
 def test_the_history_is_told_with_names() -> None:
@@ -91,7 +85,9 @@ def test_the_history_is_told_with_names() -> None:
         Happening(0.5, "GPU-0", "ok", "pool", ""),
         Happening(0.0, "GPU-0", "unknown", "pool", "listed"),
     )
-    told = [(one.gpu, one.who, one.what, one.is_fault) for one in lines(snapshot(gpu()), happened)]
+    told = [
+        (one.gpu, one.who, one.what, one.is_fault) for one in lines(snapshot(gpu_view()), happened)
+    ]
     assert told == [
         ("GPU 0", "", "Xid 79", True),
         ("GPU-9", "pool", "lost", False),
@@ -103,7 +99,7 @@ def test_the_history_is_told_with_names() -> None:
 def test_strangers_and_orphans() -> None:
     """Foreign slices and those set aside; servers of nobody; what was mended is no finding."""
     odd = slice_view(7, 4, state=SliceState.FOREIGN, reason="made by hand")
-    now = snapshot(gpu(slices=(slice_view(1, 0, "ada"), odd)))
+    now = snapshot(gpu_view(slice_view(1, 0, "ada"), odd))
     assert [item.slice_id for _, item in strangers(now)] == [7]
     found = [
         Disagreement("holder", "container:1", "its label names lease 9"),
@@ -116,47 +112,41 @@ def test_strangers_and_orphans() -> None:
 # The examination.
 
 
-class SteppedClock:
-    at = 100.0
+class ExaminedHost:
+    """A doctor of it, a clock, and how often it was looked at."""
 
-    def __call__(self) -> float:
-        return self.at
+    def __init__(self, **given: float) -> None:
+        self.at, self.looks, self.let_go = 100.0, 0, threading.Event()
+        self.doctor = Doctor(self.look, lambda: self.at, **given)
+
+    def look(self) -> list[HealthFinding]:
+        self.looks += 1
+        self.let_go.wait(60)
+        return [fine("disk", f"look {self.looks}")]
 
 
 async def test_an_examination_is_kept_for_a_minute() -> None:
     """Whoever asks again at once gets the same; a minute later it is looked anew."""
-    clock, looks = SteppedClock(), [0]
-
-    def look() -> list[HealthFinding]:
-        looks[0] += 1
-        return [fine("disk", f"look {looks[0]}")]
-
-    doctor = Doctor(look, clock)
-    assert (await doctor.examine()).findings[0].found == "look 1"
-    clock.at += LIVES_S
-    again = await doctor.examine()
+    host = ExaminedHost()
+    host.let_go.set()
+    assert (await host.doctor.examine()).findings[0].found == "look 1"
+    host.at += LIVES_S
+    again = await host.doctor.examine()
     assert (again.findings[0].found, again.age_s) == ("look 1", LIVES_S)
-    clock.at += 1
-    assert (await doctor.examine()).findings[0].found == "look 2"
+    host.at += 1
+    assert (await host.doctor.examine()).findings[0].found == "look 2"
 
 
 async def test_one_that_hangs_holds_up_nobody() -> None:
     """The page comes, says how long it has hung, and begins no second one."""
-    clock, looks, let_go = SteppedClock(), [0], threading.Event()
-
-    def look() -> list[HealthFinding]:
-        looks[0] += 1
-        let_go.wait(60)
-        return [fine("disk", "at last")]
-
-    doctor = Doctor(look, clock, patience_s=0.0)
-    assert (await doctor.examine()).looks_for_s == 0.0
-    clock.at += 30
-    late = await doctor.examine()
-    assert (late.looks_for_s, late.age_s, late.findings, looks[0]) == (30.0, None, (), 1)
-    let_go.set()
-    doctor._patience_s = 10.0
-    assert (await doctor.examine()).findings[0].found == "at last"
+    host = ExaminedHost(patience_s=0.0)
+    assert (await host.doctor.examine()).looks_for_s == 0.0
+    host.at += 30
+    late = await host.doctor.examine()
+    assert (late.looks_for_s, late.age_s, late.findings, host.looks) == (30.0, None, (), 1)
+    host.let_go.set()
+    host.doctor._patience_s = 10.0
+    assert (await host.doctor.examine()).findings[0].found == "look 1"
 
 
 async def test_one_that_fails_is_a_finding(caplog: pytest.LogCaptureFixture) -> None:
@@ -220,7 +210,6 @@ async def test_the_host_is_examined_for_the_page(runner: PoolRunner, sign_in: Si
     app = management_app(
         runner, sign_in, default_course="x", look=lambda: [wrong("disk", "it is full", "make room")]
     )
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://lab") as client:
-        page = await client.get("/services/pool/health", headers=as_("admin-token"))
+    async with visiting(app) as client:
+        page = await client.get("/health", headers=as_("admin-token"))
     assert "it is full" in page.text and "make room" in page.text

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-import httpx
 import pytest
 from fastapi import FastAPI
 from rich.console import Console
@@ -18,7 +17,7 @@ from rich.table import Table
 from miglab_hub.cli.pool.output import cell
 from miglab_pool.http.errors import CSP
 
-from .conftest import as_
+from .conftest import as_, visiting
 from .fakes import OWNERS, PREFIX, person
 from .full_lab import EVIL, FullLab
 
@@ -77,13 +76,10 @@ async def pages_of(app: FastAPI, token: str) -> dict[str, Seen]:
     """Every page and dialog that somebody can get to from the first page."""
     found: dict[str, Seen] = {}
     ahead = {f"{PREFIX}/", f"{PREFIX}/fragment"}
-    way = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(
-        transport=way, base_url="http://lab", headers=as_(token)
-    ) as client:
+    async with visiting(app, **as_(token)) as client:
         while ahead:
             address = ahead.pop()
-            answer = await client.get(address)
+            answer = await client.get(f"http://lab{address}")
             assert answer.status_code == 200, (address, answer.text)
             seen = found[address] = Seen()
             if answer.headers["content-type"].startswith("text/html"):

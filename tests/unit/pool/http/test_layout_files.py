@@ -9,6 +9,7 @@ from miglab_api.layouts import GpuLayout
 from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.layouts.file import LayoutError, PartitionableGpu, dump, read, resolve
+from miglab_pool.layouts.page import EXAMPLES
 
 A100 = model_named("A100-40GB").geometry
 A30 = Geometry(4, (Profile("1g.6gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),))
@@ -55,19 +56,18 @@ def partitions(
 
 
 def test_read() -> None:
-    """A configuration means what it says; none of the others' oddities are in its way."""
+    """A configuration means what it says, the others' oddities aside; the only one needs no name.
+
+    The examples that the page begins with can be read.
+    """
     small = ("1g.5gb", "1g.5gb", "1g.5gb", "4g.20gb")
     assert partitions(WHOLE, "practical") == {
         "GPU-0": small, "GPU-2": small, "GPU-1": ("7g.40gb",),
     }  # fmt: skip
     assert partitions(WHOLE, "all-enabled") == dict.fromkeys(("GPU-0", "GPU-1", "GPU-2"), ())
-
-
-def test_the_only_one_needs_no_name() -> None:
-    """Of several one must be chosen."""
     text = "version: v1\nmig-configs: {a: [{devices: [1], mig-enabled: true, mig-devices: {}}]}"
-    assert partitions(text) == {"GPU-1": ()}
-    assert read(text, "a.yaml").name == "a"
+    assert (read(text, "a.yaml").name, partitions(text)) == ("a", {"GPU-1": ()})
+    assert [read(example, "example") for _, example in EXAMPLES]
 
 
 PARTITIONS = sorted(
@@ -163,22 +163,19 @@ def test_wrong(text: str, says: str) -> None:
     assert str(error.value).startswith("practical.yaml:")
 
 
-def test_no_such_configuration() -> None:
-    """A name that is not there lists those that are."""
-    with pytest.raises(LayoutError, match="no configuration 'other'; there are all-disabled, all"):
-        partitions(WHOLE, "other")
-
-
-def test_no_gpus() -> None:
-    """While no GPU can be cut, that is what is said."""
-    with pytest.raises(LayoutError, match="no GPU that can be cut now"):
-        partitions(WHOLE, "all-enabled", [])
-
-
-def test_gpus_of_several_kinds() -> None:
-    """A profile that one of the GPUs has not is an error, naming the GPU."""
-    with pytest.raises(LayoutError, match=r"GPU 1 \(NVIDIA A30\): it has no 1g\.5gb"):
-        partitions(HEAD + ON % ("all", "1g.5gb: 1"), gpus=MIXED)
+@pytest.mark.parametrize(
+    ("text", "name", "gpus", "says"),
+    [
+        (WHOLE, "other", GPUS, "no configuration 'other'; there are all-disabled, all"),
+        (WHOLE, "all-enabled", [], "no GPU that can be cut now"),
+        (HEAD + ON % ("all", "1g.5gb: 1"), "", MIXED,
+         r"GPU 1 \(NVIDIA A30\): it has no 1g\.5gb"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit(text: str, name: str, gpus: list[PartitionableGpu], says: str) -> None:
+    """A name that is not there, no GPU to cut, a profile that one of the GPUs has not."""
+    with pytest.raises(LayoutError, match=says):
+        partitions(text, name, gpus)
 
 
 @given(st.text(max_size=300))

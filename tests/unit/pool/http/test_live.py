@@ -2,21 +2,24 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI, Request
+from tests.polling import until
 from tests.unit.pool.conftest import World
 
-from miglab_pool.http import management_app, pool_routes
-from miglab_pool.http.access.auth import STAFF_SCOPE, SignIn, principal_from
-from miglab_pool.http.pool_routes import events
+from miglab_pool.http import pool_routes
+from miglab_pool.http.access.auth import STAFF_SCOPE, PendingSignIns, SignIn, principal_from
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.pool_routes import A_PERSON, SnapshotTexts, events
 from miglab_pool.http.pool_runner import Notifier, PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.queue import routes as ticket_routes
 
-from .conftest import as_, queued
+from .conftest import as_, queued, visiting
 from .fakes import BOOK, OWNERS, SECRET, FakeTokens, person
 
 
@@ -122,14 +125,6 @@ async def test_a_poll_by_staff_does_not_attend(client: httpx.AsyncClient, world:
     assert world.ledger.state.tickets[ticket].attended_at == asked_at
 
 
-async def test_a_poll_is_bounded(client: httpx.AsyncClient, world: World) -> None:
-    """Nobody makes the service wait for ever."""
-    ticket = queued(world).id
-    for wait_s in ("-1", "31", "nan", "inf", "soon"):
-        answer = await client.get(f"/api/tickets/{ticket}?wait_s={wait_s}", headers=as_(SECRET))
-        assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
-
-
 def from_(token: str, app: FastAPI) -> Request:
     """A request for the events by whoever has this token."""
     headers = [(name.lower().encode(), value.encode()) for name, value in as_(token).items()]
@@ -138,7 +133,7 @@ def from_(token: str, app: FastAPI) -> Request:
 
 @pytest.fixture
 def app(runner: PoolRunner, sign_in: SignIn) -> FastAPI:
-    return management_app.management_app(runner, sign_in, default_course="everyone")
+    return management_app(runner, sign_in, default_course="everyone")
 
 
 async def test_a_lost_role_hides_the_names(
@@ -175,26 +170,61 @@ async def test_events_follow_every_change(runner: PoolRunner, world: World, app:
     assert await ending is None
 
 
-async def test_events_over_http(client: httpx.AsyncClient, runner: PoolRunner) -> None:
-    """On the wire: the event's name and one line of JSON."""
-    stream = asyncio.create_task(client.get("/api/events", headers=as_("bob-token")))
-    await parked(runner.notifier, stream)
-    runner.notifier.close()
-    answer = await stream
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    fields = dict(line.split(": ", 1) for line in answer.text.splitlines() if line)
-    assert fields["event"] == "pool"
-    assert json.loads(fields["data"])["gpus"][0]["index"] == 0
+# -- what one student can cost everybody else ------------------------------------------------------
 
 
-async def test_many_waiters_one_snapshot(
+@pytest.mark.parametrize("path", ["/api/events", "/live"])
+async def test_a_person_has_so_many_streams(runner: PoolRunner, app: FastAPI, path: str) -> None:
+    """One more is refused, another person is served, and a closed one makes room."""
+    async with visiting(app) as client:
+        ask = {name: as_(f"{name}-token") for name in ("alice", "bob")}
+        streams = [
+            asyncio.create_task(client.get(path, headers=ask["alice"])) for _ in range(A_PERSON)
+        ]
+        await until(lambda: runner.notifier.waiting >= A_PERSON, "all her streams")
+        refused = await client.get(path, headers=ask["alice"])
+        assert (refused.status_code, refused.json()["reason"]) == (429, "too-many-streams")
+        streams.append(asyncio.create_task(client.get(path, headers=ask["bob"])))
+        await until(lambda: runner.notifier.waiting > A_PERSON, "bob's stream beside them")
+        runner.notifier.close()
+        for answer in await asyncio.gather(*streams):
+            assert answer.status_code == 200
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            assert "event: pool" in answer.text
+        assert (await client.get(path, headers=ask["alice"])).status_code == 200
+
+
+async def test_a_view_is_written_once_for_each_version(
     runner: PoolRunner, pool: Pool, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many ask, the pool is looked at once for each of its versions."""
-    looks, look = [], pool.snapshot
+    """Many streams of one person cost what one does; another person sees their own."""
+    texts, looks, look = SnapshotTexts(), [], pool.snapshot
     monkeypatch.setattr(pool, "snapshot", lambda: looks.append(1) or look())
     await asyncio.gather(*(runner.snapshot() for _ in range(50)))
+    alice, bob = (principal_from(OWNERS[f"{name}-token"], BOOK) for name in ("alice", "bob"))
+    first = await texts.of(runner, alice)
+    again = await texts.of(runner, replace(alice, xsrf="another session"))
+    assert again is first
+    assert await texts.of(runner, bob) != first
     assert len(looks) == 1
     queued(world)
-    await runner.snapshot()
+    assert await texts.of(runner, alice) is not first
     assert len(looks) == 2
+
+
+def test_a_sign_in_that_nobody_ends_costs_nothing() -> None:
+    """However often somebody begins: the browser keeps it, signed, in time, and for one use."""
+    at = [0.0]
+    signing = PendingSignIns(600, now=lambda: at[0])
+    begun = [signing.begin("verifier", "/services/pool/log") for _ in range(1000)]
+    assert signing._served == {}
+    state, cookie = begun[0]
+    pending = signing.find(state, cookie)
+    assert pending is not None
+    assert (pending.verifier, pending.next_url) == ("verifier", "/services/pool/log")
+    assert signing.find(begun[1][0], cookie) is None
+    assert signing.find(state, "x" + cookie) is None
+    signing.serve(state, pending)
+    assert signing.find(state, cookie) is None
+    at[0] = 600.0
+    assert signing.find(*begun[1]) is None

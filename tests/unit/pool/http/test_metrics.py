@@ -1,33 +1,22 @@
 """What Prometheus reads: right figures, bounded labels, and nothing about what is unknown."""
 
 import re
-from typing import Any
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.pool.conftest import World
 
-from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
+from miglab_api.gpus import SliceState
 from miglab_pool.gpu.readings import Health
-from miglab_pool.http.metrics import FOUND, Metrics, Told
+from miglab_pool.http.metrics import FOUND, GPU_STATES, Metrics, Told
 from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.ledger import rows
 
-from .fakes import lease_view, slice_view
+from .fakes import gpu_view, lease_view, slice_view, snapshot
 
 WELL = Health(True, 0, (31,), 41, 62.5, False, "")
 MIB = 1 << 20
-
-
-def gpu(index: int = 0, state: str = "ok", slices: tuple[Any, ...] = ()) -> GpuView:
-    return GpuView(
-        index=index, uuid=f"GPU-{index}", name="A100", memory_slices=8, memory_mib=40960, mig=True,
-        state=state, slices=slices,
-    )  # fmt: skip
-
-
-def snapshot(*gpus: GpuView, paused: str = "") -> PoolSnapshot:
-    return PoolSnapshot(at=0.0, simulated=True, gpus=gpus, waiting=(), paused=paused)
 
 
 def samples(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -44,13 +33,13 @@ def test_slices_are_labelled_by_their_placement() -> None:
     metrics = Metrics()
     known = slice_view(1, 0, "ada", memory_used_mib=100, activity_pct=12.5)
     unknown = slice_view(2, 4)
-    got = samples(metrics.render(snapshot(gpu(slices=(known, unknown))), ()))
+    got = samples(metrics.render(snapshot(gpu_view(known, unknown)), ()))
     assert got["miglab_slice_memory_used_bytes", ("0", "1g.5gb", "0")] == 100 * MIB
     assert got["miglab_slice_activity_ratio", ("0", "1g.5gb", "0")] == 0.125
     assert ("miglab_slice_activity_ratio", ("0", "1g.5gb", "4")) not in got
     assert got["miglab_slice_memory_bytes", ("0", "1g.5gb", "4")] == 4864 * MIB
     assert ("miglab_slice_memory_used_bytes", ("0", "1g.5gb", "4")) not in got
-    later = samples(metrics.render(snapshot(gpu()), ()))
+    later = samples(metrics.render(snapshot(gpu_view()), ()))
     assert not [
         name for name, _ in later if name.startswith(("miglab_slice_memory", "miglab_slice_act"))
     ]
@@ -61,7 +50,7 @@ def test_free_memory_slices_are_those_of_gpus_that_answer() -> None:
     held = slice_view(1, 0, "ada", size=4)
     broken = slice_view(3, 4, size=2, state=SliceState.QUARANTINED)
     free = slice_view(2, 6)
-    now = snapshot(gpu(slices=(held, broken, free)), gpu(1, "lost"), paused="lunch")
+    now = snapshot(gpu_view(held, broken, free), gpu_view(index=1, state="lost"), paused="lunch")
     got = samples(Metrics().render(now, ()))
     assert got["miglab_memory_slices", ()] == 8
     assert got["miglab_memory_slices_free", ()] == 2
@@ -72,7 +61,9 @@ def test_health_is_told_as_far_as_it_is_known() -> None:
     """What a GPU does not tell has no sample."""
     silent = Health(None, None, None, None, 30.0, False, "")
     told = Told({"GPU-0": WELL, "GPU-1": silent})
-    got = samples(Metrics().render(snapshot(gpu(), gpu(1), gpu(2)), (), told))
+    got = samples(
+        Metrics().render(snapshot(*(gpu_view(index=number) for number in range(3))), (), told)
+    )
     assert got["miglab_gpu_temperature_celsius", ("0",)] == 41
     assert got["miglab_gpu_ecc_errors", ("0",)] == 0
     assert got["miglab_gpu_xids", ("0", "application")] == 1
@@ -89,7 +80,7 @@ def test_shapes_that_nobody_offers_are_one() -> None:
         metrics.refused(f"reason-{number}")
     metrics.waited("1g.5gb", -1.0)
     leases = [lease_view(1, "ada"), lease_view(2, "bob", shape="at least 1 GiB")]
-    got = samples(metrics.render(snapshot(gpu()), leases))
+    got = samples(metrics.render(snapshot(gpu_view()), leases))
     assert got["miglab_wait_seconds_count", ("other",)] == 100
     assert got["miglab_wait_seconds_sum", ("1g.5gb",)] == 0
     assert got["miglab_refusals_total", ("other",)] == 100
@@ -145,3 +136,9 @@ async def test_the_listener_tells_all_of_it(client: httpx.AsyncClient, world: Wo
     assert answer.status_code == 200
     assert 'miglab_gpu_power_watts{gpu="0"}' in answer.text
     assert not re.search("alice|bob|MIG-|GPU-", answer.text)
+
+
+def test_every_state_of_a_gpu_is_counted() -> None:
+    """The pool's states of a GPU are the metric's, and there is none that nothing sets."""
+    states = {value for name, value in vars(rows).items() if name.startswith("GPU_")}
+    assert states == set(GPU_STATES) == {"ok", "unknown", "lost"}

@@ -1,12 +1,13 @@
 """Open leases end for who needs their slices: over HTTP, with every clock the test's."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.pool_settings import changed
+from tests.unit.pool.conftest import Keep
 from tests.unit.pool.reclaimer.test_round import LIMITS, POOL, ReclaimWorld
 
 from miglab_api.tickets import borrower_of
@@ -64,25 +65,18 @@ class OpenLab(PromisedLab):
         answer = self.call("GET", "/leases")[1]
         return {one["user"]: one["warning"]["reason"] for one in answer if one["warning"]}
 
-    def states(self) -> set[str]:
-        return {one["state"] for one in self.call("GET", "/leases")[1]}
-
 
 MakeLab = Callable[..., OpenLab]
 
 
 @pytest.fixture
-def make_lab(tmp_path: Path) -> Iterator[MakeLab]:
-    labs: list[OpenLab] = []
-
+def make_lab(tmp_path: Path, keep: Keep[ReclaimWorld]) -> MakeLab:
     def make(settings: Any = RULES) -> OpenLab:
-        labs.append(OpenLab(tmp_path, settings))
-        return labs[-1]
+        lab = OpenLab(tmp_path, settings)
+        keep(lab.world)
+        return lab
 
-    yield make
-    for lab in labs:
-        lab.world.check()
-        lab.world.close()
+    return make
 
 
 @dataclass(frozen=True)
@@ -163,15 +157,6 @@ def all_open(make_lab: MakeLab) -> OpenLab:
     return lab
 
 
-def test_while_the_pool_is_paused_nobody_is_needed(make_lab: MakeLab) -> None:
-    """Nobody would get what they free."""
-    lab = all_open(make_lab)
-    lab.ask("1g.5gb")
-    lab.call("POST", "/pool/pause", {"reason": "Repairs."})
-    lab.world.live(30)
-    assert lab.warned() == {}
-
-
 def test_the_warning_is_whole_and_nobody_else_is_warned(make_lab: MakeLab) -> None:
     """One at a time: taken back when the warning is over, never before, then the next."""
     lab = all_open(make_lab)
@@ -192,26 +177,28 @@ def test_the_warning_is_whole_and_nobody_else_is_warned(make_lab: MakeLab) -> No
     assert lab.call("GET", f"/tickets/{second['id']}")[1]["state"] == "waiting"
 
 
-def test_a_need_that_goes(make_lab: MakeLab) -> None:
-    """Who is warned keeps the lease once nobody needs it, and is told so."""
-    lab = all_open(make_lab)
-    ticket = lab.ask("7g.40gb")
-    lab.world.live(15)
-    assert len(lab.warned()) == 7
-    lab.call("DELETE", f"/tickets/{ticket['id']}")
-    lab.world.live(15)
-    assert (lab.warned(), lab.states()) == ({}, {"running"})
+def cancels(lab: OpenLab, ticket: int) -> None:
+    lab.call("DELETE", f"/tickets/{ticket}")
 
 
-def test_a_slice_that_becomes_free_ends_the_need(make_lab: MakeLab) -> None:
-    """Somebody else goes meanwhile: the warned one stays."""
+def somebody_goes(lab: OpenLab, _ticket: int) -> None:
+    lab.call("POST", f"/leases/{lab.leases['s5']}/release", {"reason": "done"})
+
+
+def the_pool_pauses(lab: OpenLab, _ticket: int) -> None:
+    lab.call("POST", "/pool/pause", {"reason": "Repairs."})
+
+
+@pytest.mark.parametrize("goes", [cancels, somebody_goes, the_pool_pauses])
+def test_a_need_that_goes(make_lab: MakeLab, goes: Callable[[OpenLab, int], None]) -> None:
+    """Whoever was warned keeps the lease once nobody needs it."""
     lab = all_open(make_lab)
-    lab.ask("1g.5gb")
+    ticket = lab.ask("1g.5gb")
     lab.world.live(15)
     assert set(lab.warned()) == {"s0"}
-    lab.call("POST", f"/leases/{lab.leases['s5']}/release", {"reason": "done"})
+    goes(lab, ticket["id"])
     lab.world.live(15)
-    assert lab.warned() == {}
+    assert (lab.warned(), lab.of("s0")["state"]) == ({}, "running")
 
 
 def test_a_restart_within_the_warning(make_lab: MakeLab) -> None:

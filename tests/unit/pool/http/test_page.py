@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +12,15 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.tickets import WaitEstimate
 from miglab_api.wording import duration
-from miglab_pool.http.access.principal import SPAWNER, Principal
+from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages import pool_page
+from miglab_pool.http.pages.pool_page import AGED_S, PagePart, PartsCache, Shelves
 from miglab_pool.http.pages.wording import short, wait_short
 from miglab_pool.http.pool_runner import PoolRunner
 
 from .conftest import as_, free_slice, queued
+from .fakes import ALICE
 from .test_live import parked
 
 
@@ -47,14 +50,21 @@ def test_an_estimated_wait_in_little_room(low_s: float, high_s: float, said: str
     assert wait_short(wait) == said
 
 
-async def test_no_inline_script_or_style(client: httpx.AsyncClient) -> None:
-    """The policy forbids inline code, and the page has none."""
-    answer = await client.get("/", headers=as_("alice-token"))
+async def test_the_frame(client: httpx.AsyncClient) -> None:
+    """What kind of lab it is, the way to the hub, and no inline code: the policy forbids it."""
+    answer = await client.get("/", headers=as_("bob-token"))
+    page = answer.text
     assert "script-src 'self'" in answer.headers["content-security-policy"]
     assert "unsafe" not in answer.headers["content-security-policy"]
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert " style=" not in answer.text and "onclick" not in answer.text
-    assert all("src=" in tag.split(">")[0] for tag in answer.text.split("<script")[1:])
+    assert " style=" not in page and "onclick" not in page
+    assert all("src=" in tag.split(">")[0] for tag in page.split("<script")[1:])
+    assert "simulated GPUs" in page and "no isolation: trial only" in page
+    assert 'href="/hub/home"' in page
+    files = re.findall(r'(?:href|src)="([^"]+/static/[^"]+)"', page)
+    assert len(files) > 4
+    for file in files:
+        assert (await client.get(f"http://lab{file}")).status_code == 200
 
 
 async def test_who_may_open_what(client: httpx.AsyncClient, world: World, gpu: str) -> None:
@@ -70,13 +80,6 @@ async def test_who_may_open_what(client: httpx.AsyncClient, world: World, gpu: s
     assert found["bob-token"] == {"lease/2", "slice/2"}
     slices = {f"slice/{number}" for number in (1, 2, 3, free_slice(world))}
     assert found["staff-token"] == {"pool", f"gpu/{gpu}", f"ticket/{ticket}"} | slices
-
-
-async def test_the_page_says_what_kind_of_lab_it_is(client: httpx.AsyncClient) -> None:
-    """Simulated GPUs and missing isolation are labelled; the way back to the hub is there."""
-    page = (await client.get("/", headers=as_("bob-token"))).text
-    assert "simulated GPUs" in page and "no isolation: trial only" in page
-    assert 'href="/hub/home"' in page
 
 
 async def test_a_guarantee_is_read_by_ones_own_clock(client: httpx.AsyncClient) -> None:
@@ -113,15 +116,6 @@ async def test_only_parts_that_changed_are_sent(client: httpx.AsyncClient, world
     assert re.findall(r'id="part-([\w-]+)"', then.text) == ["head", "queue"]
 
 
-async def test_static_files(client: httpx.AsyncClient) -> None:
-    """What the page asks for is there."""
-    page = (await client.get("/", headers=as_("alice-token"))).text
-    files = re.findall(r'(?:href|src)="([^"]+/static/[^"]+)"', page)
-    assert len(files) > 4
-    for file in files:
-        assert (await client.get(f"http://lab{file}")).status_code == 200
-
-
 def listener(refusals: list[str]) -> Any:
     """A browser that the hub knows once, and then refuses for these reasons, one each time."""
     told = iter(["", *refusals])
@@ -143,12 +137,6 @@ async def test_who_signed_out_is_told_no_more(
     monkeypatch.setattr(pool_page, "NEWS_S", 0.0)
     stream = pool_page.live(listener(["hub-silent", "not-signed-in"]), SPAWNER, runner)
     assert [event.event async for event in stream] == ["pool", "pool"]
-
-
-async def test_an_endless_number_is_no_lease(client: httpx.AsyncClient) -> None:
-    """Python reads no number of 5,000 digits; the page says that there is no such thing."""
-    answer = await client.get("/details/lease/" + "1" * 5000, headers=as_("staff-token"))
-    assert answer.status_code == 404
 
 
 async def test_the_browser_is_told_of_changes(
@@ -200,3 +188,61 @@ async def test_the_navigation_leads_to_pages_that_are_there(client: httpx.AsyncC
         assert f'href="{link}" aria-current="page"' in there.text
     students = (await client.get("/", headers=as_("bob-token"))).text
     assert not [page for page in ("log", "usage", "health", "layouts") if f'/{page}"' in students]
+
+
+# -- the parts of the page -------------------------------------------------------------------------
+
+
+class Counter:
+    """Draws an empty line, and counts how often."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> object:
+        self.times += 1
+        return type("Line", (), {"rows": [], "shapes": []})
+
+
+def part(shelf: PartsCache, made_of: object, draw: Counter, now: float = 0.0) -> PagePart[object]:
+    return shelf.part("queue", "part_queue.html", made_of, draw, now)
+
+
+def test_the_same_is_not_drawn_again() -> None:
+    """What compares equal is the same, though another object; words about time do not grow old.
+
+    After half a minute it is drawn again; with the same HTML it has the same version.
+    """
+    shelf, draw = PartsCache({}), Counter()
+    first = part(shelf, [1, 2], draw)
+    assert part(shelf, [1, 2], draw) is first
+    assert draw.times == 1
+    again = part(shelf, [1, 2], draw, AGED_S + 1)
+    assert (draw.times, again.version) == (2, first.version)
+    part(shelf, [1, 3], draw, AGED_S + 1)
+    assert draw.times == 3
+
+
+def test_everybody_has_their_own() -> None:
+    """The same name with another role is another viewer; another browser of theirs is not."""
+    shelves = Shelves({})
+    assert shelves.of(ALICE) is shelves.of(replace(ALICE, xsrf="other"))
+    for other in (
+        {"admin": True},
+        {"assists": frozenset({"ml"})},
+        {"kind": PrincipalKind.SERVICE},
+        {"name": "bob"},
+    ):
+        assert shelves.of(replace(ALICE, **other)) is not shelves.of(ALICE)  # type: ignore[arg-type]
+
+
+def test_there_is_an_end_to_shelves() -> None:
+    """Who has not looked for the longest time gives way."""
+    shelves = Shelves({}, limit=2)
+    first = shelves.of(ALICE)
+    for name in ("bob", "carla"):
+        shelves.of(replace(ALICE, name=name))
+        assert shelves.of(ALICE) is first
+    for name in ("dora", "emil"):
+        shelves.of(replace(ALICE, name=name))
+    assert shelves.of(ALICE) is not first

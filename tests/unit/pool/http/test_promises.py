@@ -5,21 +5,17 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 from fastapi import FastAPI
 from tests.pool_settings import changed
-from tests.unit.pool.conftest import SETTINGS, SHAPES, World, make_world
+from tests.unit.pool.conftest import SETTINGS, SHAPES, World
 
 from miglab_pool.reservations.slots import slots_of
 from miglab_pool.schedule import Schedule, window
 from miglab_pool.settings import Course, PoolSettings
 
-from .conftest import as_
-from .fakes import PREFIX
+from .conftest import as_, visiting
 from .full_lab import apps
-
-__all__ = ["make_world"]
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -49,11 +45,8 @@ class PromisedLab:
         """What the management listener answers, to an admin where nobody else is named."""
 
         async def call() -> tuple[int, Any]:
-            transport = httpx.ASGITransport(self.app)
-            async with httpx.AsyncClient(
-                transport=transport, base_url=f"http://lab{PREFIX}/api"
-            ) as client:
-                answer = await client.request(method, path, json=body, headers=as_(who))
+            async with visiting(self.app, **as_(who)) as client:
+                answer = await client.request(method, f"/api{path}", json=body)
                 return answer.status_code, answer.json()
 
         return asyncio.run(call())
@@ -197,15 +190,6 @@ def test_a_preview_writes_nothing(lab: PromisedLab) -> None:
     assert (lab.all(), lab.world.ledger.history("reservation")) == ({}, [])
 
 
-def test_whole_gpus(make_world: Callable[..., World]) -> None:
-    """GPUs with MIG off are promised by number."""
-    lab = lab_of(make_world, mig=False)
-    lab.world.run("s1", "full")
-    assert lab.preview(2, "full", NINE)["certain"] == 1
-    assert lab.preview(2, "full", NINE + DAY_S)["certain"] == 2
-    assert lab.preview(3, "full", NINE)["reason"] == "impossible-reservation"
-
-
 def test_a_courses_own_gpu(make_world: Callable[..., World]) -> None:
     """It is nobody else's: another course has one GPU here, its own course both."""
     lab = lab_of(make_world, changed(RULES, assigned={"0": "deep"}))
@@ -284,14 +268,6 @@ def test_what_a_grant_is_guaranteed(lab: PromisedLab, asked: Any, who: Any, unti
     assert lease.guaranteed_until == (until or lab.world.at + FULL_S)
 
 
-def test_a_large_one_is_left_its_gpu(lab: PromisedLab) -> None:
-    """Small leases share the other GPU; the one that finds no room there is guaranteed for less."""
-    lab.go_to(NINE - HOUR_S)
-    lab.reserve(1, "7g.40gb", NINE)
-    ends = [lease.guaranteed_until for lease in lab.fill(8)]
-    assert ends == [lab.world.at + FULL_S] * 7 + [CUT]
-
-
 def test_one_person_has_one_claim(lab: PromisedLab) -> None:
     """A member's second server draws on nothing: its guarantee ends before the class."""
     lab.go_to(NINE - HOUR_S)
@@ -348,13 +324,19 @@ def test_a_class_takes_no_slot_from_its_own_members(lab: PromisedLab) -> None:
 
 
 def test_whole_gpus_are_left(make_world: Callable[..., World]) -> None:
-    """Of two, one is reserved: the first stranger has the other, the second one for less."""
+    """Of two, one is reserved: the first stranger has the other, the second one for less.
+
+    They are promised by number.
+    """
     lab = lab_of(make_world, mig=False)
     lab.go_to(NINE - HOUR_S)
+    assert lab.preview(3, "full", NINE)["reason"] == "impossible-reservation"
     lab.reserve(1, "full", NINE)
     lab.world.pool.sample()
     ends = [lab.world.run(name, "full").guaranteed_until for name in ("a", "b")]
     assert ends == [lab.world.at + FULL_S, CUT]
+    found = [lab.preview(1, "full", at)["certain"] for at in (NINE + 2 * HOUR_S, NINE + DAY_S)]
+    assert found == [1, 1]
 
 
 # -- what staff do --------------------------------------------------------------------------------

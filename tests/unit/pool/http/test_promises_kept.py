@@ -2,12 +2,13 @@
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.pool_settings import changed
+from tests.unit.pool.conftest import Keep
 from tests.unit.pool.reclaimer.test_round import LIMITS, STEP_S, ReclaimWorld
 
 from miglab_api.gpus import SliceState
@@ -15,7 +16,7 @@ from miglab_api.leases import LeaseState
 from miglab_pool.refused import Refused
 from miglab_pool.reservations.feasible import feasible
 
-from .test_promises import HOUR_S, NINE, RULES, PromisedLab
+from .test_promises import NINE, RULES, PromisedLab
 
 LEAD_S, WARNING_S = 420.0, 120.0
 BEFORE_S = 2100.0
@@ -69,11 +70,10 @@ class MorningLab(PromisedLab):
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[MorningLab]:
+def lab(tmp_path: Path, keep: Keep[ReclaimWorld]) -> MorningLab:
     lab = MorningLab(tmp_path)
-    yield lab
-    lab.world.check()
-    lab.world.close()
+    keep(lab.world)
+    return lab
 
 
 class Morning:
@@ -134,15 +134,6 @@ def seven_open(lab: MorningLab) -> int:
     return int(made["id"])
 
 
-def test_a_restart_within_the_lead(lab: MorningLab) -> None:
-    """Warnings begin anew, in full, and there was time for that: all is made."""
-    number = seven_open(lab)
-    lab.live_until(NINE - LEAD_S + 30)
-    lab.world.crash()
-    lab.live_until(NINE)
-    assert lab.made_or_held(number) == 7
-
-
 def test_a_pool_that_stood_still_within_the_lead(lab: MorningLab) -> None:
     """Nobody's warning is shortened: the class is late, its page says so, then all is there."""
     number = seven_open(lab)
@@ -169,19 +160,3 @@ def test_a_holder_that_will_not_go(lab: MorningLab) -> None:
     lab.stubborn.clear()
     lab.live_until(NINE + 60)
     assert lab.made_or_held(number) == 7
-
-
-def test_no_shows(lab: MorningLab) -> None:
-    """Two come; what the others leave is everybody's after the grace, and theirs is guaranteed."""
-    number = seven_open(lab)
-    lab.live_until(NINE)
-    for name in ("ada", "bob"):
-        lab.world.ask(name, course="deep")
-    strangers = [lab.world.ask(f"t{n}").id for n in range(6)]
-    lab.live_until(NINE + 600)
-    assert lab.all()[number]["drawn"] == 2
-    lab.live_until(NINE + 930)
-    state = lab.world.ledger.state.tickets
-    assert sum(one in state and state[one].is_queued for one in strangers) == 1
-    found = {lease.user: lease.guaranteed_until for lease in lab.world.pool.leases.live()}
-    assert found["ada"] == found["bob"] == NINE + 2 * HOUR_S

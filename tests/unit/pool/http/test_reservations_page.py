@@ -51,12 +51,6 @@ async def test_the_form_offers_own_courses_alone(client: httpx.AsyncClient) -> N
     assert (refused.status_code, refused.json()["reason"]) == (403, "forbidden")
 
 
-async def test_what_is_gone_is_said(client: httpx.AsyncClient) -> None:
-    """A reservation that was cancelled meanwhile."""
-    answer = await client.get("/details/reservation/9", headers=as_("staff-token"))
-    assert (answer.status_code, answer.json()["reason"]) == (404, "no-such-page")
-
-
 @pytest.mark.parametrize(
     "query", ["monday=nonsense", "monday=0001-01-01", "monday=9999-12-31", "zone=Mars/Olympus", ""]
 )

@@ -15,14 +15,14 @@ from miglab_pool.http.access.dependencies import Needs, Open, PageNeeds
 from miglab_pool.http.access.principal import DOES, SPAWNER, TABLE, Principal, PrincipalKind, Right
 from miglab_pool.http.errors import DeniedError
 
-from .fakes import BOOK, person
+from .fakes import ALICE, BOOK, ILSE, ROOT, TIMO, person
 
 ASKERS = {
     "spawner": SPAWNER,
-    "admin": Principal(PrincipalKind.PERSON, "root", admin=True),
-    "instructor": Principal(PrincipalKind.PERSON, "ilse", instructs=frozenset({"ml"})),
-    "assistant": Principal(PrincipalKind.PERSON, "timo", assists=frozenset({"ml"})),
-    "student": Principal(PrincipalKind.PERSON, "alice", course_names=("ml",)),
+    "admin": ROOT,
+    "instructor": ILSE,
+    "assistant": TIMO,
+    "student": ALICE,
 }
 # A thing: its course, whose it is.
 OWN_COURSE, OTHER, NO_COURSE, OWN = ("ml", "bob"), ("vision", "bob"), ("", None), ("vision", "self")
@@ -192,3 +192,10 @@ def test_few_routes_are_open(client: httpx.AsyncClient) -> None:
     """Without signing in there is health, what Prometheus reads, and the way back from the hub."""
     paths = {r.path for r in routes(client) if any(isinstance(one, Open) for one in declared(r))}
     assert paths == {"/api/health", "/metrics", "/oauth_callback"}
+
+
+def test_the_openapi_description_is_whole(client: httpx.AsyncClient) -> None:
+    """The application describes itself, refusals included."""
+    paths = client._transport.app.openapi()["paths"]  # type: ignore[attr-defined]
+    assert "409" in paths["/services/pool/api/tickets"]["post"]["responses"]
+    assert all(route.get("description") for path in paths.values() for route in path.values())

@@ -287,27 +287,63 @@ async def test_what_everybody_sees_of_a_reservation(client: httpx.AsyncClient) -
     assert seen["starts_at"] < seen["ends_at"]
 
 
-async def test_a_refused_reservation_says_why(client: httpx.AsyncClient) -> None:
-    """The pool's refusal reaches who asked: its word, its sentence, its status."""
-    asked = RESERVATION | {"count": 80}
-    answer = await client.post("/api/reservations", json=asked, headers=as_("staff-token"))
-    assert (answer.status_code, answer.json()["reason"]) == (422, "impossible-reservation")
+AUDITS = (
+    "limit=0", "limit=1001", "since=nan", "since=-1", "until=1700000000000", "course=", "before=0",
+    "before=9223372036854775808", "format=xlsx",
+)  # fmt: skip
+PERIODS = (
+    "since=2026-11-08&until=2026-11-02", "since=2001-01-01&until=2026-11-02", "since=1999-12-31",
+    "since=yesterday", "by=name", "format=xlsx",
+)  # fmt: skip
+RESERVATIONS: list[dict[str, object]] = [
+    {"from_time": "24:00"}, {"from_time": "9:00"}, {"weekdays": ["tuesday"]}, {"count": 0},
+    {"grace_s": -1}, {"date": "2026-02-30"}, {"tz": ""}, {"colour": "red"},
+]  # fmt: skip
+DRAINS: list[dict[str, object]] = [
+    {}, {"reason": " \t"}, {"reason": "x" * 501}, WHY | {"expected": "x" * 33},
+    WHY | {"colour": "red"},
+]  # fmt: skip
+UNREADABLE: list[tuple[str, str, object]] = [
+    *(("GET", f"audit?{query}", None) for query in AUDITS),
+    *(("GET", f"usage?{query}", None) for query in PERIODS),
+    *(("GET", f"tickets/1?wait_s={wait_s}", None) for wait_s in ("-1", "31", "nan", "inf", "soon")),
+    *(("POST", "reservations", RESERVATION | more) for more in RESERVATIONS),
+    *(("POST", "gpus/GPU-0/drain", body) for body in DRAINS),
+    *(("POST", "leases/1/reclaim", WHY | {"warning_s": seconds}) for seconds in (-1, 3601)),
+    ("POST", "messages", {"text": "Hi."}),
+    ("POST", "messages", {"text": "Hi.", "all": True, "to_user": "alice"}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), UNREADABLE)
+async def test_what_cannot_be_read_changes_nothing(
+    client: httpx.AsyncClient, world: World, method: str, path: str, body: object
+) -> None:
+    """Too much, too little, times that are none, or what has not the form of it."""
+    before = world.pool.version
+    answer = await client.request(method, f"/api/{path}", json=body, headers=as_("admin-token"))
+    assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
+    assert world.pool.version == before
 
 
 @pytest.mark.parametrize(
-    "more",
-    [{"from_time": "24:00"}, {"from_time": "9:00"}, {"weekdays": ["tuesday"]}, {"count": 0},
-     {"grace_s": -1}, {"date": "2026-02-30"}, {"tz": ""}, {"colour": "red"}],
-)  # fmt: skip
-async def test_a_reservation_that_cannot_be_read(
-    client: httpx.AsyncClient, world: World, more: dict[str, object]
+    ("method", "path", "reason"),
+    [
+        ("GET", "/details/reservation/9", "no-such-page"),
+        ("GET", "/details/message/9", "no-such-page"),
+        ("GET", "/details/lease/" + "1" * 5000, "no-such-page"),  # Python reads no such number
+        ("POST", "/api/slices/99/drain", "unknown-slice"),
+        ("POST", "/api/gpus/GPU-" + "9" * 500 + "/drain", "unknown-gpu"),
+    ],
+    ids=["a reservation", "a message", "an endless number", "a slice", "a GPU"],
+)
+async def test_what_is_not_there(
+    client: httpx.AsyncClient, method: str, path: str, reason: str
 ) -> None:
-    """What has not the form of a reservation does not reach the pool."""
-    answer = await client.post(
-        "/api/reservations", json=RESERVATION | more, headers=as_("staff-token")
-    )
-    assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
-    assert world.pool.reservations.all() == []
+    """404 with a word and a sentence, however long its name."""
+    answer = await client.request(method, path, json=WHY, headers=as_("admin-token"))
+    assert (answer.status_code, answer.json()["reason"]) == (404, reason)
+    assert len(answer.json()["message"]) < 200
 
 
 async def test_a_service_is_not_the_person_of_its_name(client: httpx.AsyncClient) -> None:

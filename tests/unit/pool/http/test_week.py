@@ -31,19 +31,18 @@ def class_(number: int = 1, **more: object) -> ReservationView:
 
 
 def test_a_class_lies_at_its_time() -> None:
-    """Tuesday, from 10 to 12: eight quarters from the fortieth on; the other days are empty."""
+    """Tuesday, from 10 to 12: eight quarters from the fortieth on; the other days are empty.
+
+    As a clock elsewhere shows it, the hours that are drawn go with it.
+    """
     found = drawn(class_())
     assert [len(day.blocks) for day in found.days] == [0, 1, 0, 0, 0, 0, 0]
     (block,) = blocks(found, 1)
     assert (block.first, block.quarters, block.times) == (40, 8, "10:00–12:00")
     assert (found.from_hour, found.to_hour) == (8, 18)
-
-
-def test_another_zones_clock() -> None:
-    """The same class as a clock in New York shows it; the hours that are drawn go with it."""
-    found = drawn(class_(), zone="America/New_York")
-    (block,) = blocks(found, 1)
-    assert (block.first, block.times, found.from_hour) == (16, "04:00–06:00", 4)
+    there = drawn(class_(), zone="America/New_York")
+    (block,) = blocks(there, 1)
+    assert (block.first, block.times, there.from_hour) == (16, "04:00–06:00", 4)
 
 
 def test_over_midnight_there_it_is_two_blocks() -> None:
@@ -56,7 +55,7 @@ def test_over_midnight_there_it_is_two_blocks() -> None:
 
 
 def test_overlapping_classes_lie_side_by_side() -> None:
-    """The second beside the first, the third below the first, where it is free again."""
+    """The third below the first, where that is free again; the picture stays as wide."""
     found = drawn(
         class_(1),
         class_(2, from_time="11:00", to_time="14:00"),
@@ -65,13 +64,8 @@ def test_overlapping_classes_lie_side_by_side() -> None:
     lanes = {block.reservation.id: block.lane for block in blocks(found, 1)}
     assert lanes == {1: 0, 2: 1, 3: 0}
     assert (found.days[1].lanes, found.days[0].lanes) == (2, 1)
-
-
-def test_there_is_an_end_to_lanes() -> None:
-    """However many there are at once, the picture stays as wide."""
     found = drawn(*(class_(number) for number in range(40)))
-    assert len(blocks(found, 1)) == 40
-    assert found.days[1].lanes == 12
+    assert (len(blocks(found, 1)), found.days[1].lanes) == (40, 12)
     assert max(block.lane for block in blocks(found, 1)) == 11
 
 
