@@ -82,6 +82,8 @@ def test_request_is_idempotent(world: World) -> None:
     ticket = world.ask("ada")
     assert ticket.id != first.id
     assert world.pool.tickets.find(first.id).reason == "replaced"
+    world.pool.turn()
+    assert refusal(lambda: world.pool.tickets.take(ticket.id)).reason == "not-offered"
     assert world.ask("ada").id == ticket.id
     world.work()
     assert world.ask("ada").id == ticket.id

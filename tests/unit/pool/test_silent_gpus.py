@@ -47,6 +47,20 @@ def test_granted_when_nvml_went_silent(world: World, monkeypatch: pytest.MonkeyP
     assert world.ledger.state.tickets[ticket.id].lease is None
 
 
+def test_nothing_is_made_where_nobody_can_look(world: World) -> None:
+    """Whether something lies there is unknown; it is made once the GPU can be read again."""
+    ticket = world.ask("ada")
+    world.pool.turn()
+    job = world.pool.next_job()
+    world.fail("nvmlDeviceGetGpuInstances")
+    world.pool.perform(job)
+    assert world.raw() == []
+    world.pass_time(100)
+    world.attend_all()
+    world.work()
+    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
+
+
 def test_a_grant_that_is_never_made_ends(make_world: MakeWorld) -> None:
     """What is in its way cannot be destroyed: the ticket steps aside, and can come back."""
     world = make_world(changed(SETTINGS, quarantine_after=10**6, longest_wait_s=600.0))
