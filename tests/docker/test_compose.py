@@ -45,9 +45,9 @@ REPLACED = {
     '"oauthenticator.generic.GenericOAuthenticator"': '"shared-password"',
     "[authentication]": "[accept_risk]\nanyone_can_be_any_student = true\n[authentication]",
     "/root:/out": "$folder:/out",
-    "miglab-in-use": "miglab-compose-test-in-use",
-    # of .env
-    "COMPOSE_PROJECT_NAME=miglab": "COMPOSE_PROJECT_NAME=miglab-compose-test",
+    "miglab-in-use": "miglab-test-compose-in-use",
+    # of .env; the project comes after the students' networks in the alphabet, as miglab_… does
+    "COMPOSE_PROJECT_NAME=miglab": "COMPOSE_PROJECT_NAME=miglab-test-compose",
     "MIGLAB_IMAGE=miglab-hub": "MIGLAB_IMAGE=$image",
     "MIGLAB_LISTEN=443": "MIGLAB_LISTEN=127.0.0.1:$port",
 }
@@ -178,7 +178,7 @@ def lab(
             logs = ["docker", "logs", "--tail", "60", f"miglab-{part}"]
             print(subprocess.run(logs, capture_output=True, text=True))
         made.wipe(engine)
-        for image in ("miglab-compose-test-in-use", made.image):
+        for image in ("miglab-test-compose-in-use", made.image):
             subprocess.run(["docker", "rmi", "--force", image], capture_output=True)
 
 
@@ -203,25 +203,30 @@ class HeadlessStudent:
 
     def call(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Call the hub's API with the cookie of the login."""
+        return self.http.request(method, f"/hub/api{path}", headers=self.headers, **options)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a page of the hub's sends along."""
         xsrf = next(
             c.value for c in self.http.cookies.jar if c.name == "_xsrf" and c.path == "/hub/"
         )
-        headers = {"X-XSRFToken": str(xsrf), "Referer": str(self.http.base_url) + "/hub/home"}
-        return self.http.request(method, f"/hub/api{path}", headers=headers, **options)
+        return {"X-XSRFToken": str(xsrf), "Referer": str(self.http.base_url) + "/hub/home"}
 
     def begin(self) -> None:
-        """Ask for a server with a slice, and wait for it."""
+        """Ask for a server with a slice, and wait as her page does: on one connection to its end.
+
+        The new network must not move the proxy's way out, with which every open connection breaks.
+        """
         asked = self.call("POST", "/users/ada/server", json={"shape": "1g.5gb"})
         assert asked.status_code in (201, 202), asked.text
-        wait_until("spawned", self.has_server, SPAWN_S)
+        progress = "/hub/api/users/ada/server/progress"
+        with self.http.stream("GET", progress, headers=self.headers) as told:
+            assert any('"ready": true' in line for line in told.iter_lines())
 
     def servers(self) -> dict[str, Any]:
         """Her servers, as the hub lists them."""
         return dict(self.call("GET", "/users/ada").json()["servers"])
-
-    def has_server(self) -> bool:
-        """Whether the hub calls the server ready."""
-        return any(server["ready"] for server in self.servers().values())
 
     def reaches_server(self) -> bool:
         """Whether the proxy leads to her server, on its own host."""
@@ -279,7 +284,7 @@ def test_the_page_as_printed(lab: ProductionLab, engine: docker.DockerClient) ->
 def first_server(lab: ProductionLab, engine: docker.DockerClient, student: HeadlessStudent) -> str:
     """Ada, whom the roster puts into the course, gets a slice; her container's id."""
     assert student.is_up(), "restart returns when the lab answers"
-    folder = engine.api.inspect_volume("miglab-compose-test_state")["Mountpoint"]
+    folder = engine.api.inspect_volume("miglab-test-compose_state")["Mountpoint"]
     lab.do(f"tests/docker/engine simulate {folder}/gpus")
     password = dict(line.split() for line in lab.inside("cat", "passwords").splitlines())["student"]
     student.log_in("ada", password)
@@ -299,10 +304,10 @@ def upgrades(
     lab: ProductionLab, engine: docker.DockerClient, student: HeadlessStudent, command: str
 ) -> None:
     """One succeeds with her in place; one fails, and image and data of before are back."""
-    before = engine.images.get("miglab-compose-test-in-use").id
+    before = engine.images.get("miglab-test-compose-in-use").id
     lab.recipe()
     lab.do(command)
-    after = engine.images.get("miglab-compose-test-in-use").id
+    after = engine.images.get("miglab-test-compose-in-use").id
     assert after == engine.images.get(lab.image).id != before
     assert engine.containers.get("miglab-hub").image.id == after
     assert student.reaches_server()

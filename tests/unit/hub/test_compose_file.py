@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 FILE = Path(__file__).parents[3] / "images" / "compose.yaml"
-SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))["services"]
+COMPOSE: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+SERVICES = COMPOSE["services"]
 
 
 def test_the_proxy_is_given_its_own_secret_alone() -> None:
@@ -32,3 +33,13 @@ def test_hub_and_pool_do_not_take_the_hosts_memory() -> None:
     """Whoever makes one of them grow ends that one, and no student's server."""
     limits = {name: SERVICES[name].get("mem_limit") for name in ("hub", "pool")}
     assert limits == {"hub": "2g", "pool": "1g"}
+
+
+@pytest.mark.parametrize("project", ["miglab", "zoo"])
+def test_the_labs_own_network_comes_first(project: str) -> None:
+    """Docker takes the first in the alphabet for ports and names, whoever is joined to what.
+
+    A student's network before it cut all connections, and no hub found the proxy's API any more.
+    """
+    name = COMPOSE["networks"]["inside"]["name"].replace("${COMPOSE_PROJECT_NAME}", project)
+    assert name < "a-student-ada-net"
