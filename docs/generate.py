@@ -96,8 +96,15 @@ def parameters(command: Any) -> list[str]:
     own = [item for item in shown if item.name not in SAID_ONCE]
     if not own:
         return []
-    rows = [f"| `{option(item)}` | {' '.join((item.help or '').split())} |" for item in own]
+    rows = [f"| `{option(item)}` | {meaning(item)} |" for item in own]
     return ["| argument or option | meaning |", "|---|---|", *rows, ""]
+
+
+def meaning(item: Any) -> str:
+    """A parameter's help, with its default unless that is nothing or a flag's."""
+    text = " ".join((item.help or "").split())
+    default = "" if isinstance(item.default, bool) or callable(item.default) else item.default
+    return f"{text} Default: `{default}`." if default else text
 
 
 def option(item: Any) -> str:

@@ -44,6 +44,7 @@ REPLACED = {
     'simulate = []\nuuids = ["GPU-…"]': 'simulate = ["A100-40GB", "A100-40GB"]',
     '"oauthenticator.generic.GenericOAuthenticator"': '"shared-password"',
     "[authentication]": "[accept_risk]\nanyone_can_be_any_student = true\n[authentication]",
+    "./notebooks/diary.ipynb": "./diary",
     "/root:/out": "$folder:/out",
     "miglab-in-use": "miglab-test-compose-in-use",
     # of .env; the project comes after the students' networks in the alphabet, as miglab_… does
@@ -259,17 +260,22 @@ def test_the_page_as_printed(lab: ProductionLab, engine: docker.DockerClient) ->
     lab.do(*lab.printed(page, "6. Start", "sh"))
     student = HeadlessStudent(lab.port)
     ada = first_server(lab, engine, student)
-    backup, upgrade = lab.printed(page, "7. Back up, upgrade", "sh")
-    upgrades(lab, engine, student, upgrade)
+    backup, upgrade, back = lab.printed(page, "7. Back up, upgrade", "sh")
+    upgrades(lab, engine, student, upgrade, back)
     renewal(lab, student, *lab.printed(page, "4. Domain and certificate", ""))
     changed_settings(lab, student, lab.printed(page, "6. Start", "sh")[0].splitlines()[0])
     assert student.reaches_server()
     assert engine.containers.get(ada).attrs["State"]["Running"]
     saved = lab.do(backup).strip()
     lab.wipe(engine)
-    (restore,) = lab.printed("keep-and-delete-data", "Restore", "sh")
-    lab.do(re.sub(r"backups/\w+", f"backups/{Path(saved).name}", restore))
+    restore, unpack = lab.printed("keep-and-delete-data", "Restore", "sh")
+    lab.do(of_backup(restore, saved))
     restored(lab, engine, student)
+    [container] = engine.containers.list(filters={"name": "miglab-student-ada"})
+    assert container.exec_run(["sh", "-c", "rm ~/diary"]).exit_code == 0
+    lab.do(of_backup(unpack, saved))
+    written = container.exec_run(["sh", "-c", "echo more >> ~/diary && cat ~/diary"])
+    assert written.output == b"mine\nmore\n"
     student.call("DELETE", "/users/ada/server")
     wait_until("stopped", lambda: not student.servers(), SPAWN_S)
     (forget,) = lab.printed(
@@ -279,6 +285,11 @@ def test_the_page_as_printed(lab: ProductionLab, engine: docker.DockerClient) ->
     assert json.loads((lab.folder / "ada.json").read_text())["user"] == "ada"
     assert not engine.volumes.list(filters={"name": "miglab-home-ada"})
     student.http.close()
+
+
+def of_backup(command: str, saved: str) -> str:
+    """A printed command, with a backup of this test's."""
+    return re.sub(r"backups/\w+", f"backups/{Path(saved).name}", command)
 
 
 def first_server(lab: ProductionLab, engine: docker.DockerClient, student: HeadlessStudent) -> str:
@@ -301,12 +312,19 @@ def first_server(lab: ProductionLab, engine: docker.DockerClient, student: Headl
 
 
 def upgrades(
-    lab: ProductionLab, engine: docker.DockerClient, student: HeadlessStudent, command: str
+    lab: ProductionLab,
+    engine: docker.DockerClient,
+    student: HeadlessStudent,
+    command: str,
+    back: str,
 ) -> None:
-    """One succeeds with her in place; one fails, and image and data of before are back."""
+    """One succeeds with her in place; one fails, and image and data of before are back.
+
+    At last the first one is undone by hand.
+    """
     before = engine.images.get("miglab-test-compose-in-use").id
     lab.recipe()
-    lab.do(command)
+    saved = lab.do(command).strip().rpartition(" ")[2]
     after = engine.images.get("miglab-test-compose-in-use").id
     assert after == engine.images.get(lab.image).id != before
     assert engine.containers.get("miglab-hub").image.id == after
@@ -317,6 +335,10 @@ def upgrades(
     assert "miglab-hub does not start" in said
     assert "runs on the previous image again" in said
     assert engine.containers.get("miglab-hub").image.id == after
+    assert student.reaches_server()
+    check_server(lab, engine)
+    lab.do(of_backup(back, saved))
+    assert engine.containers.get("miglab-hub").image.id == engine.images.get("miglab-hub").id
     assert student.reaches_server()
     check_server(lab, engine)
 

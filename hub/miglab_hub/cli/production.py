@@ -76,7 +76,7 @@ def backup(
 @app.command()
 def restore(
     folder: Folder,
-    saved: Annotated[Path, typer.Argument(metavar="BACKUP", help="A folder in DIR/backups.")],
+    saved: Annotated[Path, typer.Argument(metavar="BACKUP", help="A folder that `backup` made.")],
     new_host: Annotated[
         bool,
         typer.Option(

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from miglab_hub import __version__
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import ENV_CONFIG, SettingsError
 from miglab_pool.gpu.errors import GpuError
@@ -61,8 +62,21 @@ def _modules() -> Iterator[tuple[str, str]]:
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
+def _say_version(is_asked: bool) -> None:
+    if is_asked:
+        print(__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def miglab() -> None:
+def miglab(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Say which miglab this is."
+        ),
+    ] = False,
+) -> None:
     """A JupyterHub teaching lab on shared GPUs, in which each student gets a MIG slice."""
 
 

@@ -59,6 +59,14 @@ def test_a_row_is_one_line_in_a_pipe(service: Service, lab: Path) -> None:
     assert f"{name} (server “{'b' * 200}”)" in row
 
 
+def test_the_version_is_that_of_the_package() -> None:
+    """An operator can say which miglab runs in a container."""
+    package = Path(__file__).parents[3] / "hub" / "pyproject.toml"
+    said = CliRunner().invoke(root.app, ["--version"])
+    assert said.exit_code == 0
+    assert f'version = "{said.stdout.strip()}"' in package.read_text()
+
+
 # -- exit statuses -------------------------------------------------------------------------------
 
 
