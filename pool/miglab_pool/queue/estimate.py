@@ -11,7 +11,8 @@ shown, and one above.
 Servers keep slices for hours and measurements for seconds, so each kind has a history of its own.
 Where a kind that holds slices or waits has none, only the ends that are set are known: the range is
 then from now to the wait that results if everybody stays until the last possible end, and what is
-borrowed is likely to go back after a usual measurement.  With neither there is no estimate.
+borrowed is likely to go back after a usual measurement.  With neither there is no estimate, nor is
+there one where a wait may as well be over soon as last for many hours: that says nothing.
 """
 
 import random
@@ -25,6 +26,7 @@ from miglab_pool.queue.simulation import HORIZON_S, Future, Holding, Scene
 USUAL_S = 30.0  # a measurement of labkit's, with its runner's start, where none is known yet
 RUNS = 60
 LOW, HIGH = 0.025, 0.975  # wider than is promised: the model leaves something out
+SOON_S, HOURS_S = 3600.0, 4 * 3600.0  # a range from within the one to beyond the other says nothing
 _BASIS_ENDS = (
     "if everyone keeps their slice until their time is up; "
     "how long leases really last is not known yet"
@@ -156,8 +158,14 @@ def simulate(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[Asker,
     """
     if scene.is_known:
         waits = [Future(scene, Drawn(scene, dice)).waits() for _ in range(runs)]
-        return {one: _range(scene, one, waits) for one in _watched(scene)}
-    return _by_ends(scene)
+        found = {one: _range(scene, one, waits) for one in _watched(scene)}
+    else:
+        found = _by_ends(scene)
+    return {one: said for one, said in found.items() if _says_something(said)}
+
+
+def _says_something(said: WaitEstimate) -> bool:
+    return said.low_s >= SOON_S or said.high_s <= HOURS_S
 
 
 def _by_ends(scene: Scene) -> dict[Asker, WaitEstimate]:

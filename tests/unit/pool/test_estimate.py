@@ -94,6 +94,9 @@ CLASS_BEHIND = replace(SIX_LONG(600.0, bookings=(booked(6),)), queued=(waiting(1
             replace(scene(*[600.0] * 6, 1800.0), queued=(waiting(1, "7g.40gb"),)), 1,
             (1800.0, 1800.0), id="the whole GPU waits for the last end on it",
         ),
+        pytest.param(
+            scene(*[4 * HOUR_S] * 7), 1, (14400.0, 14400.0), id="four hours are the most that is told"
+        ),
         pytest.param(SIX_LONG(600.0), 1, (600.0, 600.0), id="nothing is reserved"),
         pytest.param(
             SIX_LONG(600.0, bookings=(booked(),)), 1, (1200.0, 1900.0),
@@ -122,9 +125,11 @@ def test_ends_alone_bound_the_wait(one: Scene, ticket: int, told: tuple[float, f
     assert "is not known yet" in found.basis
 
 
-@pytest.mark.parametrize("one", [scene(*[None] * 7), scene(*[600.0] * 7, queued=8)])
+@pytest.mark.parametrize(
+    "one", [scene(*[None] * 7), scene(*[600.0] * 7, queued=8), scene(*[5 * HOUR_S] * 7)]
+)
 def test_nothing_known_is_no_estimate(one: Scene) -> None:
-    """Leases without an end and no history: nothing is said, rather than something invented."""
+    """No history, and no end or one in five hours: nothing is said, rather than invented."""
     assert max(one.queued).ticket not in simulate(one, random.Random(1))
 
 
@@ -290,7 +295,7 @@ class Class:
         if len(self.lasted) < 20 or not new:
             return
         found = simulate(self._scene(), random.Random(self.number))
-        for one in new:
+        for one in (one for one in new if one.ticket in found):
             self.told[one.ticket] = found[one.ticket], self.now
 
     def _scene(self) -> Scene:
