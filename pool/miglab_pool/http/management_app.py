@@ -22,7 +22,7 @@ from miglab_pool.http.errors import install
 from miglab_pool.http.health import Doctor, Look
 from miglab_pool.http.health import router as health_router
 from miglab_pool.http.pages import details_page, pool_page
-from miglab_pool.http.pages.frame import SERVICE, callback
+from miglab_pool.http.pages.frame import SERVICE, callback, steps
 from miglab_pool.http.pool_routes import ONE_STREAM, SnapshotTexts, Streams, metrics
 from miglab_pool.http.pool_routes import router as pool_router
 from miglab_pool.http.pool_runner import PoolRunner
@@ -93,6 +93,7 @@ def page_router() -> APIRouter:
         "/live", pool_page.live, response_class=EventSourceResponse, dependencies=[ONE_STREAM]
     )
     router.add_api_route("/oauth_callback", callback, dependencies=[OPEN])
+    router.add_api_route("/static/steps.css", steps, dependencies=[OPEN])
     router.mount(
         "/static",
         StaticFiles(directory=SERVICE / "static", packages=[("miglab_api", "web")]),

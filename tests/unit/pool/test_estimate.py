@@ -95,7 +95,7 @@ CLASS_BEHIND = replace(SIX_LONG(600.0, bookings=(booked(6),)), queued=(waiting(1
             (1800.0, 1800.0), id="the whole GPU waits for the last end on it",
         ),
         pytest.param(
-            scene(*[4 * HOUR_S] * 7), 1, (14400.0, 14400.0), id="four hours are the most that is told"
+            scene(*[4 * HOUR_S] * 7), 1, (14400.0, 14400.0), id="four hours are told"
         ),
         pytest.param(SIX_LONG(600.0), 1, (600.0, 600.0), id="nothing is reserved"),
         pytest.param(

@@ -139,6 +139,29 @@ def failed(
     return HTMLResponse(html, refused.status)
 
 
+STEPS = (
+    ("n", range(1, 17), 0),
+    ("at", range(16), 1),
+    ("span", range(1, 17), 0),
+    ("rows", range(4, 97, 4), 0),
+    ("from", range(96), 1),
+    ("long", range(1, 97), 0),
+    ("lanes", range(1, 13), 0),
+    ("lane", range(12), 1),
+)
+"""Where things lie in a drawing: memory slices, quarters of an hour, lanes; grids count from 1."""
+
+
+async def steps() -> Response:
+    """A class for each number of `STEPS`: the pages' policy allows no style of an element's own."""
+    lines = (
+        f".{name}{number} {{ --{name}: {number + add}; }}"
+        for name, numbers, add in STEPS
+        for number in numbers
+    )
+    return Response("\n".join(lines), media_type="text/css")
+
+
 async def callback(request: Request) -> Response:
     """The way back from the hub."""
     sign_in: SignIn = request.app.state.sign_in

@@ -7,17 +7,19 @@ const dialog = byId("details");
 const inside = byId("details-in");
 let opener = "";
 
-export async function open(address, button) {
+// What a button names is looked at, by the clock that the page shows; the page hears that it is open.
+byId("main").addEventListener("click", async (event) => {
+  const button = event.target.closest("button[data-details]");
+  if (!button) return;
   opener = button.id;
-  const answer = await part(`details/${address}`);
-  if (!answer.ok) {
-    say((await answer.json()).message);
-    return;
-  }
+  const clock = byId("zone") ? `?${new URLSearchParams({ zone: byId("zone").value })}` : "";
+  const answer = await part(`details/${button.dataset.details}${clock}`);
+  if (!answer.ok) return say((await answer.json()).message);
   inside.innerHTML = await answer.text();
   age(inside);
   dialog.showModal();
-}
+  document.dispatchEvent(new CustomEvent("miglab:opened", { detail: button.dataset }));
+});
 
 dialog.addEventListener("click", (event) => {
   if (event.target === dialog || event.target.closest("[data-close]")) dialog.close();

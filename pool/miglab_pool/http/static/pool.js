@@ -1,6 +1,6 @@
 // Keeps the pool's page current: the server says that something changed, and sends those parts anew.
 
-import * as details from "./details.js";
+import "./details.js";
 import { find, fromAddress, lead } from "./find.js";
 import { byId, part, prefix } from "./frame.js";
 import { age } from "./times.js";
@@ -80,11 +80,6 @@ events.addEventListener("error", () => {
 document.addEventListener("miglab:acted", refresh);
 setInterval(() => age(document), AGE_MS);
 setInterval(refresh, REFRESH_MS);
-
-byId("main").addEventListener("click", (event) => {
-  const button = event.target.closest("button[data-details]");
-  if (button) details.open(button.dataset.details, button);
-});
 
 // Arrow keys walk over the drawing, as the eye does.
 const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };

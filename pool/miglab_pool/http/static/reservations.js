@@ -1,18 +1,16 @@
 // The reservations' page: its forms, and what a refused one clashes with, marked in the week.
 
 import { renew } from "./refresh.js";
-import * as details from "./details.js";
+import "./details.js";
 import { ask, byId, values } from "./frame.js";
 
 const AGAIN_MS = 60000;
 const here = byId("main");
 
-here.addEventListener("click", (event) => {
-  const button = event.target.closest("button[data-details]");
-  if (!button) return;
+document.addEventListener("miglab:opened", (event) => {
   clear();
-  const address = `${button.dataset.details}?${new URLSearchParams({ zone: byId("zone").value })}`;
-  details.open(address, button).then(() => fill(button.dataset)).then(onlyOffered);
+  fill(event.detail);
+  onlyOffered();
 });
 
 // A new reservation is in the time zone that is shown; one begun at an hour, at that hour.

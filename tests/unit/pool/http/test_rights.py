@@ -191,7 +191,7 @@ def test_every_route_names_its_right(client: httpx.AsyncClient) -> None:
 def test_few_routes_are_open(client: httpx.AsyncClient) -> None:
     """Without signing in there is health, what Prometheus reads, and the way back from the hub."""
     paths = {r.path for r in routes(client) if any(isinstance(one, Open) for one in declared(r))}
-    assert paths == {"/api/health", "/metrics", "/oauth_callback"}
+    assert paths == {"/api/health", "/metrics", "/oauth_callback", "/static/steps.css"}
 
 
 def test_the_openapi_description_is_whole(client: httpx.AsyncClient) -> None:
