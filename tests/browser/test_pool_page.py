@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -32,8 +33,8 @@ pytestmark = [
 class PageLab:
     """A page's service over a real pool, in which alice and bob have a slice each."""
 
-    def __init__(self, folder: Path) -> None:
-        self.world = World(folder, changed(LAB, extensions=0))
+    def __init__(self, folder: Path, **machine: Any) -> None:
+        self.world = World(folder, changed(LAB, extensions=0), **machine)
         self.world.pass_time(time.time() - self.world.at)
         for user in ("alice", "bob"):
             self.world.run(user, course="ml")
@@ -45,7 +46,11 @@ class PageLab:
     async def start(self) -> None:
         self.runner = PoolRunner(self.pool, Metrics())
         app = management_app(
-            self.runner, self.sign_in, default_course="everyone", notices=("simulated GPUs",)
+            self.runner,
+            self.sign_in,
+            default_course="everyone",
+            notices=("simulated GPUs",),
+            course_titles={name: course.title for name, course in LAB.courses.items()},
         )
         config = uvicorn.Config(app, port=self.port, log_level="error", lifespan="off")
         self.server = uvicorn.Server(config)

@@ -120,18 +120,16 @@ def test_a_class(admin: Page, instructor: Page, lab: TemporaryLab, come: Come) -
 
 
 def apply_a_layout(admin: Page) -> None:
-    """A file is tried out, its difference is shown, it is applied, and the GPU becomes so."""
+    """What an example would change is shown, it is applied, and the GPU becomes so."""
     go(admin, "Layouts")
     admin.get_by_role("button", name="All small").click()
-    admin.get_by_role("button", name="Show changes").click()
     expect(admin.get_by_text("7 to create")).to_be_visible()
     look(admin, "layouts")
     admin.get_by_label("Reason").fill("practical 1")
     admin.get_by_role("button", name="Apply").click()
     said(admin, "The layout is applied.")
     expect(admin.get_by_text("Conforms").first).to_be_visible()
-    admin.get_by_label("A layout file").fill("version: v1\nmig-configs: {a: []}")
-    admin.get_by_role("button", name="Show changes").click()
+    admin.get_by_label("The same as a file").fill("version: v1\nmig-configs: {a: []}")
     expect(admin.get_by_role("alert").filter(has_text="layout:2")).to_be_visible()
 
 
@@ -251,7 +249,7 @@ def end_the_layout(admin: Page) -> None:
     """From then on the GPU is cut on demand."""
     go(admin, "Layouts")
     admin.get_by_role("button", name="On demand").click()
-    admin.get_by_role("button", name="Show changes").click()
+    expect(admin.get_by_text("all-1g.5gb on GPU 0")).to_be_visible()  # what it replaces
     admin.get_by_role("button", name="Apply").click()
     said(admin, "The layout is applied.")
     expect(admin.get_by_text("every GPU is partitioned on demand")).to_be_visible()

@@ -51,8 +51,9 @@ class FilePosition:
 class LayoutError(Refused):
     """A layout file cannot be used; says where, why, and what would do."""
 
-    def __init__(self, position: FilePosition, reason: str) -> None:
-        super().__init__("bad-layout", f"{position}{reason}", 422)
+    def __init__(self, position: FilePosition, why: str) -> None:
+        super().__init__("bad-layout", f"{position}{why}", 422)
+        self.position, self.why = position, why
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""The layouts' page: how each GPU stands to its layout, and a file tried out before it is applied.
+"""The layouts' page: how each GPU stands to its layout, and one that is made before it is applied.
 
-A GPU is drawn against its layout: what lies there now, what will, and what is in between.
+A GPU is drawn against its layout: what lies there now, what will, and what is in between.  A layout
+is made as a file; its fields, how many slices of each profile, are another way to write that file.
 
 Layouts over HTTP: how GPUs are to be cut, what a file would change, applied.
 
@@ -11,7 +12,8 @@ decision.
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -28,13 +30,14 @@ from miglab_api.layouts import (
     LayoutText,
 )
 from miglab_api.leases import LeaseState, WarningKind
+from miglab_api.shape_words import gpu_picture
 from miglab_api.wording import duration
 from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import REFUSED
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.layouts.file import LayoutDraft, dump, read
+from miglab_pool.layouts.file import LayoutDraft, LayoutError, PartitionableGpu, dump, read
 from miglab_pool.pool import Pool
 
 Fate = Literal["stays", "goes", "held", "new", "gap", "other"]
@@ -60,6 +63,7 @@ class GpuChange:
         then: as it is to be; empty where no layout says so.
         says: how far it is, in words.
         who: what is waited for, in words.
+        drained: whose slices those are.
         blocked: what only a person can remove.
     """
 
@@ -71,16 +75,19 @@ class GpuChange:
     then: tuple[Piece, ...]
     says: str
     who: tuple[str, ...] = ()
+    drained: tuple[str, ...] = ()
     blocked: tuple[str, ...] = ()
 
 
-def changes(layouts: Iterable[GpuLayout], gpus: Sequence[GpuView], at: float) -> list[GpuChange]:
+def changes(
+    layouts: Iterable[GpuLayout], gpus: Sequence[GpuView], at: float, titles: Mapping[str, str]
+) -> list[GpuChange]:
     """Each GPU against what is asked of it; one that is not there any more is left out."""
     there = {gpu.uuid: gpu for gpu in gpus}
-    return [_change(one, there[one.gpu], at) for one in layouts if one.gpu in there]
+    return [_change(one, there[one.gpu], at, titles) for one in layouts if one.gpu in there]
 
 
-def _change(one: GpuLayout, gpu: GpuView, at: float) -> GpuChange:
+def _change(one: GpuLayout, gpu: GpuView, at: float, titles: Mapping[str, str]) -> GpuChange:
     return GpuChange(
         gpu.index,
         gpu.memory_slices,
@@ -89,7 +96,8 @@ def _change(one: GpuLayout, gpu: GpuView, at: float) -> GpuChange:
         _filled(_now(one, gpu), gpu.memory_slices),
         _filled(_then(one), gpu.memory_slices) if one.layout else (),
         _says(one, at),
-        tuple(_waits(drain, at) for drain in one.drains),
+        tuple(_waits(drain, at, titles) for drain in one.drains),
+        tuple(f"{_holder(drain)}, {drain.profile} on GPU {one.index}" for drain in one.drains),
         one.blocked,
     )
 
@@ -155,8 +163,8 @@ def _holder(drain: LayoutDrain) -> str:
     return drain.user or "somebody"
 
 
-def _waits(drain: LayoutDrain, at: float) -> str:
-    course = f" ({drain.course})" if drain.course else ""
+def _waits(drain: LayoutDrain, at: float, titles: Mapping[str, str]) -> str:
+    course = f" ({titles.get(drain.course, drain.course)})" if drain.course else ""
     return f"{_holder(drain)}{course} holds {drain.profile}: the lease {_lasts(drain, at)}"
 
 
@@ -166,6 +174,52 @@ def _lasts(drain: LayoutDrain, at: float) -> str:
     if drain.guaranteed_until > at:
         return f"is guaranteed for {duration(drain.guaranteed_until - at)}"
     return "has no end"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFields:
+    """Some GPUs of the layout that is made, as fields.
+
+    Attributes:
+        devices: which, as the file names them.
+        counts: each profile with how many of it, and its picture.
+        changes: its GPUs, drawn; none if it is refused.
+        refused: why it cannot be.
+    """
+
+    devices: str
+    counts: tuple[tuple[str, int, str], ...]
+    changes: tuple[GpuChange, ...] = ()
+    refused: str = ""
+
+
+def group_fields(
+    asked: LayoutDraft,
+    gpus: Sequence[PartitionableGpu],
+    drawn: Sequence[GpuChange],
+    refused: LayoutError | None,
+) -> Iterator[GroupFields]:
+    """The groups of a layout; a profile that none of its GPUs has stays in sight."""
+    for group in asked.groups:
+        mine = [gpu for gpu in gpus if group.indexes is None or gpu.index in group.indexes]
+        offered = [profile for gpu in mine or gpus for profile in gpu.geometry.profiles]
+        whole = max((profile.compute_slices for profile in offered), default=0)
+        wanted = Counter(group.profiles)
+        names = dict.fromkeys([*(profile.name for profile in offered), *wanted])
+        yield GroupFields(
+            "all" if group.indexes is None else ", ".join(map(str, group.indexes)),
+            tuple((name, wanted[name], gpu_picture(name, whole)) for name in names),
+            tuple(one for one in drawn if one.index in {gpu.index for gpu in mine}),
+            refused.why if refused and refused.position == group.position else "",
+        )
+
+
+def _replaced(found: Layouts, now: Mapping[str, str]) -> str:
+    """The layouts in force on the GPUs that a layout names."""
+    gpus: defaultdict[str, list[str]] = defaultdict(list)
+    for one in found.gpus:
+        gpus[now.get(one.gpu) or "no named layout"].append(str(one.index))
+    return "; ".join(f"{name} on GPU {', '.join(where)}" for name, where in gpus.items())
 
 
 Viewer = Annotated[Principal, needs(Right.SEE_LAYOUTS)]
@@ -193,7 +247,7 @@ async def _draw(request: Request, principal: Principal) -> str:
         request,
         principal,
         "layouts",
-        changes=changes(found.gpus, snapshot.gpus, time.time()),
+        changes=changes(found.gpus, snapshot.gpus, time.time(), request.app.state.course_titles),
         text=dump(found.gpus) if has_layouts else EXAMPLES[0][1],
         has_layouts=has_layouts,
         examples=EXAMPLES,
@@ -201,15 +255,30 @@ async def _draw(request: Request, principal: Principal) -> str:
     )
 
 
-async def preview(request: LayoutText, principal: Viewer, runner: Runner) -> Response:
-    """What a file would change now, and the form that applies it."""
-    found = await diff(request, principal, runner)
+async def preview(
+    request: LayoutText, principal: Viewer, runner: Runner, about: Request
+) -> Response:
+    """A layout as fields, what it would change or why it cannot be, and the form to apply it."""
+    asked = await _asked(request)
+    gpus = await runner.look(lambda pool: pool.layouts.partitionable())
     snapshot = visible_snapshot(await runner.snapshot(), principal)
+    found, refused = None, None
+    try:
+        found = visible(await runner.look(lambda pool: pool.layouts.diff(asked)), principal)
+    except LayoutError as error:
+        refused = error
+    titles = about.app.state.course_titles
+    drawn = changes(found.gpus, snapshot.gpus, time.time(), titles) if found else []
+    named = {one.index for one in drawn}
+    now = {gpu.uuid: gpu.layout for gpu in snapshot.gpus}
     html = render_part(
         "part_layout_diff.html",
-        changes=changes(found.gpus, snapshot.gpus, time.time()),
-        conforms=all(gpu.conforms for gpu in found.gpus),
-        breaks=found.breaks,
+        name=asked.name,
+        groups=group_fields(asked, gpus, drawn, refused),
+        others=[(gpu.index, now.get(gpu.uuid)) for gpu in gpus if found and gpu.index not in named],
+        found=found,
+        replaces=_replaced(found, now) if found else "",
+        drains="; ".join(who for one in drawn for who in one.drained),
         may_partition=principal.has(Right.PARTITION),
     )
     return HTMLResponse(html)

@@ -1,58 +1,89 @@
-// The layouts' page: a file is tried out first, then applied as it was shown.
+// The layouts' page: fields write the file, the file is drawn as the server reads it, and applied as it was drawn.
 
 import { ask, byId, post, say, values } from "./frame.js";
+import { renew } from "./refresh.js";
 
-let tried = {}; // the file whose difference is shown: that one is applied, whatever is typed since
+const REST_MS = 200; // whoever types is not asked after at each key
+const AGAIN_MS = 10000;
+const main = byId("main");
+let drawn = {}; // the file whose drawing is shown: that one is applied, whatever is typed since
+let asked = 0;
 
-byId("main").addEventListener("click", (event) => {
-  const example = event.target.closest("button[data-example]");
-  if (example) {
-    byId("text").value = example.dataset.example;
-    byId("name").value = "";
-    byId("text").focus();
-  }
-});
+const group = (devices, slices) => `    - devices: ${devices}\n      mig-enabled: true\n      mig-devices:${slices}\n`;
 
-byId("try").addEventListener("input", () => byId("preview").replaceChildren());
+// The file as the fields say it, and one GPU more; a group without GPUs is left out.
+function write(more) {
+  const groups = [...document.querySelectorAll("#fields fieldset")].map((fields) => {
+    const gpus = fields.querySelector("[data-devices]").value.trim();
+    const counts = [...fields.querySelectorAll("[data-profile]")].filter((count) => Number(count.value));
+    const slices = counts.map(({ dataset, value }) => `\n        ${dataset.profile}: ${value}`).join("");
+    return gpus && group(gpus === "all" ? gpus : `[${gpus}]`, slices || " {}");
+  });
+  if (more) groups.push(group(`[${more}]`, " {}"));
+  const name = byId("lay-name").value;
+  const key = /^\w[\w.+-]*$/.test(name) ? name : JSON.stringify(name);
+  byId("text").value = `version: v1\nmig-configs:\n  ${key}:\n${groups.join("")}`;
+  byId("name").value = "";
+}
 
-byId("try").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const trouble = event.target.querySelector("[role=alert]");
-  trouble.textContent = "";
+// The server says what the file comes to; fields in which somebody types are not drawn anew.
+async function look(parts = "#fields, #preview", rest = 0) {
+  const mine = ++asked;
+  byId("preview").inert = true;
+  await new Promise((resolve) => setTimeout(resolve, rest));
+  if (mine !== asked) return;
   const file = { text: byId("text").value, file: "layout", name: byId("name").value.trim() };
   const answer = await post("layouts/preview", file).catch((error) => error);
+  if (mine !== asked) return;
+  byId("wrong").textContent = answer instanceof Error ? answer.message : "";
   if (answer instanceof Error) {
-    trouble.textContent = answer.message;
-    byId("preview").replaceChildren();
+    for (const old of document.querySelectorAll(".drawn, #preview")) old.replaceChildren();
     return;
   }
-  tried = file;
-  byId("preview").innerHTML = answer;
-  byId("preview").focus();
+  drawn = file;
+  const focus = document.activeElement.id;
+  const fresh = new DOMParser().parseFromString(answer, "text/html");
+  for (const part of fresh.querySelectorAll(parts)) byId(part.id)?.replaceWith(part);
+  if (focus) (byId(focus) || [...document.querySelectorAll("[data-devices]")].pop())?.focus();
+}
+
+main.addEventListener("input", ({ target }) => {
+  if (target.closest("#preview") || target.matches("[data-devices]")) return;
+  const isField = target.closest("#fields");
+  if (isField) write();
+  look(isField ? ".drawn, #preview" : undefined, REST_MS);
 });
 
-byId("preview").addEventListener("submit", async (event) => {
+main.addEventListener("change", ({ target }) => {
+  if (!target.matches("[data-devices]")) return;
+  write();
+  look();
+});
+
+main.addEventListener("click", ({ target }) => {
+  const { example, add } = target.dataset;
+  if (example) [byId("text").value, byId("name").value] = [example, ""];
+  else if (add) write(add);
+  else return;
+  look();
+});
+
+main.addEventListener("submit", async (event) => {
   event.preventDefault();
   const form = event.target;
   const trouble = form.querySelector("[role=alert]");
   trouble.textContent = "";
   try {
-    const done = await ask("PUT", "layout", { ...tried, ...values(form) });
+    const done = await ask("PUT", "layout", { ...drawn, ...values(form) });
     const warned = done.warned.length;
     say(warned ? `${form.dataset.done} Leases warned: ${warned}.` : form.dataset.done);
-    byId("preview").replaceChildren();
-    await refresh();
     byId("said").scrollIntoView({ block: "nearest" });
+    await renew();
+    await look();
   } catch (error) {
     trouble.textContent = error.message;
   }
 });
 
-async function refresh() {
-  const answer = await fetch(location.href);
-  if (answer.status !== 200 || answer.redirected) return location.reload();
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  byId("part-layouts").replaceWith(fresh.getElementById("part-layouts"));
-}
-
-setInterval(() => refresh().catch(() => {}), 10000);
+look();
+setInterval(() => renew().catch(() => {}), AGAIN_MS);

@@ -1,5 +1,7 @@
 """Layouts over HTTP: mistakes with their line, GPUs by who may cut them, names by who may see."""
 
+import re
+
 import httpx
 import pytest
 from tests.pool_settings import changed
@@ -130,7 +132,7 @@ EXAMPLE = EXAMPLES[0][1]
 async def test_staff_see_what_is_applied(client: httpx.AsyncClient) -> None:
     """The layouts and how each GPU stands to them; who may not cut finds no form to apply."""
     page = (await client.get("/layouts", headers=as_("admin-token"))).text
-    assert "GPU 0" in page and "Try a layout" in page
+    assert "GPU 0" in page and "Make a layout" in page
     for token, may in (("admin-token", True), ("assistant-token", False)):
         answer = await client.post("/layouts/preview", json={"text": EXAMPLE}, headers=as_(token))
         assert answer.status_code == 200
@@ -143,6 +145,27 @@ async def test_a_bad_file_is_refused_with_its_line(client: httpx.AsyncClient, te
     answer = await client.post("/layouts/preview", json={"text": text}, headers=as_("staff-token"))
     assert answer.status_code == 422
     assert answer.json().keys() == {"reason", "message"}
+
+
+async def test_a_layout_is_drawn_as_fields(client: httpx.AsyncClient) -> None:
+    """How many of each profile, as the file has it; what it replaces, and whose slice it drains."""
+    asked = {"text": EXAMPLE.replace("1g.5gb: 7", "3g.20gb: 2")}
+    answer = await client.post("/layouts/preview", json=asked, headers=as_("admin-token"))
+    fields = re.findall(r'value="(\d+)" data-profile="([^"]+)"', answer.text)
+    assert [profile for count, profile in fields if count == "2"] == ["3g.20gb"]
+    assert "no named layout on GPU 0" in answer.text
+    assert "alice, 1g.5gb on GPU 0" in answer.text
+    hidden = await client.post("/layouts/preview", json=asked, headers=as_("vision-token"))
+    assert "somebody, 1g.5gb on GPU 0" in hidden.text and "alice" not in hidden.text
+
+
+async def test_what_cannot_lie_there_says_why_and_has_no_apply(client: httpx.AsyncClient) -> None:
+    """The fields stay, with the reason beside them."""
+    asked = {"text": EXAMPLE.replace("1g.5gb: 7", "4g.20gb: 2")}
+    answer = await client.post("/layouts/preview", json=asked, headers=as_("admin-token"))
+    assert answer.status_code == 200
+    assert 'value="2" data-profile="4g.20gb"' in answer.text
+    assert "there is no place for 4g.20gb" in answer.text and 'id="apply"' not in answer.text
 
 
 # -- a GPU before and after ------------------------------------------------------------------------
@@ -168,7 +191,8 @@ def change(**more: object) -> GpuChange:
         slice_view(3, 6, state="foreign"),
     )
     values = {"layout": "small", "conforms": False}
-    (found,) = changes([GpuLayout(gpu="GPU-0", index=0, **(values | more))], [view], NOW)
+    one = GpuLayout(gpu="GPU-0", index=0, **(values | more))
+    (found,) = changes([one], [view], NOW, {"ml": "Machine Learning"})
     return found
 
 
@@ -195,7 +219,7 @@ def test_before_and_after() -> None:
     assert found.says == (
         "2 to create, 1 to remove, waiting for 1 in use, done in 10 minutes at the latest"
     )
-    assert found.who == ("bob (ml) holds 2g.10gb: the lease ends in 10 minutes",)
+    assert found.who == ("bob (Machine Learning) holds 2g.10gb: the lease ends in 10 minutes",)
 
 
 def test_who_must_not_be_named_is_somebody() -> None:
@@ -218,4 +242,4 @@ def test_as_it_is_to_be_and_without_a_layout() -> None:
 
 def test_a_gpu_that_is_gone_is_left_out() -> None:
     """A layout may name one that is not there any more."""
-    assert changes([GpuLayout(gpu="GPU-9", index=9, conforms=False)], [gpu_view()], NOW) == []
+    assert changes([GpuLayout(gpu="GPU-9", index=9, conforms=False)], [gpu_view()], NOW, {}) == []
