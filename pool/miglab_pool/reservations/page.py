@@ -230,6 +230,7 @@ async def _draw(request: Request, principal: Principal, day: str, zone: str, ask
         "reservations",
         week=shown_week,
         found=seen,
+        titles=request.app.state.course_titles,
         may_change={one.id for one in seen if principal.may(Right.RESERVE, one.course)},
         may_reserve=bool(offers),
         seats=" ".join(seats or ()),
@@ -303,6 +304,7 @@ async def reservation_details(
     html = render_part(
         "details_reservation.html",
         one=visible_reservation(one, principal),
+        title=request.app.state.course_titles.get(one.course, one.course),
         state_words=STATE_WORDS,
         when=when,
         next_time=_next_time(one, zone if is_zone(zone) else one.tz),

@@ -137,6 +137,7 @@ ROUTES = [
     ("GET", "/api/invariants", None, HEALTH),
     ("GET", "/api/health", None, OPEN),
     ("GET", "/api/openapi.json", None, OPEN),
+    ("GET", "/static/steps.css", None, OPEN),
     ("GET", "/", None, SIGNS_IN),
     ("GET", "/log", None, STAFF_PAGE),
     ("GET", "/log?course=ml", None, LOG_ML),

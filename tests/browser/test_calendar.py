@@ -1,0 +1,112 @@
+"""The reservations' calendar by keyboard: from hour to hour, and from an hour to a reservation."""
+
+import datetime as dt
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+from tests.browser.served import signed_in
+
+from miglab_api.reservations import ReservationRequest
+
+from .test_layouts import serious
+from .test_pool_page import PageLab
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.long,
+    pytest.mark.asyncio(loop_scope="module"),
+]
+TODAY = dt.datetime.now(dt.UTC).date()
+MONDAY = TODAY + dt.timedelta(days=14 - TODAY.weekday())
+TUESDAY = MONDAY + dt.timedelta(days=1)
+PRACTICAL = ReservationRequest(
+    course="ml", shape="1g.5gb", count=5, date=TUESDAY,
+    from_time="10:00", to_time="12:00", tz="UTC",
+)  # fmt: skip
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def lab(tmp_path: Path) -> AsyncIterator[PageLab]:
+    """One A100, of whose seven 1g.5gb five are reserved for ml on a Tuesday from 10 to 12."""
+    lab = PageLab(tmp_path)
+    await lab.start()
+    await lab.runner.decide(lambda pool: pool.reservations.make(PRACTICAL, "person:ilse"))
+    yield lab
+    await lab.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
+    """That week as ml's instructor has it."""
+    session = lab.sign_in.sessions.open("ilse", "instructor-token")
+    context = await signed_in(browser, session, timezone_id="UTC")
+    page = await context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    await page.goto(f"{lab.url}reservations?monday={MONDAY}&zone=UTC")
+    yield page
+    await context.close()
+    assert errors == []
+
+
+async def at_hour(page: Page) -> str:
+    """The hour that the keyboard is on, and how much it has left; empty for none."""
+    here = "document.activeElement.matches('.left button') && document.activeElement.ariaLabel"
+    return str(await page.evaluate(here) or "")
+
+
+async def test_arrow_keys_go_from_hour_to_hour(page: Page) -> None:
+    """All hours are one Tab stop; in them, up and down is an hour, left and right a day."""
+    while not await at_hour(page):
+        await page.keyboard.press("Tab")
+    assert f"{MONDAY:%A %-d %B}, 08:00: " in await at_hour(page)
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
+        await page.keyboard.press(key)
+    assert await at_hour(page) == f"{TUESDAY:%A %-d %B}, 10:00: 2 left to reserve"
+    await page.keyboard.press("ArrowUp")
+    assert await at_hour(page) == f"{TUESDAY:%A %-d %B}, 09:00: 7 left to reserve"
+    await page.keyboard.press("ArrowLeft")
+    assert f"{MONDAY:%A %-d %B}, 09:00: " in await at_hour(page)
+    await page.keyboard.press("Tab")
+    assert await at_hour(page) == ""
+
+
+async def test_an_hour_begins_the_form(lab: PageLab, page: Page) -> None:
+    """Enter opens it with course, shape, day and times; a count and Enter reserve."""
+    while not await at_hour(page):
+        await page.keyboard.press("Tab")
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "Enter"):
+        await page.keyboard.press(key)
+    dialog = page.get_by_role("dialog")
+    for label, value in (
+        ("Course", "ml"), ("What each of them gets", "1g.5gb"), ("First day", f"{TUESDAY}"),
+        ("From", "10:00"), ("To", "11:00"), ("Time zone", "UTC"),
+    ):  # fmt: skip
+        exact = label in ("From", "To")
+        await expect(dialog.get_by_label(label, exact=exact)).to_have_value(value)
+    await expect(dialog.get_by_label("How many students")).to_be_focused()
+    assert await serious(page) == []
+    await page.keyboard.type("2")
+    await page.keyboard.press("Tab")
+    await expect(dialog.get_by_text("All 2 are certain.")).to_be_visible()
+    await page.keyboard.press("Shift+Tab")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("The slices are reserved.")).to_be_visible()
+    left = f"{TUESDAY:%A %-d %B}, 10:00: 0 left to reserve"
+    await expect(page.get_by_role("button", name=left)).to_be_focused()
+    made = {(one.course, one.count, one.date) for one in lab.pool.reservations.all()}
+    assert made == {("ml", 5, TUESDAY), ("ml", 2, TUESDAY)}
+
+
+async def test_courses_are_called_by_their_titles(page: Page) -> None:
+    """In the week, in the list, in what a class is and in the form."""
+    await expect(page.locator(".block .what")).to_have_text("Ml")
+    await expect(page.locator("tbody th button")).to_have_text("Ml, reservation 1")
+    await page.locator(".block button").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_role("heading")).to_have_text("Ml: 5 × 1g.5gb")
+    await dialog.get_by_text("Cancel the reservation").first.click()
+    await expect(dialog.get_by_text("The slots of Ml are free")).to_be_visible()
