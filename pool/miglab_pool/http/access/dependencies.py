@@ -117,7 +117,7 @@ def allowed(found: Found, kind: str, principal: Principal, right: Right) -> Foun
         DeniedError: 404 or 403.
     """
     if not principal.may(Right.SEE_NAMES, found.course, found.user):
-        raise DeniedError(404, f"unknown-{kind}", f"You have no {kind} {found.id}.")
+        raise DeniedError(404, f"unknown-{kind}", f"There is no {kind} {found.id}.")
     principal.require(right, found.course, found.user)
     return found
 

@@ -230,6 +230,18 @@ async def test_every_route_and_role(
     assert found == dict(zip(ASKERS, map(int, statuses.split()), strict=True))
 
 
+async def test_what_one_may_not_see_does_not_exist(roles_lab: RolesLab, tmp_path: Path) -> None:
+    """The answer to somebody else's lease is the one to a lease that never was."""
+    world, client = roles_lab.opened(tmp_path / "first")
+    said = []
+    for number in ("1", "999"):
+        path = f"/api/leases/{number}/extend"
+        answer = await client.post(path, json={"by_s": 60}, headers=as_("bob-token"))
+        said.append((answer.status_code, answer.text.replace(number, "N")))
+    world.close()
+    assert said[0] == said[1] and said[0][0] == 404
+
+
 @pytest.mark.parametrize("token", ["", "alice-token"])
 async def test_an_endless_request_is_not_read(client: httpx.AsyncClient, token: str) -> None:
     """The service stops reading long before memory does, whoever sends, and says so."""
