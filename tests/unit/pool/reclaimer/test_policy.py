@@ -170,7 +170,7 @@ def test_still_here_counts_for_a_while() -> None:
 @pytest.mark.parametrize(
     ("known", "others_wait", "now", "decision", "words"),
     [
-        (idle(50_000), 1, NOW - 21, Decision.WARN, "unless somebody is there"),
+        (idle(50_000), 1, NOW - 21, Decision.WARN, "reclaimed in 1 s unless somebody"),
         (idle(50_000), 1, NOW, Decision.RECLAIM, "Nothing has happened"),
         (idle(50_000, age_s=21.0), 1, NOW, Decision.WARN, "final report"),
         (idle(50_000, unsaved=2), 1, NOW, Decision.WARN, "documents to be saved"),
