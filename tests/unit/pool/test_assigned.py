@@ -128,6 +128,16 @@ def test_a_shape_that_only_anothers_gpu_could_hold_is_refused(make_world: MakeWo
     assert lab.ask("vera", "1g.5gb", course="vision").state is TicketState.WAITING
 
 
+def test_whole_gpus_too(make_world: MakeWorld) -> None:
+    """A GPU with MIG off that is a course's own is leased to nobody else."""
+    lab = make_world(RULES, gpus=2, mig=False)
+    strangers = ask(lab, 2, "deep", "full")
+    states = {lab.pool.tickets.find(one).state for one in strangers}
+    assert states == {TicketState.OFFERED, TicketState.WAITING}
+    (own,) = ask(lab, 1, "vision", "full")
+    assert lab.pool.tickets.find(own).state is TicketState.OFFERED
+
+
 def reserve(lab: World, course: str, count: int) -> None:
     reserve_class(lab, course=course, count=count)
 
