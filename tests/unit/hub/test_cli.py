@@ -182,7 +182,7 @@ def test_what_the_reclaimer_thinks(service: Service, lab: Path) -> None:
         ("release 1 --reason over", ("POST", "/leases/1/release", {"reason": "over"})),
         ("extend 1 30", ("POST", "/leases/1/extend", {"by_s": 1800.0})),
         ("cancel 1", ("DELETE", "/tickets/1", None)),
-        ("pause Repairs", ("POST", "/pool/pause", {"reason": "Repairs"})),
+        ("pause --reason Repairs", ("POST", "/pool/pause", {"reason": "Repairs"})),
         ("resume", ("POST", "/pool/resume", None)),
         ("adopt 7", ("POST", "/slices/7/adopt", {"reason": ""})),
         ("clear 7", ("POST", "/slices/7/clear", {"reason": ""})),

@@ -48,7 +48,7 @@ def test_every_command_speaks_json() -> None:
 def test_json_is_the_answer_as_it_came(service: Service, lab: Path) -> None:
     """Acts too answer with what the service said, for programs."""
     assert json.loads(run(lab, "release", "1", "--json"))["user"] == "alice"
-    assert json.loads(run(lab, "pause", "Repairs", "--json"))["simulated"] is True
+    assert json.loads(run(lab, "pause", "--reason", "Repairs", "--json"))["simulated"] is True
 
 
 def test_a_row_is_one_line_in_a_pipe(service: Service, lab: Path) -> None:

@@ -193,11 +193,7 @@ def _addressee(message: dict[str, Any]) -> str:
 
 
 @app.command()
-def pause(
-    context: typer.Context,
-    reason: Annotated[str, typer.Argument(help="The reason, which everybody can read.")],
-    as_json: AsJson = False,
-) -> None:
+def pause(context: typer.Context, reason: Needed, as_json: AsJson = False) -> None:
     """Stop granting new leases; running leases go on."""
     answer = api(context).call("POST", "/pool/pause", {"reason": reason})
     tell(answer, as_json, lambda: "new leases are paused")

@@ -47,7 +47,8 @@ export function words(trans) {
     if (guaranteed_s <= 0) {
       return trans.__('open: yours as long as nobody needs it');
     }
-    const until = new Date(Date.now() + guaranteed_s * 1000);
+    const minutes = Math.round((Date.now() / 1000 + guaranteed_s) / 60); // steady between two answers
+    const until = new Date(minutes * 60_000);
     const clock = until.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
     return trans.__('guaranteed until %1, then as long as nobody needs it', clock);
   };
