@@ -45,7 +45,7 @@ class WireModel(BaseModel):
             others: what it does not have, or is told otherwise.
         """
         shared = {name: getattr(row, name) for name in _shared(cls, row.__class__)}
-        return cls(**(shared | others))
+        return cls.model_validate(shared | others)
 
 
 @cache

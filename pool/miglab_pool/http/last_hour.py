@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from miglab_api.tickets import Headcount
 
-HOUR_S, LOOK_S = 3600.0, 60.0
+MINUTES, LOOK_S = 60, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Column:
     """One look, as a strip of height 100 shows it.
 
     Attributes:
-        minute: how far right, from 0 for an hour ago to 60.
+        minute: how far right, from 1 for an hour ago to 60.
         holding: how high the part is that holds slices.
         waiting: how high the part above it is that waits.
     """
@@ -36,15 +36,19 @@ class LastHour:
     """See the module."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[float, Headcount]] = deque(maxlen=int(HOUR_S / LOOK_S))
+        self._looks: deque[tuple[float, Headcount]] = deque(maxlen=MINUTES)
 
     def note(self, people: Headcount, at: float) -> None:
         """So it is at this moment."""
         self._looks.append((at, people))
 
+    def seen(self, now: float) -> tuple[float, int]:
+        """While this is the same, so is the strip: when the last look was, and the minute."""
+        return self._looks[-1][0] if self._looks else 0.0, int(now // 60)
+
     def strip(self, now: float) -> Strip | None:
         """What is drawn; None before the second look."""
-        looks = [(at, people) for at, people in self._looks if 0 <= now - at <= HOUR_S]
+        looks = [(at, people) for at, people in self._looks if 0 <= _minutes(at, now) < MINUTES]
         if len(looks) < 2:
             return None
         most = max(max(one.total, one.holding + one.waiting) for _, one in looks) or 1

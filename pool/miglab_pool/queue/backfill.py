@@ -29,11 +29,10 @@ from miglab_pool.state.placement import (
     beside,
     by_gpu,
     clash,
-    is_same,
     own_first,
     place,
 )
-from miglab_pool.state.view import PoolView, once
+from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 _Opened = tuple[str, tuple[str, str] | None]
 
@@ -222,12 +221,14 @@ class Demand(NamedTuple):
 
     Attributes:
         wanted: who waits, how often, by profiles and course.
+        names: the profiles that are waited for.
         first: who is the first in the queue.
         held: the memory slices of what is held for the first, by GPU, as bits.
         reserved: those of the reserved slots.
     """
 
     wanted: Mapping[tuple[tuple[str, ...], str], Counter[str]]
+    names: frozenset[str]
     first: str
     held: Mapping[str, int]
     reserved: Mapping[str, int]
@@ -244,6 +245,7 @@ def demand(view: PoolView) -> Demand:
     slots = (slot for _, slot in reservations.slots_with_reservation(view))
     return Demand(
         wanted,
+        frozenset(name for names, _ in wanted for name in names),
         first.user if first else "",
         _masks(hold_for(first, view.occupancies)),
         _masks(by_gpu(slots)),
@@ -259,7 +261,7 @@ def others_waiting(view: PoolView, lease: LeaseRow) -> int:
     asked, rows = demand(view), view.slices_of(lease)
     if not lease.is_held or not (asked.wanted or asked.reserved):
         return 0
-    rooms = [(view.gpus[row.gpu].course, _names_there(view, row, rows)) for row in rows]
+    rooms = [(view.gpus[row.gpu].course, _names_there(view, row, rows, asked)) for row in rows]
     count = sum(
         users.total() - users[lease.user]
         for (names, course), users in asked.wanted.items()
@@ -269,21 +271,29 @@ def others_waiting(view: PoolView, lease: LeaseRow) -> int:
     return max(count, int(is_first)) + int(_any(asked.reserved, rows))
 
 
-def _names_there(view: PoolView, row: SliceRow, freed: Sequence[SliceRow]) -> frozenset[str]:
-    """The profiles that could lie where a slice does, all of its lease freed."""
+def _names_there(
+    view: PoolView, row: SliceRow, freed: Sequence[SliceRow], asked: Demand
+) -> frozenset[str]:
+    """The profiles waited for that could lie where a slice does, all of its lease freed."""
     occupancy = view.gpus[row.gpu].occupancy
     if row.profile == FULL or occupancy is None or not occupancy.usable:
         return frozenset({FULL} if row.profile == FULL else ())
-    mine = [view.placed(one) for one in freed if one.gpu == row.gpu]
+    mine = {view.placed(one).bits for one in freed if one.gpu == row.gpu}
     taken = 0
-    for item in occupancy.live:
-        if not any(is_same(item, one) for one in mine):
-            taken |= item.bits
+    for bits in _live_bits(view.gpus[row.gpu]) - mine:
+        taken |= bits
+    places, mask = occupancy.geometry.placements, _mask(row)
     return frozenset(
         name
-        for name, places in occupancy.geometry.placements.items()
-        if any(bits & _mask(row) and not bits & taken for bits, _ in places)
+        for name in asked.names
+        if any(bits & mask and not bits & taken for bits, _ in places.get(name, ()))
     )
+
+
+@once
+def _live_bits(gpu: GpuSnapshot) -> frozenset[int]:
+    """What cannot be used of a GPU, as `Placed.bits`."""
+    return frozenset(item.bits for item in gpu.occupancy.live) if gpu.occupancy else frozenset()
 
 
 def _any(held: Mapping[str, int], rows: Iterable[SliceRow]) -> bool:

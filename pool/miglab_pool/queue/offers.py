@@ -76,8 +76,9 @@ def headcount(view: PoolView) -> Headcount:
 
 def _smallest(view: PoolView) -> Shape | None:
     """The smallest shape that any course offers and a GPU can hold."""
-    sizes = [shape for shape in queue.offered_shapes(view) if _count_all(view, shape, "")]
-    return min(sizes, key=lambda one: (one.slice_count, _per_slice(view, one)), default=None)
+    shapes = queue.offered_shapes(view)
+    by_size = sorted(shapes, key=lambda one: (one.slice_count, _per_slice(view, one)))
+    return next((shape for shape in by_size if _count_all(view, shape, "")), None)
 
 
 def _course(view: PoolView, name: str, rules: Course, user: str | None) -> CourseOffers:

@@ -69,8 +69,7 @@ def check_guarantee(view: PoolView, lease: LeaseRow, until: float) -> None:
 
 def why_held(view: PoolView, row: TicketRow) -> str:
     """What to tell somebody who waits for the course, not for room; empty if for room."""
-    one = as_waiting(view, row)
-    limit = _held_by(view, one, view.usage.live)
+    limit = _held_by(view, as_waiting(view, row), view.usage.live) if _totals(view) else None
     if limit is None:
         return ""
     return (

@@ -115,6 +115,11 @@ class SignalBoard:
             return None
         return _known(entry, entry.signals, self._clock())
 
+    def is_silent(self, lease: int, for_s: float) -> bool:
+        """Whether its server has said nothing for longer than that, or never."""
+        entry = self._entries.get(lease)
+        return entry is None or entry.signals is None or self._clock() - entry.at > for_s
+
     def keep(self, leases: Collection[int]) -> None:
         """Forget all but these."""
         for gone in self._entries.keys() - set(leases):

@@ -216,8 +216,8 @@ class Reclaimer:
         for case in cases:
             if case.lease.purpose is Purpose.BORROW:
                 continue  # it goes back when its measurements are over
-            known, stale_s = self._board.known(case.lease.id), self.rules.limits.stale_s
-            is_silent = known is None or known.age_s > stale_s
+            stale_s = self.rules.limits.stale_s
+            is_silent = self._board.is_silent(case.lease.id, stale_s)
             servers[case.lease.course] += 1
             silent[case.lease.course] += is_silent
             silent_for_long += is_silent and now - case.held_since > stale_s

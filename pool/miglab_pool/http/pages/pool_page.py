@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 from zlib import crc32
 
 from fastapi import Request, Response
@@ -116,8 +116,7 @@ class Shelves:
         return shelf
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRow:
+class QueueRow(NamedTuple):
     """One who waits.
 
     Attributes:
@@ -288,8 +287,10 @@ async def pool_parts(request: Request, principal: Principal) -> list[PagePart[An
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
     shelf, now = _shelf(request, principal), time.time()
-    strip = runner.last_hour.strip(now)
-    hour = shelf.part("hour", "part_hour.html", strip, lambda: strip, now)
+    last_hour = runner.last_hour
+    hour = shelf.part(
+        "hour", "part_hour.html", last_hour.seen(now), lambda: last_hour.strip(now), now
+    )
     return [hour, *parts_of(shelf, snapshot, own, principal, doings, now)]
 
 
@@ -330,10 +331,8 @@ def parts_of(
         for gpu in snapshot.gpus
         for made_of in ((gpu, reserved_on(gpu, snapshot.reserved_slots), doings.on(gpu)),)
     ]
-    waiting = snapshot.waiting
-    queue = shelf.part(
-        "queue", "part_queue.html", waiting, lambda: table_of(waiting, principal), now
-    )
+    table = table_of(snapshot.waiting, principal)  # of words: an estimate moves with every second
+    queue = shelf.part("queue", "part_queue.html", table, lambda: table, now)
     figures = sums(snapshot.people, idle_people(snapshot.gpus, doings.idle))
     head = head_of(snapshot, own, principal, figures)
     parts: list[PagePart[Any]] = [

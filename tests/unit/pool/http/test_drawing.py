@@ -148,3 +148,17 @@ def test_the_last_hour_is_a_strip() -> None:
         "In the last 59 minutes, 2 to 10 people held slices (lower bars) and 0 to 10 waited."
     )
     assert hour.strip(3659.5) == strip
+
+
+def test_the_strip_is_drawn_by_the_minute() -> None:
+    """What tells that it is the same changes with a look and with the clock's minute alone."""
+    hour = LastHour()
+    hour.note(Headcount(total=10, holding=9), 0.5)
+    hour.note(Headcount(total=10, holding=2), 60.5)
+    hour.note(Headcount(total=10, holding=3), 120.5)
+    early, late, later = 3600.1, 3659.9, 3660.1
+    assert hour.seen(early) == hour.seen(late) != hour.seen(later)
+    assert hour.strip(early) == hour.strip(late) != hour.strip(later)
+    seen = hour.seen(late)
+    hour.note(Headcount(total=10, holding=3), late)
+    assert hour.seen(late) != seen

@@ -15,12 +15,13 @@ from miglab_api.wording import duration
 from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages import pool_page
-from miglab_pool.http.pages.pool_page import AGED_S, PagePart, PartsCache, Shelves
+from miglab_pool.http.pages.gpu_drawing import Doings
+from miglab_pool.http.pages.pool_page import AGED_S, PagePart, PartsCache, Shelves, parts_of
 from miglab_pool.http.pages.wording import short, wait_short
 from miglab_pool.http.pool_runner import PoolRunner
 
 from .conftest import as_, free_slice, queued
-from .fakes import ALICE
+from .fakes import ALICE, pool_view, ticket_view
 from .test_live import parked
 
 
@@ -222,6 +223,21 @@ def test_the_same_is_not_drawn_again() -> None:
     assert (draw.times, again.version) == (2, first.version)
     part(shelf, [1, 3], draw, AGED_S + 1)
     assert draw.times == 3
+
+
+def test_an_estimate_that_keeps_its_words_draws_no_queue() -> None:
+    """It goes down with every second; the queue is drawn again when it reads otherwise."""
+    shelf = PartsCache({})
+
+    def queue_at(high_s: float) -> PagePart[object]:
+        said = WaitEstimate(low_s=60.0, likely_s=high_s, high_s=high_s, basis="", is_late=False)
+        snapshot = pool_view(waiting=(ticket_view(1, "bob", estimate=said),))
+        parts = parts_of(shelf, snapshot, (), ALICE, Doings(), 0.0)
+        return next(one for one in parts if one.name == "queue")
+
+    first = queue_at(900.0)
+    assert queue_at(880.0) is first
+    assert queue_at(830.0).version != first.version
 
 
 def test_everybody_has_their_own() -> None:
