@@ -1,8 +1,8 @@
 """From lab.toml to JupyterHub's configuration: small functions that only set.
 
 `jupyterhub_config.py` calls `configure`.  Nothing here starts, opens or asks anything; what the
-spawner does with its traits is the spawner's affair.  One thing is no trait of JupyterHub's: what
-its web server reads of strangers (`limit_bodies`).
+spawner does with its traits is the spawner's affair.  Two things are no traits of JupyterHub's: what
+its web server reads of strangers (`limit_bodies`), and its clock (`wait_by_a_steady_clock`).
 
 Where people land when they have signed in: staff on the pool's page, others on their server.
 
@@ -17,6 +17,7 @@ is in the pool's ledger, which does wait.
 
 import logging
 import math
+import time
 from collections.abc import Awaitable, Callable
 from html import escape
 from pathlib import Path
@@ -32,6 +33,7 @@ from tornado.httputil import (
     RequestStartLine,
     ResponseStartLine,
 )
+from tornado.ioloop import IOLoop
 
 from miglab_api import web
 from miglab_hub import lab_secrets
@@ -81,6 +83,7 @@ def configure(c: Any, settings: Settings) -> None:
     ):
         update(c, settings)
     limit_bodies()
+    wait_by_a_steady_clock()
 
 
 def update_addresses(c: Any, settings: Settings) -> None:
@@ -327,6 +330,16 @@ def tune(connection: Connection, _record: object) -> None:
 def limit_bodies() -> None:
     """Limit the servers that this process makes from now on."""
     HTTPServer.configure(LimitedServer, max_body_size=STRANGERS_BYTES, body_timeout=STRANGERS_S)
+
+
+def wait_by_a_steady_clock() -> None:
+    """Let no wait of the hub's last longer because the wall clock was set back.
+
+    JupyterHub 6.1.1 waits until a moment of tornado's clock, which is the wall clock (6.6.1).  A
+    server that it looked for when it started, in vain, kept its student out ("pending check") for
+    the hour by which the clock had been set back.
+    """
+    IOLoop.time = lambda _: time.monotonic()  # type: ignore[method-assign]
 
 
 class LimitedServer(HTTPServer):

@@ -1,18 +1,28 @@
 """lab.toml as JupyterHub's configuration."""
 
+import asyncio
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jupyterhub.utils import exponential_backoff
+from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
 from labkit.notebook import handing_in as fresh
 from miglab_hub import lab_secrets
 from miglab_hub.authenticator import LabAuthenticator
 from miglab_hub.checkout import checkout
-from miglab_hub.configure import ADMIN_SCOPE, SERVICE_SCOPE, STAFF_SCOPE, configure
+from miglab_hub.configure import (
+    ADMIN_SCOPE,
+    SERVICE_SCOPE,
+    STAFF_SCOPE,
+    configure,
+    wait_by_a_steady_clock,
+)
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_spawner.scopes import LEASE_SCOPE
 
@@ -345,3 +355,20 @@ async def test_odd_passwords_are_wrong_and_no_error(password: str) -> None:
     for name in ("ada", "prof"):
         data = {"username": name, "password": password}
         assert await authenticator.authenticate(None, data) is None
+
+
+async def test_a_clock_set_back_lengthens_no_wait_of_the_hub(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It gives up after its timeout though the clock went back by an hour while it waited."""
+    began = time.time()
+    monkeypatch.setattr(IOLoop, "time", IOLoop.time)  # put back afterwards
+    wait_by_a_steady_clock()
+
+    def answers() -> bool:
+        monkeypatch.setattr(time, "time", lambda: began - 3600)
+        return False
+
+    with pytest.raises(TimeoutError, match="gave up"):
+        async with asyncio.timeout(10):
+            await exponential_backoff(answers, "gave up", start_wait=0.001, timeout=0.01)
