@@ -98,23 +98,46 @@ def refuse_arguments(call: str, function: Callable[..., Any], given: Mapping[str
         )
 
 
-def refuse_beside(
-    call: str,
-    options_of: Callable[..., Any],
-    function: Callable[..., Any],
-    given: Mapping[str, Any],
-) -> None:
-    """Refuse what is wrong of all that stands beside a function: our options, its arguments."""
-    keywords = {
-        name: one
-        for name, one in inspect.signature(options_of).parameters.items()
-        if one.kind is one.KEYWORD_ONLY
-    }
-    missing = [n for n, one in keywords.items() if one.default is one.empty and n not in given]
-    if missing:
-        raise WrongArgument(f"{call} also needs `{missing[0]}=`.")
-    refuse_options(call, options_of, {n: v for n, v in given.items() if n in keywords})
-    refuse_arguments(call, function, {n: v for n, v in given.items() if n not in keywords})
+def options_of(run: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """A call's options: the keywords of the function that carries it out."""
+    parameters = inspect.signature(run).parameters.items()
+    keywords = {name: one for name, one in parameters if one.kind is one.KEYWORD_ONLY}
+    return {name: one for name, one in keywords.items() if name != "arguments"}
+
+
+def split_options(
+    call: str, run: Callable[..., Any], function: Callable[..., Any], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tell a call's options from the arguments of the student's function; a `dtype` may be both.
+
+    Args:
+        call: as the student wrote it.
+        run: carries it out; its keywords are the options.
+        function: the student's.
+        given: options and arguments, by name.
+
+    Raises:
+        WrongArgument: an option is missing or has a wrong value, the function has no such
+            argument, or a name could mean either.
+    """
+    options, parameters = options_of(run), parameters_of(function)
+    ours = {name: value for name, value in given.items() if name in options}
+    arguments = {name: value for name, value in given.items() if name not in options}
+    for name, one in options.items():
+        if one.default is one.empty and name not in ours:
+            raise WrongArgument(f"{call} also needs `{name}=`.")
+    for name in ours.keys() & parameters.keys() - {"dtype"}:
+        raise WrongArgument(
+            f"`{name}` is both an option of {call} and an argument of `{name_of(function)}`: "
+            "rename yours."
+        )
+    refuse_arguments(call, function, arguments)
+    if "dtype" in ours and "dtype" in parameters:
+        arguments["dtype"] = ours["dtype"]
+    if type(ours.get("dtype")).__name__ == "dtype":  # torch's own, which is not imported here
+        ours["dtype"] = str(ours["dtype"]).removeprefix("torch.")
+    refuse_options(call, run, ours)
+    return ours, arguments
 
 
 def refuse_band(band: Any) -> None:

@@ -9,19 +9,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, cast
 
 from labkit import errors, stats
-from labkit.arguments import (
-    name_of,
-    parameters_of,
-    public,
-    refuse_arguments,
-    refuse_band,
-    refuse_options,
-)
+from labkit.arguments import name_of, public, refuse_band, split_options
 from labkit.machine.readings import Readings
 from labkit.measuring.place import spread
 from labkit.records import ByShape, Comparison, Measurement, RankResults, counted_record
@@ -41,11 +34,6 @@ from labkit.run.jobs import (
     usual_samples,
 )
 
-COMMON = frozenset({"budget_s", "timeout_s", "on", "on_update", "readings"})
-COMPARE_OPTIONS = COMMON | {"ranks", "cold", "dtype"}
-MEASURE_OPTIONS = COMPARE_OPTIONS | {"samples", "flops", "moved_bytes"}
-RANKS_OPTIONS = COMMON | {"samples", "share_device"}
-OPTIONS = MEASURE_OPTIONS | RANKS_OPTIONS
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
@@ -194,12 +182,10 @@ def measure(
     Raises:
         LabError: in words; its `kept` is the record of what was measured before.
     """
-    known, arguments = _split(options, function, measure_async, MEASURE_OPTIONS)
-    asked = {"ranks"} if ranks != 1 else set()
-    _refuse_both("measure", function, asked if samples is None else asked | {"samples"})
-    return run_blocking(
-        lambda: measure_async(function, samples=samples, ranks=ranks, arguments=arguments, **known)
-    )
+    asked = {"samples": samples} if samples is not None else {}
+    asked |= {"ranks": ranks} if ranks != 1 else {}
+    known, arguments = split_options("measure", measure_async, function, options | asked)
+    return run_blocking(lambda: measure_async(function, arguments=arguments, **known))
 
 
 async def compare_async(
@@ -260,7 +246,7 @@ def compare(
     wrong in at most 5 %. Other options as in `measure`.
     """
     refuse_band(band)
-    known, arguments = _split(options, a, compare_async, COMPARE_OPTIONS)
+    known, arguments = split_options("compare", compare_async, a, options)
     return run_blocking(lambda: compare_async(a, b, band=band, arguments=arguments, **known))
 
 
@@ -326,10 +312,10 @@ def ranks(
     ranks they are gloo processes on the container's CPU, or with `share_device=True` gloo processes
     that share what there is; the result says so.
     """
-    known, arguments = _split(options, function, ranks_async, RANKS_OPTIONS)
-    _refuse_both("ranks", function, {"n"} if n != 2 else set())
+    asked = {"n": n} if n != 2 else {}
+    known, arguments = split_options("ranks", ranks_async, function, options | asked)
     return run_blocking(
-        lambda: ranks_async(function, n=n, timeout_s=timeout_s, arguments=arguments, **known)
+        lambda: ranks_async(function, timeout_s=timeout_s, arguments=arguments, **known)
     )
 
 
@@ -358,43 +344,8 @@ def peak(function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any) 
     Raises:
         OutOfMemory: it does not fit, whichever way torch put that.
     """
-    _split(arguments, function, peak_async, frozenset({"timeout_s"}))
+    split_options("peak", peak_async, function, arguments)
     return run_blocking(lambda: peak_async(function, timeout_s=timeout_s, **arguments))
-
-
-def _split(
-    options: Mapping[str, Any], function: Function, run: Function, allowed: Set[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tell the options of `run` from the function's arguments; a `dtype` may be both.
-
-    Raises:
-        WrongArgument: the call knows no such option, or not such a value, the function no such
-            argument, or a name could mean either.
-    """
-    call, parameters = run.__name__.removesuffix("_async"), parameters_of(function)
-    ours = {name: value for name, value in options.items() if name in OPTIONS}
-    arguments = {name: value for name, value in options.items() if name not in OPTIONS}
-    for option in ours.keys() - allowed:
-        raise errors.WrongArgument(
-            f"`{option}=` means nothing here; {call} takes {', '.join(sorted(allowed))}."
-        )
-    _refuse_both(call, function, ours.keys() - {"dtype"})
-    refuse_arguments(call, function, arguments)
-    if "dtype" in ours and "dtype" in parameters:
-        arguments["dtype"] = ours["dtype"]
-    if type(ours.get("dtype")).__name__ == "dtype":  # torch's own, which is not imported here
-        ours["dtype"] = str(ours["dtype"]).removeprefix("torch.")
-    refuse_options(call, run, ours)
-    return ours, arguments
-
-
-def _refuse_both(call: str, function: Function, named: Set[str]) -> None:
-    """Refuse an option that the function has an argument of the same name for."""
-    for option in named & parameters_of(function).keys():
-        raise errors.WrongArgument(
-            f"`{option}` is both an option of {call} and an argument of `{name_of(function)}`: "
-            "rename yours."
-        )
 
 
 def _readable(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from labkit.arguments import name_of, public, refuse_arguments, refuse_beside
+from labkit.arguments import name_of, public, refuse_arguments, split_options
 from labkit.errors import NotMeasured, StudentError, WrongArgument
 from labkit.evidence.evidence import Point
 from labkit.machine.memory import largest_that_fits
@@ -366,7 +366,7 @@ def shared_step(
     if shows not in SHOWS:
         raise WrongArgument(f"shared_step shows {' or '.join(SHOWS)}, not {shows!r:.60}.")
     chosen = way_of(way)
-    refuse_beside("shared_step", turns_async, function, options)
+    split_options("shared_step", turns_async, function, options)
 
     async def run(_: Report) -> Point:
         value, records = SHOWS[shows](await turns_async(function, chosen, **options))
