@@ -1,11 +1,11 @@
-"""Measurements as a notebook's cell shows them: bars with intervals, ratios, raw data folded.
+"""What a notebook's cell shows: tables of words; measurements as bars with intervals and ratios.
 
 HTML alone, in the page's colours, so that it is drawn without a kernel and without a widget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -30,6 +30,22 @@ class ShapeBar:
     caption: str
     samples_ms: tuple[float, ...]
     waited_s: float | None = None
+
+
+def table(rows: Iterable[Sequence[str]], caption: str, heads: Sequence[str] = ()) -> str:
+    """Rows of words, of which the first heads its row."""
+    left = 'style="text-align:left"'
+    head = "".join(f'<th scope="col" {left}>{escape(word)}</th>' for word in heads)
+    body = "".join(
+        f'<tr><th scope="row" {left}>{escape(first)}</th>'
+        + "".join(f"<td {left}>{escape(word)}</td>" for word in rest)
+        + "</tr>"
+        for first, *rest in rows
+    )
+    return (
+        f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>"
+    )
 
 
 def html(bars: Sequence[ShapeBar]) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 
 from labkit.arguments import public
 from labkit.records import Device, Place
+from labkit.shown import table
 
 OUTSIDE = "no lease: this notebook runs outside the lab"
 
@@ -47,12 +47,7 @@ class Card:
         return "\n".join(f"{name}: {text}" for name, text in self.rows)
 
     def _repr_html_(self) -> str:
-        body = "".join(
-            f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
-            f'<td style="text-align:left">{escape(text)}</td></tr>'
-            for name, text in self.rows
-        )
-        return f"<table><caption>What you hold</caption><tbody>{body}</tbody></table>"
+        return table(self.rows, "What you hold")
 
 
 def device_rows(device: Device) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from labkit.evidence import evidence as store
 from labkit.evidence import published, replay
 from labkit.evidence.evidence import Evidence
 from labkit.panel.reports import WIDE
+from labkit.shown import table
 
 HEADS = ("experiment", "you predicted", "measured", "verdict", "where")
 
@@ -30,15 +31,7 @@ class Summary:
         return "\n".join(" | ".join(row) for row in (HEADS, *self.rows))
 
     def _repr_html_(self) -> str:
-        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in HEADS)
-        body = "".join(
-            "<tr>" + "".join(f'<td style="text-align:left">{escape(x)}</td>' for x in row) + "</tr>"
-            for row in self.rows
-        )
-        return (
-            f"<table><caption>Your numbers</caption><thead><tr>{head}</tr></thead>"
-            f"<tbody>{body}</tbody></table>"
-        )
+        return table(self.rows, "Your numbers", HEADS)
 
 
 @public

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from html import escape
+
+from labkit import shown
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -158,16 +159,7 @@ def rows(plot: Plot) -> list[tuple[str, str, str, str, str]]:
 def table(plot: Plot) -> str:
     """The data behind a plot as an HTML table."""
     heads = ("series", plot.x_label, plot.y_label, "interval", "samples")
-    head = "".join(f'<th scope="col">{escape(word)}</th>' for word in heads)
-    body = "".join(
-        "<tr>"
-        + f'<th scope="row">{escape(row[0])}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
-        + "</tr>"
-        for row in rows(plot)
-    )
-    caption = f"<caption>{escape(plot.title)}</caption>"
-    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return shown.table(rows(plot), plot.title, heads)
 
 
 def text_table(plot: Plot) -> str:
