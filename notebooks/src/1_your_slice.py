@@ -518,7 +518,7 @@ goes = labkit.experiment("T-6", traces)
 await goes.report(needs=busy_verdict)
 
 # %% [markdown]
-# The same two steps as timelines. Run the two cells again once you have measured.
+# The same two steps as timelines. Run the two cells again once you have measured; point at a box to see its operation and time.
 
 # %%
 def timeline_of(name):

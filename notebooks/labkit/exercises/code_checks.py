@@ -35,11 +35,6 @@ class RankFailed(RuntimeError):
     """What one of the ranks raised, or that it never ended, in a sentence."""
 
 
-def failed_by(error: Exception) -> CodeVerdict:
-    """The verdict on code that raised: its line and its error."""
-    return CodeVerdict(False, error_sentence(describe_error(error), "in your code"))
-
-
 def judged(right: str, *cases: tuple[str, Callable[[], str]]) -> CodeVerdict:
     """The first fault that is found, after the words that say where; else that it is right.
 
@@ -53,7 +48,8 @@ def judged(right: str, *cases: tuple[str, Callable[[], str]]) -> CodeVerdict:
         except RankFailed as error:
             fault = str(error)
         except Exception as error:  # outermost frame around the student's code
-            return failed_by(error)
+            said = error_sentence(describe_error(error), "in your code")
+            return CodeVerdict(False, said)
         if fault:
             return CodeVerdict(False, f"{where}: {fault}" if where else fault)
     return CodeVerdict(True, right)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.exercises.code_checks import CodeVerdict, failed_by
+from labkit.exercises.code_checks import CodeVerdict, judged
 from labkit.exercises.packing import A100, PackingProfile, packings, share_of, truly_fits
 from labkit.machine.spans import KERNELS, LAUNCHES, MESSAGES, OPERATORS, Span, busy_ms
 
@@ -42,17 +42,16 @@ class ExactFormula:
 
     def check(self, function: Callable[..., Any]) -> CodeVerdict:
         """Whether a function returns what is right, in every case."""
-        for given in self.cases:
-            try:
+
+        def check() -> str:
+            for given in self.cases:
                 said = function(*given)
-            except Exception as error:  # outermost frame around the student's function
-                return failed_by(error)
-            if said is None:
-                return CodeVerdict(False, f"write {self.name} first")
-            fault = self._fault(said, given)
-            if fault:
-                return CodeVerdict(False, fault)
-        return CodeVerdict(True, f"it agrees in all {len(self.cases)} cases")
+                fault = f"write {self.name} first" if said is None else self._fault(said, given)
+                if fault:
+                    return fault
+            return ""
+
+        return judged(f"it agrees in all {len(self.cases)} cases", ("", check))
 
     def _fault(self, said: Any, given: tuple[Any, ...]) -> str:
         """Which mistake this is; empty where nothing is wrong."""

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict, failed_by
+from labkit.exercises.code_checks import CodeVerdict, judged
 from labkit.exercises.packing import A100, find_starts, names_in, packings
 
 IN_USE = ((4,), (2, 4, 5), (0, 1, 2, 3), (0, 3, 6), (6,))
@@ -20,20 +20,20 @@ def check_place(place: Callable[[list[str], list[int]], Any]) -> CodeVerdict:
         place: takes the profiles wanted and the memory slices taken; answers the memory slice at
             which each of them begins, or None.
     """
-    count = 0
-    for wanted, taken in _cases():
-        given = list(taken)
-        try:
-            said = place(list(wanted), given)
-            fault = _fault(said, wanted, taken)
-        except Exception as error:  # outermost frame around the student's function
-            return failed_by(error)
-        if fault and given != list(taken):
-            fault += "; it also changed `taken`, which a start that failed must leave as it was"
-        if fault:
-            return CodeVerdict(False, fault if count else f"{fault} (or write place_slices first)")
-        count += 1
-    return CodeVerdict(True, f"it finds a way wherever there is one, in {count} cases")
+    cases = list(_cases())
+
+    def check() -> str:
+        for number, (wanted, taken) in enumerate(cases):
+            given = list(taken)
+            fault = _fault(place(list(wanted), given), wanted, taken)
+            if fault and given != list(taken):
+                fault += "; it also changed `taken`, which a start that failed must leave as it was"
+            if fault:
+                return fault if number else f"{fault} (or write place_slices first)"
+        return ""
+
+    right = f"it finds a way wherever there is one, in {len(cases)} cases"
+    return judged(right, ("", check))
 
 
 def _cases() -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
