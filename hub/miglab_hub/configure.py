@@ -1,8 +1,8 @@
 """From lab.toml to JupyterHub's configuration: small functions that only set.
 
 `jupyterhub_config.py` calls `configure`.  Nothing here starts, opens or asks anything; what the
-spawner does with its traits is the spawner's affair.  Two things are no traits of JupyterHub's: what
-its web server reads of strangers (`limit_bodies`), and its clock (`wait_by_a_steady_clock`).
+spawner does with its traits is the spawner's affair.  Two things are no traits of JupyterHub's:
+what its web server reads of strangers (`limit_bodies`), and its clock (`wait_by_a_steady_clock`).
 
 Where people land when they have signed in: staff on the pool's page, others on their server.
 
@@ -339,7 +339,7 @@ def wait_by_a_steady_clock() -> None:
     server that it looked for when it started, in vain, kept its student out ("pending check") for
     the hour by which the clock had been set back.
     """
-    IOLoop.time = lambda _: time.monotonic()  # type: ignore[method-assign]
+    IOLoop.time = lambda self: time.monotonic()  # type: ignore[method-assign]
 
 
 class LimitedServer(HTTPServer):

@@ -21,7 +21,7 @@ from miglab_pool.http.pages.wording import short, wait_short
 from miglab_pool.http.pool_runner import PoolRunner
 
 from .conftest import as_, free_slice, queued
-from .fakes import ALICE, pool_view, ticket_view
+from .fakes import ALICE, snapshot, ticket_view
 from .test_live import parked
 
 
@@ -231,8 +231,8 @@ def test_an_estimate_that_keeps_its_words_draws_no_queue() -> None:
 
     def queue_at(high_s: float) -> PagePart[object]:
         said = WaitEstimate(low_s=60.0, likely_s=high_s, high_s=high_s, basis="", is_late=False)
-        snapshot = pool_view(waiting=(ticket_view(1, "bob", estimate=said),))
-        parts = parts_of(shelf, snapshot, (), ALICE, Doings(), 0.0)
+        seen = snapshot(waiting=(ticket_view(1, "bob", estimate=said),))
+        parts = parts_of(shelf, seen, (), ALICE, Doings(), 0.0)
         return next(one for one in parts if one.name == "queue")
 
     first = queue_at(900.0)
