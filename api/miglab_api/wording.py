@@ -84,7 +84,7 @@ def guaranteed(until: float, now: float, zone: str = "UTC") -> str:
 def queue_position(ticket: TicketView) -> str:
     """Where a ticket that waits stands, in a sentence."""
     which = ordinal(ticket.position or 1)
-    return f"You are {which} of {ticket.waiting} in the queue for {ticket.shape}."
+    return f"You are {which} of {ticket.waiting} in the queue, waiting for {ticket.shape}."
 
 
 def server_in_words(server: str) -> str:

@@ -89,7 +89,13 @@ async def test_an_hour_begins_the_form(lab: PageLab, page: Page) -> None:
         await expect(dialog.get_by_label(label, exact=exact)).to_have_value(value)
     await expect(dialog.get_by_label("How many students")).to_be_focused()
     assert await serious(page) == []
+    await page.keyboard.type("3")
+    await page.keyboard.press("Enter")
+    refusal = dialog.locator("form:visible [role=alert]")
+    await expect(refusal).not_to_be_empty()
+    await page.keyboard.press("Backspace")
     await page.keyboard.type("2")
+    await expect(refusal).to_be_empty()
     await page.keyboard.press("Tab")
     await expect(dialog.get_by_text("All 2 are certain.")).to_be_visible()
     await page.keyboard.press("Shift+Tab")

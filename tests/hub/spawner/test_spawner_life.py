@@ -167,7 +167,7 @@ async def test_the_second_waits_and_is_served(hub: Hub, lab: PoolLab):
     notes = []
     async for event in said:
         notes.append(event["message"])
-        if "1st of 1 in the queue for 7g.40gb" in event["message"]:
+        if "1st of 1 in the queue, waiting for 7g.40gb" in event["message"]:
             break
     await said.aclose()
     await hub.stop("ada")

@@ -273,7 +273,7 @@ async def test_a_ticket_that_outlived_its_start_is_found_again(hub: Hub, lab: Po
     await hub.settled("ada")
     await hub.stop("ada")
     page = await hub.user("ada").spawners[""].render_spawn_page()
-    assert "You are 1st of 1 in the queue for 7g.40gb." in page
+    assert "You are 1st of 1 in the queue, waiting for 7g.40gb." in page
     assert 'value="7g.40gb" required checked' in page
     await hub.begin("ada", shape="7g.40gb")
     await lab.until(lambda: _waits(hub), "ada waits on")

@@ -115,7 +115,7 @@ def ticket(position: int | None, waiting: int) -> TicketView:
 def test_the_queue_is_said_in_words():
     """Position and length of the queue; nearer the front, more of the bar is full."""
     event = progress.queued(ticket(2, 5))
-    assert event.message.startswith("You are 2nd of 5 in the queue for 1g.5gb.")
+    assert event.message.startswith("You are 2nd of 5 in the queue, waiting for 1g.5gb.")
     assert progress.queued(ticket(1, 5)).pct > event.pct > progress.queued(ticket(9, 9)).pct
 
 

@@ -269,7 +269,7 @@ def test_a_card_says_the_likely_wait():
         (
             TicketState.WAITING,
             2,
-            "You are 2nd of 5 in the queue for 3g.20gb. Your position is kept",
+            "You are 2nd of 5 in the queue, waiting for 3g.20gb. Your position is kept",
         ),
         (TicketState.WAITING, None, "A 3g.20gb is held for you"),  # being made
         (TicketState.OFFERED, None, "A 3g.20gb is held for you"),

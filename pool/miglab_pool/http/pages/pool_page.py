@@ -22,7 +22,7 @@ from markupsafe import Markup
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketState, TicketView
-from miglab_api.wording import estimated_wait
+from miglab_api.wording import estimated_wait, queue_position
 from miglab_pool.http.access.dependencies import Runner, Who, who
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import DeniedError
@@ -235,8 +235,8 @@ def own_position(snapshot: PoolSnapshot, leases: Sequence[LeaseView], principal:
         return f"Your {ticket.shape} is ready: start your server."
     if ticket.position is None:
         return f"Your {ticket.shape} is being created."
-    wait = f", {estimated_wait(ticket.estimate)}" if ticket.estimate else ""
-    return f"You are number {ticket.position} in the queue for {ticket.shape}{wait}."
+    wait = f" Estimated wait: {estimated_wait(ticket.estimate)}." if ticket.estimate else ""
+    return f"{queue_position(ticket)}{wait}"
 
 
 async def page(request: Request) -> Response:

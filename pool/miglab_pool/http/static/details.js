@@ -57,6 +57,12 @@ inside.addEventListener("submit", async (event) => {
   }
 });
 
+// A refusal is of what was sent: another entry takes it away.
+inside.addEventListener("input", ({ target }) => {
+  const trouble = target.form?.querySelector("[role=alert]");
+  if (trouble) trouble.textContent = "";
+});
+
 function send(form) {
   const { method, path } = form.dataset;
   const body = values(form);

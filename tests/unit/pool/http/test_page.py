@@ -97,11 +97,13 @@ async def test_waiting_is_shown_with_place_and_estimate(
     world.pass_time(3.5 * 3600)  # so near to the ends of leases, a range says something
     queued(world, "bob")
     page = (await client.get("/fragment", headers=as_("bob-token"))).text
-    assert 'data-own="You are number 1 in the queue for 7g.40gb."' in page
+    assert 'data-own="You are 1st of 1 in the queue, waiting for 7g.40gb."' in page
     assert "<td>unknown</td>" in page
     world.pool.estimate()
     page = (await client.get("/fragment", headers=as_("bob-token"))).text
-    assert "in the queue for 7g.40gb, at most " in page and "<td>unknown</td>" not in page
+    assert (
+        "waiting for 7g.40gb. Estimated wait: at most " in page and "<td>unknown</td>" not in page
+    )
 
 
 async def test_only_parts_that_changed_are_sent(client: httpx.AsyncClient, world: World) -> None:
