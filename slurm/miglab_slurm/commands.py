@@ -4,10 +4,10 @@ The one module that starts processes: a site whose hub is on no submit host woul
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from miglab_spawner.backends.base import BackendError, BackendUnreachable
 
@@ -57,14 +57,15 @@ async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:
         )
     except OSError as error:
         raise BackendUnreachable(f"{words[0]} cannot be run: {error.strerror}") from error
+    told = asyncio.ensure_future(process.communicate(stdin.encode()))
     try:
         async with asyncio.timeout(timeout_s):
-            out, wrong = await process.communicate(stdin.encode())
+            out, wrong = await asyncio.shield(told)
     except TimeoutError:
         raise BackendUnreachable(f"{words[0]} has not ended within {timeout_s:g} s") from None
     finally:
-        if process.returncode is None:
-            await _end(process)
+        if not told.done():
+            await _end(process, told)
     if process.returncode:
         said = wrong.decode(errors="replace").strip() or f"exit {process.returncode}"
         is_silent = any(sign in said.lower() for sign in _SILENT)
@@ -72,17 +73,20 @@ async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:
     return out.decode(errors="replace")
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a command and what it has started; what is another user's is left to end by itself."""
+async def _end(process: asyncio.subprocess.Process, told: asyncio.Future[Any]) -> None:
+    """End a command and what it has started, and read it to the end.
+
+    What is another user's is left to end by itself.
+    """
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except PermissionError:
+        told.cancel()
         return
     except ProcessLookupError:
-        pass  # it has ended, and is waited for
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(GONE_S):
-            await process.wait()
+        pass  # it has ended, and is read
+    await asyncio.wait({told}, timeout=GONE_S)
+    told.cancel()
 
 
 def as_account(run_as: str, account: str) -> list[str]:

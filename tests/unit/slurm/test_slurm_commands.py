@@ -16,9 +16,10 @@ def children():
     return psutil.Process().children(recursive=True)
 
 
-async def test_what_a_command_has_started_ends_with_it(tmp_path):
-    """Such as what `runuser` runs, which holds the pipes that are read."""
-    script = f"{ENDLESS} & echo $! > {tmp_path}/pid; wait"
+@pytest.mark.parametrize("then", ["wait", "exit 0"])
+async def test_what_a_command_has_started_ends_with_it(tmp_path, then):
+    """Such as what `runuser` runs, which holds the pipes that are read, whether or not it waits."""
+    script = f"{ENDLESS} & echo $! > {tmp_path}/pid; {then}"
     with pytest.raises(BackendUnreachable, match="has not ended within 2 s"):
         await asyncio.wait_for(commands.run(["sh", "-c", script], 2.0), 60)
     started = int((tmp_path / "pid").read_text())
