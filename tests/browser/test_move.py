@@ -10,7 +10,14 @@ from pathlib import Path
 import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from tests.browser.people import picture, serious_problems, sign_in, start, wait_for_kernel
+from tests.browser.people import (
+    picture,
+    press_stop,
+    serious_problems,
+    sign_in,
+    start,
+    wait_for_kernel,
+)
 
 from miglab_api.tickets import TicketView
 from miglab_bench.harness.student import Student, wait_for
@@ -57,8 +64,7 @@ def home(lab: TemporaryLab, name: str) -> Path:
 
 def stop(lab: TemporaryLab, page: Page) -> None:
     """Stop the server, and wait until nothing is leased to it."""
-    page.goto(f"{lab.settings.public_url}hub/home")
-    page.get_by_role("button", name="Stop My Server").click()
+    press_stop(page, lab)
     expect(page.get_by_role("button", name="Stop My Server")).to_be_hidden()
 
 

@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.people import offer, picture, serious_problems, sign_in, start, wait_for_kernel
+from tests.browser.people import (
+    offer,
+    picture,
+    press_stop,
+    serious_problems,
+    sign_in,
+    start,
+    wait_for_kernel,
+)
 
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab
@@ -90,8 +98,7 @@ def test_who_comes_too_late_sees_the_position_and_is_served(
     early[0].leave()
     page.wait_for_url("**/user/late/lab**")
     assert lab.positions() == {}
-    page.goto(f"{lab.settings.public_url}hub/home")
-    page.get_by_role("button", name="Stop My Server").click()
+    press_stop(page, lab)
 
 
 @pytest.mark.long
@@ -102,8 +109,7 @@ def test_a_server_stopped_by_hand_is_asked_about(page: Page, lab: TemporaryLab):
     page.wait_for_url("**/user/dora/lab**")
     expect(page.locator(".jp-DirListing-item").first).to_be_visible()
     other = page.context.new_page()
-    other.goto(f"{lab.settings.public_url}hub/home")
-    other.get_by_role("button", name="Stop My Server").click()
+    press_stop(other, lab)
     question = page.get_by_role("dialog", name="Server unavailable or unreachable")
     expect(question).to_contain_text("Your server at /user/dora/ is not running.")
     with page.expect_popup() as restarted:
@@ -139,8 +145,7 @@ def test_the_keyboard_alone_gets_a_server(page: Page, lab: TemporaryLab):
     page.keyboard.press("Enter")
     page.wait_for_url("**/user/keys/lab**")
     assert lab.leases()["keys"].shape == "2x1g.5gb"  # the one below the default
-    page.goto(f"{lab.settings.public_url}hub/home")
-    page.get_by_role("button", name="Stop My Server").click()
+    press_stop(page, lab)
 
 
 @pytest.mark.parametrize("path", ["hub/spawn", POOL_PAGE])
