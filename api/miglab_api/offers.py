@@ -7,6 +7,7 @@ from miglab_api.tickets import Headcount, WaitEstimate
 
 CPU = "cpu"
 BORROW = "borrow"
+"""A server without a slice, whose measurements borrow one: a choice like ``cpu``."""
 
 
 class ShapeOffer(WireModel):
@@ -91,6 +92,3 @@ class Offers(WireModel):
     courses: tuple[CourseOffers, ...]
     paused: str = ""
     people: Headcount | None = None
-
-
-"""A server without a slice, whose measurements borrow one: a choice like ``cpu``."""

@@ -28,6 +28,7 @@ WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 1800, 3600, 7200)
 JOB_BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
 DRIVER_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
 FOUND = ("gpu", "slice", "lease", "ticket", "holder")
+"""What reconcile finds something about."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,6 @@ __all__ = ["FOUND", "GPU_STATES", "REASONS", "Metrics", "Told"]
 
 REASONS = POOL_REASONS.keys() | SERVICE_REASONS.keys()
 """The refusal reasons that are counted under their own name; others as ``other``."""
-
-"""What reconcile finds something about."""
 
 
 class Metrics:

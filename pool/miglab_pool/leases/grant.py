@@ -29,6 +29,7 @@ from miglab_pool.state.store import Store
 from miglab_pool.state.view import GpuSnapshot, PoolView
 
 GENERATION_BITS = 48
+"""Of a lease's generation: drawn, not counted, so that a restored ledger does not give it again."""
 
 
 def of_reservation(view: PoolView, one: InForce, ticket: TicketRow) -> Grant | GpuSnapshot | None:
@@ -38,8 +39,6 @@ def of_reservation(view: PoolView, one: InForce, ticket: TicketRow) -> Grant | G
     choices = reservations.choose(view, one)
     return None if choices is None else Grant(ticket.id, choices)
 
-
-"""Of a lease's generation: drawn, not counted, so that a restored ledger does not give it again."""
 
 # -- grant --------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from miglab_api.tickets import WaitEstimate, is_borrower
 from miglab_pool.state.placement import Choice
 
 Asker = int | tuple[str, ...]
+"""Who is told an estimate: a ticket, or whoever would ask for some profiles now."""
 CHARGE_H = 1.0  # what a grant costs at once, hours: else one course would take all of one moment
 GRAIN_H = 0.25  # smaller differences of use, in slice-hours, decide nothing: arrival does
 HOUR_S = 3600.0
@@ -87,9 +88,6 @@ class Grant:
 
     ticket: int
     choices: tuple[Choice, ...]
-
-
-"""Who is told an estimate: a ticket, or whoever would ask for some profiles now."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ OF_SERVER = (
     "kernels", "busy", "execution_age_s", "terminals", "terminal_age_s", "browsers",
     "browser_age_s", "unsaved", "cpu_pct", "cpu_age_s",
 )  # fmt: skip
+"""What of `Known` is shown under its own name."""
 
 
 @dataclass(frozen=True)
@@ -310,9 +311,6 @@ def in_words(seconds: float) -> str:
     if seconds < 100 * 60:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds / 3600:.1f} hours"
-
-
-"""What of `Known` is shown under its own name."""
 
 
 def _figures(

@@ -41,6 +41,7 @@ LOOK_MAX_S = 60.0  # no more is counted as "known to be empty" between two looks
 JUMP_S = 5.0  # a warning's end that moves by more, by the wall clock, was moved by a jump
 LOG_AGAIN_S = 900.0
 WITHDRAWN = frozenset({WarningKind.IDLE, WarningKind.NEEDED})
+"""Warnings whose ground may go; they last in full for whoever can answer them."""
 
 
 class KeptLeases(Protocol):
@@ -91,9 +92,6 @@ class LeaseKeeper(Protocol):
 
     def close_for_maintenance(self, reason: str, by: str) -> Any:
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""
-
-
-"""Warnings whose ground may go; they last in full for whoever can answer them."""
 
 
 class Explanation(WireModel):

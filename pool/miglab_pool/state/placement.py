@@ -23,6 +23,7 @@ from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, occup
 Layout = tuple[Placed, ...]
 SOON = -inf  # what is being scrubbed, or made for nobody yet, is free in seconds
 Kept = Mapping[str, Sequence[Placed]]
+"""Places that not everybody may use, by GPU."""
 
 
 class Fit(NamedTuple):
@@ -196,9 +197,6 @@ def without(gpu: GpuOccupancy, kept: Sequence[Placed]) -> GpuOccupancy:
         return gpu
     warm = tuple(item for item in gpu.warm if not any(clash(item, keep) for keep in kept))
     return replace(gpu, live=(*gpu.live, *kept), warm=warm, fixed=(*gpu.fixed, *kept))
-
-
-"""Places that not everybody may use, by GPU."""
 
 
 def beside(gpus: Iterable[GpuOccupancy], kept: Kept) -> list[GpuOccupancy]:

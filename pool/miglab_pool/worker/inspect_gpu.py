@@ -49,6 +49,7 @@ UNLISTED_HOLDERS = (
 )
 UNLISTED = "it is not among the GPUs given to miglab any more"
 BY = "driver"
+"""How the ledger names who noticed."""
 log = logging.getLogger(__name__)
 UNKNOWN = Usage(None, None)
 READABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.FOREIGN})
@@ -295,9 +296,6 @@ def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Fin
     )
     tx.put(row, reason=FOREIGN_REASON)
     return Finding("slice", str(row.id), f"foreign: {row.profile} at {reading.placement}")
-
-
-"""How the ledger names who noticed."""
 
 
 def keep_health(worker: Worker, gpu: str, health: Health) -> Health:
