@@ -7,6 +7,7 @@ from tests.pool_settings import changed
 
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView, WaitEstimate
+from miglab_pool.queue import gather
 
 from .conftest import SETTINGS, World
 from .test_queue import placed
@@ -77,6 +78,21 @@ def test_history_is_used(world: World) -> None:
     found = told(world, world.ask("ada"))
     assert "6 leases" in found.basis
     assert 550 < found.low_s <= found.high_s < 910
+
+
+def test_history_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long leases last is told by those that ended last, who comes by those that began last."""
+    monkeypatch.setattr(gather, "LATELY", 2)
+    leases = []
+    for user in ("a", "b", "c"):
+        leases.append(world.run(user))
+        world.pass_time(100)
+    for after_s, lease in ((0, leases[1]), (200, leases[2]), (500, leases[0])):
+        world.pass_time(after_s)
+        world.end(lease)
+    lately = gather.look(world.pool.view).lately
+    assert [round(lasted_s, -2) for lasted_s in lately.lasted_s] == [300, 1000]
+    assert [one.user for one in lately.comers] == ["b", "c"]
 
 
 @pytest.mark.parametrize("shape", ["1g.5gb", "7g.40gb"], ids=["endless", "foreign"])

@@ -407,7 +407,8 @@ def test_whole_gpu(make_world: MakeWorld) -> None:
     world.machine.remove_process(77)
     world.pool.sample()
     lease = world.run("ada", "full")
-    assert lease.uuids == (gpu,)
+    (held,) = lease.slices
+    assert (held.uuid, held.start, held.size, held.sm_count) == (gpu, 0, 8, 108)
     second = world.ask("bob", "full")
     world.work()
     assert world.pool.tickets.find(second.id).state == TicketState.WAITING
@@ -550,6 +551,7 @@ def test_offers(make_world: MakeWorld) -> None:
     free = [offers[shape].free_now for shape in ("1g.5gb", "2x1g.5gb", "7g.40gb", "cpu")]
     assert free == [6, 3, 0, None]
     assert not any(offer.is_held for offer in offers.values())
+    assert {offer.compute_slices for offer in offers.values() if offer.shape != "cpu"} == {7}
     world.ask("bob", "7g.40gb")
     world.work()
     offers = offered(world)

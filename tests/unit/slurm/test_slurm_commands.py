@@ -14,12 +14,12 @@ ENDLESS = "sleep 600"  # a command that outlasts the time it is given
 
 
 def has_ended(pid: int, within_s: float) -> bool:
-    """Whether a process ends in time: what is killed closes its pipes a moment before it is over."""
+    """Whether a process ends in time: one that is killed closes its pipes a moment earlier."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
-    with open(process, "rb") as over:
+    with os.fdopen(process, "rb") as over:
         return bool(select.select([over], [], [], within_s)[0])
 
 

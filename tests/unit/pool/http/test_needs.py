@@ -177,6 +177,17 @@ def test_the_warning_is_whole_and_nobody_else_is_warned(make_lab: MakeLab) -> No
     assert lab.call("GET", f"/tickets/{second['id']}")[1]["state"] == "waiting"
 
 
+def test_where_nothing_is_granted_nobody_is_warned(make_lab: MakeLab) -> None:
+    """A server that outlives its slice keeps its GPU from new leases: no end there helps."""
+    lab = all_open(make_lab)
+    (lost,) = lab.world.ledger.state.slices_of(lab.world.ledger.state.leases[lab.leases["s3"]])
+    lab.world.driver.destroy(lost.gpu, lost.gi_id)
+    lab.world.pool.reconcile()
+    lab.ask("7g.40gb")
+    lab.world.live(15)
+    assert (lab.of("s3")["state"], lab.warned()) == ("releasing", {})
+
+
 def cancels(lab: OpenLab, ticket: int) -> None:
     lab.call("DELETE", f"/tickets/{ticket}")
 

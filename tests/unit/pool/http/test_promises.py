@@ -339,6 +339,14 @@ def test_whole_gpus_are_left(make_world: Callable[..., World]) -> None:
     assert found == [1, 1]
 
 
+def test_the_best_whole_gpu_is_offered(make_world: Callable[..., World]) -> None:
+    """A course's own is guaranteed for longer than the one that somebody else reserved."""
+    lab = lab_of(make_world, changed(RULES, assigned={"1": "deep"}), mig=False)
+    lab.reserve(1, "full", NINE + HOUR_S, course="everyone")
+    lab.world.pool.sample()
+    assert lab.offer("full", "deep")["shortened"] == ""
+
+
 # -- what staff do --------------------------------------------------------------------------------
 
 

@@ -137,7 +137,7 @@ def test_unused_is_warned_then_taken_back(lab: ReclaimWorld) -> None:
     over = lab.pool.leases.find(lease.id)
     assert (over.state, over.warning) == (LeaseState.RELEASING, None)
     assert over.reason == warning.reason  # the same minutes, though some passed in between
-    assert steps(lab, lease)[-2:] == ["warned", "releasing"]
+    assert steps(lab, lease)[-3:] == ["running", "warned", "releasing"]
     assert all(row["reason"] for row in lab.ledger.history("lease", str(lease.id)))
     assert lab.reclaims == ["idle"]
 
