@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from threading import Thread
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
 
 from miglab_api.base import WireModel
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
@@ -213,23 +213,9 @@ class GpuCard:
         return self.age_s is None or self.age_s > STALE_S
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One line of the history: when, which GPU, who, what."""
-
-    at: float
-    gpu: str
-    who: str
-    what: str
-    is_fault: bool
-
-
-async def page(request: Request) -> Response:
+@shown
+async def page(request: Request, principal: Principal) -> str:
     """The whole page."""
-    return await shown(request, lambda principal: _draw(request, principal))
-
-
-async def _draw(request: Request, principal: Principal) -> str:
     runner: PoolRunner = request.app.state.runner
     doctor: Doctor = request.app.state.doctor
     examined = await doctor.examine()
@@ -250,7 +236,10 @@ async def _draw(request: Request, principal: Principal) -> str:
         fine=[finding for finding in findings if not finding.is_wrong],
         examined=examined,
         cards=cards(snapshot, condition, time.time()),
-        lines=lines(snapshot, condition.history),
+        lines=[one for one in condition.history if one.what != "listed"],
+        names={gpu.uuid: f"GPU {gpu.index}" for gpu in snapshot.gpus},
+        in_words=in_words,
+        driver=BY,
         strangers=strangers(snapshot),
         open_findings=orphans(runner.findings),
         versions=condition.versions,
@@ -290,20 +279,9 @@ def _card(gpu: GpuView, info: GpuInfo | None, said: Wellness | None, now: float)
     return GpuCard(gpu, info, said, max(0.0, now - said.at), told, is_hot)
 
 
-def lines(snapshot: PoolSnapshot, history: Iterable[Happening]) -> list[HistoryEntry]:
-    """The history with GPUs as people call them.  Pure."""
-    names = {gpu.uuid: f"GPU {gpu.index}" for gpu in snapshot.gpus}
-    return [
-        HistoryEntry(
-            one.at,
-            names.get(one.gpu, one.gpu),
-            "" if one.by == BY else one.by.removeprefix("person:"),
-            one.what if one.what not in ("", one.state) else STATES.get(one.state, one.state),
-            one.by == BY,
-        )
-        for one in history
-        if one.what != "listed"
-    ]
+def in_words(one: Happening) -> str:
+    """What happened, where the ledger has no words for it: how the GPU was then.  Pure."""
+    return one.what if one.what not in ("", one.state) else STATES.get(one.state, one.state)
 
 
 def strangers(snapshot: PoolSnapshot) -> list[tuple[GpuView, SliceView]]:

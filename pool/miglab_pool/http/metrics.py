@@ -8,7 +8,7 @@ the docs' list of them is made from here.
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -29,17 +29,8 @@ JOB_BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
 DRIVER_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
 FOUND = ("gpu", "slice", "lease", "ticket", "holder")
 """What reconcile finds something about."""
-
-
-@dataclass(frozen=True)
-class Told:
-    """What GPUs and slices said last, beside the snapshot.
-
-    Attributes:
-        health: by GPU UUID.
-    """
-
-    health: Mapping[str, Health] = field(default_factory=dict)
+Healths = Mapping[str, Health]
+NOTHING_SAID: Healths = MappingProxyType({})
 
 
 class Gauges:
@@ -70,14 +61,14 @@ class Gauges:
         self._ecc = self._new("gpu_ecc_errors", "Uncorrected memory errors since reset.", "gpu")
         self._xids = self._new("gpu_xids", "Recent Xids; application: a program's.", "gpu", "kind")
 
-    def set(self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], told: Told) -> None:
+    def set(self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], healths: Healths) -> None:
         """Set all of them to what is so now."""
         self._set_leases(snapshot, leases)
         self._set_slices(snapshot)
         for gauge in (self._heat, self._power, self._ecc, self._xids):
             gauge.clear()
         for gpu in snapshot.gpus:
-            health = told.health.get(gpu.uuid)
+            health = healths.get(gpu.uuid)
             if health is not None:
                 self._set_health(str(gpu.index), health)
 
@@ -140,7 +131,7 @@ if TYPE_CHECKING:
     from miglab_pool.worker.inspect_gpu import Finding
 
 
-__all__ = ["FOUND", "GPU_STATES", "REASONS", "Metrics", "Told"]
+__all__ = ["FOUND", "GPU_STATES", "REASONS", "Metrics"]
 
 REASONS = POOL_REASONS.keys() | SERVICE_REASONS.keys()
 """The refusal reasons that are counted under their own name; others as ``other``."""
@@ -250,10 +241,16 @@ class Metrics:
                 self._repaired.labels(one.kind).inc()
 
     def render(
-        self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], told: Told | None = None
+        self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], healths: Healths = NOTHING_SAID
     ) -> bytes:
-        """The metrics as Prometheus reads them, with what the pool holds now."""
-        self._gauges.set(snapshot, leases, told or Told())
+        """The metrics as Prometheus reads them, with what the pool holds now.
+
+        Args:
+            snapshot: of the pool.
+            leases: the live ones.
+            healths: what each GPU said last, by its UUID.
+        """
+        self._gauges.set(snapshot, leases, healths)
         return generate_latest(self.registry)
 
     def _shape(self, shape: str) -> str:

@@ -17,7 +17,6 @@ from miglab_api.offers import Offers
 from miglab_pool.http.access.dependencies import Runner, Who, needs, who
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.metrics import Told
 from miglab_pool.http.pool_runner import LONGEST_POLL_S, PoolRunner
 from miglab_pool.reclaim.round import Explanation
 
@@ -190,6 +189,6 @@ async def metrics(request: Request) -> Response:
     runner.metrics.gpu_call_s.set(runner.gpu_call_s)
     runner.metrics.silent_servers.set(runner.silent_servers)
     said = await runner.decide(lambda pool: pool.wellness())
-    told = Told({gpu: one.health for gpu, one in said.items()})
-    text = runner.metrics.render(await runner.snapshot(), held, told)
+    healths = {gpu: one.health for gpu, one in said.items()}
+    text = runner.metrics.render(await runner.snapshot(), held, healths)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

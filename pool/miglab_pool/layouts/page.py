@@ -232,12 +232,9 @@ EXAMPLES = (
 )
 
 
-async def page(request: Request) -> Response:
+@shown
+async def page(request: Request, principal: Principal) -> str:
     """The whole page."""
-    return await shown(request, lambda principal: _draw(request, principal))
-
-
-async def _draw(request: Request, principal: Principal) -> str:
     runner: PoolRunner = request.app.state.runner
     found = visible(await runner.look(lambda pool: pool.layouts.all()), principal)
     snapshot = visible_snapshot(await runner.snapshot(), principal)

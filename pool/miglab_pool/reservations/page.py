@@ -203,12 +203,10 @@ def _day(date: dt.date, blocks: Sequence[Block], is_today: bool) -> CalendarDay:
     return CalendarDay(date, is_today, tuple(placed), max(1, len(ends)))
 
 
-async def page(request: Request, monday: str = "", zone: str = "", seats: str = "") -> Response:
+@shown
+async def page(request: Request, principal: Principal) -> str:
     """The whole page; ``monday`` is any day of the week, ``seats`` a course and a shape."""
-    return await shown(request, lambda principal: _draw(request, principal, monday, zone, seats))
-
-
-async def _draw(request: Request, principal: Principal, day: str, zone: str, asked: str) -> str:
+    day, zone, asked = (request.query_params.get(key, "") for key in ("monday", "zone", "seats"))
     runner: PoolRunner = request.app.state.runner
     found = await runner.look(lambda pool: pool.reservations.all())
     seen = [visible_reservation(one, principal) for one in found]

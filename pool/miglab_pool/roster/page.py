@@ -78,12 +78,9 @@ def figures(rows: Sequence[RosterRow]) -> list[tuple[int, str]]:
     return [(len(rows), "students"), *((count[one], one.value) for one in Presence if count[one])]
 
 
-async def page(request: Request) -> Response:
+@shown
+async def page(request: Request, principal: Principal) -> str:
     """The whole page; without a course in the address, that of the first."""
-    return await shown(request, lambda principal: _draw(request, principal))
-
-
-async def _draw(request: Request, principal: Principal) -> str:
     state = request.app.state
     courses = _courses(request, principal, await _now_in(request, principal))
     course = request.query_params.get("course") or (courses[0] if courses else "")

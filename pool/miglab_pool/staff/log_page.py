@@ -218,35 +218,9 @@ def _cells(one: AuditEntry) -> list[str]:
     return [at, *(getattr(one, name) for name in COLUMNS[1:])]
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One thing that was done, as the page shows it.
-
-    Attributes:
-        target: to what.
-        did: what, as a verb with "it".
-        states: its state before and after, or the one that it kept.
-        is_own_work: whether the pool did it by itself.
-        user: whose it was; empty for what is nobody's.
-    """
-
-    at: float
-    who: str
-    target: str
-    did: str
-    states: str
-    reason: str
-    course: str
-    is_own_work: bool
-    user: str = ""
-
-
-async def page(request: Request) -> Response:
+@shown
+async def page(request: Request, principal: Principal) -> str:
     """The whole page."""
-    return await shown(request, lambda principal: _draw(request, principal))
-
-
-async def _draw(request: Request, principal: Principal) -> str:
     runner: PoolRunner = request.app.state.runner
     zone = ZoneInfo(request.app.state.timezone)
     wanted, problem = wanted_of(request.query_params)
@@ -261,7 +235,10 @@ async def _draw(request: Request, principal: Principal) -> str:
         "log",
         wanted=wanted,
         problem=problem,
-        lines=lines(found[:ROWS], names),
+        lines=found[:ROWS],
+        target=lambda one: target_of(one, names),
+        states=states_of,
+        did=did,
         older=_address(wanted, found[ROWS - 1].id) if len(found) > ROWS else "",
         newest=_address(wanted, None),
         sheet=urlencode(sheet_query(wanted, zone, LIMIT_MAX)),
@@ -280,30 +257,8 @@ def _address(wanted: Wanted, before: int | None) -> str:
     return urlencode(replace(wanted, before=before).as_query())
 
 
-def lines(entries: Iterable[AuditEntry], names: Mapping[str, str]) -> list[LogEntry]:
-    """The entries in words.  Pure.
-
-    Args:
-        entries: as the audit tells them.
-        names: what people call a GPU, by its UUID.
-    """
-    return [
-        LogEntry(
-            one.at,
-            called(one.by),
-            _target(one, names),
-            did(one.action, one.to_state),
-            _states(one),
-            one.reason,
-            one.course,
-            is_own_work=not one.action,
-            user=one.user,
-        )
-        for one in entries
-    ]
-
-
-def _target(one: AuditEntry, names: Mapping[str, str]) -> str:
+def target_of(one: AuditEntry, names: Mapping[str, str]) -> str:
+    """To what it was done, in words; ``names``: what people call a GPU, by its UUID.  Pure."""
     if one.kind == "pool":
         return "the pool"
     if one.kind == "gpu":
@@ -311,7 +266,8 @@ def _target(one: AuditEntry, names: Mapping[str, str]) -> str:
     return f"{one.kind} {one.target}"
 
 
-def _states(one: AuditEntry) -> str:
+def states_of(one: AuditEntry) -> str:
+    """The state before and after, or the one that it kept.  Pure."""
     is_change = one.from_state and one.from_state != one.to_state
     return f"{one.from_state} → {one.to_state}" if is_change else one.to_state
 

@@ -306,12 +306,9 @@ def _rounded(value: float) -> float:
     return round(value, 2)
 
 
-async def page(request: Request) -> Response:
+@shown
+async def page(request: Request, principal: Principal) -> str:
     """The whole page."""
-    return await shown(request, lambda principal: _draw(request, principal))
-
-
-async def _draw(request: Request, principal: Principal) -> str:
     runner: PoolRunner = request.app.state.runner
     wanted, problem = _wanted(request)
     found, columns = await told(principal, runner, wanted, weeks)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import Field
@@ -59,7 +59,7 @@ def management_app(settings: SlurmSettings, runner: SlurmRunner, sign_in: SignIn
     )
     pages = APIRouter(include_in_schema=False)
     seen = [page_needs(Right.SEE_POOL)]
-    pages.add_api_route("/", page, response_class=HTMLResponse, dependencies=seen)
+    pages.add_api_route("/", frame.shown(_draw), response_class=HTMLResponse, dependencies=seen)
     pages.add_api_route("/oauth_callback", frame.callback, dependencies=[OPEN])
     static = StaticFiles(directory=frame.SERVICE / "static", packages=OWN_STATIC)
     pages.mount("/static", static, name="static")
@@ -76,11 +76,6 @@ def runner_of(request: Request) -> SlurmRunner:
     """The service's runner."""
     runner: SlurmRunner = request.app.state.runner
     return runner
-
-
-async def page(request: Request) -> Response:
-    """The whole page."""
-    return await frame.shown(request, partial(_draw, request))
 
 
 async def _draw(request: Request, principal: Principal) -> str:

@@ -28,7 +28,6 @@ GI_IDS_A30 = {4: (0,), 2: (2, 1), 1: (5, 3, 4, 6)}
 
 # Compute-instance profiles: NVML's enum is also the id; slices it takes.
 COMPUTE_SLICES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7}
-COMPUTE_ENUM_OF_ALL = {slices: enum for enum, slices in COMPUTE_SLICES.items()}
 MOST_EVENTS_KEPT = 256
 LONGEST_DELAY_S = 3600.0
 NAMESPACE = uuid.UUID("5a3f1d0e-6f0c-5a0b-9f6e-3f6d69676c61")

@@ -1,12 +1,10 @@
 """What all pages share: the way in, the navigation, the templates and their filters.
 
-A page is a handler that calls `shown` with a function that draws it for whoever asks::
+A page is a function that draws it for whoever asks; `shown` makes its handler::
 
-    async def page(request: Request) -> Response:
-        async def draw(principal: Principal) -> str:
-            return render("usage.html", request, principal, "usage", rows=...)
-
-        return await shown(request, draw)
+    @shown
+    async def page(request: Request, principal: Principal) -> str:
+        return render("usage.html", request, principal, "usage", rows=...)
 
 Its template extends ``frame.html``; its route is added in `page_router` and its place in `PLACES`.
 """
@@ -87,24 +85,31 @@ def _environment() -> Environment:
 TEMPLATES = _environment()
 
 
-async def shown(request: Request, draw: Callable[[Principal], Awaitable[str]]) -> Response:
+def shown(
+    draw: Callable[[Request, Principal], Awaitable[str]],
+) -> Callable[[Request], Awaitable[Response]]:
     """A page for whoever asks; whoever is not signed in is sent to the hub first, then back here.
 
+    Its route says with `page_needs` which right it needs.
+
     Args:
-        request: for the page; its route says with `page_needs` which right it needs.
         draw: makes its HTML; may raise `DeniedError`, which is shown as a page.
     """
-    sign_in: SignIn = request.app.state.sign_in
-    try:
-        principal = await sign_in.principal(request)
-    except DeniedError as refused:
-        return sign_in.begin(request) if refused.status == 401 else failed(request, refused)
-    try:
-        if not principal.has(request.state.right):
-            raise forbidden(request.state.right)
-        return HTMLResponse(await draw(principal))
-    except DeniedError as refused:
-        return failed(request, refused, principal)
+
+    async def page(request: Request) -> Response:
+        sign_in: SignIn = request.app.state.sign_in
+        try:
+            principal = await sign_in.principal(request)
+        except DeniedError as refused:
+            return sign_in.begin(request) if refused.status == 401 else failed(request, refused)
+        try:
+            if not principal.has(request.state.right):
+                raise forbidden(request.state.right)
+            return HTMLResponse(await draw(request, principal))
+        except DeniedError as refused:
+            return failed(request, refused, principal)
+
+    return page
 
 
 def render(

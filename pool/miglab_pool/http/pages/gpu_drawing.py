@@ -45,8 +45,6 @@ WORDS = {
 }
 """The word that is drawn; the legend's order."""
 
-AVAILABLE = frozenset({BoxMark.FREE, BoxMark.UNPARTITIONED})
-
 
 class Doings(NamedTuple):
     """What is known of leases beside the snapshot, by their ids.

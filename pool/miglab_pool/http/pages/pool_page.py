@@ -239,14 +239,11 @@ def own_position(snapshot: PoolSnapshot, leases: Sequence[LeaseView], principal:
     return f"{queue_position(ticket)}{wait}"
 
 
-async def page(request: Request) -> Response:
+@shown
+async def page(request: Request, principal: Principal) -> str:
     """The whole page."""
-
-    async def draw_page(principal: Principal) -> str:
-        parts = {part.name: part for part in await pool_parts(request, principal)}
-        return render("pool.html", request, principal, "pool", parts=parts, words=WORDS)
-
-    return await shown(request, draw_page)
+    parts = {part.name: part for part in await pool_parts(request, principal)}
+    return render("pool.html", request, principal, "pool", parts=parts, words=WORDS)
 
 
 async def fragment(request: Request, principal: Who, have: str = "") -> Response:

@@ -16,7 +16,6 @@ from miglab_pool.http.health import (
     STALE_S,
     Doctor,
     cards,
-    lines,
     of_gpus,
     orphans,
     strangers,
@@ -74,26 +73,6 @@ def test_doctor_speaks_of_gpus_that_answer() -> None:
     said = {"GPU-0": Wellness(NOW, bad), "GPU-1": Wellness(NOW, bad)}
     found = of_gpus(snapshot(gpu_view(), gpu_view(index=1, state="lost")), condition(said))
     assert [one.subject for one in found if one.is_wrong] == ["GPU 0"]
-
-
-def test_the_history_is_told_with_names() -> None:
-    """GPUs by their number as long as they are there; being listed is no event."""
-    happened = (
-        Happening(3.0, "GPU-0", "ok", BY, "Xid 79"),
-        Happening(2.0, "GPU-9", "lost", "pool", ""),
-        Happening(1.0, "GPU-0", "ok", "person:ina", "drained: fans"),
-        Happening(0.5, "GPU-0", "ok", "pool", ""),
-        Happening(0.0, "GPU-0", "unknown", "pool", "listed"),
-    )
-    told = [
-        (one.gpu, one.who, one.what, one.is_fault) for one in lines(snapshot(gpu_view()), happened)
-    ]
-    assert told == [
-        ("GPU 0", "", "Xid 79", True),
-        ("GPU-9", "pool", "lost", False),
-        ("GPU 0", "ina", "drained: fans", False),
-        ("GPU 0", "pool", "answers", False),
-    ]
 
 
 def test_strangers_and_orphans() -> None:
@@ -187,6 +166,28 @@ async def test_the_page_says_what_is_wrong_and_what_to_do(
         "The fan is loud.", "(a program&#39;s)", 'aria-current="page">Health',
     ):  # fmt: skip
         assert words.replace("&#39;", "'") in page.replace("&#39;", "'"), words
+
+
+async def test_the_history_is_told_with_names(
+    client: httpx.AsyncClient, world: World, gpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPUs by their number as long as they are there; being listed is no event."""
+    happened = (
+        Happening(3.0, gpu, "ok", BY, "Xid 79"),
+        Happening(2.0, "GPU-9", "lost", "pool", ""),
+        Happening(1.0, gpu, "ok", "person:ina", "drained: fans"),
+        Happening(0.5, gpu, "ok", "pool", ""),
+        Happening(0.0, gpu, "unknown", "pool", "listed"),
+    )
+    monkeypatch.setattr(world.pool, "condition", lambda: condition({}, *happened))
+    page = (await client.get("/health", headers=as_("admin-token"))).text
+    told = re.findall(r"<tr( class=.fault.)?>.*?<td>(.*)</td><td>(.*)</td><td>(.*)</td></tr>", page)
+    assert [(who, where, what, bool(fault)) for fault, where, what, who in told] == [
+        ("", "GPU 0", "Xid 79", True),
+        ("pool", "GPU-9", "lost", False),
+        ("ina", "GPU 0", "drained: fans", False),
+        ("pool", "GPU 0", "answers", False),
+    ]
 
 
 async def test_what_has_the_focus_has_a_name(client: httpx.AsyncClient, sick: int) -> None:

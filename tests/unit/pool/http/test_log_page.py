@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from tests.unit.pool.conftest import World
 
 from miglab_api.staff import MessageRequest, SentMessage
+from miglab_pool.ledger.audit_wording import called, did
 from miglab_pool.staff.log_page import (
     ROWS,
     SWAPPED,
     Wanted,
-    lines,
     question,
     sheet_query,
+    states_of,
+    target_of,
     to_whom,
     wanted_of,
 )
@@ -118,28 +120,25 @@ def test_the_sheet_is_of_the_same() -> None:
 
 def test_entries_in_words() -> None:
     """GPUs by their number, people by their names, states as a change only where there is one."""
-    told = lines(
-        [
-            entry(4),
-            entry(3, kind="gpu", target="GPU-a", action="drain", from_state="ok", to_state="ok"),
-            entry(2, kind="gpu", target="GPU-gone", action="undrain", by="spawner"),
-            entry(
-                1, kind="pool", target="", action="pause", from_state="granting", to_state="paused"
-            ),
-            entry(
-                0, kind="message", target="7", action="", by="pool", from_state="", to_state="shown"
-            ),
-        ],
-        {"GPU-a": "GPU 3"},
-    )
-    assert [(one.who, one.target, one.did, one.states) for one in told] == [
+    entries = [
+        entry(4),
+        entry(3, kind="gpu", target="GPU-a", action="drain", from_state="ok", to_state="ok"),
+        entry(2, kind="gpu", target="GPU-gone", action="undrain", by="spawner"),
+        entry(1, kind="pool", target="", action="pause", from_state="granting", to_state="paused"),
+        entry(0, kind="message", target="7", action="", by="pool", from_state="", to_state="shown"),
+    ]
+    told = [
+        (called(one.by), target_of(one, {"GPU-a": "GPU 3"}), did(one.action, one.to_state))
+        for one in entries
+    ]
+    states = map(states_of, entries)
+    assert [(*words, state) for words, state in zip(told, states, strict=True)] == [
         ("ina", "lease 1", "reclaimed it", "running → warned"),
         ("ina", "GPU 3", "drained it", "ok"),
         ("the operator of this host", "GPU-gone", "ended its draining", "running → warned"),
         ("ina", "the pool", "paused it", "granting → paused"),
         ("the pool", "message 7", "made it shown", "shown"),
     ]
-    assert [one.is_own_work for one in told] == [False] * 4 + [True]
 
 
 @pytest.mark.parametrize(

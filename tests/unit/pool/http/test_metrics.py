@@ -9,7 +9,7 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import SliceState
 from miglab_pool.gpu.readings import Health
-from miglab_pool.http.metrics import FOUND, GPU_STATES, Metrics, Told
+from miglab_pool.http.metrics import FOUND, GPU_STATES, Metrics
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger import rows
 
@@ -60,7 +60,7 @@ def test_free_memory_slices_are_those_of_gpus_that_answer() -> None:
 def test_health_is_told_as_far_as_it_is_known() -> None:
     """What a GPU does not tell has no sample."""
     silent = Health(None, None, None, None, 30.0, False, "")
-    told = Told({"GPU-0": WELL, "GPU-1": silent})
+    told = {"GPU-0": WELL, "GPU-1": silent}
     got = samples(
         Metrics().render(snapshot(*(gpu_view(index=number) for number in range(3))), (), told)
     )
