@@ -103,13 +103,6 @@ def install(app: FastAPI, count: Callable[[str], None]) -> None:
         count("bad-input")
         return _answer(422, "bad-input", _in_words(error))
 
-    async def http_error(_request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, AnyHTTPException)
-        reason = {404: "no-such-page", 405: "wrong-method"}.get(error.status_code, "bad-input")
-        answer = _answer(error.status_code, reason, str(error.detail))
-        answer.headers.update(error.headers or {})
-        return answer
-
     async def unforeseen(_request: Request, _error: Exception) -> JSONResponse:
         count("unforeseen")
         answer = _answer(500, "unforeseen", UNFORESEEN)
@@ -172,6 +165,15 @@ class SecurityHeaders:
             await send(message)
 
         await self.app(scope, receive, with_headers)
+
+
+async def http_error(_request: Request, error: Exception) -> JSONResponse:
+    """The framework's own no, such as that there is nothing at this address."""
+    assert isinstance(error, AnyHTTPException)
+    reason = {404: "no-such-page", 405: "wrong-method"}.get(error.status_code, "bad-input")
+    answer = _answer(error.status_code, reason, str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer
 
 
 def _answer(status: int, reason: str, message: str) -> JSONResponse:

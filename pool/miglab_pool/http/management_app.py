@@ -22,7 +22,7 @@ from miglab_pool.http.errors import install
 from miglab_pool.http.health import Doctor, Look
 from miglab_pool.http.health import router as health_router
 from miglab_pool.http.pages import details_page, pool_page
-from miglab_pool.http.pages.frame import SERVICE, callback, steps
+from miglab_pool.http.pages.frame import SERVICE, callback, no_such_page, steps
 from miglab_pool.http.pool_routes import ONE_STREAM, SnapshotTexts, Streams, metrics
 from miglab_pool.http.pool_routes import router as pool_router
 from miglab_pool.http.pool_runner import PoolRunner
@@ -143,6 +143,7 @@ def management_app(
     app.state.members = members
     app.state.streams, app.state.texts = Streams(), SnapshotTexts()
     install(app, runner.metrics.refused)
+    app.add_exception_handler(404, no_such_page)
     return app
 
 

@@ -174,9 +174,11 @@ async def class_seen(
     """The class as the principal may see it; that staff have seen it is written down.
 
     Raises:
-        DeniedError: 403, it is not theirs.
+        DeniedError: 403, it is not theirs; 404, the lab has no such course.
     """
     principal.require(Right.SEE_CLASS, course, principal.name)
+    if course not in request.app.state.sign_in.book.courses:
+        raise DeniedError(404, "not-in-course", f"This lab has no course “{course}”.")
     found = await _rows(request, principal, course)
     if principal.may(Right.SEE_CLASS, course):
         runner: PoolRunner = request.app.state.runner

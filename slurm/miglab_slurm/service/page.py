@@ -69,6 +69,7 @@ def management_app(settings: SlurmSettings, runner: SlurmRunner, sign_in: SignIn
     app.state.notices, app.state.title = settings.notices, settings.lab.title
     app.state.places = PLACES
     install(app, runner.metrics.refused)
+    app.add_exception_handler(404, frame.no_such_page)
     return app
 
 

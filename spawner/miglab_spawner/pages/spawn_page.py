@@ -129,11 +129,8 @@ def page_of(
     if not offers.courses:
         return page_without_pool("None of your courses offers a GPU.", news)
     course, shape = _preselected(offers.courses, saved)
-    several = len(offers.courses) > 1
-    ahead = offers.people.waiting if offers.people else None
     sections = tuple(
-        _section(each, shape if each.course == course else None, several, ahead)
-        for each in offers.courses
+        _section(each, shape if each.course == course else None, offers) for each in offers.courses
     )
     why = offers.paused.rstrip(".") if offers.paused else ""
     trouble = f"The pool is paused: {why}. {_PAUSED}" if why else ""
@@ -184,15 +181,14 @@ def _choices(offers: CourseOffers) -> list[str]:
     return [CPU, *borrow, *(offer.shape for offer in offers.shapes)]
 
 
-def _section(
-    offers: CourseOffers, chosen: str | None, several: bool, ahead: int | None
-) -> CourseSection:
+def _section(offers: CourseOffers, chosen: str | None, all_: Offers) -> CourseSection:
+    several = len(all_.courses) > 1
     suffix = f"@{offers.course}" if several else ""
     gpu_offers = [offer for offer in offers.shapes if not is_cpu(offer.shape)]
     if chosen is not None and chosen not in _choices(offers):
         chosen = CPU
     cards = [
-        _card(offer, offer.shape + suffix, offer.shape == chosen, ahead) for offer in gpu_offers
+        _card(offer, offer.shape + suffix, offer.shape == chosen, all_) for offer in gpu_offers
     ]
     if offers.borrow:
         cards.append(_borrow_card(offers, BORROW + suffix, chosen == BORROW))
@@ -229,26 +225,26 @@ def _left(quota: QuotaLeft) -> str:
     return f"{said}; some are back in {in_minutes(quota.more_in_s)}."
 
 
-def _card(offer: ShapeOffer, value: str, is_chosen: bool, ahead: int | None) -> ShapeCard:
+def _card(offer: ShapeOffer, value: str, is_chosen: bool, offers: Offers) -> ShapeCard:
     sms = f"{offer.sm_count} SMs" if offer.sm_count else ""
     memory = f"{in_gib(offer.memory_mib)} of GPU memory" if offer.memory_mib else ""
     facts = ", ".join(filter(None, (sms, memory)))
     if offer.slices > 1:
         facts = ", ".join(filter(None, (f"{offer.slices} slices", facts and f"{facts} each")))
-    is_free = (offer.free_now or 0) > 0
-    position = (offer.waiting if ahead is None else ahead) + 1
+    never = "the pool is paused" if offers.paused else offer.never
+    is_free = (offer.free_now or 0) > 0 and not never
+    position = (offer.waiting if offers.people is None else offers.people.waiting) + 1
     title = shape_title(offer.shape, offer.compute_slices)
     return ShapeCard(
-        value, title, facts, offer.good_for, _now(offer), is_free, is_chosen,
+        value, title, facts, offer.good_for,
+        f"Not available: {never}" if never else _now(offer), is_free, is_chosen,
         shape="" if title == offer.shape else offer.shape,
         picture=gpu_picture(offer.shape, offer.compute_slices),
-        action="Start" if is_free else f"Join the queue as {ordinal(position)}",
+        action="Start" if is_free or never else f"Join the queue as {ordinal(position)}",
     )  # fmt: skip
 
 
 def _now(offer: ShapeOffer) -> str:
-    if offer.never:
-        return f"Not available: {offer.never}"
     free = free_in_words(offer.free_now or 0, offer.total)
     if offer.held_up:
         return f"{free}. {offer.held_up}"

@@ -188,6 +188,9 @@ def test_news_and_pause_are_shown():
     words = " ".join(form(ML, news="It ran out of memory.", paused="maintenance").words)
     assert "It ran out of memory." in words
     assert "The pool is paused: maintenance. Until staff resume, nobody" in words
+    assert "Not available: the pool is paused" in words
+    [section] = page_of(Offers(simulated=False, courses=(ML,), paused="so"), SpawnChoice()).sections
+    assert {card.action for card in section.cards} == {"Start"}  # no queue can be joined now
 
 
 def test_one_click_returns():

@@ -48,6 +48,7 @@ STAFF_SCOPE = "custom:miglab:staff"
 LEASE_SCOPE = "custom:miglab:lease"
 XSRF_HEADER = "X-XSRFToken"
 STATE_LIVES_S = 600
+LONGEST_QUERY = 1000  # of the page that was asked for; the rest is left out
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _BEARER = re.compile(r"(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
 
@@ -240,7 +241,9 @@ class SignIn:
         """Send the browser to the hub, with a state that only this browser can bring back."""
         oauth = self.tokens.oauth
         verifier, challenge, method = oauth.generate_pkce_code_challenge()
-        state, cookie = self._pending.begin(verifier, request.url.path)
+        asked = request.url.query[:LONGEST_QUERY]
+        next_url = f"{request.url.path}?{asked}" if asked else request.url.path
+        state, cookie = self._pending.begin(verifier, next_url)
         query = {"state": state, "code_challenge": challenge, "code_challenge_method": method}
         answer = RedirectResponse(url_concat(oauth.login_url, query), 302)
         self._set_cookie(request, answer, self._state_name(state), cookie, STATE_LIVES_S)

@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from miglab_api.wording import duration, guaranteed, server_in_words
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.principal import Principal, Right, forbidden
-from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.errors import DeniedError, http_error
 from miglab_pool.http.pages.wording import iso, left, left_short, since
 from miglab_pool.ledger.audit_wording import called
 
@@ -134,12 +134,25 @@ def render_part(template: str, **values: object) -> str:
     return TEMPLATES.get_template(template).render(values)
 
 
+async def no_such_page(request: Request, error: Exception) -> Response:
+    """Nothing at this address: a page for a browser, for programs the refusal as everywhere."""
+    if "text/html" not in request.headers.get("accept", ""):
+        return await http_error(request, error)
+    try:
+        principal = await request.app.state.sign_in.principal(request)
+    except DeniedError:
+        principal = None
+    said = "There is no page at this address. It may be mistyped."
+    return failed(request, DeniedError(404, "no-such-page", said), principal)
+
+
 def failed(
     request: Request, refused: DeniedError, principal: Principal | None = None, again: str = ""
 ) -> Response:
-    """The page that says why there is none, and leads to ``again`` or the same address."""
+    """The page that says why there is none, and where it helps leads to ``again`` or here."""
     request.app.state.runner.metrics.refused(refused.reason)
-    values = _frame(request, principal, "") | {"again": again or request.url.path}
+    again = "" if refused.status == 404 else again or request.url.path
+    values = _frame(request, principal, "") | {"again": again}
     html = TEMPLATES.get_template("failed.html").render(**values, message=refused.message)
     return HTMLResponse(html, refused.status)
 

@@ -16,9 +16,11 @@ from miglab_pool.http.pool_runner import PoolRunner
 from .fakes import ACCESS, BOOK, OWNERS, PREFIX, SECRET, FakeTokens
 
 
-async def begin(client: httpx.AsyncClient, **headers: str) -> tuple[str, SimpleCookie, dict]:
+async def begin(
+    client: httpx.AsyncClient, page: str = "/", **headers: str
+) -> tuple[str, SimpleCookie, dict]:
     """Open the page; returns the state, the cookie that was set, and the query to the hub."""
-    answer = await client.get("/", headers=headers)
+    answer = await client.get(page, headers=headers)
     assert answer.status_code == 302
     target = urlparse(answer.headers["location"])
     assert target.path == "/hub/api/oauth2/authorize"
@@ -26,11 +28,11 @@ async def begin(client: httpx.AsyncClient, **headers: str) -> tuple[str, SimpleC
     return query["state"], SimpleCookie(answer.headers["set-cookie"]), query
 
 
-async def signed_in(client: httpx.AsyncClient, code: str) -> httpx.Response:
-    """Go the whole way; the client keeps the session's cookie."""
-    state, _, _ = await begin(client)
+async def signed_in(client: httpx.AsyncClient, code: str, page: str = "/") -> httpx.Response:
+    """Go the whole way, back to the page; the client keeps the session's cookie."""
+    state, _, _ = await begin(client, page)
     answer = await client.get("/oauth_callback", params={"state": state, "code": code})
-    assert (answer.status_code, answer.headers["location"]) == (303, f"{PREFIX}/")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{PREFIX}{page}")
     return answer
 
 
@@ -55,6 +57,11 @@ async def test_the_way_to_the_hub(
     assert (cookie["path"], cookie["httponly"], cookie["samesite"]) == (f"{PREFIX}/", True, "lax")
     assert int(cookie["max-age"]) <= 600
     assert cookie["secure"] == secure
+
+
+async def test_the_page_asked_for_comes_after_the_hub(client: httpx.AsyncClient) -> None:
+    """With what its address asks for: a link to a class or a week is sent around."""
+    await signed_in(client, "alice-token", "/class?course=ml")
 
 
 async def test_a_session_after_the_hub(client: httpx.AsyncClient) -> None:

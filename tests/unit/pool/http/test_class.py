@@ -169,6 +169,12 @@ async def test_off_by_default(silent: ClassLab) -> None:
     assert "Handed in" not in page.text
 
 
+async def test_a_course_that_the_lab_does_not_have(lab: ClassLab) -> None:
+    """Is no empty class."""
+    page = await lab.staff.get("/class?course=mll", headers=as_("admin-token"))
+    assert (page.status_code, "This lab has no course “mll”." in page.text) == (404, True)
+
+
 async def test_a_guest_of_a_course_sees_their_own_row(silent: ClassLab) -> None:
     """Who holds a slice in a course without being on its roster sees themselves there."""
     assert "You are on no course" in (await silent.staff.get("/class", headers=BOB)).text

@@ -51,6 +51,18 @@ def test_an_estimated_wait_in_little_room(low_s: float, high_s: float, said: str
     assert wait_short(wait) == said
 
 
+async def test_an_address_where_nothing_is(client: httpx.AsyncClient) -> None:
+    """In a browser a page that leads on; for a program the refusal that it can read."""
+    browser = {**as_("bob-token"), "Accept": "text/html,*/*"}
+    page = await client.get("/nowhere", headers=browser)
+    assert (page.status_code, "There is no page at this address" in page.text) == (404, True)
+    assert "Reservations" in page.text
+    stranger = await client.get("/nowhere", headers={"Accept": "text/html"})
+    assert (stranger.status_code, "Reservations" in stranger.text) == (404, False)
+    answer = await client.get("/nowhere", headers=as_("bob-token"))
+    assert answer.json()["reason"] == "no-such-page"
+
+
 async def test_the_frame(client: httpx.AsyncClient) -> None:
     """What kind of lab it is, the way to the hub, and no inline code: the policy forbids it."""
     answer = await client.get("/", headers=as_("bob-token"))
