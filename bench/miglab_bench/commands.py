@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 import typer
 
 from miglab_bench.class_day import command as class_day
-from miglab_bench.faults import command as faults
+from miglab_bench.faults import run as faults
 from miglab_bench.measures import (
     labkit,
     placement,

@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 from tests.browser.people import picture, serious_problems, sign_in, start
 
+from miglab_api.staff import ReclaimRequest
 from miglab_bench.harness.student import wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_spawner.local import home_name
@@ -174,7 +175,8 @@ def test_text_that_nobody_saved_outlives_the_slice(
     open_panel(page)
     picture(page, "jupyterlab-warning")
     assert problems(page) == []
-    lab.reclaim("bo", "The room closes.", LAST_S)
+    asked = ReclaimRequest(reason="The room closes.", warning_s=LAST_S)
+    lab.ask(f"/api/leases/{lab.leases()['bo'].id}/reclaim", asked)
     wait_for(lambda: "bo" not in lab.leases(), "the slice to be taken back")
     assert TYPED in essay.read_text()
     expect(card(page)).to_contain_text("Your GPU slice was reclaimed")

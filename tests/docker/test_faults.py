@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from miglab_bench.faults.checks import breaches, unsettled
-from miglab_bench.faults.command import summary
 from miglab_bench.faults.engine import OwnEngine
 from miglab_bench.faults.kinds import KINDS
-from miglab_bench.faults.lab import FaultLab
-from miglab_bench.faults.operator import BOUND_S
-from miglab_bench.faults.run import FaultRun
+from miglab_bench.faults.lab import BOUND_S, FaultLab
+from miglab_bench.faults.run import FaultRun, summary
 from miglab_bench.faults.service import IDENTITY, READING
 from miglab_bench.faults.students import FaultStudent
 
@@ -23,6 +21,13 @@ from .conftest import lacking
 pytestmark = pytest.mark.long
 FAULTS = 2 * len(KINDS)  # forty take the whole file beyond the 200 s that it may take
 SHAPE = "1g.5gb"
+
+
+@pytest.fixture(autouse=True)
+def possible() -> None:
+    """Root, and a Docker engine with the base image."""
+    if not OwnEngine.is_possible():
+        lacking("no Docker engine with the base image, or no root")
 
 
 def test_two_faults_of_every_kind() -> None:
@@ -37,7 +42,7 @@ def test_two_faults_of_every_kind() -> None:
 
 def states(lab: FaultLab) -> set[str]:
     """The states of all slices."""
-    return {item["state"] for gpu in lab.pool.must_get("/pool")["gpus"] for item in gpu["slices"]}
+    return {item["state"] for gpu in lab.must_get("/pool")["gpus"] for item in gpu["slices"]}
 
 
 def commit_fails(lab: FaultLab, come: Callable[[], None]) -> None:
@@ -73,9 +78,7 @@ STORIES = {READING: commit_fails, IDENTITY: ledger_is_restored}
 
 def test_what_a_run_keeps_says_what_every_server_listens_on(tmp_path: Path) -> None:
     """So that one that runs and is not reached can be understood afterwards."""
-    if not OwnEngine.is_possible():
-        lacking("no Docker engine with the base image, or no root")
-    faults = FaultRun(1, docker=True)
+    faults = FaultRun(1)
     try:
         faults.lesson.come(faults.lesson.students[0], SHAPE, BOUND_S)
         faults.lab.wait(lambda: not unsettled(faults.lesson), BOUND_S, "the server to be reached")
@@ -90,9 +93,7 @@ def test_what_a_run_keeps_says_what_every_server_listens_on(tmp_path: Path) -> N
 @pytest.mark.parametrize("without", ["", *STORIES])
 def test_the_harness_notices_what_is_not_mended(without: str) -> None:
     """With either mend taken back alice's server is nobody's, or bob is given what it holds."""
-    if not OwnEngine.is_possible():
-        lacking("no Docker engine with the base image, or no root")
-    faults = FaultRun(1, docker=True, without=without)
+    faults = FaultRun(1, without=without)
     people = faults.lesson.students
     try:
         found = [

@@ -18,10 +18,10 @@ from typing import Any
 import httpx
 import pytest
 from docker.models.containers import Container
+from tests.in_server import run_in_server
 
 import docker
 from miglab_api.offers import BORROW
-from miglab_bench.harness.in_server import run_in_server
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_hub.forget import home_volume

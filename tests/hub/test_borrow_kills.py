@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+from tests.in_server import run_in_server
 from tests.needs import needs
 
 from miglab_api.leases import LeaseView
 from miglab_api.offers import BORROW
-from miglab_bench.harness.in_server import run_in_server
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from miglab_bench.harness.pool_service import LAB, wait_until_ready
-from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.pool_service import wait_until_ready
 from miglab_bench.harness.student import STEP_S, wait_for
+from miglab_bench.harness.temporary import write_lab
 from miglab_hub.lab_secrets import read
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
@@ -27,8 +27,7 @@ class PoolProcess:
     """One pool service, started and ended as the launcher does it."""
 
     def __init__(self, folder: Path) -> None:
-        self.file = folder / "lab.toml"
-        self.file.write_text(LAB.format(port=free_ports(), gpus=["A100-40GB"]))
+        self.file = write_lab(folder)
         self.settings: Settings = load(self.file, {})
         self.log = folder / "log"
         self.process: subprocess.Popen[bytes] | None = None

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from miglab_bench.harness.pool_service import LAB, wait_until_ready
-from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.pool_service import wait_until_ready
+from miglab_bench.harness.temporary import write_lab
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.state.lock import PoolLock
@@ -75,8 +75,7 @@ COMMANDS = {
 @pytest.fixture
 def lab(tmp_path: Path) -> Path:
     """A lab.toml and its secrets; nothing runs."""
-    file = tmp_path / "lab.toml"
-    file.write_text(LAB.format(port=free_ports(), gpus=["A100-40GB"]))
+    file = write_lab(tmp_path)
     lab_secrets.make_all(load(file, {}))
     return file
 

@@ -1,4 +1,8 @@
-"""`./lab check`: an acceptance run of a whole lab, over HTTP as students and staff use it."""
+"""`./lab check`: an acceptance run of a whole lab, over HTTP as students and staff use it.
+
+Each step returns what it saw, or raises `CheckFailed`.  Times are shortened by the lab's own
+settings.
+"""
 
 import json
 import time
@@ -11,15 +15,67 @@ from typing import Annotated, TypeVar
 import httpx
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from websocket import WebSocketException
 
-from miglab_bench.acceptance.run import SHAPE, Run
-from miglab_bench.acceptance.steps import MORE, POOL, STEPS, TESTING
+from miglab_bench.acceptance import borrowing, probing, reserving, waiting
+from miglab_bench.acceptance.reserving import COURSE, MEMBERS
+from miglab_bench.acceptance.run import Run
+from miglab_bench.harness.operator import SHAPE
 from miglab_bench.harness.student import CheckFailed
+from miglab_bench.harness.tables import table_of
 from miglab_bench.harness.temporary import temporary_lab
 
+# The first estimates are made of the ends that are set.
+POOL = """
+lease_s = 600
+extension_s = 300
+borrow_s = 120
+reserve_lead_s = 20
+"""
+TESTING = """
+pool.borrow_linger_s = 5
+reclaim.every_s = 1
+reclaim.report_s = 2
+reclaim.stale_s = 10
+reclaim.cpu_busy_pct = 50
+"""
+MORE = f"""
+[reclaim]
+idle_wanted_s = 12
+warning_s = 15
+
+[courses.{COURSE}]
+title = "Practical"
+shapes = ["{SHAPE}"]
+default = "{SHAPE}"
+lends = ["{SHAPE}"]
+members = ["{MEMBERS[0]}"]
+"""
+
+STEPS: tuple[tuple[str, Callable[[Run], str]], ...] = (
+    ("nine students sign in", waiting.sign_in),
+    ("seven get a slice each, all different", waiting.seven_get_slices),
+    ("each cell prints its own slice", waiting.cells_print_slices),
+    ("two wait, with positions 1 and 2 and an estimated wait", waiting.two_wait),
+    ("idle students are warned, busy ones are not", waiting.idle_are_warned),
+    ("“I am still here” keeps a slice", waiting.still_here_keeps_it),
+    ("one in the queue starts on CPU and keeps the position", waiting.starts_on_cpu),
+    ("an idle slice goes to the next in the queue", waiting.next_is_served),
+    ("one stops, and the one on CPU moves to the slice", waiting.moves_to_the_slice),
+    ("one comes back and waits", waiting.one_comes_back),
+    ("hub and pool are killed: every lease and position is right", waiting.survives_kill),
+    ("a reservation goes before the queue", reserving.class_is_served),
+    ("its no-show goes to the queue", reserving.no_show_goes_to_the_queue),
+    ("all leave and the GPU is empty", waiting.all_leave),
+    ("the slices of a reservation are made before it begins", reserving.promise_is_kept),
+    ("twenty start servers that borrow", borrowing.twenty_borrow),
+    ("all measure at once, each on a slice of its own", borrowing.all_measure_at_once),
+    ("afterwards every slice is free", borrowing.all_is_free),
+    ("a grant", probing.a_grant),
+    ("an offer", probing.an_offer),
+    ("an update of the pool's page", probing.a_pages_update),
+    ("a reclaim: from the decision to a free slice", probing.a_reclaim),
+)
 START = "a temporary lab starts"
 END = "the lab ends and leaves no process"
 L = TypeVar("L")
@@ -62,7 +118,16 @@ def say(steps: list[ReportLine], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"ok": is_ok, "steps": [asdict(step) for step in steps]}))
     else:
-        _print_table(steps)
+        rows = [
+            {
+                "step": step.name,
+                "held": "yes" if step.ok else "NO",
+                "seconds": step.took_s,
+                "seen": step.detail,
+            }
+            for step in steps
+        ]
+        Console().print(table_of(rows))
     return 0 if is_ok else 1
 
 
@@ -84,14 +149,6 @@ def run_steps(
     except EXPECTED as error:
         report.add(name, False, str(error) or type(error).__name__)
     return report.steps
-
-
-def _print_table(steps: list[ReportLine]) -> None:
-    table = Table("step", "held", "seconds", "seen")
-    for step in steps:
-        held = "yes" if step.ok else "NO"
-        table.add_row(step.name, held, f"{step.took_s:.1f}", escape(step.detail))
-    Console().print(table)
 
 
 @app.command()

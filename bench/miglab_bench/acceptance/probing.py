@@ -5,26 +5,22 @@ here).  Whoever holds a slice is a process that only sleeps.
 """
 
 import re
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from statistics import median
 
-from miglab_api.holders import process_holder
-from miglab_api.leases import AttachRequest, Fence, LeaseState, LeaseView, ReleaseRequest
+from miglab_api.leases import LeaseState, ReleaseRequest
 from miglab_api.staff import ActionRequest, ReclaimRequest
-from miglab_api.tickets import TicketRequest, TicketView
-from miglab_bench.acceptance.run import SHAPE, Run, expect
+from miglab_bench.acceptance.run import Run, expect
+from miglab_bench.harness.operator import COURSE
 from miglab_bench.harness.student import wait_for
 from miglab_bench.harness.temporary import TemporaryLab
 
 SAMPLES = 20
 RECLAIMS = 3
 RECLAIM_BOUND_S = 5.0
-LOOK_S, POLL_S = 0.02, 5
-COURSE, USER = "everyone", "student-1"
+LOOK_S = 0.02
+USER = "student-1"
 WHY = "the acceptance run"
 
 
@@ -33,7 +29,7 @@ def a_grant(run: Run) -> str:
     took_s = []
     for _ in range(SAMPLES):
         began = time.perf_counter()
-        lease = _granted(run.lab)
+        lease = run.lab.grant(USER)
         took_s.append(time.perf_counter() - began)
         gone = ReleaseRequest(reason=WHY, generation=lease.generation)
         run.lab.ask(f"/api/leases/{lease.id}/release", gone)
@@ -72,7 +68,7 @@ def a_reclaim(run: Run) -> str:
     """From the decision until the slice is free; its holder ends as soon as it is asked."""
     took_s = []
     for _ in range(RECLAIMS):
-        with _held(run.lab) as (lease, holder):
+        with run.lab.held(USER) as (lease, holder):
             began = time.perf_counter()
             ending = ReclaimRequest(reason=WHY, warning_s=0)
             run.lab.ask(f"/api/leases/{lease.id}/reclaim", ending)
@@ -83,30 +79,6 @@ def a_reclaim(run: Run) -> str:
     said = f"{max(took_s):.1f} s at most in {len(took_s)}"
     expect(max(took_s) <= RECLAIM_BOUND_S, said)
     return said
-
-
-def _granted(lab: TemporaryLab) -> LeaseView:
-    """A lease of a slice that is free."""
-    asked = TicketRequest(user=USER, server="", course=COURSE, shape=SHAPE)
-    ticket = TicketView.model_validate_json(lab.ask("/api/tickets", asked))
-    while ticket.lease is None:
-        found = lab.ask(f"/api/tickets/{ticket.id}?wait_s={POLL_S}")
-        ticket = TicketView.model_validate_json(found)
-    return LeaseView.model_validate_json(lab.ask(f"/api/tickets/{ticket.id}/take", {}))
-
-
-@contextmanager
-def _held(lab: TemporaryLab) -> Iterator[tuple[LeaseView, "subprocess.Popen[bytes]"]]:
-    """A lease, and the process that holds it."""
-    with subprocess.Popen(["sleep", "infinity"]) as holder:
-        try:
-            lease = _granted(lab)
-            fence = {"generation": lease.generation, "holder": process_holder(holder.pid)}
-            lab.ask(f"/api/leases/{lease.id}/attach", AttachRequest(**fence))
-            lab.ask(f"/api/leases/{lease.id}/running", Fence(generation=lease.generation))
-            yield lease, holder
-        finally:
-            holder.kill()
 
 
 def _is_ending(lab: TemporaryLab) -> bool:

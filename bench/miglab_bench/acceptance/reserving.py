@@ -9,8 +9,9 @@ from zoneinfo import ZoneInfo
 
 from miglab_api.gpus import SliceState
 from miglab_api.reservations import WEEKDAYS, ReservationRequest, ReservationState
-from miglab_bench.acceptance.run import SHAPE, SLICES, Run, expect, expect_own_slice, in_parallel
+from miglab_bench.acceptance.run import SLICES, Run, expect, expect_own_slice, in_parallel
 from miglab_bench.acceptance.waiting import waited
+from miglab_bench.harness.operator import SHAPE
 from miglab_bench.harness.student import Student, wait_for
 
 COURSE = "practical"
@@ -61,7 +62,7 @@ def promise_is_kept(run: Run) -> str:
     """
     member, other, reserved = run.student(MEMBER), run.student(OTHER), run.reserved
     assert reserved is not None
-    view = run.lab.reserve_otherwise(reserved.id, class_soon(datetime.now(UTC)))
+    view = run.lab.reserve(class_soon(datetime.now(UTC)), reserved.id)
     expect(view.certain == SLICES and not view.outlook, f"it says: {view.outlook}")
     other.ask(SHAPE)
     wait_for(lambda: other.name in run.lab.positions(), f"{other.name} in the queue")

@@ -11,7 +11,6 @@ from miglab_api.tickets import TicketView
 from miglab_bench.harness.student import CheckFailed, Student
 from miglab_bench.harness.temporary import TemporaryLab
 
-SHAPE = "1g.5gb"
 STUDENTS = 9
 SLICES = 7
 CELL = "import os; print(os.environ['MIGLAB_SLICES'])"
@@ -34,6 +33,13 @@ class Run:
     waiting: list[Student] = field(default_factory=list)
     tickets: dict[str, TicketView] = field(default_factory=dict)
     reserved: ReservationView | None = None
+
+    def sign_in(self, count: int) -> None:
+        """Let more students sign in through the login form, until there are so many."""
+        for number in range(len(self.students) + 1, count + 1):
+            student = Student(self.lab.settings.public_url, f"student-{number}", self.lab.password)
+            self.students.append(student)
+            student.sign_in()
 
     @property
     def holding(self) -> list[Student]:

@@ -1,10 +1,15 @@
-"""Steps: seven slices for nine students; those in the queue see position and estimated wait."""
+"""Steps: seven slices for nine students.
+
+Those in the queue see position and estimated wait.  Of those who compute nothing, one says "I am
+still here", and one is reclaimed for the next in the queue.  Another starts without a GPU, keeps
+the position, and moves to the slice.
+"""
 
 from functools import partial
 
+from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_api.wording import estimated_wait
 from miglab_bench.acceptance.run import (
-    SHAPE,
     SLICES,
     STUDENTS,
     Run,
@@ -12,18 +17,18 @@ from miglab_bench.acceptance.run import (
     expect_own_slice,
     in_parallel,
 )
+from miglab_bench.harness.operator import SHAPE
 from miglab_bench.harness.student import Student, wait_for
 
-RESTING = 2  # so many of those who hold a slice compute nothing
+STAYS, GOES = 1, 2  # who hold a slice and compute nothing, by number
+RESTING = 2  # so many of those who hold a slice
+LEAVING = 3  # who stops and makes room
+SHAPE_CELL = "import os; print(os.environ['MIGLAB_SHAPE'])"
 
 
 def sign_in(run: Run) -> str:
     """Nine students sign in through the login form."""
-    url, password = run.lab.settings.public_url, run.lab.password
-    for number in range(1, STUDENTS + 1):
-        student = Student(url, f"student-{number}", password)
-        run.students.append(student)
-        student.sign_in()
+    run.sign_in(STUDENTS)
     return f"{STUDENTS} students signed in"
 
 
@@ -81,6 +86,88 @@ def waited(run: Run, student: Student) -> str:
     return f"{student.name} waited {waited_s:.0f} s"
 
 
+def idle_are_warned(run: Run) -> str:
+    """Those who compute nothing while others wait are warned; nobody who computes is."""
+    idle = {run.student(number).name for number in (STAYS, GOES)}
+    wait_for(
+        lambda: idle <= _in_state(run, LeaseState.WARNED).keys(),
+        f"{' and '.join(sorted(idle))} to be warned",
+    )
+    warned = _in_state(run, LeaseState.WARNED)
+    expect(warned.keys() == idle, f"warned: {sorted(warned)}")
+    lease = warned[run.student(GOES).name]
+    assert lease.warning is not None
+    expect(lease.warning.kind is WarningKind.IDLE, f"warned about: {lease.warning}")
+    for number in (STAYS, GOES):
+        wait_for(partial(_is_told, run.student(number)), "the warning in JupyterLab")
+    left_s = lease.warning.reclaim_at - lease.warning.at
+    return f"2 of {len(run.holding)} warned, {left_s:.0f} s before: {lease.warning.reason}"
+
+
+def still_here_keeps_it(run: Run) -> str:
+    """One says "I am still here" in JupyterLab, and is not warned any more."""
+    student = run.student(STAYS)
+    left = student.lease()["warning"]["keepalives_left"]
+    student.keepalive()
+    lease = run.lab.leases()[student.name]
+    expect(lease.state is LeaseState.RUNNING and lease.warning is None, f"the lease: {lease}")
+    return f"{student.name} keeps {lease.shape}; may say so {left - 1} times more"
+
+
+def next_is_served(run: Run) -> str:
+    """The other's slice is reclaimed, which its hub page explains; the next in the queue has it."""
+    leaving, served = run.student(GOES), run.waiting.pop(0)
+    wait_for(lambda: leaving.name not in run.lab.leases(), f"{leaving.name}'s slice to be free")
+    wait_for(leaving.has_no_server, f"the server of {leaving.name} to stop")
+    news = leaving.news()
+    expect("reclaimed: Nothing has happened on it" in news, f"the hub page says: {news}")
+    expect(run.student(STAYS).name in run.lab.leases(), "who said to be there lost the slice")
+    served.wait_until_ready()
+    expect_own_slice(run, served)
+    served.compute_on()
+    return f"{leaving.name} reads: {news}; {waited(run, served)}; {run.positions()}"
+
+
+def starts_on_cpu(run: Run) -> str:
+    """The last in the queue starts without a GPU; JupyterLab shows the same position."""
+    student = run.waiting[-1]
+    before = run.tickets[student.name]
+    student.start_alternative("cpu")
+    student.wait_until_ready()
+    text = student.run_cell(SHAPE_CELL).strip()
+    expect(text == "cpu", f"{student.name}'s server has {text}")
+    wait_for(lambda: student.lease()["ticket"] is not None, "the position in JupyterLab")
+    shown = student.lease()["ticket"]
+    is_kept = shown["id"] == before.id and shown["state"] == "waiting"
+    expect(is_kept and student.name not in run.lab.leases(), f"JupyterLab shows {shown}")
+    return f"{student.name} runs on CPU, still at {shown['position']} of {shown['waiting']}"
+
+
+def moves_to_the_slice(run: Run) -> str:
+    """One stops; the slice is offered in JupyterLab, and one click restarts the server with it."""
+    leaving, served = run.student(LEAVING), run.waiting.pop(0)
+    leaving.leave()
+    wait_for(lambda: served.lease()["ticket"]["state"] == "offered", "the offer in JupyterLab")
+    left_s = served.lease()["ticket"]["left_s"]
+    served.move()
+    wait_for(
+        lambda: served.name in _in_state(run, LeaseState.RUNNING),
+        f"a server with a slice for {served.name}",
+    )
+    served.wait_until_ready()
+    expect_own_slice(run, served)
+    served.compute_on()
+    offer = f"offered for {left_s:.0f} s"
+    return f"{leaving.name} left; {offer}; {waited(run, served)}; {run.positions()}"
+
+
+def one_comes_back(run: Run) -> str:
+    """Who has left asks again, and waits again."""
+    back = run.student(LEAVING)
+    back.ask(SHAPE)
+    return wait_in_queue(run, back, 1)
+
+
 def survives_kill(run: Run) -> str:
     """Hub and pool are killed and started again: every lease and every place is still right."""
     before, places = _held(run), run.lab.positions()
@@ -107,3 +194,11 @@ def all_leave(run: Run) -> str:
 
 def _held(run: Run) -> dict[str, tuple[int, tuple[str, ...]]]:
     return {user: (lease.id, lease.uuids) for user, lease in run.lab.leases().items()}
+
+
+def _in_state(run: Run, state: LeaseState) -> dict[str, LeaseView]:
+    return {user: lease for user, lease in run.lab.leases().items() if lease.state is state}
+
+
+def _is_told(student: Student) -> bool:
+    return student.lease()["warning"] is not None

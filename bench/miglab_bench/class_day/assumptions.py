@@ -6,7 +6,7 @@ They were set before the first run, and are the same for every policy.
 import dataclasses
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from miglab_bench.measures.placement import MIXES, PROFILES
@@ -111,25 +111,15 @@ class Day:
     mix: tuple[float, ...] = MIXES["teach"]
     begins_h: float = 8.0
     ends_h: float = 24.0
-    lecture: Visit = field(
-        default_factory=lambda: Visit(
-            0.8, 9.95, 10.0, 10.25, 12.0, Spread(7200, 0, 7200, 7200), run_share=0.0
-        )
+    lecture: Visit = Visit(0.8, 9.95, 10.0, 10.25, 12.0, Spread(7200, 0, 7200, 7200), run_share=0.0)
+    afternoon: Visit = Visit(
+        0.5, 13.0, 15.0, 17.5, 19.0, Spread(3600, 0.5, 900, 10800), run_share=0.1
     )
-    afternoon: Visit = field(
-        default_factory=lambda: Visit(
-            0.5, 13.0, 15.0, 17.5, 19.0, Spread(3600, 0.5, 900, 10800), run_share=0.1
-        )
+    evening: Visit = Visit(
+        0.7, 18.0, 20.5, 23.0, 24.0, Spread(4500, 0.5, 900, 14400), run_share=0.2
     )
-    evening: Visit = field(
-        default_factory=lambda: Visit(
-            0.7, 18.0, 20.5, 23.0, 24.0, Spread(4500, 0.5, 900, 14400), run_share=0.2
-        )
-    )
-    practical: Visit = field(
-        default_factory=lambda: Visit(
-            1.0, 11.0, 11.02, 11.1, 13.0, Spread(5400, 0, 5400, 5400), run_share=0.0
-        )
+    practical: Visit = Visit(
+        1.0, 11.0, 11.02, 11.1, 13.0, Spread(5400, 0, 5400, 5400), run_share=0.0
     )
     reserved_share: float = 0.1
     lunch_share: float = 0.4

@@ -1,6 +1,5 @@
 """`./lab bench class`: a day of a class under four policies, with the same students and GPUs."""
 
-import dataclasses
 import json
 import os
 import sys
@@ -11,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from miglab_bench.class_day.assumptions import BadAssumption, Day, changed, read_setting
-from miglab_bench.class_day.figures import borrow_bounds, bounds
-from miglab_bench.class_day.run import POLICIES, DayCase, DayOutcome, run_all
+from miglab_bench.class_day.figures import DayOutcome, bounds
+from miglab_bench.class_day.run import POLICIES, DayCase, run_all
+from miglab_bench.harness.tables import table_of
 from miglab_pool.gpu.simulated.models import models
 
 SIZES = (30, 120, 400)
@@ -41,7 +40,9 @@ def bench_class(
 ) -> None:
     """Class: a simulated day under miglab, with borrowed slices, a culler, and no reclaim."""
     try:
-        _check_policies(policy or ())
+        if unknown := sorted(set(policy or ()) - set(POLICIES)):
+            there = ", ".join(POLICIES)
+            raise BadAssumption(f"policy: no {', '.join(unknown)}; there are {there}")
         day = _day(values or ())
     except BadAssumption as error:
         typer.echo(str(error), err=True)
@@ -56,10 +57,19 @@ def bench_class(
     ]
     outcomes = run_all(cases, jobs)
     rows = [asdict(one.row) for one in outcomes]
+    days: dict[tuple[int, int], dict[str, DayOutcome]] = {}  # by seed and students
+    for case, one in zip(cases, outcomes, strict=True):
+        days.setdefault((case.seed, case.students), {})[case.policy] = one
     costs = [
-        {"seed": case.seed, **asdict(one.cost)} for case, one in zip(cases, outcomes, strict=True)
+        {"seed": seed, **asdict(one.cost)}
+        for (seed, _), done in days.items()
+        for one in done.values()
     ]
-    held = _bounds(cases, outcomes)
+    held = [
+        {"seed": seed, "policy": name, **asdict(bound)}
+        for (seed, _), done in days.items()
+        for name, bound in bounds(done).items()
+    ]
     how = _how(cases, jobs, time.perf_counter() - began)
     if as_json:
         said = {"rows": rows, "costs": costs, "bounds": held, "assumptions": asdict(day)}
@@ -75,13 +85,8 @@ def _show(rows: Records, costs: Records, held: Records, how: str) -> None:
     lent = [one for one in held if one["policy"] == "borrow"]
     tables = {"the day": rows, "what it took": costs, "bounds": ours, "bounds of borrow": lent}
     for title, records in tables.items():
-        console.print(_table(title, records))
+        console.print(table_of(records, title))
     console.print(how)
-
-
-def _check_policies(policies: Iterable[str]) -> None:
-    if unknown := sorted(set(policies) - set(POLICIES)):
-        raise BadAssumption(f"policy: no {', '.join(unknown)}; there are {', '.join(POLICIES)}")
 
 
 def _day(values: Iterable[str]) -> Day:
@@ -99,39 +104,14 @@ def _day(values: Iterable[str]) -> Day:
 
 
 def _how(cases: Sequence[DayCase], jobs: int, took_s: float) -> str:
-    gpus = ", ".join(f"{case.gpus} for {case.students}" for case in dict.fromkeys(_sizes(cases)))
+    gpus = ", ".join(dict.fromkeys(f"{case.gpus} for {case.students}" for case in cases))
     day, seeds = cases[0].day, dict.fromkeys(str(case.seed) for case in cases)
     cpu_s = sum(os.times()[:4])  # ours and that of the processes that are over
     is_usual = "as documented" if day == Day() else "changed"
     return (
         f"how: a day each, seed {', '.join(seeds)}, assumptions {is_usual}, steps of "
-        f"{day.step_s:.0f} s; the pool's own queue and ledger over {day.model} in memory "
+        f"{day.step_s:.0f} s; the pool's own queue and ledger over simulated {day.model} "
         f"({gpus} students); "
         f"the reclaimer as set by default; Python {sys.version.split()[0]}; {jobs} processes, "
         f"{took_s:.0f} s, {cpu_s:.0f} s of CPU"
     )
-
-
-def _sizes(cases: Sequence[DayCase]) -> list[DayCase]:
-    return [dataclasses.replace(case, policy="", seed=0) for case in cases]
-
-
-def _bounds(cases: Sequence[DayCase], outcomes: Sequence[DayOutcome]) -> list[dict[str, Any]]:
-    """What was asked of miglab and of borrow, for each day of which all that it needs is there."""
-    found: list[dict[str, Any]] = []
-    for seed in dict.fromkeys(case.seed for case in cases):
-        done = [one for case, one in zip(cases, outcomes, strict=True) if case.seed == seed]
-        held = bounds([one.row for one in done])
-        lent = borrow_bounds([one.row for one in done], [one.cost for one in done])
-        found += [{"seed": seed, "policy": "miglab", **asdict(bound)} for bound in held]
-        found += [{"seed": seed, "policy": "borrow", **asdict(bound)} for bound in lent]
-    return found
-
-
-def _table(title: str, records: Records) -> Table:
-    table = Table(title=title)
-    for name in records[0] if records else ():
-        table.add_column(name.replace("_", " "), justify="right")
-    for record in records:
-        table.add_row(*(str(value) for value in record.values()))
-    return table

@@ -1,6 +1,6 @@
 """What came of a day: one row for each policy, and what the row does not say."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from miglab_bench.class_day.assumptions import HOUR_S
@@ -67,7 +67,15 @@ class Cost:
     busy_ended_for_need: int
 
 
-def row(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> PolicyFigures:
+@dataclass(frozen=True)
+class DayOutcome:
+    """What came of one day."""
+
+    row: PolicyFigures
+    cost: Cost
+
+
+def outcome(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> DayOutcome:
     """The figures of one day.
 
     Args:
@@ -77,45 +85,39 @@ def row(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> Po
     """
     tallies = [one.tally for one in students]
     waits_s = sorted(wait for tally in tallies for wait in tally.waits_s)
-    pairs = zip(tallies, sizes, strict=True)
-    useful = sum(tally.useful_s * size for tally, size in pairs) / HOUR_S
-    return PolicyFigures(
-        len(students),
-        policy,
-        round(useful, 1),
-        round(quantile(waits_s, 0.5)),
-        round(quantile(waits_s, 0.95)),
-        sum(tally.unjust for tally in tallies),
-        _reserved_kept(students),
+
+    def slice_hours(seconds: Iterable[float]) -> float:
+        return round(sum(s * size for s, size in zip(seconds, sizes, strict=True)) / HOUR_S, 1)
+
+    figures = PolicyFigures(
+        students=len(students),
+        policy=policy,
+        useful_slice_hours=slice_hours(tally.useful_s for tally in tallies),
+        wait_p50_s=round(quantile(waits_s, 0.5)),
+        wait_p95_s=round(quantile(waits_s, 0.95)),
+        unjust_reclaims=sum(tally.unjust for tally in tallies),
+        reserved_kept=_reserved_kept(students),
     )
+    cost = Cost(
+        students=len(students),
+        policy=policy,
+        wanted_slice_hours=slice_hours(one.plan.wanted_s for one in students),
+        held_slice_hours=slice_hours(tally.held_s for tally in tallies),
+        redone_slice_hours=slice_hours(tally.redone_s for tally in tallies),
+        needs=len(waits_s),
+        never_served=sum(tally.never_served for tally in tallies),
+        ended=sum(tally.ended for tally in tallies),
+        interrupted=sum(tally.interrupted for tally in tallies),
+        ended_for_need=sum(tally.ended_for_need for tally in tallies),
+        busy_ended_for_need=sum(tally.busy_ended_for_need for tally in tallies),
+    )
+    return DayOutcome(figures, cost)
 
 
 def _reserved_kept(students: Sequence[DayStudent]) -> float:
-    firsts = [
-        one.tally.waits_s[0]
-        for one in students
-        if one.plan.course == PRACTICAL and one.tally.waits_s
-    ]
+    reserving = [one.tally for one in students if one.plan.course == PRACTICAL]
+    firsts = [tally.waits_s[0] for tally in reserving if tally.waits_s]
     return round(sum(wait <= KEPT_S for wait in firsts) / len(firsts), 3) if firsts else 1.0
-
-
-def cost(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> Cost:
-    """What it took; arguments as `row`."""
-    tallies = [one.tally for one in students]
-    both = list(zip(students, sizes, strict=True))
-    return Cost(
-        len(students),
-        policy,
-        round(sum(one.plan.wanted_s * size for one, size in both) / HOUR_S, 1),
-        round(sum(one.tally.held_s * size for one, size in both) / HOUR_S, 1),
-        round(sum(one.tally.redone_s * size for one, size in both) / HOUR_S, 1),
-        sum(len(tally.waits_s) for tally in tallies),
-        sum(tally.never_served for tally in tallies),
-        sum(tally.ended for tally in tallies),
-        sum(tally.interrupted for tally in tallies),
-        sum(tally.ended_for_need for tally in tallies),
-        sum(tally.busy_ended_for_need for tally in tallies),
-    )
 
 
 @dataclass(frozen=True)
@@ -133,22 +135,6 @@ class Bound:
     useful_ratio: float
     p95_ratio: float
     holds: bool
-
-
-def bounds(rows: Sequence[PolicyFigures]) -> list[Bound]:
-    """For each number of students of which all three policies are there."""
-    found = []
-    for students in dict.fromkeys(one.students for one in rows):
-        by = {one.policy: one for one in rows if one.students == students}
-        if not {"miglab", "culler", "none"} <= by.keys():
-            continue
-        ours = by["miglab"]
-        useful = ours.useful_slice_hours / max(by["none"].useful_slice_hours, 0.1)
-        p95 = ours.wait_p95_s / max(by["culler"].wait_p95_s, 1.0)
-        is_just = not ours.unjust_reclaims and ours.reserved_kept == 1
-        holds = useful >= USEFUL_RATIO and p95 < 1 and is_just
-        found.append(Bound(students, round(useful, 2), round(p95, 2), holds))
-    return found
 
 
 @dataclass(frozen=True)
@@ -169,19 +155,28 @@ class BorrowBound:
     holds: bool
 
 
-def borrow_bounds(rows: Sequence[PolicyFigures], costs: Sequence[Cost]) -> list[BorrowBound]:
-    """For each number of students of which both policies are there."""
-    by = {(one.students, one.policy): one for one in rows}
-    found = []
-    for lent in (one for one in costs if one.policy == "borrow"):
-        leased, row = by.get((lent.students, "miglab")), by[lent.students, "borrow"]
-        if leased is None:
-            continue
-        useful = row.useful_slice_hours / max(leased.useful_slice_hours, 0.1)
-        share = lent.never_served / max(lent.needs, 1)
-        holds = useful >= BORROW_RATIO and row.wait_p95_s <= BORROW_P95_S and share < NOT_SERVED
-        bound = (round(useful, 2), row.wait_p95_s, round(share, 4), holds)
-        found.append(BorrowBound(lent.students, *bound))
+def bounds(done: Mapping[str, DayOutcome]) -> dict[str, Bound | BorrowBound]:
+    """What was asked of miglab and of borrow on one day, as far as what each needs is there.
+
+    Args:
+        done: what came of the day under each policy.
+    """
+    found: dict[str, Bound | BorrowBound] = {}
+    rows = {policy: one.row for policy, one in done.items()}
+    if {"miglab", "culler", "none"} <= rows.keys():
+        ours = rows["miglab"]
+        useful = ours.useful_slice_hours / max(rows["none"].useful_slice_hours, 0.1)
+        p95 = ours.wait_p95_s / max(rows["culler"].wait_p95_s, 1.0)
+        is_just = not ours.unjust_reclaims and ours.reserved_kept == 1
+        holds = useful >= USEFUL_RATIO and p95 < 1 and is_just
+        found["miglab"] = Bound(ours.students, round(useful, 2), round(p95, 2), holds)
+    if {"miglab", "borrow"} <= rows.keys():
+        lent, cost = rows["borrow"], done["borrow"].cost
+        useful = lent.useful_slice_hours / max(rows["miglab"].useful_slice_hours, 0.1)
+        share = cost.never_served / max(cost.needs, 1)
+        holds = useful >= BORROW_RATIO and lent.wait_p95_s <= BORROW_P95_S and share < NOT_SERVED
+        bound = (round(useful, 2), lent.wait_p95_s, round(share, 4), holds)
+        found["borrow"] = BorrowBound(lent.students, *bound)
     return found
 
 

@@ -1,18 +1,9 @@
-"""The lab of the simulated day: the real pool, its ledger on disk, GPUs in memory, our clock.
-
-The GPUs know what a simulated A100 knows, and are kept in memory: making and destroying a slice
-through NVML's functions and a simulated machine's file takes 80 ms of CPU, and a day in which every
-cell borrows makes 15,000 of them.
-"""
+"""The lab of the simulated day: the real pool, its ledger on disk, simulated GPUs, our clock."""
 
 import datetime as dt
 import itertools
-import uuid
 from collections.abc import Collection
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState, LeaseView
@@ -21,18 +12,16 @@ from miglab_api.tickets import Purpose, TicketRequest, TicketState, borrower_of
 from miglab_bench.class_day.assumptions import Day
 from miglab_bench.class_day.plan import CLASS, PRACTICAL, Plan
 from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.errors import NoRoom
-from miglab_pool.gpu.geometry import Placement, Profile
-from miglab_pool.gpu.readings import GpuInfo, Health, ProcessReading, SliceReading, Usage, Versions
+from miglab_pool.gpu.readings import ProcessReading, SliceReading, Usage
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
-from miglab_pool.gpu.watched import open_gpus
+from miglab_pool.gpu.simulated.nvml import SimulatedNvml  # noqa: TID251 -- nothing hangs here
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.rows import LIVE_TICKETS
 from miglab_pool.pool import Pool
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.settings import Pool as PoolTable
-from miglab_pool.worker.worker import Stray
+from miglab_pool.worker.holders import HostHolders
 
 MIDNIGHT = 1_795_046_400.0  # of the simulated day, seconds since the epoch
 KERNEL_MIB = 2000
@@ -43,89 +32,26 @@ class Broken(RuntimeError):
     """The pool contradicts its own invariants: the day's figures mean nothing."""
 
 
-class Rack:
-    """GPUs in memory, as one driver: what they are is read from a simulated machine of that model.
+class DayDriver(Driver):
+    """Simulated GPUs, on whose slices the day's students run something.
 
-    They refuse what a GPU refuses: a placement that the profile does not have, or that is taken.
+    Attributes:
+        busy: the slices on which something runs.
     """
 
-    simulated = True
-    longest_call_s = 0.0
-
-    def __init__(self, folder: Path, count: int, model: str) -> None:
-        self.busy: set[str] = set()
-        SimulatedMachine.create(folder / "gpu", model=model, seed="class-day")
-        with closing(open_gpus(simulated_state=folder / "gpu")) as driver:
-            found = driver.gpus()[0]
-            self._versions = driver.versions()
-            self._health = driver.health(found.uuid)
-        uuids = [f"GPU-{uuid.UUID(int=number)}" for number in range(count)]
-        self._infos = {one: replace(found, uuid=one, index=at) for at, one in enumerate(uuids)}
-        self._slices: dict[str, dict[int, SliceReading]] = {one: {} for one in uuids}
-        self._made = itertools.count(1)
-
-    @property
-    def uuids(self) -> tuple[str, ...]:
-        """The GPUs."""
-        return tuple(self._infos)
-
-    def gpus(self) -> list[GpuInfo]:
-        """Every GPU."""
-        return list(self._infos.values())
-
-    def info(self, gpu_uuid: str) -> GpuInfo:
-        """What a GPU is."""
-        return self._infos[gpu_uuid]
-
-    def versions(self) -> Versions:
-        """As the simulated machine says."""
-        return self._versions
-
-    def slices(self, gpu_uuid: str) -> list[SliceReading]:
-        """What lies on a GPU, lowest start first."""
-        return sorted(self._slices[gpu_uuid].values(), key=lambda one: one.placement)
-
-    def create(self, gpu_uuid: str, profile: Profile, placement: Placement) -> SliceReading:
-        """Make a slice.
-
-        Raises:
-            NoRoom: the profile cannot lie there.
-        """
-        made = self._slices[gpu_uuid]
-        taken = any(one.placement.mask & placement.mask for one in made.values())
-        if taken or placement not in profile.placements:
-            raise NoRoom(f"{profile.name} cannot lie at {placement} on {gpu_uuid}")
-        gi_id = next(number for number in itertools.count(1) if number not in made)
-        name = f"MIG-{uuid.UUID(int=next(self._made))}"
-        made[gi_id] = SliceReading(gpu_uuid, gi_id, 0, name, profile, placement)
-        return made[gi_id]
-
-    def destroy(self, gpu_uuid: str, gi_id: int) -> None:
-        """Destroy a slice; one that is already gone is fine."""
-        self._slices[gpu_uuid].pop(gi_id, None)
-
-    def health(self, gpu_uuid: str) -> Health:
-        """Well."""
-        return self._health
-
-    def gpu_usage(self, gpu_uuid: str) -> Usage:
-        """Nothing runs on a whole GPU here."""
-        return Usage(EMPTY_MIB, ())
+    busy: Collection[str] = ()
 
     def usages(self, gpu_uuid: str, slices: Collection[SliceReading]) -> dict[SliceReading, Usage]:
         """What the day's students run there."""
-        return {one: self._usage(one) for one in slices}
-
-    def _usage(self, reading: SliceReading) -> Usage:
-        if reading.uuid not in self.busy:
-            return Usage(EMPTY_MIB, ())
-        return Usage(KERNEL_MIB, (ProcessReading(1, KERNEL_MIB),))
+        running = Usage(KERNEL_MIB, (ProcessReading(1, KERNEL_MIB),))
+        return {one: running if one.uuid in self.busy else Usage(EMPTY_MIB, ()) for one in slices}
 
 
-class Servers:
+class Servers(HostHolders):
     """The students' servers, as the pool asks after them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.there: set[str] = set()
 
     def probe(self, holder: str) -> Liveness:
@@ -135,21 +61,6 @@ class Servers:
     def missing(self, holders: Collection[str]) -> set[str]:
         """Those that do not run."""
         return set(holders) - self.there
-
-    def end(self, holder: str) -> bool:
-        """The pool ends no server of the bench."""
-        return False
-
-    def engine(self) -> str:
-        """There is none."""
-        return ""
-
-    def expect(self, engine: str) -> None:
-        """Nothing to expect."""
-
-    def labelled(self) -> list[Stray]:
-        """No containers here."""
-        return []
 
     def remove(self, holder: str, *, force: bool) -> bool:
         """Whether it is gone."""
@@ -178,15 +89,15 @@ class DayLab:
         self.at = 0.0  # seconds since midnight
         self.asked: set[int] = set()
         self._is_changed = True
-        self.rack = Rack(folder, gpus, day.model)
+        SimulatedMachine.create(folder / "gpus", gpus, day.model, seed="class-day")
+        self.driver = DayDriver(SimulatedNvml(folder / "gpus"))
         self.servers = Servers()
         self._ledger = PowerStays(folder / "ledger.sqlite")
         self._numbers = itertools.count(1)
         lent = Course(title="", shapes=day.profiles, lends=day.profiles)
         courses = {name: lent.model_copy(update={"title": name}) for name in (CLASS, PRACTICAL)}
         settings = PoolSettings(pool=table, courses=courses)
-        driver = cast(Driver, self.rack)  # all that the pool uses of one
-        self.pool = Pool(settings, self._ledger, driver, self.servers, self._now)
+        self.pool = Pool(settings, self._ledger, self.driver, self.servers, self._now)
         self.pool.reconcile()
 
     def _now(self) -> float:
@@ -214,16 +125,14 @@ class DayLab:
         """
         broken = self.pool.check_invariants()
         self._ledger.close()
+        self.driver.close()
         if broken:
             raise Broken("; ".join(broken))
 
-    def work_if_changed(self) -> None:
-        """As `work`, after somebody has asked, given up or stopped."""
-        if self._is_changed:
-            self.work()
-
-    def work(self) -> None:
-        """A turn, and everything that is due after it."""
+    def work(self, *, is_look: bool) -> None:
+        """A turn, and everything that is due after it; at a look, or after somebody has acted."""
+        if not (is_look or self._is_changed):
+            return
         self._is_changed = False
         self.pool.turn()
         while (job := self.pool.next_job()) is not None:

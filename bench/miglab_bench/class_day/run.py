@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from miglab_api.leases import LeaseState
 from miglab_bench.class_day.assumptions import HOUR_S, Day
 from miglab_bench.class_day.borrowing import BorrowingStudent
-from miglab_bench.class_day.figures import Cost, PolicyFigures, cost, row
+from miglab_bench.class_day.figures import DayOutcome, outcome
 from miglab_bench.class_day.lab import DayLab
 from miglab_bench.class_day.plan import plans, reserved
 from miglab_bench.class_day.student import DayServer, DayStudent
@@ -24,17 +23,18 @@ from miglab_pool.settings import Pool as PoolTable
 POLICIES = ("miglab", "borrow", "culler", "none")
 
 
-class Ender(Protocol):
-    """Decides which servers end."""
+class Nobody:
+    """Decides which servers end: here none, they run until their students stop them."""
 
     def hear(self, at: float, servers: Sequence[DayServer]) -> None:
         """What the servers say."""
 
     def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
         """Those that end now."""
+        return []
 
 
-class MiglabReclaimer:
+class MiglabReclaimer(Nobody):
     """The lab's own reclaimer, as it is set without a word in lab.toml."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class MiglabReclaimer:
     def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
         """Read the slices, look at every lease, stop what was reclaimed."""
         self._at = at
-        lab.rack.busy = {
+        lab.driver.busy = {
             uuid for server in servers if server.ran_at is not None for uuid in server.uuids
         }
         lab.pool.sample()
@@ -62,7 +62,7 @@ class MiglabReclaimer:
         return [one for one in servers if lab.lease_state(one.lease) is LeaseState.RELEASING]
 
 
-class Culler:
+class Culler(Nobody):
     """jupyterhub-idle-culler: the time since ``last_activity``, and nothing else.
 
     JupyterHub's last activity of a server is the later of two: traffic through the proxy, which a
@@ -74,9 +74,6 @@ class Culler:
         self._day = day
         self._next_at = day.cull_every_s
 
-    def hear(self, at: float, servers: Sequence[DayServer]) -> None:
-        """It asks the hub alone."""
-
     def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
         """All that were quiet for too long, every so often."""
         if at < self._next_at:
@@ -85,18 +82,7 @@ class Culler:
         return [one for one in servers if at - one.told_at >= self._day.cull_timeout_s]
 
 
-class Nobody:
-    """Servers run until their students stop them."""
-
-    def hear(self, at: float, servers: Sequence[DayServer]) -> None:
-        """Nothing."""
-
-    def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
-        """None."""
-        return []
-
-
-ENDERS: Mapping[str, Callable[[Day], Ender]] = {
+ENDERS: Mapping[str, Callable[[Day], Nobody]] = {
     "miglab": lambda _day: MiglabReclaimer(),
     "borrow": lambda _day: MiglabReclaimer(),
     "culler": Culler,
@@ -128,38 +114,16 @@ class DayCase:
         return max(1, math.ceil(self.students / self.day.students_per_gpu))
 
 
-@dataclass(frozen=True)
-class DayOutcome:
-    """What came of one day."""
-
-    row: PolicyFigures
-    cost: Cost
-
-
-def run(case: DayCase) -> DayOutcome:
-    """Live through the day and draw the figures.
-
-    Raises:
-        Broken: the pool contradicts its own invariants.
-    """
-    students = simulate(case)
-    geometry = models()[case.day.model].geometry
-    sizes = [geometry.by_name[one.plan.profile].size for one in students]
-    return DayOutcome(row(case.policy, students, sizes), cost(case.policy, students, sizes))
-
-
 def run_all(cases: Sequence[DayCase], jobs: int) -> list[DayOutcome]:
     """All of them, the longest first, so many at a time; in the order asked."""
-    if jobs == 1:
-        return [run(case) for case in cases]
     by_size = sorted(cases, key=lambda case: (-case.students, POLICIES.index(case.policy)))
     with ProcessPoolExecutor(jobs) as pool:
         done = dict(zip(by_size, pool.map(run, by_size), strict=True))
     return [done[case] for case in cases]
 
 
-def simulate(case: DayCase) -> list[DayStudent]:
-    """Live through the day; the students, with what came of it.
+def run(case: DayCase) -> DayOutcome:
+    """Live through the day and draw the figures.
 
     Moments at which nobody does anything are passed over.
 
@@ -185,7 +149,9 @@ def simulate(case: DayCase) -> list[DayStudent]:
         for student in students:
             student.end_day(ends_at, lab)
         lab.close()
-    return students
+    geometry = models()[day.model].geometry
+    sizes = [geometry.by_name[one.plan.profile].size for one in students]
+    return outcome(case.policy, students, sizes)
 
 
 def _next_step(at: float, students: Sequence[DayStudent], step_s: float) -> float:
@@ -194,7 +160,7 @@ def _next_step(at: float, students: Sequence[DayStudent], step_s: float) -> floa
     return max(at + step_s, math.ceil(due_at / step_s) * step_s) if due_at < math.inf else math.inf
 
 
-def _look(lab: DayLab, students: Sequence[DayStudent], ender: Ender, at: float, day: Day) -> None:
+def _look(lab: DayLab, students: Sequence[DayStudent], ender: Nobody, at: float, day: Day) -> None:
     """Who ends servers looks; the reports are some seconds old by then."""
     heard_at = at - day.report_age_s
     for student in students:
@@ -217,9 +183,6 @@ def _step(lab: DayLab, students: Sequence[DayStudent], at: float, *, is_look: bo
         if is_look or student.is_due(at, lab):
             student.live_to(at)
             student.act(at, lab)
-    if is_look:
-        lab.work()
-    else:
-        lab.work_if_changed()
+    lab.work(is_look=is_look)
     for student in students:
         student.take_offer(at, lab)

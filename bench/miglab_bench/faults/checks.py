@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from miglab_bench.faults.servers import SeenServer
+from miglab_bench.faults.engine import SeenServer
 from miglab_bench.faults.students import FaultClass
 
 USING = frozenset({"attached", "running", "warned"})
@@ -15,7 +15,7 @@ def unsettled(lesson: FaultClass) -> str:
 
     A server must be reached, unless the hub has given its start up or lost its database since.
     """
-    health, leases = lesson.lab.pool.get("/health"), lesson.lab.pool.get("/leases")
+    health, leases = lesson.lab.get("/health"), lesson.lab.get("/leases")
     if health is None or leases is None or not lesson.lab.answers():
         return "to answer"
     if not health["ok"]:
@@ -50,9 +50,9 @@ def breaches(lesson: FaultClass, *, is_ledger_older: bool) -> list[str]:
             know them, but must not touch them, nor give away what they hold.
     """
     before = lesson.servers.all()
-    leases = {lease["holder"]: lease for lease in lesson.lab.pool.must_get("/leases")}
+    leases = {lease["holder"]: lease for lease in lesson.lab.must_get("/leases")}
     view = lesson.lab.machine.view()
-    broken = lesson.lab.pool.must_get("/invariants")
+    broken = lesson.lab.must_get("/invariants")
     after = lesson.servers.all()
     # What ran before the ledger was read and runs after it ran when it was read.
     running = {

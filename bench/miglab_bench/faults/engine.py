@@ -1,6 +1,8 @@
 """A Docker engine of the harness's own, beside the machine's: it may be ended at any time.
 
 Its socket and its data lie in a folder of its own.  It is given the small base image alone.
+Students' servers are its containers; what one holds is what it was given, not what anybody has
+written down.
 """
 
 import json
@@ -8,7 +10,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +20,17 @@ import psutil
 from docker.errors import APIError, DockerException, NotFound  # noqa: TID251 -- real containers
 
 import docker  # noqa: TID251 -- real containers
+from miglab_api.holders import parse_container
 from miglab_bench.harness.student import CheckFailed
 from miglab_hub.checkout import checkout
-from miglab_hub.settings.lab_toml import DOCKER
+from miglab_hub.settings.lab_toml import DOCKER, Settings
+from miglab_spawner.containers.labels import LAB
 
 IMAGE = "miglab-base"
 SCRIPT = "tests/docker/engine"
 MACHINES = DOCKER
 TIMEOUT_S = 60
+NOTES = "work.txt"
 
 
 class OwnEngine:
@@ -134,3 +141,88 @@ class OwnEngine:
         done = subprocess.run([*command, *words], env=env, capture_output=True, text=True)
         if done.returncode:
             raise CheckFailed(f"{SCRIPT} {' '.join(words)}: {done.stderr}")
+
+
+@dataclass(frozen=True)
+class SeenServer:
+    """One that is there.
+
+    Attributes:
+        holder: its name in the ledger.
+        uuids: the slices it was given.
+        lease: the number of its lease; 0 for a server without one.
+        token: its own, for the pool's student listener.
+        is_running: whether it was started and has not ended.
+    """
+
+    holder: str
+    user: str
+    uuids: tuple[str, ...]
+    lease: int
+    token: str
+    is_running: bool
+
+
+class StudentServers:
+    """Looks at the lab's servers, and ends one as an accident would."""
+
+    def __init__(self, engine: OwnEngine, settings: Settings) -> None:
+        self._engine = engine
+        self._lab = settings.lab_id
+        self._known: dict[tuple[str, bool], SeenServer] = {}
+
+    def all(self) -> dict[str, SeenServer]:
+        """Those that are there, by holder; also one that is not yet started."""
+        with closing(self._engine.client()) as api:
+            listed = api.containers(all=True, filters={"label": [f"{LAB}={self._lab}"]})
+            found = [self._seen(api, item["Id"], item["State"] == "running") for item in listed]
+        return {server.holder: server for server in found if server is not None}
+
+    def ended(self, holders: Iterable[str]) -> set[str]:
+        """Those of these servers, all of which were started, that run no more."""
+        return set(holders) - self._running()
+
+    def forgotten(self, holders: Iterable[str]) -> set[str]:
+        """Those of which something runs, though the engine, which ended meanwhile, has none."""
+        cgroups = ""  # where all living processes are counted: a container's id is part of it
+        listed = self._running()
+        for process in psutil.pids():
+            with suppress(OSError):  # it has ended
+                cgroups += Path("/proc", str(process), "cgroup").read_text()
+        return {one for one in set(holders) - listed if parse_container(one) in cgroups}
+
+    def end(self, holder: str) -> None:
+        """It is gone afterwards, and nobody was told."""
+        with suppress(DockerException), closing(self._engine.client()) as api:  # it may be away
+            api.remove_container(holder.partition(":")[2], force=True)
+
+    def notes(self, user: str) -> list[str]:
+        """The lines in the student's file."""
+        volume = self._engine.folder / "data" / "volumes" / f"{self._lab}-home-{user}"
+        file = volume / "_data" / NOTES
+        return file.read_text().splitlines() if file.exists() else []
+
+    def _running(self) -> set[str]:
+        return {one.holder for one in self.all().values() if one.is_running}
+
+    def _seen(self, api: Any, number: str, is_running: bool) -> SeenServer | None:
+        if (number, is_running) not in self._known:
+            try:
+                details = api.inspect_container(number)
+            except NotFound:
+                return None
+            self._known[number, is_running] = _seen_server(details, is_running)
+        return self._known[number, is_running]
+
+
+def _seen_server(details: dict[str, Any], is_running: bool) -> SeenServer:
+    env = dict(line.partition("=")[::2] for line in details["Config"]["Env"])
+    given = details["HostConfig"]["DeviceRequests"] or ()
+    return SeenServer(
+        holder=f"container:{details['Id']}",
+        user=env["JUPYTERHUB_USER"],
+        uuids=tuple(uuid for request in given for uuid in request["DeviceIDs"] or ()),
+        lease=int(env.get("MIGLAB_LEASE", 0)),
+        token=env["JUPYTERHUB_API_TOKEN"],
+        is_running=is_running,
+    )

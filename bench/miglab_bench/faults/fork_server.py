@@ -16,39 +16,10 @@ import time
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex
 
+import psutil
+
 from miglab_bench.faults import service
 from miglab_hub.launch.process_group import PR_SET_PDEATHSIG, adopt_orphans, libc
-
-
-class ForkedPart:
-    """One process that the fork server made: proxy, hub or pool."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        try:
-            self._watched = os.pidfd_open(pid)
-        except ProcessLookupError:
-            self._watched = -1
-
-    def is_running(self) -> bool:
-        """Whether it has not ended."""
-        return self.send(0)
-
-    def send(self, number: int) -> bool:
-        """Signal it; False if it has ended."""
-        if self._watched < 0:
-            return False
-        try:
-            signal.pidfd_send_signal(self._watched, number)
-        except ProcessLookupError:
-            return False
-        return True
-
-    def close(self) -> None:
-        """Watch it no longer."""
-        if self._watched >= 0:
-            os.close(self._watched)
-            self._watched = -1
 
 
 class LabForkServer:
@@ -67,13 +38,13 @@ class LabForkServer:
             text=True,
         )
 
-    def fork(self, log: Path, env: dict[str, str], **what: list[str]) -> ForkedPart:
+    def fork(self, log: Path, env: dict[str, str], **what: list[str]) -> psutil.Process:
         """Start one: ``hub`` or ``pool`` with its arguments, or a whole ``command``."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"log": str(log), "env": env, **what}) + "\n")
         self._process.stdin.flush()
-        return ForkedPart(int(self._process.stdout.readline()))
+        return psutil.Process(int(self._process.stdout.readline()))
 
     def close(self) -> None:
         """End it, and with it everything it forked."""
@@ -88,7 +59,7 @@ def main() -> None:
     """Fork on request until nobody asks any more."""
     from jupyterhub.app import JupyterHub
 
-    from miglab_spawner import docker, local  # noqa: F401 -- imported for the forks
+    from miglab_spawner import docker  # noqa: F401 -- imported for the forks
 
     adopt_orphans()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps what has ended

@@ -4,7 +4,6 @@ Read from the hub's log, which outlives the hub; whatever is said between two lo
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,34 +80,18 @@ class HubLog:
         return holder in self.started.keys() - self.given_up - self._forgotten
 
     def _take_in(self, line: str) -> None:
-        take_in: dict[str, Callable[..., None]] = {
-            "starting": self._starting,
-            "started": self._started,
-            "ready": self._ready,
-            "failed": self._failed,
-            "given_up": self._given_up,
-        }
-        for word, pattern in _WORDS:
-            if said := pattern.search(line):
-                take_in[word](*said.groups())
-                return
-
-    def _starting(self, user: str, holder: str) -> None:
-        self._latest[user] = holder
-        self.to_start.add(holder)
-
-    def _started(self, user: str, holder: str, lease: str) -> None:
-        self.started[holder] = AnsweredStart(user, int(lease))
-
-    def _ready(self, user: str) -> None:
-        if user in self._latest:
-            self.ready.add(self._latest[user])
-
-    def _failed(self, user: str) -> None:
-        """A start; one that got as far as ready is another."""
-        if self._latest.get(user) not in self.ready:
-            self._given_up(user)
-
-    def _given_up(self, user: str) -> None:
-        if user in self._latest:
-            self.given_up.add(self._latest[user])
+        matches = ((word, pattern.search(line)) for word, pattern in _WORDS)
+        word, said = next(((word, said) for word, said in matches if said), ("", None))
+        if said is None:
+            return
+        user, *more = said.groups()
+        latest = self._latest.get(user, "")
+        if word == "starting":
+            self._latest[user] = more[0]
+            self.to_start.add(more[0])
+        elif word == "started":
+            self.started[more[0]] = AnsweredStart(user, int(more[1]))
+        elif latest and word == "ready":
+            self.ready.add(latest)
+        elif latest and (word == "given_up" or latest not in self.ready):
+            self.given_up.add(latest)  # a start that failed after it was ready is another one

@@ -33,25 +33,13 @@ class FaultKind:
         begin: the fault.
         end: what ends it, or repairs what an operator would have to.
         is_ledger_older: whether the ledger then does not know of everything that came about.
-        needs_engine: whether it is only for servers in containers.
-        needs_disk: whether it needs a state folder on a disk of its own.
         needs_clock: whether it needs a clock that is not the machine's.
     """
 
     begin: Step
     end: Step
     is_ledger_older: bool = False
-    needs_engine: bool = False
-    needs_disk: bool = False
     needs_clock: bool = False
-
-    def is_possible(self, lab: FaultLab) -> bool:
-        """Whether this lab can have it."""
-        return (
-            (lab.engine is not None or not self.needs_engine)
-            and (lab.disk.is_there or not self.needs_disk)
-            and (lab.clock.is_there or not self.needs_clock)
-        )
 
 
 def _kill(*names: str) -> Step:
@@ -143,23 +131,13 @@ def _disk_well(lab: FaultLab, _rng: Random) -> None:
     lab.keep_running()
 
 
-def _stop_engine(lab: FaultLab, _rng: Random) -> None:
-    assert lab.engine is not None
-    lab.engine.stop()
-
-
-def _start_engine(lab: FaultLab, _rng: Random) -> None:
-    assert lab.engine is not None
-    lab.engine.start()
-
-
 KINDS: dict[str, FaultKind] = {
     "pool killed": FaultKind(_kill("pool"), _start_again),
     "hub and proxy killed": FaultKind(_kill("hub", "proxy"), _start_again),
     "stop and resume": FaultKind(_stop, _resume),
     "clock forward": FaultKind(_set_clock(HOUR_S), _start_again, needs_clock=True),
     "clock back": FaultKind(_set_clock(-HOUR_S), _start_again, needs_clock=True),
-    "full disk": FaultKind(lambda lab, _: lab.disk.fill(), _room_again, needs_disk=True),
+    "full disk": FaultKind(lambda lab, _: lab.disk.fill(), _room_again),
     "torn writes": FaultKind(_tear_writes, _limit_lifted),
     "failing disk": FaultKind(
         lambda lab, rng: lab.databases.fail_commit(rng.choice(STATEMENTS)), _disk_well
@@ -169,8 +147,10 @@ KINDS: dict[str, FaultKind] = {
     "lost GPU": FaultKind(
         lambda lab, rng: lab.machine.break_gpu(Break.LOST, rng.choice(lab.gpus)), _repair
     ),
-    "engine restart": FaultKind(_stop_engine, _start_engine, needs_engine=True),
+    "engine restart": FaultKind(
+        lambda lab, _: lab.engine.stop(), lambda lab, _: lab.engine.start()
+    ),
     "hub database lost": FaultKind(_lose_hub_database, _start_again),
-    "ledger restored": FaultKind(_age, _restore, is_ledger_older=True, needs_engine=True),
+    "ledger restored": FaultKind(_age, _restore, is_ledger_older=True),
     "upgrade": FaultKind(_upgrade, _start_again),
 }

@@ -1,4 +1,4 @@
-"""A clock, a disk and a network of the harness's own, so that the machine's are left alone.
+"""A clock, a disk, a network and databases of the harness's own: the machine's are left alone.
 
 The wall clock is libfaketime's, for the processes that the harness starts.  The disk is a small
 tmpfs, so that the machine's is never full.  Two Docker engines in one network namespace would
@@ -8,13 +8,21 @@ in it.
 
 import ctypes
 import os
+import resource
+import shutil
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
+
+from miglab_bench.faults.service import FAILING
+from miglab_hub.settings.lab_toml import Settings
 
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 DISK_MIB = 64
 BLOCKS_BYTES = (1 << 20, 1 << 12, 1)
 CLONE_NEWNET = 0x40000000  # sched.h
+OLDER = "0012"  # before tickets knew since when their student waits
 LOOPBACK_UP = ("ip", "link", "set", "lo", "up")
 
 
@@ -55,7 +63,7 @@ class OwnClock:
 
 
 class OwnDisk:
-    """A tmpfs over a folder; not there without root, and then nothing is ever full.
+    """A tmpfs over a folder; needs root.
 
     Args:
         folder: empty.
@@ -65,16 +73,11 @@ class OwnDisk:
         self._folder = folder
         self._filler = folder / "filler"
         options = f"size={DISK_MIB}m,mode=0700"
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-        is_mounted = (
-            not os.geteuid() and not subprocess.run(command, capture_output=True).returncode
-        )
-        self.is_there = is_mounted
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
 
     def close(self) -> None:
         """Remove it with all that is on it."""
-        if self.is_there:
-            subprocess.run(["umount", "--lazy", str(self._folder)], check=True)
+        subprocess.run(["umount", "--lazy", str(self._folder)], check=True)
 
     def fill(self) -> None:
         """Leave no byte on it."""
@@ -107,3 +110,63 @@ class OwnNetwork:
         if self._libc.setns(self._before, CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
         os.close(self._before)
+
+
+class LabDatabases:
+    """The ledger and the hub's database.
+
+    Args:
+        settings: of the lab.
+        folder: for the ledger's copy; not on the lab's own disk.
+    """
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self._ledger = settings.ledger
+        self._hubs = settings.hub_database
+        self._failing = settings.state / FAILING
+        self._copy = folder / "copy.sqlite"
+
+    def fail_commit(self, statement: str) -> None:
+        """Let the ledger's next commit of this statement fail, and what it reads after it."""
+        self._failing.write_text(statement)
+
+    def mend(self) -> None:
+        """Let every commit succeed."""
+        self._failing.unlink(missing_ok=True)
+
+    def limit_growth(self, pool: int, more: int | None) -> None:
+        """Let that process's files grow by ``more`` bytes beyond the ledger's log; None: freely.
+
+        What crosses the limit is written in part, and fails.
+        """
+        log = Path(f"{self._ledger}-wal")
+        size = log.stat().st_size if log.exists() else 0
+        limit = resource.RLIM_INFINITY if more is None else size + more
+        resource.prlimit(pool, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+    def back_up(self) -> None:
+        """Keep a copy of the ledger as it is now."""
+        source, target = sqlite3.connect(self._ledger), sqlite3.connect(self._copy)
+        with closing(source), closing(target):
+            source.backup(target)
+
+    def restore(self) -> None:
+        """Put the copy in the ledger's place; the pool does not run."""
+        _remove_log(self._ledger)
+        shutil.copy(self._copy, self._ledger)
+
+    def lose_hubs(self) -> None:
+        """The hub does not run, and begins anew."""
+        _remove_log(self._hubs)
+        self._hubs.unlink(missing_ok=True)
+
+    def age_ledger(self) -> None:
+        """Make the ledger what version `OLDER` left; the pool does not run."""
+        with closing(sqlite3.connect(self._ledger)) as ledger, ledger:
+            ledger.execute("ALTER TABLE tickets DROP COLUMN since")
+            ledger.execute("UPDATE alembic_version SET version_num = ?", (OLDER,))
+
+
+def _remove_log(database: Path) -> None:
+    for left in database.parent.glob(f"{database.name}-*"):
+        left.unlink()

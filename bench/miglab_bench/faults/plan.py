@@ -3,6 +3,7 @@
 Pure.  What an act comes to depends on how its student stands then.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -69,3 +70,12 @@ def plan_of(seed: int, number: int, kind: str, students: int) -> FaultPlan:
         steering=rng.choice(STEERING) if rng.random() < STEERS else "",
         seed=rng.random(),
     )
+
+
+def order_of(seed: int, kinds: Sequence[str], count: int) -> list[str]:
+    """So many kinds: each once before any comes again, in an order that the seed draws."""
+    order: list[str] = []
+    shuffle = Random(seed)  # noqa: S311 -- no secret
+    while len(order) < count:
+        order += shuffle.sample(kinds, len(kinds))
+    return order[:count]

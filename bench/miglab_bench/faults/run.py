@@ -1,22 +1,34 @@
-"""Runs faults, each with what comes before and after it, and counts what does not hold."""
+"""`./lab bench faults`: the lab under seeded faults, and whether its invariants hold after each.
 
+Proxy, hub and pool over two simulated A100s, with containers of an engine of the harness's own as
+students' servers.  How long each kind takes to be well again is measured from the end of the fault
+until health is good, every server that ended is released, and every other answers through the
+proxy.
+"""
+
+import json
+import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
 
 from miglab_bench.faults.checks import breaches, unsettled
-from miglab_bench.faults.engine import OwnEngine
+from miglab_bench.faults.engine import IMAGE, OwnEngine, StudentServers
 from miglab_bench.faults.kinds import KINDS, FaultKind
-from miglab_bench.faults.lab import FaultLab
-from miglab_bench.faults.operator import BOUND_S
-from miglab_bench.faults.plan import Act, FaultPlan, plan_of
-from miglab_bench.faults.servers import Containers, Processes, StudentServers
+from miglab_bench.faults.lab import BOUND_S, FaultLab
+from miglab_bench.faults.plan import Act, FaultPlan, order_of, plan_of
 from miglab_bench.faults.students import FaultClass
-from miglab_bench.harness.fault_order import order_of
 from miglab_bench.harness.student import CheckFailed
+from miglab_bench.harness.tables import table_of
 from miglab_bench.measures.ratio import p95
+from miglab_hub.errors import StartError
 
 STUDENTS = 8
 LAST_SHAPE = "3g.20gb"
@@ -46,7 +58,6 @@ class FaultRun:
 
     Args:
         seed: of everything that is drawn; the same seed draws the same.
-        docker: servers are containers, else processes; None: as the machine allows.
         kinds: only these; empty: all that the machine allows.
         without: see `FaultLab`.
         tell: is told of each fault: its number, its kind, how long the lab took, what was wrong.
@@ -56,24 +67,20 @@ class FaultRun:
         self,
         seed: int,
         *,
-        docker: bool | None = None,
         kinds: tuple[str, ...] = (),
         without: str = "",
         tell: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._seed = seed
         self._tell = tell
-        docker = OwnEngine.is_possible() if docker is None else docker
-        self.lab = FaultLab(docker=docker, without=without)
-        settings, engine = self.lab.settings, self.lab.engine
-        self.servers: StudentServers = (
-            Containers(engine, settings) if engine is not None else Processes(settings)
-        )
+        self.lab = FaultLab(without=without)
+        self.servers = StudentServers(self.lab.engine, self.lab.settings)
         self.lesson = FaultClass(self.lab, self.servers, STUDENTS)
         self._has_still = ""
         self._is_lost = False
         self._acting = ThreadPoolExecutor(STUDENTS)
-        possible = (name for name, kind in KINDS.items() if kind.is_possible(self.lab))
+        has_clock = self.lab.clock.is_there
+        possible = (name for name, kind in KINDS.items() if has_clock or not kind.needs_clock)
         self.results = {name: KindResult() for name in kinds or possible}
 
     def run(self, count: int) -> dict[str, KindResult]:
@@ -105,9 +112,6 @@ class FaultRun:
         self._acting.shutdown()
         self.lesson.close()
         self.lab.close()
-        if isinstance(self.servers, Processes):  # containers have ended with their engine
-            for holder in self.servers.all():
-                self.servers.end(holder)
 
     def one(self, plan: FaultPlan) -> list[str]:
         """One fault; what does not hold after it."""
@@ -163,3 +167,47 @@ class FaultRun:
         except CheckFailed as error:
             return [f"seed {self._seed}, after all faults: {error}"]
         return []
+
+
+def bench_faults(
+    count: Annotated[int, typer.Option(min=1, help="How many faults.")] = 40,
+    seed: Annotated[int, typer.Option(help="Seed of the faults; the same one replays them.")] = 1,
+    kind: Annotated[
+        list[str] | None, typer.Option(help="Only faults of this kind; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """The lab under seeded faults: kills, clocks, disk, NVML, engine, lost and restored data."""
+    if unknown := set(kind or ()) - set(KINDS):
+        raise typer.BadParameter(f"no kind {min(unknown)!r}; there are: {', '.join(KINDS)}")
+    if not OwnEngine.is_possible():
+        raise StartError(f"needs root, and a Docker engine that has {IMAGE}: images/build base")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the lab as well
+    run = FaultRun(seed, kinds=tuple(kind or ()), tell=lambda line: typer.echo(line, err=True))
+    try:
+        results = run.run(count)
+    finally:
+        run.close()
+    said = summary(results)
+    if as_json:
+        print(json.dumps(said, indent=1))
+    else:
+        Console().print(table_of(said["rows"]), *said["said"], sep="\n")
+    if said["breaches"]:
+        raise typer.Exit(1)
+
+
+def summary(results: dict[str, KindResult]) -> dict[str, Any]:
+    """The results as JSON has them."""
+    rows = [
+        {
+            "kind": kind,
+            "faults": result.faults,
+            "breaches": len(result.breaches),
+            "recovery_p95_s": round(result.recovery_p95_s, 2),
+        }
+        for kind, result in results.items()
+    ]
+    said = [one for result in results.values() for one in result.breaches]
+    faults = sum(result.faults for result in results.values())
+    return {"faults": faults, "breaches": len(said), "rows": rows, "said": said}

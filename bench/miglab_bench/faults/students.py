@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx
 
+from miglab_bench.faults.engine import SeenServer, StudentServers
 from miglab_bench.faults.hub_log import AnsweredStart
 from miglab_bench.faults.lab import FaultLab
 from miglab_bench.faults.plan import Act
-from miglab_bench.faults.servers import SeenServer, StudentServers
 from miglab_bench.harness.student import CheckFailed, Student
 from miglab_hub import lab_secrets
 from miglab_pool.reclaim.policy import KEPT
@@ -162,7 +162,7 @@ class FaultClass:
         there = self.servers.all()
         running = {one.user: one for one in there.values() if one.is_running}
         self.seen |= {one.holder: AnsweredStart(one.user, one.lease) for one in running.values()}
-        waiting = {one["user"]: one["id"] for one in self.lab.pool.must_get("/pool")["waiting"]}
+        waiting = {one["user"]: one["id"] for one in self.lab.must_get("/pool")["waiting"]}
         for student in self.students:
             seen = running.get(student.name)
             if student.server is None and seen is not None and seen.holder != student.ended:
@@ -172,7 +172,7 @@ class FaultClass:
             student.ticket = waiting.get(student.name, student.ticket)
 
     def _see_end(self, student: FaultStudent, ticket: int) -> None:
-        answer = self.lab.pool.ask("GET", f"/tickets/{ticket}")
+        answer = self.lab.ask("GET", f"/tickets/{ticket}")
         if answer is None:
             return
         said = answer.json()
@@ -218,7 +218,7 @@ class FaultClass:
         student = self._student(server.user)
         if holder in student.may_end or holder in self.lab.hub_log.given_up:
             return True
-        answer = self.lab.pool.must_ask(f"/leases/{server.lease}")
+        answer = self.lab.must_ask(f"/leases/{server.lease}")
         lease = {} if answer.is_error else answer.json()  # an older ledger may not know it
         reason = lease.get("reason", "") if lease.get("holder") == holder else ""
         return bool(reason.endswith(KEPT)) or reason == STARTS_ANEW
@@ -232,48 +232,48 @@ class FaultClass:
         """What an instructor does."""
         gpu = self.lab.gpus[int(which * len(self.lab.gpus))]
         if what == "drain":
-            self.lab.pool.ask("POST", f"/gpus/{gpu}/drain", reason="A look at it.")
+            self.lab.ask("POST", f"/gpus/{gpu}/drain", reason="A look at it.")
         elif what == "pause":
-            self.lab.pool.ask("POST", "/pool/pause", reason="A word to all.")
+            self.lab.ask("POST", "/pool/pause", reason="A word to all.")
         elif what == "reserve":
-            self.lab.pool.ask("POST", "/reservations", **RESERVATION)
+            self.lab.ask("POST", "/reservations", **RESERVATION)
         else:
             self._steer_lease(what, which)
 
     def _steer_lease(self, what: str, which: float) -> None:
-        leases = [one for one in self.lab.pool.get("/leases") or () if one["state"] == "running"]
+        leases = [one for one in self.lab.get("/leases") or () if one["state"] == "running"]
         if not leases:
             return
         lease = leases[int(which * len(leases))]
         if what == "extend":
-            self.lab.pool.ask("POST", f"/leases/{lease['id']}/extend", by_s=600)
+            self.lab.ask("POST", f"/leases/{lease['id']}/extend", by_s=600)
             return
         self._announce(lease["user"], lease["holder"])
         said = {"reason": "Another class needs it.", "warning_s": 0}
-        self.lab.pool.ask("POST", f"/leases/{lease['id']}/reclaim", **said)
+        self.lab.ask("POST", f"/leases/{lease['id']}/reclaim", **said)
 
     def tidy(self) -> None:
         """What doctor tells the operator: end servers of no lease, clear and adopt slices."""
-        known = {lease["holder"] for lease in self.lab.pool.must_get("/leases")}
+        known = {lease["holder"] for lease in self.lab.must_get("/leases")}
         there = self.servers.all()
         for holder, server in there.items():
             if server.uuids and holder not in known:
                 self._announce(server.user, holder)
                 self.servers.end(holder)
         used = {uuid for holder, one in there.items() if holder in known for uuid in one.uuids}
-        pool: dict[str, Any] = self.lab.pool.must_get("/pool")
+        pool: dict[str, Any] = self.lab.must_get("/pool")
         for gpu in pool["gpus"]:
             if gpu["draining"]:
-                self.lab.pool.ask("POST", f"/gpus/{gpu['uuid']}/undrain")
+                self.lab.ask("POST", f"/gpus/{gpu['uuid']}/undrain")
             for item in gpu["slices"]:
                 action = {"quarantined": "clear", "foreign": "adopt"}.get(item["state"])
                 if action is not None and item["uuid"] not in used:
-                    self.lab.pool.ask("POST", f"/slices/{item['slice_id']}/{action}")
+                    self.lab.ask("POST", f"/slices/{item['slice_id']}/{action}")
         if pool.get("paused"):
-            self.lab.pool.ask("POST", "/pool/resume")
-        for reservation in self.lab.pool.must_get("/reservations"):
+            self.lab.ask("POST", "/pool/resume")
+        for reservation in self.lab.must_get("/reservations"):
             if reservation["state"] in ("planned", "reserved", "open"):
-                self.lab.pool.ask("DELETE", f"/reservations/{reservation['id']}")
+                self.lab.ask("DELETE", f"/reservations/{reservation['id']}")
 
     def _announce(self, user: str, holder: str) -> None:
         """That server is to end."""

@@ -6,15 +6,17 @@ It has no proxy: servers are asked directly, so that only the way to the server 
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 from jupyterhub.app import JupyterHub
 from jupyterhub.proxy import Proxy
 from traitlets import Dict
 from traitlets.config import Config
 
+from miglab_spawner.backends import http
+
+ANSWER_S = 10.0
 LOOK_S = 0.05  # less, and the looks of eight at once take a tenth of the time they measure
 
 
@@ -58,6 +60,7 @@ async def hub_here(config: Config) -> AsyncIterator[HubHere]:
     try:
         yield hub
     finally:
+        await http.close()
         hub.http_server.stop()
         for callback in hub._periodic_callbacks.values():
             callback.stop()
@@ -95,27 +98,9 @@ async def time_start(user: Any, **options: str) -> float:
 
 async def first_answer(where: str | tuple[str, int], path: str) -> None:
     """Wait for the first HTTP answer, whatever it says."""
-    host, port = _address(where)
-    while not await _answers(host, port, path):  # noqa: ASYNC110 -- nothing here would wake us
+    url = where if isinstance(where, str) else "http://{}:{}".format(*where)
+    while True:
+        with suppress(http.NotConnected, http.NoAnswer):
+            await http.send(http.PoolRequest("GET", f"{url}{path}", {}, ANSWER_S))
+            return
         await asyncio.sleep(LOOK_S)
-
-
-def _address(where: str | tuple[str, int]) -> tuple[str, int]:
-    if isinstance(where, str):
-        url = urlsplit(where)
-        return url.hostname or "", url.port or 80
-    return where
-
-
-async def _answers(host: str, port: int, path: str) -> bool:
-    try:
-        reader, writer = await asyncio.open_connection(host, port)
-    except OSError:  # nobody listens yet
-        return False
-    try:
-        writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
-        return (await reader.readline()).startswith(b"HTTP/")
-    except ConnectionError:
-        return False
-    finally:
-        writer.close()

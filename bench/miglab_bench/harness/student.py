@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import closing
 from html import unescape
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -20,6 +20,7 @@ STEP_S = 180.0
 PAUSE_S = 0.25
 SERVICE_PATH = "/services/pool"
 ENDLESS = "import time; time.sleep(86400)"
+Seen = TypeVar("Seen")
 
 
 class CheckFailed(Exception):
@@ -225,9 +226,12 @@ class Student:
 
 
 def wait_for(
-    look: Callable[[], bool], what: str, patience_s: float = STEP_S, pause_s: float = PAUSE_S
-) -> None:
+    look: Callable[[], Seen | None], what: str, patience_s: float = STEP_S, pause_s: float = PAUSE_S
+) -> Seen:
     """Look again and again until it is so.
+
+    Returns:
+        What was seen then.
 
     Raises:
         CheckFailed: it never is.
@@ -235,8 +239,8 @@ def wait_for(
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            if look():
-                return
+            if seen := look():
+                return seen
         except httpx.TransportError as error:  # what is restarting does not answer
             log.debug("while waiting for %s: %s", what, error)
         if time.monotonic() > deadline:
@@ -246,25 +250,17 @@ def wait_for(
 
 def _send(channel: websocket.WebSocket, code: str) -> str:
     """Ask a kernel to run code; answers what its answers refer to."""
-    request = _execute_request(code)
-    channel.send(json.dumps(request))
-    return str(request["header"]["msg_id"])
-
-
-def _execute_request(code: str) -> dict[str, Any]:
-    return {
-        "header": {
-            "msg_id": uuid.uuid4().hex,
-            "msg_type": "execute_request",
-            "session": uuid.uuid4().hex,
-            "username": "",
-            "version": "5.3",
-        },
+    number = uuid.uuid4().hex
+    header = {"msg_id": number, "msg_type": "execute_request", "session": uuid.uuid4().hex}
+    request = {
+        "header": {**header, "username": "", "version": "5.3"},
         "parent_header": {},
         "metadata": {},
         "content": {"code": code, "silent": False, "store_history": False},
         "channel": "shell",
     }
+    channel.send(json.dumps(request))
+    return number
 
 
 def _printed(channel: "websocket.WebSocket", request: str) -> str:

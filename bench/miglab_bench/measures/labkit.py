@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+
+from miglab_bench.harness.tables import table_of
 
 MISSING = 2
 
@@ -25,9 +26,6 @@ def bench_labkit(
     if as_json:
         typer.echo(json.dumps({"ratios": ratios}))
         return
-    table = Table(title=f"labkit's time over other timers', medians of {count} alternated blocks")
-    table.add_column("what")
-    table.add_column("ratio", justify="right")
-    for name, ratio in ratios.items():
-        table.add_row(name, f"{ratio:.4f}")
-    Console().print(table)
+    title = f"labkit's time over other timers', medians of {count} alternated blocks"
+    rows = [{"what": name, "ratio": f"{ratio:.4f}"} for name, ratio in ratios.items()]
+    Console().print(table_of(rows, title))

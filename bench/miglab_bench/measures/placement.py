@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -117,26 +118,19 @@ def compare(
     count: int = ARRIVALS,
     jobs: int = 1,
 ) -> list[PolicyMeans]:
-    """Every policy at every load, on the same arrivals; ``jobs`` runs at a time."""
+    """Every policy at every load, on the same arrivals; ``jobs`` of them at a time."""
     cases = [(policy, mix, rho) for mix, rho in loads for policy in policies]
-    runs = [PolicyRun(*case, seed) for case in cases for seed in seeds]
-    n = len(runs)
-    arguments = (runs, [geometry] * n, [count] * n, [count * WARM_UP // ARRIVALS] * n)
-    if jobs == 1:
-        results = list(map(simulate, *arguments))
-    else:
-        with ProcessPoolExecutor(jobs) as pool:
-            results = list(pool.map(simulate, *arguments))
-    return [
-        PolicyMeans(*case, *map(statistics.fmean, zip(*of_seeds, strict=True)))
-        for case, of_seeds in zip(cases, _chunks(results, len(seeds)), strict=True)
-    ]
+    measure = partial(_means, geometry=geometry, seeds=seeds, count=count)
+    with ProcessPoolExecutor(jobs) as pool:
+        return list(pool.map(measure, cases))
 
 
-def _chunks(
-    results: Sequence[tuple[float, float]], size: int
-) -> Iterable[Sequence[tuple[float, float]]]:
-    return (results[start : start + size] for start in range(0, len(results), size))
+def _means(
+    case: tuple[str, str, float], *, geometry: Geometry, seeds: Sequence[int], count: int
+) -> PolicyMeans:
+    runs = (PolicyRun(*case, seed) for seed in seeds)
+    accepted = [simulate(run, geometry, count, count * WARM_UP // ARRIVALS) for run in runs]
+    return PolicyMeans(*case, *map(statistics.fmean, zip(*accepted, strict=True)))
 
 
 def decision_us(geometry: Geometry, n_gpus: int, decisions: int = DECISIONS) -> float:

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -23,35 +23,40 @@ import typer
 from rich.console import Console
 
 from miglab_bench.harness.containers import prepare_engine, remove_all
+from miglab_bench.harness.operator import SHAPE
 from miglab_bench.harness.pool_service import running_pool
-from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import CheckFailed
-from miglab_bench.harness.temporary import simulated
+from miglab_bench.harness.temporary import write_lab
 from miglab_bench.measures.ratio import Ratio, ratio_of
-from miglab_bench.measures.rounds import COURSE, OURS, PLAIN, SHAPE, Round, names
 from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import prepare
 from miglab_hub.settings.lab_toml import Settings
 
 BOUND = 1.05
 SLICES_PER_GPU = 7
-LAB = """
-[lab]
-name = "{name}"
-state_dir = "state"
-port = {port}
-[accept_risk]
-students_can_act_as_staff = true
-[gpus]
-simulate = {gpus}
-[servers]
-spawner = "docker"
-default_course = "{course}"
-[courses.{course}]
-shapes = ["{shape}", "cpu"]
-default = "{shape}"
-members = {members}
-"""
+OURS, PLAIN = "ours", "plain"
+
+
+@dataclass(frozen=True)
+class Round:
+    """One start and end of each spawner's servers, all of them at once.
+
+    Attributes:
+        ours_s: from asking the hub to a server's first HTTP answer, median of the servers.
+        plain_s: the same.
+        ours_stop_s: from asking the hub until the engine has none of their containers.
+        plain_stop_s: the same.
+    """
+
+    ours_s: float
+    plain_s: float
+    ours_stop_s: float
+    plain_stop_s: float
+
+
+def names(who: str, at_once: int) -> list[str]:
+    """The students of one spawner."""
+    return [f"{who}-{number}" for number in range(at_once)]
 
 
 def bench_spawn(
@@ -71,7 +76,8 @@ def bench_spawn(
 
     with temporary_settings(at_once) as settings:
         with running_pool(settings):
-            measured = asyncio.run(measure(settings, rounds, at_once))
+            both = names(OURS, at_once), names(PLAIN, at_once)
+            measured = [Round(*each) for each in asyncio.run(measure(settings, rounds, *both))]
         _show(measured, settings.servers.image, at_once, as_json=as_json)  # whatever cleaning says
 
 
@@ -106,12 +112,14 @@ def temporary_settings(at_once: int) -> Iterator[Settings]:
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="miglab-bench-"))
         stack.callback(shutil.rmtree, folder)
-        file = folder / "lab.toml"
-        name = folder.name.lower().replace("_", "-")
         members = json.dumps(names(OURS, at_once) + names(PLAIN, at_once))
-        gpus = -(-2 * at_once // SLICES_PER_GPU)
-        course = {"course": COURSE, "shape": SHAPE, "members": members}
-        file.write_text(LAB.format(name=name, port=free_ports(), gpus=simulated(gpus), **course))
+        file = write_lab(
+            folder,
+            spawner="docker",
+            shapes=(SHAPE, "cpu"),
+            course=f"members = {members}",
+            gpus=-(-2 * at_once // SLICES_PER_GPU),
+        )
         settings = prepare(file)
         stack.callback(remove_all, settings)
         try:

@@ -1,11 +1,10 @@
 """The turns of `./lab bench spawn`: one hub, and now one spawner's servers, now the other's."""
 
 import asyncio
-import subprocess
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from statistics import median
 from typing import Any
 
@@ -13,39 +12,43 @@ from docker.errors import DockerException, NotFound  # noqa: TID251 -- what Dock
 from dockerspawner import DockerSpawner
 from traitlets.config import Config
 
-from miglab_api.gpus import PoolSnapshot, SliceState
-from miglab_api.holders import process_holder
-from miglab_api.leases import LeaseView
-from miglab_api.tickets import TicketRequest
+from miglab_api.gpus import SliceState
 from miglab_bench.harness.hub_here import HubHere, hub_here, time_start
-from miglab_bench.measures.rounds import COURSE, OURS, PLAIN, SHAPE, Round, names
-from miglab_hub import lab_secrets
+from miglab_bench.harness.operator import SHAPE, PoolOperator
 from miglab_hub.configure import configure
 from miglab_hub.errors import StartError
-from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings.lab_toml import Settings
-from miglab_spawner.backends import http
-from miglab_spawner.backends.pool import PoolClient
 
-BESIDE = "beside"
+Times = tuple[float, float, float, float]  # starts, ours and plain; ends, the same
 SAME = ("image", "network_name", "use_internal_ip", "prefix", "client_kwargs", "default_url")
 HOME = "/home/jovyan"  # of the student image
 LOOK_S = 0.05
 
 
-async def measure(settings: Settings, rounds: int, at_once: int) -> list[Round]:
+async def measure(
+    settings: Settings, rounds: int, ours: Sequence[str], plain: Sequence[str]
+) -> list[Times]:
     """Start and end both spawners' servers in turns.
+
+    Args:
+        settings: the lab's.
+        rounds: so many turns.
+        ours: whose servers are MIGDockerSpawner's.
+        plain: as many whose are plain DockerSpawner's.
 
     Raises:
         StartError: the engine does not start a container with a slice.
     """
     config = Config()
     configure(config, settings)
-    async with held_slices(settings, at_once) as beside, hub_here(config) as hub:
-        bench = _Bench(hub, settings, beside)
+    pool = PoolOperator(settings)
+    with closing(pool), ExitStack() as held:
+        slices = [held.enter_context(pool.held(f"beside-{n}"))[0].uuids for n in range(len(plain))]
         try:
-            await bench.round(is_ours_first=True)
-            return [await bench.round(is_ours_first=bool(n % 2)) for n in range(rounds)]
+            async with hub_here(config) as hub:
+                bench = _Bench(hub, pool, slices, ours, plain)
+                await bench.round(is_ours_first=True)
+                return [await bench.round(is_ours_first=bool(n % 2)) for n in range(rounds)]
         except DockerException as error:
             raise StartError(
                 f"the Docker engine refused: {error}. To hand over simulated GPUs it needs a "
@@ -53,75 +56,45 @@ async def measure(settings: Settings, rounds: int, at_once: int) -> list[Round]:
             ) from error
 
 
-@asynccontextmanager
-async def held_slices(settings: Settings, count: int) -> AsyncIterator[list[LeaseView]]:
-    """Slices that processes of this benchmark hold: those for plain DockerSpawner."""
-    pool = PoolClient(settings.pool_url, settings.pool_secret)
-    with ExitStack() as held:
-        holders = {user: held.enter_context(_holder()) for user in names(BESIDE, count)}
-        try:
-            yield [await _hold(pool, user, pid) for user, pid in holders.items()]
-        finally:
-            await http.close()
-
-
-@contextmanager
-def _holder() -> Iterator[int]:
-    """A process that holds a slice and does nothing; its id."""
-    with subprocess.Popen(["sleep", "infinity"]) as process:
-        try:
-            yield process.pid
-        finally:
-            process.kill()
-
-
-async def _hold(pool: PoolClient, user: str, pid: int) -> LeaseView:
-    ticket = await pool.request(TicketRequest(user=user, course=COURSE, shape=SHAPE))
-    while ticket.lease is None:
-        ticket = await pool.attend(ticket.id, 1)
-    lease = await pool.take(ticket.id)
-    await pool.attach(lease.id, lease.generation, process_holder(pid))
-    return await pool.running(lease.id, lease.generation)
-
-
 class _Bench:
     """Starts now one spawner's servers, now the other's."""
 
-    def __init__(self, hub: HubHere, settings: Settings, beside: list[LeaseView]) -> None:
+    def __init__(
+        self,
+        hub: HubHere,
+        pool: PoolOperator,
+        slices: Sequence[tuple[str, ...]],
+        ours: Sequence[str],
+        plain: Sequence[str],
+    ) -> None:
         self._hub = hub
-        self._settings = settings
-        self._beside = beside
+        self._pool = pool
+        self._slices = slices
+        self._ours = [hub.users[name] for name in ours]
+        self._plain = [hub.users[name] for name in plain]
 
-    async def round(self, *, is_ours_first: bool) -> Round:
+    async def round(self, *, is_ours_first: bool) -> Times:
         """One turn of each; then what ours held is made anew, so that the next finds it warm."""
         if is_ours_first:
-            ours = await self._ours()
-            plain = await self._plain()
+            ours = await _start_and_stop(self._ours, shape=SHAPE)
+            plain = await self._start_plain()
         else:
-            plain = await self._plain()
-            ours = await self._ours()
+            plain = await self._start_plain()
+            ours = await _start_and_stop(self._ours, shape=SHAPE)
         while not await asyncio.to_thread(self._is_warm):  # noqa: ASYNC110 -- the pool wakes nobody
             await asyncio.sleep(LOOK_S)
-        return Round(ours[0], plain[0], ours[1], plain[1])
+        return ours[0], plain[0], ours[1], plain[1]
 
-    async def _ours(self) -> tuple[float, float]:
-        users = [self._hub.users[name] for name in names(OURS, len(self._beside))]
-        return await _start_and_stop(users, shape=SHAPE)
-
-    async def _plain(self) -> tuple[float, float]:
-        users = [self._hub.users[name] for name in names(PLAIN, len(self._beside))]
-        for user, lease in zip(users, self._beside, strict=True):
-            traits = plain_traits(self._hub.config, lease.uuids)
+    async def _start_plain(self) -> tuple[float, float]:
+        for user, uuids in zip(self._plain, self._slices, strict=True):
+            traits = plain_traits(self._hub.config, uuids)
             user.spawners[""] = user._new_spawner("", DockerSpawner, **traits)
-        return await _start_and_stop(users)
+        return await _start_and_stop(self._plain)
 
     def _is_warm(self) -> bool:
-        secret = lab_secrets.read(self._settings.pool_secret)
-        with PoolApi(self._settings.pool_url, secret) as api:
-            snapshot = PoolSnapshot.model_validate(api.call("GET", "/pool"))
-        states = [each.state for gpu in snapshot.gpus for each in gpu.slices]
-        each_is = {SliceState.LEASED: len(self._beside), SliceState.FREE: len(self._beside)}
-        return Counter(states) == each_is
+        states = Counter(each.state for gpu in self._pool.snapshot().gpus for each in gpu.slices)
+        count = len(self._slices)
+        return states == {SliceState.LEASED: count, SliceState.FREE: count}
 
 
 async def _start_and_stop(users: Sequence[Any], **options: str) -> tuple[float, float]:

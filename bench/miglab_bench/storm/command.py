@@ -8,23 +8,50 @@ or after.
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from statistics import median
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from miglab_bench.storm.figures import StormRow, median_of, row_of, why_failed
+from miglab_bench.harness.tables import table_of
+from miglab_bench.measures.ratio import p95
 from miglab_bench.storm.lab import processor_times, running_lab, temporary_settings
-from miglab_bench.storm.waves import storm
-from miglab_hub.launch.process_group import Siblings
-from miglab_hub.settings.lab_toml import Settings
+from miglab_bench.storm.waves import Wave, storm
 
 OURS, PLAIN = "miglab", "plain"
 CLASSES = (50, 200, 440)
+
+
+@dataclass(frozen=True)
+class StormRow:
+    """What the students of one spawner met; of several rounds the median of each figure.
+
+    Attributes:
+        failed: how many got no server, or could not end it; of several rounds the sum.
+        start_p50_s: from the spawn form to the server's first answer, median.
+        start_p95_s: the same, 95th percentile.
+        hub_p95_s: one request to the hub that does not wait by design, 95th percentile.
+        pool_p95_s: one request to the pool that does not wait, 95th percentile.
+        stop_s: from asking for the server's end until it has ended, 95th percentile.
+        hub_cpu_s: processor seconds of the hub from the first student's coming to the last's end.
+        pool_cpu_s: the same of the pool.
+        proxy_cpu_s: the same of the proxy.
+    """
+
+    students: int
+    spawner: str
+    failed: int
+    start_p50_s: float
+    start_p95_s: float
+    hub_p95_s: float
+    pool_p95_s: float
+    stop_s: float
+    hub_cpu_s: float
+    pool_cpu_s: float
+    proxy_cpu_s: float
 
 
 @dataclass(frozen=True)
@@ -36,8 +63,8 @@ class Measured:
         reasons: what students were told who got no server, each reason once.
     """
 
-    rows: tuple[StormRow, ...]
-    reasons: tuple[str, ...]
+    rows: list[StormRow]
+    reasons: set[str]
 
 
 def bench_storm(
@@ -52,7 +79,9 @@ def bench_storm(
     rounds: Annotated[int, typer.Option(min=1, help="How often each spawner is tried.")] = 1,
 ) -> None:
     """Storm: a class comes within a minute and leaves, beside JupyterHub's own spawner."""
-    measured = together(measure(each, within_s, rounds) for each in students or CLASSES)
+    measured = [measure(each, within_s, rounds) for each in students or CLASSES]
+    found = [asdict(row) for one in measured for row in one.rows]
+    reasons = sorted(set[str]().union(*(one.reasons for one in measured)))
     how = (
         f"students come evenly within {within_s:.0f} s, one slice each, and leave within as long; "
         f"{rounds} round{'s' if rounds > 1 else ''} of both spawners on one hub, who goes first "
@@ -61,52 +90,60 @@ def bench_storm(
         f"the end"
     )
     if as_json:
-        print(json.dumps({**asdict(measured), "how": how}))
+        print(json.dumps({"rows": found, "reasons": reasons, "how": how}))
         return
-    Console().print(_table(measured.rows), *measured.reasons, how, sep="\n")
+    Console().print(table_of(found), *reasons, how, sep="\n")
 
 
 def measure(students: int, within_s: float, rounds: int) -> Measured:
-    """Let classes of one size come to one hub."""
+    """Let classes of one size come to one hub; their names decide the spawner."""
     rows: dict[str, list[StormRow]] = {OURS: [], PLAIN: []}
-    reasons: list[str] = []
+    reasons: set[str] = set()
     with temporary_settings(students) as settings, running_lab(settings) as siblings:
         for number in range(rounds):
             for spawner in (PLAIN, OURS) if number % 2 == 0 else (OURS, PLAIN):
+                before = processor_times(siblings)
                 names = [f"{spawner}-{number}-{each}" for each in range(students)]
-                row, told = measure_wave(settings, siblings, spawner, names, within_s)
-                rows[spawner].append(row)
-                reasons += told
-    return Measured(tuple(median_of(each) for each in rows.values()), tuple(reasons))
+                wave = storm(settings, names, within_s)
+                after = processor_times(siblings)
+                cpu_s = {name: after[name] - before[name] for name in before}
+                rows[spawner].append(row_of(spawner, wave, cpu_s))
+                reasons |= why_failed(wave)
+    return Measured([median_of(each) for each in rows.values()], reasons)
 
 
-def measure_wave(
-    settings: Settings, siblings: Siblings, spawner: str, names: Sequence[str], within_s: float
-) -> tuple[StormRow, list[str]]:
-    """Let one class come, whose names decide the spawner.
-
-    Returns:
-        The figures, and what those were told who got no server.
-    """
-    before = processor_times(siblings)
-    wave = storm(settings, names, within_s)
-    after = processor_times(siblings)
-    cpu_s = {name: after[name] - before[name] for name in before}
-    return row_of(spawner, wave, cpu_s), why_failed(wave)
-
-
-def together(all_: Iterable[Measured]) -> Measured:
-    """One record for classes of several sizes."""
-    found = list(all_)
-    reasons = {each for one in found for each in one.reasons}
-    return Measured(tuple(row for one in found for row in one.rows), tuple(sorted(reasons)))
+def row_of(spawner: str, wave: Wave, cpu_s: Mapping[str, float]) -> StormRow:
+    """The figures of one class."""
+    starts = [each.start_s for each in wave.visits if each.start_s is not None]
+    stops = [each.stop_s for each in wave.visits if each.stop_s is not None]
+    hub = [seconds for each in wave.visits for _, seconds in each.requests]
+    return StormRow(
+        students=len(wave.visits),
+        spawner=spawner,
+        failed=sum(bool(each.why_not) for each in wave.visits),
+        start_p50_s=round(median(starts), 3) if starts else 0.0,
+        start_p95_s=round(p95(starts), 3),
+        hub_p95_s=round(p95(hub), 3),
+        pool_p95_s=round(p95(wave.pool_s), 4),
+        stop_s=round(p95(stops), 3),
+        hub_cpu_s=round(cpu_s["hub"], 2),
+        pool_cpu_s=round(cpu_s["pool"], 2),
+        proxy_cpu_s=round(cpu_s["proxy"], 2),
+    )
 
 
-def _table(rows: Sequence[StormRow]) -> Table:
-    table = Table(title="a class comes and leaves", box=box.SIMPLE, padding=0)
-    for field in fields(StormRow):
-        width = len(OURS) if field.name == "spawner" else 4
-        table.add_column(field.name.replace("_", " "), justify="right", min_width=width)
-    for row in rows:
-        table.add_row(*(str(value) for value in asdict(row).values()))
-    return table
+def median_of(rounds: Sequence[StormRow]) -> StormRow:
+    """One row for several rounds of the same class and spawner."""
+    first = rounds[0]
+    kept = {"students": first.students, "spawner": first.spawner}
+    middle = {
+        field.name: round(median(getattr(each, field.name) for each in rounds), 4)
+        for field in fields(StormRow)
+        if field.name not in kept
+    }
+    return StormRow(**{**middle, **kept, "failed": sum(each.failed for each in rounds)})
+
+
+def why_failed(wave: Wave) -> set[str]:
+    """What students were told who got no server, each reason once."""
+    return {each.why_not for each in wave.visits if each.why_not}

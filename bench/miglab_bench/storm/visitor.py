@@ -30,31 +30,6 @@ class VisitTimes:
     requests: list[tuple[str, float]] = field(default_factory=list)
 
 
-class TimingTransport(httpx.BaseTransport):
-    """Times what is asked of the hub, but for what waits by design.
-
-    That is the progress, the spawn form (JupyterHub waits up to a second before it answers), and
-    the end of a server.
-    """
-
-    def __init__(self, way: httpx.BaseTransport, visit: VisitTimes) -> None:
-        self._way = way
-        self._visit = visit
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Pass it on, and look at the clock."""
-        asked = time.perf_counter()
-        answer = self._way.handle_request(request)
-        what = kind_of(request.method, request.url.path)
-        if what:
-            self._visit.requests.append((what, time.perf_counter() - asked))
-        return answer
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._way.close()
-
-
 def kind_of(method: str, path: str) -> str:
     """What is asked of the hub, without names; empty for what is not timed."""
     words = path.strip("/").split("/")
@@ -65,25 +40,55 @@ def kind_of(method: str, path: str) -> str:
 
 
 class Visitor(Student):
-    """A student who waits as the spawn-pending page does, by listening to the progress."""
+    """A student who waits as the spawn-pending page does, by listening to the progress.
 
-    def visit(self, shape: str) -> float:
-        """From the login form to the server's first answer.
+    Requests to the hub are timed, but for what waits by design: the progress, the spawn form
+    (JupyterHub waits up to a second before it answers), and the end of a server.
 
-        Returns:
-            Seconds from sending the spawn form to that answer.
+    Attributes:
+        times: how it went, whatever came of it.
+    """
 
-        Raises:
-            CheckFailed: there is no server.
-        """
-        self.sign_in()
+    def __init__(self, url: str, name: str, password: str, way: httpx.BaseTransport) -> None:
+        super().__init__(url, name, password, way)
+        self.times = VisitTimes()
+        self._http.event_hooks = {"request": [self._asked], "response": [self._answered]}
+
+    def _asked(self, request: httpx.Request) -> None:
+        request.extensions["asked"] = time.perf_counter()
+
+    def _answered(self, answer: httpx.Response) -> None:
+        """The head of an answer is here."""
+        asked = answer.request
+        if what := kind_of(asked.method, asked.url.path):
+            took_s = time.perf_counter() - asked.extensions["asked"]
+            self.times.requests.append((what, took_s))
+
+    def come(self, shape: str) -> None:
+        """Get a server."""
+        try:
+            self.sign_in()
+            asked = time.perf_counter()
+            self.ask(shape)
+            self.listen()
+            answer = self._http.get(f"{self._url}/user/{self.name}/")
+            if not answer.is_success:
+                raise CheckFailed(f"the server of {self.name} gave HTTP {answer.status_code}")
+            self.times.start_s = time.perf_counter() - asked
+        except EXPECTED as error:
+            self.times.why_not = str(error) or type(error).__name__
+
+    def go(self) -> None:
+        """End the server, if there is one, and close the browser."""
         asked = time.perf_counter()
-        self.ask(shape)
-        self.listen()
-        answer = self._http.get(f"{self._url}/user/{self.name}/")
-        if not answer.is_success:
-            raise CheckFailed(f"the server of {self.name} gave HTTP {answer.status_code}")
-        return time.perf_counter() - asked
+        try:
+            if self.times.start_s is not None:
+                self.leave()
+                self.times.stop_s = time.perf_counter() - asked
+        except EXPECTED as error:
+            self.times.why_not = str(error) or type(error).__name__
+        finally:
+            self.close()
 
     def listen(self) -> None:
         """Listen to the progress until it says ready."""
@@ -98,37 +103,3 @@ class Visitor(Student):
                 if event.get("ready"):
                     return
         raise CheckFailed(f"the progress of {self.name} ended without a server")
-
-
-class TimedVisit:
-    """One student's visit, whatever comes of it.
-
-    Args:
-        url: the lab's public address.
-        name: whom to sign in as.
-        password: the students' password.
-        way: how requests travel.
-    """
-
-    def __init__(self, url: str, name: str, password: str, way: httpx.BaseTransport) -> None:
-        self.times = VisitTimes()
-        self._student = Visitor(url, name, password, TimingTransport(way, self.times))
-
-    def come(self, shape: str) -> None:
-        """Get a server."""
-        try:
-            self.times.start_s = self._student.visit(shape)
-        except EXPECTED as error:
-            self.times.why_not = str(error) or type(error).__name__
-
-    def leave(self) -> None:
-        """End the server, if there is one, and close the browser."""
-        asked = time.perf_counter()
-        try:
-            if self.times.start_s is not None:
-                self._student.leave()
-                self.times.stop_s = time.perf_counter() - asked
-        except EXPECTED as error:
-            self.times.why_not = str(error) or type(error).__name__
-        finally:
-            self._student.close()

@@ -4,21 +4,27 @@ Meanwhile another process leases and gives back twice a second, as a spawner doe
 """
 
 import asyncio
+import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import httpx
 
-from miglab_bench.harness.pool_service import TLS, LeasingClient
-from miglab_bench.storm.lab import SHAPE
-from miglab_bench.storm.visitor import TimedVisit, VisitTimes
+from miglab_api.tickets import TicketRequest
+from miglab_bench.harness.operator import SHAPE
+from miglab_bench.storm.visitor import Visitor, VisitTimes
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import Settings
+from miglab_spawner.backends import http
+from miglab_spawner.backends.pool import PoolClient
 
+Said = TypeVar("Said")
+POLL_S = 20
+TLS = ssl.create_default_context()  # not used; made once, because it takes 20 ms
 PROBE_EVERY_S = 0.5
 
 
@@ -41,7 +47,7 @@ def storm(settings: Settings, names: Sequence[str], within_s: float) -> Wave:
     with ProcessPoolExecutor(1) as other, ThreadPoolExecutor(len(names)) as class_room:
         probe = other.submit(probe_pool, settings, 2 * within_s)  # first: no thread is forked
         _evenly(class_room, [partial(each.come, SHAPE) for each in visits], within_s)
-        _evenly(class_room, [each.leave for each in visits], within_s)
+        _evenly(class_room, [each.go for each in visits], within_s)
         return Wave([each.times for each in visits], probe.result())
 
 
@@ -58,10 +64,10 @@ def _evenly(
     list(class_room.map(act_at, range(len(acts))))
 
 
-def _visits(settings: Settings, names: Sequence[str]) -> list[TimedVisit]:
+def _visits(settings: Settings, names: Sequence[str]) -> list[Visitor]:
     password = lab_secrets.read_passwords(settings).student
     return [
-        TimedVisit(settings.public_url, name, password, httpx.HTTPTransport(verify=TLS))
+        Visitor(settings.public_url, name, password, httpx.HTTPTransport(verify=TLS))
         for name in names
     ]
 
@@ -76,8 +82,26 @@ def probe_pool(settings: Settings, seconds: float) -> list[float]:
 
 
 async def _probe(settings: Settings, seconds: float) -> list[float]:
-    async with AsyncExitStack() as opened:
-        count = max(1, int(seconds / PROBE_EVERY_S))
-        all_ = [await opened.enter_async_context(LeasingClient(settings)) for _ in range(count)]
-        await asyncio.gather(*(each.come(PROBE_EVERY_S * n) for n, each in enumerate(all_)))
-        return [second for each in all_ for second in each.requests_s]
+    pool, requests_s = PoolClient(settings.pool_url, settings.pool_secret), list[float]()
+    count = max(1, int(seconds / PROBE_EVERY_S))
+    try:
+        await asyncio.gather(*(_lease_once(pool, number, requests_s) for number in range(count)))
+    finally:
+        await http.close()
+    return requests_s
+
+
+async def _lease_once(pool: PoolClient, number: int, requests_s: list[float]) -> None:
+    async def timed(call: Awaitable[Said]) -> Said:
+        asked = time.perf_counter()
+        said = await call
+        requests_s.append(time.perf_counter() - asked)
+        return said
+
+    await asyncio.sleep(PROBE_EVERY_S * number)
+    asking = TicketRequest(user=f"probe-{number}", course="everyone", shape=SHAPE)
+    ticket = await timed(pool.request(asking))
+    while ticket.lease is None:
+        ticket = await pool.attend(ticket.id, POLL_S)
+    lease = await timed(pool.take(ticket.id))
+    await timed(pool.release(lease.id, "bench", lease.generation))

@@ -16,13 +16,7 @@ from miglab_bench.class_day.assumptions import (
     read_setting,
 )
 from miglab_bench.class_day.borrowing import BorrowingStudent, DayLoan
-from miglab_bench.class_day.figures import (
-    Cost,
-    PolicyFigures,
-    borrow_bounds,
-    bounds,
-    quantile,
-)
+from miglab_bench.class_day.figures import Cost, DayOutcome, PolicyFigures, bounds, quantile
 from miglab_bench.class_day.plan import (
     PRACTICAL,
     Leave,
@@ -33,12 +27,13 @@ from miglab_bench.class_day.plan import (
     plans,
     reserved,
 )
-from miglab_bench.class_day.run import POLICIES, Culler, DayCase, DayOutcome, run
+from miglab_bench.class_day.run import POLICIES, Culler, DayCase, run
 from miglab_bench.class_day.student import DayServer, DayStudent
 from miglab_bench.commands import app
 
 SMALL = changed(Day(), {"begins_h": 9.5, "ends_h": 18.0})
 STUDENTS = 12
+COST = Cost(30, "", 20, 15, 0, 100, 0, 0, 0, 0, 0)
 ROW = {
     "students",
     "policy",
@@ -274,12 +269,14 @@ def test_a_cell_past_the_longest_borrow_is_lost() -> None:
 )
 def test_bounds_of_borrow(useful: float, p95: int, given_up: int, holds: bool) -> None:
     """Each of the three breaks alone."""
-    rows = [
-        PolicyFigures(30, "miglab", 10, 0, 9000, 0, 1),
-        PolicyFigures(30, "borrow", useful, 0, p95, 0, 1),
-    ]
-    cost = Cost(30, "borrow", 20, 15, 0, 100, given_up, 0, 0, 0, 0)
-    assert [one.holds for one in borrow_bounds(rows, [cost])] == [holds]
+    done = {
+        "miglab": DayOutcome(PolicyFigures(30, "miglab", 10, 0, 9000, 0, 1), COST),
+        "borrow": DayOutcome(
+            PolicyFigures(30, "borrow", useful, 0, p95, 0, 1),
+            dataclasses.replace(COST, never_served=given_up),
+        ),
+    }
+    assert {policy: one.holds for policy, one in bounds(done).items()} == {"borrow": holds}
 
 
 # -- the culler -----------------------------------------------------------------------------------
@@ -347,7 +344,8 @@ def test_bounds(useful: float, p95: int, unjust: int, kept: float, holds: bool) 
         PolicyFigures(30, "culler", 10, 0, 100, 0, 1),
         PolicyFigures(30, "miglab", useful, 0, p95, unjust, kept),
     ]
-    assert [one.holds for one in bounds(rows)] == [holds]
+    done = {one.policy: DayOutcome(one, COST) for one in rows}
+    assert {policy: one.holds for policy, one in bounds(done).items()} == {"miglab": holds}
 
 
 # -- assumptions and command ----------------------------------------------------------------------

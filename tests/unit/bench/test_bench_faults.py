@@ -1,6 +1,5 @@
 """What the fault harness draws and says, without running a lab."""
 
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,17 +7,13 @@ from typing import Any
 
 import pytest
 
-from miglab_api.holders import process_holder
 from miglab_api.tickets import TicketState
-from miglab_bench.faults.command import summary
-from miglab_bench.faults.databases import OLDER, LabDatabases
 from miglab_bench.faults.hub_log import STARTED, STARTING, AnsweredStart, HubLog
 from miglab_bench.faults.kinds import KINDS
-from miglab_bench.faults.plan import BEFORE, DURING, plan_of
-from miglab_bench.faults.run import KindResult
-from miglab_bench.faults.servers import Processes
+from miglab_bench.faults.machine import OLDER, LabDatabases
+from miglab_bench.faults.plan import BEFORE, DURING, order_of, plan_of
+from miglab_bench.faults.run import KindResult, summary
 from miglab_bench.faults.students import STARTS_ANEW, FaultClass
-from miglab_bench.harness.fault_order import order_of
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.ledger.file import inspect
@@ -61,8 +56,8 @@ def test_the_summary_counts_and_says_what_did_not_hold() -> None:
 
 
 HOLDER = f"container:{'a' * 64}"
-MAKES = "[I JupyterHub recorded_spawners:20] " + STARTING
-STARTS = "[I JupyterHub recorded_spawners:25] " + STARTED
+MAKES = "[I JupyterHub hub_config:20] " + STARTING
+STARTS = "[I JupyterHub hub_config:25] " + STARTED
 READY = "[I JupyterHub base:1192] User zoe took 0.8 seconds to start"
 FAILED = "[E JupyterHub user:1100] Unhandled error starting zoe's server: x"
 SILENT = "[W JupyterHub user:1160] zoe's server never showed up at http://x/ "
@@ -125,16 +120,6 @@ def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
     assert list(log.started) == [HOLDER]
 
 
-def test_a_process_has_ended_only_when_it_is_gone(tmp_path: Path) -> None:
-    """One that just becomes the server has none of its environment for a moment, and lives."""
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
-        holder = process_holder(process.pid)
-        servers = Processes(load(lab_toml(tmp_path), {}))
-        assert holder not in servers.all()
-        assert servers.ended([holder]) == set()
-    assert servers.ended([holder]) == {holder}
-
-
 def lab_toml(folder: Path) -> Path:
     """The settings of a lab."""
     file = folder / "lab.toml"
@@ -165,7 +150,6 @@ class LabThatRemembers:
         self.settings = load(lab_toml(folder), {})
         lab_secrets.make_all(self.settings)
         self.hub_log = said(folder / "hub.log", STARTS % ("student0", HOLDER, 7))
-        self.pool = self
         self._lease = {"holder": HOLDER, "reason": reason}
 
     def must_ask(self, path: str) -> Any:

@@ -5,8 +5,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from miglab_bench.commands import app
-from miglab_bench.measures.rounds import Round
-from miglab_bench.storm.figures import StormRow
+from miglab_bench.measures.spawn import Round
+from miglab_bench.storm.command import StormRow
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "bench.md").read_text(encoding="utf-8")
 

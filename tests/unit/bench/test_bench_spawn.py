@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 
 import pytest
 from traitlets.config import Config
@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from miglab_bench.commands import app
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.measures import spawn, turns
-from miglab_bench.measures.rounds import Round
+from miglab_bench.measures.spawn import Round
 from miglab_hub import lab_secrets
 from miglab_hub.cli.root import main
 from miglab_hub.configure import configure
@@ -34,8 +34,8 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path) -> list[Round]:
     file.write_text('[courses.everyone]\nshapes = ["1g.5gb"]\n')
     rounds = list(ROUNDS)
 
-    async def samples(settings, count: int, at_once: int) -> list[Round]:
-        return rounds
+    async def samples(settings, count: int, *names: list[str]) -> list[tuple[float, ...]]:
+        return [astuple(each) for each in rounds]
 
     monkeypatch.setattr(
         spawn, "temporary_settings", lambda at_once: contextlib.nullcontext(load(file, {}))

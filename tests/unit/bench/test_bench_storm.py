@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from miglab_bench.commands import app
 from miglab_bench.harness import student_server
 from miglab_bench.storm import command, plain
-from miglab_bench.storm.figures import median_of, row_of, why_failed
-from miglab_bench.storm.visitor import TimedVisit, TimingTransport, VisitTimes, kind_of
+from miglab_bench.storm.command import median_of, row_of, why_failed
+from miglab_bench.storm.visitor import Visitor, VisitTimes, kind_of
 from miglab_bench.storm.waves import Wave
 from miglab_spawner.local import MIGLocalSpawner
 
@@ -47,12 +47,11 @@ def test_what_waits_by_design_is_not_timed(method: str, path: str, kind: str) ->
 
 def test_the_stopwatch_times_the_hub_alone() -> None:
     """Each request to the hub once; one to a server not at all."""
-    seen = VisitTimes()
-    way = TimingTransport(httpx.MockTransport(lambda _: httpx.Response(200)), seen)
-    with httpx.Client(transport=way, base_url=URL) as client:
-        client.get("/hub/login")
-        client.get("/user/ada/")
-    ((what, seconds),) = seen.requests
+    way = httpx.MockTransport(lambda _: httpx.Response(200))
+    student = Visitor(URL, "ada", "secret", way)
+    student.page("/hub/login")
+    student.page("/user/ada/")
+    ((what, seconds),) = student.times.requests
     assert what == "GET /hub/login"
     assert seconds >= 0
 
@@ -79,7 +78,7 @@ def hub_that_says(*events: dict[str, object], server: int = 200) -> httpx.MockTr
 def test_a_visit_ends_with_an_open_server() -> None:
     """Signed in, asked, listened, opened: a time, and no complaint."""
     way = hub_that_says({"progress": 0, "message": "asked"}, {"progress": 100, "ready": True})
-    student = TimedVisit(URL, "ada", "secret", way)
+    student = Visitor(URL, "ada", "secret", way)
     student.come("1g.5gb")
     assert student.times.why_not == ""
     assert student.times.start_s is not None
@@ -93,13 +92,13 @@ def test_a_visit_ends_with_an_open_server() -> None:
 
 def test_leaving_is_timed_until_the_hub_has_no_server() -> None:
     """Who got a server ends it; who got none has nothing to end."""
-    came = TimedVisit(URL, "ada", "secret", hub_that_says({"ready": True}))
+    came = Visitor(URL, "ada", "secret", hub_that_says({"ready": True}))
     came.come("1g.5gb")
-    came.leave()
+    came.go()
     assert came.times.stop_s is not None
-    in_vain = TimedVisit(URL, "ada", "secret", hub_that_says({"failed": True, "message": "no"}))
+    in_vain = Visitor(URL, "ada", "secret", hub_that_says({"failed": True, "message": "no"}))
     in_vain.come("1g.5gb")
-    in_vain.leave()
+    in_vain.go()
     assert (in_vain.times.stop_s, in_vain.times.why_not) == (None, "ada: no")
 
 
@@ -114,7 +113,7 @@ def test_leaving_is_timed_until_the_hub_has_no_server() -> None:
 )
 def test_a_failed_spawn_says_why(way: httpx.MockTransport, why: str) -> None:
     """A refusal, a silent end, a server that does not answer, a hub that errs: no success."""
-    student = TimedVisit(URL, "ada", "secret", way)
+    student = Visitor(URL, "ada", "secret", way)
     student.come("1g.5gb")
     assert student.times.start_s is None
     assert why in student.times.why_not
@@ -125,7 +124,7 @@ def test_a_row_counts_failures_and_takes_percentiles() -> None:
     assert (ROW.students, ROW.spawner, ROW.failed) == (3, "miglab", 1)
     assert (ROW.start_p50_s, ROW.pool_p95_s, ROW.hub_cpu_s) == (2.0, 0.01, 3.0)
     assert ROW.hub_p95_s >= 0.03
-    assert why_failed(Wave([*VISITS, VISITS[-1]], [])) == ["no slice today"]
+    assert why_failed(Wave([*VISITS, VISITS[-1]], [])) == {"no slice today"}
 
 
 def test_nobody_served_is_a_row_too() -> None:
@@ -185,7 +184,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def measure(students: int, *_: object) -> command.Measured:
         sizes.append(students)
-        return command.Measured((ROW,), ("no slice today",))
+        return command.Measured([ROW], {"no slice today"})
 
     monkeypatch.setattr(command, "measure", measure)
     return sizes

@@ -6,7 +6,7 @@ import pytest
 
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import Purpose, TicketState, TicketView, WaitEstimate
-from miglab_bench.acceptance.borrowing import BorrowWatch
+from miglab_bench.acceptance.borrowing import waited_longer
 from miglab_bench.acceptance.command import Report
 from miglab_bench.acceptance.reserving import GRACE_S, LASTS, class_now
 from miglab_pool.schedule import Schedule, mask_of, occurrence
@@ -61,4 +61,4 @@ def test_who_waited_longer_than_told(waited_s: float, late: int) -> None:
         state=LeaseState.RUNNING, granted_at=100.0 + waited_s, purpose=Purpose.BORROW,
     )  # fmt: skip
     at_once = lease.model_copy(update={"id": 2, "ticket": 5})
-    assert len(BorrowWatch({1: lease, 2: at_once}, {4: told}).late) == late
+    assert len(waited_longer([lease, at_once], {4: told})) == late

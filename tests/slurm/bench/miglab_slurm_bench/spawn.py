@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from miglab_bench.harness.operator import SHAPE
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.measures.ratio import Ratio, ratio_of
-from miglab_bench.measures.rounds import SHAPE
 from miglab_slurm_bench.cluster import SlurmCluster, missing
 from miglab_slurm_bench.commands import commands_find
 

@@ -12,7 +12,7 @@ from random import Random
 
 import httpx
 
-from miglab_bench.harness.fault_order import order_of
+from miglab_bench.faults.plan import order_of
 from miglab_slurm.job import POLL_S
 from miglab_slurm_bench import job_server
 from miglab_slurm_bench.faults.kinds import KINDS, FaultScene

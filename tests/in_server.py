@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-import docker  # noqa: TID251 -- looks for the container of a server
+import docker
 from miglab_bench.harness.student import CheckFailed
 from miglab_bench.harness.temporary import TemporaryLab
 

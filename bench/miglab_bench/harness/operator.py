@@ -1,0 +1,110 @@
+"""The operator of a lab that runs: how to look into its pool, and what one asks of it."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from miglab_api.gpus import PoolSnapshot
+from miglab_api.holders import process_holder
+from miglab_api.leases import AttachRequest, Fence, LeaseView
+from miglab_api.reservations import ReservationRequest, ReservationView
+from miglab_api.tickets import TicketRequest, TicketView
+from miglab_bench.harness.student import CheckFailed
+from miglab_hub import lab_secrets
+from miglab_hub.settings.lab_toml import Settings
+
+SHAPE = "1g.5gb"
+COURSE = "everyone"
+POLL_S = 5
+_LEASES = TypeAdapter(list[LeaseView])
+_TEXTS = TypeAdapter(list[str])
+_RESERVATIONS = TypeAdapter(list[ReservationView])
+
+
+class PoolOperator:
+    """Asks the pool with the lab's own secret."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._pool = httpx.Client(timeout=20, trust_env=False)
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._pool.close()
+
+    def ask(self, path: str, body: object = None, method: str = "POST") -> bytes:
+        """What the pool's management listener answers the operator; without a body: to a GET.
+
+        Raises:
+            CheckFailed: it refuses.
+        """
+        secret = lab_secrets.read(self.settings.pool_secret)
+        headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+        said = None if body is None else to_json(body)
+        method, url = "GET" if body is None else method, self.settings.pool_url + path
+        answer = self._pool.request(method, url, headers=headers, content=said)
+        if answer.is_error:
+            raise CheckFailed(f"{method} {path} gave HTTP {answer.status_code}: {answer.text}")
+        return answer.content
+
+    def snapshot(self) -> PoolSnapshot:
+        """The pool, as `miglab pool status` sees it."""
+        return PoolSnapshot.model_validate_json(self.ask("/api/pool"))
+
+    def leases(self) -> dict[str, LeaseView]:
+        """The live leases, by user."""
+        found = _LEASES.validate_json(self.ask("/api/leases"))
+        return {lease.user: lease for lease in found}
+
+    def lease(self, number: int) -> LeaseView:
+        """A lease, live or not."""
+        return LeaseView.model_validate_json(self.ask(f"/api/leases/{number}"))
+
+    def tickets(self) -> dict[str, TicketView]:
+        """The tickets in the queue, by user."""
+        return {ticket.user or "": ticket for ticket in self.snapshot().waiting}
+
+    def reserve(self, request: ReservationRequest, number: int | None = None) -> ReservationView:
+        """Reserve, or change the reservation of that number."""
+        path, method = ("", "POST") if number is None else (f"/{number}", "PUT")
+        answer = self.ask(f"/api/reservations{path}", request, method)
+        return ReservationView.model_validate_json(answer)
+
+    def reservations(self) -> list[ReservationView]:
+        """What is reserved."""
+        return _RESERVATIONS.validate_json(self.ask("/api/reservations"))
+
+    def broken_invariants(self) -> list[str]:
+        """What contradicts the pool's invariants, in words."""
+        return _TEXTS.validate_json(self.ask("/api/invariants"))
+
+    def positions(self) -> dict[str, int | None]:
+        """Who waits, and where in the queue."""
+        return {t.user or "": t.position for t in self.snapshot().waiting if t.position}
+
+    def grant(self, user: str) -> LeaseView:
+        """A lease of a slice, as soon as there is one, for a holder to come."""
+        asked = TicketRequest(user=user, server="", course=COURSE, shape=SHAPE)
+        ticket = TicketView.model_validate_json(self.ask("/api/tickets", asked))
+        while ticket.lease is None:
+            found = self.ask(f"/api/tickets/{ticket.id}?wait_s={POLL_S}")
+            ticket = TicketView.model_validate_json(found)
+        return LeaseView.model_validate_json(self.ask(f"/api/tickets/{ticket.id}/take", {}))
+
+    @contextmanager
+    def held(self, user: str) -> Iterator[tuple[LeaseView, "subprocess.Popen[bytes]"]]:
+        """A lease, and the process that holds it and does nothing, until the block ends."""
+        with subprocess.Popen(["sleep", "infinity"]) as holder:
+            try:
+                lease = self.grant(user)
+                name = process_holder(holder.pid)
+                attach = AttachRequest(generation=lease.generation, holder=name)
+                self.ask(f"/api/leases/{lease.id}/attach", attach)
+                self.ask(f"/api/leases/{lease.id}/running", Fence(generation=lease.generation))
+                yield lease, holder
+            finally:
+                holder.kill()
