@@ -4,26 +4,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import requests
 from docker.errors import DockerException
 from tests.unit.pool.http.fakes import (
-    gpu_view,
-    lease_view,
     reservation_view,
     slice_view,
-    snapshot,
-    ticket_view,
 )
 from typer.testing import CliRunner
 
-from miglab_api.gpus import PoolSnapshot, SliceState
+from miglab_api.gpus import SliceState
 from miglab_api.reservations import ReservationRequest
 from miglab_hub import doctor as diagnosis
 from miglab_hub import pool_api
 from miglab_hub.cli import doctor
-from miglab_hub.cli.pool import commands
 from miglab_hub.doctor import (
     disk_limit,
     examine_disk,
@@ -33,107 +27,11 @@ from miglab_hub.doctor import (
     of_lab_toml,
 )
 from miglab_hub.errors import StartError
-from miglab_hub.lab_secrets import make_all
-from miglab_hub.service.gpus import make_simulated
-from miglab_hub.settings.lab_toml import Settings, load
+from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
 from miglab_pool.worker.health_findings import Level
 
-LAB = 'lab.port = 9000\ngpus.simulate = ["A100-40GB"]\ncourses.everyone.shapes = ["1g.5gb"]\n'
-
-
-class Service:
-    """A pool service that answers from memory; keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str, Any]] = []
-        self.slices = [slice_view(1, 0, "alice"), slice_view(2, 4)]
-        self.gpu_state = "ok"
-        self.ticket = ticket_view(1, "alice")
-        self.contradictions: list[str] = []
-        self.reserved = [reservation_view(1, drawn=3)]
-        self.told: dict[str, Any] = {
-            "lease": 1, "user": "alice", "server": "", "course": "ml", "shape": "1g.5gb",
-            "state": "running", "decision": "keep", "is_acted_on": True, "activity": "unknown",
-            "kind": None, "reason": "Unknown is never idle.", "figures": {"busy": None, "n": 3},
-            "keepalives": 0, "warning": None,
-        }  # fmt: skip
-        self.refuses = False
-        self.answers: dict[str, Any] = {}
-        self.health: dict[str, Any] = {
-            "ok": True, "gpus": 1, "gpus_troubled": 0, "is_stuck": False,
-            "is_reconciled": True, "failing": [],
-        }  # fmt: skip
-        self.clients: list[httpx.Client] = []
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        path = request.url.raw_path.decode().removeprefix("/services/pool/api")
-        self.asked.append((request.method, path, json.loads(request.content or "null")))
-        self.token = request.headers["authorization"]
-        if self.refuses:
-            return httpx.Response(403, json={"reason": "forbidden", "message": "Not yours."})
-        if path in self.answers:
-            return httpx.Response(200, json=self.answers[path])
-        return self._answer(request.method, path)
-
-    def _snapshot(self) -> PoolSnapshot:
-        return snapshot(gpu_view(*self.slices, state=self.gpu_state), waiting=(self.ticket,))
-
-    def _answer(self, method: str, path: str) -> httpx.Response:
-        if path == "/health":
-            return httpx.Response(200, json=self.health)
-        if path == "/invariants":
-            return httpx.Response(200, json=self.contradictions)
-        if path.startswith("/leases?") or path == "/leases":
-            return httpx.Response(200, json=[lease_view(1, "alice").model_dump(mode="json")])
-        if path == "/reservations" and method == "GET":
-            return httpx.Response(200, json=[one.model_dump(mode="json") for one in self.reserved])
-        if path.startswith("/reservations"):
-            return httpx.Response(200, text=reservation_view(1).model_dump_json())
-        if path.startswith("/reclaim"):
-            return httpx.Response(200, json=[self.told])
-        if path == "/pool" or "/pool/" in path or "/slices/" in path:
-            return httpx.Response(200, text=self._snapshot().model_dump_json())
-        if path.startswith("/tickets"):
-            return httpx.Response(200, text=self.ticket.model_dump_json())
-        return httpx.Response(200, text=lease_view(1, "alice").model_dump_json())
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Service:
-    """Every PoolApi talks to it."""
-    service = Service()
-
-    class Connected(pool_api.PoolApi):
-        def __init__(self, url: str, token: str) -> None:
-            super().__init__(url, token, httpx.MockTransport(service))
-            service.clients.append(self._client)
-
-    monkeypatch.setattr(pool_api, "PoolApi", Connected)
-    monkeypatch.setattr(diagnosis, "PoolApi", Connected)
-    monkeypatch.delenv(pool_api.TOKEN_VARIABLE, raising=False)
-    return service
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Path:
-    """A lab that was started once."""
-    file = tmp_path / "lab.toml"
-    file.write_text(LAB)
-    make_all(load(file, {}))
-    make_simulated(load(file, {}))
-    return file
-
-
-@pytest.fixture
-def settings(lab: Path) -> Settings:
-    return load(lab, {})
-
-
-def run(lab: Path, *words: str) -> str:
-    result = CliRunner().invoke(commands.app, ["--config", str(lab), *words])
-    assert result.exit_code == 0, result.output
-    return result.stdout
+from .conftest import Service, invoked, run
 
 
 def test_status_as_json_is_the_snapshot(service: Service, lab: Path) -> None:
@@ -233,9 +131,7 @@ def test_what_reserve_asks(service: Service, lab: Path, words: str, more: dict[s
 @pytest.mark.parametrize("words", ["--weekly someday", "--on tue", "--weekly tue --grace soon"])
 def test_what_reserve_cannot_read(service: Service, lab: Path, words: str) -> None:
     """Nothing is asked, and the message says what can be read."""
-    result = CliRunner().invoke(
-        commands.app, ["--config", str(lab), *RESERVE.split(), *words.split()]
-    )
+    result = invoked(lab, *RESERVE.split(), *words.split())
     assert result.exit_code == 2
     assert service.asked == []
 
@@ -274,7 +170,7 @@ def test_a_person_comes_with_a_token(
 def test_a_refusal_is_the_services_sentence(service: Service, lab: Path) -> None:
     """What the service refuses is said in its words."""
     service.refuses = True
-    result = CliRunner().invoke(commands.app, ["--config", str(lab), "release", "1"])
+    result = invoked(lab, "release", "1")
     assert isinstance(result.exception, StartError)
     assert str(result.exception) == "Not yours."
 
@@ -282,7 +178,7 @@ def test_a_refusal_is_the_services_sentence(service: Service, lab: Path) -> None
 def test_no_service(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that does not answer is named, with what to do."""
     monkeypatch.delenv(pool_api.TOKEN_VARIABLE, raising=False)
-    result = CliRunner().invoke(commands.app, ["--config", str(lab), "status"])
+    result = invoked(lab, "status")
     assert "is the lab running?" in str(result.exception)
 
 

@@ -10,21 +10,19 @@ from typing import Any
 import httpx
 import pytest
 import typer
-from tests.unit.pool.http.fakes import slice_view
+from tests.unit.pool.http import fakes
+from tests.unit.pool.http.fakes import gpu_view, slice_view, ticket_view
 from typer.testing import CliRunner
 
-from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
-from miglab_api.tickets import TicketState, TicketView
+from miglab_api.gpus import PoolSnapshot, SliceState
 from miglab_hub.cli import root
 from miglab_hub.cli.pool import commands as commands_room
 from miglab_hub.cli.pool.reports import moment
 from miglab_hub.cli.pool.status import news
 from miglab_hub.errors import RefusedError, SilentError, StartError
-from miglab_hub.pool_api import PoolApi
 
-from .test_cli import Service, lab, run, service
+from .conftest import Service, invoked, run
 
-__all__ = ["lab", "service"]  # fixtures
 POOL = typer.main.get_command(commands_room.app)
 REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
 
@@ -114,25 +112,14 @@ def test_no_service_is_another_no(
 # -- watch ---------------------------------------------------------------------------------------
 
 
-def snapshot(*slices: Any, waiting: tuple[TicketView, ...] = (), **more: Any) -> PoolSnapshot:
-    gpu = GpuView(
-        index=0, uuid="GPU-0", name="A100", memory_slices=8, memory_mib=40960, mig=True,
-        state=more.pop("state", "ok"), slices=slices,
-    )  # fmt: skip
-    return PoolSnapshot(at=1000.0, simulated=True, gpus=(gpu,), waiting=waiting, **more)
-
-
-def ticket(state: TicketState, position: int | None) -> TicketView:
-    return TicketView(
-        id=5, user="bob", server="", course="ml", shape="1g.5gb", created_at=990.0,
-        state=state, position=position,
-    )  # fmt: skip
+def snapshot(*slices: Any, state: str = "ok", **more: Any) -> PoolSnapshot:
+    return fakes.snapshot(gpu_view(*slices, state=state), **more)
 
 
 def test_news_are_what_changed() -> None:
     """At first all there is; then a line for each thing that is another; nothing for nothing."""
     free, held = slice_view(1, 0), slice_view(1, 0, "alice")
-    before = snapshot(free, waiting=(ticket(TicketState.WAITING, 1),))
+    before = snapshot(free, waiting=(ticket_view(5, "bob", position=1),))
     assert news(None, before) == [
         "GPU 0: ok",
         "slice 1: 1g.5gb on GPU 0 {0}:1, free",
@@ -156,23 +143,13 @@ def test_news_of_hostile_names_are_text() -> None:
     assert line.endswith("leased by ?[2Jeve?")
 
 
-def streaming(*events: PoolSnapshot) -> httpx.MockTransport:
-    lines = [f"event: pool\ndata: {one.model_dump_json()}\n\n: ping\n\n" for one in events]
-    return httpx.MockTransport(lambda _: httpx.Response(200, text="".join(lines)))
-
-
-@pytest.fixture
-def stream(monkeypatch: pytest.MonkeyPatch, lab: Path) -> Path:
-    """A service that tells of two states, and ends the stream."""
-    told = streaming(snapshot(slice_view(1, 0)), snapshot(slice_view(1, 0, "alice")))
-    monkeypatch.setattr("miglab_hub.pool_api.PoolApi", lambda url, token: PoolApi(url, token, told))
-    return lab
-
-
 @pytest.mark.parametrize("words", [["watch"], ["watch", "--json"]])
-def test_watch_in_a_pipe(stream: Path, words: list[str]) -> None:
+def test_watch_in_a_pipe(service: Service, lab: Path, words: list[str]) -> None:
     """Lines for people, or a line of JSON for each change; that the stream ended is status 4."""
-    result = CliRunner().invoke(commands_room.app, ["--config", str(stream), *words])
+    told = (snapshot(slice_view(1, 0)), snapshot(slice_view(1, 0, "alice")))
+    lines = [f"event: pool\ndata: {one.model_dump_json()}\n\n: ping\n\n" for one in told]
+    service.answers["/events"] = httpx.Response(200, text="".join(lines))
+    result = invoked(lab, *words)
     assert isinstance(result.exception, SilentError) and "ended" in str(result.exception)
     lines = result.stdout.splitlines()
     if "--json" in words:
@@ -186,7 +163,7 @@ def test_watch_in_a_pipe(stream: Path, words: list[str]) -> None:
 def test_who_may_not_watch_is_told(service: Service, lab: Path) -> None:
     """A refusal of the stream is the service's sentence, as everywhere."""
     service.refuses = True
-    result = CliRunner().invoke(commands_room.app, ["--config", str(lab), "watch"])
+    result = invoked(lab, "watch")
     assert isinstance(result.exception, RefusedError)
     assert (str(result.exception), result.exception.reason) == ("Not yours.", "forbidden")
 
@@ -215,27 +192,16 @@ def test_no_time(text: str) -> None:
         moment(text, NOON)
 
 
-def test_audit_for_people_and_programs(
-    service: Service, lab: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_audit_for_people_and_programs(service: Service, lab: Path) -> None:
     """Only what is asked for is asked; a row each, the hostile defused; as JSON unchanged."""
     entry = {
         "at": NOON, "by": "person:ilse", "action": "drain", "kind": "gpu", "target": "GPU-0",
         "from_state": "ok", "to_state": "ok", "reason": "[red]\x1b[2Jexam", "course": "ml",
     }  # fmt: skip
-    answers: list[Any] = [[entry], [entry], []]
-    asked: list[str] = []
-
-    def audit(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.raw_path.decode().split("/api")[1])
-        return httpx.Response(200, json=answers.pop(0))
-
-    monkeypatch.setattr(
-        "miglab_hub.pool_api.PoolApi",
-        lambda url, token: PoolApi(url, token, httpx.MockTransport(audit)),
-    )
+    service.answers["/audit"] = iter([[entry], [entry], []])
     said = run(lab, "audit", "--by", "il se", "--course", "ml", "--limit", "5", "--everything")
-    assert asked == ["/audit?by=il+se&course=ml&everything=true&limit=5"]
+    asked = "/audit?by=il+se&course=ml&everything=true&limit=5"
+    assert service.asked == [("GET", asked, None)]
     assert " ilse " in said and "gpu GPU-0" in said and "[red]?[2Jexam" in said
     assert json.loads(run(lab, "audit", "--json")) == [entry]
     assert run(lab, "audit") == "The audit has no such entries.\n"

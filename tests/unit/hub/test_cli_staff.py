@@ -5,15 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from miglab_api.staff import ActionRequest, MessageRequest, ReclaimRequest, UndoRequest
-from miglab_hub.cli.pool import commands
 from miglab_hub.errors import RefusedError
 
-from .test_cli import Service, lab, run, service
+from .conftest import Service, invoked, run
 
-__all__ = ["lab", "service"]  # fixtures
 NOTE = {
     "id": 3, "at": 1000.0, "by": "person:ina", "to_user": None, "to_server": None,
     "to_course": None, "text": "Room 2.", "until": 4600.0,
@@ -84,16 +81,14 @@ def test_an_extension_says_for_how_long(lab: Path) -> None:
 )  # fmt: skip
 def test_what_cannot_be_understood_asks_nothing(service: Service, lab: Path, words: str) -> None:
     """No reason, no such thing, no duration: status 2, and nothing was done."""
-    result = CliRunner().invoke(commands.app, ["--config", str(lab), *words.split()])
+    result = invoked(lab, *words.split())
     assert result.exit_code == 2
     assert service.asked == []
 
 
 def test_a_gpu_that_is_not_there(service: Service, lab: Path) -> None:
     """An index that no GPU has is refused before anything is done."""
-    result = CliRunner().invoke(
-        commands.app, ["--config", str(lab), "drain", "gpu", "9", "--reason", "fan"]
-    )
+    result = invoked(lab, "drain", "gpu", "9", "--reason", "fan")
     assert isinstance(result.exception, RefusedError) and "no GPU 9" in str(result.exception)
     assert service.asked == [POOL]
 

@@ -6,16 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from typer.testing import CliRunner
 
-from miglab_hub import pool_api
-from miglab_hub.cli.pool import commands
+from .conftest import Service, invoked, run
 
-from .test_cli import lab, run
-
-__all__ = ["lab"]  # a fixture
 FIGURES = {
     "slice_hours": 12.34, "leases": 3, "wait_p50_s": 90.0, "wait_p95_s": 600.0,
     "idle_share": 0.25, "known_share": 0.9, "reclaims": 1, "refusals": 2,
@@ -23,34 +17,22 @@ FIGURES = {
 NOTHING = {**FIGURES, "wait_p50_s": None, "wait_p95_s": None, "idle_share": None}
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the service is asked; it answers with two courses, one of which no one can judge."""
-    asked: list[str] = []
+@pytest.fixture(autouse=True)
+def usage(service: Service) -> None:
+    """Of two courses, one of which no one can judge; none of 1999."""
     answer: dict[str, Any] = {
         "since": "2026-11-02", "until": "2026-11-08", "timezone": "UTC", "by": "course",
         "rows": [{"key": "=ml[red]\x1b[2J", **FIGURES}, {"key": "vision", **NOTHING}],
         "total": {"key": "", **FIGURES},
     }  # fmt: skip
-
-    def serve(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.raw_path.decode().removeprefix("/services/pool/api"))
-        empty = {**answer, "rows": []} if "1999" in asked[-1] else answer
-        return httpx.Response(200, json=empty)
-
-    class ConnectedToUsage(pool_api.PoolApi):
-        def __init__(self, url: str, token: str) -> None:
-            super().__init__(url, token, httpx.MockTransport(serve))
-
-    monkeypatch.setattr(pool_api, "PoolApi", ConnectedToUsage)
-    monkeypatch.delenv(pool_api.TOKEN_VARIABLE, raising=False)
-    return asked
+    nothing = answer | {"rows": []}
+    service.answers = {"/usage": answer, "/usage?since=1999-01-01&by=course": nothing}
 
 
-def test_a_table(asked: list[str], lab: Path) -> None:
+def test_a_table(service: Service, lab: Path) -> None:
     """Each course, and all together; what is not known is said so, names stay text."""
     said = run(lab, "usage")
-    assert asked == ["/usage?by=course"]
+    assert service.asked == [("GET", "/usage?by=course", None)]
     rows = [line for line in said.splitlines() if line]
     assert rows[0] == "from 2026-11-02 to 2026-11-08, UTC" and len(rows) == 5
     assert "=ml[red]?[2J" in rows[2] and "12.3" in rows[2] and "1.5 min" in rows[2]
@@ -58,19 +40,20 @@ def test_a_table(asked: list[str], lab: Path) -> None:
     assert "\x1b" not in said
 
 
-def test_the_days_and_the_rows_that_are_asked_for(asked: list[str], lab: Path) -> None:
+def test_the_days_and_the_rows_that_are_asked_for(service: Service, lab: Path) -> None:
     """They reach the service as they are; a period without use says so."""
     run(lab, "usage", "--since", "2026-11-02", "--until", "2026-11-08", "--by", "user")
-    assert asked == ["/usage?since=2026-11-02&until=2026-11-08&by=user"]
+    asked = "/usage?since=2026-11-02&until=2026-11-08&by=user"
+    assert service.asked == [("GET", asked, None)]
     assert "Nothing was used" in run(lab, "usage", "--since", "1999-01-01")
 
 
-def test_json_is_the_answer_as_it_came(asked: list[str], lab: Path) -> None:
+def test_json_is_the_answer_as_it_came(service: Service, lab: Path) -> None:
     """For programs."""
     assert json.loads(run(lab, "usage", "--json"))["rows"][1]["idle_share"] is None
 
 
-def test_a_sheet(asked: list[str], lab: Path) -> None:
+def test_a_sheet(service: Service, lab: Path) -> None:
     """The same as the service's, without a byte-order mark: a pipe needs none."""
     rows = list(csv.DictReader(io.StringIO(run(lab, "usage", "--csv"))))
     assert rows[0]["course"].startswith("'=ml") and rows[0]["slice_hours"] == "12.34"
@@ -81,8 +64,7 @@ def test_a_sheet(asked: list[str], lab: Path) -> None:
     "words", [("--csv", "--json"), ("--since", "soon"), ("--by", "name"), ("--until", "2026-13-01")]
 )
 def test_what_makes_no_sense_asks_nothing(
-    asked: list[str], lab: Path, words: tuple[str, ...]
+    service: Service, lab: Path, words: tuple[str, ...]
 ) -> None:
     """It ends with status 2, before the service is asked."""
-    result = CliRunner().invoke(commands.app, ["--config", str(lab), "usage", *words])
-    assert result.exit_code == 2 and asked == []
+    assert invoked(lab, "usage", *words).exit_code == 2 and service.asked == []
