@@ -1,5 +1,6 @@
 """A running lab and a Chromium to use it with, as a student would."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,11 @@ import pytest
 import pytest_asyncio
 from playwright import async_api
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from tests.unit.pool.http.fakes import PREFIX
 
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
+
+from .served import Open, ServedPages
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -35,6 +39,36 @@ async def browser() -> AsyncIterator[async_api.Browser]:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
         yield browser
         await browser.close()
+
+
+def is_error(message: async_api.ConsoleMessage) -> bool:
+    """Whether a page logs what it should not; Chromium logs each refusal of ours as an error."""
+    return message.type == "error" and not re.search("status of (409|422)", message.text)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def open_page(lab: ServedPages, browser: async_api.Browser) -> AsyncIterator[Open]:
+    """Opens a page as whom a token belongs to; whatever it logs as an error fails the test."""
+    errors: list[str] = []
+    contexts: list[async_api.BrowserContext] = []
+
+    async def open_it(path: str = "", token: str = "admin-token", **window: Any) -> async_api.Page:
+        context = await browser.new_context(**window)
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
+        session = lab.sign_in.sessions.open(token, token)
+        cookie = {"name": "service-pool-session", "domain": "localhost", "path": f"{PREFIX}/"}
+        await context.add_cookies([{**cookie, "value": session}])  # type: ignore[list-item]
+        page = await context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda m: errors.append(m.text) if is_error(m) else None)
+        await page.goto(lab.url + path)
+        return page
+
+    yield open_it
+    for context in contexts:
+        await context.close()
+    assert errors == []
 
 
 @pytest.fixture

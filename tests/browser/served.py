@@ -1,16 +1,96 @@
-"""A browser for the pages that a test serves itself."""
+"""The pool's pages, served by the test itself, and a browser for them."""
 
-from typing import Any
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Self
 
-from playwright.async_api import Browser, BrowserContext
-from tests.browser.conftest import PATIENCE_MS
-from tests.unit.pool.http.fakes import PREFIX
+import pytest
+import uvicorn
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Page
+from tests.pool_settings import changed
+from tests.unit.pool.conftest import World
+from tests.unit.pool.http.conftest import LAB
+from tests.unit.pool.http.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
+
+from miglab_bench.harness.ports import free_ports
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolRunner
+
+MARKS = [pytest.mark.browser, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
+Open = Callable[..., Awaitable[Page]]
 
 
-async def signed_in(browser: Browser, session: str, **options: Any) -> BrowserContext:
-    """Another person's browser, which holds this session of the pool's pages."""
-    context = await browser.new_context(**options)
-    context.set_default_timeout(PATIENCE_MS)
-    cookie = {"name": "service-pool-session", "domain": "localhost", "path": f"{PREFIX}/"}
-    await context.add_cookies([{**cookie, "value": session}])  # type: ignore[list-item]
-    return context
+class ServedPages:
+    """The pages of a pool, while the block lasts."""
+
+    reclaimer: Any = None
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+        self.sign_in = SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS))
+        self.port = free_ports()
+        self.url = f"http://localhost:{self.port}{PREFIX}/"
+
+    async def __aenter__(self) -> Self:
+        self.runner = PoolRunner(self.pool, Metrics(), reclaimer=self.reclaimer)
+        app = management_app(
+            self.runner,
+            self.sign_in,
+            default_course="everyone",
+            notices=("simulated GPUs",),
+            course_titles={name: course.title for name, course in LAB.courses.items()},
+        )
+        config = uvicorn.Config(app, port=self.port, log_level="error", lifespan="off")
+        self.server = uvicorn.Server(config)
+        self.task = asyncio.create_task(self.server._serve())
+        while not self.server.started:
+            await asyncio.sleep(0.01)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.runner.notifier.close()
+        self.server.should_exit = True
+        await self.task
+        await self.runner.stop()
+
+
+class PageLab(ServedPages):
+    """Over a real pool, in which alice and bob have a slice each."""
+
+    def __init__(self, folder: Path, **machine: Any) -> None:
+        self.world = World(folder, changed(LAB, extensions=0), **machine)
+        self.world.pass_time(time.time() - self.world.at)
+        for user in ("alice", "bob"):
+            self.world.run(user, course="ml")
+        super().__init__(self.world.pool)
+
+    async def __aexit__(self, *why: object) -> None:
+        await super().__aexit__(*why)
+        self.world.check()
+        self.world.close()
+
+
+async def focused(page: Page) -> str:
+    """The words of what the keyboard is on."""
+    return str(await page.evaluate("document.activeElement.innerText.trim()"))
+
+
+async def problems(page: Page, *impacts: str) -> list[str]:
+    """What axe finds, one line each; of these impacts only, if any are named."""
+    results = await Axe().run(page, options={"resultTypes": ["violations"]})
+    return [
+        f"{found['id']}: {found['help']}: {[node['html'][:160] for node in found['nodes'][:3]]}"
+        for found in results.response["violations"]
+        if not impacts or found["impact"] in impacts
+    ]
+
+
+async def is_cut_off(page: Page, width: int, height: int = 900) -> bool:
+    """Whether in a window of this size the page has to be scrolled sideways."""
+    await page.set_viewport_size({"width": width, "height": height})
+    return bool(await page.evaluate("document.documentElement.scrollWidth") > width)

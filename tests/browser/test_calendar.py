@@ -4,21 +4,14 @@ import datetime as dt
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
-from tests.browser.served import signed_in
+from playwright.async_api import Page, expect
 
 from miglab_api.reservations import ReservationRequest
 
-from .test_layouts import serious
-from .test_pool_page import PageLab
+from .served import MARKS, Open, PageLab, problems
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.long,
-    pytest.mark.asyncio(loop_scope="module"),
-]
+pytestmark = MARKS
 TODAY = dt.datetime.now(dt.UTC).date()
 MONDAY = TODAY + dt.timedelta(days=14 - TODAY.weekday())
 TUESDAY = MONDAY + dt.timedelta(days=1)
@@ -31,25 +24,16 @@ PRACTICAL = ReservationRequest(
 @pytest_asyncio.fixture(loop_scope="module")
 async def lab(tmp_path: Path) -> AsyncIterator[PageLab]:
     """One A100, of whose seven 1g.5gb five are reserved for ml on a Tuesday from 10 to 12."""
-    lab = PageLab(tmp_path)
-    await lab.start()
-    await lab.runner.decide(lambda pool: pool.reservations.make(PRACTICAL, "person:ilse"))
-    yield lab
-    await lab.stop()
+    async with PageLab(tmp_path) as lab:
+        await lab.runner.decide(lambda pool: pool.reservations.make(PRACTICAL, "person:ilse"))
+        yield lab
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def page(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
+async def page(open_page: Open) -> Page:
     """That week as ml's instructor has it."""
-    session = lab.sign_in.sessions.open("ilse", "instructor-token")
-    context = await signed_in(browser, session, timezone_id="UTC")
-    page = await context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    await page.goto(f"{lab.url}reservations?monday={MONDAY}&zone=UTC")
-    yield page
-    await context.close()
-    assert errors == []
+    week = f"reservations?monday={MONDAY}&zone=UTC"
+    return await open_page(week, "instructor-token", timezone_id="UTC")
 
 
 async def at_hour(page: Page) -> str:
@@ -88,7 +72,7 @@ async def test_an_hour_begins_the_form(lab: PageLab, page: Page) -> None:
         exact = label in ("From", "To")
         await expect(dialog.get_by_label(label, exact=exact)).to_have_value(value)
     await expect(dialog.get_by_label("How many students")).to_be_focused()
-    assert await serious(page) == []
+    assert await problems(page, "serious", "critical") == []
     await page.keyboard.type("3")
     await page.keyboard.press("Enter")
     refusal = dialog.locator("form:visible [role=alert]")

@@ -1,33 +1,19 @@
 """Seven GPUs of seven slices and 200 who wait: legible at any size, by keyboard, in both themes."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-import uvicorn
-from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, Page
 from tests.browser.people import SCREENSHOTS
-from tests.browser.served import signed_in
 from tests.unit.pool.http.big import WAITING, BigPool, Idlers
-from tests.unit.pool.http.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
 
-from miglab_bench.harness.ports import free_ports
-from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pages.gpu_drawing import WORDS
-from miglab_pool.http.pool_runner import PoolRunner
+
+from .served import MARKS, Open, ServedPages, is_cut_off, problems
 
 PHONE, LAPTOP, PROJECTOR = (390, 844), (1280, 800), (1920, 1080)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.long,
-    pytest.mark.asyncio(loop_scope="module"),
-]
-Open = Callable[..., Awaitable[Page]]
+pytestmark = MARKS
 
 # What is wider or higher than the room it has, so that a part of it cannot be read.
 CUT_OFF = """() => { const bottom = (item) => item.getBoundingClientRect().bottom;
@@ -37,53 +23,25 @@ CUT_OFF = """() => { const bottom = (item) => item.getBoundingClientRect().botto
   .map((item) => item.textContent) }"""
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def pool(tmp_path: Path) -> BigPool:
-    return BigPool(tmp_path)
+class FullPool(ServedPages):
+    """The pages over more than any lab holds."""
+
+    reclaimer = Idlers()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def open_page(pool: BigPool, browser: Browser) -> AsyncIterator[Open]:
-    """Open the pool's page as a site admin, in a window of some size; its errors fail the test."""
-    runner = PoolRunner(pool, Metrics(), reclaimer=Idlers())  # type: ignore[arg-type]
-    sign_in = SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS))
-    app = management_app(runner, sign_in, default_course="everyone", notices=("simulated GPUs",))
-    port = free_ports()
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
-    serving = asyncio.create_task(server._serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    errors: list[str] = []
-    contexts: list[BrowserContext] = []
-
-    async def open_it(size: tuple[int, int] = LAPTOP, theme: str = "light") -> Page:
-        viewport = {"width": size[0], "height": size[1]}
-        session = sign_in.sessions.open("admin", "admin-token")
-        context = await signed_in(browser, session, viewport=viewport, color_scheme=theme)
-        contexts.append(context)
-        page = await context.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-        await page.goto(f"http://localhost:{port}{PREFIX}/")
-        return page
-
-    yield open_it
-    for context in contexts:
-        await context.close()
-    runner.notifier.close()
-    server.should_exit = True
-    await serving
-    await runner.stop()
-    assert errors == []
+async def lab(tmp_path: Path) -> AsyncIterator[FullPool]:
+    async with FullPool(BigPool(tmp_path)) as lab:
+        yield lab
 
 
 @pytest.mark.parametrize("size", [PHONE, LAPTOP, PROJECTOR])
 async def test_everything_can_be_read(open_page: Open, size: tuple[int, int]) -> None:
     """No profile, state or time is cut off, no type is tiny, nothing scrolls sideways."""
-    page = await open_page(size)
+    page = await open_page()
+    assert not await is_cut_off(page, *size)
     assert await page.locator(".cell .what").count() == 49 + 7
     assert await page.evaluate(CUT_OFF) == []
-    assert await page.evaluate("document.documentElement.scrollWidth") <= size[0]
     least = await page.evaluate(
         "Math.min(...[...document.querySelectorAll('.cell .state')]"
         ".map((item) => parseFloat(getComputedStyle(item).fontSize)))"
@@ -109,7 +67,7 @@ async def test_every_state_is_drawn_with_its_word(open_page: Open) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_axe_finds_nothing(open_page: Open, theme: str) -> None:
     """Of any severity, on the page and in an open dialog."""
-    page = await open_page(theme=theme)
+    page = await open_page(color_scheme=theme)
     assert await problems(page) == []
     await page.locator("button.cell-in").first.click()
     await page.get_by_role("dialog").wait_for()
@@ -147,9 +105,9 @@ async def test_200_wait_and_one_is_found(open_page: Open) -> None:
     await page.get_by_text("1 found").wait_for()
 
 
-async def test_an_update_replaces_only_what_changed(open_page: Open, pool: BigPool) -> None:
+async def test_an_update_replaces_only_what_changed(open_page: Open, lab: FullPool) -> None:
     """When one GPU changes, the other parts' elements stay the ones they were."""
-    page = await open_page()
+    page, pool = await open_page(), lab.pool
     await page.evaluate(
         "document.querySelectorAll('.part').forEach((p) => (p.dataset.old = 'yes'))"
     )
@@ -165,12 +123,3 @@ async def test_an_update_replaces_only_what_changed(open_page: Open, pool: BigPo
         "[...document.querySelectorAll('.part:not([data-old])')].map((p) => p.id)"
     )
     assert fresh == ["part-gpu-0"]
-
-
-async def problems(page: Page) -> list[str]:
-    """What axe finds, one line each."""
-    results = await Axe().run(page, options={"resultTypes": ["violations"]})
-    return [
-        f"{found['id']}: {found['help']}: {[node['html'][:160] for node in found['nodes'][:3]]}"
-        for found in results.response["violations"]
-    ]

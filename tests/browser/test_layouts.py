@@ -4,19 +4,12 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
-from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, expect
-from tests.browser.served import signed_in
+from playwright.async_api import Page, expect
 
-from .test_pool_page import PageLab, focused
+from .served import MARKS, Open, PageLab, focused, is_cut_off, problems
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.long,
-    pytest.mark.asyncio(loop_scope="module"),
-]
+pytestmark = MARKS
 FILE = """\
 version: v1
 mig-configs:
@@ -32,24 +25,16 @@ mig-configs:
 @pytest_asyncio.fixture(loop_scope="module")
 async def lab(tmp_path: Path) -> AsyncIterator[PageLab]:
     """Two A100s; alice and bob have a 1g.5gb each on the first."""
-    lab = PageLab(tmp_path, gpus=2)
-    await lab.start()
-    yield lab
-    await lab.stop()
+    async with PageLab(tmp_path, gpus=2) as lab:
+        yield lab
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def page(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
-    """The page as the admin has it; whatever it logs as an error fails the test."""
-    context = await signed_in(browser, lab.sign_in.sessions.open("root", "admin-token"))
-    page = await context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    await page.goto(f"{lab.url}layouts")
+async def page(open_page: Open) -> Page:
+    """The page as the admin has it."""
+    page = await open_page("layouts")
     await page.locator("#fields fieldset").first.wait_for()
-    yield page
-    await context.close()
-    assert errors == []
+    return page
 
 
 async def tab_to(page: Page, label: str) -> None:
@@ -60,13 +45,6 @@ async def tab_to(page: Page, label: str) -> None:
             return
         await page.keyboard.press("Tab")
     raise AssertionError(f"{label} cannot be reached by Tab")
-
-
-async def serious(page: Page) -> list[str]:
-    """What axe calls serious or critical."""
-    found = await Axe().run(page, options={"resultTypes": ["violations"]})
-    grave = ("serious", "critical")
-    return [str(one) for one in found.response["violations"] if one["impact"] in grave]
 
 
 async def type_over(page: Page, label: str, words: str) -> None:
@@ -90,7 +68,7 @@ async def test_a_layout_is_made_and_applied_by_keyboard(lab: PageLab, page: Page
     await expect(page.get_by_label("3g.20gb", exact=True)).to_be_focused()
     await expect(page.get_by_text("no named layout on GPU 0")).to_be_visible()
     await expect(page.locator("#preview")).to_contain_text("nobody")
-    assert await serious(page) == []
+    assert await problems(page, "serious", "critical") == []
     assert not any(gpu.layout for gpu in lab.pool.layouts.all().gpus)
     while await focused(page) != "Apply":
         await page.keyboard.press("Tab")
@@ -137,5 +115,4 @@ async def test_another_gpu_is_included_by_keyboard(lab: PageLab, page: Page) -> 
 
 async def test_nothing_is_cut_off_on_a_phone(page: Page) -> None:
     """At 390 pixels nothing has to be scrolled sideways."""
-    await page.set_viewport_size({"width": 390, "height": 844})
-    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert not await is_cut_off(page, 390)

@@ -1,29 +1,21 @@
 """The Log page in a real browser: read, narrowed down and steered by keyboard, at any width."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
-from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 from tests.unit.pool.http.conftest import queued
 
 from miglab_api.staff import MessageRequest
 
 from .people import SCREENSHOTS
-from .served import signed_in
-from .test_pool_page import PageLab
+from .served import MARKS, Open, PageLab, focused, is_cut_off, problems
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.long,
-    pytest.mark.asyncio(loop_scope="module"),
-]
+pytestmark = MARKS
 MINUTE = 60.0
 ROUNDS = 10
 FAN = "The fan of GPU 0 is loud: it is looked at tonight, and comes back tomorrow."
-Open = Callable[..., Awaitable[Page]]
 
 
 def a_day(lab: PageLab) -> None:
@@ -53,26 +45,15 @@ def a_day(lab: PageLab) -> None:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def lab(tmp_path: Path) -> AsyncIterator[PageLab]:
-    lab = PageLab(tmp_path)
-    a_day(lab)
-    await lab.start()
-    yield lab
-    await lab.stop()
+    async with PageLab(tmp_path) as lab:
+        a_day(lab)
+        yield lab
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def log(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
-    """The page, open to an admin; whatever it logs as an error fails the test."""
-    errors: list[str] = []
-    session = lab.sign_in.sessions.open("admin", "admin-token")
-    context = await signed_in(browser, session, viewport={"width": 1280, "height": 900})
-    page = await context.new_page()
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
-    await page.goto(f"{lab.url}log")
-    yield page
-    await context.close()
-    assert errors == []
+async def log(open_page: Open) -> Page:
+    """The page, open to an admin."""
+    return await open_page("log", viewport={"width": 1280, "height": 900})
 
 
 async def test_axe_finds_nothing(log: Page) -> None:
@@ -81,8 +62,7 @@ async def test_axe_finds_nothing(log: Page) -> None:
         await log.set_viewport_size({"width": width, "height": 900})
         for scheme in ("dark", "light"):
             await log.emulate_media(color_scheme=scheme)
-            found = await Axe().run(log)
-            assert found.violations_count == 0, found.generate_report()
+            assert await problems(log) == []
     if SCREENSHOTS:
         await log.screenshot(path=Path(SCREENSHOTS) / "log-page.png")
 
@@ -90,8 +70,7 @@ async def test_axe_finds_nothing(log: Page) -> None:
 async def test_nothing_is_cut_off(log: Page) -> None:
     """From a phone's width to a projector's, the page itself never scrolls sideways."""
     for width in (320, 640, 1280, 1920):
-        await log.set_viewport_size({"width": width, "height": 900})
-        assert await log.evaluate("document.documentElement.scrollWidth") <= width
+        assert not await is_cut_off(log, width)
 
 
 async def test_narrowed_down_by_keyboard(log: Page) -> None:
@@ -101,7 +80,7 @@ async def test_narrowed_down_by_keyboard(log: Page) -> None:
     await log.keyboard.press("Tab")
     await log.keyboard.type("l")
     await log.keyboard.press("Tab")
-    while await log.evaluate("document.activeElement.innerText.trim()") != "Show":
+    while await focused(log) != "Show":
         await log.keyboard.press("Tab")
     await log.keyboard.press("Enter")
     await expect(log.get_by_role("row")).to_have_count(2)
@@ -124,7 +103,7 @@ async def test_a_message_is_withdrawn_by_keyboard(lab: PageLab, log: Page) -> No
     await log.get_by_role("button", name="Withdraw… the message to everybody").focus()
     await log.keyboard.press("Enter")
     await expect(log.get_by_role("dialog").get_by_text("The room closes at eight.")).to_be_visible()
-    assert (await Axe().run(log)).violations_count == 0
+    assert await problems(log) == []
     await log.get_by_label("Reason").focus()
     await log.keyboard.type("it stays open")
     await log.keyboard.press("Enter")

@@ -1,92 +1,30 @@
 """The pool's page in a real browser: live, by keyboard, and readable by everybody."""
 
-import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
-import uvicorn
-from playwright.async_api import Browser, Page, expect
-from tests.browser.served import signed_in
-from tests.pool_settings import changed
-from tests.unit.pool.conftest import World
-from tests.unit.pool.http.conftest import LAB, queued
-from tests.unit.pool.http.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
+from playwright.async_api import Page, expect
+from tests.unit.pool.http.conftest import queued
 
 from miglab_api.leases import WarningKind
-from miglab_bench.harness.ports import free_ports
-from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolRunner
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.long,
-    pytest.mark.asyncio(loop_scope="module"),
-]
+from .served import MARKS, Open, PageLab, focused, is_cut_off
 
-
-class PageLab:
-    """A page's service over a real pool, in which alice and bob have a slice each."""
-
-    def __init__(self, folder: Path, **machine: Any) -> None:
-        self.world = World(folder, changed(LAB, extensions=0), **machine)
-        self.world.pass_time(time.time() - self.world.at)
-        for user in ("alice", "bob"):
-            self.world.run(user, course="ml")
-        self.pool = self.world.pool
-        self.sign_in = SignIn(ACCESS, SECRET, BOOK, FakeTokens(ACCESS))
-        self.port = free_ports()
-        self.url = f"http://localhost:{self.port}{PREFIX}/"
-
-    async def start(self) -> None:
-        self.runner = PoolRunner(self.pool, Metrics())
-        app = management_app(
-            self.runner,
-            self.sign_in,
-            default_course="everyone",
-            notices=("simulated GPUs",),
-            course_titles={name: course.title for name, course in LAB.courses.items()},
-        )
-        config = uvicorn.Config(app, port=self.port, log_level="error", lifespan="off")
-        self.server = uvicorn.Server(config)
-        self.task = asyncio.create_task(self.server._serve())
-        while not self.server.started:
-            await asyncio.sleep(0.01)
-
-    async def stop(self) -> None:
-        self.runner.notifier.close()
-        self.server.should_exit = True
-        await self.task
-        await self.runner.stop()
-        self.world.check()
-        self.world.close()
+pytestmark = MARKS
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def lab(tmp_path: Path) -> AsyncIterator[PageLab]:
-    lab = PageLab(tmp_path)
-    await lab.start()
-    yield lab
-    await lab.stop()
+    async with PageLab(tmp_path) as lab:
+        yield lab
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def page(lab: PageLab, browser: Browser) -> AsyncIterator[Page]:
-    """The page, open; whatever it logs as an error fails the test."""
-    context = await signed_in(browser, lab.sign_in.sessions.open("alice", "alice-token"))
-    page = await context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
-    await page.goto(lab.url)
-    yield page
-    await context.close()
-    assert errors == []
+async def page(open_page: Open) -> Page:
+    """The page as alice has it."""
+    return await open_page(token="alice-token")
 
 
 async def test_the_page_is_live(lab: PageLab, page: Page) -> None:
@@ -111,11 +49,9 @@ async def test_release_by_keyboard(lab: PageLab, page: Page) -> None:
     assert (step["by"], step["reason"]) == ("person:alice", "released on the pool's page")
 
 
-async def test_the_first_slice_is_at_most_eight_tabs_away(lab: PageLab, browser: Browser) -> None:
+async def test_the_first_slice_is_at_most_eight_tabs_away(open_page: Open) -> None:
     """For staff, who have the most in front of it, by the link that skips the navigation."""
-    context = await signed_in(browser, lab.sign_in.sessions.open("root", "admin-token"))
-    page = await context.new_page()
-    await page.goto(lab.url)
+    page = await open_page()
     await page.keyboard.press("Tab")
     assert await focused(page) == "Skip to the page"
     await page.keyboard.press("Enter")
@@ -124,7 +60,6 @@ async def test_the_first_slice_is_at_most_eight_tabs_away(lab: PageLab, browser:
         await page.keyboard.press("Tab")
         tabs += 1
         assert tabs <= 8
-    await context.close()
 
 
 async def test_escape_keeps_it(lab: PageLab, page: Page) -> None:
@@ -185,10 +120,4 @@ async def test_what_is_found_below_the_window_comes_into_it(lab: PageLab, page: 
 @pytest.mark.parametrize("width", [320, 640, 1280])
 async def test_nothing_is_cut_off(page: Page, width: int) -> None:
     """From a phone's width, or a desktop's at 400%, nothing has to be scrolled sideways."""
-    await page.set_viewport_size({"width": width, "height": 700})
-    assert await page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-async def focused(page: Page) -> str:
-    """The words of what the keyboard is on."""
-    return str(await page.evaluate("document.activeElement.innerText.trim()"))
+    assert not await is_cut_off(page, width, 700)

@@ -4,13 +4,12 @@ import csv
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, Page, expect
+from playwright.async_api import Page, expect
 from tests.unit.pool.http.conftest import foreign_slice
 
 from miglab_api.spreadsheet import FIGURES
@@ -20,18 +19,12 @@ from miglab_pool.usage.report import Event, Facts, Held, Looked, Who
 from miglab_pool.worker.inspect_gpu import Finding
 
 from .people import SCREENSHOTS
-from .served import signed_in
-from .test_pool_page import PageLab
+from .served import MARKS, Open, PageLab, is_cut_off, problems
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.long,
-    pytest.mark.asyncio(loop_scope="module"),
-]
+pytestmark = MARKS
 HOUR = 3600.0
 DAY = 24 * HOUR
 COURSES = (("ml", "1g.5gb", 1), ("vision", "2g.10gb", 2), ("nlp", "3g.20gb", 4), ("hpc", "full", 8))
-Open = Callable[..., Awaitable[Page]]
 
 
 def a_term(now: float) -> Facts:
@@ -70,36 +63,12 @@ def a_fault(lab: PageLab, now: float) -> None:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def lab(tmp_path: Path) -> AsyncIterator[PageLab]:
-    lab = PageLab(tmp_path)
-    await lab.start()
-    lab.runner.is_reconciled = True
-    term = a_term(time.time())
-    lab.pool.usage_facts = lambda *_: term  # type: ignore[method-assign]
-    a_fault(lab, time.time())
-    yield lab
-    await lab.stop()
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def open_page(lab: PageLab, browser: Browser) -> AsyncIterator[Open]:
-    """Opens a page as an admin; whatever it logs as an error fails the test."""
-    errors: list[str] = []
-    contexts: list[BrowserContext] = []
-
-    async def open_page(path: str) -> Page:
-        session = lab.sign_in.sessions.open("admin", "admin-token")
-        context = await signed_in(browser, session, viewport={"width": 1280, "height": 900})
-        contexts.append(context)
-        page = await context.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
-        await page.goto(lab.url + path)
-        return page
-
-    yield open_page
-    for context in contexts:
-        await context.close()
-    assert errors == []
+    async with PageLab(tmp_path) as lab:
+        lab.runner.is_reconciled = True
+        term = a_term(time.time())
+        lab.pool.usage_facts = lambda *_: term
+        a_fault(lab, time.time())
+        yield lab
 
 
 @pytest.mark.parametrize("path", ["usage", "usage?by=user", "health"])
@@ -108,8 +77,7 @@ async def test_axe_finds_nothing(open_page: Open, path: str) -> None:
     page = await open_page(path)
     for scheme in ("dark", "light"):
         await page.emulate_media(color_scheme=scheme)
-        found = await Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        assert await problems(page) == []
     if SCREENSHOTS and "?" not in path:
         await page.screenshot(path=Path(SCREENSHOTS) / f"{path}-page.png")
 
@@ -119,8 +87,7 @@ async def test_nothing_is_cut_off(open_page: Open, path: str) -> None:
     """From a phone's width to a projector's, the page itself never scrolls sideways."""
     page = await open_page(path)
     for width in (320, 640, 1280, 1920):
-        await page.set_viewport_size({"width": width, "height": 900})
-        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        assert not await is_cut_off(page, width)
 
 
 async def test_another_report_by_keyboard(open_page: Open) -> None:
