@@ -438,11 +438,12 @@ def memory_of(width, batch, kind):
 
     network, forward, step = training(width, kind)
     on_gpu = torch.cuda.is_available()
-    return {
+    facts = {
         "kept": kept_for_backward(network, lambda: forward(batch)),
         "weights": sum(p.numel() * p.element_size() for p in network.parameters()) / 2**20,
         "peak": peak_mib(step, ROWS) if on_gpu else 0.0,
     }
+    return {kind: facts}
 
 
 # %% [markdown]
@@ -454,8 +455,11 @@ def in_mib(record):
     return record.setting["peak"] or record.setting["kept"]
 
 
-kinds = {kind: {"kind": kind} for kind in KINDS_OF_STEP}
-saved = labkit.experiment("MX-9", labkit.steps.apart(memory_of, kinds, value=in_mib, width=WIDTH, batch=BATCH))
+def memory_step(x, kind):
+    return labkit.steps.together(memory_of, {kind: x}, value=in_mib, width=WIDTH, batch=BATCH, kind=kind)
+
+
+saved = labkit.experiment("MX-9", *map(memory_step, range(len(KINDS_OF_STEP)), KINDS_OF_STEP))
 
 # %%
 def memory_in_words(points):
@@ -661,51 +665,6 @@ await formats.report(ends_of_formats)
 # **Explain:** fp16 and bf16 are both 16 bits long.
 # What does bf16 pay for its range, and where will you see that price again below?
 # Write it into the panel's explanation: it is kept with your evidence.
-
-# %% [markdown]
-# ## MX-9-fits: how many samples a 1g.5gb holds
-#
-# What does that mean for a 1g.5gb slice with its 4.75 GiB? Half the memory does not mean twice the samples: gradients,
-# temporaries and the gaps that the allocator cannot use count as well. So it is tried out: a process gets only the memory
-# that a 1g.5gb would leave it (4.75 GiB minus the context that every process needs before its first tensor), and
-# bisection finds the largest number of samples, each try in a process of its own.
-# A CPU can say nothing about a GPU; there you see a recorded run instead.
-#
-# **Predict:** how many samples will fit with AMP? The cell above prints what is kept for the backward pass, and the weights.
-
-# %%
-SLICE_MIB = 4.75 * 1024
-
-
-def whole_steps(size, width, kind):
-    """Two whole steps on `size` samples, in the memory of a 1g.5gb."""
-    import torch
-
-    network, forward, step = training(width, kind)
-    free, total = torch.cuda.mem_get_info()
-    context = (total - free - torch.cuda.memory_reserved()) / 2**20
-    context = context if context < 2000 else 620  # more is somebody else's memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, (SLICE_MIB - context) * 2**20 / total))
-    for _ in range(2):
-        step(size)
-    torch.cuda.synchronize()
-
-
-def fits_as(x, kind, sizes=range(4096, 1 << 19, 4096)):
-    return labkit.steps.fits_step(kind, x, whole_steps, sizes, value=float, width=WIDTH, kind=kind)
-
-
-fitting = labkit.experiment("MX-9-fits", [fits_as(x, kind) for x, kind in enumerate(KINDS_OF_STEP) if ON_GPU])
-
-# %%
-def what_fits(points):
-    for point in points:
-        print(f"{point.label}: {point.value:,.0f} samples fit a 1g.5gb, {point.value / max(1.0, points[0].value):.2f} times fp32's")
-
-
-await fitting.report(what_fits)
-if not ON_GPU and labkit.recorded_run("MX-9-fits") is None:
-    print("only a GPU can say what fits a slice, and no run on one is recorded")
 
 # %% [markdown]
 # ## MX-11: what it does to training

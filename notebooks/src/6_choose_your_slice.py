@@ -179,16 +179,17 @@ def memory(batch):
     for _ in range(2):
         step()
     if not torch.cuda.is_available():
-        return {"mib": labkit.peak_rss_mib(), "context": 0.0}
+        return {f"batch {batch}": {"mib": labkit.peak_rss_mib(), "context": 0.0}}
     free, total = torch.cuda.mem_get_info()
     tensors, taken = torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20
     context = (total - free - torch.cuda.memory_reserved()) / 2**20
-    return {"mib": (tensors + taken) / 2, "tensors": tensors, "taken": taken, "context": context}
+    facts = {"mib": (tensors + taken) / 2, "tensors": tensors, "taken": taken, "context": context}
+    return {f"batch {batch}": facts}
 
 
 # %%
-by_batch = {f"batch {batch}": {"batch": batch} for batch in BATCHES}
-peaks = labkit.experiment("CH-2", labkit.steps.apart(memory, by_batch, value="mib"), largest=BATCHES[-1])
+alone = [labkit.steps.together(memory, {f"batch {batch}": batch}, value="mib", batch=batch) for batch in BATCHES]
+peaks = labkit.experiment("CH-2", alone, largest=BATCHES[-1])
 
 # %%
 await peaks.report()

@@ -24,7 +24,7 @@ def experiment(key: str, *steps: Any, **given: Any) -> Panel:
     Args:
         key: one of the notebooks' experiments, whose words, axes and check are known; or a new
             one, with `title`, `question`, `x_label` and `y_label`.
-        steps: what is measured: steps, or what `together`, `apart` and the others return.
+        steps: what is measured: steps, or what `together` and the others return.
         given: words that fill the braces of a known experiment's texts; a new one's fields.
 
     Raises:

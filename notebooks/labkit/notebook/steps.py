@@ -14,9 +14,8 @@ from typing import Any
 from labkit.arguments import name_of, public, refuse_arguments, split_options
 from labkit.errors import NotMeasured, StudentError, WrongArgument
 from labkit.evidence.evidence import Point
-from labkit.machine.memory import largest_that_fits
 from labkit.machine.side_by_side import SideBySide
-from labkit.measuring.measure import peak_async, ranks_async
+from labkit.measuring.measure import ranks_async
 from labkit.measuring.sharing import Turns, Way, turns_async, way_of
 from labkit.panel.experiment import (
     MeasuringStep,
@@ -26,16 +25,14 @@ from labkit.panel.experiment import (
     reader,
     timed_step,
 )
-from labkit.records import Measurement, RankResults, Tier, counted_record
+from labkit.records import Measurement, RankResults, counted_record
 from labkit.run.jobs import BUDGET_S, is_quick, usual_samples
 from labkit.run.source import describe_error, error_sentence
 from labkit.timing import HostClock, Work, make_clock, timing_loop, warm_up
 
 __all__ = [
-    "apart",
     "compared_step",
     "computed_step",
-    "fits_step",
     "in_turns",
     "rounds",
     "shared_step",
@@ -167,6 +164,9 @@ def together(
 ) -> tuple[MeasuringStep, ...]:
     """One step per spot, all out of one run of a function in a child (or in `n` ranks).
 
+    Every call is a process of its own: for memory, which a process never gives back, call it once
+    for each spot.
+
     Args:
         function: returns per label a list of seconds (what `in_turns` returns) or a dict of facts.
         spots: label and where it is drawn on the x axis; labels alone where there are no numbers.
@@ -213,49 +213,6 @@ def _numbered(spots: Mapping[str, float] | Sequence[str]) -> Mapping[str, float]
 
 
 @public
-def apart(
-    function: Callable[..., Any],
-    spots: Mapping[str, Mapping[str, Any]],
-    *,
-    value: Value = None,
-    seconds: float = BUDGET_S,
-    **arguments: Any,
-) -> tuple[MeasuringStep, ...]:
-    """One step per spot, each in a fresh process: for memory, which one process never gives back.
-
-    Args:
-        function: returns a dict of facts.
-        spots: label, and what the function is called with there.
-        value: what is drawn of the record; the facts are in its `setting`.
-        seconds: about how long one spot takes.
-        arguments: passed to the function at every spot.
-    """
-    if not spots or not all(isinstance(given, Mapping) for given in spots.values()):
-        raise WrongArgument(
-            "apart takes a dictionary for `spots`: by label, what the function is called with, as "
-            f'{{"batch 4": {{"batch": 4}}}}, not {spots!r:.60}.'
-        )
-    for given in spots.values():
-        refuse_arguments("apart", function, {**arguments, **given})
-
-    def step(place: int, label: str, given: Mapping[str, Any]) -> MeasuringStep:
-        async def run(_: Report) -> Point:
-            found = await ranks_async(function, n=1, arguments={**arguments, **given})
-            (facts,) = found.values
-            if not isinstance(facts, dict):
-                raise NotMeasured(
-                    f"`{name_of(function)}` must return a dictionary of facts for {label}, and it "
-                    f"returned {facts!r:.40}: is your part of it written?"
-                )
-            record = counted_record(name_of(function), found, facts)
-            return Point(float(given.get("batch", place)), label, reader(value)(record), (record,))
-
-        return MeasuringStep(label, run, seconds)
-
-    return tuple(step(place, label, given) for place, (label, given) in enumerate(spots.items()))
-
-
-@public
 def computed_step(
     label: str, x: float, function: Callable[..., float], *given: Any
 ) -> MeasuringStep:
@@ -275,53 +232,6 @@ def computed_step(
         return Point(x, label, await asyncio.to_thread(computed))
 
     return MeasuringStep(label, run, 1.0)
-
-
-@public
-def fits_step(
-    label: str,
-    x: float,
-    function: Callable[..., Any],
-    sizes: range,
-    *,
-    value: Callable[[int], float],
-    **arguments: Any,
-) -> MeasuringStep:
-    """The largest size that fits in memory, by bisection; each try is a process of its own.
-
-    Args:
-        label: the point's name.
-        x: where it is drawn.
-        function: called as `function(size=..., **arguments)`; runs out of memory or does not.
-        sizes: what may be tried, with a step.
-        value: what is drawn of the largest size that fits (0 when none does).
-        arguments: passed to the function.
-    """
-    if not sizes or sizes.step < 0:
-        raise WrongArgument(
-            "fits_step takes `sizes` from the smallest to the largest, as range(64, 1025, 64), "
-            f"not {sizes}."
-        )
-    refuse_arguments("fits_step", function, {"size": sizes[0], **arguments})
-
-    async def run(_: Report) -> Point:
-        held: list[Measurement] = []
-
-        async def fits(size: int) -> None:
-            held.append(await peak_async(function, size=size, **arguments))
-
-        best, tries = await largest_that_fits(fits, sizes[0], sizes[-1], step=sizes.step)
-        setting = {"tries": [list(one) for one in tries]}
-        if held:
-            most = max(one.peak_mib or 0.0 for one in held)
-            record = counted_record(name_of(function), held[-1], setting, peak_mib=most)
-        else:
-            record = Measurement(
-                name_of(function), (), Tier.CPU, (), "none", False, setting=setting
-            )
-        return Point(x, label, 0.0 if best is None else value(best), (record,))
-
-    return MeasuringStep(label, run, 3 * BUDGET_S)
 
 
 def _gain(found: Turns) -> tuple[float, tuple[Measurement, ...]]:

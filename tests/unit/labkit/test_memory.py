@@ -1,8 +1,8 @@
-"""Out of memory is recognised in all its forms, and the largest size is found by bisection."""
+"""Out of memory is recognised in all its forms."""
 
 import pytest
 
-from labkit.errors import LabError, OutOfMemory
+from labkit.errors import LabError
 from labkit.machine import memory
 from labkit.machine.emulate import MIG_OOM, Emulation
 
@@ -43,21 +43,6 @@ def test_the_sentence_says_what_to_do_and_explains_migs_form():
     assert said.startswith("line 3 of the cell:   x = torch.ones(n)")
     assert "internal assertion" in said
     assert "bigger slice" in said
-
-
-@pytest.mark.parametrize(
-    ("limit", "found"), [(1000, 1000), (640, 640), (645, 640), (100, 100), (99, None)]
-)
-async def test_the_largest_size_that_fits_is_found(limit, found):
-    """Exact to the step, at both ends, and None when nothing fits."""
-
-    async def fits(size):
-        if size > limit:
-            raise OutOfMemory("full")
-
-    best, tries = await memory.largest_that_fits(fits, 100, 1000, step=20)
-    assert best == found
-    assert len(tries) <= 7
 
 
 def test_emulation_is_read_or_refused():

@@ -33,7 +33,6 @@ PAIR = {**CHILD, "ranks": 1, "cold": True, "dtype": "float32"}
 STEP = {"label": "a", "x": 1.0, "function": work}
 TURNS = {"way": Way.TIME, "copies": 2, "sms_per_copy": 16, "pairs": 5, "timeout_s": 60.0}
 RIGHT = {
-    "apart": {"function": work, "spots": {"a": {"batch": 1}}, "value": "mib", "seconds": 9.0},
     "card": {"place": PLACE},
     "cite": {"names": "cern5"},
     "compare": {"a": work, "b": work, "band": (0.9, 1.1), **PAIR},
@@ -46,7 +45,6 @@ RIGHT = {
     "count_visible": {"choices": ["GPU-1"]},
     "evidence_of": {"key": "T-1", "folder": Path()},
     "experiment": {"key": "MY-1", "title": "t", "question": "q", "x_label": "x", "y_label": "y"},
-    "fits_step": {**STEP, "sizes": range(1, 9), "value": float},
     "fresh_copy": {"name": "1_your_slice", "folder": Path()},
     "hand_in": {"notebooks": "a.ipynb", "folder": Path()},
     "in_turns": {"works": {"a": work}, "times": 5},
@@ -177,7 +175,7 @@ def test_every_call_and_every_option_is_in_the_table():
 
 
 @pytest.mark.parametrize(
-    "call", ["measure", "ranks", "peak", "together", "apart", "timed_step", "shared_step"]
+    "call", ["measure", "ranks", "peak", "together", "timed_step", "shared_step"]
 )
 def test_an_argument_that_the_function_does_not_have_is_named(call):
     """A mistyped option, too, is refused before anything runs."""

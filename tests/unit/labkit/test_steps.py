@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from labkit.errors import NotMeasured, OutOfMemory, StudentError
+from labkit.errors import NotMeasured, StudentError
 from labkit.notebook import steps
 from labkit.panel.experiment import Experiment, Look
 from labkit.panel.panel import Panel
-from labkit.records import Device, Measurement, RankResults, Tier
+from labkit.records import Device, RankResults, Tier
 
 CPU = Device("cpu", "a CPU", 1024)
 
@@ -26,22 +26,8 @@ class Ranks:
         return RankResults(self.values, (CPU,) * n, Tier.CPU, "loopback", "gloo")
 
 
-@dataclass
-class Alone:
-    """Stands in for one child that returns a value."""
-
-    value: object
-
-    async def __call__(self, function, *, n, arguments):
-        return RankResults((self.value,), (CPU,), Tier.CPU, "none", "gloo")
-
-
 def sweep():
     """What a notebook would send."""
-
-
-def sized(size):
-    """What a notebook would try at one size after another."""
 
 
 def points_of(made):
@@ -89,14 +75,11 @@ def test_a_missing_label_is_said_in_words(monkeypatch, returned):
         points_of(steps.together(sweep, {"a": 1}, value=lambda m: m.median_s))
 
 
-@pytest.mark.parametrize(
-    ("returned", "says"), [(None, "dictionary of facts for a"), ({"b": 1.0}, "no fact `mib`")]
-)
-def test_a_fact_that_is_not_there_is_said_in_words(monkeypatch, returned, says):
-    """A function that returns nothing, or something else than what is drawn."""
-    monkeypatch.setattr(steps, "ranks_async", Alone(returned))
-    with pytest.raises(NotMeasured, match=says):
-        points_of(steps.apart(sweep, {"a": {}}, value="mib"))
+def test_a_fact_that_is_not_there_is_said_in_words(monkeypatch):
+    """A function that returns something else than what is drawn."""
+    monkeypatch.setattr(steps, "ranks_async", Ranks(({"a": {"b": 1.0}},)))
+    with pytest.raises(NotMeasured, match="no fact `mib`"):
+        points_of(steps.together(sweep, {"a": 1}, value="mib"))
 
 
 def test_a_computed_point_has_no_device():
@@ -109,24 +92,6 @@ def test_what_unwritten_code_raises_is_said_in_words():
     """A counted point whose function is not written ends in a sentence, not in a trace."""
     with pytest.raises(StudentError, match=r"TypeError.*in rows"):
         points_of([steps.computed_step("rows", 1, lambda: None)])
-
-
-def test_the_largest_that_fits_is_found_by_bisection(monkeypatch):
-    """Each size is tried in a process of its own; every try is kept."""
-
-    async def peak(function, *, size):
-        if size > 70:
-            raise OutOfMemory("full")
-        return Measurement("sized", (), Tier.CPU, (CPU,), "none", False, peak_mib=float(size))
-
-    monkeypatch.setattr(steps, "peak_async", peak)
-    made = steps.fits_step("1 rank", 1, sized, range(40, 121, 10), value=lambda size: size / 10)
-    (point,) = points_of([made])
-    assert point.value == 7.0
-    tries = dict(point.records[0].setting["tries"])
-    assert tries[70] is True
-    assert tries[80] is False
-    assert point.records[0].peak_mib == 70.0
 
 
 @pytest.mark.parametrize(("asked", "points"), [("0", 0), ("1", 1)])

@@ -95,16 +95,6 @@ EXPERIMENTS = (
         look=Look.BARS,
     ),
     Experiment(
-        key="MX-9-fits",
-        title="Samples that fit a 1g.5gb (4.75 GiB)",
-        question="How many samples fit with AMP?",
-        x_label="format",
-        y_label="samples",
-        unit="samples",
-        asked=reading.at("AMP"),
-        look=Look.BARS | Look.OPTIONAL,
-    ),
-    Experiment(
         key="MX-6",
         title="Gradients that bf16 loses",
         question="What percentage of the gradients does bf16 lose at scale 1?",
