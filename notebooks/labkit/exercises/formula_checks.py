@@ -7,7 +7,6 @@ is compared with what is right and then with what each mistake would have return
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +31,7 @@ class ExactFormula:
         cases: its arguments, case by case.
         mistakes: by the sentence that names it, the function that makes it.
         named: what each case is called, where its arguments are too long to be said.
+        spare: by how much a number may be off.
     """
 
     name: str
@@ -39,8 +39,9 @@ class ExactFormula:
     cases: Sequence[tuple[Any, ...]]
     mistakes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     named: Sequence[str] = ()
+    spare: float = 1e-9
 
-    def check(self, function: Callable[..., Any]) -> CodeVerdict:
+    def __call__(self, function: Callable[..., Any]) -> CodeVerdict:
         """Whether a function returns what is right, in every case."""
 
         def check() -> str:
@@ -55,21 +56,32 @@ class ExactFormula:
 
     def _fault(self, said: Any, given: tuple[Any, ...]) -> str:
         """Which mistake this is; empty where nothing is wrong."""
-        right, got = _parts(self.right(*given)), _parts(said)
-        off = [key for key, value in right.items() if not _same(got.get(key), value)]
+        found, got = self.right(*given), _parts(said)
+        right = _parts(found)
+        if isinstance(found, Mapping) and right.keys() - got.keys():
+            return f"return a dict with {', '.join(right)}"
+        off = [key for key, value in right.items() if not self._same(got.get(key), value)]
         if not off:
             return ""
         made = {words: _parts(mistake(*given)) for words, mistake in self.mistakes.items()}
         for parts in (list(right), off[:1]):  # what explains all of it comes before a part of it
             for words, wrong in made.items():
-                is_wrong = not _same(wrong[off[0]], right[off[0]])
-                if is_wrong and all(_same(got.get(key), wrong[key]) for key in parts):
+                is_wrong = not self._same(wrong[off[0]], right[off[0]])
+                if is_wrong and all(self._same(got.get(key), wrong[key]) for key in parts):
                     return words
         what = f"{off[0]} of " if off[0] else ""
         call = f"{self.name}({', '.join(map(_words, given))})"
         if self.named:
             call = f"{self.name} of {self.named[self.cases.index(given)]}"
         return f"{what}{call} is {_words(right[off[0]])}, you say {_words(got.get(off[0], said))}"
+
+    def _same(self, said: Any, right: Any) -> bool:
+        if isinstance(right, str) or isinstance(said, str):
+            return isinstance(said, str) and said == right
+        try:
+            return math.isclose(said, right, rel_tol=1e-9, abs_tol=self.spare)
+        except (TypeError, ValueError, OverflowError):
+            return False
 
 
 def _parts(value: Any) -> dict[Any, Any]:
@@ -79,15 +91,6 @@ def _parts(value: Any) -> dict[Any, Any]:
     if isinstance(value, tuple | list):
         return {f"[{place}]": part for place, part in enumerate(value)}
     return {"": value}
-
-
-def _same(said: Any, right: Any) -> bool:
-    if isinstance(right, str) or isinstance(said, str):
-        return isinstance(said, str) and said == right
-    try:
-        return math.isclose(said, right, rel_tol=1e-9, abs_tol=1e-9)
-    except (TypeError, ValueError, OverflowError):
-        return False
 
 
 def _words(value: Any) -> str:
@@ -103,7 +106,8 @@ def _words(value: Any) -> str:
     return repr(value) if isinstance(value, str | int | bool | None) else type(value).__name__
 
 
-ATTAINABLE = ExactFormula(
+# Whether `attainable(intensity, flops_per_s, bytes_per_s)` is the smaller of both limits.
+check_attainable = ExactFormula(
     "attainable",
     lambda intensity, flops_per_s, bytes_per_s: min(flops_per_s, intensity * bytes_per_s),
     ((0.25, 1e12, 1e11), (10.0, 1e12, 1e11), (500.0, 1e12, 1e11)),
@@ -144,25 +148,10 @@ def _whole(spans: Sequence[Span]) -> float:
     return max(ended for *_, ended in spans)
 
 
-def _own(spans: Sequence[Span], lane: str) -> list[Span]:
-    return sorted((span for span in spans if span[0] == lane), key=lambda span: span[2])
-
-
-def _extent(spans: Sequence[Span], lane: str) -> float:
-    own = _own(spans, lane)
-    return _whole(own) - own[0][2] if own else 0.0
-
-
-def _from_last_end(spans: Sequence[Span], lane: str) -> float:
-    """What comes out if a short operation inside a long one makes forget the long one's end."""
-    total = covered = 0.0
-    for *_, begun, ended in _own(spans, lane):
-        total += max(0.0, ended - max(begun, covered))
-        covered = ended
-    return total / _whole(spans)
-
-
-BUSY_SHARE = ExactFormula(
+# Whether `busy_share(spans, lane)` finds in which share of a step, from 0 to 1, at least one
+# operation of a lane ran. A span is a lane, a name, and begin and end in ms; the step begins at 0
+# and ends with its last span.
+check_busy_share = ExactFormula(
     "busy_share",
     _busy_share,
     ((APART, KERNELS), (INSIDE, OPERATORS), (APART, MESSAGES)),
@@ -174,16 +163,9 @@ BUSY_SHARE = ExactFormula(
         "other lanes are counted too": (
             lambda spans, _: busy_ms(spans, *{span[0] for span in spans}) / _whole(spans)
         ),
-        "the gaps between the operations are counted as busy": (
-            lambda spans, lane: _extent(spans, lane) / _whole(spans)
-        ),
-        "divide by the time of the whole step, not of the lane's own part": (
-            lambda spans, lane: busy_ms(spans, lane) / (_extent(spans, lane) or 1.0)
-        ),
         "an operation that runs inside another one is counted twice": (
-            lambda spans, lane: sum(b - a for *_, a, b in _own(spans, lane)) / _whole(spans)
+            lambda spans, lane: sum(b - a for of, _, a, b in spans if of == lane) / _whole(spans)
         ),
-        "remember the latest end so far, not the last one's": _from_last_end,
     },
     ("operations apart", "operations inside others", "a lane in which nothing ran"),
 )
@@ -195,15 +177,14 @@ def _rank(samples: Sequence[float], percent: float) -> int:
     return math.ceil(percent / 100 * len(samples))
 
 
-PERCENTILE = ExactFormula(
+# Whether `percentile(samples, percent)` finds the smallest sample that `percent` of all do not
+# exceed; samples come in the order of the requests.
+check_percentile = ExactFormula(
     "percentile",
     lambda samples, percent: sorted(samples)[_rank(samples, percent) - 1],
     tuple((WAITS, percent) for percent in (50.0, 90.0, 99.0, 100.0, 10.0, 15.0)),
     {
         "sort the samples first": lambda samples, percent: samples[_rank(samples, percent) - 1],
-        "that is the mean, which one slow request moves": lambda samples, _: statistics.mean(
-            samples
-        ),
         "one too far: the first sample has index 0": (
             lambda samples, percent: sorted(samples)[min(_rank(samples, percent), 9)]
         ),
@@ -216,7 +197,8 @@ PERCENTILE = ExactFormula(
     },
 )
 
-PER_SM_RATIO = ExactFormula(
+# Whether `per_sm_ratio(big_rate, big_sms, small_rate, small_sms)` compares rates per SM.
+check_per_sm_ratio = ExactFormula(
     "per_sm_ratio",
     lambda big, big_sms, small, small_sms: (big / big_sms) / (small / small_sms),
     ((200.0, 100, 20.0, 10), (98.0, 98, 28.0, 14), (30.0, 10, 1.0, 2)),
@@ -236,7 +218,8 @@ def _split_time(small: float, time_small: float, big: float, time_big: float) ->
     return time_big - b / big, b
 
 
-SPLIT_TIME = ExactFormula(
+# Whether `split_time(small, time_small, big, time_big)` finds a and b of a + b / s.
+check_split_time = ExactFormula(
     "split_time",
     _split_time,
     ((1, 12.0, 4, 6.0), (14, 3.0, 98, 3.0), (2, 5.0, 10, 1.0)),
@@ -264,7 +247,8 @@ def _rows(*rows: tuple[str, float, float, bool]) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-CHOOSE = ExactFormula(
+# Whether `choose(rows, due_h)` takes the cheapest row that fits and is ready in time.
+check_choose = ExactFormula(
     "choose",
     lambda rows, due_h: _least(_able(rows, due_h), "price"),
     (
@@ -289,7 +273,8 @@ def _row(hours: float, slice_hours: float) -> dict[str, float]:
     return {"hours": hours, "slice_hours": slice_hours}
 
 
-ON_RANKS = ExactFormula(
+# Whether `on_ranks(row, ranks, speed_up)` gives hours and slice-hours on so many slices.
+check_on_ranks = ExactFormula(
     "on_ranks",
     lambda row, ranks, gain: (row["hours"] / gain, row["slice_hours"] * ranks / gain),
     ((_row(6.0, 3.0), 2, 1.5), (_row(8.0, 8.0), 4, 2.0), (_row(5.0, 1.0), 1, 1.0)),
@@ -326,7 +311,8 @@ def _with(law: Mapping[str, float], **other: float) -> dict[str, float]:
 
 
 _LAW = {"fixed": 2.0, "sm": 6.0, "memory": 4.0, "python": 0.0}
-JOB_HOURS = ExactFormula(
+# Whether `job_hours(profile, held, law, steps)` puts the law of three terms on a shape.
+check_job_hours = ExactFormula(
     "job_hours",
     job_hours,
     tuple(
@@ -354,7 +340,8 @@ JOB_HOURS = ExactFormula(
     },
 )
 
-PRICE = ExactFormula(
+# Whether `price(hours, slices, wait_h, an_hour)` counts the slices and the waiting.
+check_price = ExactFormula(
     "price",
     lambda hours, slices, wait_h, an_hour: hours * slices + an_hour * (wait_h + hours),
     ((2.0, 1, 0.5, 3.0), (0.5, 8, 1.0, 0.25), (1.0, 4, 0.0, 0.0)),
@@ -377,7 +364,8 @@ def step_price(
     return took * (profile.memory if unit == "memory slices" else 7 * share_of(profile))
 
 
-STEP_PRICE = ExactFormula(
+# Whether `step_price(fixed, sms_ms, memory_ms, profile, unit)` is a step's price in a unit.
+check_step_price = ExactFormula(
     "step_price",
     step_price,
     tuple(
@@ -387,12 +375,6 @@ STEP_PRICE = ExactFormula(
         for name in ("1g.5gb", "3g.20gb", "7g.40gb")
     ),
     {
-        "in sevenths, a shape costs seven times its larger share of the GPU": (
-            lambda a, b, c, profile, _: step_price(a, b, c, profile, "memory slices")
-        ),
-        "in memory slices, a shape costs its memory slices": (
-            lambda a, b, c, profile, _: step_price(a, b, c, profile, "sevenths")
-        ),
         "that is the time of the step: times what the shape takes of the GPU": (
             lambda a, b, c, profile, _: a + b / profile.sms + c / profile.memory
         ),
@@ -400,70 +382,6 @@ STEP_PRICE = ExactFormula(
 )
 
 
-def check_attainable(function: Callable[..., Any]) -> CodeVerdict:
-    """Whether `attainable(intensity, flops_per_s, bytes_per_s)` is the smaller of both limits."""
-    return ATTAINABLE.check(function)
-
-
-def check_per_sm_ratio(function: Callable[..., Any]) -> CodeVerdict:
-    """Whether `per_sm_ratio(big_rate, big_sms, small_rate, small_sms)` compares rates per SM."""
-    return PER_SM_RATIO.check(function)
-
-
-def check_split_time(function: Callable[..., Any]) -> CodeVerdict:
-    """Whether `split_time(small, time_small, big, time_big)` finds a and b of a + b / s."""
-    return SPLIT_TIME.check(function)
-
-
-def check_job_hours(function: Callable[..., Any]) -> CodeVerdict:
-    """Whether `job_hours(profile, held, law, steps)` puts the law of three terms on a shape."""
-    return JOB_HOURS.check(function)
-
-
-def check_price(function: Callable[..., Any]) -> CodeVerdict:
-    """Whether `price(hours, slices, wait_h, an_hour)` counts the slices and the waiting."""
-    return PRICE.check(function)
-
-
-def check_step_price(function: Callable[..., Any]) -> CodeVerdict:
-    """Whether `step_price(fixed, sms_ms, memory_ms, profile, unit)` is a step's price in a unit."""
-    return STEP_PRICE.check(function)
-
-
-def check_choose(function: Callable[..., Any]) -> CodeVerdict:
-    """Whether `choose(rows, due_h)` takes the cheapest row that fits and is ready in time."""
-    return CHOOSE.check(function)
-
-
-def check_on_ranks(function: Callable[..., Any]) -> CodeVerdict:
-    """Whether `on_ranks(row, ranks, speed_up)` gives hours and slice-hours on so many slices."""
-    return ON_RANKS.check(function)
-
-
-def check_busy_share(function: Callable[..., Any]) -> CodeVerdict:
-    """Whether a function finds in which share of a step at least one operation of a lane ran.
-
-    Args:
-        function: `busy_share(spans, lane)` returning a number from 0 to 1. A span is a lane, a
-            name, and begin and end in ms; the step begins at 0 and ends with its last span.
-    """
-    return BUSY_SHARE.check(function)
-
-
-def check_percentile(function: Callable[..., Any]) -> CodeVerdict:
-    """Whether a function finds the smallest sample that `percent` of all do not exceed.
-
-    Args:
-        function: `percentile(samples, percent)`; samples come in the order of the requests.
-    """
-    return PERCENTILE.check(function)
-
-
-def check_fits(fits: Callable[..., Any]) -> CodeVerdict:
-    """Whether a rule says for every choice of slices what trying the placements says.
-
-    Args:
-        fits: takes a packing such as {"1g.5gb": 2, "3g.20gb": 1}, answers whether it fits.
-    """
-    cases = tuple((packing,) for packing in packings())
-    return ExactFormula("fits", truly_fits, cases).check(fits)
+# Whether a rule says for every choice of slices, such as {"1g.5gb": 2, "3g.20gb": 1}, what trying
+# the placements says.
+check_fits = ExactFormula("fits", truly_fits, tuple((packing,) for packing in packings()))

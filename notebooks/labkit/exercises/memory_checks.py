@@ -6,13 +6,13 @@ mistake is told by the number it gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from itertools import islice
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from labkit.exercises import networks
 from labkit.exercises.code_checks import CodeVerdict, all_reducer, for_ranks, judged, run_ranks
+from labkit.exercises.formula_checks import ExactFormula
 from labkit.machine.tensor_memory import (
     ACTIVATIONS,
     GRADIENTS,
@@ -33,27 +33,7 @@ CASES = (
 SPARE_BYTES = 64  # Adam counts its steps, 4 bytes a matrix
 
 
-def check_ledger(function: Callable[..., Mapping[str, float]]) -> CodeVerdict:
-    """Whether a ledger says what a step of `networks.blocks` holds, kind by kind.
-
-    Args:
-        function: `ledger(width, depth, rows, micro_batches, checkpoint, ranks)` returning the bytes
-            of "parameters", "gradients", "optimiser" and "activations", each at its most.
-    """
-
-    def check(case: tuple[Any, ...]) -> str:
-        said = function(*case)
-        return _missing(said) or _fault(case, said, _counted(*case))
-
-    def words(case: tuple[Any, ...]) -> str:
-        width, depth, rows, micro_batches, checkpoint, ranks = case
-        size = f"width {width}, depth {depth}, {rows} rows, micro_batches={micro_batches}"
-        return f"{size}, checkpoint={checkpoint}, ranks={ranks}"
-
-    right = f"every kind agrees with what was counted, in {len(CASES)} cases"
-    return judged(right, *((words(case), partial(check, case)) for case in CASES))
-
-
+@functools.cache
 def _counted(
     width: int, depth: int, rows: int, micro_batches: int, checkpoint: bool, ranks: int
 ) -> dict[str, int]:
@@ -72,64 +52,63 @@ def _counted(
     return {kind: round(found[kind] * MIB) for kind in PREDICTED}
 
 
-def _missing(said: object) -> str:
-    if said is None:
-        return "write ledger first"
-    if not isinstance(said, Mapping) or set(PREDICTED) - set(said):
-        return f"return a dict with the bytes of {', '.join(PREDICTED)}"
-    return ""
+def _but(change: Callable[..., Mapping[str, float]]) -> Callable[..., dict[str, float]]:
+    """The right ledger, but for what a mistake makes of some kinds, given it and the case."""
+    return lambda *case: {**_counted(*case), **change(_counted(*case), *case)}
 
 
-def _fault(case: tuple[Any, ...], said: Mapping[str, float], want: Mapping[str, int]) -> str:
-    """The first wrong kind, and which mistake gives its number; empty when all are right."""
-    for kind in PREDICTED:
-        if abs(said[kind] - want[kind]) <= SPARE_BYTES:
-            continue
-        found = f"{kind}: you say {said[kind]:,.0f} bytes, but {want[kind]:,} were counted"
-        known = _mistakes(kind, want[kind], *case)
-        why = (words for words, gives in known if abs(gives - said[kind]) <= SPARE_BYTES)
-        return ": ".join([found, *islice(why, 1)])
-    return ""
+def _activations(size: Callable[..., float]) -> Callable[..., dict[str, float]]:
+    """The right ledger but for the activations, given their bytes, a tensor's, and the case."""
+
+    def change(
+        right: Mapping[str, int], width: int, depth: int, rows: int, cut: int, again: bool, _: int
+    ) -> dict[str, float]:
+        return {ACTIVATIONS: size(right[ACTIVATIONS], 4 * rows * width // cut, depth, cut, again)}
+
+    return _but(change)
 
 
-def _mistakes(
-    kind: str,
-    want: int,
-    width: int,
-    depth: int,
-    rows: int,
-    micro_batches: int,
-    checkpoint: bool,
-    ranks: int,
-) -> Iterator[tuple[str, float]]:
-    """Typical mistakes, and the bytes each of them gives."""
-    yield "these are numbers, and in fp32 each number has 4 bytes", want / 4
-    yield "ranks share only the optimizer state: ZeRO-1 leaves this whole on each", want / ranks
-    yield "ZeRO-1 divides the optimizer state: each rank holds only its part", want * ranks
-    if kind == OPTIMIZER:
-        yield "Adam keeps two numbers for a parameter, its moments", want / 2
-    if kind == GRADIENTS:
-        yield "micro-batches add into the same gradients", want * micro_batches
-        yield "micro-batches add into the same gradients", want / micro_batches
-    if kind != ACTIVATIONS:
-        return
-    whole, batch = 4 * rows * width, 4 * rows * width // micro_batches
-    plain = depth * 5 * batch + batch
-    if micro_batches > 1:
-        yield "only one micro-batch is alive at a time", depth * 5 * whole + whole
-        yield "only one micro-batch is alive at a time", (depth + 5) * whole
-    yield (
-        "ReLU keeps its result, not what went in, and the next layer keeps the same tensor",
-        plain + 4 * depth * batch,
-    )
-    yield "a layer also keeps its input, for the gradient of its weights", 4 * depth * batch + batch
-    yield "the output is kept as well, for the loss", want - batch
-    if checkpoint:
-        yield "with checkpointing, a block's inner activations are not kept", plain
-        yield (
-            "while one block runs backward, its inner activations are there again",
-            (depth + 1) * batch,
-        )
+# Whether `ledger(width, depth, rows, micro_batches, checkpoint, ranks)` says what a step of
+# `networks.blocks` holds: a dict with the bytes of each kind, each at its most.
+check_ledger = ExactFormula(
+    "ledger",
+    _counted,
+    CASES,
+    {
+        "these are numbers, and in fp32 each number has 4 bytes": _but(
+            lambda right, *_: {kind: size / 4 for kind, size in right.items()}
+        ),
+        "ZeRO-1 leaves parameters and gradients whole on each rank: only Adam's state is shared": (
+            _but(
+                lambda right, *case: {
+                    kind: right[kind] / case[-1] for kind in (PARAMETERS, GRADIENTS)
+                }
+            )
+        ),
+        "ZeRO-1 divides the optimizer state: each rank holds only its part": _but(
+            lambda right, *case: {OPTIMIZER: right[OPTIMIZER] * case[-1]}
+        ),
+        "Adam keeps two numbers for a parameter, its moments": _but(
+            lambda right, *_: {OPTIMIZER: right[OPTIMIZER] / 2}
+        ),
+        "only one micro-batch is alive at a time": _activations(
+            lambda right, one, depth, cut, again: right * cut
+        ),
+        "ReLU keeps its result, not what went in, and the next layer keeps the same tensor": (
+            _activations(lambda right, one, depth, cut, again: right + 4 * depth * one)
+        ),
+        "the output is kept as well, for the loss": _activations(
+            lambda right, one, depth, cut, again: right - one
+        ),
+        "with checkpointing, a block's inner activations are not kept": _activations(
+            lambda right, one, depth, cut, again: (5 * depth + 1) * one
+        ),
+        "while one block runs backward, its inner activations are there again": _activations(
+            lambda right, one, depth, cut, again: (depth + 1) * one if again else right
+        ),
+    },
+    spare=SPARE_BYTES,
+)
 
 
 def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:

@@ -4,7 +4,7 @@ import math
 import random
 from collections import Counter
 
-from labkit.exercises.formula_checks import JOB_HOURS, PRICE, STEP_PRICE
+from labkit.exercises.formula_checks import check_job_hours, check_price, check_step_price
 from labkit.exercises.packing import A100
 from labkit.machine.profile import OperationCount, by_limit
 
@@ -25,8 +25,8 @@ def prices(luck):
     found = {}
     for name, profile in A100.items():
         wait_h = luck.expovariate(8 / profile.memory)
-        there = JOB_HOURS.right(profile, WHOLE, law, hours * 3.6e6)
-        found[name] = PRICE.right(there, profile.memory, wait_h, an_hour)
+        there = check_job_hours.right(profile, WHOLE, law, hours * 3.6e6)
+        found[name] = check_price.right(there, profile.memory, wait_h, an_hour)
     return found
 
 
@@ -43,8 +43,10 @@ def test_without_a_price_of_time_the_smallest_shape_is_never_beaten():
     luck = random.Random(0)
     for _ in range(1000):
         fixed, job = luck.uniform(0, 10), (luck.uniform(1, 500), luck.uniform(1, 50))
-        slices = {n: STEP_PRICE.right(fixed, *job, p, "memory slices") for n, p in A100.items()}
-        sevenths = {n: STEP_PRICE.right(0.0, *job, p, "sevenths") for n, p in A100.items()}
+        slices = {
+            n: check_step_price.right(fixed, *job, p, "memory slices") for n, p in A100.items()
+        }
+        sevenths = {n: check_step_price.right(0.0, *job, p, "sevenths") for n, p in A100.items()}
         assert slices["1g.5gb"] <= min(slices.values()) * 1.000001
         assert sevenths["7g.40gb"] <= min(sevenths.values()) * 1.000001
 

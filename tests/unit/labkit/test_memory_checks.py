@@ -44,7 +44,7 @@ MISTAKES = {
     "no recomputed block": ({"again": 0}, "its inner activations are there again"),
     "no checkpointing": ({"drop": False}, "a block's inner activations are not kept"),
     "every rank all of the state": ({"sharers": 1}, "each rank holds only its part"),
-    "ZeRO-3": ({"split": lambda ranks: ranks}, "leaves this whole"),
+    "ZeRO-3": ({"split": lambda ranks: ranks}, "leaves parameters and gradients whole"),
 }
 
 
