@@ -257,20 +257,24 @@ class PoolRunner:
         await self.decide(lambda pool: pool.turn())
         gpus = self._pool.gpu_uuids
         self._to_sample = itertools.cycle(gpus)
-        for loop in (
+        times, every = self._times, self._every
+        loops = [
             self._turn_loop(),
             self._job_loop("job", GPU_JOBS),
             self._job_loop("probe", HOLDER_JOBS),
-            self._every(self._times.holders_s, "holders", self._ask_after_holders),
-            self._every(self._times.reconcile_s, "reconcile", self._reconcile),
-            self._every(self._times.sample_s / max(1, len(gpus)), "sample", self._sample_next),
-            self._every(self._times.estimate_s, "estimate", self._estimate),
-            self._every(self._times.turn_s, "end servers", self._end),
-            self._every(self._times.reclaim_s, "reclaim", self._reclaim),
-            self._every(LOOK_S, "last hour", self._note_people),
-            self._every(self._times.retention_s, "retention", self._delete_old),
-        ):
-            self._tasks.append(asyncio.create_task(loop))
+            every(times.holders_s, "holders", self._ask_after_holders),
+            every(times.reconcile_s, "reconcile", self._reconcile),
+            every(times.sample_s / max(1, len(gpus)), "sample", self._sample_next),
+            every(times.estimate_s, "estimate", self._estimate),
+            every(LOOK_S, "last hour", self._note_people),
+            every(times.retention_s, "retention", lambda: self.decide(lambda p: p.delete_old())),
+        ]
+        if self._end_servers is not None:
+            loops.append(every(times.turn_s, "end servers", partial(self._end_servers, self)))
+        if self.reclaimer is not None:
+            look = partial(self.decide, self.reclaimer.round)
+            loops.append(every(times.reclaim_s, "reclaim", look))
+        self._tasks += map(asyncio.create_task, loops)
 
     async def stop(self) -> bool:
         """End the timers and every wait.
@@ -309,10 +313,10 @@ class PoolRunner:
     async def _reconcile(self) -> None:
         findings = await self._on(self._holders, lambda pool: pool.begin_reconcile())
         versions = self.on_gpu_thread(lambda pool: pool.read_versions())
-        gpus = asyncio.gather(*(self._inspect(gpu) for gpu in self._pool.gpu_uuids))
+        gpus = asyncio.gather(*map(self._inspect, self._pool.gpu_uuids))
         _, inspected = await asyncio.gather(versions, gpus)
         findings += [finding for of_gpu in inspected for finding in of_gpu]
-        findings += await self._on(self._holders, lambda pool: pool.ask_after_holders())
+        findings += await self._ask_after_holders()
         self.findings = tuple(findings)
         self.metrics.reconciled(self.findings)
         self.is_reconciled = True
@@ -323,8 +327,8 @@ class PoolRunner:
     async def _finish(self, begun: asyncio.Task[None]) -> None:
         await self._guard("reconcile", lambda: asyncio.shield(begun))
 
-    async def _ask_after_holders(self) -> None:
-        await self._on(self._holders, lambda pool: pool.ask_after_holders())
+    async def _ask_after_holders(self) -> list[Finding]:
+        return await self._on(self._holders, lambda pool: pool.ask_after_holders())
 
     async def _sample_next(self) -> None:
         """Begin to read the next GPU, if its last reading has come back.
@@ -335,10 +339,8 @@ class PoolRunner:
         gpu = next(self._to_sample, "")
         if gpu and gpu not in self._sampling:
             self._sampling.add(gpu)
-            self._start_beside("sample", partial(self._sample_gpu, gpu), self._sampling, gpu)
-
-    async def _sample_gpu(self, gpu: str) -> None:
-        await self.on_gpu_thread(lambda pool: pool.sample(gpu))
+            sample = partial(self.on_gpu_thread, lambda pool: pool.sample(gpu))
+            self._start_beside("sample", sample, self._sampling, gpu)
 
     def _start_beside(
         self, what: str, step: Callable[[], Awaitable[None]], busy: set[str], gpu: str
@@ -361,21 +363,10 @@ class PoolRunner:
         await self._on(self._estimates, lambda pool: pool.estimate())
         await asyncio.sleep(ESTIMATE_REST * (perf_counter() - began))
 
-    async def _end(self) -> None:
-        if self._end_servers is not None:
-            await self._end_servers(self)
-
-    async def _reclaim(self) -> None:
-        if self.reclaimer is not None:
-            await self.decide(self.reclaimer.round)
-
     async def _note_people(self) -> None:
         self.last_hour.note((await self.snapshot()).people, time.time())
 
-    async def _delete_old(self) -> None:
-        await self.decide(lambda pool: pool.delete_old())
-
-    async def _every(self, period_s: float, what: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def _every(self, period_s: float, what: str, work: Callable[[], Awaitable[Any]]) -> None:
         while not self.notifier.closed:
             await asyncio.sleep(period_s)
             await self._guard(what, work)

@@ -11,8 +11,9 @@ from math import inf
 from typing import Literal, NamedTuple
 
 from miglab_api.leases import LeaseState
+from miglab_api.wording import duration
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
-from miglab_pool.queue.rules import DAY_S, HOUR_S, WEEK_S, Use
+from miglab_pool.queue.rules import HOUR_S, WEEK_S, Use
 from miglab_pool.settings import PoolSettings, Quota
 from miglab_pool.state.placement import SOON
 
@@ -206,7 +207,7 @@ def _why_not_week(limit: Limit, asked: Asked, uses: Sequence[Use], now: float) -
     )
     if wait_s is None:
         return said + "That is too little for this shape at any time: choose a smaller one."
-    when = f"There is enough for this shape again in {in_words(wait_s)}"
+    when = f"There is enough for this shape again in {duration(wait_s)}"
     return f"{said}{when}; until then, start without a GPU."
 
 
@@ -225,15 +226,6 @@ def more_in_s(limit: Limit, asked: Asked, uses: Sequence[Use], now: float) -> fl
         used = sum(use.slice_hours(now + middle - WEEK_S, now) for use in counted)
         early, late = (early, middle) if limit.most - used >= need else (middle, late)
     return late
-
-
-def in_words(seconds: float) -> str:
-    """A time that lies ahead, as people say it."""
-    for unit_s, word in ((DAY_S, "day"), (HOUR_S, "hour"), (60.0, "minute")):
-        count = round(seconds / unit_s)
-        if seconds >= 1.5 * unit_s or word == "minute":
-            return f"about {max(1, count)} {word}{'s' if count > 1 else ''}"
-    raise AssertionError("a minute is the last unit")
 
 
 def _whose(limit: Limit) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from miglab_api.staff import STAFF_ACTIONS
+from miglab_api.wording import duration
 
 OPERATOR = "the operator of this host"
 NAMES = {"spawner": OPERATOR, "pool": "the pool", "reclaimer": "the reclaimer"}
@@ -63,21 +64,14 @@ def called(by: str) -> str:
     return NAMES.get(by, by)
 
 
-def ago(seconds: float) -> str:
-    """How long something is past."""
-    if seconds < 100:
-        return f"{max(0.0, seconds):.0f} s ago"
-    if seconds < 100 * 60:
-        return f"{seconds / 60:.0f} min ago"
-    return f"{seconds / 3600:.0f} h ago"
-
-
 def told(step: Step | None, now: float) -> str:
     """Who did what last, as a clause; empty if nobody did anything."""
     if step is None:
         return ""
     reason = f" (“{step.reason}”)" if step.reason else ""
-    return f"{called(step.by)} {did(step.action, step.to_state)} {ago(now - step.at)}{reason}"
+    return (
+        f"{called(step.by)} {did(step.action, step.to_state)} {duration(now - step.at)} ago{reason}"
+    )
 
 
 def did(action: str, to_state: str) -> str:

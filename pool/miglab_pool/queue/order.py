@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from miglab_api.offers import QuotaLeft
 from miglab_api.tickets import Purpose, TicketRequest, TicketState
+from miglab_api.wording import duration
 from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
@@ -62,7 +63,7 @@ def check_guarantee(view: PoolView, lease: LeaseRow, until: float) -> None:
     if left_s is not None and until > now + left_s:
         raise Refused(
             "no-extension",
-            f"Your slice-hours of these seven days last for {lease_rules.in_words(left_s)} more, "
+            f"Your slice-hours of these seven days last for {duration(left_s)} more, "
             "which is less than you ask for. Ask for less, or save your work in time.",
         )
 

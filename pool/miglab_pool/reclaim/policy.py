@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from miglab_api.leases import WarningKind
-from miglab_api.wording import clock_time
+from miglab_api.wording import clock_time, duration
 from miglab_pool.reclaim.activity import Activity, Judged, Known, Reading, judge
 from miglab_pool.schedule import Occurrence, Schedule, next_occurrence
 from miglab_pool.settings import Reclaim
@@ -256,15 +256,15 @@ def _by_use(
         return (Decision.WARN if is_warned else Decision.KEEP), reason, _idle_if(is_warned), None
     if judged.activity is Activity.ACTIVE:
         return _keep("It is in use.")
-    idle = f"Nothing has happened on it for {in_words(judged.idle_s)}"
+    idle = f"Nothing has happened on it for {duration(judged.idle_s)}"
     if judged.empty_s is not None:
-        idle = f"Nothing has run on the slice itself for {in_words(judged.empty_s)}"
+        idle = f"Nothing has run on the slice itself for {duration(judged.empty_s)}"
     if judged.unknown:
         idle = f"{idle}, {judged.unknown}"
     if lease.keepalive_until is not None and now < lease.keepalive_until and not is_warned:
         return _keep(f"{idle}, but somebody said to be still there.")
     if judged.idle_s < limit_s:
-        return _keep(f"{idle}; the limit is {in_words(limit_s)}.")
+        return _keep(f"{idle}; the limit is {duration(limit_s)}.")
     reason = f"{idle}, and {_who_waits(others_wait)}. {KEPT}"
     if not is_warned:
         return Decision.WARN, reason, WarningKind.IDLE, now + limits.warning_s
@@ -276,7 +276,7 @@ def _why_not_due(known: Known | None, judged: Judged, lease: LeaseFacts, now: fl
     """Why a warning that stands does not end in a reclaim now; empty if it does."""
     over_s = now - (lease.reclaim_at if lease.reclaim_at is not None else now)
     if over_s < 0 or lease.reclaim_at is None:
-        return f"Warned; will be reclaimed in {in_words(-over_s)} unless somebody is there."
+        return f"Warned; will be reclaimed in {duration(-over_s)} unless somebody is there."
     if judged.unknown:
         return ""  # it says nothing, and its slice is empty
     if known is None or known.age_s > over_s:
@@ -302,15 +302,6 @@ def _who_waits(others_wait: int) -> str:
     if not others_wait:
         return "unused slices go back after a while"
     return f"{others_wait} {'others are' if others_wait > 1 else 'other is'} waiting for it"
-
-
-def in_words(seconds: float) -> str:
-    """A duration for people."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 100 * 60:
-        return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.1f} hours"
 
 
 def _figures(

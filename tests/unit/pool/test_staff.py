@@ -325,7 +325,7 @@ def test_a_pause_is_not_written_over(world: World) -> None:
     world.pool.staff.pause("Repairs.", INA)
     refused = refusal(lambda: world.pool.staff.pause("Lunch.", JO))
     assert refused.reason == "already-done"
-    assert "ina paused it 0 s ago (“Repairs.”)" in refused.message
+    assert "ina paused it less than a minute ago (“Repairs.”)" in refused.message
     assert world.pool.snapshot().paused == "Repairs."
     world.pool.staff.resume(JO)
     assert "jo resumed it" in refusal(lambda: world.pool.staff.resume(INA)).message

@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 from zlib import crc32
 
 from fastapi import Request, Response
@@ -31,29 +31,25 @@ from miglab_pool.http.pages.gpu_drawing import WORDS, Doings, draw, idle_people,
 from miglab_pool.http.pages.wording import wait_short
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
-from miglab_pool.reclaim.activity import Activity
+from miglab_pool.reclaim.activity import IDLE
 
 VIEWERS = 64
 AGED_S = 30.0  # "42 min left" is drawn anew as often; browsers count on by themselves
-Drawn = TypeVar("Drawn")
 REST_S = 0.5  # a class that starts at once changes much
 NEWS_S = 30.0  # a stream without news says that it is alive
-IDLE = frozenset({Activity.IDLE_FREE, Activity.IDLE_HOLDING})
 
 
 @dataclass(frozen=True, slots=True)
-class PagePart(Generic[Drawn]):
+class PagePart:
     """A part of the page.
 
     Attributes:
         name: its element's name.
-        drawn: what its template showed.
         html: what is in it.
         version: another one for other HTML.
     """
 
     name: str
-    drawn: Drawn
     html: Markup
     version: str
 
@@ -67,11 +63,11 @@ class PartsCache:
 
     def __init__(self, titles: Mapping[str, str]) -> None:
         self._titles = titles
-        self._kept: dict[str, tuple[object, PagePart[object]]] = {}
+        self._kept: dict[str, tuple[object, PagePart]] = {}
 
     def part(
-        self, name: str, template: str, made_of: object, draw: Callable[[], Drawn], now: float
-    ) -> PagePart[Drawn]:
+        self, name: str, template: str, made_of: object, draw: Callable[[], object], now: float
+    ) -> PagePart:
         """The part, as it was if it would be the same.
 
         Args:
@@ -84,12 +80,11 @@ class PartsCache:
         key = (int(now // AGED_S), made_of)
         before = self._kept.get(name)
         if before is not None and before[0] == key:
-            return cast("PagePart[Drawn]", before[1])
-        drawn = draw()
-        html = render_part(template, drawn=drawn, now=now, titles=self._titles)
+            return before[1]
+        html = render_part(template, drawn=draw(), now=now, titles=self._titles)
         markup = Markup(html)  # noqa: S704 -- Jinja has escaped what is in it
-        part = PagePart(name, drawn, markup, f"{crc32(html.encode()):08x}")
-        self._kept[name] = (key, cast("PagePart[object]", part))
+        part = PagePart(name, markup, f"{crc32(html.encode()):08x}")
+        self._kept[name] = (key, part)
         return part
 
 
@@ -276,7 +271,7 @@ async def _still_there(request: Request) -> bool:
     return True
 
 
-async def pool_parts(request: Request, principal: Principal) -> list[PagePart[Any]]:
+async def pool_parts(request: Request, principal: Principal) -> list[PagePart]:
     """Every part of the page, as it is now."""
     runner: PoolRunner = request.app.state.runner
     own, warned = await runner.look(lambda pool: (_own(pool, principal), pool.leases.warned()))
@@ -310,7 +305,7 @@ def parts_of(
     principal: Principal,
     doings: Doings,
     now: float,
-) -> list[PagePart[Any]]:
+) -> list[PagePart]:
     """The page's parts.
 
     Args:
@@ -332,7 +327,7 @@ def parts_of(
     queue = shelf.part("queue", "part_queue.html", table, lambda: table, now)
     figures = sums(snapshot.people, idle_people(snapshot.gpus, doings.idle))
     head = head_of(snapshot, own, principal, figures)
-    parts: list[PagePart[Any]] = [
+    parts = [
         shelf.part("head", "part_head.html", head, lambda: head, now),
         queue,
         *gpus,

@@ -220,7 +220,7 @@ class Counter:
         return type("Line", (), {"rows": [], "shapes": []})
 
 
-def part(shelf: PartsCache, made_of: object, draw: Counter, now: float = 0.0) -> PagePart[object]:
+def part(shelf: PartsCache, made_of: object, draw: Counter, now: float = 0.0) -> PagePart:
     return shelf.part("queue", "part_queue.html", made_of, draw, now)
 
 
@@ -243,7 +243,7 @@ def test_an_estimate_that_keeps_its_words_draws_no_queue() -> None:
     """It goes down with every second; the queue is drawn again when it reads otherwise."""
     shelf = PartsCache({})
 
-    def queue_at(high_s: float) -> PagePart[object]:
+    def queue_at(high_s: float) -> PagePart:
         said = WaitEstimate(low_s=60.0, likely_s=high_s, high_s=high_s, basis="", is_late=False)
         seen = snapshot(waiting=(ticket_view(1, "bob", estimate=said),))
         parts = parts_of(shelf, seen, (), ALICE, Doings(), 0.0)

@@ -150,14 +150,14 @@ def test_the_reason_is_for_the_person() -> None:
     """It says how long, who waits, what is lost and what is kept, and carries the figures."""
     said = verdict(idle(5000), EMPTY, others_wait=3)
     assert said.reason == (
-        "Nothing has happened on it for 83 minutes, and 3 others are waiting for it. "
+        "Nothing has happened on it for 1 hour 23 minutes, and 3 others are waiting for it. "
         "Your files are kept; what is in memory is lost."
     )
     assert said.reclaim_at == NOW + 300
     assert said.figures["idle_s"] == 5000 and said.figures["limit_s"] == 900
     assert "terminal_age_s" not in said.figures  # there is no terminal
     said = verdict(idle(5.0, busy=True), Reading(0, 3, free_for_s=4500.0), others_wait=1)
-    assert said.reason.startswith("Nothing has run on the slice itself for 75 minutes, and 1 other")
+    assert said.reason.startswith("Nothing has run on the slice itself for 1 hour 15 minutes, and")
 
 
 def test_still_here_counts_for_a_while() -> None:
@@ -170,7 +170,7 @@ def test_still_here_counts_for_a_while() -> None:
 @pytest.mark.parametrize(
     ("known", "others_wait", "now", "decision", "words"),
     [
-        (idle(50_000), 1, NOW - 21, Decision.WARN, "reclaimed in 1 s unless somebody"),
+        (idle(50_000), 1, NOW - 21, Decision.WARN, "in less than a minute unless somebody"),
         (idle(50_000), 1, NOW, Decision.RECLAIM, "Nothing has happened"),
         (idle(50_000, age_s=21.0), 1, NOW, Decision.WARN, "final report"),
         (idle(50_000, unsaved=2), 1, NOW, Decision.WARN, "documents to be saved"),
@@ -224,7 +224,8 @@ def test_the_end_of_a_warning_for_silence() -> None:
     said = verdict(SILENT, LONG_EMPTY, replace(WARNED, others_report=True), others_wait=1)
     assert said.decision is Decision.RECLAIM
     assert said.reason.startswith(
-        "Nothing has run on the slice itself for 75 minutes, its server last reported 4000 s ago"
+        "Nothing has run on the slice itself for 1 hour 15 minutes, "
+        "its server last reported 4000 s ago"
     )
 
 
