@@ -6,7 +6,7 @@ What is asked for stands in the address.  The page also shows the messages of st
 import datetime as dt
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 from urllib.parse import urlencode
@@ -74,12 +74,7 @@ class Wanted:
 
     def as_query(self) -> dict[str, str]:
         """The same as an address has it; what is open is left out."""
-        found = {
-            "since": self.since, "until": self.until, "by": self.by, "course": self.course,
-            "kind": self.kind, "everything": "on" if self.everything else "",
-            "before": self.before,
-        }  # fmt: skip
-        return {key: str(value) for key, value in found.items() if value}
+        return {key: str(value) for key, value in asdict(self).items() if value}
 
 
 def wanted_of(query: Mapping[str, str]) -> tuple[Wanted, str]:
@@ -139,11 +134,8 @@ def question(
 def sheet_query(wanted: Wanted, zone: ZoneInfo, limit: int) -> dict[str, str]:
     """The same question to `GET /api/audit`, from the newest on, for a spreadsheet."""
     asked = question(wanted, None, zone, limit)
-    found = {
-        "since": asked.since, "until": asked.until, "by": asked.by, "kind": asked.kind,
-        "course": wanted.course, "everything": asked.is_all or None, "limit": limit,
-        "format": "csv",
-    }  # fmt: skip
+    moments = {"since": asked.since, "until": asked.until, "by": asked.by, "before": None}
+    found = wanted.as_query() | moments | {"limit": limit, "format": "csv"}
     return {key: str(value) for key, value in found.items() if value is not None}
 
 

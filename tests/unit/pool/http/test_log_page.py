@@ -174,7 +174,7 @@ async def test_an_admin_chooses_a_course(client: httpx.AsyncClient, busy: World)
     page = (await client.get("/log?course=vision&kind=ticket", headers=ROOT)).text
     assert set(told(page)) == {"Presents."}
     assert '<option value="vision" selected>' in page and '<option value="ml">' in page
-    assert "/api/audit?kind=ticket&amp;course=vision&amp;limit=1000&amp;format=csv" in page
+    assert "/api/audit?course=vision&amp;kind=ticket&amp;limit=1000&amp;format=csv" in page
 
 
 async def test_pages(client: httpx.AsyncClient, world: World) -> None:
