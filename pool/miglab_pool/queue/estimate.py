@@ -9,10 +9,10 @@ and a share of it, drawn anew for each, is taken up.  One run of forty lies belo
 shown, and one above.
 
 Servers keep slices for hours and measurements for seconds, so each kind has a history of its own.
-Where a kind that holds slices or waits has none, only the ends that are set are known: the range is
-then from now to the wait that results if everybody stays until the last possible end, and what is
-borrowed is likely to go back after a usual measurement.  With neither there is no estimate, nor is
-there one where a wait may as well be over soon as last for many hours: that says nothing.
+Where a kind that holds slices or waits has none, only the ends that are set are known: what is told
+is then the wait that results if everybody stays until the last possible end.  With neither there is
+no estimate, nor is there one where a wait may as well be over soon as last for many hours: that
+says nothing.
 """
 
 import random
@@ -23,7 +23,6 @@ from miglab_api.tickets import WaitEstimate
 from miglab_pool.queue.rules import Asker, Waiting
 from miglab_pool.queue.simulation import HORIZON_S, Future, Holding, Scene
 
-USUAL_S = 30.0  # a measurement of labkit's, with its runner's start, where none is known yet
 RUNS = 60
 LOW, HIGH = 0.025, 0.975  # wider than is promised: the model leaves something out
 SOON_S, HOURS_S = 3600.0, 4 * 3600.0  # a range from within the one to beyond the other says nothing
@@ -112,25 +111,15 @@ def _lengths(scene: Scene, dice: random.Random, *, is_borrow: bool) -> Lengths:
     return Lengths(dice.choices(seen, k=len(seen)) if seen else [], dice)
 
 
-class Set:
-    """Everyone stays to the end that is set; nobody comes.
+class Longest:
+    """Everyone stays to the last end that is possible; nobody else comes."""
 
-    Without extensions, what is borrowed goes back after a usual measurement: hardly any lasts as
-    long as it may.
-    """
-
-    def __init__(self, scene: Scene, *, uses_extensions: bool) -> None:
-        self._lease_s, self._uses_extensions = scene.lease_s, uses_extensions
-        self._borrow_s = scene.borrow_s if uses_extensions else min(USUAL_S, scene.borrow_s)
+    def __init__(self, scene: Scene) -> None:
+        self._lease_s, self._borrow_s = scene.lease_s, scene.borrow_s
 
     def end_s(self, holding: Holding) -> float | None:
         """When a live lease ends."""
-        if self._uses_extensions:
-            return holding.last_end_s
-        if not holding.is_borrow:
-            return holding.end_s
-        left_s = max(0.0, USUAL_S - holding.age_s)
-        return left_s if holding.end_s is None else min(left_s, holding.end_s)
+        return holding.last_end_s
 
     def lasts_s(self, *, is_borrow: bool) -> float | None:
         """How long a new lease lasts."""
@@ -141,8 +130,8 @@ class Set:
         return iter(())
 
     def comes(self) -> bool:
-        """All who may take up what is reserved, or nobody."""
-        return self._uses_extensions
+        """All who may take up what is reserved."""
+        return True
 
 
 def simulate(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[Asker, WaitEstimate]:
@@ -169,18 +158,14 @@ def _says_something(said: WaitEstimate) -> bool:
 
 
 def _by_ends(scene: Scene) -> dict[Asker, WaitEstimate]:
-    """From now to the last ends that are set; no measurement waits longer than it may."""
-    soon = Future(scene, Set(scene, uses_extensions=False)).waits()
-    late = Future(scene, Set(scene, uses_extensions=True)).waits()
-    found = {}
+    """The wait by the last ends that are possible; no measurement waits longer than it may."""
+    late, found = Future(scene, Longest(scene)).waits(), {}
     for one in _watched(scene):
-        high_s = late.get(one)
-        if _is_borrow(scene, one):
-            most_s = _most_s(scene, one)
-            high_s = min(most_s, late.get(one, most_s))
-        if one in soon and high_s is not None:
-            said = WaitEstimate(low_s=0.0, likely_s=soon[one], high_s=high_s, basis=_BASIS_ENDS)
-            found[one] = said
+        most_s = _most_s(scene, one)
+        wait_s = late.get(one, most_s if _is_borrow(scene, one) else None)
+        if wait_s is not None:
+            wait_s = min(most_s, wait_s)
+            found[one] = WaitEstimate(low_s=0.0, likely_s=wait_s, high_s=wait_s, basis=_BASIS_ENDS)
     return found
 
 

@@ -120,21 +120,21 @@ def _holdings(view: PoolView, at: float) -> Iterator[Holding]:
         yield _holding(view, lease, at)
     for row in view.slices.values():
         if row.lease is None and row.state in (SliceState.SCRUBBING, SliceState.MAKING):
-            yield Holding(tuple(_slices(view, [row])), 0.0, SOON_S, SOON_S)
+            yield Holding(tuple(_slices(view, [row])), 0.0, SOON_S)
 
 
 def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:
     slices = tuple(_slices(view, view.slices_of(lease)))
     if lease.state == LeaseState.RELEASING:
-        return Holding(slices, 0.0, SOON_S, SOON_S)
+        return Holding(slices, 0.0, SOON_S)
     age_s = 0.0 if lease.attached_at is None else at - lease.attached_at
     if lease.reclaim_at is not None and lease.warn_kind != WarningKind.IDLE:
         left_s = max(0.0, lease.reclaim_at - at)
-        return Holding(slices, age_s, left_s, left_s, is_borrow=lease.is_borrow)
+        return Holding(slices, age_s, left_s, is_borrow=lease.is_borrow)
     end_s = _left_s(frees_at(view.settings, replace(lease, reclaim_at=None)), at)
     last_end_s = None if end_s is None else end_s + extensions_s(view.settings, lease)
     idle_end_s = _left_s(lease.reclaim_at, at)
-    return Holding(slices, age_s, end_s, last_end_s, idle_end_s, lease.is_borrow)
+    return Holding(slices, age_s, last_end_s, idle_end_s, lease.is_borrow)
 
 
 def _left_s(ends_at: float | None, at: float) -> float | None:

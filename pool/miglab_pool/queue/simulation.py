@@ -32,15 +32,13 @@ class Holding:
     Attributes:
         slices: its slices, each with its GPU.
         age_s: how long it has lasted.
-        end_s: until its end as it is set now; None for no end.
-        last_end_s: until the end if every extension is used; None for no end.
+        last_end_s: until its end if every extension is used; None for no end.
         idle_end_s: until it is reclaimed as idle, unless somebody says "I am still here".
         is_borrow: whether a measurement holds it, and not a server.
     """
 
     slices: tuple[PlacedOn, ...]
     age_s: float = 0.0
-    end_s: float | None = None
     last_end_s: float | None = None
     idle_end_s: float | None = None
     is_borrow: bool = False

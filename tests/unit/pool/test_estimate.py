@@ -32,8 +32,7 @@ def full(*ends_s: float | None, age_s: float = 300.0) -> tuple[GpuOccupancy, tup
     """A GPU with one small lease for each end."""
     slices = [placed("1g.5gb", n) for n in range(len(ends_s))]
     found = [
-        Holding((("x", item),), age_s, end_s, end_s)
-        for item, end_s in zip(slices, ends_s, strict=True)
+        Holding((("x", item),), age_s, end_s) for item, end_s in zip(slices, ends_s, strict=True)
     ]
     return gpu("x", *slices), tuple(found)
 
@@ -79,49 +78,49 @@ CLASS_BEHIND = replace(SIX_LONG(600.0, bookings=(booked(6),)), queued=(waiting(1
 @pytest.mark.parametrize(
     ("one", "ticket", "told"),
     [
-        pytest.param(scene(*[3000.0] * 6, 1200.0), 1, (1200.0, 1200.0), id="the first end"),
-        pytest.param(TWO_ENDS, 1, (1000.0, 1000.0), id="the first waits for the first end"),
-        pytest.param(TWO_ENDS, 2, (2000.0, 2000.0), id="the second waits for the second"),
+        pytest.param(scene(*[3000.0] * 6, 1200.0), 1, 1200.0, id="the first end"),
+        pytest.param(TWO_ENDS, 1, 1000.0, id="the first waits for the first end"),
+        pytest.param(TWO_ENDS, 2, 2000.0, id="the second waits for the second"),
         pytest.param(
-            extended(scene(*[1200.0] * 7)), 1, (1200.0, 3000.0),
+            extended(scene(*[1200.0] * 7)), 1, 3000.0,
             id="at worst everybody extends as often as they may",
         ),
         pytest.param(
-            scene(*[600.0] * 7, queued=8, lease_s=1800.0), 8, (2400.0, 2400.0),
+            scene(*[600.0] * 7, queued=8, lease_s=1800.0), 8, 2400.0,
             id="far behind one waits for the leases of those in front",
         ),
         pytest.param(
             replace(scene(*[600.0] * 6, 1800.0), queued=(waiting(1, "7g.40gb"),)), 1,
-            (1800.0, 1800.0), id="the whole GPU waits for the last end on it",
+            1800.0, id="the whole GPU waits for the last end on it",
         ),
         pytest.param(
-            scene(*[4 * HOUR_S] * 7), 1, (14400.0, 14400.0), id="four hours are told"
+            scene(*[4 * HOUR_S] * 7), 1, 14400.0, id="four hours are told"
         ),
-        pytest.param(SIX_LONG(600.0), 1, (600.0, 600.0), id="nothing is reserved"),
+        pytest.param(SIX_LONG(600.0), 1, 600.0, id="nothing is reserved"),
         pytest.param(
-            SIX_LONG(600.0, bookings=(booked(),)), 1, (1200.0, 1900.0),
-            id="what ends while a class keeps all waits for its grace, at worst for its leases",
+            SIX_LONG(600.0, bookings=(booked(),)), 1, 1900.0,
+            id="what ends while a class keeps all waits for its leases",
         ),
         pytest.param(
-            SIX_LONG(200.0, bookings=(booked(),)), 1, (200.0, 200.0),
+            SIX_LONG(200.0, bookings=(booked(),)), 1, 200.0,
             id="what ends before it is kept is for all",
         ),
-        pytest.param(CLASS_BEHIND, 2, (900.0, 900.0), id="the class waits for its own slots"),
-        pytest.param(CLASS_BEHIND, 1, (1900.0, 1900.0), id="who came earlier waits for the class"),
+        pytest.param(CLASS_BEHIND, 2, 900.0, id="the class waits for its own slots"),
+        pytest.param(CLASS_BEHIND, 1, 1900.0, id="who came earlier waits for the class"),
         pytest.param(
-            SIX_LONG(bookings=(KEPT_NOW,)), 1, (500.0, 1010.0),
-            id="what is kept now is free at the end of the grace",
+            SIX_LONG(bookings=(KEPT_NOW,)), 1, 1010.0,
+            id="what is kept now may be taken up, for as long as a lease lasts",
         ),
         pytest.param(
-            SIX_LONG(bookings=(replace(KEPT_NOW, coming=1),)), 1, (1010.0, 1010.0),
+            SIX_LONG(bookings=(replace(KEPT_NOW, coming=1),)), 1, 1010.0,
             id="whoever of the class is there takes it for sure",
         ),
     ],
 )  # fmt: skip
-def test_ends_alone_bound_the_wait(one: Scene, ticket: int, told: tuple[float, float]) -> None:
-    """Without a history the range is from now to the ends that are set, and says so."""
+def test_ends_alone_bound_the_wait(one: Scene, ticket: int, told: float) -> None:
+    """Without a history the longest possible wait is told, and said to be that."""
     found = estimate(one, ticket)
-    assert (found.low_s, found.likely_s, found.high_s) == (0.0, *told)
+    assert (found.low_s, found.likely_s, found.high_s) == (0.0, told, told)
     assert "is not known yet" in found.basis
 
 
@@ -156,11 +155,11 @@ def test_each_kind_has_its_own_history() -> None:
     assert 30.0 < turns.likely_s < turns.high_s < 3 * 40.0
 
 
-def test_measurements_are_short_before_any_is_known() -> None:
-    """A first class that borrows is told seconds, and at most what each may borrow."""
+def test_measurements_wait_no_longer_than_they_may_before_any_is_known() -> None:
+    """A first class that borrows is told when its last measurement would be refused, at most."""
     busy = lent(scene(*[1800.0] * 7, queued=0, lately=KNOWN))
     found = estimate(replace(busy, queued=tuple(map(borrowing, range(1, 14)))), 13)
-    assert (found.likely_s, found.high_s) == (55.0, 3600.0)
+    assert found.likely_s == found.high_s == 3600.0
     assert "is not known yet" in found.basis
     after_a_server = replace(busy, queued=(waiting(1), *map(borrowing, range(2, 30))))
     assert estimate(after_a_server, 29).high_s == after_a_server.longest_wait_s
@@ -305,7 +304,7 @@ class Class:
             self.now / len(self.came),
         )
         holdings = tuple(
-            Holding(((gpu_, made),), self.now - began, HOUR_S * 2 - (self.now - began), None)
+            Holding(((gpu_, made),), self.now - began, None)
             for _, _, began, _, gpu_, made in self.live
         )
         queued = tuple(in_order(self.queued, self._usage()))
