@@ -14,6 +14,20 @@ ROOM = 1.1  # the longest bar or interval, and a little air
 
 
 @dataclass(frozen=True)
+class Showable:
+    """What a notebook shows as HTML, and a terminal as text."""
+
+    text: str
+    html: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+@dataclass(frozen=True)
 class ShapeBar:
     """One measurement: its name, its median with the interval in milliseconds, what else is known.
 

@@ -73,12 +73,17 @@ class Probe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared:
-    """What copies of one job did that shared a device.
+class Turns:
+    """What copies of one job did that shared a device, window by window.
 
     Attributes:
         cpu_per_copy: CPU seconds each copy used per second; the wait for the GPU sleeps and is not
             in it.
+        each_per_s: calls of each copy per second while all worked.
+        together: calls of all copies per second, one value a window.
+        alone: calls of the first copy per second while the others rested, paired with `together`.
+        crowded: calls of the first copy per second while all worked.
+        sms: SMs that the first copy really had, where partitions were made.
         borrowed: the slices, if they were held for this alone.
     """
 
@@ -87,6 +92,11 @@ class Shared:
     cpu_per_copy: tuple[float, ...]
     devices: tuple[Device, ...]
     tier: Tier
+    each_per_s: tuple[float, ...]
+    together: tuple[float, ...]
+    alone: tuple[float, ...]
+    crowded: tuple[float, ...]
+    sms: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     borrowed: Borrowed | None = None
 
@@ -112,25 +122,6 @@ class Shared:
             date=now_text(),
             **circumstances(those),
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Turns(Shared):
-    """What copies did, window by window.
-
-    Attributes:
-        each_per_s: calls of each copy per second while all worked.
-        together: calls of all copies per second, one value a window.
-        alone: calls of the first copy per second while the others rested, paired with `together`.
-        crowded: calls of the first copy per second while all worked.
-        sms: SMs that the first copy really had, where partitions were made.
-    """
-
-    each_per_s: tuple[float, ...]
-    together: tuple[float, ...]
-    alone: tuple[float, ...]
-    crowded: tuple[float, ...]
-    sms: int | None = None
 
     @property
     def gain(self) -> float:

@@ -97,50 +97,57 @@ def _drawing(
         with_legend: whether kinds are explained.
         lanes: the lines that name a lane, where its name alone does not.
     """
-    named = {one.lane: list((lanes or {}).get(one.lane, [one.lane])) for one in boxes}
     rows = [one._asdict() | {"middle": (one.begin + one.end) / 2} for one in boxes]
-    label = f"{js(list(named.values()))}[indexof({js(list(named))}, datum.value)]"
-    kinds, own = [*colours, FREE], list(colours.values())
-    domain = [0, max(one.end for one in boxes)]
-    place = {
-        "field": "lane",
-        "type": "nominal",
-        "scale": {"domain": list(named), "paddingInner": 0.25, "paddingOuter": 0.1},
-        "axis": {**NO_AXIS, "labels": True, "labelExpr": label, "labelLimit": 0},
-    }
-    across = {
+    y = _lane_axis({one.lane: (lanes or {}).get(one.lane, [one.lane]) for one in boxes})
+    x = {
         "type": "quantitative",
-        "scale": {"domain": domain, "nice": False},
+        "scale": {"domain": [0, max(one.end for one in boxes)], "nice": False},
         "axis": dict(axis),
     }
-    common = {"y": place, "x": {**across, "field": "begin"}, "x2": {"field": "end"}}
-    kind = {"field": "kind", "type": "nominal"}
-    legend = {
-        "title": None,
-        "orient": "bottom",
-        "direction": "vertical",
-        "columns": 1,
-        "values": list(colours),
-    }
-    fill = {**kind, "scale": {"domain": kinds, "range": [*own, "transparent"]}}
-    stroke = {**kind, "scale": {"domain": kinds, "range": [*own, INK]}, "legend": None}
     bars = {
         "data": {"values": rows},
         "mark": {"type": "bar", "fillOpacity": 0.3, "strokeWidth": 1.2, "aria": False},
-        "encoding": common
-        | {"fill": {**fill, "legend": legend if with_legend else None}, "stroke": stroke}
-        | {"tooltip": {"field": "said", "type": "nominal"}},
+        "encoding": {
+            "y": y,
+            "x": {**x, "field": "begin"},
+            "x2": {"field": "end"},
+            **_colouring(colours, with_legend=with_legend),
+            "tooltip": {"field": "said", "type": "nominal"},
+        },
     }
     size = {"expr": "clamp(width / 45, 5, 12)"}
     words = {
         "data": {"values": [row for row in rows if row["words"]]},
         "mark": {"type": "text", "fontSize": size, "aria": False},
-        "encoding": {"y": place, "x": {**across, "field": "middle"}, "text": {"field": "words"}},
+        "encoding": {"y": y, "x": {**x, "field": "middle"}, "text": {"field": "words"}},
     }
     lines = [line for head in heads for line in textwrap.wrap(head, WIDE)]
     title = {"text": lines[0], "subtitle": lines[1:], "offset": 12}
     made = vega.frame(says, {"step": LANE}, [bars, words])
     return LaneDrawing(says, {**made, "title": title})
+
+
+def _lane_axis(named: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The lanes below each other, each under the lines that name it."""
+    label = f"{js(list(named.values()))}[indexof({js(list(named))}, datum.value)]"
+    return {
+        "field": "lane",
+        "type": "nominal",
+        "scale": {"domain": list(named), "paddingInner": 0.25, "paddingOuter": 0.1},
+        "axis": {**NO_AXIS, "labels": True, "labelExpr": label, "labelLimit": 0},
+    }
+
+
+def _colouring(colours: Mapping[str, str], *, with_legend: bool) -> dict[str, Any]:
+    """A colour for each kind of box; what nothing fills has an outline only."""
+
+    def channel(free: str, legend: Mapping[str, Any] | None) -> dict[str, Any]:
+        scale = {"domain": [*colours, FREE], "range": [*colours.values(), free]}
+        return {"field": "kind", "type": "nominal", "scale": scale, "legend": legend}
+
+    legend = {"title": None, "orient": "bottom", "direction": "vertical", "columns": 1}
+    explained = {**legend, "values": list(colours)} if with_legend else None
+    return {"fill": channel("transparent", explained), "stroke": channel(INK, None)}
 
 
 @public

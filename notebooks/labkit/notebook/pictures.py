@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from html import unescape
 from importlib import resources
 
 from labkit.arguments import public
 from labkit.errors import WrongArgument
+from labkit.shown import Showable
 
 FOLDER = resources.files("labkit").joinpath("drawn")
 TITLE = re.compile("<title>(.*?)</title>", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class FixedDrawing:
-    """A drawing that is a file."""
-
-    svg: str
-
-    def __repr__(self) -> str:
-        return unescape(TITLE.findall(self.svg)[0])
-
-    def _repr_html_(self) -> str:
-        return self.svg
 
 
 def pictures() -> list[str]:
@@ -33,7 +20,7 @@ def pictures() -> list[str]:
 
 
 @public
-def picture(name: str) -> FixedDrawing:
+def picture(name: str) -> Showable:
     """One of the notebooks' drawings: "geometry", "ring", "split" or "pair".
 
     Raises:
@@ -41,4 +28,5 @@ def picture(name: str) -> FixedDrawing:
     """
     if name not in pictures():
         raise WrongArgument(f"No picture {name!r} is known; there are {', '.join(pictures())}.")
-    return FixedDrawing(FOLDER.joinpath(f"{name}.svg").read_text(encoding="utf-8"))
+    svg = FOLDER.joinpath(f"{name}.svg").read_text(encoding="utf-8")
+    return Showable(unescape(TITLE.findall(svg)[0]), svg)

@@ -6,7 +6,6 @@ Reads evidence and draws text; measures nothing.
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -16,28 +15,17 @@ from labkit.evidence import evidence as store
 from labkit.evidence import published, replay
 from labkit.evidence.evidence import Evidence
 from labkit.panel.reports import WIDE
-from labkit.shown import table
+from labkit.shown import Showable, table
 
 HEADS = ("experiment", "you predicted", "measured", "verdict", "where")
 
 
-@dataclass(frozen=True)
-class Summary:
-    """One row an experiment; a missing one says "measure first"."""
-
-    rows: tuple[tuple[str, ...], ...]
-
-    def __repr__(self) -> str:
-        return "\n".join(" | ".join(row) for row in (HEADS, *self.rows))
-
-    def _repr_html_(self) -> str:
-        return table(self.rows, "Your numbers", HEADS)
-
-
 @public
-def summary(*keys: str, folder: Path = store.FOLDER) -> Summary:
-    """The evidence of some experiments as a table."""
-    return Summary(tuple(_row(key, evidence_of(key, folder)) for key in keys))
+def summary(*keys: str, folder: Path = store.FOLDER) -> Showable:
+    """The evidence of some experiments as a table; a missing one says "measure first"."""
+    rows = [_row(key, evidence_of(key, folder)) for key in keys]
+    text = "\n".join(" | ".join(row) for row in (HEADS, *rows))
+    return Showable(text, table(rows, "Your numbers", HEADS))
 
 
 @public
@@ -93,26 +81,8 @@ def _note(key: str) -> str:
     return textwrap.fill(said, WIDE)
 
 
-@dataclass(frozen=True)
-class Citations:
-    """Some sources, as a list in a notebook or as text."""
-
-    cited: tuple[published.Publication, ...]
-
-    def __repr__(self) -> str:
-        return "\n".join(str(one) for one in self.cited)
-
-    def _repr_html_(self) -> str:
-        lines = "".join(
-            f"<li>{escape(one.author)}: <a href='{escape(one.link)}'>{escape(one.title)}</a>"
-            f"{escape(one.where)}</li>"
-            for one in self.cited
-        )
-        return f"<p>Sources:</p><ul>{lines}</ul>"
-
-
 @public
-def cite(*names: str) -> Citations:
+def cite(*names: str) -> Showable:
     """The sources of published figures: "cern5", "cern6", "dettmers", "habr", "nvidia".
 
     Raises:
@@ -122,4 +92,10 @@ def cite(*names: str) -> Citations:
     for name in names:
         if name not in known:
             raise WrongArgument(f"No source {name!r} is known; there are {', '.join(known)}.")
-    return Citations(tuple(one for name in names for one in known[name]))
+    cited = [one for name in names for one in known[name]]
+    lines = "".join(
+        f"<li>{escape(one.author)}: <a href='{escape(one.link)}'>{escape(one.title)}</a>"
+        f"{escape(one.where)}</li>"
+        for one in cited
+    )
+    return Showable("\n".join(map(str, cited)), f"<p>Sources:</p><ul>{lines}</ul>")
