@@ -67,8 +67,7 @@ class Student:
             raise CheckFailed(f"the spawn page of {self.name} does not offer {shape}")
         form = {"shape": offered[1], "_xsrf": self._xsrf()}
         answer = self._http.post(f"{self._url}/hub/spawn/{self._quoted}", data=form)
-        if not answer.is_success:
-            raise CheckFailed(f"asking for {shape} gave {self.name} HTTP {answer.status_code}")
+        _expect(answer, f"{self.name} asked for {shape}")
 
     def ask_by_api(self, **options: object) -> int:
         """Ask for a server through the hub's API; the answer's status code."""
@@ -77,9 +76,7 @@ class Student:
     def start_alternative(self, shape: str) -> None:
         """While waiting for a slice, start with another shape."""
         answer = self._api("POST", f"/hub/api/miglab/waiting/{self._quoted}/", {"shape": shape})
-        if not answer.is_success:
-            said = f"HTTP {answer.status_code}: {answer.text[:200]}"
-            raise CheckFailed(f"{shape} instead of waiting gave {self.name} {said}")
+        _expect(answer, f"{self.name} asked for {shape} instead of waiting")
 
     def waiting(self) -> dict[str, Any]:
         """What the waiting page is told; empty while the student's start waits for no slice."""
@@ -99,8 +96,7 @@ class Student:
     def leave(self) -> None:
         """Stop the server, and wait until the hub has none."""
         answer = self._api("DELETE", f"/hub/api/users/{self._quoted}/server")
-        if not answer.is_success:
-            raise CheckFailed(f"stopping the server of {self.name} gave HTTP {answer.status_code}")
+        _expect(answer, f"{self.name} stopped the server")
         wait_for(self.has_no_server, f"the server of {self.name} to stop")
 
     def stop(self) -> None:
@@ -160,9 +156,7 @@ class Student:
         """Shut down the kernels that `compute_on` has started; what runs in others goes on."""
         while self._computing:
             path = f"/user/{self._quoted}/api/kernels/{self._computing.pop()}"
-            answer = self._api("DELETE", path)
-            if not answer.is_success:
-                raise CheckFailed(f"shutting down a kernel gave HTTP {answer.status_code}")
+            _expect(self._api("DELETE", path), f"{self.name} shut down a kernel")
 
     def lease(self) -> dict[str, Any]:
         """How JupyterLab shows the lease."""
@@ -179,17 +173,14 @@ class Student:
     def _server(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """An answer of the student's own server."""
         answer = self._api(method, f"/user/{self._quoted}/{path}", body)
-        if not answer.is_success:
-            said = f"HTTP {answer.status_code}: {answer.text[:200]}"
-            raise CheckFailed(f"{method} {path} at the server of {self.name}: {said}")
+        _expect(answer, f"{method} {path} at the server of {self.name}")
         found: dict[str, Any] = answer.json()
         return found
 
     def _kernel(self) -> str:
         """A new kernel, in the page that is opened first: a new server knows no cookie."""
         page = self._http.get(f"{self._url}/user/{self._quoted}/lab")
-        if not page.is_success:
-            raise CheckFailed(f"JupyterLab of {self.name} gave HTTP {page.status_code}")
+        _expect(page, f"{self.name} opened JupyterLab")
         return str(self._server("POST", "api/kernels", {"name": "python3"})["id"])
 
     def _channel(self, kernel: str) -> websocket.WebSocket:
@@ -246,6 +237,12 @@ def wait_for(
         if time.monotonic() > deadline:
             raise CheckFailed(f"waited {patience_s:g} s in vain for {what}")
         time.sleep(pause_s)
+
+
+def _expect(answer: httpx.Response, what: str) -> None:
+    """Raise `CheckFailed` with what was answered, unless it is a success."""
+    if not answer.is_success:
+        raise CheckFailed(f"{what}: HTTP {answer.status_code}: {answer.text[:200]}")
 
 
 def _send(channel: websocket.WebSocket, code: str) -> str:

@@ -137,20 +137,12 @@ class Repack:
         self._counts[held] -= 1
 
 
-def first_fit(geometry: Geometry, n_gpus: int) -> Policy:
-    """The first GPU with room, at its lowest start."""
-    return Scored(n_gpus, _choose(geometry, lambda before, taken: 0))
+def scored(score: Callable[[int, int], float]) -> Callable[[Geometry, int], Policy]:
+    """A policy by what a placement scores, from the memory slices taken before and by it.
 
-
-def best_fit(geometry: Geometry, n_gpus: int) -> Policy:
-    """The fullest GPU with room, at its lowest start."""
-    return Scored(n_gpus, _choose(geometry, lambda before, taken: -before.bit_count()))
-
-
-def worst_fit(geometry: Geometry, n_gpus: int) -> Policy:
-    """The emptiest GPU, at its highest start: spreads."""
-    choose = _choose(geometry, lambda before, taken: before.bit_count() - taken / 1000)
-    return Scored(n_gpus, choose)
+    The least score wins, then the first GPU, then the lowest start.
+    """
+    return lambda geometry, n_gpus: Scored(n_gpus, _choose(geometry, score))
 
 
 def mfi_like(geometry: Geometry, n_gpus: int) -> Policy:
@@ -182,9 +174,10 @@ def _choose(geometry: Geometry, score: Callable[[int, int], float]) -> Choose:
 
 POLICIES: dict[str, Callable[[Geometry, int], Policy]] = {
     "miglab": MiglabPacking,
-    "first-fit": first_fit,
-    "best-fit": best_fit,
+    "first-fit": scored(lambda before, taken: 0),
+    "best-fit": scored(lambda before, taken: -before.bit_count()),  # the fullest GPU with room
     "mfi-like": mfi_like,
-    "worst-fit": worst_fit,
+    # The emptiest GPU, at its highest start: spreads.
+    "worst-fit": scored(lambda before, taken: before.bit_count() - taken / 1000),
     "repack": Repack,
 }

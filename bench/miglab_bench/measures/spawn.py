@@ -82,10 +82,9 @@ def bench_spawn(
 
 
 def _show(measured: Sequence[Round], image: str, at_once: int, *, as_json: bool) -> None:
-    ratio = ratio_of([each.ours_s for each in measured], [each.plain_s for each in measured])
-    stop = ratio_of(
-        [each.ours_stop_s for each in measured], [each.plain_stop_s for each in measured]
-    )
+    starts = [each.ours_s for each in measured], [each.plain_s for each in measured]
+    stops = [each.ours_stop_s for each in measured], [each.plain_stop_s for each in measured]
+    ratio, stop = ratio_of(*starts), ratio_of(*stops)
     how = (
         f"{len(measured)} rounds after one that does not count, {at_once} of each at once, "
         f"{image}, who "
@@ -97,7 +96,8 @@ def _show(measured: Sequence[Round], image: str, at_once: int, *, as_json: bool)
         said = {"ratio": asdict(ratio), "bound": BOUND, "stop_ratio": asdict(stop)}
         print(json.dumps({**said, "at_once": at_once, "rounds": samples, "how": how}))
         return
-    Console().print(_sentence(ratio, measured), _stops(stop, measured), how, sep="\n")
+    start = f"{_sentence('MIGDockerSpawner', ratio, *starts)}; {ratio.within(BOUND)}"
+    Console().print(start, _sentence("The end of all", stop, *stops), how, sep="\n")
 
 
 @contextmanager
@@ -129,19 +129,8 @@ def temporary_settings(at_once: int) -> Iterator[Settings]:
         yield settings
 
 
-def _sentence(ratio: Ratio, rounds: Sequence[Round]) -> str:
-    ours_s = median(each.ours_s for each in rounds)
-    plain_s = median(each.plain_s for each in rounds)
+def _sentence(what: str, ratio: Ratio, ours_s: Sequence[float], plain_s: Sequence[float]) -> str:
     return (
-        f"MIGDockerSpawner takes {ratio} of plain DockerSpawner's time; "
-        f"medians {ours_s:.2f} s and {plain_s:.2f} s; {ratio.within(BOUND)}"
-    )
-
-
-def _stops(ratio: Ratio, rounds: Sequence[Round]) -> str:
-    ours_s = median(each.ours_stop_s for each in rounds)
-    plain_s = median(each.plain_stop_s for each in rounds)
-    return (
-        f"The end of all takes {ratio} of plain DockerSpawner's time; "
-        f"medians {ours_s:.2f} s and {plain_s:.2f} s"
+        f"{what} takes {ratio} of plain DockerSpawner's time; "
+        f"medians {median(ours_s):.2f} s and {median(plain_s):.2f} s"
     )

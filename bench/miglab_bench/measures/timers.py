@@ -27,13 +27,9 @@ def alternate(ours: Timer, theirs: Timer, blocks: int) -> list[float]:
     """Our time over theirs, block by block, with the first turn changing."""
     found = []
     for block in range(blocks):
-        if block % 2 == 0:
-            a = ours()
-            b = theirs()
-        else:
-            b = theirs()
-            a = ours()
-        found.append(a / b)
+        turn = (ours, theirs) if block % 2 == 0 else (theirs, ours)
+        seconds = {timer: timer() for timer in turn}
+        found.append(seconds[ours] / seconds[theirs])
     return found
 
 
