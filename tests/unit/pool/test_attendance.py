@@ -109,17 +109,6 @@ def test_who_holds_a_slice_waits_in_no_queue(world: World) -> None:
     assert world.pool.tickets.server_status("ada", "").ticket is None
 
 
-def test_a_ticket_is_given_up(world: World) -> None:
-    """In line or offered; afterwards there is nothing to give up."""
-    world.ask("ada")
-    world.work()
-    ended = world.pool.tickets.cancel_of_server("ada", "", "server:ada/")
-    assert ended.state is TicketState.CANCELLED
-    assert world.states() == ["free"]
-    with pytest.raises(Refused, check=because("unknown-ticket")):
-        world.pool.tickets.cancel_of_server("ada", "", "server:ada/")
-
-
 # -- instead ----------------------------------------------------------------------------------
 
 

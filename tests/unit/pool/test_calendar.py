@@ -71,17 +71,6 @@ def test_class_in_the_missing_hour() -> None:
     assert next_occurrence(rule, utc("2026-03-22T01:50") + 1) == following
 
 
-def test_once() -> None:
-    """A single class takes place on its day and then never again."""
-    rule = weekly("", "10:00", "11:00", "2026-06-01")
-    assert next_occurrence(rule, utc("2026-01-01")) == (
-        utc("2026-06-01T08:00"),
-        utc("2026-06-01T09:00"),
-    )
-    assert next_occurrence(rule, utc("2026-06-01T09:00")) is None
-    assert len(list(occurrences(rule, utc("2026-01-01"), utc("2027-01-01")))) == 1
-
-
 def test_term() -> None:
     """A weekly class keeps within its first and last day, both included."""
     rule = weekly("mon", "10:00", "11:00", "2026-06-08", last=date(2026, 6, 22))

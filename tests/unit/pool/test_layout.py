@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.maximal_layouts import maximal_layouts
 
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement
+from miglab_pool.gpu.geometry import Geometry, Placed
 from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.layouts.rules import (
     Change,
@@ -213,11 +213,3 @@ def test_only_its_shapes_on_its_placements(
         assert (choice.placement.start, choice.profile.name) in set(map(where, wanted))
     free = [placed for placed in wanted if not any(clash(placed, other) for other in live)]
     assert (choices is not None) == (not Counter(asked) - Counter(names(tuple(free))))
-
-
-def test_it_drains_the_fewest() -> None:
-    """Three 1g and a 3g: with a lease on the lower half the 3g goes to the upper one."""
-    low = PresentSlice(1, Placed(A100.by_name["1g.5gb"], Placement(1, 1)), Kind.HELD)
-    found = change(A100, ("1g.5gb", "1g.5gb", "1g.5gb", "3g.20gb"), (low,))
-    assert found.keeps == (low,)
-    assert [placed.placement.start for placed in found.wanted if placed.profile.size == 4] == [4]

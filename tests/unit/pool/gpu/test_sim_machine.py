@@ -114,14 +114,6 @@ def _activity(machine: Machine, gi_id: int) -> float:
     return float(metric.value)
 
 
-def test_gpm_tells_the_activity_of_one_slice_on_hopper(h100: Machine) -> None:
-    """The busy slice is seen busy, its neighbour idle."""
-    h100.outside.add_process(h100.slice(0), 41, 100, activity_pct=60)
-    h100.slice(1)
-    busy, idle = h100.driver.slices(h100.uuid)
-    assert (_activity(h100, busy.gi_id), _activity(h100, idle.gi_id)) == (60, 0)
-
-
 # -- delays ---------------------------------------------------------------------------------------
 
 

@@ -159,15 +159,6 @@ def test_to_whom_a_message_is(to: dict[str, str], words: str) -> None:
 # Who reads it.
 
 
-async def test_an_instructor_reads_of_own_courses(client: httpx.AsyncClient, busy: World) -> None:
-    """The page tells no other's, and another's by name is refused like in the API."""
-    page = (await client.get("/log", headers=ILSE)).text
-    assert set(told(page)) == {"Exam."}
-    assert "Courses: ml." in page and '<select id="course"' not in page and "vision" not in page
-    refused = await client.get("/log?course=vision", headers=ILSE)
-    assert refused.status_code == 403 and "in vision" in refused.text
-
-
 async def test_an_admin_chooses_a_course(client: httpx.AsyncClient, busy: World) -> None:
     """Of all there are; chosen, it stays so in the form and in the sheet."""
     assert len(set(told((await client.get("/log", headers=ROOT)).text))) == 3

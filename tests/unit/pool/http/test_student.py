@@ -1,5 +1,8 @@
 """The student listener: one's own lease, nothing else."""
 
+import json
+import math
+
 import httpx
 import pytest
 from tests.unit.pool.conftest import World
@@ -116,13 +119,30 @@ async def test_signals(student: httpx.AsyncClient, board: SignalBoard, path: str
     assert board.known(1) is None
 
 
-@pytest.mark.parametrize("absurd", ['{"gpu_busy": true}', '{"cpu_s": 1e999}', '{"cpu_s": NaN}'])
-async def test_absurd_signals(student: httpx.AsyncClient, board: SignalBoard, absurd: str) -> None:
-    """They are refused with what is wrong, and nothing of them is kept."""
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        {"terminals": -1},
+        {"terminals": 10**9},
+        {"browser_age_s": -0.1},
+        {"browser_age_s": math.nan},
+        {"browser_age_s": math.inf},
+        {"browser_age_s": 1e12},
+        {"cpu_s": -1},
+        {"kernels": [{"busy": "perhaps"}]},
+        {"kernels": [{}] * 1001},
+        {"gpu_busy": 100},
+    ],
+)
+async def test_absurd_signals(
+    student: httpx.AsyncClient, board: SignalBoard, absurd: dict[str, object]
+) -> None:
+    """Negative ages, endless ones and unknown keys are refused by name, and nothing is kept."""
     headers = as_("alice-server") | {"Content-Type": "application/json"}
-    answer = await student.post("/api/lease/signals", content=absurd, headers=headers)
+    sent = json.dumps(absurd)
+    answer = await student.post("/api/lease/signals", content=sent, headers=headers)
     assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
-    assert absurd.split('"')[1] in answer.json()["message"]
+    assert next(iter(absurd)) in answer.json()["message"]
     assert len(board) == 0
 
 
@@ -164,6 +184,8 @@ async def test_a_ticket_given_up_and_asked_for_again(
     given_up = await student.post("/api/ticket/cancel", headers=as_("alice-server"))
     assert given_up.json()["state"] == "cancelled"
     assert world.ledger.history("ticket", str(ticket))[0]["by"] == "server:alice/"
+    nothing = await student.post("/api/ticket/cancel", headers=as_("alice-server"))
+    assert nothing.json()["reason"] == "unknown-ticket"
     again = {"ticket": ticket}
     for headers, status in (("alice-lab2", 404), ("alice-server", 200)):
         answer = await student.post("/api/ticket/requeue", json=again, headers=as_(headers))

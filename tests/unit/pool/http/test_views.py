@@ -1,13 +1,10 @@
 """What each may see: of their own course the names, of other courses place, profile and state."""
 
-from typing import Any
-
 import httpx
 import pytest
 from tests.unit.pool.conftest import World
 
-from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
-from miglab_api.tickets import TicketState, TicketView
+from miglab_api.gpus import PoolSnapshot, SliceState, SliceView
 from miglab_pool.http.access.principal import (
     SPAWNER,
     Principal,
@@ -17,45 +14,39 @@ from miglab_pool.http.access.principal import (
 )
 
 from .conftest import as_
-from .fakes import reservation_view, slice_view
+from .fakes import (
+    ALICE,
+    ILSE,
+    ROOT,
+    TIMO,
+    gpu_view,
+    reservation_view,
+    slice_view,
+    snapshot,
+    ticket_view,
+)
 
 SECRETS = ("victor", "vision", "MIG-2", "a word to victor", "victors-lab")
-ILSE = Principal(PrincipalKind.PERSON, "ilse", instructs=frozenset({"ml"}))
-TIMO = Principal(PrincipalKind.PERSON, "timo", assists=frozenset({"ml"}))
-ALICE = Principal(PrincipalKind.PERSON, "alice", course_names=("ml",))
-ROOT = Principal(PrincipalKind.PERSON, "root", admin=True)
 ILSE_IN_VISION = Principal(PrincipalKind.PERSON, "victor", instructs=frozenset({"ml"}))
-
-
-def ticket(number: int, user: str, course: str) -> TicketView:
-    return TicketView(
-        id=number, user=user, server=f"{user}s-lab", course=course, shape="1g.5gb",
-        created_at=990.0,
-        state=TicketState.WAITING, position=number, waiting=2, message=f"a word to {user}",
-    )  # fmt: skip
-
-
-def snapshot() -> PoolSnapshot:
-    """Alice of ml, victor of vision; one slice set aside, one free; one of each waits."""
-    broken: dict[str, Any] = {"state": SliceState.QUARANTINED, "reason": "destroy failed 8 times"}
-    slices = (
+OF_VICTOR = {"course": "vision", "server": "victors-lab"}
+BROKEN = {"state": SliceState.QUARANTINED, "reason": "destroy failed 8 times"}
+# Alice of ml, victor of vision; one slice set aside, one free; one of each waits.
+ALL = snapshot(
+    gpu_view(
         slice_view(1, 0, "alice"),
-        slice_view(
-            2, 1, "victor", course="vision", server="victors-lab", reason="a word to victor"
-        ),
-        slice_view(3, 2, **broken),
+        slice_view(2, 1, "victor", reason="a word to victor", **OF_VICTOR),
+        slice_view(3, 2, **BROKEN),
         slice_view(4, 3),
-    )
-    gpu = GpuView(
-        index=0, uuid="GPU-0", name="A100", memory_slices=8, memory_mib=40960, mig=True,
-        state="ok", slices=slices,
-    )  # fmt: skip
-    waiting = (ticket(1, "alice", "ml"), ticket(2, "victor", "vision"))
-    return PoolSnapshot(at=1000.0, simulated=True, gpus=(gpu,), waiting=waiting)
+    ),
+    waiting=(
+        ticket_view(1, "alice", server="alices-lab"),
+        ticket_view(2, "victor", message="a word to victor", **OF_VICTOR),
+    ),
+)
 
 
 def seen_by(principal: Principal) -> PoolSnapshot:
-    return visible_snapshot(snapshot(), principal)
+    return visible_snapshot(ALL, principal)
 
 
 def slices(of: PoolSnapshot) -> tuple[SliceView, ...]:
@@ -66,8 +57,8 @@ def slices(of: PoolSnapshot) -> tuple[SliceView, ...]:
 def test_staff_see_their_own_course(principal: Principal) -> None:
     """Names, servers and UUIDs of the own course; of another nothing that names anybody."""
     seen = seen_by(principal)
-    assert slices(seen)[0] == slices(snapshot())[0]
-    assert seen.waiting[0] == snapshot().waiting[0]
+    assert slices(seen)[0] == slices(ALL)[0]
+    assert seen.waiting[0] == ALL.waiting[0]
     for secret in SECRETS:
         assert secret not in seen.model_dump_json()
 
@@ -103,7 +94,7 @@ def test_an_instructor_who_is_a_student_elsewhere_sees_their_own_there() -> None
 @pytest.mark.parametrize("principal", [ROOT, SPAWNER], ids=["admin", "spawner"])
 def test_admins_and_the_spawner_see_all(principal: Principal) -> None:
     """Nothing is taken away."""
-    assert seen_by(principal) == snapshot()
+    assert seen_by(principal) == ALL
 
 
 def test_who_reserved_is_for_the_courses_staff() -> None:
