@@ -16,6 +16,7 @@ from miglab_hub import lab_secrets
 from miglab_hub.cli.root import Config
 from miglab_hub.errors import RefusedError, SilentError, StartError
 from miglab_hub.settings.lab_toml import Settings, load
+from miglab_hub.settings.rosters import read_roster
 
 app = typer.Typer(help="Add and remove people while the lab runs.", no_args_is_help=True)
 TIMEOUT_S = 60.0
@@ -47,6 +48,8 @@ def apply(
             print(_told(change, dry_run=dry_run))
     if not found:
         print("every group is as its roster says")
+    for line in left_aside(settings):
+        print(line)
 
 
 def _told(change: "GroupChange", *, dry_run: bool) -> str:
@@ -101,6 +104,19 @@ def changes(settings: Settings, members: Mapping[str, tuple[str, ...]]) -> list[
         for there in (set(members.get(name, ())),)
         if wanted != there
     ]
+
+
+def left_aside(settings: Settings) -> Iterator[str]:
+    """The columns of each roster that nobody reads, in words: one of them may be meant for `role`.
+
+    Raises:
+        RosterError: a roster cannot be read any more.
+    """
+    for name, course in settings.courses.items():
+        columns = read_roster(settings.folder / course.roster).left_aside if course.roster else ()
+        if columns:
+            listed = ", ".join(columns)
+            yield f"{name}: columns not read: {listed:.200} (only `user` and `role` are)"
 
 
 class HubGroups:

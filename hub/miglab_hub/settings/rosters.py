@@ -37,11 +37,12 @@ class RosterRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The people of one course, in the file's order."""
+    """The people of one course, in the file's order, and the columns that were left aside."""
 
     students: tuple[str, ...] = ()
     assistants: tuple[str, ...] = ()
     instructors: tuple[str, ...] = ()
+    left_aside: tuple[str, ...] = ()
 
 
 def read_roster(file: Path) -> Roster:
@@ -78,7 +79,10 @@ def parse_roster(raw: bytes, file: str) -> Roster:
     people, faults = _people(rows, user, role)
     if faults:
         raise RosterError("\n".join(_told(file, faults)))
-    return Roster(*(tuple(n for n, place in people.items() if place is one) for one in RosterRole))
+    return Roster(
+        *(tuple(n for n, place in people.items() if place is one) for one in RosterRole),
+        left_aside=tuple(name for at, name in enumerate(head) if name and at not in (user, role)),
+    )
 
 
 def _decoded(raw: bytes, file: str) -> str:

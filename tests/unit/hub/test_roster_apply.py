@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from miglab_hub.cli.roster import GroupChange, changes
+from miglab_hub.cli.roster import GroupChange, changes, left_aside
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings, load
 
@@ -29,6 +29,14 @@ def test_who_joins_and_who_leaves(tmp_path: Path) -> None:
     settings = settings_with(tmp_path, "user\nAda\nemil\n")
     there = {"vision": ("ina", "bob", "ada"), "everyone": ("eve",)}
     assert changes(settings, there) == [GroupChange("vision", ("emil",), ("bob",))]
+
+
+def test_a_column_that_nobody_reads_is_named(tmp_path: Path) -> None:
+    """`Rolle` gives nobody a role, and whoever applies the roster is told."""
+    settings = settings_with(tmp_path, "user;Rolle\nada;instructor\n")
+    assert list(left_aside(settings)) == [
+        "vision: columns not read: Rolle (only `user` and `role` are)"
+    ]
 
 
 def test_a_course_without_a_roster_is_left_alone(tmp_path: Path) -> None:

@@ -14,17 +14,20 @@ READ = {
         Roster(("ada", "bob"), ("timo",), ("ina",)),
     ),
     "Excel's mark before UTF-8": (b"\xef\xbb\xbfuser\nada\n", Roster(("ada",))),
-    "a German spreadsheet": (b"Nachname;User;Role\r\nL;ada;student\r\n", Roster(("ada",))),
+    "a German spreadsheet": (
+        b"Nachname;User;Role\r\nL;ada;student\r\n",
+        Roster(("ada",), left_aside=("Nachname",)),
+    ),
     "tabs": (b"user\trole\nina\tinstructor\n", Roster(instructors=("ina",))),
     "other columns, empty lines": (
         b"Username,First name\n\nada,Ada\n,\nbob,\n",
-        Roster(("ada", "bob")),
+        Roster(("ada", "bob"), left_aside=("First name",)),
     ),
     "umlauts, addresses": ("user\nüte\no.b@x.org\n".encode(), Roster(("üte", "o.b@x.org"))),
-    "quoted": (b'user,name\nada,"Lovelace, Ada"\n', Roster(("ada",))),
+    "quoted": (b'user,name\nada,"Lovelace, Ada"\n', Roster(("ada",), left_aside=("name",))),
     "nobody": (b"user\n", Roster()),
     "no newline at the end": (b"user\nada", Roster(("ada",))),
-    "short line": (b"name,user,role\nL,ada\n", Roster(("ada",))),
+    "short line": (b"name,user,role\nL,ada\n", Roster(("ada",), left_aside=("name",))),
 }
 
 
