@@ -13,7 +13,7 @@ decision.
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -32,6 +32,7 @@ from miglab_api.layouts import (
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.shape_words import gpu_picture
 from miglab_api.wording import duration
+from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import REFUSED
@@ -223,13 +224,59 @@ def _replaced(found: Layouts, now: Mapping[str, str]) -> str:
 
 
 Viewer = Annotated[Principal, needs(Right.SEE_LAYOUTS)]
-HEAD = "version: v1\nmig-configs:\n"
-GROUP = "    - devices: all\n      mig-enabled: true\n      mig-devices: "
-EXAMPLES = (
-    ("All small", f"{HEAD}  all-1g.5gb:\n{GROUP}{{1g.5gb: 7}}\n"),
-    ("Mixed sizes", f"{HEAD}  mixed:\n{GROUP}{{3g.20gb: 1, 2g.10gb: 1, 1g.5gb: 2}}\n"),
-    ("On demand", f"{HEAD}  all-enabled:\n{GROUP}{{}}\n"),
-)
+Counts = dict[str, int]
+
+
+def examples(gpus: Sequence[PartitionableGpu]) -> list[tuple[str, str]]:
+    """Layouts to begin with, in words and as files, for the models of GPU that the lab has."""
+    by_model: defaultdict[Geometry, list[int]] = defaultdict(list)
+    for gpu in gpus:
+        by_model[gpu.geometry].append(gpu.index)
+    smallest = {name for geometry in by_model for name in _all_small(geometry)}
+    small = f"all-{smallest.pop()}" if len(smallest) == 1 else "all-small"
+    return [
+        ("All small", _example(small, by_model, _all_small)),
+        ("Mixed sizes", _example("mixed", by_model, _mixed)),
+        ("On demand", _example("all-enabled", by_model, lambda _: {})),
+    ]
+
+
+def _example(
+    name: str, by_model: Mapping[Geometry, list[int]], make: Callable[[Geometry], Counts]
+) -> str:
+    """A file with a group for each model; of one model, for all GPUs."""
+    text = f"version: v1\nmig-configs:\n  {name}:\n"
+    for geometry, indexes in by_model.items():
+        devices = "all" if len(by_model) == 1 else str(indexes)
+        slices = ", ".join(f"{profile}: {count}" for profile, count in make(geometry).items())
+        text += f"    - devices: {devices}\n      mig-enabled: true\n"
+        text += f"      mig-devices: {{{slices}}}\n"
+    return text
+
+
+def _by_compute(geometry: Geometry) -> dict[int, Profile]:
+    """For each number of compute slices the profile with the least memory, the largest first."""
+    found: dict[int, Profile] = {}
+    for one in sorted(geometry.profiles, key=lambda one: (-one.compute_slices, one.size)):
+        if not one.has_media:
+            found.setdefault(one.compute_slices, one)
+    return found
+
+
+def _all_small(geometry: Geometry) -> Counts:
+    *_, smallest = _by_compute(geometry).values()
+    return {smallest.name: smallest.max_count}
+
+
+def _mixed(geometry: Geometry) -> Counts:
+    """Each slice takes at most half of what is left; the last ones are the smallest."""
+    by_compute = _by_compute(geometry)
+    left, counts = max(by_compute), Counter[str]()
+    while left > 0:
+        size = next((size for size in by_compute if size <= left / 2), min(by_compute))
+        counts[by_compute[size].name] += 1
+        left -= size
+    return dict(counts)
 
 
 @shown
@@ -239,15 +286,16 @@ async def page(request: Request, principal: Principal) -> str:
     found = visible(await runner.look(lambda pool: pool.layouts.all()), principal)
     snapshot = visible_snapshot(await runner.snapshot(), principal)
     has_layouts = any(gpu.layout for gpu in found.gpus)
+    offered = examples(await runner.look(lambda pool: pool.layouts.partitionable()))
     return render(
         "layouts.html",
         request,
         principal,
         "layouts",
         changes=changes(found.gpus, snapshot.gpus, time.time(), request.app.state.course_titles),
-        text=dump(found.gpus) if has_layouts else EXAMPLES[0][1],
+        text=dump(found.gpus) if has_layouts else offered[0][1],
         has_layouts=has_layouts,
-        examples=EXAMPLES,
+        examples=offered,
         may_partition=principal.has(Right.PARTITION),
     )
 

@@ -8,7 +8,9 @@ from tests.pool_settings import changed
 from tests.unit.pool.conftest import World
 
 from miglab_api.layouts import GpuLayout, LayoutDrain, PlacedSlice
-from miglab_pool.layouts.page import EXAMPLES, GpuChange, changes
+from miglab_pool.gpu.simulated.models import model_named
+from miglab_pool.layouts.file import PartitionableGpu
+from miglab_pool.layouts.page import GpuChange, changes, examples
 
 from .conftest import LAB, acts, as_, visiting
 from .fakes import gpu_view, slice_view
@@ -126,7 +128,8 @@ async def test_hostile_text(client: httpx.AsyncClient, text: str) -> None:
 # -- the page --------------------------------------------------------------------------------------
 
 
-EXAMPLE = EXAMPLES[0][1]
+A100 = PartitionableGpu("GPU-0", 0, "NVIDIA A100", model_named("A100-40GB").geometry)
+EXAMPLE = examples([A100])[0][1]
 
 
 async def test_staff_see_what_is_applied(client: httpx.AsyncClient) -> None:

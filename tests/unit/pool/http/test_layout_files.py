@@ -7,9 +7,9 @@ from tests.maximal_layouts import maximal_layouts
 
 from miglab_api.layouts import GpuLayout
 from miglab_pool.gpu.geometry import Geometry, Profile
-from miglab_pool.gpu.simulated.models import model_named
+from miglab_pool.gpu.simulated.models import model_named, models
 from miglab_pool.layouts.file import LayoutError, PartitionableGpu, dump, read, resolve
-from miglab_pool.layouts.page import EXAMPLES
+from miglab_pool.layouts.page import examples
 
 A100 = model_named("A100-40GB").geometry
 A30 = Geometry(4, (Profile("1g.6gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),))
@@ -56,10 +56,7 @@ def partitions(
 
 
 def test_read() -> None:
-    """A configuration means what it says, the others' oddities aside; the only one needs no name.
-
-    The examples that the page begins with can be read.
-    """
+    """A configuration means what it says, others' oddities aside; the only one needs no name."""
     small = ("1g.5gb", "1g.5gb", "1g.5gb", "4g.20gb")
     assert partitions(WHOLE, "practical") == {
         "GPU-0": small, "GPU-2": small, "GPU-1": ("7g.40gb",),
@@ -67,7 +64,21 @@ def test_read() -> None:
     assert partitions(WHOLE, "all-enabled") == dict.fromkeys(("GPU-0", "GPU-1", "GPU-2"), ())
     text = "version: v1\nmig-configs: {a: [{devices: [1], mig-enabled: true, mig-devices: {}}]}"
     assert (read(text, "a.yaml").name, partitions(text)) == ("a", {"GPU-1": ()})
-    assert [read(example, "example") for _, example in EXAMPLES]
+
+
+@pytest.mark.parametrize("model", models())
+def test_the_examples_fit_each_model(model: str) -> None:
+    """All small fills a GPU, Mixed sizes has more than one, and On demand has none."""
+    gpu = PartitionableGpu("GPU-0", 0, model, model_named(model).geometry)
+    small, mixed, none = (partitions(text, gpus=[gpu])["GPU-0"] for _, text in examples([gpu]))
+    assert len(small) == max(profile.max_count for profile in gpu.geometry.profiles)
+    assert 1 < len(set(mixed)) < len(mixed) and none == ()
+
+
+def test_the_examples_name_each_model_of_a_mixed_lab() -> None:
+    """Two models have two groups, each with its own profiles."""
+    text = dict(examples(MIXED))["All small"]
+    assert partitions(text, gpus=MIXED) == {"GPU-0": ("1g.5gb",) * 7, "GPU-a30": ("1g.6gb",) * 4}
 
 
 PARTITIONS = sorted(
