@@ -142,7 +142,7 @@ class Widgets:
         w, wide = self._w, self._w.Layout(width="100%", max_width="44rem")
         self.bar = w.FloatProgress(max=1.0, description="Progress", layout=wide)
         self.plots = [w.Output(layout=w.Layout(width="100%")) for _ in range(3)]
-        self.table, self.status = w.HTML(), w.HTML()
+        self.table, self.status, self.refused = w.HTML(), w.HTML(), w.HTML()
         self.live = w.HTML(
             f'<div id="{self._live_id}" role="status" aria-live="polite" style="{HIDDEN}"></div>'
         )
@@ -154,9 +154,10 @@ class Widgets:
         row = w.Layout(flex_flow="row wrap", align_items="flex-end")
         said = [self.said] if self.slider is None else [self.said, self.slider]
         judged = [self.claim, self.verdict] if experiment.check else []
+        lock = w.HBox([self.lock, self.refused])
         measure = [self.run, self.stop, self.show_table, *self.layers]
         self.bodies = [
-            w.VBox([w.HBox(said, layout=row), self.plots[0], self.because, w.HBox([self.lock])]),
+            w.VBox([w.HBox(said, layout=row), self.plots[0], self.because, lock]),
             w.VBox([w.HBox(measure, layout=row), self.bar, *self.plots[1:], self.table]),
             w.VBox([*judged, self.explanation, w.HBox([self.keep])]),
         ]
@@ -187,7 +188,11 @@ class Widgets:
             self.said.observe(lambda _: self._typed(panel, unit), "value")
 
     def _lock(self, panel: Controlled) -> None:
-        if panel.lock_in(self.said.value, self.because.value) and panel.can_run:
+        if not panel.lock_in(self.said.value, self.because.value):
+            # Beside the button: below the folded steps it may be out of sight.
+            self.refused.value = _in_sight(panel.runner.message)
+            self.status.layout.display = "none"
+        elif panel.can_run:
             self.run.focus()  # the button that had the focus has just been folded away
 
     def _number_said(self, unit: str) -> float:
@@ -294,11 +299,17 @@ class Widgets:
         said = html.escape(message, quote=True)
         copy = f"var e=document.getElementById('{self._live_id}');if(e)e.textContent=this.alt"
         image = f'<img src="data:," alt="{said}" style="display:none" onerror="{copy}">'
-        first, *rest = (html.escape(one) for one in SENTENCE_END.split(message, maxsplit=1))
-        more = f"<details><summary>More</summary>{rest[0]}</details>" if rest else ""
-        value = f'<div class="labkit-said"><b>{first}</b>{more}</div>{image}'
+        value = f"{_in_sight(message)}{image}"
         if value != self.status.value:
-            self.status.value = value
+            self.status.value, self.refused.value = value, ""
+            self.status.layout.display = None
+
+
+def _in_sight(message: str) -> str:
+    """The first sentence, with the rest folded."""
+    first, *rest = (html.escape(one) for one in SENTENCE_END.split(message, maxsplit=1))
+    more = f"<details><summary>More</summary>{rest[0]}</details>" if rest else ""
+    return f'<div class="labkit-said"><b>{first}</b>{more}</div>'
 
 
 def _claim(experiment: Experiment) -> str:

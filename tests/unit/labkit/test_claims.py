@@ -127,6 +127,19 @@ def test_an_explanation_without_a_claim_shows_no_verdict(tmp_path):
     assert "supported" not in runner.message
 
 
+def test_a_refused_prediction_is_answered_beside_its_button(tmp_path):
+    """Where the folded steps hide the line below them; a good one is answered there again."""
+    widgets = Widgets(panel := Panel(packing_runner(tmp_path).experiment, tmp_path))
+    panel._widgets = widgets
+    widgets.lock.click()
+    assert panel.runner.message in widgets.refused.value
+    assert widgets.status.layout.display == "none"
+    widgets.said.value, widgets.because.value = "84", "I counted"
+    widgets.lock.click()
+    assert widgets.refused.value == "" and widgets.status.layout.display is None
+    assert "You predict" in widgets.status.value
+
+
 def test_a_second_run_and_another_day_keep_the_words(tmp_path):
     """They are the student's until the student writes others."""
     first = packing_runner(tmp_path)

@@ -44,7 +44,7 @@ export function warningCard({ trans, say }, actions, keys) {
     const { warning, lease, reason, is_given_back } = view;
     const why = is_given_back ? '' : (warning?.reason ?? reason); // the holder knows why
     const texts = {
-      warned: [trans.__('Your GPU slice will be reclaimed in'), why, say.lostAndKept],
+      warned: [trans.__('Your GPU slice will be reclaimed in'), why, say.lost],
       ending: [trans.__('Your GPU slice is being released'), why, trans.__('This server is stopping.')],
       gone: [
         say.gone(view),

@@ -155,15 +155,14 @@ export function words(trans) {
       ? trans.__('This server is restarting without a GPU')
       : trans.__('This server is restarting with %1', moving_to);
 
-  const lostAndKept = trans.__(
-    'You will lose the variables of running notebooks. All files are kept, and open documents are saved first.'
-  );
+  const lost = trans.__('You will lose the variables of running notebooks. Open documents are saved first.');
+  const lostAndKept = [lost, trans.__('All files are kept.')].join(' ');
 
   const warning = ({ shape, warning: { left_s, reason } }) =>
     [
       trans.__('Your GPU slice %1 will be reclaimed in %2.', shape, duration(left_s)),
-      reason,
-      lostAndKept
+      reason, // it says that files are kept
+      lost
     ].join(' ');
 
   const extension = ({ extension_s, extensions_left }) =>
@@ -183,6 +182,7 @@ export function words(trans) {
     message,
     gone,
     restarting,
+    lost,
     lostAndKept,
     warning,
     extension
