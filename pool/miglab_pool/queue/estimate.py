@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.queue.rules import Asker, Waiting
-from miglab_pool.queue.simulation import HORIZON_S, Future, Holding, Scene
+from miglab_pool.queue.simulation import HORIZON_S, Future, Holding, Longest, Scene
 
 RUNS = 60
 LOW, HIGH = 0.025, 0.975  # wider than is promised: the model leaves something out
@@ -68,10 +68,11 @@ class Lengths:
         return longest_s + (self._dice.choice(self._lasted_s) if self._lasted_s else 0.0)
 
 
-class Drawn:
+class Drawn(Longest):
     """Ends and newcomers by chance, as they were lately."""
 
     def __init__(self, scene: Scene, dice: random.Random) -> None:
+        super().__init__(scene)
         self._dice, self._lately = dice, scene.lately
         self._lengths = {kind: _lengths(scene, dice, is_borrow=kind) for kind in (False, True)}
         self._share: float | None = None
@@ -109,29 +110,6 @@ def _lengths(scene: Scene, dice: random.Random, *, is_borrow: bool) -> Lengths:
     seen = [(lasted_s, True) for lasted_s in scene.lately.of(is_borrow=is_borrow)]
     seen += [(one.age_s, False) for one in scene.holdings if one.is_borrow == is_borrow]
     return Lengths(dice.choices(seen, k=len(seen)) if seen else [], dice)
-
-
-class Longest:
-    """Everyone stays to the last end that is possible; nobody else comes."""
-
-    def __init__(self, scene: Scene) -> None:
-        self._lease_s, self._borrow_s = scene.lease_s, scene.borrow_s
-
-    def end_s(self, holding: Holding) -> float | None:
-        """When a live lease ends."""
-        return holding.last_end_s
-
-    def lasts_s(self, *, is_borrow: bool) -> float | None:
-        """How long a new lease lasts."""
-        return self._borrow_s if is_borrow else self._lease_s
-
-    def comers(self) -> Iterator[tuple[float, Waiting]]:
-        """Nobody."""
-        return iter(())
-
-    def comes(self) -> bool:
-        """All who may take up what is reserved."""
-        return True
 
 
 def simulate(scene: Scene, dice: random.Random, runs: int = RUNS) -> dict[Asker, WaitEstimate]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from math import inf
-from typing import Protocol
 
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.queue.backfill import first_that_fits, hold_for
@@ -126,26 +125,33 @@ class Scene:
         return all(len(self.lately.of(is_borrow=kind)) >= LEAST_KNOWN for kind in kinds or {False})
 
 
-class Chances(Protocol):
-    """What a future is drawn from."""
+class Longest:
+    """What a future is made of; here everyone stays to the last end possible, and nobody comes."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._lease_s, self._borrow_s = scene.lease_s, scene.borrow_s
 
     def end_s(self, holding: Holding) -> float | None:
         """When a live lease ends; None for never."""
+        return holding.last_end_s
 
     def lasts_s(self, *, is_borrow: bool) -> float | None:
         """How long a new lease lasts; None for ever."""
+        return self._borrow_s if is_borrow else self._lease_s
 
     def comers(self) -> Iterator[tuple[float, Waiting]]:
         """Who comes, and when."""
+        return iter(())
 
     def comes(self) -> bool:
         """Whether somebody claims a reserved slot."""
+        return True
 
 
 class Future:
     """One future of the queue, until everybody is served or has waited too long."""
 
-    def __init__(self, scene: Scene, source: Chances) -> None:
+    def __init__(self, scene: Scene, source: Longest) -> None:
         self._scene, self._source = scene, source
         self._now = scene.usage.now
         self._queued = list(scene.queued)
