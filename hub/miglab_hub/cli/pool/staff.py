@@ -1,8 +1,8 @@
 """`miglab pool drain, undrain, quarantine, next, message …`: what staff do by hand."""
 
-import inspect
 from collections.abc import Callable
 from enum import StrEnum
+from inspect import Parameter, Signature
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -47,40 +47,31 @@ Which = Annotated[str, typer.Argument(help="A GPU's index or UUID, or a slice's 
 def command_of(key: str) -> Callable[..., None]:
     """The command of an action on a slice, or on whatever can be drained, by the table."""
     action = next(one for one in STAFF_ACTIONS if one.key == key)
+    parameters: dict[str, tuple[Any, Any]] = {"context": (typer.Context, Parameter.empty)}
+    if "gpu" in action.kinds:
+        parameters |= {"kind": (Kind, Parameter.empty), "which": (Which, Parameter.empty)}
+    else:
+        parameters |= {"slice_id": (int, Parameter.empty)}
+    if action.is_undo:  # it takes nothing from anybody
+        parameters |= {"reason": (Why, "")}
+    else:
+        parameters |= {"reason": (Needed, Parameter.empty), "anyway": (Anyway, "")}
+    parameters |= {"as_json": (AsJson, False)}
 
-    def on_slice(
-        context: typer.Context,
-        slice_id: int,
-        reason: str,
-        anyway: Anyway = "",
-        as_json: AsJson = False,
-    ) -> None:
-        body = {"reason": reason} | ({"anyway": anyway} if anyway else {})
-        answer = api(context).call("POST", f"/slices/{slice_id}/{key}", body)
-        told = action.told.format(which=slice_id, reason=shown(reason))
-        tell(answer, as_json, lambda: told)
-
-    def on_place(
-        context: typer.Context,
-        kind: Kind,
-        which: Which,
-        reason: str,
-        anyway: Anyway = "",
-        as_json: AsJson = False,
-    ) -> None:
-        pool = api(context)
-        body = {"reason": reason} | ({"anyway": anyway} if anyway else {})
+    def command(context: typer.Context, reason: str, *, as_json: bool, **given: Any) -> None:
+        pool, kind = api(context), given.get("kind", DrainTarget.SLICE)
+        which = str(given.get("which", given.get("slice_id")))
+        body = {"reason": reason} | {k: v for k, v in given.items() if k == "anyway" and v}
         answer = pool.call("POST", f"{_path(pool, kind, which)}/{key}", body)
         told = action.told.format(kind=kind.value, which=shown(which), reason=shown(reason))
         tell(answer, as_json, lambda: told)
 
-    command = on_place if "gpu" in action.kinds else on_slice
-    command.__annotations__["reason"] = Why if action.is_undo else Needed
-    command.__defaults__ = ("", "", False) if action.is_undo else ("", False)
-    if action.is_undo:  # it takes nothing from anybody
-        told = inspect.signature(command)
-        kept = [one for name, one in told.parameters.items() if name != "anyway"]
-        vars(command)["__signature__"] = told.replace(parameters=kept)
+    vars(command)["__signature__"] = Signature(
+        [
+            Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+            for name, (kind, default) in parameters.items()
+        ]
+    )
     command.__doc__ = action.says
     return command
 
