@@ -103,7 +103,7 @@ def locked_sockets(settings: Settings) -> Iterator[tuple[socket.socket, socket.s
     """
     with (
         PoolLock(settings.pool_lock),
-        bind(settings.pool_bind, settings.pool_port, MANAGEMENT_KEY) as management,
+        bind(settings.addresses.pool_bind, settings.pool_port, MANAGEMENT_KEY) as management,
         bind(settings.student_bind, settings.student_port, STUDENT_KEY) as student,
     ):
         yield management, student

@@ -264,11 +264,6 @@ class Settings(StateFolder, PoolSettings):
         return f"http://{_host(self.hub_name)}:{self.hub_port}{self.lab.base_url}hub/api"
 
     @property
-    def pool_bind(self) -> str:
-        """The address of the pool's management listener."""
-        return self.addresses.pool_bind
-
-    @property
     def student_bind(self) -> str:
         """The address of the pool's student listener."""
         return self.addresses.student_bind or self.bridge

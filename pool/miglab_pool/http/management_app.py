@@ -30,14 +30,12 @@ from miglab_pool.layouts import page as layouts_page
 from miglab_pool.layouts.page import router as layout_router
 from miglab_pool.leases.routes import router as lease_router
 from miglab_pool.queue.routes import router as ticket_router
-from miglab_pool.queue.routes import server_router as server_status_router
 from miglab_pool.reservations import page as reservations_page
 from miglab_pool.reservations.routes import router as reservations_router
 from miglab_pool.roster import page as class_page
 from miglab_pool.roster.page import router as roster_router
 from miglab_pool.staff import log_page
 from miglab_pool.staff.log_page import router as audit_router
-from miglab_pool.staff.routes import messages_router as messages_router
 from miglab_pool.staff.routes import router as staff_router
 from miglab_pool.usage import page as usage_page
 from miglab_pool.usage.page import router as usage_router
@@ -69,11 +67,9 @@ ROUTERS = (
     lease_router,
     pool_router,
     staff_router,
-    messages_router,
     audit_router,
     reservations_router,
     layout_router,
-    server_status_router,
     usage_router,
     roster_router,
     health_router,

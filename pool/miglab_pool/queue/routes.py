@@ -118,10 +118,7 @@ async def _changed(runner: PoolRunner, first: TicketView, wait_s: float) -> Tick
         await runner.notifier.beyond(seen, left_s)
 
 
-server_router = APIRouter(prefix="/api", responses=REFUSED)
-
-
-@server_router.get("/server")
+@router.get("/server")
 async def server_status(
     _: Spawner,
     runner: Runner,
@@ -132,7 +129,7 @@ async def server_status(
     return await runner.decide(lambda pool: pool.tickets.server_status(user, server))
 
 
-@server_router.get("/tickets/{ticket_id}/alternatives")
+@router.get("/tickets/{ticket_id}/alternatives")
 async def alternatives(ticket_id: int, _: Spawner, runner: Runner) -> list[ShapeOffer]:
     """The shapes that this student could have at once by leaving the queue."""
     return await runner.look(lambda pool: pool.tickets.alternatives(ticket_id))

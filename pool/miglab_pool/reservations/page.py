@@ -25,6 +25,7 @@ from miglab_pool.http.access.principal import Principal, Right, visible_reservat
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.reservations import promises
 from miglab_pool.schedule import Occurrence, Schedule, is_zone, mask_of, occurrences, schedule
 
 QUARTERS = 96  # of an hour, in a day
@@ -214,12 +215,12 @@ async def page(request: Request, principal: Principal) -> str:
     now = time.time()
     monday = monday_of(_date(day, now, zone))
     times = span(monday, zone)
-    outlooks = await runner.look(lambda pool: pool.reservations.outlooks(*times, zone))
+    outlooks = await runner.look(lambda pool: promises.of_week(pool.view, *times, zone))
     shown_week = week(seen, monday, zone, now, outlooks)
     offers = await _offers(request, principal, runner)
     seats = _seats(offers, asked)
     if seats:
-        hours = await runner.look(lambda pool: pool.reservations.hours_left(*seats, *times))
+        hours = await runner.look(lambda pool: promises.hours_left(pool.view, *seats, *times))
         shown_week = with_hours(shown_week, hours)
     return render(
         "reservations.html",

@@ -20,8 +20,6 @@ from miglab_pool.reservations.promises import (
     check_room,
     check_times,
     extension_limit,
-    hours_left,
-    of_week,
     outlook,
     shape_of,
 )
@@ -40,14 +38,6 @@ class Reservations(Subject):
         view = self.store.current
         views = [reservation_view(view, row) for row in view.reservations.values()]
         return sorted(views, key=lambda one: (one.starts_at or 0.0, one.id))
-
-    def outlooks(self, since: float, until: float, zone: str = "") -> dict[tuple[int, float], str]:
-        """What is not certain between two moments, in words, by number and start."""
-        return of_week(self.store.current, since, until, zone)
-
-    def hours_left(self, course: str, shape: str, since: float, until: float) -> dict[float, int]:
-        """How many more a course can reserve of a shape, by the hour that begins then."""
-        return hours_left(self.store.current, course, shape, since, until)
 
     @locked
     def preview(self, asked: ReservationRequest, number: int = 0) -> ReservationView:

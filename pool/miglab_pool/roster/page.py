@@ -5,7 +5,7 @@ A class over HTTP: its rows, as JSON or for a spreadsheet, and messages to some 
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -213,16 +213,11 @@ async def _rows(request: Request, principal: Principal, course: str) -> RosterVi
 
 def as_csv(found: RosterView) -> str:
     """The rows for a spreadsheet; what is not known is empty."""
-    return sheet(COLUMNS, (list(_cells(row)) for row in found.rows))
+    return sheet(COLUMNS, (_cells(ClassRow.of(row)) for row in found.rows))
 
 
-def _cells(row: RosterRow) -> Iterator[str | float]:
-    sign = row.last_sign_at
-    yield from (row.user, row.presence.value, row.shape)
-    yield "" if sign is None else f"{datetime.fromtimestamp(sign, UTC):%Y-%m-%d %H:%M:%S}"
-    if row.experiments is None:
-        yield from ("", "", "")
-        return
-    yield len(row.experiments)
-    yield sum(one.stage is ExperimentStage.HANDED_IN for one in row.experiments)
-    yield row.experiments[0].experiment if row.experiments else ""
+def _cells(one: ClassRow) -> list[str | float]:
+    row, sign = one.row, one.row.last_sign_at
+    signed = "" if sign is None else f"{datetime.fromtimestamp(sign, UTC):%Y-%m-%d %H:%M:%S}"
+    done = ("" if count is None else count for count in (one.claimed, one.handed_in))
+    return [row.user, row.presence.value, row.shape, signed, *done, one.latest]

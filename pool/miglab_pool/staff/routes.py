@@ -173,11 +173,10 @@ async def put_back(
     )
 
 
-messages_router = APIRouter(prefix="/api/messages", responses=REFUSED)
 Sender = Annotated[Principal, needs(Right.MESSAGE)]
 
 
-@messages_router.post("", status_code=201)
+@router.post("/messages", status_code=201)
 async def send(request: MessageRequest, principal: Sender, runner: Runner) -> SentMessage:
     """Tell a user, one of their servers, a course, or everybody."""
 
@@ -188,7 +187,7 @@ async def send(request: MessageRequest, principal: Sender, runner: Runner) -> Se
     return await runner.decide(decision)
 
 
-@messages_router.get("")
+@router.get("/messages")
 async def messages(principal: Sender, runner: Runner) -> list[SentMessage]:
     """The messages that are shown, the newest first: one's own, one's courses', and those for all.
 
@@ -198,7 +197,7 @@ async def messages(principal: Sender, runner: Runner) -> list[SentMessage]:
     return [one for one in found if _may_see(principal, one)]
 
 
-@messages_router.delete("/{message_id}")
+@router.delete("/messages/{message_id}")
 async def end(
     message_id: int,
     principal: Sender,

@@ -144,18 +144,16 @@ class Library:
     def gpu_of(self, handle: Any, machine: MachineState | None = None) -> tuple[int, Gpu]:
         """The GPU of a GPU's handle, with its index; refuses a MIG device's."""
         kind, index, *_ = split_handle(handle)
-        machine = machine or self.file.read()
-        if kind != GPU or index >= len(machine.gpus):
+        if kind != GPU:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        rules.settle(machine.gpus[index], self.now())
-        return index, machine.gpus[index]
+        return index, self.gpu_at(index, machine)
 
     def device_of(self, handle: Any) -> tuple[Gpu, GpuInstance | None, ComputeInstance | None]:
         """The GPU, and for a MIG device's handle the instances, behind a handle."""
         kind, index, mig_index, _ = split_handle(handle)
         if kind != MIG:
             return self.gpu_of(handle)[1], None, None
-        _, gpu = self.gpu_at(index)
+        gpu = self.gpu_at(index)
         for instance, compute in rules.mig_devices(gpu, self.now()):
             if compute.mig_index == mig_index:
                 return gpu, instance, compute
@@ -168,13 +166,13 @@ class Library:
             raise NvmlRefusal(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return gpu, instance, compute
 
-    def gpu_at(self, index: int, machine: MachineState | None = None) -> tuple[int, Gpu]:
+    def gpu_at(self, index: int, machine: MachineState | None = None) -> Gpu:
         """The GPU of an index."""
         machine = machine or self.file.read()
         if index >= len(machine.gpus):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         rules.settle(machine.gpus[index], self.now())
-        return index, machine.gpus[index]
+        return machine.gpus[index]
 
     def instance_of(
         self, handle: Any, machine: MachineState | None = None
@@ -183,7 +181,7 @@ class Library:
         kind, index, gi_id, _ = split_handle(handle)
         if kind not in (INSTANCE, COMPUTE):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        _, gpu = self.gpu_at(index, machine)
+        gpu = self.gpu_at(index, machine)
         for instance in gpu.instances:
             if instance.gi_id == gi_id:
                 return index, gpu, instance

@@ -220,11 +220,6 @@ class SimulatedMachine:
         with self._file.change() as state:
             state.delays = delays
 
-    def reset_gpu(self, gpu_uuid: str | None = None) -> None:
-        """Reset a GPU: pending mode becomes current, instances and processes are gone."""
-        with self._file.change() as state:
-            rules.reset(self._gpu(state, gpu_uuid))
-
     def reboot(self) -> None:
         """Reboot: modes stay, instances and processes are gone, faults of the moment too."""
         with self._file.change() as state:

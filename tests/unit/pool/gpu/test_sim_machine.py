@@ -29,7 +29,7 @@ def test_ampere_needs_a_reset_to_change_mode(a100: Machine) -> None:
     """The call succeeds, the status says RESET_REQUIRED, and the mode is pending until a reset."""
     status = a100.nvml.nvmlDeviceSetMigMode(a100.gpu, OFF)
     assert (status, _mode(a100)) == (pynvml.NVML_ERROR_RESET_REQUIRED, [ON, OFF])
-    a100.outside.reset_gpu(a100.uuid)
+    a100.outside.reboot()
     assert _mode(a100) == [OFF, OFF]
 
 
