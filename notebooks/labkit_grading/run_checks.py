@@ -27,8 +27,9 @@ def main() -> None:
     programs = json.load(sys.stdin)
     channel = os.dup(1)
     os.dup2(2, 1)  # what the student prints
-    with contextlib.suppress(ImportError):
-        importlib.import_module("torch")
+    for module in ("torch", "labkit"):  # takes seconds, which each exercise would take again
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     for verdict, text in programs.items():
         process = os.fork()
         if process == 0:

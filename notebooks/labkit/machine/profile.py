@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.arguments import public
+from labkit.machine.dispatch import watching
 
 CALLS = 3
 
@@ -51,25 +52,19 @@ def by_limit(
 
 def count_operations(work: Callable[[], Any]) -> dict[str, OperationCount]:
     """The bytes and FLOPs of one call, by operation: `aten::mm` and the like."""
-    from torch.utils import _pytree as pytree
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
     from torch.utils.flop_counter import flop_registry
 
     counted: dict[str, OperationCount] = {}
 
-    class Counting(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            out = func(*args, **(kwargs or {}))
-            one = counted.setdefault(func._schema.name, OperationCount())
-            tensors = [t for t in pytree.tree_leaves((args, kwargs, out)) if hasattr(t, "nbytes")]
-            one.moved += sum(tensor.nbytes for tensor in tensors)
-            if (flops_of := flop_registry.get(func._overloadpacket)) is not None:
-                one.flops += int(flops_of(*args, **(kwargs or {}), out_val=out))
-            return out
+    def note(called: Any, args: Any, kwargs: Any, made: Any) -> None:
+        one = counted.setdefault(called._schema.name, OperationCount())
+        tensors = [t for t in tree_leaves((args, kwargs, made)) if hasattr(t, "nbytes")]
+        one.moved += sum(tensor.nbytes for tensor in tensors)
+        if (flops_of := flop_registry.get(called._overloadpacket)) is not None:
+            one.flops += int(flops_of(*args, **kwargs, out_val=made))
 
-    with Counting():
+    with watching(note):
         work()
     return counted
 

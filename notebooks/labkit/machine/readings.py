@@ -39,7 +39,6 @@ class Readings:
 
     def __init__(self, ranks: int) -> None:
         self.ranks = [RankReadings() for _ in range(ranks)]
-        self.stage = "starting"
         self.over_budget_s: float | None = None
         self.began = now_text()
         self.borrowed: Borrowed | None = None
@@ -54,8 +53,6 @@ class Readings:
                 mine.turns.setdefault(name, {})[number] = (seconds, launch_s)
         elif kind == "print":
             mine.printed.append(message["text"])
-        elif kind == "stage":
-            self.stage = message["stage"]
         elif kind == "borrowed":
             self.borrowed = message["borrowed"]
         else:

@@ -14,6 +14,7 @@ from typing import Any
 
 from labkit.arguments import public
 from labkit.errors import WrongArgument
+from labkit.machine.dispatch import watching
 
 PARAMETERS, GRADIENTS, OPTIMIZER = "parameters", "gradients", "optimiser"
 ACTIVATIONS, TEMPORARIES = "activations", "temporaries"
@@ -114,18 +115,12 @@ def _note_state(live: LiveTensors, optimizers: Iterable[Any]) -> None:
 def _watching(live: LiveTensors, network: Any) -> Iterator[None]:
     """Note every tensor that is made, kept for the backward pass, or becomes a gradient."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    class NotingMode(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(
-            self, called: Any, _: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            made = called(*args, **(kwargs or {}))
-            for leaf in tree_leaves(made):
-                if isinstance(leaf, torch.Tensor):
-                    live.note(leaf)
-            return made
+    def note(_: Any, __: Any, ___: Any, made: Any) -> None:
+        for leaf in tree_leaves(made):
+            if isinstance(leaf, torch.Tensor):
+                live.note(leaf)
 
     def keep(tensor: Any) -> Any:
         live.note(tensor, ACTIVATIONS)
@@ -137,7 +132,7 @@ def _watching(live: LiveTensors, network: Any) -> Iterator[None]:
         if parameter.requires_grad
     ]
     try:
-        with NotingMode(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with watching(note), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             yield
     finally:
         for hook in hooks:

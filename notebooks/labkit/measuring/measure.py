@@ -200,7 +200,6 @@ async def compare_async(
     timeout_s: float = TIMEOUT_S,
     on: str | None = None,
     on_update: OnUpdate = nobody_watches,
-    readings: Readings | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> Comparison:
     """Time two functions in turns in one child, and judge the ratio of their times; see `compare`.
@@ -216,11 +215,10 @@ async def compare_async(
         timeout_s: end the children after this long.
         on: as in `measure_async`.
         on_update: called while readings come in.
-        readings: where to collect them.
         arguments: passed to both functions.
     """
     given = dict(arguments or {})
-    children = _Children(readings or Readings(ranks), timeout_s, on_update, on)
+    children = _Children(Readings(ranks), timeout_s, on_update, on)
     looks = stats.LOOKS[:1] if is_quick() else stats.LOOKS
     names = distinct_names([a, b])
 
@@ -259,8 +257,6 @@ async def ranks_async(
     budget_s: float = BUDGET_S,
     share_device: bool = False,
     on: str | None = None,
-    on_update: OnUpdate = nobody_watches,
-    readings: Readings | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> RankResults:
     """Run a function in several processes that can talk to one another; see `ranks`.
@@ -273,19 +269,17 @@ async def ranks_async(
         budget_s: unused with several ranks, which must all make the same calls.
         share_device: with fewer GPUs or slices than ranks, share them instead of going to the CPU.
         on: as in `measure_async`.
-        on_update: called while readings come in.
-        readings: where to collect them.
         arguments: passed to the function.
     """
     given = dict(arguments or {})
-    taken = readings or Readings(n)
+    taken = Readings(n)
 
     def record(stopped: str | None = None) -> Measurement:
         return taken.measurement(name_of(function), stopped, setting=_readable(given))
 
     looks = [samples or usual_samples()]
     options = {"looks": looks, "budget_s": budget_s, "share_device": share_device}
-    children = _Children(taken, timeout_s, on_update, on)
+    children = _Children(taken, timeout_s, nobody_watches, on)
     backend = await children.run("call", [function], given, options, record)
     printed = [(index, line) for index, rank in enumerate(taken.ranks) for line in rank.printed]
     return RankResults(

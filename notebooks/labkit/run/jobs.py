@@ -52,8 +52,6 @@ def make_job(
         "band": [0.0, 0.0],
         "budget_s": BUDGET_S,
         "cold": True,
-        "seed": 0,
-        "flush_bytes": 0,
     }
     return {
         "kind": kind,

@@ -15,7 +15,6 @@ import os
 import random
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
@@ -25,7 +24,7 @@ from labkit.machine import device, lease
 from labkit.machine.emulate import Emulation, count_sms, enter_green_context
 from labkit.records import to_data
 from labkit.run import source
-from labkit.run.tasks import TASKS, Emit, peak_rss_mib
+from labkit.run.tasks import TASKS, Emit
 
 LATER_S = 5.0  # the notebook ends a job that hangs, and says so, before gloo gives up
 TWIN = "LABKIT_TWIN"  # "module:key" of a changed world, entered before the job is unpacked
@@ -65,7 +64,7 @@ def _done(job: Mapping[str, Any], emit: Emit) -> int:
     except BaseException as error:  # outermost frame: whatever the student's code raises
         emit(source.describe_error(error))
         return 1
-    emit({"type": "done", "cpu_s": time.process_time(), "rss_mib": peak_rss_mib()})
+    emit({"type": "done"})
     return 0
 
 
@@ -87,14 +86,8 @@ def _run(job: Mapping[str, Any], emit: Emit) -> None:
     emulation.apply(torch)
     given = _enter_partition(torch)
     here = device.read_device(torch, lease.from_environment(os.environ), os.environ)
-    emit(
-        {
-            "type": "hello",
-            "device": to_data(here),
-            "versions": device.read_versions(torch),
-            "pid": os.getpid(),
-        }
-    )
+    versions = device.read_versions(torch)
+    emit({"type": "hello", "device": to_data(here), "versions": versions})
     if given is not None:
         emit({"type": "partition", "sms_given": given})
     with emulation.translating(torch), _Group(torch, job, emit):

@@ -148,8 +148,13 @@ def by_columns(x, weights, ranks):
     return cat([x @ columns for columns in weights.chunk(ranks, 1)], dim=1)
 
 
+def transposed(x, weights, ranks):
+    return cat([(columns.mT @ x.mT).mT for columns in weights.chunk(ranks, 1)], dim=1)
+
+
 def test_split_products_are_exact():
-    """Rows are added, columns stacked; the wrong way round is noticed."""
+    """Rows are added, columns stacked, as they are or transposed; the wrong way is noticed."""
+    assert checks.check_split_matmul(transposed, by="columns").right
     assert checks.check_split_matmul(by_rows, by="rows").right
     unwritten = checks.check_split_matmul(lambda x, w, n: None, by="rows")
     assert "write the split by rows first" in unwritten.why

@@ -27,9 +27,9 @@ class Network:
         return []
 
 
-TIME = {"samples": 20, "flops": 1.0, "moved_bytes": 1.0}
-CHILD = {"budget_s": 10.0, "timeout_s": 60.0, "on": "1g.5gb", "on_update": work, "readings": None}
-PAIR = {**CHILD, "ranks": 1, "cold": True, "dtype": "float32"}
+TIME = {"samples": 20, "flops": 1.0, "moved_bytes": 1.0, "readings": None}
+CHILD = {"budget_s": 10.0, "timeout_s": 60.0, "on": "1g.5gb"}
+PAIR = {**CHILD, "ranks": 1, "cold": True, "dtype": "float32", "on_update": work}
 STEP = {"label": "a", "x": 1.0, "function": work}
 TURNS = {"way": Way.TIME, "copies": 2, "sms_per_copy": 16, "pairs": 5, "timeout_s": 60.0}
 RIGHT = {
