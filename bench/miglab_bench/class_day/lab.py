@@ -12,6 +12,8 @@ from miglab_api.tickets import Purpose, TicketRequest, TicketState, borrower_of
 from miglab_bench.class_day.assumptions import Day
 from miglab_bench.class_day.plan import CLASS, PRACTICAL, Plan
 from miglab_pool.gpu.driver import Driver
+from miglab_pool.gpu.errors import NoRoom
+from miglab_pool.gpu.geometry import Placement, Profile
 from miglab_pool.gpu.readings import ProcessReading, SliceReading, Usage
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml  # noqa: TID251 -- nothing hangs here
@@ -33,13 +35,41 @@ class Broken(RuntimeError):
 
 
 class DayDriver(Driver):
-    """Simulated GPUs, on whose slices the day's students run something.
+    """Simulated GPUs, whose slices are kept in memory: a day in which cells borrow makes 15,000.
+
+    They refuse what a GPU refuses: a placement that the profile does not have, or that is taken.
 
     Attributes:
-        busy: the slices on which something runs.
+        busy: the slices on which the day's students run something.
     """
 
-    busy: Collection[str] = ()
+    def __init__(self, machine: Path) -> None:
+        super().__init__(SimulatedNvml(machine))
+        self.busy: set[str] = set()
+        self._slices: dict[str, dict[int, SliceReading]] = {gpu: {} for gpu in self.uuids}
+        self._numbers = itertools.count(1)
+
+    def slices(self, gpu_uuid: str) -> list[SliceReading]:
+        """What lies on a GPU, lowest start first."""
+        return sorted(self._slices[gpu_uuid].values(), key=lambda one: one.placement)
+
+    def create(self, gpu_uuid: str, profile: Profile, placement: Placement) -> SliceReading:
+        """Make a slice.
+
+        Raises:
+            NoRoom: the profile cannot lie there.
+        """
+        taken = any(one.placement.mask & placement.mask for one in self.slices(gpu_uuid))
+        if taken or placement not in profile.placements:
+            raise NoRoom(f"{profile.name} cannot lie at {placement} on {gpu_uuid}")
+        number = next(self._numbers)
+        made = SliceReading(gpu_uuid, number, 0, f"MIG-{number}", profile, placement)
+        self._slices[gpu_uuid][number] = made
+        return made
+
+    def destroy(self, gpu_uuid: str, gi_id: int) -> None:
+        """Destroy a slice; one that is already gone is fine."""
+        self._slices[gpu_uuid].pop(gi_id, None)
 
     def usages(self, gpu_uuid: str, slices: Collection[SliceReading]) -> dict[SliceReading, Usage]:
         """What the day's students run there."""
@@ -90,7 +120,7 @@ class DayLab:
         self.asked: set[int] = set()
         self._is_changed = True
         SimulatedMachine.create(folder / "gpus", gpus, day.model, seed="class-day")
-        self.driver = DayDriver(SimulatedNvml(folder / "gpus"))
+        self.driver = DayDriver(folder / "gpus")
         self.servers = Servers()
         self._ledger = PowerStays(folder / "ledger.sqlite")
         self._numbers = itertools.count(1)

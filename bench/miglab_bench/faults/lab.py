@@ -118,7 +118,10 @@ class FaultLab:
         """Start what does not run; `wait` goes on doing so, as systemd would."""
         for name in PARTS:
             if name not in self.parts or not self.parts[name].is_running():
-                self._start(name)
+                with suppress(
+                    psutil.NoSuchProcess
+                ):  # it ended at once; the next look starts it anew
+                    self._start(name)
 
     def _start(self, name: str) -> None:
         log, file = self.folder / f"{name}.log", str(self.settings.file)
