@@ -79,10 +79,11 @@ def parse_roster(raw: bytes, file: str) -> Roster:
     people, faults = _people(rows, user, role)
     if faults:
         raise RosterError("\n".join(_told(file, faults)))
-    return Roster(
-        *(tuple(n for n, place in people.items() if place is one) for one in RosterRole),
-        left_aside=tuple(name for at, name in enumerate(head) if name and at not in (user, role)),
+    students, assistants, instructors = (
+        tuple(name for name, place in people.items() if place is one) for one in RosterRole
     )
+    left_aside = tuple(name for at, name in enumerate(head) if name and at not in (user, role))
+    return Roster(students, assistants, instructors, left_aside)
 
 
 def _decoded(raw: bytes, file: str) -> str:
