@@ -142,22 +142,6 @@ def held_by(found: Iterable[Limit], asked: Asked) -> Limit | None:
     return None
 
 
-def longest_of_limits(
-    quotas: Quotas,
-    asked: Asked,
-    uses: Sequence[Use],
-    now: float,
-    default_s: float,
-) -> float:
-    """For how long a lease that begins now is guaranteed, seconds.
-
-    A quota's length takes the place of the default; the student's slice-hours may end it sooner.
-    """
-    left_s = hours_left_s(quotas, asked, uses, now)
-    set_s = longest_set_s(quotas, asked, default_s)
-    return set_s if left_s is None else min(set_s, left_s)
-
-
 def longest_set_s(quotas: Quotas, asked: Asked, default_s: float) -> float:
     """The longest guarantee that quotas allow, whatever was used; without one, the default."""
     if not quotas:
@@ -241,18 +225,10 @@ def longest_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
 
     Slice-hours that are used up may end it sooner.
     """
-    asked = Asked(row.user, row.course, None, 0)
-    return bounded(settings, row, longest_set_s(settings.quotas, asked, default_s(settings, row)))
-
-
-def default_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
-    """For how long a lease is guaranteed where no quota says otherwise, seconds."""
-    return settings.pool.borrow_s if row.is_borrow else settings.pool.lease_s
-
-
-def bounded(settings: PoolSettings, row: TicketRow | LeaseRow, longest_s: float) -> float:
-    """A guarantee's length, and for measurements no longer than they may borrow."""
-    return min(settings.pool.borrow_s, longest_s) if row.is_borrow else longest_s
+    pool, asked = settings.pool, Asked(row.user, row.course, None, 0)
+    if row.is_borrow:
+        return min(pool.borrow_s, longest_set_s(settings.quotas, asked, pool.borrow_s))
+    return longest_set_s(settings.quotas, asked, pool.lease_s)
 
 
 def guaranteed_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:

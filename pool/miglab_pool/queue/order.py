@@ -15,7 +15,7 @@ from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
 from miglab_pool.leases import rules as lease_rules
-from miglab_pool.leases.rules import Asked, Limit, Quotas, bounded, offer_s
+from miglab_pool.leases.rules import Asked, Limit, Quotas, offer_s
 from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
 from miglab_pool.queue.rules import HOUR_S, FairShareUsage, Use, Waiting, in_order
 from miglab_pool.refused import Refused
@@ -49,18 +49,22 @@ def _held_by(view: PoolView, one: Waiting, uses: Iterable[Use]) -> Limit | None:
 
 def guaranteed_until(view: PoolView, lease: LeaseRow) -> float:
     """Until when a lease that is attached now is guaranteed, by settings and quotas."""
-    at, settings = view.at, view.settings
-    asked, uses = _asked(view, lease), view.usage.all
-    default_s = lease_rules.default_s(settings, lease)
-    longest_s = lease_rules.longest_of_limits(settings.quotas, asked, uses, at, default_s)
-    return at + bounded(settings, lease, longest_s)
+    longest_s = lease_rules.longest_s(view.settings, lease)
+    left_s = _hours_left_s(view, lease)
+    return view.at + (longest_s if left_s is None else min(longest_s, left_s))
+
+
+def _hours_left_s(view: PoolView, lease: LeaseRow) -> float | None:
+    """How long the slice-hours of a lease's student last, seconds; None: no limit."""
+    size = sum(row.size for row in view.slices_of(lease))
+    asked = Asked(lease.user, lease.course, lease.server, size)
+    return lease_rules.hours_left_s(view.settings.quotas, asked, view.usage.all, view.at)
 
 
 def check_guarantee(view: PoolView, lease: LeaseRow, until: float) -> None:
     """Refuse an extension that the student's slice-hours do not cover."""
-    quotas, now = view.settings.quotas, view.at
-    left_s = lease_rules.hours_left_s(quotas, _asked(view, lease), view.usage.all, now)
-    if left_s is not None and until > now + left_s:
+    left_s = _hours_left_s(view, lease)
+    if left_s is not None and until > view.at + left_s:
         raise Refused(
             "no-extension",
             f"Your slice-hours of these seven days last for {duration(left_s)} more, "
@@ -125,11 +129,6 @@ def _totals(view: PoolView) -> Quotas:
 def _as_use(view: PoolView, one: Waiting) -> Use:
     server = view.tickets[one.ticket].server
     return Use(0, one.user, one.course, server, one.size, None, None)
-
-
-def _asked(view: PoolView, lease: LeaseRow) -> Asked:
-    size = sum(row.size for row in view.slices_of(lease))
-    return Asked(lease.user, lease.course, lease.server, size)
 
 
 def expires_at(settings: PoolSettings, started_at: float, ticket: TicketRow) -> float | None:

@@ -97,21 +97,6 @@ class InForce:
         return self.row.course, self.row.shape
 
 
-def in_force(
-    rows: Iterable[ReservationRow], at: float, lead_s: float, leases: Iterable[LeaseRow]
-) -> list[InForce]:
-    """The reservations in force at a moment, those that began first in front.
-
-    Args:
-        rows: those that are not over.
-        at: the moment.
-        lead_s: how long before their start slots are reserved.
-        leases: those that live then.
-    """
-    ahead = undrawn(rows, at, lead_s)
-    return less_drawn(ahead, drawn(leases)) if ahead else []
-
-
 def undrawn(rows: Iterable[ReservationRow], at: float, lead_s: float) -> list[InForce]:
     """The reservations in force at a moment if no lease lives, those that began first in front."""
     phases = ((row, *phase(row, at, lead_s)) for row in rows)

@@ -50,7 +50,8 @@ def in_force(view: PoolView) -> list[InForce]:
     if not view.reservations:
         return []
     rows, lead_s = view.reservations.values(), view.settings.pool.reserve_lead_s
-    return rules.in_force(rows, view.at, lead_s, view.leases.values())
+    ahead = rules.undrawn(rows, view.at, lead_s)
+    return rules.less_drawn(ahead, rules.drawn(view.leases.values())) if ahead else []
 
 
 @once

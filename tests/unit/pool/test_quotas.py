@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf
 
 import pytest
 from tests.pool_settings import changed
 
 from miglab_api.tickets import TicketState
 from miglab_pool.leases import rules as quotas
-from miglab_pool.leases.rules import Asked, Quotas, longest_of_limits, why_not
+from miglab_pool.leases.rules import Asked, Quotas, hours_left_s, longest_set_s, why_not
 from miglab_pool.queue.rules import DAY_S, HOUR_S, Use
 from miglab_pool.settings import Course, Quota
 
@@ -104,12 +103,12 @@ def test_hours_end_a_guarantee() -> None:
 
     A quota's own length takes over from the pool's, also where it is longer.
     """
-    assert longest_of_limits({}, ADA, [], NOW, 3600.0) == 3600.0
-    assert longest_of_limits({"each": Quota(lease_s=7200)}, ADA, [], NOW, 3600.0) == 7200.0
+    assert longest_set_s({}, ADA, 3600.0) == 3600.0
+    assert longest_set_s({"each": Quota(lease_s=7200)}, ADA, 3600.0) == 7200.0
     quota = {"each": Quota(slice_hours_week=10)}
-    assert longest_of_limits(quota, TWO, [used(6)], NOW, inf) == pytest.approx(2 * HOUR_S)
+    assert hours_left_s(quota, TWO, [used(6)], NOW) == pytest.approx(2 * HOUR_S)
     both = [used(5), held(2, hours=0.5)]
-    assert longest_of_limits(quota, TWO, both, NOW, inf) == pytest.approx(HOUR_S)
+    assert hours_left_s(quota, TWO, both, NOW) == pytest.approx(HOUR_S)
 
 
 # -- in the pool ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 from zlib import crc32
@@ -97,13 +97,7 @@ class Shelves:
 
     def of(self, principal: Principal) -> PartsCache:
         """The viewer's: the same for all their browsers, another when their rights are."""
-        key = (
-            principal.kind,
-            principal.name,
-            principal.admin,
-            principal.instructs,
-            principal.assists,
-        )
+        key = replace(principal, xsrf="")
         shelf = self._shelves.pop(key, None) or PartsCache(self._titles)
         self._shelves[key] = shelf
         while len(self._shelves) > self._limit:
