@@ -11,13 +11,16 @@ from playwright import async_api
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.unit.pool.http.fakes import PREFIX
 
+from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 
+from .people import sign_in_as_staff
 from .served import Open, ServedPages
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PATIENCE_MS = 60_000
+Come = Callable[..., Student]
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +100,43 @@ def new_page(chromium: Browser, window: dict[str, Any]) -> Iterator[Callable[[],
 @pytest.fixture
 def page(new_page: Callable[[], Page]) -> Page:
     return new_page()
+
+
+@pytest.fixture
+def come(lab: TemporaryLab) -> Iterator[Come]:
+    """Make a student who asks for a slice, and works elsewhere; gone after the test."""
+    made: list[Student] = []
+
+    def ask(name: str, shape: str = "1g.5gb") -> Student:
+        student = Student(lab.settings.public_url, name, lab.password)
+        made.append(student)
+        student.sign_in()
+        student.ask(shape)
+        return student
+
+    yield ask
+    for student in made:
+        student.leave()
+        student.close()
+    wait_for(lambda: not lab.leases(), "the slices to be given back")
+
+
+@pytest.fixture
+def classmate(come: Come) -> Student:
+    """Holds half of the GPU, so that nobody gets all of it."""
+    student = come("bo", "3g.20gb")
+    student.wait_until_ready()
+    return student
+
+
+@pytest.fixture
+def admin(new_page: Callable[[], Page], lab: TemporaryLab) -> Page:
+    return sign_in_as_staff(new_page(), lab, "admin")
+
+
+@pytest.fixture
+def instructor(new_page: Callable[[], Page], lab: TemporaryLab) -> Page:
+    return sign_in_as_staff(new_page(), lab, "instructor")
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from miglab_bench.harness.student import Student
 from miglab_bench.harness.temporary import TemporaryLab
+from miglab_hub import lab_secrets
 
 KERNEL_MS = 180_000  # a kernel, torch and the widgets start; on a busy machine that takes a while
 SCREENSHOTS = os.environ.get("MIGLAB_SCREENSHOTS")  # a folder: the pictures of the docs go there
@@ -39,6 +40,49 @@ def sign_in(page: Page, lab: TemporaryLab, name: str) -> None:
     page.get_by_label("Password").fill(lab.password)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url("**/hub/spawn**")
+
+
+def sign_in_as_staff(page: Page, lab: TemporaryLab, role: str) -> Page:
+    """As the admin or the instructor that every lab has; they land on the pool's page."""
+    page.goto(f"{lab.settings.public_url}hub/login")
+    page.get_by_label("Username").fill(role)
+    passwords = lab_secrets.read_passwords(lab.settings)
+    page.get_by_label("Password").fill(getattr(passwords, role))
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/services/pool/")
+    return page
+
+
+def go(page: Page, place: str) -> None:
+    """By the navigation, as people do."""
+    link = page.get_by_role("navigation", name="Pages of the lab").get_by_role("link", name=place)
+    link.click()
+    expect(link).to_have_attribute("aria-current", "page")
+    page.wait_for_load_state("load")  # its scripts have run: what is pressed is heard
+
+
+def said(page: Page, words: str) -> None:
+    """The page tells what came of it."""
+    expect(page.get_by_role("status").filter(has_text=words)).to_be_visible()
+
+
+def looks_good(page: Page, name: str, within: str | None = None) -> None:
+    """Axe finds nothing serious, and no part of the page lies beyond the screen's edge."""
+    page.evaluate("scrollTo(0, 0)")
+    picture(page, name)
+    assert serious_problems(page, within) == []
+    overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(overflow) <= 0, name
+
+
+def card(page: Page, name: str = "Your GPU slice") -> Locator:
+    """What is shown over JupyterLab when something happens to the slice."""
+    return page.get_by_role("region", name=name)
+
+
+def status(page: Page) -> Locator:
+    """The item of JupyterLab's status bar."""
+    return page.locator(".miglab-status")
 
 
 def offer(page: Page, shape: str) -> Locator:

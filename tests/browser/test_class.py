@@ -1,14 +1,12 @@
 """A class as its instructor sees it, and what a student knows of that: one browser each."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.people import picture, serious_problems, sign_in, start
-from tests.browser.test_staff import go, said, signed_in
+from tests.browser.people import go, picture, said, serious_problems, sign_in, start
 
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
-from miglab_hub import lab_secrets
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -30,11 +28,10 @@ def lab() -> Iterator[TemporaryLab]:
 
 
 def test_a_student_is_seen_once_the_notice_is_read(
-    new_page: Callable[[], Page], lab: TemporaryLab
+    instructor: Page, page: Page, lab: TemporaryLab
 ) -> None:
     """Not known, then on CPU; a message to the selected arrives; students see their own row."""
-    password = lab_secrets.read_passwords(lab.settings).instructor
-    instructor, vi = signed_in(new_page(), lab, "instructor", password), new_page()
+    vi = page
     go(instructor, "Class")
     instructor.get_by_label("Course").select_option("Computer vision")
     row = instructor.get_by_role("row").filter(has_text="vi")

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.browser.conftest import ARGS, CHROMIUM
-from tests.browser.people import sign_in, start
+from tests.browser.people import sign_in, sign_in_as_staff, start
 
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
-from miglab_hub import lab_secrets
 from miglab_spawner.local import home_name
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
@@ -126,16 +125,6 @@ def start_server(page: Page, lab: TemporaryLab, name: str) -> str:
     page.wait_for_url(f"**/user/{name}/lab**", wait_until="commit")
     origin: str = page.evaluate("location.origin")
     return origin
-
-
-def sign_in_as_staff(page: Page, lab: TemporaryLab, role: str) -> None:
-    """Sign in as the admin or the instructor that every lab has."""
-    page.goto(lab.settings.public_url)
-    page.get_by_label("Username").fill(role)
-    passwords = lab_secrets.read_passwords(lab.settings)
-    page.get_by_label("Password").fill(getattr(passwords, role))
-    page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url("**/services/pool/")
 
 
 def trap(lab: TemporaryLab, new_page: Callable[[], Page]) -> Page:

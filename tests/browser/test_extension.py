@@ -1,19 +1,18 @@
-"""The slice in a real JupyterLab: what it says, the warning, and the text that outlives the slice.
+"""The slice in a real JupyterLab: what it says, the warning, and what is left when it was released.
 
 The lab is the whole one with its times shortened by settings: every lease is soon idle and warned,
-and lasts longer than any step.  Bo's ends early: an instructor asks for it.
+and lasts longer than any step.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from tests.browser.people import picture, serious_problems, sign_in, start
+from tests.browser.people import card, picture, serious_problems, sign_in, start, status
 
-from miglab_api.staff import ReclaimRequest
 from miglab_bench.harness.student import wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_spawner.local import home_name
@@ -31,9 +30,7 @@ idle_wanted_s = 5
 warning_s = 240
 """
 TESTING = "reclaim = {every_s = 1, report_s = 2, stale_s = 10, unused_s = 5, cpu_busy_pct = 100}"
-LAST_S = 15.0  # several reports
 KEYS = "Alt+Shift+G"
-TYPED = "this was never saved by hand"
 
 
 @pytest.fixture(scope="module")
@@ -43,24 +40,18 @@ def lab() -> Iterator[TemporaryLab]:
         yield running
 
 
-@pytest.fixture
-def home(lab: TemporaryLab) -> Callable[[str, str], Path]:
-    """Makes a student's home: quick reports, a theme, and a text to open."""
-
-    def make(name: str, theme: str) -> Path:
-        folder: Path = lab.settings.homes / home_name(name)
-        themes = "lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
-        for file, content in {
-            "jupyter_server_config.json": {"LeaseExtension": {"interval_s": 3, "warned_s": 3}},
-            themes: {"theme": theme, "adaptive-theme": False},
-        }.items():
-            config = folder / ".jupyter" / file
-            config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            config.write_text(json.dumps(content))
-        (folder / "essay.txt").write_text("A beginning.\n")
-        return folder
-
-    return make
+def make_home(lab: TemporaryLab, name: str) -> None:
+    """A student's home: quick reports, the dark theme, and a text to open."""
+    folder: Path = lab.settings.homes / home_name(name)
+    themes = "lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
+    for file, content in {
+        "jupyter_server_config.json": {"LeaseExtension": {"interval_s": 3, "warned_s": 3}},
+        themes: {"theme": "JupyterLab Dark", "adaptive-theme": False},
+    }.items():
+        config = folder / ".jupyter" / file
+        config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        config.write_text(json.dumps(content))
+    (folder / "essay.txt").write_text("A beginning.\n")
 
 
 def work(page: Page, lab: TemporaryLab, name: str) -> None:
@@ -70,16 +61,6 @@ def work(page: Page, lab: TemporaryLab, name: str) -> None:
     page.wait_for_url(f"**/user/{name}/lab**", wait_until="commit")
     page.goto(f"{lab.settings.public_url}user/{name}/lab/tree/essay.txt")
     expect(page.locator(".cm-content")).to_be_visible()
-
-
-def status(page: Page) -> Locator:
-    """The item of the status bar."""
-    return page.locator(".miglab-status")
-
-
-def card(page: Page) -> Locator:
-    """What is shown over the page when the slice is about to go."""
-    return page.get_by_role("region", name="Your GPU slice")
 
 
 def open_panel(page: Page) -> Locator:
@@ -94,11 +75,9 @@ def problems(page: Page) -> list[str]:
     return [problem for part in ours for problem in serious_problems(page, part)]
 
 
-def test_warned_extended_and_released(
-    page: Page, lab: TemporaryLab, home: Callable[[str, str], Path]
-):
+def test_warned_extended_and_released(page: Page, lab: TemporaryLab):
     """Warned in every tab, put off in all by keys alone; the panel releases; the dark theme."""
-    home("ada", "JupyterLab Dark")
+    make_home(lab, "ada")
     work(page, lab, "ada")
     other = page.context.new_page()
     other.goto(page.url, wait_until="commit")
@@ -159,40 +138,3 @@ def offline_and_back(page: Page) -> None:
     page.context.set_offline(False)
     expect(said).to_have_count(0)
     expect(status(page)).to_have_text(re.compile(r" · nobody is waiting for it$"))
-
-
-def test_text_that_nobody_saved_outlives_the_slice(
-    page: Page, lab: TemporaryLab, home: Callable[[str, str], Path]
-):
-    """Typed, warned, not answered: saved in the last seconds, and said so; the light theme."""
-    essay = home("bo", "JupyterLab Light") / "essay.txt"
-    work(page, lab, "bo")
-    page.locator(".cm-content").click()
-    page.keyboard.press("Control+End")
-    page.keyboard.type(TYPED)
-    expect(card(page)).to_be_visible()
-    assert TYPED not in essay.read_text()
-    open_panel(page)
-    picture(page, "jupyterlab-warning")
-    assert problems(page) == []
-    asked = ReclaimRequest(reason="The room closes.", warning_s=LAST_S)
-    lab.ask(f"/api/leases/{lab.leases()['bo'].id}/reclaim", asked)
-    wait_for(lambda: "bo" not in lab.leases(), "the slice to be taken back")
-    assert TYPED in essay.read_text()
-    expect(card(page)).to_contain_text("Your GPU slice was reclaimed")
-    expect(card(page).get_by_role("button", name="Go to the hub page")).to_be_visible()
-
-
-def test_without_a_slice_there_is_nothing(page: Page, lab: TemporaryLab):
-    """A server on CPU shows no item, and nothing on the page complains."""
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    sign_in(page, lab, "cy")
-    page.locator("input[name=shape][value=cpu]").check()
-    page.get_by_role("button", name="Start").click()
-    page.wait_for_url("**/user/cy/lab**")
-    expect(page.locator(".jp-Launcher, .jp-DirListing-content").first).to_be_visible()
-    shown = page.request.get(f"{lab.settings.public_url}user/cy/miglab/api/lease")
-    assert shown.json()["state"] == "none"
-    expect(status(page)).to_have_count(0)
-    assert errors == []

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 from tests.browser.conftest import PATIENCE_MS
-from tests.browser.people import offer, picture, serious_problems
+from tests.browser.people import looks_good, offer
 
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_hub import lab_secrets
@@ -88,14 +88,6 @@ def sign_in_by_keys(page: Page, lab: TemporaryLab, name: str, password: str) -> 
     tab_to(page, page.get_by_label("Password"))
     page.keyboard.type(password)
     page.keyboard.press("Enter")
-
-
-def looks_good(page: Page, name: str, within: str | None = None) -> None:
-    """Axe finds nothing serious, and no part of the page lies beyond the screen's edge."""
-    picture(page, name)
-    assert serious_problems(page, within) == []
-    overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert page.evaluate(overflow) <= 0, name
 
 
 def test_a_new_student_by_the_keyboard(page: Page, lab: TemporaryLab) -> None:

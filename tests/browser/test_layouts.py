@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from .served import MARKS, Open, PageLab, focused, is_cut_off, problems
+from .served import MARKS, Open, PageLab, focused, problems
 
 pytestmark = MARKS
 FILE = """\
@@ -111,8 +111,3 @@ async def test_another_gpu_is_included_by_keyboard(lab: PageLab, page: Page) -> 
     await expect(second.get_by_label("GPUs", exact=True)).to_be_focused()
     await expect(second).to_contain_text("GPU 1")
     await expect(page.locator("#text")).to_have_value(re.compile(r"devices: \[1\]"))
-
-
-async def test_nothing_is_cut_off_on_a_phone(page: Page) -> None:
-    """At 390 pixels nothing has to be scrolled sideways."""
-    assert not await is_cut_off(page, 390)

@@ -11,11 +11,13 @@ import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
 from tests.browser.people import (
+    card,
     picture,
     press_stop,
     serious_problems,
     sign_in,
     start,
+    status,
     wait_for_kernel,
 )
 
@@ -42,18 +44,6 @@ def lab() -> Iterator[TemporaryLab]:
         yield running
 
 
-@pytest.fixture
-def classmate(lab: TemporaryLab) -> Iterator[Student]:
-    """Holds half of the GPU, so that nobody gets all of it."""
-    student = Student(lab.settings.public_url, "bo", lab.password)
-    student.sign_in()
-    student.ask("3g.20gb")
-    student.wait_until_ready()
-    yield student
-    student.leave()
-    student.close()
-
-
 def home(lab: TemporaryLab, name: str) -> Path:
     """A student's home with a text in it."""
     folder: Path = lab.settings.homes / home_name(name)
@@ -75,14 +65,6 @@ def line_up(lab: TemporaryLab, page: Page, name: str) -> TicketView:
     expect(page.get_by_role("heading", name="1st of 1")).to_be_visible()
     expect(page.get_by_role("region", name="While you wait")).to_be_visible()
     return lab.tickets()[name]
-
-
-def status(page: Page) -> Locator:
-    return page.locator(".miglab-status")
-
-
-def card(page: Page, name: str) -> Locator:
-    return page.get_by_role("region", name=name)
 
 
 def edit(page: Page, lab: TemporaryLab, name: str) -> None:
@@ -260,10 +242,13 @@ def test_the_slice_is_given_back_and_the_work_goes_on(page: Page, lab: Temporary
 
 def test_what_staff_say_is_text(page: Page, lab: TemporaryLab):
     """On a server without a slice too: as it was written, said aloud, and closed in every tab."""
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
     sign_in(page, lab, "eve")
     page.locator("input[name=shape][value=cpu]").check()
     page.get_by_role("button", name="Start").click()
     in_jupyterlab(page, "eve")
+    expect(status(page)).to_have_count(0)
     other = page.context.new_page()
     other.goto(page.url, wait_until="commit")
     lab.ask("/api/messages", {"to_user": "eve", "text": HOSTILE, "minutes": 5})
@@ -275,6 +260,6 @@ def test_what_staff_say_is_text(page: Page, lab: TemporaryLab):
     card(page, "Message from").get_by_role("button", name="Close").click()
     for tab in (page, other):
         expect(card(tab, "Message from")).to_have_count(0)
-    assert page.title() != "run"
+    assert page.title() != "run" and errors == []
     other.close()
     stop(lab, page)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, Response, expect
-from tests.browser.people import kept_busy, picture, serious_problems, sign_in, start
+from tests.browser.people import card, kept_busy, picture, serious_problems, sign_in, start, status
 
 from miglab_api.leases import LeaseView, LeaseWarning
 from miglab_bench.harness.student import Student, wait_for
@@ -21,8 +21,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 POOL = """
 lease_s = 3600
-extension_s = 600
-extensions = 2
 """
 RECLAIM = """
 [reclaim]
@@ -80,11 +78,6 @@ def text(page: Page) -> Locator:
     return page.locator(".cm-content")
 
 
-def card(page: Page) -> Locator:
-    """What is shown over the page when the slice is about to go."""
-    return page.get_by_role("region", name="Your GPU slice")
-
-
 def question(page: Page) -> Locator:
     """What JupyterLab asks when its server does not answer."""
     return page.get_by_role("dialog", name="Server unavailable or unreachable")
@@ -131,7 +124,10 @@ def test_from_idle_to_reclaimed_and_back_with_one_click(
     expect(card(page)).to_contain_text("Nothing has happened on it for")
     assert TYPED not in essay.read_text()
     expect(card(page)).to_contain_text("You will lose the variables")
-    assert serious_problems(page, ".miglab-card") == []
+    status(page).click()
+    picture(page, "jupyterlab-warning")
+    for part in (".miglab-card", ".miglab-panel", ".miglab-status"):
+        assert serious_problems(page, part) == []
     with page.expect_response(is_gone, timeout=GONE_MS):
         wait_for(lambda: "ada" not in lab.leases(), "the slice to be taken back")
     assert TYPED in essay.read_text()
@@ -160,8 +156,8 @@ def test_from_idle_to_reclaimed_and_back_with_one_click(
         expect(text(page)).to_contain_text(TYPED)
 
 
-def test_still_here_and_extended_by_keys_alone(page: Page, lab: TemporaryLab, leaves: list[str]):
-    """Two warnings, each put off without a mouse; then the keys write into the text again."""
+def test_still_here_by_keys_alone(page: Page, lab: TemporaryLab, leaves: list[str]):
+    """The warning is put off without a mouse; then the keys write into the text again."""
     leaves.append("bo")
     with at_work(page, lab, "bo"):
         text(page).click()
@@ -173,16 +169,6 @@ def test_still_here_and_extended_by_keys_alone(page: Page, lab: TemporaryLab, le
     expect(card(page)).to_be_hidden()
     expect(text(page)).to_be_focused()
     assert is_answered(lab, first)
-
-    second = warned(lab, "bo")
-    assert second.extensions_left == 2
-    expect(card(page)).to_be_visible()
-    page.keyboard.press(KEYS)
-    page.keyboard.press("Tab")
-    expect(card(page).get_by_role("button", name="Extend by 10 min (2 left)")).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(card(page)).to_be_hidden()
-    assert is_answered(lab, second) and lab.leases()["bo"].extensions_left == 1
     page.keyboard.type("on with it")
     expect(text(page)).to_contain_text("on with it")
 

@@ -6,75 +6,19 @@ on the way.
 """
 
 import datetime as dt
-from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.people import picture, serious_problems
+from tests.browser.people import go, looks_good, said, serious_problems
 
-from miglab_bench.harness.student import Student, wait_for
+from miglab_bench.harness.student import wait_for
 from miglab_bench.harness.temporary import TemporaryLab
-from miglab_hub import lab_secrets
+
+from .conftest import Come
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 CLASS_DAY = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=3)
-Come = Callable[[str], Student]
-
-
-@pytest.fixture
-def come(lab: TemporaryLab) -> Iterator[Come]:
-    """Make a student who asks for a 1g.5gb; gone after the test."""
-    made: list[Student] = []
-
-    def ask(name: str) -> Student:
-        student = Student(lab.settings.public_url, name, lab.password)
-        made.append(student)
-        student.sign_in()
-        student.ask("1g.5gb")
-        return student
-
-    yield ask
-    for student in made:
-        student.leave()
-        student.close()
-    wait_for(lambda: not lab.leases(), "the slices to be given back")
-
-
-@pytest.fixture
-def admin(new_page: Callable[[], Page], lab: TemporaryLab) -> Page:
-    return signed_in(new_page(), lab, "admin", lab_secrets.read_passwords(lab.settings).admin)
-
-
-@pytest.fixture
-def instructor(new_page: Callable[[], Page], lab: TemporaryLab) -> Page:
-    password = lab_secrets.read_passwords(lab.settings).instructor
-    return signed_in(new_page(), lab, "instructor", password)
-
-
-def signed_in(page: Page, lab: TemporaryLab, name: str, password: str) -> Page:
-    """Sign in at the hub; staff land on the pool's page."""
-    page.goto(f"{lab.settings.public_url}hub/login")
-    page.get_by_label("Username").fill(name)
-    page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url("**/services/pool/")
-    return page
-
-
-def go(page: Page, place: str) -> None:
-    """By the navigation, as people do."""
-    link = page.get_by_role("navigation", name="Pages of the lab").get_by_role("link", name=place)
-    link.click()
-    expect(link).to_have_attribute("aria-current", "page")
-    page.wait_for_load_state("load")  # its scripts have run: what is pressed is heard
-
-
-def look(page: Page, name: str) -> None:
-    """A picture for the docs, from the top of the page, and what axe says."""
-    page.evaluate("scrollTo(0, 0)")
-    picture(page, name)
-    assert serious_problems(page) == []
 
 
 def take_action(page: Page, title: str, **fields: str) -> None:
@@ -92,11 +36,6 @@ def take_action(page: Page, title: str, **fields: str) -> None:
     form.locator("[type=submit]").click()
 
 
-def said(page: Page, words: str) -> None:
-    """The page tells what came of it."""
-    expect(page.get_by_role("status").filter(has_text=words)).to_be_visible()
-
-
 def test_a_class(admin: Page, instructor: Page, lab: TemporaryLab, come: Come) -> None:
     """From the layout before it to the last slice given back."""
     apply_a_layout(admin)
@@ -105,7 +44,7 @@ def test_a_class(admin: Page, instructor: Page, lab: TemporaryLab, come: Come) -
     for name in ("ada", "bo"):
         come(name).wait_until_ready()
         expect(instructor.locator(".cell", has_text=name)).to_be_visible()
-    look(instructor, "pool-staff")
+    looks_good(instructor, "pool-staff")
     write_to_ada(instructor, lab)
     withdraw_it(instructor)
     drain_with_the_keyboard(admin)
@@ -124,13 +63,11 @@ def apply_a_layout(admin: Page) -> None:
     go(admin, "Layouts")
     admin.get_by_role("button", name="All small").click()
     expect(admin.get_by_text("7 to create")).to_be_visible()
-    look(admin, "layouts")
+    looks_good(admin, "layouts")
     admin.get_by_label("Reason").fill("practical 1")
     admin.get_by_role("button", name="Apply").click()
     said(admin, "The layout is applied.")
     expect(admin.get_by_text("Conforms").first).to_be_visible()
-    admin.get_by_label("The same as a file").fill("version: v1\nmig-configs: {a: []}")
-    expect(admin.get_by_role("alert").filter(has_text="layout:2")).to_be_visible()
 
 
 def reserve_change_and_cancel(instructor: Page) -> None:
@@ -141,7 +78,7 @@ def reserve_change_and_cancel(instructor: Page) -> None:
     expect(instructor.get_by_role("row", name="5 × 1g.5gb")).to_be_visible()
     instructor.goto(f"{instructor.url.split('?')[0]}?monday={CLASS_DAY}")
     expect(instructor.locator(".block", has_text="5 × 1g.5gb")).to_be_visible()
-    look(instructor, "reservations")
+    looks_good(instructor, "reservations")
     reserve(instructor, "4")
     expect(
         instructor.get_by_role("alert").filter(has_text="it clashes with reservation")
@@ -171,7 +108,7 @@ def write_to_ada(instructor: Page, lab: TemporaryLab) -> None:
     """A message to one student, from her slice."""
     instructor.locator(".cell", has_text="ada").get_by_role("button").click()
     expect(instructor.get_by_role("dialog").get_by_text("Held by")).to_be_visible()
-    look(instructor, "slice-details")
+    looks_good(instructor, "slice-details")
     take_action(instructor, "Message", Message="Save your work: we stop at noon.")
     said(instructor, "The message is sent.")
 

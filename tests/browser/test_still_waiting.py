@@ -24,17 +24,6 @@ def lab() -> Iterator[TemporaryLab]:
         yield running
 
 
-@pytest.fixture
-def classmate(lab: TemporaryLab) -> Iterator[Student]:
-    """Holds half of the GPU, so that nobody gets all of it."""
-    student = Student(lab.settings.public_url, "bo", lab.password)
-    student.sign_in()
-    student.ask("3g.20gb")
-    student.wait_until_ready()
-    yield student
-    student.close()
-
-
 def test_asked_aside_and_back(page: Page, lab: TemporaryLab, classmate: Student) -> None:
     """An answer keeps the place; a missed offer is no loss of it, and one click returns."""
     sign_in(page, lab, "ada")

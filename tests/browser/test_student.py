@@ -1,7 +1,5 @@
 """A student in a real browser: log in, choose, wait, work on a slice, give it back."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
 from playwright.sync_api import Page, expect
 from tests.browser.people import (
@@ -14,37 +12,20 @@ from tests.browser.people import (
     wait_for_kernel,
 )
 
-from miglab_bench.harness.student import Student, wait_for
+from miglab_bench.harness.student import wait_for
 from miglab_bench.harness.temporary import TemporaryLab
+
+from .conftest import Come
 
 pytestmark = pytest.mark.browser
 
 POOL_PAGE = "services/pool/"
 
 
-@pytest.fixture
-def classmate(lab: TemporaryLab) -> Iterator[Callable[[str], Student]]:
-    """Make a student who holds a 1g.5gb and works elsewhere; gone after the test."""
-    made: list[Student] = []
-
-    def come(name: str) -> Student:
-        student = Student(lab.settings.public_url, name, lab.password)
-        made.append(student)
-        student.sign_in()
-        student.ask("1g.5gb")
-        student.wait_until_ready()
-        return student
-
-    yield come
-    for student in made:
-        student.leave()
-        student.close()
-    wait_for(lambda: not lab.leases(), "the slices to be given back")
-
-
 def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: TemporaryLab):
     """Choose 1g.5gb, open 1_your_slice from the start page: its UUID is the ledger's."""
     sign_in(page, lab, "ada")
+    assert serious_problems(page) == []
     picture(page, "spawn-page")
     start(page, "1g.5gb")
     page.wait_for_url("**/user/ada/lab**")
@@ -77,10 +58,12 @@ def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: Tempor
 
 @pytest.mark.long
 def test_who_comes_too_late_sees_the_position_and_is_served(
-    page: Page, lab: TemporaryLab, classmate: Callable[[str], Student]
+    page: Page, lab: TemporaryLab, come: Come
 ):
     """With the GPU full each way leads to the position; when somebody leaves, JupyterLab opens."""
-    early = [classmate(f"early{number}") for number in range(7)]
+    early = [come(f"early{number}") for number in range(7)]
+    for student in early:
+        student.wait_until_ready()
     sign_in(page, lab, "late")
     second = page.context.new_page()
     second.goto(f"{lab.settings.public_url}hub/spawn")
@@ -118,53 +101,14 @@ def test_a_server_stopped_by_hand_is_asked_about(page: Page, lab: TemporaryLab):
     wait_for(lambda: not lab.leases(), "the slice to be given back")
 
 
-def test_the_pool_page_is_live(page: Page, lab: TemporaryLab, classmate: Callable[[str], Student]):
+def test_the_pool_page_is_live(page: Page, lab: TemporaryLab, come: Come):
     """A slice that somebody gets appears on an open pool page without a reload, without a name."""
     sign_in(page, lab, "watcher")
     page.goto(f"{lab.settings.public_url}{POOL_PAGE}")
     expect(page.get_by_text("The queue is empty.")).to_be_visible()
     expect(page.locator(".cell", has_text="somebody")).to_have_count(0)
-    classmate("bo")
+    come("bo")
     expect(page.locator(".cell", has_text="somebody")).to_have_count(1)
     assert "bo" not in page.locator("main").inner_text().split()
-    picture(page, "pool-page")
-
-
-def test_the_keyboard_alone_gets_a_server(page: Page, lab: TemporaryLab):
-    """Nothing but keys from the login form to JupyterLab."""
-    page.goto(lab.settings.public_url)
-    page.get_by_label("Username").focus()
-    page.keyboard.type("keys")
-    page.keyboard.press("Tab")
-    page.keyboard.type(lab.password)
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/hub/spawn**")
-    tab_to(page, "input[name=shape]")
-    page.keyboard.press("ArrowDown")
-    tab_to(page, "[type=submit]")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/user/keys/lab**")
-    assert lab.leases()["keys"].shape == "2x1g.5gb"  # the one below the default
-    press_stop(page, lab)
-
-
-@pytest.mark.parametrize("path", ["hub/spawn", POOL_PAGE])
-def test_axe_finds_nothing_serious(page: Page, lab: TemporaryLab, path: str):
-    """Our own pages stand an accessibility check."""
-    sign_in(page, lab, "axe")
-    page.goto(f"{lab.settings.public_url}{path}")
-    page.get_by_role("heading").first.wait_for()
     assert serious_problems(page) == []
-
-
-def tab_to(page: Page, selector: str) -> None:
-    """Press Tab until the element has the focus.
-
-    Raises:
-        AssertionError: it cannot be reached.
-    """
-    for _ in range(30):
-        page.keyboard.press("Tab")
-        if page.evaluate("s => document.activeElement.matches(s)", selector):
-            return
-    raise AssertionError(f"{selector} cannot be reached by Tab")
+    picture(page, "pool-page")
