@@ -91,6 +91,19 @@ async def test_an_hour_begins_the_form(lab: PageLab, page: Page) -> None:
     assert made == {("ml", 5, TUESDAY), ("ml", 2, TUESDAY)}
 
 
+async def test_the_times_of_one_hour_can_be_read(lab: PageLab, page: Page) -> None:
+    """The last hour of the day has room for course, slices and times; nothing of them is cut off."""
+    late = PRACTICAL.model_copy(update={"count": 1, "from_time": "17:00", "to_time": "18:00"})
+    await lab.runner.decide(lambda pool: pool.reservations.make(late, "person:ilse"))
+    await page.reload()
+    inside = """all => all.map(times => {
+      const bottom = element => element.getBoundingClientRect().bottom;
+      const is_in = bottom(times) <= bottom(times.closest(".block"));
+      return is_in && times.scrollWidth <= times.clientWidth;
+    })"""
+    assert await page.locator(".block .times").evaluate_all(inside) == [True] * 2
+
+
 async def test_courses_are_called_by_their_titles(page: Page) -> None:
     """In the week, in the list, in what a class is and in the form."""
     await expect(page.locator(".block .what")).to_have_text("Ml")
