@@ -92,7 +92,7 @@ async def test_an_hour_begins_the_form(lab: PageLab, page: Page) -> None:
 
 
 async def test_the_times_of_one_hour_can_be_read(lab: PageLab, page: Page) -> None:
-    """The last hour of the day has room for course, slices and times; nothing of them is cut off."""
+    """The last hour of the day has room for course, slices and times: nothing is cut off."""
     late = PRACTICAL.model_copy(update={"count": 1, "from_time": "17:00", "to_time": "18:00"})
     await lab.runner.decide(lambda pool: pool.reservations.make(late, "person:ilse"))
     await page.reload()

@@ -194,9 +194,9 @@ def _frame(request: Request, principal: Principal | None, here: str) -> dict[str
     places = getattr(request.app.state, "places", PLACES)  # a lab on Slurm has its own
     return {
         "prefix": access.prefix,
-        "hub_home": f"{access.hub_origin}{access.hub_prefix}home",
-        "hub_logout": f"{access.hub_origin}{access.hub_prefix}logout",
+        "hub": f"{access.hub_origin}{access.hub_prefix}",
         "user": principal.name if principal else "",
+        "is_admin": principal is not None and principal.admin,
         "lab_title": request.app.state.title,
         "notices": request.app.state.notices,
         "xsrf": principal.xsrf if principal else "",
