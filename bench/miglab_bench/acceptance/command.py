@@ -20,7 +20,7 @@ from websocket import WebSocketException
 from miglab_bench.acceptance import borrowing, probing, reserving, waiting
 from miglab_bench.acceptance.reserving import COURSE, MEMBERS
 from miglab_bench.acceptance.run import Run
-from miglab_bench.harness.operator import SHAPE
+from miglab_bench.harness.pool_operator import SHAPE
 from miglab_bench.harness.student import CheckFailed
 from miglab_bench.harness.tables import table_of
 from miglab_bench.harness.temporary import temporary_lab

@@ -12,7 +12,7 @@ from statistics import median
 from miglab_api.leases import LeaseState, ReleaseRequest
 from miglab_api.staff import ActionRequest, ReclaimRequest
 from miglab_bench.acceptance.run import Run, expect
-from miglab_bench.harness.operator import COURSE
+from miglab_bench.harness.pool_operator import COURSE
 from miglab_bench.harness.student import wait_for
 from miglab_bench.harness.temporary import TemporaryLab
 

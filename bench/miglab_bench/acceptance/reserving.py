@@ -11,7 +11,7 @@ from miglab_api.gpus import SliceState
 from miglab_api.reservations import WEEKDAYS, ReservationRequest, ReservationState
 from miglab_bench.acceptance.run import SLICES, Run, expect, expect_own_slice, in_parallel
 from miglab_bench.acceptance.waiting import waited
-from miglab_bench.harness.operator import SHAPE
+from miglab_bench.harness.pool_operator import SHAPE
 from miglab_bench.harness.student import Student, wait_for
 
 COURSE = "practical"

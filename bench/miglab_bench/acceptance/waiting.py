@@ -17,7 +17,7 @@ from miglab_bench.acceptance.run import (
     expect_own_slice,
     in_parallel,
 )
-from miglab_bench.harness.operator import SHAPE
+from miglab_bench.harness.pool_operator import SHAPE
 from miglab_bench.harness.student import Student, wait_for
 
 STAYS, GOES = 1, 2  # who hold a slice and compute nothing, by number

@@ -17,7 +17,7 @@ import psutil
 
 from miglab_bench.harness.containers import prepare_engine, remove_all
 from miglab_bench.harness.logs import logs_below
-from miglab_bench.harness.operator import SHAPE, PoolOperator
+from miglab_bench.harness.pool_operator import SHAPE, PoolOperator
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import CheckFailed, wait_for
 from miglab_hub import lab_secrets

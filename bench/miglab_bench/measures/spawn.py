@@ -23,7 +23,7 @@ import typer
 from rich.console import Console
 
 from miglab_bench.harness.containers import prepare_engine, remove_all
-from miglab_bench.harness.operator import SHAPE
+from miglab_bench.harness.pool_operator import SHAPE
 from miglab_bench.harness.pool_service import running_pool
 from miglab_bench.harness.student import CheckFailed
 from miglab_bench.harness.temporary import write_lab

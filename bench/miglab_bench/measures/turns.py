@@ -14,7 +14,7 @@ from traitlets.config import Config
 
 from miglab_api.gpus import SliceState
 from miglab_bench.harness.hub_here import HubHere, hub_here, time_start
-from miglab_bench.harness.operator import SHAPE, PoolOperator
+from miglab_bench.harness.pool_operator import SHAPE, PoolOperator
 from miglab_hub.configure import configure
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings

@@ -12,7 +12,7 @@ from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
 from jupyterhub.user import User
 
 from miglab_bench.harness import student_server
-from miglab_bench.harness.operator import SHAPE
+from miglab_bench.harness.pool_operator import SHAPE
 from miglab_hub.configure import configure
 from miglab_hub.settings.lab_toml import load
 from miglab_spawner.local import MIGLocalSpawner

@@ -15,7 +15,7 @@ from typing import TypeVar
 import httpx
 
 from miglab_api.tickets import TicketRequest
-from miglab_bench.harness.operator import SHAPE
+from miglab_bench.harness.pool_operator import SHAPE
 from miglab_bench.storm.visitor import Visitor, VisitTimes
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import Settings

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miglab_bench.harness.operator import SHAPE
+from miglab_bench.harness.pool_operator import SHAPE
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.measures.ratio import Ratio, ratio_of
 from miglab_slurm_bench.cluster import SlurmCluster, missing
