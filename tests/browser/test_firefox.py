@@ -1,0 +1,97 @@
+"""One walk in Debian's Firefox: sign in, wait, predict, run, release."""
+
+from pathlib import Path
+
+import pytest
+
+from miglab_bench.harness.student import Student, wait_for
+from miglab_bench.harness.temporary import TemporaryLab
+
+from .firefox import ENTER, FIREFOX, Firefox
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.long,
+    pytest.mark.skipif(not FIREFOX.exists(), reason="no firefox-esr: apt-get install firefox-esr"),
+]
+PANEL = (
+    "[...document.querySelectorAll('.labkit-card')]"
+    ".find(card => card.querySelector('h3')?.textContent === 'The same function against itself')"
+)
+
+
+def one(selector: str) -> str:
+    """The first element that a selector finds."""
+    return f"document.querySelector({selector!r})"
+
+
+def named(text: str, within: str = "document") -> str:
+    """The button, or the item of a menu, that says exactly this."""
+    kinds = "'button, .lm-MenuBar-item'"
+    says = f"item.textContent.trim() === {text!r} && item.offsetParent"
+    return f"[...({within})?.querySelectorAll({kinds}) ?? []].find(item => {says})"
+
+
+def field(label: str) -> str:
+    """A field of the panel, by its label."""
+    says = f"row.querySelector('label')?.textContent === {label!r}"
+    row = f"[...({PANEL})?.querySelectorAll('.widget-text') ?? []].find(row => {says})"
+    return f"{row}?.querySelector('input')"
+
+
+def test_a_walk_in_firefox(lab: TemporaryLab, tmp_path: Path) -> None:
+    """A full GPU, the waiting page, JupyterLab when somebody leaves, a measurement, the end."""
+    early = [Student(lab.settings.public_url, f"early{n}", lab.password) for n in range(7)]
+    for student in early:
+        student.sign_in()
+        student.ask("1g.5gb")
+        student.wait_until_ready()
+    try:
+        with Firefox(tmp_path) as firefox:
+            walk(firefox, lab, early.pop())
+    finally:
+        for student in early:
+            student.leave()
+            student.close()
+
+
+def walk(firefox: Firefox, lab: TemporaryLab, holder: Student) -> None:
+    """The student's way, from the login form to a slice that is given back."""
+    firefox.go_to(lab.settings.public_url)
+    firefox.click(one("#username_input"))
+    firefox.type("fox")
+    firefox.click(one("#password_input"))
+    firefox.type(lab.password + ENTER)
+
+    # A click before the page's script has run would be lost; the button says when it has.
+    submit = "#spawn_form .feedback-container [type=submit]"
+    firefox.click(one("[name=shape][value='1g.5gb']"))
+    firefox.seen(f"{one(submit)}.textContent.startsWith('Join the queue')")
+    firefox.click(one(submit))
+    firefox.seen("[...document.querySelectorAll('h1, h2')].some(h => h.textContent === '1st of 1')")
+    holder.leave()
+    holder.close()
+    firefox.seen("location.pathname.startsWith('/user/fox/lab')")
+
+    opens = "button => button.textContent.includes('1. Your slice')"
+    firefox.click(f"[...document.querySelectorAll('.miglab-start button')].find({opens})")
+    idle = "textContent.includes('Python 3 (ipykernel) | Idle')"
+    firefox.seen(
+        f"{one('#jp-main-statusbar')}?.{idle}"
+    )  # until then, what is run asks for a kernel
+    firefox.click(named("Run"))
+    firefox.click(one("[data-command='runmenu:run-all']"))
+
+    firefox.click(field("Your prediction (x)"))
+    firefox.type("1.5")
+    firefox.click(field("because"))
+    firefox.type("it is noisy")
+    firefox.click(named("Lock in prediction", PANEL))
+    firefox.click(named("Run", PANEL))
+    firefox.seen(f"({PANEL}).querySelector('[role=status]').textContent.includes('Done:')")
+
+    firefox.click(one(".miglab-status"))
+    firefox.click(named("Release…"))
+    firefox.click(named("Save all and release"))
+    wait_for(lambda: "fox" not in lab.leases(), "the slice to be given back")
+    firefox.seen("document.body.textContent.includes('You released your GPU slice')")
