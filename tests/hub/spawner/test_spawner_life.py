@@ -94,6 +94,12 @@ async def test_a_reclaimed_slice_says_why_to_its_student(hub: Hub, lab: PoolLab)
     lab.pool.leases.release(lease.id, by="instructor", reason="The lesson is over.")
     await hub.stop("ada")
     assert "The lesson is over." in await hub.spawner("ada").render_spawn_page()
+    # Whoever asked for that page a moment before the end is led from the pending one back to it.
+    page = hub.app.tornado_settings["jinja2_env_sync"].get_template("not_running.html")
+    shown = {"user": hub.user("ada"), "server_name": "", "spawn_url": "/hub/spawn/ada"}
+    shown["static_url"] = lambda path, **_: path
+    assert 'location.replace("/hub/spawn/ada")' in page.render(shown)
+    assert "location.replace" not in page.render(shown, failed=True)
     await hub.start("ada", shape="1g.5gb")
     await hub.stop("ada")
     assert 'miglab-news"' not in await hub.spawner("ada").render_spawn_page()
