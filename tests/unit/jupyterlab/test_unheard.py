@@ -53,6 +53,8 @@ async def test_one_that_computes_answers_when_it_has_done_so(kernel):
     )
     async with asyncio.timeout(STARTS_S):
         assert await prompts.get() == "first"
+        while made.execution_state != "busy":  # it comes by another channel than the prompt
+            await asyncio.sleep(0.01)
         made.execution_state = "starting"
         ask_unheard(settings)
         client.input("")
