@@ -1,14 +1,13 @@
 """Tools and exact checks of the exercises."""
 
 from labkit.exercises import networks, packing, roofline, small_model
-from labkit.exercises.code_checks import (
+from labkit.exercises.code_checks import run_ranks
+from labkit.exercises.ddp_checks import (
     check_all_reduce,
+    check_buckets,
     check_gradient_averaging,
-    check_loss_scaler,
-    check_split_matmul,
-    run_ranks,
+    check_sync,
 )
-from labkit.exercises.ddp_checks import check_buckets, check_sync
 from labkit.exercises.formula_checks import (
     check_attainable,
     check_busy_share,
@@ -23,10 +22,10 @@ from labkit.exercises.formula_checks import (
     check_step_price,
 )
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
-from labkit.exercises.pair_check import check_pair
 from labkit.exercises.placing import check_place
-from labkit.exercises.scaled_step import check_scaled_step
+from labkit.exercises.scaling_checks import check_loss_scaler, check_scaled_step
 from labkit.exercises.schedule import bubble, check_order, check_schedule, order_of
+from labkit.exercises.split_checks import check_pair, check_split_matmul
 from labkit.exercises.timer_check import check_timer
 from labkit.exercises.wires import Wires
 

@@ -1,79 +1,106 @@
-"""Exact checks of data parallelism by hand: per tensor, flat, and in buckets that start early.
+"""Exact checks of data parallelism by hand: averages, all-reduces, and gradients in buckets.
 
-The ranks are threads whose messages are counted, as for an all-reduce. An all-reduce here starts at
-once and returns a function that waits for it; so it can be seen what was started before the
-backward pass was over, and whether anybody waited too soon.
+An all-reduce of the student's own is given mailboxes.  One that is given starts at once and returns
+a function that waits for it; so it can be seen what was started before the backward pass was over,
+and whether anybody waited too soon.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict, for_ranks, judged, run_ranks
+from labkit.exercises.code_checks import (
+    CodeVerdict,
+    Exchanges,
+    for_ranks,
+    is_same,
+    judged,
+    mistake_in,
+    random_tensors,
+    run_exchanging,
+    run_ranks,
+)
 
 SHAPES = ((4, 3), (3,), (5, 4), (6,), (2, 2, 2), (7,))
 BUCKET = 16  # numbers
-TOLERANCE = 1e-9
 
 
-@dataclass
-class _Seen:
-    """What one rank did: numbers of each all-reduce, in order, and what happened too early."""
+def check_gradient_averaging(function: Callable[[Sequence[Any]], Any]) -> CodeVerdict:
+    """Whether gradients of equal shares of a batch are combined into the whole batch's gradient.
 
-    sizes: list[int] = field(default_factory=list)
-    before_end: int = 0
-    waited_before_end: bool = False
-    is_over: bool = False
+    Args:
+        function: takes the list of the ranks' gradients, returns the combined one.
+    """
 
-    def all_reduce(self, rank: int, world: int, send: Any, receive: Any) -> Callable[[Any], Any]:
-        """Send at once to all others; what is returned adds what they send, in order."""
-        others = [other for other in range(world) if other != rank]
-        arrived: list[Any] = []
-        pending: list[Any] = []
+    def check(ranks: int) -> str:
+        parts = random_tensors(ranks, *[(3, 3)] * ranks)
+        total, found = sum(parts), function(list(parts))
+        mean: Any = total / ranks
+        if is_same(found, mean):
+            return ""
+        if getattr(found, "shape", None) != mean.shape:
+            return "return one tensor of the same shape as each gradient"
+        own = "it is one rank's own, which saw only a part of the batch"
+        known = [
+            ("it is the sum, and the loss is a mean over samples", total),
+            *((own, part) for part in parts),
+            ("divide by the number of ranks, which is not always 2", total / 2),
+        ]
+        off = float((found - mean).norm() / mean.norm())
+        why = mistake_in(found, known, "compare it with the mean")
+        return f"the combined gradient is off by {off:.2g} (relative): {why}"
 
-        def start(tensor: Any) -> Callable[[], Any]:
-            self.sizes.append(int(tensor.numel()))
-            self.before_end += not self.is_over
-            own, number = tensor.clone(), len(pending)
-            pending.append(own)
-            for other in others:
-                send(other, own)
+    right = "the combined gradient is that of the whole batch, for 2, 3 and 4 ranks"
+    return judged(right, *for_ranks(check, 2, 3, 4))
 
-            def wait() -> Any:
-                self.waited_before_end = self.waited_before_end or not self.is_over
-                while len(arrived) <= number:  # messages come in the order in which they were sent
-                    mine = pending[len(arrived)]
-                    arrived.append(mine + sum(receive(other) for other in others))
-                return arrived[number].clone()
 
-            return wait
+def check_all_reduce(function: Callable[..., Any], *, ring: bool = False) -> CodeVerdict:
+    """Whether an all-reduce gives every rank the sum, for 1 to 5 ranks and any size.
 
-        return start
+    Args:
+        function: `all_reduce(tensor, rank, world, send, receive)` returning the sum over all ranks.
+        ring: also require that no rank sends more than a ring does, 2(n-1)/n of the bytes (and
+            padding).
+    """
+    sizes = {1: 4, 2: 8, 3: 12, 4: 7, 5: 23}
+
+    def check(world: int) -> str:
+        inputs = random_tensors(world, *[sizes[world]] * world)
+        total = sum(inputs)
+        results, sent = run_ranks(function, inputs)
+        for rank, found in enumerate(results):
+            if not is_same(found, total):
+                what = _no_sum(found, total, inputs[rank], world)
+                return f"rank {rank} does not hold the sum{what and ': '}{what}"
+        allowed = 2 * (world - 1) * -(-sizes[world] // world) * inputs[0].element_size()
+        if ring and max(sent) > allowed:
+            return f"one sends {max(sent)} bytes; a ring sends {allowed}"
+        return ""
+
+    return judged("every rank holds the sum, for 1 to 5 ranks", *for_ranks(check, *sizes))
+
+
+def _no_sum(found: Any, total: Any, own: Any, world: int) -> str:
+    """What a rank holds in place of the sum; empty where nobody knows."""
+    if found is None:
+        return "it returned nothing"
+    known = (
+        ("it still holds only its own tensor", own),
+        ("its own tensor is missing from it", total - own),
+        ("its own tensor is in it twice", total + own),
+        ("it is the mean: an all-reduce only adds", total / world),
+    )
+    said = mistake_in(found, known)
+    if said or getattr(found, "shape", None) != total.shape:
+        return said
+    done = int(total.isclose(found).sum())
+    return f"{done} of its {len(total)} numbers are finished, the others are not" if done else ""
 
 
 def _gradients(world: int) -> list[list[Any]]:
-    import torch
-
-    generator = torch.Generator().manual_seed(world)
-    return [
-        [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES]
-        for _ in range(world)
-    ]
-
-
-def _run(one_rank: Callable[..., Any], world: int) -> tuple[list[Any], list[_Seen]]:
-    import torch
-
-    seen = [_Seen() for _ in range(world)]
-
-    def run(_: Any, rank: int, world: int, send: Any, receive: Any) -> Any:
-        return one_rank(rank, seen[rank], seen[rank].all_reduce(rank, world, send, receive))
-
-    results, _ = run_ranks(run, [torch.zeros(1)] * world)
-    return results, seen
+    return [random_tensors(world * 10 + rank, *SHAPES) for rank in range(world)]
 
 
 def check_sync(function: Callable[..., Any], *, flat: bool = False) -> CodeVerdict:
@@ -88,12 +115,11 @@ def check_sync(function: Callable[..., Any], *, flat: bool = False) -> CodeVerdi
     def check(world: int) -> str:
         gradients = _gradients(world)
 
-        def one_rank(rank: int, seen: _Seen, all_reduce: Any) -> Any:
-            seen.is_over = True
-            return function([one.clone() for one in gradients[rank]], world, all_reduce)
+        def one_rank(own: Exchanges) -> Any:
+            return function([one.clone() for one in gradients[own.rank]], world, own.start)
 
-        results, seen = _run(one_rank, world)
-        calls, wanted = len(seen[0].sizes), 1 if flat else len(SHAPES)
+        results, seen = run_exchanging(one_rank, world)
+        calls, wanted = len(seen[0].shapes), 1 if flat else len(SHAPES)
         if results[0] is None or not calls:
             return "write it first: nothing was sent, or nothing came back"
         if calls != wanted:
@@ -106,29 +132,21 @@ def check_sync(function: Callable[..., Any], *, flat: bool = False) -> CodeVerdi
 
 def _fault_of(results: Sequence[Any], gradients: list[list[Any]]) -> str:
     """What is wrong with what the ranks hold at the end; empty when nothing is."""
-    world = len(gradients)
-    means = [sum(parts) / world for parts in zip(*gradients, strict=True)]
     for found in results:
-        if found is None or len(found) != len(means):
-            return f"return {len(means)} gradients, in the order of the parameters"
-        for number, (got, mean) in enumerate(zip(found, means, strict=True)):
-            if fault := _fault_of_one(number, got, gradients, mean):
-                return fault
+        if found is None or len(found) != len(SHAPES):
+            return f"return {len(SHAPES)} gradients, in the order of the parameters"
+        for number, parts in enumerate(zip(*gradients, strict=True)):
+            got, total = found[number], sum(parts)
+            shape, right = getattr(got, "shape", None), parts[0].shape
+            if shape != right:
+                has = shape and tuple(shape)
+                return f"gradient {number} must have the shape {tuple(right)}; it has {has}"
+            known = [("the ranks' sum, not their mean", total)]
+            known += [("one rank's own: did its bucket ever leave?", part) for part in parts]
+            if not is_same(got, total / len(parts)):
+                what = mistake_in(got, known, "not the mean over the ranks")
+                return f"gradient {number} is {what}"
     return ""
-
-
-def _fault_of_one(number: int, got: Any, gradients: list[list[Any]], mean: Any) -> str:
-    world = len(gradients)
-    if got is None or tuple(got.shape) != tuple(mean.shape):
-        shape = None if got is None else tuple(got.shape)
-        return f"gradient {number} must have the shape {tuple(mean.shape)}; it has {shape}"
-    if (got - mean).norm() <= TOLERANCE:
-        return ""
-    if (got - mean * world).norm() <= TOLERANCE:
-        return f"gradient {number} is the ranks' sum, not their mean"
-    if any((got - own[number]).norm() <= TOLERANCE for own in gradients):
-        return f"gradient {number} is one rank's own: did its bucket ever leave?"
-    return f"gradient {number} is not the mean over the ranks"
 
 
 def check_buckets(make: Callable[..., Any]) -> CodeVerdict:
@@ -144,26 +162,26 @@ def check_buckets(make: Callable[..., Any]) -> CodeVerdict:
     def check(world: int) -> str:
         gradients = _gradients(world)
 
-        def one_rank(rank: int, seen: _Seen, all_reduce: Any) -> Any:
-            buckets = make(world, all_reduce, BUCKET)
+        def one_rank(own: Exchanges) -> Any:
+            buckets = make(world, own.start, BUCKET)
             for number in reversed(range(len(SHAPES))):
-                buckets.ready(number, gradients[rank][number].clone())
-            seen.is_over = True
+                buckets.ready(number, gradients[own.rank][number].clone())
+            own.is_over = True
             found = buckets.finish()
-            return None if not found else [found.get(number) for number in range(len(SHAPES))]
+            return [found.get(number) for number in range(len(SHAPES))] if found else None
 
-        results, seen = _run(one_rank, world)
+        results, seen = run_exchanging(one_rank, world)
         return _fault_of_buckets(seen[0]) or _fault_of(results, gradients)
 
     right = "the means are right, and full buckets left during the backward pass"
     return judged(right, *for_ranks(check, 1, 2, 3))
 
 
-def _fault_of_buckets(seen: _Seen) -> str:
+def _fault_of_buckets(seen: Exchanges) -> str:
     """The first rule of buckets that was broken; empty when none was."""
-    wanted = _bucket_sizes()
+    sizes, wanted = [math.prod(shape) for shape in seen.shapes], _bucket_sizes()
     rules = (
-        (bool(seen.sizes), "write Buckets first: nothing was sent"),
+        (bool(sizes), "write Buckets first: nothing was sent"),
         (
             not seen.waited_before_end,
             "ready waits for its all-reduce, so nothing is computed while it travels",
@@ -173,16 +191,16 @@ def _fault_of_buckets(seen: _Seen) -> str:
             "nothing was sent before finish: a full bucket must leave at once, in ready",
         ),
         (
-            len(seen.sizes) < len(SHAPES),
+            len(sizes) < len(SHAPES),
             "every gradient went alone: collect until a bucket holds `most` numbers",
         ),
         (
-            sum(seen.sizes) >= sum(wanted),
+            sum(sizes) >= sum(wanted),
             "not all gradients were sent: the last bucket may never fill, and must leave too",
         ),
         (
-            seen.sizes == wanted,
-            f"buckets of {seen.sizes} numbers left; with most={BUCKET} they must be {wanted}",
+            sizes == wanted,
+            f"buckets of {sizes} numbers left; with most={BUCKET} they must be {wanted}",
         ),
     )
     return next((words for is_kept, words in rules if not is_kept), "")
@@ -190,10 +208,9 @@ def _fault_of_buckets(seen: _Seen) -> str:
 
 def _bucket_sizes() -> list[int]:
     """The numbers in each bucket, if one leaves as soon as it holds `BUCKET` of them."""
-    found, held = [], 0
+    found = [0]
     for shape in reversed(SHAPES):
-        held += math.prod(shape)
-        if held >= BUCKET:
-            found.append(held)
-            held = 0
-    return [*found, held] if held else found
+        found[-1] += math.prod(shape)
+        if found[-1] >= BUCKET:
+            found.append(0)
+    return [size for size in found if size]

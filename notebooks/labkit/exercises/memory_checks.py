@@ -11,7 +11,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from labkit.exercises import networks
-from labkit.exercises.code_checks import CodeVerdict, all_reducer, for_ranks, judged, run_ranks
+from labkit.exercises.code_checks import (
+    CodeVerdict,
+    Exchanges,
+    for_ranks,
+    is_same,
+    judged,
+    mistake_in,
+    random_tensors,
+    run_exchanging,
+)
 from labkit.exercises.formula_checks import ExactFormula
 from labkit.machine.tensor_memory import (
     ACTIVATIONS,
@@ -30,6 +39,7 @@ CASES = (
     (16, 4, 32, 2, True, 1),
     (16, 2, 8, 1, False, 2),
 )
+WEIGHTS = 5  # that ranks step together
 SPARE_BYTES = 64  # Adam counts its steps, 4 bytes a matrix
 
 
@@ -120,76 +130,52 @@ def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
             makes that weight's state on this rank; `all_reduce(tensor)` returns the sum over the
             ranks; `broadcast(tensor, source)` returns the source's tensor.
     """
-    import torch
 
     def check(world: int) -> str:
-        generator = torch.Generator().manual_seed(world)
-        made = [
-            [torch.randn(4, generator=generator, dtype=torch.float64) for _ in range(5)]
-            for _ in range(world + 1)
-        ]
-        return _zero_fault(function, made[0], made[1:])
+        weights, *gradients = (
+            random_tensors(10 * world + one, *[4] * WEIGHTS) for one in range(world + 1)
+        )
+        stepped: list[tuple[int, Any]] = []  # by any rank: which weight, with what
+
+        def one_rank(own: Exchanges) -> Any:
+            def adam(number: int, weight: Any, gradient: Any) -> Any:
+                stepped.append((number, gradient))
+                return weight - 0.1 * gradient.sign()  # Adam's first step
+
+            given = ([one.clone() for one in all_of] for all_of in (weights, gradients[own.rank]))
+            return function(*given, adam, own.rank, world, own.all_reduce, own.broadcast)
+
+        results, _ = run_exchanging(one_rank, world)
+        totals: list[Any] = [sum(parts) for parts in zip(*gradients, strict=True)]
+        fault = _who_stepped(stepped, totals, world)
+        return fault or _what_came(results, weights, totals)
 
     right = "all ranks hold the new weights, and each weight's state is on one rank"
     return judged(right, *for_ranks(check, 1, 2, 3))
 
 
-def _zero_fault(
-    function: Callable[..., Any], weights: list[Any], gradients: list[list[Any]]
-) -> str:
-    import torch
-
-    world = len(gradients)
-    stepped: list[dict[int, Any]] = [{} for _ in range(world)]  # by rank: which weights, with what
-
-    def one_rank(_: Any, rank: int, world: int, send: Any, receive: Any) -> Any:
-        def adam(number: int, weight: Any, gradient: Any) -> Any:
-            stepped[rank][number] = gradient
-            return weight - 0.1 * gradient.sign()  # Adam's first step
-
-        all_reduce = all_reducer(rank, world, send, receive)
-
-        def broadcast(tensor: Any, source: int) -> Any:
-            if rank != source:
-                return receive(source)
-            for other in range(world):
-                if other != rank:
-                    send(other, tensor)
-            return tensor
-
-        given = ([one.clone() for one in weights], [one.clone() for one in gradients[rank]])
-        new = function(*given, adam, rank, world, all_reduce, broadcast)
-        return None if new is None else torch.stack(list(new))
-
-    results, _ = run_ranks(one_rank, [torch.zeros(1)] * world)
-    means = [sum(parts) / world for parts in zip(*gradients, strict=True)]
-    return _who_stepped(stepped, means) or _what_came(results, weights, means)
-
-
-def _who_stepped(stepped: list[dict[int, Any]], means: list[Any]) -> str:
+def _who_stepped(stepped: list[tuple[int, Any]], totals: list[Any], world: int) -> str:
     """Whether each weight was stepped by one rank, with the mean gradient."""
-    world, known = len(stepped), [number for one in stepped for number in one]
+    known = [number for number, _ in stepped]
     if not known:
         return "write zero_step first: adam was never called"
     if len(known) > len(set(known)):
         return "several ranks call adam for the same weight: its state would be on each of them"
-    if set(known) != set(range(len(means))):
+    if set(known) != set(range(WEIGHTS)):
         return "no rank calls adam for some of the weights"
-    for number, gradient in (item for one in stepped for item in one.items()):
-        if (gradient - means[number] * world).norm() < 1e-9 and world > 1:
-            return "adam gets the sum of the gradients, not their mean"
-        if (gradient - means[number]).norm() > 1e-9:
-            return f"adam does not get the ranks' mean gradient of weight {number}"
+    for number, gradient in stepped:
+        if not is_same(gradient, totals[number] / world):
+            the_sum = [("adam gets the sum of the gradients, not their mean", totals[number])]
+            otherwise = f"adam does not get the ranks' mean gradient of weight {number}"
+            return mistake_in(gradient, the_sum, otherwise)
     return ""
 
 
-def _what_came(results: list[Any], weights: list[Any], means: list[Any]) -> str:
-    import torch
-
-    want = torch.stack([one - 0.1 * mean.sign() for one, mean in zip(weights, means, strict=True)])
+def _what_came(results: list[Any], weights: list[Any], totals: list[Any]) -> str:
+    right = [one - 0.1 * total.sign() for one, total in zip(weights, totals, strict=True)]
     for rank, found in enumerate(results):
         if found is None:
             return "return the list of the new weights"
-        if found.shape != want.shape or (found - want).norm() > 1e-9:
+        if len(found) != WEIGHTS or not all(map(is_same, found, right)):
             return f"rank {rank} does not hold every new weight: who sends it the others' weights?"
     return ""

@@ -1,10 +1,11 @@
-"""Out of memory is recognised in all its forms."""
+"""Out of memory is recognised in all its forms, and what a step holds is counted by kind."""
 
 import pytest
 
 from labkit.errors import LabError
 from labkit.machine import memory
 from labkit.machine.emulate import MIG_OOM, Emulation
+from labkit.machine.tensor_memory import count_step
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,27 @@ def test_emulation_is_read_or_refused():
     assert Emulation.from_environment({}) == Emulation()
     with pytest.raises(LabError, match="sms=16"):
         Emulation.from_environment({"LABKIT_EMULATE": "sms=many"})
+
+
+def test_a_step_is_counted_by_kind():
+    """A temporary is none of the others, and the peak is less than all maxima together."""
+    torch = pytest.importorskip("torch")
+
+    network = torch.nn.Linear(8, 4, bias=False)
+    optimizer = torch.optim.SGD(network.parameters(), momentum=0.9)
+
+    def step():
+        network(torch.ones(2, 8)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    found = {kind: mib * 2**20 for kind, mib in count_step(step, network, optimizer).items()}
+    assert (found["parameters"], found["gradients"], found["optimiser"]) == (128, 128, 128)
+    assert found["activations"] == 4 * (2 * 8 + 2 * 4)
+    assert found["peak"] <= sum(
+        found[kind]
+        for kind in ("parameters", "gradients", "optimiser", "activations", "temporaries")
+    )
+    assert found["peak"] == sum(
+        size for name, size in found.items() if name.startswith("at the peak")
+    )

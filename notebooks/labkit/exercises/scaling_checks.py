@@ -1,4 +1,4 @@
-"""The exact check of a mixed-precision step: scaled, unscaled in fp32, taken or skipped."""
+"""Exact checks of mixed precision: a dynamic loss scaler, and a step that is taken or skipped."""
 
 from __future__ import annotations
 
@@ -10,6 +10,61 @@ from labkit.exercises.code_checks import CodeVerdict, judged
 
 TRUE = (2.0**-26, -(2.0**-20), 3.0)  # the first is less than fp16 can hold
 TOO_MUCH = 2.0**14  # from this scale on the last one overflows
+MOST_STEPS = 5000  # until a scale must have grown
+
+
+def check_loss_scaler(make: Callable[[], Any]) -> CodeVerdict:
+    """Whether a dynamic loss scaler backs off at infinities, skips those steps, and grows again.
+
+    Args:
+        make: returns a scaler with `scale` (a number) and `update(found_inf) -> bool`, which is
+            told whether the step's gradients held an inf or nan, and answers whether the step may
+            be taken.
+    """
+    right = "it halves at an inf, skips that step, and doubles after so many good ones in a row"
+    checks = (_fault_at_inf, _fault_of_growth)
+    return judged(right, *(("", lambda check=check: check(make())) for check in checks))
+
+
+def _fault_at_inf(scaler: Any) -> str:
+    start = float(scaler.scale)
+    if start < 2**8:
+        return f"it starts at {start:g}; a small scale loses gradients to zero (E9)"
+    if scaler.update(True) is not False:
+        return "a step with inf gradients must be skipped: update(True) must be False"
+    after = float(scaler.scale)
+    if after != start / 2:
+        must = "be halved" if 0 < after < start else "shrink"
+        return f"at an inf the scale must {must}; it went from {start:g} to {after:g}"
+    return ""
+
+
+def _fault_of_growth(scaler: Any) -> str:
+    """Whether the scale doubles, and only after so many good steps in a row."""
+    start, steps = float(scaler.scale), 0
+    while float(scaler.scale) == start and steps < MOST_STEPS:
+        if scaler.update(False) is not True:
+            return "a step with finite gradients must be taken: update(False) must be True"
+        steps += 1
+    grown, asked = float(scaler.scale), getattr(scaler, "growth_every", steps)
+    if grown <= start:
+        return "after thousands of good steps the scale must grow again"
+    if grown != 2 * start or steps != asked:
+        return (
+            f"{asked} good steps in a row must double the scale; after {steps} it went from "
+            f"{start:g} to {grown:g}"
+        )
+    row = [False] * steps
+    for story, factor, rule in (
+        (row, 2, "doubling must start the count of good steps anew"),
+        ([*row[1:], True, *row[1:]], 0.5, "an inf must start the count of good steps anew"),
+    ):
+        before = float(scaler.scale)
+        for found_inf in story:
+            scaler.update(found_inf)
+        if float(scaler.scale) != factor * before:
+            return f"{rule}: the scale went from {before:g} to {float(scaler.scale):g}"
+    return ""
 
 
 class _Scaler:
@@ -35,11 +90,11 @@ def check_scaled_step(function: Callable[..., Any]) -> CodeVerdict:
     """
     scales = (2.0**10, 2.0**16)
     right = "the step gets the true gradients in fp32, and a step with inf is skipped"
-    cases = [(f"at scale {scale:g}", partial(_fault, function, scale)) for scale in scales]
+    cases = [(f"at scale {scale:g}", partial(_fault_of_step, function, scale)) for scale in scales]
     return judged(right, *cases)
 
 
-def _fault(function: Callable[..., Any], scale: float) -> str:
+def _fault_of_step(function: Callable[..., Any], scale: float) -> str:
     import torch
 
     scaler, asked, taken = _Scaler(scale), list[float](), list[list[Any]]()
@@ -65,9 +120,8 @@ def _fault(function: Callable[..., Any], scale: float) -> str:
 def _wrong_gradients(found: Sequence[Any], scale: float) -> str:
     """Which mistake made the gradients that the step got; empty when they are the true ones."""
     values = [float(one) for one in found]
-    if values == list(TRUE):
-        return ""
     known = (
+        (list(TRUE), ""),
         ([one * scale for one in TRUE], "they are still scaled: divide by the scale"),
         ([one / 2 for one in TRUE], "update has changed the scale: divide by the one you used"),
         ([0.0, *TRUE[1:]], "the smallest gradient became 0: divide in fp32, not in fp16"),

@@ -1,0 +1,284 @@
+"""Every exercise: the notebook's solution is right, what the student finds is not, and each
+typical mistake, made in the solution, has its sentence.
+"""
+
+import functools
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.maximal_layouts import maximal_layouts
+from tests.needs import needs
+
+from labkit.exercises import code_checks, packing, run_ranks, schedule
+from labkit_grading import grade_code
+from make_notebooks import build_text
+from miglab_pool.gpu.simulated.models import model_named
+
+needs("torch", "the exercises are written with torch")
+
+SOURCES = Path(__file__).parents[3] / "notebooks" / "src"
+VERDICTS = [
+    pytest.param(source.stem, verdict, id=f"{source.stem}-{verdict}")
+    for source in sorted(SOURCES.glob("*.py"))
+    for verdict in grade_code.answer_key(source).verdicts
+]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """On a slow machine a message may come late; few here are waited for in vain."""
+    monkeypatch.setattr(code_checks, "PATIENCE_S", 5.0)
+
+
+@functools.cache
+def key_of(notebook):
+    return grade_code.answer_key(SOURCES / f"{notebook}.py")
+
+
+def names_of(notebook, verdict, own):
+    """What a verdict's statements define, with these statements for the exercises."""
+    names = {}
+    exec(grade_code.program(verdict, key_of(notebook), own)[0], names)
+    return names
+
+
+@pytest.mark.parametrize(("notebook", "verdict"), VERDICTS)
+def test_the_solution_is_right_and_what_the_student_finds_is_not_yet(notebook, verdict):
+    """Both are judged in words."""
+    solved = names_of(notebook, verdict, key_of(notebook).defined)[verdict]
+    assert solved.right, solved.why
+    text = (SOURCES / f"{notebook}.py").read_text(encoding="utf-8")
+    found = grade_code.definitions([build_text(text, solutions=False)])
+    unwritten = names_of(notebook, verdict, found)[verdict]
+    assert not unwritten.right
+    assert unwritten.why
+
+
+TIMER = ("1_your_slice", "timer_verdict", "my_timer")
+FITS = ("2_mig_trade_offs", "fits_verdict", "fits")
+PLACE = ("2_mig_trade_offs", "place_verdict", "place_slices")
+SCALER = ("3_mixed_precision", "scaler_verdict", "LossScaler")
+STEP = ("3_mixed_precision", "step_verdict", "scaled_step")
+AVERAGE = ("4a_averaging", "average_verdict", "average")
+NAIVE = ("4a_averaging", "naive_verdict", "naive_all_reduce")
+RING = ("4a_averaging", "ring_verdict", "ring_all_reduce")
+TENSORS = ("4b_sending", "per_tensor_verdict", "per_tensor")
+FLAT = ("4b_sending", "flat_verdict", "flat")
+BUCKETS = ("4b_sending", "buckets_verdict", "Buckets")
+ROWS = ("5a_splitting_layers", "rows_verdict", "split_rows")
+COLUMNS = ("5a_splitting_layers", "columns_verdict", "split_columns")
+FORWARD = ("5a_splitting_layers", "pair_verdict", "pair_forward")
+BACKWARD = ("5a_splitting_layers", "pair_verdict", "pair_backward")
+LEDGER = ("5b_memory_and_pipelines", "ledger_verdict", "ledger")
+ZERO = ("5b_memory_and_pipelines", "zero_verdict", "zero_step")
+SCHEDULE = ("5b_memory_and_pipelines", "schedule_verdict", "schedule")
+ORDER = ("5b_memory_and_pipelines", "order_verdict", "order")
+SPLIT = "x.tensor_split(ranks, dim=1), weights.tensor_split(ranks, dim=0)"
+KEPT = "depth * batch + inside if checkpoint else depth * (batch + inside)"
+
+MISTAKES = [
+    (TIMER, "        wait()\n        seconds", "        seconds", "wait for the device"),
+    (TIMER, "    work()\n    for", "    for", "call once before you count"),
+    (TIMER, "    return seconds", "    return [sum(seconds)]", "list of that many"),
+    (TIMER, "        work()\n", "        work(), work()\n", "time one call for each sample"),
+    (PLACE, "if rest is not None:\n            return [start, *rest]",
+     "return None if rest is None else [start, *rest]", "try the next start of the first"),
+    (PLACE, "taken + span", "taken.extend(span) or taken", "changed `taken`"),
+    (PLACE, "first.starts", "range(8)", "a 2g.10gb cannot begin at 1, only at 0, 2, 4"),
+    (PLACE, "taken + span", "taken", "overlaps the 1g.5gb at 0"),
+    (PLACE, " & set(taken)", " & {9}", "overlaps"),
+    (PLACE, "None", "[]", "one start for each slice"),
+    (PLACE, "return [start", "return [str(start)", "cannot begin at 0"),
+    (PLACE, "wanted[0]", "wanted[9]", "IndexError"),
+    (PLACE, "wanted, taken", "wanted", "TypeError"),
+    (SCALER, "start=2.0**16", "start=2.0**-10", "a small scale loses gradients"),
+    (SCALER, "return False", "return True", "must be skipped"),
+    (SCALER, "self.scale / 2", "self.scale / 1", "must shrink"),
+    (SCALER, "self.scale / 2", "self.scale * 2", "must shrink"),
+    (SCALER, "self.scale / 2", "self.scale / 1000", "must be halved"),
+    (SCALER, "self.scale * 2, 0", "self.scale, 0", "must grow"),
+    (SCALER, "self.scale * 2, 0", "self.scale * 1.001, 0", "must double the scale"),
+    (SCALER, "self.scale * 2, 0", "self.scale * 2, self.good", "the count of good steps anew"),
+    (SCALER, "self.scale / 2, 0", "self.scale / 2, self.good", "an inf must start the count"),
+    (SCALER, "class LossScaler:", "class LossScaler(list):\n  pass\nclass Other:", "no attribute"),
+    (STEP, "any(not gradient.isfinite().all() for gradient in gradients)", "False", "look for inf"),
+    (STEP, "scaler.update(found_inf)", "True", "called once for each step"),
+    (STEP, "    if is_taken:", "    if True:", "must be skipped"),
+    (STEP, " / scale", "", "still scaled"),
+    (STEP, " / scale", " / 1000", "not a constant"),
+    (STEP, " / scale", " / scaler.scale", "the one you used"),
+    (STEP, ".float() / scale", " / scale", "in fp32, not in fp16"),
+    (STEP, "gradients_at(scale)", "gradients_at(1.0)", "the scaler's scale"),
+    (STEP, "return is_taken", "return None", "what update returned"),
+    (AVERAGE, " / len(gradients)", "", "it is the sum, and the loss is a mean"),
+    (AVERAGE, "sum(gradients) / len(gradients)", "gradients[-1]", "one rank's own"),
+    (AVERAGE, "len(gradients)", "2", "not always 2"),
+    (AVERAGE, "len(gradients)", "len(gradients) ** 2", "is off by"),
+    (AVERAGE, "sum(gradients) / len(gradients)", "'a mean'", "return one tensor"),
+    (NAIVE, "total = tensor.clone()", "return tensor", "rank 0 does not hold the sum: it still"),
+    (NAIVE, "return total", "return None", "with 1 rank: rank 0 does not hold the sum: it ret"),
+    (NAIVE, "return total", "return total / world", "the mean"),
+    (NAIVE, "return total", "return total + tensor", "twice"),
+    (NAIVE, "return total", "return total - tensor", "missing from it"),
+    (NAIVE, "        send(other, tensor)", "        pass", "sends nothing more"),
+    (NAIVE, "send(other, tensor)", "send(rank, tensor)", "cannot send to rank"),
+    (NAIVE, "return total", "return total.nonsense", "no attribute"),
+    (RING, "range(world - 1):\n        send(after, chunks[(rank - step + 1)",
+     "range(0):\n        send(after, chunks[(rank - step + 1)", "4 of its 8 numbers are finished"),
+    (RING, "    after,", "    chunks = list(chunks[0].chunk(world))\n    after,", "with 2 ranks"),
+    (RING, "    return", "    world > 1 and (send(after, tensor), receive(before))\n    return",
+     "a ring sends"),
+    (TENSORS, " / world", "", "sum, not their mean"),
+    (TENSORS, "all_reduce(gradient)() / world", "gradient", "nothing was sent"),
+    (FLAT, "all_reduce(together)()", "torch.cat([all_reduce(one)() for one in together.chunk(2)])",
+     "where 1 should be made"),
+    (FLAT, "part.view(gradient.shape)", "part", "must have the shape"),
+    (FLAT, "for gradient in gradients])\n    parts", "for gradient in gradients[::-1]])\n    parts",
+     "not the mean"),
+    (BUCKETS, "            self.leave()\n\n", "            pass\n\n", "nothing was sent before"),
+    (BUCKETS, "        self.sent.append((", "        self.all_reduce(together)()\n"
+     "        self.sent.append((", "ready waits"),
+    (BUCKETS, "            self.leave()\n        found", "            pass\n        found",
+     "not all gradients were sent"),
+    (BUCKETS, "(wait() / self.world)", "wait()", "sum, not their mean"),
+    (BUCKETS, ">= self.most", ">= 0", "every gradient went alone"),
+    (BUCKETS, ">= self.most", ">= 2 * self.most", "they must be"),
+    (ROWS, "return sum(", "return 2 * sum(", "is not x @ w"),
+    (COLUMNS, "torch.cat(", "None and torch.cat(", "write the split by columns first"),
+    (COLUMNS, "], dim=1)", "], dim=0)", "is not x @ w"),
+    (FORWARD, "all_reduce(hidden @ second)", "hidden @ second", "the output is one rank's part"),
+    (FORWARD, ".relu()", "", "there is a ReLU"),
+    (FORWARD, "all_reduce(hidden @ second)", "all_reduce(x @ first @ second).relu()",
+     "before the parts are added"),
+    (FORWARD, "(x @ first).relu()", "(x @ first + 0 * all_reduce(x @ first)).relu()",
+     "the hidden layer is sent"),
+    (BACKWARD, "all_reduce(of_hidden @ first.T)", "of_hidden @ first.T", "of x is wrong: it is"),
+    (BACKWARD, " * (hidden > 0)", "", "of x is wrong: ReLU lets"),
+    (BACKWARD, "x.T @ of_hidden,", "all_reduce(x.T @ of_hidden),", "gradient of first is wrong"),
+    (BACKWARD, ", hidden.T @ delta", "", "three gradients"),
+    (LEDGER, "4 * numbers", "1 * numbers", "each number has 4 bytes"),
+    (LEDGER, "2 * 4 * numbers", "4 * numbers", "two numbers for a parameter"),
+    (LEDGER, "inside = 4", "inside = 8", "ReLU keeps its result"),
+    (LEDGER, "(kept + batch)", "kept", "the output is kept as well"),
+    (LEDGER, "rows // micro_batches", "rows", "only one micro-batch is alive"),
+    (LEDGER, "batch + inside if", "batch if", "its inner activations are there again"),
+    (LEDGER, "if checkpoint else", "if False else", "a block's inner activations are not kept"),
+    (LEDGER, " // ranks", "", "each rank holds only its part"),
+    (LEDGER, '"parameters": 4 *', '"parameters": 4 // ranks *', "leaves parameters and gradients"),
+    (ZERO, "all_reduce(gradient) / world", "all_reduce(gradient)", "the sum of the gradients"),
+    (ZERO, "if owner == rank", "if True", "several ranks call adam"),
+    (ZERO, "if owner == rank", "if False", "never called"),
+    (ZERO, "if owner == rank", "if owner == rank and number", "for some of the weights"),
+    (ZERO, "broadcast(updated, owner)", "updated", "does not hold every new weight"),
+    (SCHEDULE, "for tick in range", "for _ in stages for tick in range", "TypeError"),
+    (ORDER, "min(micro_batches, stages - stage)", "micro_batches", "1F1B keeps 1"),
+    (ORDER, "min(micro_batches, stages - stage)", "1", "are enough"),
+    (ORDER, ' + "B" * warm', "", "forward and backward once"),
+]  # fmt: skip
+WHOLE = [
+    (FITS, "lambda packing: sum(packing.values()) <= 7", "you say True"),
+    (FITS, "lambda packing: sum(A100[n].compute * c for n, c in packing.items()) <= 7", "3g.20gb"),
+    (FITS, "lambda packing: packing['7g.40gb'] == 1", "KeyError"),
+    (FITS, "lambda packing: None", "write fits first"),
+    (TIMER, "lambda *_: []", "write my_timer first"),
+    (PLACE, "lambda wanted, taken: None", "write place_slices first"),
+    (PLACE, "lambda wanted, taken: 3", "return a list"),
+    (NAIVE, "lambda tensor, *_: tensor", "rank 0 does not hold the sum: it still holds"),
+    (NAIVE, "lambda tensor, *_: None", "with 1 rank: rank 0 does not hold the sum: it returned"),
+    (TENSORS, "lambda gradients, *_: gradients", "nothing was sent"),
+    (ROWS, "lambda x, w, n: x @ w", "each multiply by a part of the rows"),
+    (COLUMNS, "lambda x, w, n: x @ w", "each multiply by a part of the columns"),
+    (FORWARD, "lambda *_: None", "write pair_forward"),
+    (BACKWARD, "lambda *_: None", "write pair_forward"),
+    (LEDGER, "lambda *_: {'parameters': 1}", "return a dict"),
+    (LEDGER, "lambda *_: 7", "return a dict"),
+    (SCHEDULE, "lambda p, m: [[(s, b)] for b in range(m) for s in range(p)]", "are enough"),
+    (SCHEDULE, "lambda p, m: [[(s, b) for s in range(p)] for b in range(m)]", "has not finished"),
+    (SCHEDULE, "lambda p, m: [[(0, b)] for b in range(m)]", "missing"),
+    (SCHEDULE, "lambda p, m: [[(0, b) for b in range(m)]]", "two micro-batches at once"),
+    (SCHEDULE, "lambda p, m: [[(0, 0)], [(0, 0)]]", "works twice"),
+    (ORDER, "lambda s, p, m: 'B' * m + 'F' * m", "runs backward before"),
+    (ORDER, "lambda s, p, m: None", "returns a string"),
+]
+
+
+def said_of(exercise, statement):
+    notebook, verdict, name = exercise
+    own = {**key_of(notebook).defined, name: statement}
+    return names_of(notebook, verdict, own)[verdict]
+
+
+@pytest.mark.parametrize(("exercise", "old", "new", "said"), MISTAKES)
+def test_a_typical_mistake_is_named(exercise, old, new, said):
+    """The solution without it is right, so that it is the mistake that fails."""
+    notebook, _, name = exercise
+    solved = key_of(notebook).defined[name]
+    assert old in solved
+    found = said_of(exercise, solved.replace(old, new))
+    assert not found.right
+    assert said in found.why
+
+
+@pytest.mark.parametrize(("exercise", "answer", "said"), WHOLE)
+def test_another_answer_is_told_what_it_is(exercise, answer, said):
+    """Nothing of the kind that was asked for, or another way to do it."""
+    found = said_of(exercise, f"{exercise[2]} = {answer}")
+    assert not found.right
+    assert said in found.why
+
+
+@pytest.mark.parametrize(
+    ("exercise", "answer"),
+    [
+        (PLACE, "lambda w, t: labkit.exercises.placing.find_starts(w, t)"),
+        (COLUMNS, "lambda x, w, n: torch.cat([(b.mT @ x.mT).mT for b in w.chunk(n, 1)], dim=1)"),
+        (ROWS, "lambda x, w, n: sum((b.T @ a.T).T for a, b in zip(x.chunk(n, 1), w.chunk(n)))"),
+        (ROWS, "lambda x, w, n: sum(a.matmul(b) for a, b in zip(x.chunk(n, 1), w.chunk(n)))"),
+    ],
+)
+def test_any_way_is_right(exercise, answer):
+    """A check asks for what is right, not for its own way."""
+    assert said_of(exercise, f"{exercise[2]} = {answer}").right
+
+
+def test_what_fits_is_what_the_pool_can_place():
+    """Every choice of up to seven slices: it fits if it is part of a layout of the pool's A100."""
+    layouts = maximal_layouts(model_named("A100-40GB").geometry, packing.A100)
+    whole = [Counter(placed.profile.name for placed in layout) for layout in layouts]
+    for chosen in packing.packings():
+        fits = any(Counter(chosen) <= one for one in whole)
+        assert packing.truly_fits(chosen) == fits, chosen
+
+
+@pytest.mark.parametrize("world", [2, 4, 6, 8])
+def test_the_bytes_of_the_solutions_are_those_of_the_formulas(world):
+    """Per rank the ring sends 2(n-1)/n of the tensor, the naive way n-1 times all of it."""
+    import torch
+
+    names = names_of("4a_averaging", "ring_verdict", key_of("4a_averaging").defined)
+    names |= names_of("4a_averaging", "naive_verdict", key_of("4a_averaging").defined)
+    inputs = [torch.ones(840) for _ in range(world)]
+    assert max(run_ranks(names["ring_all_reduce"], inputs)[1]) == 2 * (world - 1) * 4 * 840 // world
+    assert max(run_ranks(names["naive_all_reduce"], inputs)[1]) == (world - 1) * 4 * 840
+
+
+@pytest.mark.parametrize(("layer", "at_128"), [("rows_layer", 128_000), ("columns_layer", 160_000)])
+def test_the_published_counts_are_counted(layer, at_128):
+    """Two ranks that split the article's layer send what it says at batch 128."""
+    import torch
+
+    names = names_of("5a_splitting_layers", layer, key_of("5a_splitting_layers").defined)
+    _, sent = run_ranks(names[layer](128), [torch.ones(1000, 500)] * 2)
+    assert max(sent) == 4 * at_128
+
+
+def test_a_schedule_is_read_by_stage_and_by_tick():
+    """What a rank runs, how much waits, what is kept, and stages that wait for one another."""
+    ticks = [[(0, 0)], [(0, 1), (1, 0)], [(0, 2), (1, 1)], [(1, 2)]]
+    assert schedule.order_of(ticks, 1) == [0, 1, 2]
+    shares = {(1, 4): 0, (2, 1): 1 / 2, (4, 12): 1 / 5}
+    assert {case: schedule.bubble(*case) for case in shares} == pytest.approx(shares)
+    assert schedule.ticks_of(["FFBB", "FBFB"]) == 6
+    assert schedule.ticks_of(["B", "F"]) is None
+    assert schedule.kept("FFBFBB") == [1, 2, 1, 2, 1, 0]
