@@ -179,7 +179,7 @@ def why(looks: Sequence[InterimLook], band: tuple[float, float], margin: float =
         return f"fewer than {LOOKS[0]} rounds were measured"
     last = looks[-1]
     seen = f"after {last.rounds} rounds the ratio lies in {last.low:.3f}-{last.high:.3f}"
-    allowed = _in_words(band) + (f", by a margin of {margin:.0%}" if margin else "")
+    allowed = in_words(band) + (f", by a margin of {margin:.0%}" if margin else "")
     endings = {
         Verdict.SUPPORTED: f"all inside the claim ({allowed})",
         Verdict.CONTRADICTED: f"all outside the claim ({allowed})",
@@ -188,7 +188,8 @@ def why(looks: Sequence[InterimLook], band: tuple[float, float], margin: float =
     return f"{seen}, {endings[last.verdict]}"
 
 
-def _in_words(band: tuple[float, float]) -> str:
+def in_words(band: tuple[float, float]) -> str:
+    """A band, as a claim says it."""
     low, high = band
     if math.isinf(high):
         return f"more than {low:g}"

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.evidence.check import NotApplicable
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import NOT_APPLICABLE
 from labkit.panel.experiment import Experiment
@@ -84,8 +83,8 @@ def controls(
 def why_not(experiment: Experiment, place: Place) -> str:
     """Why an experiment cannot be asked on this machine; empty where it can."""
     expected = CHECKS[experiment.key].expects(place.tier, emulated=place.emulated)
-    if isinstance(expected, NotApplicable):
-        return expected.reason
+    if not isinstance(expected, Verdict):
+        return expected
     return "" if experiment.steps else "nothing here can be cut into parts"
 
 

@@ -41,12 +41,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a check made of the points."""
+    """What a check made of the points; `check` stands in files of before."""
 
-    check: str
     verdict: Verdict
     why: str
     expected: str
+    check: str = ""
 
 
 @dataclass(frozen=True)

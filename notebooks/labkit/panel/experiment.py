@@ -20,8 +20,7 @@ from labkit.arguments import (
     refuse_options,
 )
 from labkit.errors import NotMeasured
-from labkit.evidence.check import Check
-from labkit.evidence.checks import CHECKS
+from labkit.evidence.checks import CHECKS, Check
 from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.evidence.relations import Data
 from labkit.machine.readings import Readings

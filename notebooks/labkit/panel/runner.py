@@ -278,7 +278,9 @@ class Runner:
                 f"The claim: “{check.says}”. What do the data say of it? Choose, then press Keep."
             )
         said = sentence(judgement, check.says)
-        is_elsewhere = judgement.expected == store.NOT_APPLICABLE and replay.exists(check.key)
+        is_elsewhere = judgement.expected == store.NOT_APPLICABLE and replay.exists(
+            self.experiment.key
+        )
         if is_elsewhere and not self.evidence.replayed_from:
             return f"{said} The recorded run of a GPU can show it."
         return said

@@ -63,7 +63,7 @@ def honest(seed=0):
         started="2026-03-01T10:00:10+00:00",
         points=(point,),
         prediction=Prediction("more work", "2026-03-01T10:00:00+00:00", 2.0, "x"),
-        judgement=Judgement("MX-2", Verdict.SUPPORTED, "why", "supported"),
+        judgement=Judgement(Verdict.SUPPORTED, "why", "supported"),
         explanation="=SUM(A1)",
         ended="2026-03-01T10:00:30+00:00",
         verdict_read=Verdict.SUPPORTED,
@@ -100,7 +100,7 @@ def test_identical_samples_of_two_students_are_flagged():
 @pytest.mark.parametrize("claim", [Verdict.SUPPORTED, Verdict.CONTRADICTED])
 def test_a_claim_is_held_against_the_data_and_not_against_the_verdict_in_the_file(claim):
     """Whatever verdict a file names: the points say 2.5 times, so "supported" is right."""
-    told = Judgement("MX-2", Verdict.CONTRADICTED, "why", "supported")
+    told = Judgement(Verdict.CONTRADICTED, "why", "supported")
     one = replace(honest(), judgement=told, verdict_read=claim)
     (row,) = grading.experiment_rows(Submission("ann", "ann.zip"), one, ())
     assert row.verdict == "supported"
