@@ -20,7 +20,6 @@ from docker.models.networks import Network
 
 import docker
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
-from miglab_pool.gpu.watched import open_gpus
 
 HERE = Path(__file__).parent
 SOCKET = "unix:///var/run/docker.sock"
@@ -114,17 +113,6 @@ def machine(tmp_path: Path, engine: docker.DockerClient) -> SimulatedMachine:
     made = SimulatedMachine.create(folder, gpus=1, seed=uuid.uuid4().hex)
     assert engine_script("simulate", str(folder)).returncode == 0
     return made
-
-
-@pytest.fixture
-def slices(machine: SimulatedMachine) -> list[str]:
-    """The UUIDs of two 1g.5gb on the machine."""
-    driver = open_gpus(simulated_state=machine.folder)
-    gpu = driver.gpus()[0]
-    profile = gpu.geometry.by_name["1g.5gb"]
-    made = [driver.create(gpu.uuid, profile, place) for place in profile.placements[:2]]
-    driver.close()
-    return [one.uuid for one in made if one.uuid]
 
 
 Start = Callable[..., Container]

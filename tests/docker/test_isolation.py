@@ -1,19 +1,18 @@
-"""Who reaches whom: servers not one another, nobody the management listener, the hub everybody."""
+"""Networks of servers' own, where the hub is a container: it reaches all, and they not one another.
+
+On the network that all share where the hub is on the host, test_intruders tries what is reached.
+"""
 
 import contextlib
 import socket
 import time
 import uuid
-from collections.abc import Iterator
 
 import pytest
 from docker.models.containers import Container
 
-import docker
 from miglab_bench.harness.student import STEP_S
 from miglab_spawner.containers import networks
-
-from .conftest import listening
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
@@ -42,43 +41,6 @@ def wait_for_server(host: str) -> None:
         with contextlib.suppress(OSError), socket.create_connection((host, PORT), 1):
             return
     pytest.fail(f"{host} does not answer")
-
-
-@pytest.fixture
-def name(engine: docker.DockerClient) -> Iterator[str]:
-    """A network name nobody has; the network is removed after the test."""
-    chosen = f"miglab-test-{uuid.uuid4().hex[:8]}"
-    yield chosen
-    with contextlib.suppress(docker.errors.NotFound):
-        engine.networks.get(chosen).remove()
-
-
-@pytest.fixture
-def pair(engine, name: str, base_image: str, start) -> tuple[Container, Container]:
-    """Two servers on the network the spawner makes for a hub on the host."""
-    networks.ensure_shared(engine.api, name, LAB)
-    options = {"network": name, "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
-    first, second = start(base_image, SERVE, **options), start(base_image, SERVE, **options)
-    for one in (first, second):
-        wait_for_server(address(one, name))
-    return first, second
-
-
-def test_two_servers_do_not_reach_one_another(pair, name: str):
-    """On one bridge, with the hub on the host, no server connects to another."""
-    first, second = pair
-    assert reaches(first, address(first, name), PORT)
-    assert not reaches(first, address(second, name), PORT)
-    assert not reaches(second, address(first, name), PORT)
-
-
-def test_the_management_listener_is_out_of_reach(engine, pair, name: str):
-    """Servers reach what listens on the bridge's address, and nothing on the host's loopback."""
-    host = networks.gateway(engine.api.inspect_network(name))
-    with listening("127.0.0.1") as management, listening(host) as student_side:
-        assert reaches(pair[0], host, student_side)
-        assert not reaches(pair[0], host, management)
-        assert not reaches(pair[0], "127.0.0.1", management)
 
 
 def test_a_hub_in_a_container_reaches_all_and_they_not_one_another(engine, base_image: str, start):
