@@ -19,53 +19,27 @@ from .lab import PoolLab
 Hub = Any
 
 
-async def test_a_student_gets_a_slice_of_their_own(hub: Hub, lab: PoolLab):
-    """The server's environment names the slice that the ledger says is its."""
-    hub.user("ada")
-    environment = await hub.start("ada", shape="1g.5gb")
-    lease = lab.lease_of("ada")
-    assert lease is not None and lease.state is LeaseState.RUNNING
-    assert environment["MIGLAB_SLICES"] == lease.uuids[0]
-    assert environment["MIGLAB_LEASE"] == str(lease.id)
-    assert environment["MIGLAB_SHAPE"] == "1g.5gb"
-    assert environment["MIGLAB_COURSE"] == "everyone"
-    assert "CUDA_VISIBLE_DEVICES" not in environment
-
-
-async def test_the_holder_is_the_very_process(hub: Hub, lab: PoolLab):
-    """What was attached behind the gate is, with pid and start time, what runs the server."""
-    hub.user("ada")
-    environment = await hub.start("ada", shape="1g.5gb")
-    lease = lab.lease_of("ada")
-    assert lease is not None
-    assert lease.holder == process_holder(int(environment["PID"]))
-
-
-async def test_a_start_begins_before_it_holds(hub: Hub, lab: PoolLab):
-    """By the hub's word and the pool's: so a reclaim tells the holder from a server begun since."""
-    hub.user("ada")
-    await hub.start("ada", shape="1g.5gb")
-    server = (await hub.ask("ada", "GET", "api/users/ada")).json()["servers"][""]
-    lease = lab.lease_of("ada")
-    assert lease is not None and lease.attached_at is not None
-    assert datetime.fromisoformat(server["started"]).timestamp() <= lease.attached_at
-    assert server["started"] == lease.server_started
-
-
-async def test_several_slices_come_as_a_list(hub: Hub, lab: PoolLab):
-    """A lease of two slices names both, in the lease's order."""
+async def test_a_students_server(hub: Hub, lab: PoolLab):
+    """Environment, holder, start and token are those of its own lease, which ends with it."""
     hub.user("ada")
     environment = await hub.start("ada", shape="2x1g.5gb")
     lease = lab.lease_of("ada")
-    assert lease is not None
+    assert lease is not None and lease.state is LeaseState.RUNNING
     assert environment["MIGLAB_SLICES"].split(",") == list(lease.uuids)
     assert len(set(lease.uuids)) == 2
-
-
-async def test_stop_gives_the_slice_back(hub: Hub, lab: PoolLab):
-    """After a stop no lease is left, and the pool finds no fault with its books."""
-    hub.user("ada")
-    await hub.start("ada", shape="7g.40gb")
+    assert environment["MIGLAB_LEASE"] == str(lease.id)
+    assert environment["MIGLAB_SHAPE"] == "2x1g.5gb"
+    assert environment["MIGLAB_COURSE"] == "everyone"
+    assert "CUDA_VISIBLE_DEVICES" not in environment
+    assert lease.holder == process_holder(int(environment["PID"]))  # the process behind the gate
+    server = (await hub.ask("ada", "GET", "api/users/ada")).json()["servers"][""]
+    assert lease.attached_at is not None  # by which a reclaim tells it from a server begun since
+    assert datetime.fromisoformat(server["started"]).timestamp() <= lease.attached_at
+    assert server["started"] == lease.server_started
+    headers = {"Authorization": f"token {environment['JUPYTERHUB_API_TOKEN']}"}
+    scopes = (await hub.http.get("api/user", headers=headers)).json()["scopes"]
+    ours = [scope for scope in scopes if scope.startswith("custom:")]
+    assert ours == ["custom:miglab:lease!server=ada/"]
     await hub.stop("ada")
     await lab.until_empty()
     assert lab.pool.check_invariants() == []
@@ -150,54 +124,30 @@ async def test_simulated_gpus_are_said_once(hub: Hub, lab: PoolLab, says: bool):
     assert ("GPUs of this lab are simulated" in page) is says
 
 
-async def test_no_gpu_needs_no_pool(hub: Hub, lab: PoolLab):
-    """A server without a GPU starts and stops while the pool is down."""
-    hub.user("ada")
-    lab.way.is_cut = True
-    environment = await hub.start("ada", shape="cpu")
-    assert "MIGLAB_SLICES" not in environment
-    assert environment["MIGLAB_SHAPE"] == "cpu"
-    await hub.stop("ada")
-    assert lab.way.calls == []
-
-
 async def test_the_second_waits_and_is_served(hub: Hub, lab: PoolLab):
-    """The one in the queue is told its position, and gets the slice when the first one leaves."""
+    """Told the position, which a restart of the pool keeps; served when the first one leaves."""
     hub.user("ada")
     hub.user("bo")
     await hub.start("ada", shape="7g.40gb")
     await hub.begin("bo", shape="7g.40gb")
     await lab.until(lambda: lab.waiting(), "bo waits")
-    assert [ticket.position for ticket in lab.waiting()] == [1]
+    (before,) = lab.waiting()
+    assert before.position == 1
+    assert await hub.spawner("bo").poll() is None  # anything else would count as a dead server
     said = hub.spawner("bo")._generate_progress()
-    notes = []
     async for event in said:
-        notes.append(event["message"])
         if "1st of 1 in the queue, waiting for 7g.40gb" in event["message"]:
             break
     await said.aclose()
+    await lab.stop()
+    await lab.start()
+    assert [ticket.id for ticket in lab.waiting()] == [before.id]
     await hub.stop("ada")
     await hub.settled("bo")
     environment = await hub.environment("bo")
     lease = lab.lease_of("bo")
     assert lease is not None
     assert environment["MIGLAB_SLICES"] == lease.uuids[0]
-
-
-async def test_a_restart_of_the_pool_disturbs_nobody_in_the_queue(hub: Hub, lab: PoolLab):
-    """The pool service goes and comes back; who waited still waits at the same place."""
-    hub.user("ada")
-    hub.user("bo")
-    await hub.start("ada", shape="7g.40gb")
-    await hub.begin("bo", shape="7g.40gb")
-    await lab.until(lambda: lab.waiting(), "bo waits")
-    before = lab.waiting()[0].id
-    await lab.stop()
-    await lab.start()
-    assert [ticket.id for ticket in lab.waiting()] == [before]
-    await hub.stop("ada")
-    await hub.settled("bo")
-    assert (await hub.environment("bo"))["MIGLAB_SHAPE"] == "7g.40gb"
 
 
 async def test_a_lease_refused_at_the_fence_is_never_run(hub: Hub, lab: PoolLab):
@@ -262,16 +212,6 @@ async def test_a_ticket_outlives_the_page(hub: Hub, lab: PoolLab):
     await hub.begin("bo", shape="7g.40gb")
     await lab.until(lambda: ("POST", "/api/tickets") in lab.way.calls[-3:], "bo asks again")
     assert [each.id for each in lab.waiting()] == [ticket]
-
-
-async def test_the_servers_token_is_for_its_own_lease(hub: Hub, lab: PoolLab):
-    """The hub limits the scope in a server's token to that server."""
-    hub.user("ada")
-    environment = await hub.start("ada", shape="1g.5gb")
-    headers = {"Authorization": f"token {environment['JUPYTERHUB_API_TOKEN']}"}
-    answer = await hub.http.get("api/user", headers=headers)
-    ours = [scope for scope in answer.json()["scopes"] if scope.startswith("custom:")]
-    assert ours == ["custom:miglab:lease!server=ada/"]
 
 
 async def _preselected(hub: Hub, name: str) -> str:

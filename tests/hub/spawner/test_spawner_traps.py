@@ -153,12 +153,6 @@ async def test_trap_4_start_timeout_covers_the_wait(hub: Hub, lab: PoolLab):
     assert spawner.start_timeout >= spawner.longest_wait_s + spawner.create_timeout_s
 
 
-async def test_trap_4_who_waits_is_alive(hub: Hub, lab: PoolLab):
-    """While waiting, ``poll`` says None: anything else would count as a dead server."""
-    await _waiting(hub, lab)
-    assert await hub.spawner("bo").poll() is None
-
-
 async def test_trap_4_a_stop_while_waiting_signals_nobody(
     hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
 ):
@@ -276,14 +270,6 @@ async def test_trap_9_the_student_reads_why_the_server_ended(hub: Hub, lab: Pool
     assert "ended by signal 9" in await after.get_options_form()
     await hub.start("ada", shape="cpu")
     assert "ended by signal 9" not in await hub.spawner("ada").get_options_form()
-
-
-async def test_trap_9_a_stop_is_no_news(hub: Hub, lab: PoolLab):
-    """Who stopped the server needs no explanation."""
-    hub.user("ada")
-    await hub.start("ada", shape="1g.5gb")
-    await hub.stop("ada")
-    assert "Your last server" not in await hub.user("ada").spawner.get_options_form()
 
 
 async def test_trap_10_a_hub_that_dies_before_the_go_runs_nothing(hub: Hub, lab: PoolLab):

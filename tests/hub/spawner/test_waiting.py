@@ -56,6 +56,14 @@ async def waiting(
     return answer
 
 
+async def on_cpu(hub: Hub, lab: PoolLab, server: str = "") -> TicketView:
+    """Ada's server starts without a GPU, and its ticket waits on."""
+    ticket = await line_up(hub, lab, server=server)
+    assert (await choose(hub, "cpu", server)).status_code == 202
+    await hub.settled("ada", server)
+    return ticket
+
+
 async def choose(hub: Hub, shape: str, server: str = "") -> httpx.Response:
     return await waiting(hub, "POST", server=server, json={"shape": shape})
 
@@ -108,18 +116,6 @@ async def test_the_page_says_which_alternatives_are_free(hub: Hub, lab: PoolLab)
     assert (await hub.http.get("api/miglab/waiting/ada/")).status_code == 403
 
 
-async def test_on_cpu_now_and_the_position_is_kept(hub: Hub, lab: PoolLab):
-    """The start that waits goes on without a GPU; the ticket stays where it is."""
-    ticket = await line_up(hub, lab)
-    assert (await choose(hub, "cpu")).status_code == 202
-    await hub.settled("ada")
-    environment = await hub.environment("ada")
-    assert environment["MIGLAB_SHAPE"] == "cpu"
-    assert "MIGLAB_LEASE" not in environment
-    assert [one.id for one in lab.waiting()] == [ticket.id]
-    assert hub.spawner("ada").user_options["shape"] == "7g.40gb"  # still what is wanted
-
-
 async def test_the_ticket_is_attended_until_the_server_can(
     hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
 ):
@@ -146,11 +142,14 @@ async def test_the_ticket_is_attended_until_the_server_can(
 
 @pytest.mark.parametrize("server", ["", "lab2"])
 async def test_one_click_moves_to_the_slice(hub: Hub, lab: PoolLab, server: str):
-    """The same server, course and shape, with the slice that was offered; other options stay."""
-    ticket = await line_up(hub, lab, server=server)
-    hub.spawner("ada", server).user_options["colour"] = "blue"
-    await choose(hub, "cpu", server)
-    await hub.settled("ada", server)
+    """From a server without a GPU to one with the slice that was offered; other options stay."""
+    ticket = await on_cpu(hub, lab, server)
+    without = await hub.environment("ada", server)
+    assert without["MIGLAB_SHAPE"] == "cpu" and "MIGLAB_LEASE" not in without
+    assert [one.id for one in lab.waiting()] == [ticket.id]
+    options = hub.spawner("ada", server).user_options
+    assert options["shape"] == "7g.40gb"  # still what is wanted
+    options["colour"] = "blue"
     await offered(hub, lab, server)
     answer = await move(hub, server)
     assert answer.status_code == 202
@@ -184,9 +183,7 @@ async def test_one_click_gives_the_slice_back(hub: Hub, lab: PoolLab, server: st
 
 async def test_an_offer_that_lapsed_leaves_the_server_alone(hub: Hub, lab: PoolLab):
     """The pool's no comes back in its words, before anything is stopped."""
-    ticket = await line_up(hub, lab)
-    await choose(hub, "cpu")
-    await hub.settled("ada")
+    ticket = await on_cpu(hub, lab)
     before = (await hub.environment("ada"))["PID"]
     answer = await move(hub)
     assert (answer.status_code, answer.json()["reason"]) == (409, "not-offered")
@@ -226,9 +223,7 @@ async def test_who_has_left_the_course_does_not_get_its_slice(hub: Hub, lab: Poo
 
 async def test_nobody_else_moves_it(hub: Hub, lab: PoolLab):
     """Neither another student nor another server of the same one."""
-    await line_up(hub, lab)
-    await choose(hub, "cpu")
-    await hub.settled("ada")
+    await on_cpu(hub, lab)
     await offered(hub, lab)
     await hub.start("ada", "other", shape="cpu")
     headers = {"Authorization": f"token {hub.spawner('ada', 'other').api_token}"}
@@ -240,9 +235,7 @@ async def test_nobody_else_moves_it(hub: Hub, lab: PoolLab):
 async def test_two_clicks_are_one_move(hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch):
     """The second tab is led to the same page, in the time that the first answer is given."""
     monkeypatch.setattr(hub_pages, "ANSWER_FIRST_S", 1.0)
-    await line_up(hub, lab)
-    await choose(hub, "cpu")
-    await hub.settled("ada")
+    await on_cpu(hub, lab)
     await offered(hub, lab)
     answers = await asyncio.gather(move(hub), move(hub))
     assert [one.status_code for one in answers] == [202, 202]
@@ -253,9 +246,7 @@ async def test_two_clicks_are_one_move(hub: Hub, lab: PoolLab, monkeypatch: pyte
 
 async def test_a_hub_that_died_between_stop_and_start(hub: Hub, lab: PoolLab):
     """What was taken is kept; the spawn page says so, and the next start has it."""
-    ticket = await line_up(hub, lab)
-    await choose(hub, "cpu")
-    await hub.settled("ada")
+    ticket = await on_cpu(hub, lab)
     await offered(hub, lab)
     lease = lab.pool.tickets.take(ticket.id)
     await hub.stop("ada")
@@ -268,9 +259,7 @@ async def test_a_hub_that_died_between_stop_and_start(hub: Hub, lab: PoolLab):
 
 async def test_a_ticket_that_outlived_its_start_is_found_again(hub: Hub, lab: PoolLab):
     """As after a restart of the hub: the spawn page says the place, and chooses the shape."""
-    ticket = await line_up(hub, lab)
-    await choose(hub, "cpu")
-    await hub.settled("ada")
+    ticket = await on_cpu(hub, lab)
     await hub.stop("ada")
     page = await hub.user("ada").spawners[""].render_spawn_page()
     assert "You are 1st of 1 in the queue, waiting for 7g.40gb." in page
@@ -310,9 +299,13 @@ async def test_another_shape_whose_answer_is_lost(
     assert answers[0].id == answers[1].id
 
 
-async def test_another_shape_that_somebody_took_meanwhile(hub: Hub, lab: PoolLab):
-    """The page still shows it; the pool says what happened, and the place is kept."""
+async def test_what_cannot_be_chosen(hub: Hub, lab: PoolLab):
+    """No choice, no shape of the course, one that somebody took meanwhile: the place is kept."""
     ticket = await line_up(hub, lab)
+    for body in ({}, {"shape": 3}, {"shape": "x" * 1000}, [], None):
+        assert (await waiting(hub, "POST", json=body)).status_code == 400
+    answer = await choose(hub, "full")
+    assert (answer.status_code, answer.json()["reason"]) == (403, "shape-not-offered")
     assert "3g.20gb" in [one["shape"] for one in (await waiting(hub)).json()["alternatives"]]
     taken = lab.pool.tickets.request(TicketRequest(user="cy", course="everyone", shape="3g.20gb"))
     lab.pool.staff.put_in_front(taken.id, "Exam.", "person:ina")
@@ -330,22 +323,6 @@ async def test_another_shape_that_somebody_took_meanwhile(hub: Hub, lab: PoolLab
     assert hub.spawner("ada").user_options["shape"] == "7g.40gb"
 
 
-async def test_another_shape_that_the_course_does_not_offer(hub: Hub, lab: PoolLab):
-    """The pool's no comes back, and the place is kept."""
-    ticket = await line_up(hub, lab)
-    answer = await choose(hub, "full")
-    assert (answer.status_code, answer.json()["reason"]) == (403, "shape-not-offered")
-    assert [one.id for one in lab.waiting()] == [ticket.id]
-
-
-@pytest.mark.parametrize("body", [{}, {"shape": 3}, {"shape": "x" * 1000}, [], None])
-async def test_a_choice_that_is_none(hub: Hub, lab: PoolLab, body: Any):
-    """400, and it waits on."""
-    await line_up(hub, lab)
-    assert (await waiting(hub, "POST", json=body)).status_code == 400
-    assert len(lab.waiting()) == 1
-
-
 async def test_giving_up(hub: Hub, lab: PoolLab):
     """The ticket is over, and so is the start; afterwards there is nothing to choose."""
     ticket = await line_up(hub, lab)
@@ -360,18 +337,6 @@ async def test_giving_up(hub: Hub, lab: PoolLab):
     page = await ada.get("spawn/ada")  # where the waiting page then goes
     assert 'value="7g.40gb" required checked' in page.text
     await ada.aclose()
-
-
-async def test_a_server_that_cannot_keep_its_ticket_gives_it_up(
-    hub: Hub, lab: PoolLab, hub_config: Config
-):
-    """Where servers do not know the pool, the page says so and nobody's place is a ghost's."""
-    ticket = await line_up(hub, lab)
-    spawner = hub.spawner("ada")
-    spawner._wait._keeps_ticket = False
-    assert (await choose(hub, "cpu")).status_code == 202
-    await hub.settled("ada")
-    assert lab.pool.tickets.find(ticket.id).state is TicketState.CANCELLED
 
 
 @pytest.mark.long
@@ -400,9 +365,7 @@ async def signed_in(hub: Hub, name: str) -> httpx.AsyncClient:
 async def test_the_page_between(hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch):
     """It says what happens while the old server ends, then leads its user to JupyterHub's own."""
     monkeypatch.setattr(hub_pages, "ANSWER_FIRST_S", 3600)
-    await line_up(hub, lab, server="lab2")
-    await choose(hub, "cpu", "lab2")
-    await hub.settled("ada", "lab2")
+    await on_cpu(hub, lab, "lab2")
     await offered(hub, lab, "lab2")
     path = (await move(hub, "lab2")).json()["url"].partition("/hub/")[2]
     ada, bo = await signed_in(hub, "ada"), await signed_in(hub, "bo")
