@@ -2,18 +2,16 @@
 
 import asyncio
 import re
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import urljoin
 
 import httpx
 import pytest
 from jupyterhub.httpclient import JupyterHubHTTPClient
+from jupyterhub.spawner import Spawner
+from tests.hubs import Hub, hub_config_for, running_hub
 
-from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import STEP_S
 from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.http.access.auth import SignIn, principal_from, server_of
@@ -25,99 +23,59 @@ from miglab_pool.http.pool_runner import PoolRunner
 
 BOOK = RoleBook({"everyone": CourseStaff(), "ml": CourseStaff()})
 PREFIX = "/services/pool"
-CONFIG = '''
-import asyncio
-from jupyterhub.proxy import Proxy
-from jupyterhub.spawner import Spawner
-
-class NoProxy(Proxy):
-    """The hub is spoken to directly."""
-    should_start = False
-    async def add_route(self, routespec, target, data): pass
-    async def delete_route(self, routespec): pass
-    async def get_all_routes(self): return {}
-    async def check_routes(self, *args, **kwargs): pass
-
-class TokenSpawner(Spawner):
-    """Starts nothing; writes its token down, which is all that is asked of it."""
-    async def start(self):
-        name = f"{self.user.name}-{self.name}.token"
-        open(name, "w").write(self.api_token)
-        await asyncio.Event().wait()
-    async def stop(self, now=False): pass
-    async def poll(self): return None
-
-c.JupyterHub.proxy_class = NoProxy
-c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
-c.JupyterHub.spawner_class = TokenSpawner
-c.JupyterHub.bind_url = "http://127.0.0.1:%(public)d"
-c.JupyterHub.hub_port = %(port)d
-c.JupyterHub.db_url = "sqlite://"
-c.JupyterHub.cookie_secret = b"0" * 32
-c.JupyterHub.authenticator_class = "dummy"
-c.JupyterHub.allow_named_servers = True
-c.Authenticator.allow_all = True
-c.Authenticator.admin_users = {"root"}
-c.JupyterHub.services = [{
-    "name": "pool", "url": "http://127.0.0.1:1", "api_token": "service-token-of-the-pool",
-    "oauth_client_allowed_scopes": ["access:services!service=pool", "custom:miglab:staff",
-        "custom:miglab:admin"],
-    "oauth_no_confirm": True,
-}]
-c.JupyterHub.custom_scopes = {
-    "custom:miglab:lease": {"description": "lease"},
-    "custom:miglab:staff": {"description": "staff"},
-    "custom:miglab:admin": {"description": "admin"},
-}
-c.JupyterHub.extra_user_scopes = {"access:services!service=pool", "custom:miglab:lease!user"}
-c.JupyterHub.load_roles = [
-    {"name": "staff", "scopes": ["custom:miglab:staff"], "users": ["ina"]},
-    {"name": "site", "scopes": ["custom:miglab:admin"], "users": ["sam"]},
-]
-c.JupyterHub.load_groups = {
+TOKEN = "service-token-of-the-pool"
+STAFF = ("custom:miglab:staff", "custom:miglab:admin")
+GROUPS = {
     "ml": {"users": ["gina"]},
     "ml-instructors": {"users": ["gina"]},
     "everyone-assistants": {"users": ["gina", "timo"]},
 }
-c.Spawner.server_token_scopes = ["users:activity!server", "custom:miglab:lease!server"]
-'''
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the hub runs, and its spawner leaves what it was given."""
-    return tmp_path_factory.mktemp("hub")
+class NothingSpawner(Spawner):  # type: ignore[misc]  # base is untyped
+    """Starts nothing; its token is all that is asked of it."""
 
+    async def start(self) -> None:
+        await asyncio.Event().wait()
 
-@pytest.fixture(scope="module")
-def hub_url(folder: Path) -> Iterator[str]:
-    """A real hub, in a process of its own, without a proxy."""
-    port = free_ports()
-    Path(folder, "config.py").write_text(CONFIG % {"port": port, "public": port + 1})
-    command = [sys.executable, "-m", "jupyterhub", "-f", "config.py"]
-    with Path(folder, "log").open("w") as log:
-        hub = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
-        try:
-            _wait_for(f"http://127.0.0.1:{port}/hub/health", hub, folder)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            hub.terminate()
-            hub.wait()
+    async def stop(self, now: bool = False) -> None:
+        pass
 
-
-def _wait_for(url: str, hub: subprocess.Popen[bytes], folder: Path) -> None:
-    """Ask until the hub answers; its end is seen at once."""
-    transport = httpx.HTTPTransport(retries=12)  # pauses of 0, 0.5, 1, 2 … s between connects
-    with httpx.Client(transport=transport, trust_env=False, timeout=60) as client:
-        try:
-            client.get(url).raise_for_status()
-        except httpx.HTTPError:
-            pytest.fail(f"hub ended: {hub.poll()}\n" + Path(folder, "log").read_text())
+    async def poll(self) -> None:
+        return None
 
 
 @pytest.fixture
-def access(hub_url: str) -> HubAccess:
-    return HubAccess(f"{hub_url}/hub/api", "/hub/", PREFIX, "pool", "service-token-of-the-pool", 0)
+async def hub() -> AsyncIterator[Hub]:
+    """A real hub with the pool as its service, and staff by scope and by group."""
+    c = hub_config_for("simple")
+    c.JupyterHub.spawner_class = NothingSpawner
+    c.Authenticator.admin_users = {"root"}
+    c.JupyterHub.services = [
+        {
+            "name": "pool",
+            "oauth_redirect_uri": f"{PREFIX}/oauth_callback",
+            "api_token": TOKEN,
+            "oauth_client_allowed_scopes": ["access:services!service=pool", *STAFF],
+            "oauth_no_confirm": True,
+        }
+    ]
+    c.JupyterHub.custom_scopes.update({scope: {"description": "staff"} for scope in STAFF})
+    (everybody,) = (role for role in c.JupyterHub.load_roles if role["name"] == "user")
+    everybody["scopes"].append("access:services!service=pool")
+    c.JupyterHub.load_roles += [
+        {"name": "staff", "scopes": [STAFF[0]], "users": ["ina"]},
+        {"name": "site", "scopes": [STAFF[1]], "users": ["sam"]},
+    ]
+    c.JupyterHub.load_groups = GROUPS
+    c.Spawner.server_token_scopes = ["users:activity!server", "custom:miglab:lease!server"]
+    async with running_hub(c) as hub:
+        yield hub
+
+
+@pytest.fixture
+def access(hub: Hub) -> HubAccess:
+    return HubAccess(f"{hub.app.hub.url}api", "/hub/", PREFIX, "pool", TOKEN, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -161,9 +119,10 @@ async def pool(access: HubAccess) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
-async def browser(hub_url: str) -> AsyncIterator[httpx.AsyncClient]:
+async def browser(hub: Hub) -> AsyncIterator[httpx.AsyncClient]:
     """What a browser keeps about the hub."""
-    async with httpx.AsyncClient(base_url=hub_url, trust_env=False, timeout=STEP_S) as client:
+    url = hub.app.hub.url.removesuffix("/hub/")
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=STEP_S) as client:
         yield client
 
 
@@ -232,64 +191,47 @@ async def test_a_code_serves_once(browser: httpx.AsyncClient, pool: httpx.AsyncC
     assert "session" not in answer.headers.get("set-cookie", "")
 
 
-async def new_token(browser: httpx.AsyncClient, user: str, **more: object) -> str:
-    """A hub API token, as people make them on the hub's token page."""
-    xsrf = browser.cookies.get("_xsrf", path="/hub/")
-    answer = await browser.post(
-        f"/hub/api/users/{user}/tokens", json=more, headers={"X-XSRFToken": xsrf or ""}
-    )
-    assert answer.status_code == 201, answer.text
-    token: str = answer.json()["token"]
-    return token
-
-
-ASKERS = {
-    "alice": Principal(PrincipalKind.PERSON, "alice"),
-    "ina": Principal(PrincipalKind.PERSON, "ina", instructs=frozenset(BOOK.courses)),
-    "sam": Principal(PrincipalKind.PERSON, "sam", admin=True),
-    "root": Principal(PrincipalKind.PERSON, "root", admin=True),
-    "timo": Principal(
+ASKERS = (
+    Principal(PrincipalKind.PERSON, "alice"),
+    Principal(PrincipalKind.PERSON, "ina", instructs=frozenset(BOOK.courses)),
+    Principal(PrincipalKind.PERSON, "sam", admin=True),
+    Principal(PrincipalKind.PERSON, "root", admin=True),
+    Principal(
         PrincipalKind.PERSON,
         "timo",
         assists=frozenset({"everyone"}),
         course_names=("everyone-assistants",),
     ),
-    "gina": Principal(
+    Principal(
         PrincipalKind.PERSON,
         "gina",
         instructs=frozenset({"ml"}),
         assists=frozenset({"everyone"}),
         course_names=("ml", "ml-instructors", "everyone-assistants"),
     ),
-}
+)
 
 
-@pytest.mark.parametrize("principal", ASKERS.values(), ids=ASKERS)
-async def test_a_token_on_the_command_line(
-    browser: httpx.AsyncClient, access: HubAccess, principal: Principal
-) -> None:
+async def test_a_token_on_the_command_line(hub: Hub, access: HubAccess) -> None:
     """A person's own hub token says who it is, and its roles, by scope and by group."""
-    await log_in(browser, principal.name)
+    hub.user("alice")
     tokens = HubTokens(access)
-    model = await tokens.owner(await new_token(browser, principal.name), "10.0.0.1")
-    assert model is not None and tokens.lets_in(model)
-    found = principal_from(model, BOOK)
-    assert sorted(found.course_names) == sorted(principal.course_names)
-    assert replace(found, course_names=principal.course_names) == principal
+    for principal in ASKERS:
+        token = hub.user_as_is(principal.name).new_api_token()
+        model = await tokens.owner(token, "10.0.0.1")
+        assert model is not None and tokens.lets_in(model)
+        found = principal_from(model, BOOK)
+        assert sorted(found.course_names) == sorted(principal.course_names)
+        assert replace(found, course_names=principal.course_names) == principal
 
 
-async def test_a_servers_token_is_that_servers(
-    browser: httpx.AsyncClient, access: HubAccess, folder: Path
-) -> None:
+async def test_a_servers_token_is_that_servers(hub: Hub, access: HubAccess) -> None:
     """The hub limits a server's token to the server, whatever its name, and to nothing else."""
-    await log_in(browser, "alice")
-    token = await new_token(browser, "alice")
+    hub.user("alice")
     tokens = HubTokens(access)
     for server in ("", "lab2"):
-        path = f"/hub/api/users/alice/servers/{server}" if server else "/hub/api/users/alice/server"
-        answer = await browser.post(path, headers={"Authorization": f"token {token}"})
-        assert answer.status_code == 202, answer.text
-        model = await tokens.owner(await _appears(folder / f"alice-{server}.token"), "10.0.0.1")
+        assert (await hub.begin("alice", server)).status_code == 202
+        model = await tokens.owner(hub.spawner("alice", server).api_token, "10.0.0.1")
         assert model is not None
         assert server_of(model) == ("alice", server)
         assert not tokens.lets_in(model)
@@ -310,11 +252,3 @@ def _request(client: httpx.AsyncClient) -> object:
     cookie = "; ".join(f"{item.name}={item.value}" for item in client.cookies.jar)
     headers = [(b"cookie", cookie.encode())]
     return Request({"type": "http", "method": "GET", "path": "/", "headers": headers})
-
-
-async def _appears(file: Path) -> str:
-    """What is in the file, as soon as there is something in it."""
-    async with asyncio.timeout(STEP_S):
-        while not (file.exists() and file.stat().st_size):
-            await asyncio.sleep(0.02)
-    return file.read_text()
