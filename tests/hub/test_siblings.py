@@ -9,6 +9,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+HEAD = """
+import os, resource, signal, sys, time
+from pathlib import Path
+import psutil
+from miglab_hub.launch import process_group as siblings
+folder = Path(sys.argv[1])
+SLEEPS = [sys.executable, "-c", "import signal, time; time.sleep(600)"]
+"""
 HALF_DEAD = """
 import ctypes, signal, threading, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -16,13 +24,9 @@ threading.Thread(target=time.sleep, args=(600,)).start()
 ctypes.CDLL(None).pthread_exit(None)
 """
 LAUNCHER = """
-import sys, time
-from pathlib import Path
-import psutil
-from miglab_hub.launch import process_group as siblings
 siblings.END_S = 0.2
 command = [sys.executable, "-c", sys.argv[2]]
-started = siblings.Siblings([siblings.Sibling("half-dead", command)], Path(sys.argv[1]), print)
+started = siblings.Siblings([siblings.Sibling("half-dead", command)], folder, print)
 started.start()
 child = psutil.Process(started.siblings[0].process.pid)
 while child.status() != psutil.STATUS_ZOMBIE:
@@ -31,16 +35,11 @@ started.end()
 print("left" if child.is_running() else "gone")
 """
 FOREIGN = """
-import os, signal, sys
-from pathlib import Path
-import psutil
-from miglab_hub.launch import process_group as siblings
 siblings.END_S, siblings.KILLS = 0.2, 4
-sleeps = [sys.executable, "-c", "import signal, time; time.sleep(600)"]
 names = ("of another user", "ours")
 told = []
-both = [siblings.Sibling(name, sleeps) for name in names]
-started = siblings.Siblings(both, Path(sys.argv[1]), told.append)
+both = [siblings.Sibling(name, SLEEPS) for name in names]
+started = siblings.Siblings(both, folder, told.append)
 started.start()
 foreign, ours = (psutil.Process(one.process.pid) for one in started.siblings)
 send = psutil.Process.send_signal
@@ -54,79 +53,73 @@ print(f"still there: process {foreign.pid}" in told, foreign.is_running(), ours.
 os.kill(foreign.pid, signal.SIGKILL)
 """
 TELLER = """
-import sys
-from pathlib import Path
-from miglab_hub.launch import process_group as siblings
 one = siblings.Sibling("teller", [sys.executable, "-c", "print('of today')"])
-told = siblings.Siblings([one], Path(sys.argv[1]), print)
+told = siblings.Siblings([one], folder, print)
 told.start()
 one.process.wait()
 print(told.tail(one))
 """
 
 
+def launched(code: str, folder: Path, *words: str, status: int = 0) -> str:
+    """What a launcher prints; its processes' logs lie in the folder."""
+    command = [sys.executable, "-c", HEAD + code, str(folder), *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == status
+    return done.stdout
+
+
 def test_a_zombie_whose_threads_run_on_is_ended(tmp_path: Path) -> None:
     """A process without its first thread looks dead and is not: it is killed, then reaped."""
-    command = [sys.executable, "-c", LAUNCHER, str(tmp_path), HALF_DEAD]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == ["gone"]
+    said = launched(LAUNCHER, tmp_path, HALF_DEAD)
+    assert said.split() == ["gone"]
 
 
 def test_what_may_not_be_ended_is_named_and_keeps_no_other(tmp_path: Path) -> None:
     """A command that `sudo` runs: the lab's user may send it no signal."""
-    command = [sys.executable, "-c", FOREIGN, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == ["True", "True", "False"]
+    said = launched(FOREIGN, tmp_path)
+    assert said.split() == ["True", "True", "False"]
 
 
 def test_the_end_of_a_log_is_of_the_last_start(tmp_path: Path) -> None:
     """What an earlier run wrote is not shown as the reason why this one ended."""
     (tmp_path / "teller.log").write_text("Traceback of yesterday\n", encoding="utf-8")
-    command = [sys.executable, "-c", TELLER, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "of today\n"
+    said = launched(TELLER, tmp_path)
+    assert said == "of today\n"
 
 
 ROTATOR = """
-import sys, time
-from pathlib import Path
-from miglab_hub.launch import process_group as siblings
 siblings.LOG_BYTES = 1000
 one = siblings.Sibling("talker", [sys.executable, "-uc", sys.argv[2]])
-told = siblings.Siblings([one], Path(sys.argv[1]), print)
+told = siblings.Siblings([one], folder, print)
 told.start()
-logs = Path(sys.argv[1])
-while not (logs / "talker.log.3").exists():
+while not (folder / "talker.log.3").exists():
     told.watch()
 told.end()
-print(sorted(log.name for log in logs.iterdir()))
-print(max(log.stat().st_size for log in logs.iterdir()) < 1_000_000)
+print(sorted(log.name for log in folder.iterdir()))
+print(max(log.stat().st_size for log in folder.iterdir()) < 1_000_000)
 """
 TALKER = "import time\nwhile True: print('x' * 99); time.sleep(0.01)"
 
 
 def test_a_log_that_grows_is_put_aside(tmp_path: Path) -> None:
     """A process that logs without end fills no disk: so many old logs, each so long."""
-    command = [sys.executable, "-c", ROTATOR, str(tmp_path), TALKER]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    names, is_bounded = done.stdout.splitlines()
+    said = launched(ROTATOR, tmp_path, TALKER)
+    names, is_bounded = said.splitlines()
     assert names == str(["talker.log", *(f"talker.log.{number}" for number in (1, 2, 3))])
     assert is_bounded == "True"
 
 
 NO_ROOM = """
-import resource, sys
-from pathlib import Path
-from miglab_hub.launch import process_group as siblings
 siblings.LOG_BYTES = 4500
-one = siblings.Sibling("sleeper", [sys.executable, "-c", "import time; time.sleep(600)"])
-log, clock = Path(sys.argv[1], "sleeper.log"), iter(range(0, 9000, 100))
-told = siblings.Siblings([one], log.parent, lambda line: print("said:", line), lambda: next(clock))
+one = siblings.Sibling("sleeper", SLEEPS)
+log, clock = folder / "sleeper.log", iter(range(0, 9000, 100))
+told = siblings.Siblings([one], folder, lambda line: print("said:", line), lambda: next(clock))
 told.start()
 log.write_text("x" * 5000)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
 told.watch()
-print([(found.name, found.stat().st_size) for found in log.parent.iterdir()])
+print([(found.name, found.stat().st_size) for found in folder.iterdir()])
 one.process.kill()
 one.process.wait()
 log.unlink()
@@ -142,9 +135,8 @@ told.end()
 
 def test_a_disk_without_room_does_not_end_the_launcher(tmp_path: Path) -> None:
     """A log that cannot be copied is emptied; a process that cannot be started is tried again."""
-    command = [sys.executable, "-c", NO_ROOM, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    emptied, files, killed, failed, not_started, running = done.stdout.splitlines()
+    said = launched(NO_ROOM, tmp_path)
+    emptied, files, killed, failed, not_started, running = said.splitlines()
     assert "sleeper's log could not be put aside and is emptied" in emptied
     assert files == "[('sleeper.log', 0)]"
     assert "stopped (signal SIGKILL)" in killed
@@ -153,11 +145,8 @@ def test_a_disk_without_room_does_not_end_the_launcher(tmp_path: Path) -> None:
 
 
 KILLED = """
-import os, signal, sys
-from pathlib import Path
-from miglab_hub.launch import process_group as siblings
-one = siblings.Sibling("sleeper", [sys.executable, "-c", "import time; time.sleep(600)"])
-siblings.Siblings([one], Path(sys.argv[1]), print).start()
+one = siblings.Sibling("sleeper", SLEEPS)
+siblings.Siblings([one], folder, print).start()
 print(one.process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -165,10 +154,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_a_killed_launcher_leaves_nobody(tmp_path: Path) -> None:
     """SIGKILL leaves the launcher no time to end its siblings: the kernel tells them to."""
-    command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == -signal.SIGKILL
-    sibling = int(done.stdout)
+    sibling = int(launched(KILLED, tmp_path, status=-signal.SIGKILL))
     try:
         psutil.Process(sibling).wait(timeout=60)
     except psutil.NoSuchProcess:
