@@ -27,7 +27,7 @@ from labkit.machine.spans import (
     outermost,
 )
 from labkit.panel import vega
-from labkit.panel.axes import js
+from labkit.panel.axes import called
 from labkit.panel.theme import INK
 
 LANE = 46
@@ -129,12 +129,16 @@ def _drawing(
 
 def _lane_axis(named: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The lanes below each other, each under the lines that name it."""
-    label = f"{js(list(named.values()))}[indexof({js(list(named))}, datum.value)]"
     return {
         "field": "lane",
         "type": "nominal",
         "scale": {"domain": list(named), "paddingInner": 0.25, "paddingOuter": 0.1},
-        "axis": {**NO_AXIS, "labels": True, "labelExpr": label, "labelLimit": 0},
+        "axis": {
+            **NO_AXIS,
+            "labels": True,
+            "labelExpr": called(list(named), list(named.values())),
+            "labelLimit": 0,
+        },
     }
 
 

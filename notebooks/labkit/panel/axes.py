@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from labkit.panel.plot import Plot, Series, SeriesKind
@@ -68,11 +68,6 @@ def share(value: float, low: float, high: float, log: bool) -> float:
     return (value - low) / (high - low)
 
 
-def overlap(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether two boxes (left, top, right, bottom) have something in common."""
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
-
-
 def log_ticks(low: float, high: float) -> list[float]:
     """1, 2 and 5 of each decade, or fewer where there are many; at least two."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -83,12 +78,20 @@ def log_ticks(low: float, high: float) -> list[float]:
     return found if len(found) > 1 else [low * (high / low) ** share for share in (0.1, 0.5, 0.9)]
 
 
+def number_axis(
+    field: str, ends: tuple[float, float], axis: Mapping[str, Any], *, log: bool
+) -> dict[str, Any]:
+    """An axis of numbers, as an encoding of Vega-Lite."""
+    scale = {"type": "log" if log else "linear", "domain": ends, "nice": False, "zero": False}
+    return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
+
+
 def named_ticks(values: list[float], names: list[str]) -> dict[str, Any]:
-    if not values:
-        return {}
-    return {"values": values, "labelExpr": f"{js(names)}[indexof({js(values)}, datum.value)]"}
+    """These ticks, with these names; those of Vega's choice where there are none."""
+    return {"values": values, "labelExpr": called(values, names)} if values else {}
 
 
-def js(value: Any) -> str:
-    """A list as an expression of Vega."""
-    return json.dumps(value, ensure_ascii=False)
+def called(values: Sequence[Any], names: Sequence[Any]) -> str:
+    """What each value is called, in Vega's language: a text, or lines."""
+    listed, by = (json.dumps(some, ensure_ascii=False) for some in (names, values))
+    return f"{listed}[indexof({by}, datum.value)]"

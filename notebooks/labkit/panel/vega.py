@@ -11,16 +11,15 @@ import itertools
 import math
 import re
 import textwrap
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from labkit.panel.axes import (
+    called,
     domain,
-    js,
     log_ticks,
     named_ticks,
-    overlap,
+    number_axis,
     share,
     value_domain,
 )
@@ -38,18 +37,16 @@ from labkit.panel.theme import EMBED, INK, STYLE
 MIME = "application/vnd.vegalite.v5+json"
 OWN = ("#0b84c4", "#009e73", "#b0629c", "#8a8a00")  # at least 3:1 on white and on #111
 PUBLISHED, BESIDE, LINE = "#d55e00", "#b0629c", "#808080"
-Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 CROSS = "M-1,-1L1,1M1,-1L-1,1"
 SHAPES = ("circle", "square", "triangle-up", "diamond")
 DASHES = {SeriesKind.PUBLISHED: [7, 5], SeriesKind.COMPUTED: [3, 3], SeriesKind.BESIDE: [9, 3]}
 CURVE_DASHES: tuple[list[int], ...] = ([], [8, 3], [2, 3], [8, 3, 2, 3])
 MOST_DOTS = 80
 ROW, HIGH = 40, 300
-NARROW = 170  # pixels that a telephone leaves for the axis; names are laid out for it
-ROOM = 24  # pixels that a name may reach beyond it
+NARROW = 170  # pixels that a telephone leaves for the axis
 SAME = 6.0  # pixels within which a point lies under another
 LEGEND = 28  # characters of a line, so that it fits
-TICK_PIXELS, NAME_PIXELS = 7.0, 6.5  # of a character
+SOLID = {"field": "solid", "type": "quantitative", "scale": None}
 IS_PLACE = re.compile(r"(^|[ =])\d")
 
 
@@ -126,14 +123,10 @@ class _Drawing:
     @property
     def height(self) -> dict[str, Any] | int:
         """A row for each category, high enough for the series beside each other in it."""
+        if not self.is_flat:
+            return HIGH if self.shown else HIGH // 2
         beside = 22 * len(self.pointed) if self.is_beside else 0
-        return (
-            {"step": max(ROW, beside), "for": "position"}
-            if self.is_flat
-            else HIGH
-            if self.shown
-            else HIGH // 2
-        )
+        return {"step": max(ROW, beside), "for": "position"}
 
     def layers(self) -> Iterator[dict[str, Any]]:
         """Levels and curves, bars, samples, points, intervals, names, the prediction."""
@@ -141,12 +134,15 @@ class _Drawing:
             yield self._frame()
             yield from self._prediction()
             return
-        yield from (self._curve(one) for one in self.shown if one.kind is SeriesKind.CURVE)
+        curves = [one for one in self.shown if one.kind is SeriesKind.CURVE]
+        yield from map(self._curve, curves, itertools.cycle(CURVE_DASHES))
         rows = [row for one in self.pointed for row in self._rows(one)]
         if self.has_bars:
             yield self._bars(rows)
         else:
-            yield from (self._line(one) for one in self.pointed if one.is_joined)
+            yield from (
+                self._line(one) for one in self.pointed if one.is_joined and not self.is_flat
+            )
         if not self.plot.is_stacked:
             yield self._samples()
         if not self.has_bars:
@@ -170,69 +166,41 @@ class _Drawing:
 
     def _value_axis(self) -> dict[str, Any]:
         ticks = log_ticks(self.low, self.high) if self.plot.log_y else []
-        axis: dict[str, Any] = {"tickCount": 5, "labelOverlap": True}
-        axis["title"] = textwrap.wrap(self.plot.y_label, 44)
-        scale = {
-            "type": "log" if self.plot.log_y else "linear",
-            "domain": [self.low, self.high],
-            "nice": False,
-            "zero": False,
-        }
-        return {
-            "field": "value",
-            "type": "quantitative",
-            "scale": scale,
-            "axis": axis | named_ticks(ticks, [number(tick) for tick in ticks]),
-        }
+        axis = {"title": textwrap.wrap(self.plot.y_label, 44), "tickCount": 5, "labelOverlap": True}
+        axis |= named_ticks(ticks, [number(tick) for tick in ticks])
+        return number_axis("value", (self.low, self.high), axis, log=self.plot.log_y)
 
     def _place_axis(self) -> dict[str, Any]:
         if self.is_flat:
             names = list(self.plot.categories)
             lines = [textwrap.wrap(name, 16)[:3] or [""] for name in names]
-            axis: dict[str, Any] = {"title": None, "labelLimit": 0}
+            axis: dict[str, Any] = {
+                "title": None,
+                "labelLimit": 0,
+                "labelExpr": called(names, lines),
+            }
             axis |= {"grid": False, "domain": False, "ticks": False}
             scale = {"domain": names, "paddingInner": 0.25, "paddingOuter": 0.2}
-            named = {"labelExpr": f"{js(lines)}[indexof({js(names)}, datum.value)]"}
-            return {"field": "place", "type": "nominal", "axis": axis | named, "scale": scale}
-        low, high = domain([mark.x for one in self.shown for mark in one.marks], self.plot.log_x)
-        scale = {"domain": [low, high], "nice": False, "zero": False}
-        scale["type"] = "log" if self.plot.log_x else "linear"
+            return {"field": "place", "type": "nominal", "axis": axis, "scale": scale}
         axis = {"title": textwrap.wrap(self.plot.x_label, 60), "grid": False, "labelOverlap": True}
-        axis |= named_ticks(*self._place_ticks(low, high))
+        axis |= {"labelSeparation": 8} | named_ticks(*self._place_ticks())
         if not self.shown:
             axis |= {"labels": False, "ticks": False}
-        return {"field": "place", "type": "quantitative", "axis": axis, "scale": scale}
+        return number_axis("place", self._place_domain(), axis, log=self.plot.log_x)
 
-    def _place_ticks(self, low: float, high: float) -> tuple[list[float], list[str]]:
+    def _place_ticks(self) -> tuple[list[float], list[str]]:
         """The names of the places measured where each has one, else numbers; never both."""
-        named = {mark.x: mark.label for one in self.pointed[:1] for mark in one.marks}
-        named |= {mark.x: mark.label for mark in self._labelled() if mark.x not in named}
-        named = {x: label for x, label in named.items() if IS_PLACE.search(label)}
-        is_short = all(len(label) <= 12 for label in named.values())
-        if 0 < len(named) <= 8 and is_short and self._are_clear(named, low, high):
-            return list(named), list(named.values())
-        ticks = log_ticks(low, high) if self.plot.log_x else []
-        return ticks, [number(tick) for tick in ticks]
-
-    def _labelled(self) -> list[Mark]:
-        return [
-            mark
-            for one in self.pointed
-            if one.kind is SeriesKind.MEASURED
+        named = {
+            mark.x: mark.label
+            for one in reversed(self.pointed)
             for mark in one.marks
-            if mark.label
-        ]
-
-    def _are_clear(self, named: dict[float, str], low: float, high: float) -> bool:
-        """Whether the names of neighbours leave room for each other on a usual page."""
-        placed = sorted(
-            (share(x, low, high, self.plot.log_x) * NARROW, label) for x, label in named.items()
-        )
-        pairs = itertools.pairwise(placed)
-        return all(
-            3 * (there - here) > (len(a) + len(b)) / 2 * TICK_PIXELS
-            for (here, a), (there, b) in pairs
-        )
+            if one.kind is SeriesKind.MEASURED or one is self.pointed[0]
+        }
+        named = {x: label for x, label in named.items() if IS_PLACE.search(label)}
+        if 0 < len(named) <= 8 and all(len(label) <= 12 for label in named.values()):
+            return list(named), list(named.values())
+        ticks = log_ticks(*self._place_domain()) if self.plot.log_x else []
+        return ticks, [number(tick) for tick in ticks]
 
     def _place_of(self, mark: Mark) -> float | str:
         return mark.label if self.is_flat else mark.x
@@ -244,6 +212,7 @@ class _Drawing:
     def _rows(self, series: Series) -> Iterator[dict[str, Any]]:
         """What the points of a series say, on the axes and when pointed at."""
         index, covered = self.pointed.index(series), self._covered(series)
+        inside = (0.4, 0.05) if self.has_bars else (1, 0)
         for mark in filter(self._is_drawn, series.marks):
             below = self._below(mark, index)
             yield {
@@ -258,7 +227,7 @@ class _Drawing:
                 "interval": interval_words(mark),
                 "n": str(mark.n or ""),
                 "size": 80 + 160 * covered,
-                "solid": 0 if series.is_hollow or mark.is_computed else 1,
+                "solid": inside[series.is_hollow or mark.is_computed],
             }
 
     def _below(self, mark: Mark, index: int) -> float:
@@ -274,8 +243,7 @@ class _Drawing:
 
     def _colour(self) -> dict[str, Any]:
         """One colour for each series, and each kind's the same in every plot."""
-        names = [series.name for series in self.shown]
-        colours = [self._colour_of(one) for one in self.shown]
+        names, colours = [series.name for series in self.shown], list(self._colours())
         if self._said():
             names, colours = [*names, self._said()], [*colours, INK]
         lines = [textwrap.wrap(name, LEGEND) for name in names]
@@ -284,7 +252,7 @@ class _Drawing:
             "orient": "bottom",
             "direction": "vertical",
             "columns": 1,
-            "labelExpr": f"{js(lines)}[indexof({js(names)}, datum.value)]",
+            "labelExpr": called(names, lines),
         }
         is_needed = len(names) > 1 or self.shown[0].kind is not SeriesKind.MEASURED
         return {
@@ -296,37 +264,29 @@ class _Drawing:
 
     def _shape(self) -> dict[str, Any]:
         """One shape for each series, a cross or an arrow for the prediction."""
-        shapes = [
-            "stroke" if one.kind is SeriesKind.CURVE else self._shape_of(one) for one in self.shown
-        ]
+        pointed = itertools.cycle(("square",) if self.has_bars else SHAPES)
+        shapes = ["stroke" if one.kind is SeriesKind.CURVE else next(pointed) for one in self.shown]
         scale = {**self._colour()["scale"], "range": [*shapes, CROSS]}
         return {**self._colour(), "scale": scale}
 
-    def _shape_of(self, series: Series) -> str:
-        return "square" if self.has_bars else SHAPES[self.pointed.index(series) % 4]
+    def _colours(self) -> Iterator[str]:
+        """One a series; what is published, and what others measured, has the same in every plot."""
+        own, curves = itertools.cycle(OWN), itertools.cycle((LINE, *reversed(OWN)))
+        for series in self.shown:
+            if series.name.startswith("published"):
+                yield PUBLISHED
+            elif series.kind is SeriesKind.BESIDE:
+                yield BESIDE
+            else:
+                yield next(curves if series.kind is SeriesKind.CURVE else own)
 
-    def _colour_of(self, series: Series) -> str:
-        fixed = {SeriesKind.PUBLISHED: PUBLISHED, SeriesKind.BESIDE: BESIDE}
-        if series.kind in fixed:
-            return fixed[series.kind]
-        curves = [one for one in self.shown if one.kind is SeriesKind.CURVE]
-        if series.name.startswith("published"):
-            return PUBLISHED
-        if series in curves:
-            return (LINE, *reversed(OWN))[curves.index(series) % 5]
-        own = [one for one in self.pointed if one.kind not in fixed]
-        return OWN[own.index(series) % len(OWN)]
-
-    def _curve(self, series: Series) -> dict[str, Any]:
+    def _curve(self, series: Series, dash: list[int]) -> dict[str, Any]:
         """A bound, an ideal, a trace; a level where it has one height only."""
-        dash = CURVE_DASHES[
-            [one for one in self.shown if one.kind is SeriesKind.CURVE].index(series) % 4
-        ]
+        drawn: dict[str, Any] = {"strokeWidth": 2, "clip": True, "strokeDash": dash}
         if series.is_level:
-            values: list[Any] = [{"value": series.marks[0].y, "series": series.name}]
-            values = [row for row in values if self.low <= row["value"] <= self.high]
-            mark = {"type": "rule", "strokeWidth": 2, "clip": True, "strokeDash": dash}
-            mark |= {"tooltip": series.name}
+            level = series.marks[0].y
+            values = [{"value": level, "series": series.name}] * (self.low <= level <= self.high)
+            mark = drawn | {"type": "rule", "tooltip": series.name}
             layer = self._layer(values, mark, apart=False, color=self._colour())
             layer["encoding"].pop(self.place, None)
             return layer
@@ -335,15 +295,13 @@ class _Drawing:
             for mark in series.marks
             if math.isfinite(mark.y) and (mark.y > 0 or not self.plot.log_y)
         ]
-        mark = {"type": "line", "strokeWidth": 2, "clip": True, "strokeDash": dash}
-        return self._layer(values, mark, color=self._colour())
+        return self._layer(values, drawn | {"type": "line"}, color=self._colour())
 
     def _line(self, series: Series) -> dict[str, Any]:
         width = 1.5 + 5 * self._covered(series)
         mark = {"type": "line", "strokeWidth": width, "clip": True, "aria": False}
         mark["strokeDash"] = DASHES.get(series.kind, [])
-        values = [] if self.is_flat else list(self._rows(series))
-        return self._layer(values, mark, color=self._colour())
+        return self._layer(list(self._rows(series)), mark, color=self._colour())
 
     def _covered(self, series: Series) -> int:
         """How many series that are drawn later lie on this one: it is drawn so much broader."""
@@ -369,22 +327,18 @@ class _Drawing:
 
     def _bars(self, rows: Sequence[Any]) -> dict[str, Any]:
         mark = {"type": "bar", "strokeWidth": 2, "filled": True, "cornerRadiusEnd": 2}
-        inside: dict[str, Any] = {"field": "solid", "type": "quantitative", "legend": None}
-        inside["scale"] = {"domain": [0, 1], "range": [0.05, 0.4]}
         return self._layer(
             rows,
             mark,
             x2={"field": "from"},
             color=self._colour(),
             stroke=self._colour(),
-            fillOpacity=inside,
+            fillOpacity=SOLID,
             tooltip=self._tooltip(),
         )
 
     def _points(self, rows: Sequence[Any]) -> dict[str, Any]:
         """What was measured is filled; what was computed or published is an outline."""
-        inside: dict[str, Any] = {"field": "solid", "type": "quantitative", "legend": None}
-        inside["scale"] = {"domain": [0, 1], "range": [0, 1]}
         colour = self._colour()
         return self._layer(
             rows,
@@ -392,7 +346,7 @@ class _Drawing:
             size={"field": "size", "type": "quantitative", "scale": None},
             color=colour,
             fill=colour,
-            fillOpacity=inside,
+            fillOpacity=SOLID,
             shape=self._shape(),
             tooltip=self._tooltip(),
         )
@@ -445,55 +399,25 @@ class _Drawing:
                 at = {"align": "center", "baseline": "middle"}
             yield self._text(said, at)
             return
-        taken, placed = list(self._taken()), defaultdict[str, list[Any]](list)
         first = self.pointed[0].name if self.pointed else ""
-        named = [row for row in rows if row["series"] == first]
-        for row in (row for row in named if not IS_PLACE.search(row["name"])):
-            side, box = self._free_side(row, taken)
-            placed[side].append(row | {"text": row["name"]})
-            taken.append(box)
-        sides = {
-            "right": {"align": "left", "dx": 10, "baseline": "middle"},
-            "left": {"align": "right", "dx": -10, "baseline": "middle"},
-            "above": {"align": "center", "dy": -14},
-            "below": {"align": "center", "dy": 16, "baseline": "middle"},
-        }
-        yield from (self._text(placed[side], at) for side, at in sides.items() if side in placed)
+        named = [row | {"text": row["name"]} for row in rows if row["series"] == first]
+        named = [row for row in named if not IS_PLACE.search(row["text"])]
+        low, high = self._place_domain()
+        left = [row for row in named if share(row["place"], low, high, self.plot.log_x) < 0.5]
+        if left:
+            yield self._text(left, {"align": "left", "dx": 10, "baseline": "middle"})
+        if right := [row for row in named if row not in left]:
+            yield self._text(right, {"align": "right", "dx": 14, "dy": -14})
+
+    def _place_domain(self) -> tuple[float, float]:
+        """From where to where the places go that are numbers."""
+        return domain([mark.x for one in self.shown for mark in one.marks], self.plot.log_x)
 
     def _pixels(self, x: float, y: float) -> tuple[float, float]:
         """Where a point lies on a narrow page."""
-        low, high = domain([mark.x for one in self.shown for mark in one.marks], self.plot.log_x)
+        low, high = self._place_domain()
         down = 1 - share(y, self.low, self.high, self.plot.log_y)
         return share(x, low, high, self.plot.log_x) * NARROW, down * HIGH
-
-    def _taken(self) -> Iterator[Box]:
-        """What a name must not cover: the points of all series, and the lines of curves."""
-        for series in self.shown:
-            reach = 3 if series.kind is SeriesKind.CURVE else 6
-            for mark in series.marks:
-                if self._is_drawn(mark):
-                    x, y = self._pixels(mark.x, mark.y)
-                    left, right = (0, NARROW) if series.is_level else (x - reach, x + reach)
-                    yield left, y - reach, right, y + reach
-
-    def _free_side(self, row: Any, taken: Sequence[Box]) -> tuple[str, Box]:
-        """The side of a point on which its name covers least, and where it then is."""
-        x, y = self._pixels(row["place"], row["value"])
-        long = len(row["name"]) * NAME_PIXELS
-        boxes = {
-            "right": (x + 8, y - 8, x + 10 + long, y + 8),
-            "left": (x - 10 - long, y - 8, x - 8, y + 8),
-            "above": (x - long / 2, y - 24, x + long / 2, y - 8),
-            "below": (x - long / 2, y + 8, x + long / 2, y + 24),
-        }
-
-        def covers(side: str) -> tuple[bool, int]:
-            box = boxes[side]
-            is_outside = box[0] <= -10 or box[2] >= NARROW + ROOM
-            return is_outside, sum(overlap(box, one) for one in taken)
-
-        side = min(boxes, key=covers)
-        return side, boxes[side]
 
     def _text(self, rows: Sequence[Any], at: dict[str, Any]) -> dict[str, Any]:
         mark = {"type": "text", "fontSize": 11, "aria": False, **at}
