@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import math
 import statistics
 import types
@@ -381,17 +382,10 @@ def now_text() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def to_data(value: Any) -> Any:
-    """Turn a record into plain JSON data; the way back is `from_data`."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {part.name: to_data(getattr(value, part.name)) for part in dataclasses.fields(value)}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {str(key): to_data(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_data(item) for item in value]
-    return value
+def to_data(record: Any) -> dict[str, Any]:
+    """A record as plain JSON data; the way back is `from_data`."""
+    data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(record)))
+    return data
 
 
 def from_data(kind: Any, data: Any) -> Any:

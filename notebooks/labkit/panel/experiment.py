@@ -99,7 +99,7 @@ class AskedPoint:
     """What a predicted number is about.
 
     Attributes:
-        find: the point that it is compared with, once there is one.
+        find: the point that it is compared with; it may look for one that is not measured yet.
         height: how high a number is drawn where it is no value of the y axis.
         points_unit: of the points' values, where the number has another.
     """
@@ -158,7 +158,7 @@ class Experiment:
         """How high a predicted number is drawn; nowhere until what it is a share of is measured."""
         if not isinstance(self.asked, AskedPoint) or self.asked.height is None:
             return said
-        return self.asked.height(points, said) if self.asked.find(points) else None
+        return self.asked.height(points, said) if self.answer(points, is_whole=True) else None
 
     @property
     def unit_of_points(self) -> str:
@@ -171,9 +171,12 @@ class Experiment:
         """The point that a predicted number is compared with, if it has been measured."""
         if not points or self.unit is None:
             return None
-        if self.asked is not None:
+        if self.asked is None:
+            return points[-1] if is_whole else None
+        try:
             return (self.asked.find if isinstance(self.asked, AskedPoint) else self.asked)(points)
-        return points[-1] if is_whole else None
+        except (LookupError, StopIteration):
+            return None  # it is not measured yet
 
     def place_of(self, answer: Point, points: Points) -> float | str:
         """Where an answer is drawn: at its x, or in the category of the point that it is about."""

@@ -117,10 +117,8 @@ class Runner:
     def seconds_left(self) -> float:
         """At most this many seconds remain, by the steps' budgets."""
         left = sum(step.seconds for step in self.experiment.steps[self._step :])
-        return max(
-            0.0,
-            left - (time.monotonic() - self._began if self.state is RunnerState.RUNNING else 0.0),
-        )
+        spent = time.monotonic() - self._began if self.state is RunnerState.RUNNING else 0.0
+        return max(0.0, left - spent)
 
     async def run(self, prediction: Prediction | None, *, headless: bool) -> Evidence:
         """Measure every step; whatever ends the run, keep and save what was measured.
@@ -134,11 +132,8 @@ class Runner:
         """
         if self.state is RunnerState.RUNNING:
             return self.evidence
-        marked = (
-            headless or os.environ.get("LAB_HEADLESS") == "1" or os.environ.get("LAB_QUICK") == "1"
-        )
-        self.evidence = self._empty(prediction, headless=marked)
-        self.evidence = replace(self.evidence, explanation=self._explanation)
+        empty = self._empty(prediction, headless=headless or nobody_is_there())
+        self.evidence = replace(empty, explanation=self._explanation)
         self.state, self._step = RunnerState.RUNNING, 0
         self._task = asyncio.ensure_future(self._steps())
         try:
@@ -190,14 +185,12 @@ class Runner:
 
     def _keep(self, point: Point) -> None:
         self._live = None
-        place, tier = _place(point), _tier(point)
-        emulated = self.evidence.emulated or any(one.is_emulated for one in point.records)
         self.evidence = replace(
             self.evidence,
             points=(*self.evidence.points, point),
-            place=place,
-            tier=tier,
-            emulated=emulated,
+            place=_place(point),
+            tier=point.records[0].tier.value if point.records else Tier.CPU.value,
+            emulated=self.evidence.emulated or any(one.is_emulated for one in point.records),
         )
         self._on_change()
 
@@ -333,18 +326,13 @@ def sentence(judgement: Judgement, says: str) -> str:
     """The verdict in words, with what this tier was expected to show."""
     if judgement.expected == store.NOT_APPLICABLE:
         return f"“{says}”: not a question for this device, because {judgement.why}."
-    agrees = judgement.verdict.value == judgement.expected
     if judgement.verdict is Verdict.UNDECIDED:
         return f"“{says}”: undecided: {judgement.why}."
-    tail = (
-        "as expected here." if agrees else f"although {judgement.expected} was expected here: why?"
-    )
+    tail = "as expected here."
+    if judgement.verdict.value != judgement.expected:
+        tail = f"although {judgement.expected} was expected here: why?"
     return f"“{says}”: {judgement.verdict}, {tail} The data: {judgement.why}."
 
 
 def _place(point: Point) -> str:
     return point.records[0].caption if point.records else "computed, not measured"
-
-
-def _tier(point: Point) -> str:
-    return point.records[0].tier.value if point.records else Tier.CPU.value

@@ -37,10 +37,9 @@ def added_over_averaged(points: Points, optimizer: str) -> list[float]:
     return [loss[added, x] / loss[averaged, x] for x in places]
 
 
-def adam_at_the_end(points: Points) -> Point | None:
+def adam_at_the_end(points: Points) -> Point:
     """With Adam, the last loss of the run that adds over that of the run that averages."""
-    found = added_over_averaged(points, "Adam")
-    return replace(points[-1], value=found[-1]) if found else None
+    return replace(points[-1], value=added_over_averaged(points, "Adam")[-1])
 
 
 def times_the_mean(points: Points, times: float) -> float:
@@ -56,11 +55,9 @@ def added_at_the_end(points: Points) -> Data:
     }
 
 
-def saved(points: Points) -> Point | None:
+def saved(points: Points) -> Point:
     """How much less the views need, at the same number of ranks."""
     kinds = {point.series: point for point in points if point.label == points[0].label}
-    if not {"copies", "views"} <= kinds.keys():
-        return None
     return replace(kinds["views"], value=kinds["copies"].value - kinds["views"].value)
 
 
@@ -70,11 +67,9 @@ def at_the_small_batch(points: Points) -> Data:
     return {point.series: point.records[0].samples_s for point in points if point.x == least}
 
 
-def bytes_share(points: Points) -> Point | None:
+def bytes_share(points: Points) -> Point:
     """At the smallest batch: the share of a step that the gradient's bytes take, in percent."""
     found = {point.series: point for point in points if point.x == points[0].x}
-    if not {WHOLE_GRADIENT, ONE_NUMBER} <= found.keys():
-        return None
     whole, one = found[WHOLE_GRADIENT], found[ONE_NUMBER]
     return replace(whole, value=100 * (1 - one.value / whole.value))
 
@@ -88,8 +83,6 @@ def without_the_bytes(points: Points, percent: float) -> float:
 def hidden_share(points: Points) -> Point | None:
     """How much of flat's sending the buckets hide, in percent."""
     took = {point.label: point for point in points}
-    if not {"no sync", "flat", "buckets"} <= took.keys():
-        return None
     sending = took["flat"].value - took["no sync"].value
     saved = took["flat"].value - took["buckets"].value
     return replace(took["buckets"], value=100 * saved / sending) if sending > 0 else None

@@ -72,10 +72,8 @@ def waited(percent: float) -> Callable[[Measurement], float]:
     return read
 
 
-def tail(points: Points) -> Point | None:
+def tail(points: Points) -> Point:
     """At the first batch: the 99th percentile over the median."""
-    if not points:
-        return None
     record = points[0].records[0]
     return replace(points[0], value=waited(99)(record) / waited(50)(record))
 

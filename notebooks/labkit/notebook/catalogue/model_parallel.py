@@ -23,26 +23,21 @@ def kind(name: str) -> Callable[[Measurement], float]:
     return lambda record: float(record.setting[name])
 
 
-def with_recomputing(points: Points) -> Point | None:
+def counted(points: Points, step: str) -> Point:
+    """A step's bar, with all of its kinds."""
+    found = reading.at(f"{step} counted")(points)
+    return replace(found, value=sum(reading.facts(found)[kind] for kind in KINDS))
+
+
+def with_recomputing(points: Points) -> Point:
     """What recomputing leaves of the plain step's bar, in percent."""
-    whole = {point.label: sum(reading.facts(point)[kind] for kind in KINDS) for point in points}
-    found = reading.at("recompute counted")(points)
-    if found is None or "plain counted" not in whole:
-        return None
-    return replace(found, value=100 * whole[found.label] / whole["plain counted"])
+    left, plain = counted(points, "recompute"), counted(points, "plain")
+    return replace(left, value=100 * left.value / plain.value)
 
 
-def percent_of_plain(points: Points, percent: float) -> float:
-    """How high that is drawn."""
-    plain = reading.at("plain counted")(points)
-    return (
-        0.0 if plain is None else sum(reading.facts(plain)[kind] for kind in KINDS) * percent / 100
-    )
-
-
-def where_both_send_the_same(points: Points) -> Point | None:
+def where_both_send_the_same(points: Points) -> Point:
     """The batch at which the row split, which grows with it, reaches the gradient's numbers."""
-    return replace(points[-1], value=GRADIENT * points[-1].x / points[-1].value) if points else None
+    return replace(points[-1], value=GRADIENT * points[-1].x / points[-1].value)
 
 
 def by_the_gradient(points: Points) -> Curves:
@@ -133,7 +128,11 @@ EXPERIMENTS = (
         x_label="step",
         y_label="MiB, each kind at its most",
         unit="%",
-        asked=AskedPoint(with_recomputing, percent_of_plain, "MiB"),
+        asked=AskedPoint(
+            with_recomputing,
+            lambda points, percent: counted(points, "plain").value * percent / 100,
+            "MiB",
+        ),
         also={"parameters": None, **{name: kind(name) for name in OTHER_KINDS}},
         look=Look.BARS | Look.STACKED,
     ),

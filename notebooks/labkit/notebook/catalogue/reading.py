@@ -13,13 +13,9 @@ from labkit.panel.experiment import AskedPoint, Experiment, Look, Points
 Pair = tuple[Experiment, Experiment]
 
 
-def at(label: str) -> Callable[[Points], Point | None]:
+def at(label: str) -> Callable[[Points], Point]:
     """The point with this label."""
-
-    def find(points: Points) -> Point | None:
-        return next((point for point in points if point.label == label), None)
-
-    return find
+    return lambda points: next(point for point in points if point.label == label)
 
 
 def ratio(label: str, base: str, unit: str, factor: float = 1.0) -> AskedPoint:
@@ -32,23 +28,19 @@ def ratio(label: str, base: str, unit: str, factor: float = 1.0) -> AskedPoint:
         factor: 100 for percent.
     """
 
-    def find(points: Points) -> Point | None:
-        found, other = at(label)(points), at(base)(points)
-        if found is None or other is None:
-            return None
-        return replace(found, value=factor * found.value / other.value)
+    def find(points: Points) -> Point:
+        found = at(label)(points)
+        return replace(found, value=factor * found.value / at(base)(points).value)
 
     def height(points: Points, said: float) -> float:
-        other = at(base)(points)
-        assert other is not None, "there is an answer once both are measured"
-        return other.value * said / factor
+        return at(base)(points).value * said / factor
 
     return AskedPoint(find, height, unit)
 
 
-def first(points: Points) -> Point | None:
+def first(points: Points) -> Point:
     """The first point."""
-    return points[0] if points else None
+    return points[0]
 
 
 def lowest(points: Points) -> Point | None:
@@ -100,14 +92,9 @@ def values(name: str, *labels: str) -> Callable[[Points], Data]:
     return read
 
 
-def at_the_end(series: str) -> Callable[[Points], Point | None]:
-    """The last point of a series, once it is there."""
-
-    def find(points: Points) -> Point | None:
-        own = [point for point in points if point.series == series]
-        return own[-1] if own else None
-
-    return find
+def at_the_end(series: str) -> Callable[[Points], Point]:
+    """The last point of a series."""
+    return lambda points: [point for point in points if point.series == series][-1]
 
 
 def bits_at_the_end(name: str, base: str) -> Callable[[Points], Data]:
@@ -115,7 +102,7 @@ def bits_at_the_end(name: str, base: str) -> Callable[[Points], Data]:
 
     def read(points: Points) -> Data:
         ends = [at_the_end(series)(points) for series in (name, base)]
-        own, others = (one.records[0].setting["each"] if one else () for one in ends)
+        own, others = (one.records[0].setting["each"] for one in ends)
         return {f"bits of {name} over {base}": [a / b for a, b in zip(own, others, strict=True)]}
 
     return read

@@ -67,11 +67,9 @@ def roofs_by_part(points: Points) -> Curves:
     }
 
 
-def ridge_of_part(points: Points) -> Point | None:
+def ridge_of_part(points: Points) -> Point:
     """Where the slant of the first part meets its roof in fp32."""
     found = {point.label.rpartition(", ")[0]: point for point in reversed(points)}
-    if not {MEMORY, FP32} <= found.keys():
-        return None
     slant = found[MEMORY]
     return replace(found[FP32], value=found[FP32].value * slant.x / slant.value)
 
