@@ -3,7 +3,6 @@
 The working out takes long and needs no lock; looking and keeping are short and hold it.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
@@ -17,9 +16,8 @@ from miglab_pool.gpu.shapes import profiles
 from miglab_pool.leases.rules import extensions_s, frees_at
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
+from miglab_pool.queue.estimate import Holding, Lately, Scene
 from miglab_pool.queue.rules import DAY_S, HOUR_S, Asker, Use, WaitEstimates, Waiting
-from miglab_pool.queue.simulation import Booking, Holding, Lately, PlacedOn, Scene
-from miglab_pool.reservations import InForce, reserved_until
 from miglab_pool.state.placement import GpuOccupancy
 from miglab_pool.state.view import PoolView
 
@@ -39,7 +37,7 @@ def look(view: PoolView) -> Scene:
     shapes = () if len(queued) > MOST_QUEUED else queue.offered_shapes(view)
     return Scene(
         queued=queued[:MOST_QUEUED],
-        gpus=(*view.occupancies, *_whole(view)),
+        gpus=(*reservations.open_gpus(view), *_whole(view)),
         holdings=tuple(_holdings(view, view.at)),
         lately=_lately(view, view.at),
         usage=queue.fair_share_usage(view),
@@ -47,7 +45,6 @@ def look(view: PoolView) -> Scene:
         borrow_s=view.settings.pool.borrow_s,
         longest_wait_s=view.settings.pool.longest_wait_s,
         asking=frozenset(profiles(str(shape)) for shape in shapes),
-        bookings=tuple(_bookings(view)),
     )
 
 
@@ -84,43 +81,16 @@ def _whole(view: PoolView) -> Iterator[GpuOccupancy]:
             yield GpuOccupancy(gpu.uuid, WHOLE_GPU, live, (), usable, fixed, course=course)
 
 
-def _bookings(view: PoolView) -> Iterator[Booking]:
-    """What reservations keep while anybody in the queue might wait."""
-    at, pool = view.at, view.settings.pool
-    coming = {one.row.id: len(mine) for one, mine in reservations.claimed_by(view)}
-    for one, slots in reservations.kept_ahead(view, at + pool.longest_wait_s):
-        requests: defaultdict[int, list[PlacedOn]] = defaultdict(list)
-        for slot in slots:
-            requests[slot.request].append((slot.gpu, slot.placed))
-        starts_s = one.time.starts_at - at
-        yield Booking(
-            course=one.row.course,
-            profiles=profiles(one.row.shape),
-            slots=tuple(map(tuple, requests.values())) or _whole_slots(view, one),
-            begins_s=max(0.0, starts_s - pool.reserve_lead_s),
-            starts_s=starts_s,
-            ends_s=reserved_until(one.row, one.time) - at,
-            coming=coming.get(one.row.id, 0) if starts_s <= pool.reserve_lead_s else 0,
-        )
-
-
-def _whole_slots(view: PoolView, one: InForce) -> tuple[tuple[PlacedOn, ...], ...]:
-    """The whole GPUs that a reservation of such keeps, free ones first."""
-    if one.row.shape != FULL:
-        return ()
-    gpus = [gpu for gpu in view.gpus.values() if gpu.is_whole]
-    mine = sorted(gpus, key=lambda gpu: (gpu.course != one.row.course, not gpu.is_free_whole))
-    usable = [gpu.uuid for gpu in mine if gpu.course in ("", one.row.course)]
-    return tuple(((gpu, WHOLE_PLACE),) for gpu in usable[: one.left])
-
-
 def _holdings(view: PoolView, at: float) -> Iterator[Holding]:
-    """All that will become free: leases, and what is being cleared or made for nobody yet."""
+    """All that will become free: leases, what is reserved, and what is cleared or made."""
     for lease in view.leases.values():
         yield _holding(view, lease, at)
     for row in view.slices.values():
         if row.lease is None and row.state in (SliceState.SCRUBBING, SliceState.MAKING):
             yield Holding(tuple(_slices(view, [row])), 0.0, SOON_S)
+    ends_s = {one.row.id: one.time.ends_at - at for one in reservations.reserving(view)}
+    for reserved, slot in reservations.slots_with_reservation(view):
+        yield Holding(((slot.gpu, slot.placed),), 0.0, ends_s[reserved.id])
 
 
 def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:

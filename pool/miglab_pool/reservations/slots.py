@@ -7,7 +7,7 @@ about to begin.  All of it follows from the view.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import groupby, product
 
@@ -16,7 +16,7 @@ from miglab_pool.gpu.geometry import Placed
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, TicketRow
 from miglab_pool.reservations import rules
-from miglab_pool.reservations.feasible import feasible, starts, stays, taking_place
+from miglab_pool.reservations.feasible import feasible, starts, stays
 from miglab_pool.reservations.rules import InForce, Key, reserved_until
 from miglab_pool.state.placement import (
     Choice,
@@ -116,18 +116,6 @@ def slots_of(view: PoolView) -> SlotsByReservation:
         )
         slots |= beside if is_all else _chosen(wanted, _closed(gpus, taken))
     return slots
-
-
-def kept_ahead(view: PoolView, until: float) -> Iterator[tuple[InForce, Sequence[Slot]]]:
-    """What has slots now or will before a moment, with these, as far as one can say."""
-    for one in reserving(view):
-        yield one, slots_of(view).get(one.row.id, ())
-    lead_s = view.settings.pool.reserve_lead_s
-    for start in starts(view, view.at + lead_s, until + lead_s):
-        slots = feasible(view, start).slots
-        for one in taking_place(view, start):
-            if one.time.starts_at == start > view.at + lead_s and one.left:
-                yield one, [slot for number, slot in slots if number == one.row.id]
 
 
 def _later(view: PoolView, wanted: Sequence[InForce]) -> list[Slot]:

@@ -4,18 +4,15 @@ import heapq
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf
 
 import pytest
 
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.queue.estimate import simulate
+from miglab_pool.queue.estimate import Holding, Lately, Scene, simulate
 from miglab_pool.queue.rules import FairShareUsage, Waiting, in_order
-from miglab_pool.queue.simulation import Booking, Holding, Lately, Scene
-from miglab_pool.state.placement import GpuOccupancy, without
-from miglab_pool.state.slot_choice import SlotCandidate, choose_slots
+from miglab_pool.state.placement import GpuOccupancy
 
 from .queueing import next_grant
 from .test_queue import gpu, placed
@@ -57,22 +54,12 @@ def estimate(one: Scene, ticket: int = 1) -> WaitEstimate:
     return simulate(one, random.Random(1))[ticket]
 
 
-def booked(*starts: int) -> Booking:
-    """Kept from 300 s on, a class from 900 s on, a grace to 1200 s."""
-    slots = tuple((("x", placed("1g.5gb", start)),) for start in starts or range(7))
-    return Booking("class", ("1g.5gb",), slots, 300.0, 900.0, 1200.0)
-
-
 def extended(one: Scene) -> Scene:
     """Everybody may extend to 3000 s."""
     return replace(one, holdings=tuple(replace(each, last_end_s=3000.0) for each in one.holdings))
 
 
-KEPT_NOW = Booking("class", ("1g.5gb",), ((("x", placed("1g.5gb", 6)),),), 0.0, 10.0, 500.0)
 TWO_ENDS = scene(*[3000.0] * 5, 2000.0, 1000.0, queued=2)
-SIX_LONG = partial(scene, *[9000.0] * 6, lease_s=1000.0)
-OF_THE_CLASS = Waiting(2, ("1g.5gb",), 0.0, "class", "u2")
-CLASS_BEHIND = replace(SIX_LONG(600.0, bookings=(booked(6),)), queued=(waiting(1), OF_THE_CLASS))
 
 
 @pytest.mark.parametrize(
@@ -95,25 +82,6 @@ CLASS_BEHIND = replace(SIX_LONG(600.0, bookings=(booked(6),)), queued=(waiting(1
         ),
         pytest.param(
             scene(*[4 * HOUR_S] * 7), 1, 14400.0, id="four hours are told"
-        ),
-        pytest.param(SIX_LONG(600.0), 1, 600.0, id="nothing is reserved"),
-        pytest.param(
-            SIX_LONG(600.0, bookings=(booked(),)), 1, 1900.0,
-            id="what ends while a class keeps all waits for its leases",
-        ),
-        pytest.param(
-            SIX_LONG(200.0, bookings=(booked(),)), 1, 200.0,
-            id="what ends before it is kept is for all",
-        ),
-        pytest.param(CLASS_BEHIND, 2, 900.0, id="the class waits for its own slots"),
-        pytest.param(CLASS_BEHIND, 1, 1900.0, id="who came earlier waits for the class"),
-        pytest.param(
-            SIX_LONG(bookings=(KEPT_NOW,)), 1, 1010.0,
-            id="what is kept now may be taken up, for as long as a lease lasts",
-        ),
-        pytest.param(
-            SIX_LONG(bookings=(replace(KEPT_NOW, coming=1),)), 1, 1010.0,
-            id="whoever of the class is there takes it for sure",
         ),
     ],
 )  # fmt: skip
@@ -240,19 +208,14 @@ class Class:
         self.users: dict[str, float] = {}
         self.told: dict[int, tuple[WaitEstimate, float]] = {}
         self.kept: list[tuple[WaitEstimate, float]] = []
-        self.planned: list[tuple[float, int, Callable[[], None]]] = []
-        self.closed: list[Placed] = []
 
     def run(self, until: float) -> list[tuple[WaitEstimate, float]]:
         comes = 0.0
         while self.now < until:
-            planned = self.planned[0][0] if self.planned else inf
             ends = self.live[0][0] if self.live else inf
-            self.now = min(comes, planned, ends)
+            self.now = min(comes, ends)
             if self.now == ends:
                 self._end()
-            elif self.now == planned:
-                heapq.heappop(self.planned)[2]()
             else:
                 self._come()
                 comes += self.dice.expovariate(1 / self.every_s)
@@ -310,21 +273,17 @@ class Class:
         queued = tuple(in_order(self.queued, self._usage()))
         return Scene(
             queued,
-            (gpu("x", *(lease[5] for lease in self.live)),),
+            (self._occupancy(),),
             holdings,
             lately,
             self._usage(),
             lease_s=None,
             borrow_s=HOUR_S,
             longest_wait_s=12 * HOUR_S,
-            bookings=self._bookings(),
         )
 
-    def _bookings(self) -> tuple[Booking, ...]:
-        return ()
-
     def _occupancy(self) -> GpuOccupancy:
-        return without(gpu("x", *(lease[5] for lease in self.live)), self.closed)
+        return gpu("x", *(lease[5] for lease in self.live))
 
     def _usage(self) -> FairShareUsage:
         users = dict(self.users)
@@ -346,79 +305,23 @@ def two_kinds(dice: random.Random) -> float:
     return dice.uniform(120, 600) if dice.random() < 0.4 else dice.uniform(4000, 5400)
 
 
-LESSON_S, SEATS, KEPT_S = 3 * HOUR_S, 6, 900.0
-
-
-class Lessons(Class):
-    """The same GPU, on which every three hours a class has reserved six of seven slices.
-
-    Some of its students come when it begins, and stay as long as others do.
-    """
-
-    def __init__(self, seed: int, lasts_s: Duration, every_s: float) -> None:
-        super().__init__(seed, lasts_s, every_s)
-        self.begins = [n * LESSON_S for n in range(1, int(RUN_S / LESSON_S) + 4)]
-        for at in self.begins:
-            self._plan(at - KEPT_S, partial(self._keep, at))
-        self.slots: dict[float, list[Placed]] = {}
-
-    def _plan(self, at: float, happens: Callable[[], None]) -> None:
-        self.number += 1
-        heapq.heappush(self.planned, (at, self.number, happens))
-
-    def _keep(self, starts: float) -> None:
-        occupancy = self._occupancy()
-        leased = tuple(lease[5] for lease in self.live)
-        share = self.dice.random()
-        for slot in choose_slots([("1g.5gb",)] * SEATS, [SlotCandidate(occupancy, leased)]):
-            self.closed.append(slot.placed)
-            self.slots.setdefault(starts, []).append(slot.placed)
-            comes = self.dice.random() < share
-            ends = starts + (self.lasts_s(self.dice) if comes else KEPT_S)
-            self._plan(ends, partial(self._open, starts, slot.placed))
-
-    def _open(self, starts: float, placed: Placed) -> None:
-        self.closed.remove(placed)
-        self.slots[starts].remove(placed)
-
-    def _bookings(self) -> tuple[Booking, ...]:
-        ahead = [
-            at
-            for at in self.begins
-            if self.now < at + KEPT_S and at - KEPT_S < self.now + 12 * HOUR_S
-        ]
-        return tuple(self._booking(at) for at in ahead)
-
-    def _booking(self, starts: float) -> Booking:
-        at_s = starts - self.now
-        chosen = self.slots.get(starts)
-        if chosen is None:
-            ahead = SlotCandidate(gpu("x"), tuple(lease[5] for lease in self.live))
-            chosen = [slot.placed for slot in choose_slots([("1g.5gb",)] * SEATS, [ahead])]
-        slots = tuple((("x", placed),) for placed in chosen)
-        begins_s = max(0.0, at_s - KEPT_S)
-        return Booking("class", ("1g.5gb",), slots, begins_s, at_s, at_s + KEPT_S)
-
-
 @pytest.mark.parametrize(
-    ("kind", "lasts_s", "every_s", "seeds"),
+    ("lasts_s", "every_s", "seeds"),
     [
-        (Class, lognormal, 700, SEEDS[2:]),
-        pytest.param(Class, lognormal, 700, SEEDS[:2], marks=pytest.mark.long),
-        pytest.param(Class, exponential, 800, SEEDS, marks=pytest.mark.long),
-        pytest.param(Class, two_kinds, 800, SEEDS, marks=pytest.mark.long),
-        pytest.param(Lessons, lognormal, 700, SEEDS[:3], marks=pytest.mark.long),
+        (lognormal, 700, SEEDS[2:]),
+        pytest.param(lognormal, 700, SEEDS[:2], marks=pytest.mark.long),
+        pytest.param(exponential, 800, SEEDS, marks=pytest.mark.long),
+        pytest.param(two_kinds, 800, SEEDS, marks=pytest.mark.long),
     ],
 )
 def test_the_true_wait_lies_in_the_range(
-    kind: type[Class], lasts_s: Duration, every_s: float, seeds: Sequence[int]
+    lasts_s: Duration, every_s: float, seeds: Sequence[int]
 ) -> None:
     """Of those who were told a range at least four of five then waited as long as it says.
 
-    Whatever way leases last, with heavy users whom others pass, and shapes of three sizes; where
-    slices are reserved for later, too.
+    Whatever way leases last, with heavy users whom others pass, and shapes of three sizes.
     """
-    kept = [pair for seed in seeds for pair in kind(seed, lasts_s, every_s).run(RUN_S)]
+    kept = [pair for seed in seeds for pair in Class(seed, lasts_s, every_s).run(RUN_S)]
     inside = sum(found.low_s <= waited <= found.high_s for found, waited in kept)
     assert len(kept) >= 30
     assert inside / len(kept) >= 0.8

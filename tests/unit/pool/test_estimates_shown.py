@@ -138,28 +138,12 @@ def test_whole_gpus_are_estimated(make_world: MakeWorld) -> None:
     assert found.high_s == pytest.approx(free_in(world, lease))
 
 
-def test_a_class_ahead_is_reckoned_with(make_world: MakeWorld) -> None:
-    """Slices whose leases end while they are kept are told as free when the class lets go of them.
-
-    When it has been cancelled they are told as free at the leases' ends.
-    """
-    world = before_class(make_world, changed(RULES, lease_s=3000.0, extensions=0))
-    for n in range(7):
-        world.run(f"student{n}")
-    made = reserve(world)
-    ticket = world.ask("ada")
-    found = told(world, ticket)
-    assert found.high_s == 3600 + 3300
-    world.pool.reservations.cancel(made.id, "ina")
-    assert told(world, ticket).high_s == 3300
-
-
 def test_slots_reserved_now_are_told_as_well(make_world: MakeWorld) -> None:
-    """While a class keeps all that is free, strangers are told the end of its grace at best."""
+    """While a class keeps all that is free, strangers are told the end of the class at worst."""
     world = before_class(make_world, changed(RULES, lease_s=3000.0, extensions=0), by_s=60)
     reserve(world)
     world.work()
     student, stranger = world.ask("ada", course="deep"), world.ask("bob")
     found = told(world, stranger)
-    assert found.high_s == 60 + 3300
+    assert found.high_s == 60 + 2 * 3600
     assert world.pool.tickets.find(student.id).estimate is None  # it has its place
