@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from miglab_api.gpus import SliceState
 from miglab_api.layouts import GpuLayout, LayoutDrain, Layouts, PlacedSlice
 from miglab_api.leases import LeaseState
-from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.layouts.file import PartitionableGpu
 from miglab_pool.layouts.rules import Change, PresentSlice
 from miglab_pool.ledger.rows import GPU_OK, LeaseRow, SliceRow
+from miglab_pool.reservations import feasible
 from miglab_pool.state.view import GpuSnapshot, PoolView
 
 
@@ -48,7 +48,7 @@ def _broken(view: PoolView, name: str, partitions: Mapping[str, tuple[str, ...]]
         uuid: view.facts[uuid].cut(name, partition, view.at)
         for uuid, partition in partitions.items()
     }
-    for one in reservations.broken_by(view, {**view.gpus, **cut}):
+    for one in feasible.broken_by(view, {**view.gpus, **cut}):
         yield one.words
 
 

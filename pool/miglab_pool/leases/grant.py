@@ -12,7 +12,6 @@ from dataclasses import replace
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
-from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Placement, Profile
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.leases.rules import guaranteed_s
@@ -21,7 +20,8 @@ from miglab_pool.ledger.rows import FULL, GPU_OK, GpuRow, LeaseRow, SliceRow, Ti
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import any_fits, first_that_fits
 from miglab_pool.queue.rules import Grant
-from miglab_pool.reservations import InForce
+from miglab_pool.reservations import promises, slots
+from miglab_pool.reservations.rules import InForce
 from miglab_pool.state.placement import Choice, Slot, clash, is_same
 from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.slot_choice import is_empty
@@ -35,8 +35,8 @@ GENERATION_BITS = 48
 def of_reservation(view: PoolView, one: InForce, ticket: TicketRow) -> Grant | GpuSnapshot | None:
     """What a ticket that draws on a reservation gets now; None: its slot is not empty yet."""
     if one.row.shape == FULL:
-        return next(iter(reservations.free_whole(view, one.row.course, but=one)), None)
-    choices = reservations.choose(view, one)
+        return next(iter(slots.free_whole(view, one.row.course, but=one)), None)
+    choices = slots.choose(view, one)
     return None if choices is None else Grant(ticket.id, choices)
 
 
@@ -127,7 +127,7 @@ def grant_all(store: Store, tx: Transaction) -> None:
     if store.view(tx.at).paused:
         return
     _draw_on_reservations(store, tx)
-    claimants_with_slot = reservations.claimants_with_slot(store.view(tx.at))
+    claimants_with_slot = slots.claimants_with_slot(store.view(tx.at))
     _serve_queue(store, tx)
     _grant_whole_gpus(store, tx, claimants_with_slot)
     _prepare_reserved_slots(store, tx)
@@ -135,8 +135,8 @@ def grant_all(store: Store, tx: Transaction) -> None:
 
 def _draw_on_reservations(store: Store, tx: Transaction) -> None:
     """Those who draw on what is reserved now go before anybody else is asked."""
-    for one in reservations.reserving(store.view(tx.at)):
-        for ticket in reservations.claims(store.view(tx.at), one):
+    for one in slots.reserving(store.view(tx.at)):
+        for ticket in slots.claims(store.view(tx.at), one):
             grant = of_reservation(store.view(tx.at), one, ticket)
             if grant is None or not _write(store, tx, ticket.id, grant, one.time.ends_at):
                 break
@@ -147,12 +147,12 @@ def _serve_queue(store: Store, tx: Transaction) -> None:
     view = store.view(tx.at)
     queued = [ticket for ticket in view.queued if ticket.shape != FULL]
     wanted = {(profiles(ticket.shape), ticket.course) for ticket in queued}
-    if not wanted or not any_fits(wanted, reservations.open_gpus(view)):
+    if not wanted or not any_fits(wanted, slots.open_gpus(view)):
         return
     waiting = queue.without_slot(view)  # the order of one moment, whoever is served
     while waiting:
         view = store.view(tx.at)
-        grant = first_that_fits(waiting, reservations.open_gpus(view), view)
+        grant = first_that_fits(waiting, slots.open_gpus(view), view)
         if grant is None:
             return
         _write(store, tx, grant.ticket, grant)
@@ -165,7 +165,7 @@ def _grant_whole_gpus(store: Store, tx: Transaction, claimants_with_slot: Iterab
         return
     for one in queue.served(view) if any(gpu.is_free_whole for gpu in view.gpus.values()) else ():
         if one.profiles == (FULL,) and one.ticket not in claimants_with_slot:
-            free = reservations.free_whole(store.view(tx.at), one.course)
+            free = slots.free_whole(store.view(tx.at), one.course)
             any(_write(store, tx, one.ticket, gpu) for gpu in free)  # the first that it may have
 
 
@@ -190,7 +190,7 @@ def _write(
     until = tx.at + guaranteed_s(store.settings, row) if until is None else until
     if view.reservations:
         where = grant.choices if isinstance(grant, Grant) else grant
-        found = reservations.grant_limit(view, row.user, (row.course, row.shape), where, until)
+        found = promises.grant_limit(view, row.user, (row.course, row.shape), where, until)
         if not found.is_enough:
             return False
         until = found.until
@@ -206,7 +206,7 @@ def _write(
 
 def _prepare_reserved_slots(store: Store, tx: Transaction) -> None:
     """The slices on reserved slots that have emptied, so that nobody waits for them."""
-    for row, slot in reservations.slots_with_reservation(store.view(tx.at)):
+    for row, slot in slots.slots_with_reservation(store.view(tx.at)):
         gpu = store.view(tx.at).gpus[slot.gpu]
         if tx.at >= gpu.unprepared_until and _may_be_made(gpu, slot):
             free = [one for one in gpu.slices if one.state == SliceState.FREE]

@@ -17,7 +17,6 @@ from miglab_api.gpus import SliceState
 from miglab_api.holders import BadHolder, check_holder
 from miglab_api.leases import Fence, LeaseState, LeaseView, WarningKind
 from miglab_api.tickets import TicketState
-from miglab_pool import reservations
 from miglab_pool.leases import activity
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.activity import Spent
@@ -28,6 +27,7 @@ from miglab_pool.ledger.rows import LeaseRow, SliceRow
 from miglab_pool.queue import order as quota_checks
 from miglab_pool.queue.backfill import others_waiting
 from miglab_pool.refused import Refused
+from miglab_pool.reservations import promises
 from miglab_pool.state.slices import scrub, withdraw
 from miglab_pool.state.store import Store, Subject, locked
 
@@ -396,7 +396,7 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
     until = max(lease.guaranteed_until, store.now()) + by_s
     view = store.view()
     quota_checks.check_guarantee(view, lease, until)
-    reservations.check_end(view, lease, until)
+    promises.check_end(view, lease, until)
 
 
 def release_in(

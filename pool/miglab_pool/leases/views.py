@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.tickets import TicketState, TicketView
-from miglab_pool import reservations
 from miglab_pool.leases.rules import extensions_left, keepalives_left
 from miglab_pool.ledger.audit_wording import is_holder
 from miglab_pool.ledger.rows import LeaseRow, SliceRow, TicketRow
@@ -20,6 +19,7 @@ from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import others_waiting
 from miglab_pool.queue.offers import headcount
 from miglab_pool.queue.order import answer_by, expires_at
+from miglab_pool.reservations import promises, slots
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 LEAST_S = 60.0  # an extension by less is not worth a click
@@ -159,7 +159,7 @@ def _warning(view: PoolView, row: LeaseRow) -> LeaseWarning | None:
     )
 
 
-def slots(view: PoolView) -> tuple[ReservedSlot, ...]:
+def _reserved(view: PoolView) -> tuple[ReservedSlot, ...]:
     """What is set aside now for reservations."""
     return tuple(
         ReservedSlot(
@@ -169,7 +169,7 @@ def slots(view: PoolView) -> tuple[ReservedSlot, ...]:
             start=slot.placed.placement.start,
             size=slot.placed.placement.size,
         )
-        for row, slot in reservations.slots_with_reservation(view)
+        for row, slot in slots.slots_with_reservation(view)
     )
 
 
@@ -182,7 +182,7 @@ def snapshot(view: PoolView) -> PoolSnapshot:
         simulated=view.simulated,
         gpus=tuple(sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))),
         waiting=tuple(ticket_view(view, view.tickets[number]) for number in queue.positions(view)),
-        reserved_slots=slots(view),
+        reserved_slots=_reserved(view),
         paused=view.paused,
         people=headcount(view),
     )
@@ -190,7 +190,7 @@ def snapshot(view: PoolView) -> PoolSnapshot:
 
 def guaranteed_until(view: PoolView, lease: LeaseRow) -> float:
     """Until when it is guaranteed if its server is attached now: no later than at the grant."""
-    drawn_until = reservations.drawn_until(view).get(lease.id, 0.0)
+    drawn_until = slots.drawn_until(view).get(lease.id, 0.0)
     return min(lease.guaranteed_until, max(queue.guaranteed_until(view, lease), drawn_until))
 
 
@@ -204,7 +204,7 @@ def extension_limit_s(view: PoolView, lease: LeaseRow) -> float:
     if not view.reservations:
         return longest_s
     begins = max(lease.guaranteed_until, view.at)
-    most_s = reservations.extension_limit(view, lease, begins + longest_s).until - begins
+    most_s = promises.extension_limit(view, lease, begins + longest_s).until - begins
     return most_s if most_s >= LEAST_S else 0.0
 
 

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry, Placed, occupied_mask
 from miglab_pool.leases.rules import guaranteed_s
 from miglab_pool.ledger.rows import FULL, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.rules import Grant, Waiting
+from miglab_pool.reservations import promises, slots
 from miglab_pool.state.placement import (
     SOON,
     Choice,
@@ -102,12 +102,12 @@ class _Decision:
         view, key = self._view, (one.course, one.shape)
         if view is None:
             return choices
-        mine = reservations.claimable(view, one.user, key)
+        mine = promises.claimable(view, one.user, key)
         beside = self._try(one.profiles, one.course, mine)
         if beside is not None:
             return beside
         until = view.at + guaranteed_s(view.settings, view.tickets[one.ticket])
-        found = reservations.grant_limit(view, one.user, key, choices, until)
+        found = promises.grant_limit(view, one.user, key, choices, until)
         return choices if found.is_enough else None
 
     def _try(
@@ -132,7 +132,7 @@ class _Decision:
         if known not in self._opened:
             gpus = self._gpus
             if key is not None and self._view is not None:
-                gpus = reservations.without_promised(self._view, gpus, key)
+                gpus = promises.without_promised(self._view, gpus, key)
             self._opened[known] = beside(own_first(gpus, course), self._hold or {})
         return self._opened[known]
 
@@ -242,13 +242,13 @@ def demand(view: PoolView) -> Demand:
     for one in served:
         wanted[one.profiles, one.course][one.user] += 1
     first = next((one for one in served if one.profiles != (FULL,)), None)
-    slots = (slot for _, slot in reservations.slots_with_reservation(view))
+    reserved = (slot for _, slot in slots.slots_with_reservation(view))
     return Demand(
         wanted,
         frozenset(name for names, _ in wanted for name in names),
         first.user if first else "",
         _masks(hold_for(first, view.occupancies)),
-        _masks(by_gpu(slots)),
+        _masks(by_gpu(reserved)),
     )
 
 

@@ -10,7 +10,6 @@ from math import inf
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import WaitEstimate
-from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.leases.rules import extensions_s, frees_at
@@ -18,6 +17,7 @@ from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.estimate import Holding, Lately, Scene
 from miglab_pool.queue.rules import DAY_S, HOUR_S, Asker, Use, WaitEstimates, Waiting
+from miglab_pool.reservations import slots
 from miglab_pool.state.placement import GpuOccupancy
 from miglab_pool.state.view import PoolView
 
@@ -32,12 +32,12 @@ WHOLE_PLACE = Placed(WHOLE, Placement(0, 1))
 
 def look(view: PoolView) -> Scene:
     """What the next estimates are made from."""
-    claimants_with_slot = reservations.claimants_with_slot(view)
+    claimants_with_slot = slots.claimants_with_slot(view)
     queued = tuple(one for one in queue.served(view) if one.ticket not in claimants_with_slot)
     shapes = () if len(queued) > MOST_QUEUED else queue.offered_shapes(view)
     return Scene(
         queued=queued[:MOST_QUEUED],
-        gpus=(*reservations.open_gpus(view), *_whole(view)),
+        gpus=(*slots.open_gpus(view), *_whole(view)),
         holdings=tuple(_holdings(view, view.at)),
         lately=_lately(view, view.at),
         usage=queue.fair_share_usage(view),
@@ -88,8 +88,8 @@ def _holdings(view: PoolView, at: float) -> Iterator[Holding]:
     for row in view.slices.values():
         if row.lease is None and row.state in (SliceState.SCRUBBING, SliceState.MAKING):
             yield Holding(tuple(_slices(view, [row])), 0.0, SOON_S)
-    ends_s = {one.row.id: one.time.ends_at - at for one in reservations.reserving(view)}
-    for reserved, slot in reservations.slots_with_reservation(view):
+    ends_s = {one.row.id: one.time.ends_at - at for one in slots.reserving(view)}
+    for reserved, slot in slots.slots_with_reservation(view):
         yield Holding(((slot.gpu, slot.placed),), 0.0, ends_s[reserved.id])
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
 from miglab_api.tickets import Headcount, WaitEstimate
-from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Placed, legal_placements
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
 from miglab_pool.leases.rules import Asked, longest_set_s
@@ -16,7 +15,8 @@ from miglab_pool.ledger.rows import TicketRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import hold_for
 from miglab_pool.queue.rules import Asker
-from miglab_pool.reservations import GuaranteeLimit
+from miglab_pool.reservations import promises, slots
+from miglab_pool.reservations.promises import GuaranteeLimit
 from miglab_pool.settings import Course
 from miglab_pool.state.placement import Choice, GpuOccupancy, beside, open_to, own_first, place
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
@@ -131,14 +131,14 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
         waiting=sum(ticket.shape == str(shape) for ticket in view.queued),
         is_held=not free and _fits(view, shape, course),
         reserved_s=None if free else _reserved_s(view, shape, course, limit),
-        shortened=reservations.shortened(view, limit) if free and limit else "",
+        shortened=promises.shortened(view, limit) if free and limit else "",
         wait=None if free else told(view, profiles(str(shape))),
     )
 
 
 def _free_now(view: PoolView, shape: Shape, course: str) -> int:
     """How many of a course could have it if they asked now."""
-    limit, ready = _limit(view, shape, course), reservations.ready(view, course, str(shape))
+    limit, ready = _limit(view, shape, course), slots.ready(view, course, str(shape))
     return ready + (_count_now(view, shape, course) if limit is None or limit.is_enough else 0)
 
 
@@ -148,20 +148,20 @@ def _free_now(view: PoolView, shape: Shape, course: str) -> int:
 @once
 def _states(view: PoolView, course: str) -> list[GpuOccupancy]:
     """The GPUs as a course may use them who has reserved nothing."""
-    return open_to(reservations.open_gpus(view), course)
+    return open_to(slots.open_gpus(view), course)
 
 
 @once
 def _for_newcomers(view: PoolView, course: str) -> list[GpuOccupancy]:
     """The same without the room that is held for the first in the queue."""
-    gpus = reservations.open_gpus(view)
+    gpus = slots.open_gpus(view)
     return beside(open_to(gpus, course), hold_for(next(iter(queue.without_slot(view)), None), gpus))
 
 
 def _count_now(view: PoolView, shape: Shape, course: str) -> int:
     """How many of a course who have reserved nothing could have it now."""
     if shape.is_full:
-        return len(reservations.free_whole(view, course))
+        return len(slots.free_whole(view, course))
     return count_free(shape.profiles, _for_newcomers(view, course))
 
 
@@ -192,12 +192,12 @@ def _limit(view: PoolView, shape: Shape, course: str) -> GuaranteeLimit | None:
     lasts_s = pool.offer_s + pool.attach_s + length_s
     where: list[Sequence[Choice] | GpuSnapshot] = []
     if shape.is_full:
-        where += reservations.free_whole(view, course)
+        where += slots.free_whole(view, course)
     else:
         gpus = own_first(_for_newcomers(view, course), course)
-        beside = reservations.without_promised(view, gpus, key)
+        beside = promises.without_promised(view, gpus, key)
         where += [found for each in (beside, gpus) if (found := place(shape.profiles, each))][:1]
-    limits = [reservations.grant_limit(view, "", key, one, view.at + lasts_s) for one in where]
+    limits = [promises.grant_limit(view, "", key, one, view.at + lasts_s) for one in where]
     return max(limits, key=lambda one: one.until, default=None)
 
 
@@ -206,13 +206,13 @@ def _reserved_s(
 ) -> float | None:
     """For how long a class may keep what is free; None if that is not why there is none."""
     if limit is not None and not limit.is_enough:
-        return reservations.kept_until(view) - view.at
+        return promises.kept_until(view) - view.at
     if shape.is_full:
         free = sum(gpu.is_free_whole for gpu in _whole(view) if gpu.course in ("", course))
     else:
         free = count_free(shape.profiles, open_to(view.occupancies, course))
         free -= count_free(shape.profiles, _states(view, course))
-    return reservations.reserved_s(view) if free else None
+    return slots.reserved_s(view) if free else None
 
 
 def good_for(sm_count: int, slices: int) -> str:

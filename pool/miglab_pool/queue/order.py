@@ -11,7 +11,6 @@ from contextlib import suppress
 from miglab_api.offers import QuotaLeft
 from miglab_api.tickets import Purpose, TicketRequest, TicketState
 from miglab_api.wording import duration
-from miglab_pool import reservations
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
 from miglab_pool.leases import rules as lease_rules
@@ -19,6 +18,7 @@ from miglab_pool.leases.rules import Asked, Limit, Quotas, offer_s
 from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
 from miglab_pool.queue.rules import HOUR_S, FairShareUsage, Use, Waiting, in_order
 from miglab_pool.refused import Refused
+from miglab_pool.reservations import promises, slots
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.state.placement import GpuOccupancy, could_ever_fit, open_to, own_first, place
 from miglab_pool.state.view import PoolView, once
@@ -205,7 +205,7 @@ def served(view: PoolView) -> tuple[Waiting, ...]:
 @once
 def without_slot(view: PoolView) -> tuple[Waiting, ...]:
     """Those of `served` who want slices of a cut GPU, and have no reserved slot."""
-    claimants_with_slot = reservations.claimants_with_slot(view)
+    claimants_with_slot = slots.claimants_with_slot(view)
     sliced = (one for one in served(view) if one.profiles != (FULL,))
     return tuple(one for one in sliced if one.ticket not in claimants_with_slot)
 
@@ -213,7 +213,7 @@ def without_slot(view: PoolView) -> tuple[Waiting, ...]:
 def _everyone(view: PoolView) -> list[Waiting]:
     """Everyone who waits, in order of arrival, those for whom something is reserved marked."""
     left = Counter[tuple[str, str]]()
-    for one in reservations.in_force(view):
+    for one in slots.in_force(view):
         left[one.key] += one.left
     waiting = []
     for ticket in view.queued:
@@ -283,11 +283,11 @@ def _why_reserved(view: PoolView, row: TicketRow) -> str:
     """What to tell somebody who would be served but for a reservation."""
     if not view.reservations or row.shape == FULL:
         return ""
-    has_slot = row.id in reservations.claimants_with_slot(view)
+    has_slot = row.id in slots.claimants_with_slot(view)
     lasts_s = lease_rules.guaranteed_s(view.settings, row)
     if has_slot or not _is_kept(view, (row.course, row.shape), lasts_s):
         return ""
-    left_s = reservations.kept_until(view) - view.at
+    left_s = promises.kept_until(view) - view.at
     return (
         "What is free is kept for a class that has reserved it; what the class does not take "
         f"is free for all in at most {max(1, round(left_s / 60))} min."
@@ -300,10 +300,10 @@ def _is_kept(view: PoolView, key: tuple[str, str], lasts_s: float) -> bool:
     course, names = key[0], profiles(key[1])
     if not place(names, open_to(view.occupancies, course)):
         return False
-    choices = place(names, own_first(reservations.open_gpus(view), course))
+    choices = place(names, own_first(slots.open_gpus(view), course))
     if choices is None:
         return True
-    return not reservations.grant_limit(view, "", key, choices, view.at + lasts_s).is_enough
+    return not promises.grant_limit(view, "", key, choices, view.at + lasts_s).is_enough
 
 
 # -- may it be asked for --------------------------------------------------------------------------

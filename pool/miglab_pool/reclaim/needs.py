@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.wording import clock_time
-from miglab_pool import reservations
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, SliceRow
 from miglab_pool.queue import order as queue
-from miglab_pool.reservations.slots import reserving
+from miglab_pool.reservations import slots
 from miglab_pool.state.placement import own_first, place
 from miglab_pool.state.view import GpuSnapshot, PoolView
 
@@ -72,16 +71,16 @@ def needs(view: PoolView) -> list[SliceNeed]:
         return []
     found = [
         SliceNeed(one.row.course, (FULL,), _for_reservation(view, one.row, one.time.starts_at))
-        for one in reserving(view)
+        for one in slots.reserving(view)
         if one.row.shape == FULL
-        for _ in range(one.left - len(reservations.free_whole(view, one.row.course, one)))
+        for _ in range(one.left - len(slots.free_whole(view, one.row.course, one)))
     ]
-    has_slot = reservations.claimants_with_slot(view)
-    gpus = reservations.open_gpus(view)
+    has_slot = slots.claimants_with_slot(view)
+    gpus = slots.open_gpus(view)
     for one in queue.served(view):
         shape = view.tickets[one.ticket].shape
         is_free = (
-            bool(reservations.free_whole(view, one.course))
+            bool(slots.free_whole(view, one.course))
             if shape == FULL
             else place(one.profiles, own_first(gpus, one.course)) is not None
         )
@@ -121,9 +120,9 @@ def _on_slots(view: PoolView) -> dict[int, str]:
     So whose guarantee ends just before the class is warned in time, and loses nothing of it.
     """
     found: dict[int, str] = {}
-    starts = {one.row.id: one.time.starts_at for one in reserving(view)}
+    starts = {one.row.id: one.time.starts_at for one in slots.reserving(view)}
     warning_s = view.settings.reclaim.warning_s
-    for row, slot in () if view.paused else reservations.slots_with_reservation(view):
+    for row, slot in () if view.paused else slots.slots_with_reservation(view):
         for item in view.gpus[slot.gpu].slices:
             lease = view.leases.get(item.lease or 0)
             lies_there = view.placed(item).bits & slot.placed.bits
@@ -157,7 +156,7 @@ def _goes(view: PoolView, lease: LeaseRow) -> bool:
 
 def _grounds(view: PoolView) -> Iterator[_Ground]:
     shut: dict[str, int] = {}
-    for _, slot in reservations.slots_with_reservation(view):
+    for _, slot in slots.slots_with_reservation(view):
         shut[slot.gpu] = shut.get(slot.gpu, 0) | slot.placed.bits
     for gpu in view.gpus.values():
         if not gpu.is_open or gpu.has_lost:
@@ -172,7 +171,7 @@ def _grounds(view: PoolView) -> Iterator[_Ground]:
 
 def _filled(view: PoolView, gpu: GpuSnapshot, ground: _Ground) -> _Ground:
     """The ground with what lies on its GPU and does not end anyway."""
-    is_promised = any(one.row.shape == FULL for one in reserving(view)) and gpu.is_whole
+    is_promised = any(one.row.shape == FULL for one in slots.reserving(view)) and gpu.is_whole
     ahead_s = view.settings.reclaim.warning_s if is_promised else 0.0
     for row in gpu.slices:
         lease = view.leases.get(row.lease or 0)

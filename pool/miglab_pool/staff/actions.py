@@ -17,7 +17,6 @@ from miglab_api.gpus import GpuView, SliceState, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage
 from miglab_api.tickets import TicketView
-from miglab_pool import reservations
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import lease_answer
@@ -33,6 +32,7 @@ from miglab_pool.ledger.rows import (
     TicketRow,
 )
 from miglab_pool.refused import Refused
+from miglab_pool.reservations import feasible, promises
 from miglab_pool.staff import log, rules
 from miglab_pool.staff.rules import changed, is_as_expected
 from miglab_pool.state import slices
@@ -224,7 +224,7 @@ def _promised(
         facts = replace(facts, slices=rows)
     else:
         facts = replace(facts, row=after)
-    broken = reservations.broken_by(view, {**view.gpus, facts.row.uuid: facts.now(view.at)})
+    broken = feasible.broken_by(view, {**view.gpus, facts.row.uuid: facts.now(view.at)})
     if broken and not anyway:
         said = " ".join(one.words for one in broken)
         how = "To do it anyway, give a reason (--anyway on the command line); or wait."
@@ -385,7 +385,7 @@ class Staff(StaffMessages):
             row = self.store.find(LeaseRow, number)
             check_expected(self.store, row, expected)
             after = rules.given_time(row, by_s, tx.at, self.store.settings.reclaim.still_here_s)
-            reservations.check_end(self.store.view(tx.at), row, after.guaranteed_until)
+            promises.check_end(self.store.view(tx.at), row, after.guaranteed_until)
             said = reason or f"extended by {by_s:.0f} s"
             row = record(self.store, tx, row, after, by, said, "extend")
         return lease_answer(self.store, row)
