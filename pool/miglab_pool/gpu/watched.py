@@ -13,19 +13,19 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import pynvml
 
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.errors import GpuError, GpuHung, GpuLost
-from miglab_pool.gpu.geometry import Placement, Profile
-from miglab_pool.gpu.readings import GpuInfo, Health, SliceReading, Usage, Versions
+from miglab_pool.gpu.readings import GpuInfo, Versions
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Seen = dict[str, deque[int] | None]
 Wait = Callable[[threading.Event, float], bool]
@@ -184,6 +184,21 @@ class WatchedCalls:
         )
 
 
+def _watched(
+    call: Callable[Concatenate[Driver, str, P], T], *, changes: bool = False
+) -> Callable[Concatenate["WatchedDriver", str, P], T]:
+    """A method of `Driver` about one GPU, as that GPU's own thread makes it."""
+
+    def watch(self: "WatchedDriver", gpu_uuid: str, /, *args: P.args, **named: P.kwargs) -> T:
+        def work(driver: Driver) -> T:
+            found: T = getattr(driver, call.__name__)(gpu_uuid, *args, **named)
+            return found
+
+        return self._gpus[gpu_uuid].run(work, changes=changes)
+
+    return watch
+
+
 class WatchedDriver:
     """The GPUs of this host, each watched by itself; answers as `Driver` does.
 
@@ -259,35 +274,13 @@ class WatchedDriver:
         found = [info for info in _at_once(read, self.uuids) if info is not None]
         return sorted(found, key=lambda info: info.index)
 
-    def info(self, gpu_uuid: str) -> GpuInfo:
-        """As `Driver.info`."""
-        return self._gpus[gpu_uuid].run(lambda driver: driver.info(gpu_uuid))
-
-    def slices(self, gpu_uuid: str) -> list[SliceReading]:
-        """As `Driver.slices`."""
-        return self._gpus[gpu_uuid].run(lambda driver: driver.slices(gpu_uuid))
-
-    def create(self, gpu_uuid: str, profile: Profile, placement: Placement) -> SliceReading:
-        """As `Driver.create`."""
-        return self._gpus[gpu_uuid].run(
-            lambda driver: driver.create(gpu_uuid, profile, placement), changes=True
-        )
-
-    def destroy(self, gpu_uuid: str, gi_id: int) -> None:
-        """As `Driver.destroy`."""
-        self._gpus[gpu_uuid].run(lambda driver: driver.destroy(gpu_uuid, gi_id), changes=True)
-
-    def usages(self, gpu_uuid: str, slices: Collection[SliceReading]) -> dict[SliceReading, Usage]:
-        """As `Driver.usages`."""
-        return self._gpus[gpu_uuid].run(lambda driver: driver.usages(gpu_uuid, slices))
-
-    def gpu_usage(self, gpu_uuid: str) -> Usage:
-        """As `Driver.gpu_usage`."""
-        return self._gpus[gpu_uuid].run(lambda driver: driver.gpu_usage(gpu_uuid))
-
-    def health(self, gpu_uuid: str) -> Health:
-        """As `Driver.health`, but a call that hangs is an error."""
-        return self._gpus[gpu_uuid].run(lambda driver: driver.health(gpu_uuid))
+    info = _watched(Driver.info)
+    slices = _watched(Driver.slices)
+    create = _watched(Driver.create, changes=True)
+    destroy = _watched(Driver.destroy, changes=True)
+    usages = _watched(Driver.usages)
+    gpu_usage = _watched(Driver.gpu_usage)
+    health = _watched(Driver.health)  # a call that hangs is an error
 
     def versions(self) -> Versions:
         """As `Driver.versions`."""

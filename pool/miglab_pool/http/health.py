@@ -16,6 +16,7 @@ from fastapi import APIRouter, Request
 
 from miglab_api.base import WireModel
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
+from miglab_api.staff import AuditEntry
 from miglab_pool.gpu.nvml.health import APPLICATION_XIDS
 from miglab_pool.gpu.readings import GpuInfo
 from miglab_pool.http.access.dependencies import OPEN, Runner
@@ -26,7 +27,7 @@ from miglab_pool.http.pages.wording import short
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.state.store import Wellness
 from miglab_pool.worker.health_findings import HOT_C, HealthFinding, of_gpu, of_pool, wrong
-from miglab_pool.worker.inspect_gpu import BY, Condition, Happening
+from miglab_pool.worker.inspect_gpu import BY, Condition
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement
 
 log = logging.getLogger(__name__)
@@ -236,7 +237,7 @@ async def page(request: Request, principal: Principal) -> str:
         fine=[finding for finding in findings if not finding.is_wrong],
         examined=examined,
         cards=cards(snapshot, condition, time.time()),
-        lines=[one for one in condition.history if one.what != "listed"],
+        lines=[one for one in condition.history if one.reason != "listed"],
         names={gpu.uuid: f"GPU {gpu.index}" for gpu in snapshot.gpus},
         in_words=in_words,
         driver=BY,
@@ -279,9 +280,10 @@ def _card(gpu: GpuView, info: GpuInfo | None, said: Wellness | None, now: float)
     return GpuCard(gpu, info, said, max(0.0, now - said.at), told, is_hot)
 
 
-def in_words(one: Happening) -> str:
+def in_words(one: AuditEntry) -> str:
     """What happened, where the ledger has no words for it: how the GPU was then.  Pure."""
-    return one.what if one.what not in ("", one.state) else STATES.get(one.state, one.state)
+    state = STATES.get(one.to_state, one.to_state)
+    return state if one.reason in ("", one.to_state) else one.reason
 
 
 def strangers(snapshot: PoolSnapshot) -> list[tuple[GpuView, SliceView]]:

@@ -1,9 +1,6 @@
 """Who did what, for people.  Pure."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from miglab_api.staff import STAFF_ACTIONS
+from miglab_api.staff import STAFF_ACTIONS, AuditEntry
 from miglab_api.wording import duration
 
 OPERATOR = "the operator of this host"
@@ -27,28 +24,6 @@ DONE = {action.key: action.did for action in STAFF_ACTIONS} | {
 }
 
 
-@dataclass(frozen=True)
-class Step:
-    """The last thing that the ledger has of something."""
-
-    at: float
-    by: str
-    action: str
-    to_state: str
-    reason: str
-
-    @classmethod
-    def of(cls, row: Mapping[str, object]) -> "Step":
-        """The step that a transition tells of."""
-        return cls(
-            at=float(str(row["at"])),
-            by=str(row["by"]),
-            action=str(row["action"]),
-            to_state=str(row["to_state"]),
-            reason=str(row["reason"]),
-        )
-
-
 def is_holder(by: str, user: str, server: str) -> bool:
     """Whether the ledger names this server, or its user on a page, as the cause of something."""
     return by in (f"server:{user}/{server}", f"person:{user}")
@@ -64,14 +39,11 @@ def called(by: str) -> str:
     return NAMES.get(by, by)
 
 
-def told(step: Step | None, now: float) -> str:
-    """Who did what last, as a clause; empty if nobody did anything."""
-    if step is None:
-        return ""
-    reason = f" (“{step.reason}”)" if step.reason else ""
-    return (
-        f"{called(step.by)} {did(step.action, step.to_state)} {duration(now - step.at)} ago{reason}"
-    )
+def told(last: AuditEntry, now: float) -> str:
+    """Who did what last, as a clause."""
+    reason = f" (“{last.reason}”)" if last.reason else ""
+    done = did(last.action, last.to_state)
+    return f"{called(last.by)} {done} {duration(now - last.at)} ago{reason}"
 
 
 def did(action: str, to_state: str) -> str:

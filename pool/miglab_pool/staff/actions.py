@@ -20,7 +20,7 @@ from miglab_api.tickets import TicketView
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import lease_answer
-from miglab_pool.ledger.audit_wording import Step, called, told
+from miglab_pool.ledger.audit_wording import called, told
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
     GpuRow,
@@ -143,7 +143,7 @@ def last_told(store: Store, row: Row) -> str:
 def told_of(store: Store, kind: str, target: str) -> str:
     """The same, of anything that the ledger names."""
     found = store.ledger.history(kind, target, limit=1)
-    return told(Step.of(found[0]), store.now()) if found else ""
+    return told(AuditEntry(**found[0]), store.now()) if found else ""
 
 
 def check_expected(store: Store, row: Row, expected: str | None) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
+from miglab_api.staff import AuditEntry
 from miglab_pool.gpu.errors import GpuError, GpuHung, GpuLost
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import GpuInfo, Health, SliceReading, Usage, Versions
@@ -317,26 +318,6 @@ def _record(worker: Worker, row: GpuRow, found: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """Something that happened to a GPU, as the ledger has it.
-
-    It began or ceased to answer, there was a fault, or a person did something.
-
-    Attributes:
-        gpu: its UUID.
-        state: how it was afterwards.
-        by: who noticed, or did it.
-        what: in words.
-    """
-
-    at: float
-    gpu: str
-    state: str
-    by: str
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
 class Condition:
     """How the GPUs are and were.
 
@@ -344,25 +325,21 @@ class Condition:
         versions: of the driver.
         infos: what each GPU is, by its UUID; none for one that never answered.
         said: what each said last.
-        history: what happened to them, the newest first.
+        history: what happened to them, the newest first: each began or ceased to answer, had a
+            fault, or was acted on by a person.
     """
 
     versions: Versions
     infos: Mapping[str, GpuInfo]
     said: Mapping[str, Wellness]
-    history: tuple[Happening, ...]
+    history: tuple[AuditEntry, ...]
 
 
 def condition(worker: Worker, most: int = 100) -> Condition:
     """How the GPUs are and were; ``most`` happenings."""
-    rows = worker.store.ledger.history("gpu", limit=most)
-    history = (
-        Happening(row["at"], row["target"], row["to_state"], row["by"], row["reason"])
-        for row in rows
-    )
-    return Condition(
-        worker.store.versions, dict(worker.store.infos), dict(worker.store.wellness), tuple(history)
-    )
+    store = worker.store
+    history = (AuditEntry(**row) for row in store.ledger.history("gpu", limit=most))
+    return Condition(store.versions, dict(store.infos), dict(store.wellness), tuple(history))
 
 
 def news(before: Health | None, now: Health) -> list[str]:

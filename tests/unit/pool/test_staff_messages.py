@@ -12,7 +12,7 @@ from tests.pool_settings import changed
 from tests.refusals import because
 
 from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest
-from miglab_pool.ledger.audit_wording import Step, called, did, told
+from miglab_pool.ledger.audit_wording import called, did, told
 from miglab_pool.ledger.file import reading
 from miglab_pool.ledger.rows import MessageRow
 from miglab_pool.refused import Refused
@@ -20,6 +20,7 @@ from miglab_pool.staff.actions import MESSAGES_MAX, is_for
 from miglab_pool.staff.log import Question, query
 
 from .conftest import SETTINGS, World
+from .http.fakes import entry
 
 MakeWorld = Callable[..., World]
 
@@ -284,15 +285,16 @@ def test_how_people_are_called(by: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "words"),
+    ("said", "words"),
     [
-        (None, ""),
-        (Step(0, INA, "drain", "ok", "Fan."), "ina drained it 1 minute ago (“Fan.”)"),
-        (Step(0, "pool", "", "gone", ""), "the pool made it gone 1 minute ago"),
-        (Step(0, JO, "cancelled", "cancelled", ""), "jo made it cancelled 1 minute ago"),
-        (Step(0, JO, "", "", ""), "jo changed it 1 minute ago"),
+        ((INA, "drain", "ok", "Fan."), "ina drained it 1 minute ago (“Fan.”)"),
+        (("pool", "", "gone", ""), "the pool made it gone 1 minute ago"),
+        ((JO, "cancelled", "cancelled", ""), "jo made it cancelled 1 minute ago"),
+        ((JO, "", "", ""), "jo changed it 1 minute ago"),
     ],
 )
-def test_who_did_what_in_words(step: Step | None, words: str) -> None:
+def test_who_did_what_in_words(said: tuple[str, str, str, str], words: str) -> None:
     """A clause for the person who comes second."""
-    assert told(step, 60.0) == words
+    by, action, to_state, reason = said
+    last = entry(1, at=0.0, by=by, action=action, to_state=to_state, reason=reason)
+    assert told(last, 60.0) == words

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import SliceState
+from miglab_api.staff import AuditEntry
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.readings import GpuInfo, Health, Versions
 from miglab_pool.http.access.auth import SignIn
@@ -24,11 +25,11 @@ from miglab_pool.http.management_app import management_app
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.state.store import Wellness
 from miglab_pool.worker.health_findings import HealthFinding, fine, of_gpu, wrong
-from miglab_pool.worker.inspect_gpu import BY, Condition, Happening
+from miglab_pool.worker.inspect_gpu import BY, Condition
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement
 
 from .conftest import as_, foreign_slice, visiting
-from .fakes import gpu_view, slice_view, snapshot
+from .fakes import entry, gpu_view, slice_view, snapshot
 
 NOW = 5000.0
 WELL = Health(True, 0, (), 41, 62.5, False, "")
@@ -38,7 +39,7 @@ def info(index: int = 0) -> GpuInfo:
     return GpuInfo(f"GPU-{index}", index, "A100", 40960, 108, Geometry((), 8), True, True)
 
 
-def condition(said: dict[str, Wellness], *history: Happening) -> Condition:
+def condition(said: dict[str, Wellness], *history: AuditEntry) -> Condition:
     infos = {uuid: info(int(uuid[-1])) for uuid in said}
     return Condition(Versions(), infos, said, history)
 
@@ -172,13 +173,16 @@ async def test_the_history_is_told_with_names(
     client: httpx.AsyncClient, world: World, gpu: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GPUs by their number as long as they are there; being listed is no event."""
-    happened = (
-        Happening(3.0, gpu, "ok", BY, "Xid 79"),
-        Happening(2.0, "GPU-9", "lost", "pool", ""),
-        Happening(1.0, gpu, "ok", "person:ina", "drained: fans"),
-        Happening(0.5, gpu, "ok", "pool", ""),
-        Happening(0.0, gpu, "unknown", "pool", "listed"),
-    )
+    happened = [
+        entry(1, at=1.0, target=where, to_state=state, by=by, reason=reason)
+        for where, state, by, reason in (
+            (gpu, "ok", BY, "Xid 79"),
+            ("GPU-9", "lost", "pool", ""),
+            (gpu, "ok", "person:ina", "drained: fans"),
+            (gpu, "ok", "pool", ""),
+            (gpu, "unknown", "pool", "listed"),
+        )
+    ]
     monkeypatch.setattr(world.pool, "condition", lambda: condition({}, *happened))
     page = (await client.get("/health", headers=as_("admin-token"))).text
     told = re.findall(r"<tr( class=.fault.)?>.*?<td>(.*)</td><td>(.*)</td><td>(.*)</td></tr>", page)
