@@ -12,14 +12,12 @@ from dataclasses import replace
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
-from miglab_pool.gpu.geometry import Placement, Profile
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.leases.rules import guaranteed_s
 from miglab_pool.ledger.ledger import Transaction
-from miglab_pool.ledger.rows import FULL, GPU_OK, GpuRow, LeaseRow, SliceRow, TicketRow
+from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.backfill import any_fits, first_that_fits
-from miglab_pool.queue.rules import Grant
 from miglab_pool.reservations import promises, slots
 from miglab_pool.reservations.rules import InForce
 from miglab_pool.state.placement import Choice, Slot, clash, is_same
@@ -32,49 +30,41 @@ GENERATION_BITS = 48
 """Of a lease's generation: drawn, not counted, so that a restored ledger does not give it again."""
 
 
-def of_reservation(view: PoolView, one: InForce, ticket: TicketRow) -> Grant | GpuSnapshot | None:
-    """What a ticket that draws on a reservation gets now; None: its slot is not empty yet."""
-    if one.row.shape == FULL:
-        return next(iter(slots.free_whole(view, one.row.course, but=one)), None)
-    choices = slots.choose(view, one)
-    return None if choices is None else Grant(ticket.id, choices)
-
-
 # -- grant --------------------------------------------------------------------------------------
 
 
-def grant_slices(
-    store: Store, tx: Transaction, ticket: TicketRow, choices: Sequence[Choice], until: float
-) -> LeaseRow:
-    """Give a waiting ticket the slices chosen for it: existing ones at once, others to be made."""
-    number = store.ledger.new_id("lease")
-    rows = [_chosen(store, tx, choice, number, ticket.course) for choice in choices]
-    return _granted(store, tx, ticket, rows, number, until)
-
-
-def grant_whole(
-    store: Store, tx: Transaction, ticket: TicketRow, gpu: GpuRow, until: float
-) -> LeaseRow:
-    """Give a waiting ticket a GPU with MIG off; made means here: seen to be empty once more."""
-    number = store.ledger.new_id("lease")
-    size, sm_count = gpu.memory_slices, gpu.sm_count or 0
-    whole = Profile(FULL, -1, -1, 0, size, sm_count, gpu.memory_mib, 1, (0,))
-    choice = Choice(gpu.uuid, whole, Placement(0, size))
-    row = new_slice(store, tx, choice, number, ticket.course)
-    tx.put(row, reason=f"for lease {number}")
-    return _granted(store, tx, ticket, [row], number, until)
-
-
-def _granted(
+def _grant(
     store: Store,
     tx: Transaction,
-    ticket: TicketRow,
-    rows: Sequence[SliceRow],
     number: int,
-    until: float,
-) -> LeaseRow:
-    lease = LeaseRow(
-        id=number,
+    choices: Sequence[Choice],
+    until: float | None = None,
+) -> bool:
+    """Give a waiting ticket the slices chosen for it, unless a reservation leaves it too short.
+
+    Existing slices are given at once, others are to be made; a whole GPU is made by seeing once
+    more that it is empty.
+
+    Args:
+        store: the pool.
+        tx: the transaction.
+        number: the ticket's.
+        choices: the slices.
+        until: until when it is guaranteed if nothing is promised to others; None: for as long as
+            the settings say.
+    """
+    ticket, view = store.state.tickets[number], store.view(tx.at)
+    until = tx.at + guaranteed_s(store.settings, ticket) if until is None else until
+    if view.reservations:
+        key = (ticket.course, ticket.shape)
+        found = promises.grant_limit(view, ticket.user, key, choices, until)
+        if not found.is_enough:
+            return False
+        until = found.until
+    lease = store.ledger.new_id("lease")
+    rows = [_chosen(store, tx, choice, lease, ticket.course) for choice in choices]
+    granted = LeaseRow(
+        id=lease,
         ticket=ticket.id,
         generation=secrets.randbits(GENERATION_BITS),
         user=ticket.user,
@@ -87,9 +77,9 @@ def _granted(
         slices=tuple(row.id for row in rows),
         purpose=ticket.purpose,
     )
-    tx.put(lease, reason=f"ticket {ticket.id} is next and there is room")
-    offer_if_ready(store, tx, lease)
-    return lease
+    tx.put(granted, reason=f"ticket {ticket.id} is next and there is room")
+    offer_if_ready(store, tx, granted)
+    return True
 
 
 def _chosen(store: Store, tx: Transaction, choice: Choice, lease: int, course: str) -> SliceRow:
@@ -137,9 +127,16 @@ def _draw_on_reservations(store: Store, tx: Transaction) -> None:
     """Those who draw on what is reserved now go before anybody else is asked."""
     for one in slots.reserving(store.view(tx.at)):
         for ticket in slots.claims(store.view(tx.at), one):
-            grant = of_reservation(store.view(tx.at), one, ticket)
-            if grant is None or not _write(store, tx, ticket.id, grant, one.time.ends_at):
+            choices = _of_reservation(store.view(tx.at), one)
+            if choices is None or not _grant(store, tx, ticket.id, choices, one.time.ends_at):
                 break
+
+
+def _of_reservation(view: PoolView, one: InForce) -> Sequence[Choice] | None:
+    """Where its next lease goes now; None: its slot is not empty yet."""
+    if one.row.shape == FULL:
+        return next((gpu.whole for gpu in slots.free_whole(view, one.row.course, but=one)), None)
+    return slots.choose(view, one)
 
 
 def _serve_queue(store: Store, tx: Transaction) -> None:
@@ -155,7 +152,7 @@ def _serve_queue(store: Store, tx: Transaction) -> None:
         grant = first_that_fits(waiting, slots.open_gpus(view), view)
         if grant is None:
             return
-        _write(store, tx, grant.ticket, grant)
+        _grant(store, tx, grant.ticket, grant.choices)
         waiting = tuple(one for one in waiting if one.ticket != grant.ticket)
 
 
@@ -166,39 +163,7 @@ def _grant_whole_gpus(store: Store, tx: Transaction, claimants_with_slot: Iterab
     for one in queue.served(view) if any(gpu.is_free_whole for gpu in view.gpus.values()) else ():
         if one.profiles == (FULL,) and one.ticket not in claimants_with_slot:
             free = slots.free_whole(store.view(tx.at), one.course)
-            any(_write(store, tx, one.ticket, gpu) for gpu in free)  # the first that it may have
-
-
-def _write(
-    store: Store,
-    tx: Transaction,
-    ticket: int,
-    grant: Grant | GpuSnapshot,
-    until: float | None = None,
-) -> bool:
-    """Write a grant, unless a reservation leaves it too short a guarantee.
-
-    Args:
-        store: the pool.
-        tx: the transaction.
-        ticket: whose grant.
-        grant: the slices, or the GPU.
-        until: until when it is guaranteed if nothing is promised to others; None: for as long as
-            the settings say.
-    """
-    row, view = store.state.tickets[ticket], store.view(tx.at)
-    until = tx.at + guaranteed_s(store.settings, row) if until is None else until
-    if view.reservations:
-        where = grant.choices if isinstance(grant, Grant) else grant
-        found = promises.grant_limit(view, row.user, (row.course, row.shape), where, until)
-        if not found.is_enough:
-            return False
-        until = found.until
-    if isinstance(grant, Grant):
-        grant_slices(store, tx, row, grant.choices, until)
-    else:
-        grant_whole(store, tx, row, grant.row, until)
-    return True
+            any(_grant(store, tx, one.ticket, gpu.whole) for gpu in free)  # the first it may have
 
 
 # -- made before anybody asks ---------------------------------------------------------------------

@@ -18,7 +18,7 @@ from miglab_pool.queue.rules import Asker
 from miglab_pool.reservations import promises, slots
 from miglab_pool.reservations.promises import GuaranteeLimit
 from miglab_pool.settings import Course
-from miglab_pool.state.placement import Choice, GpuOccupancy, beside, open_to, own_first, place
+from miglab_pool.state.placement import GpuOccupancy, beside, open_to, own_first, place
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 MOST_COUNTED = 99
@@ -190,13 +190,11 @@ def _limit(view: PoolView, shape: Shape, course: str) -> GuaranteeLimit | None:
     key, pool = (course, str(shape)), view.settings.pool
     length_s = longest_set_s(view.settings.quotas, Asked("", course, None, 0), pool.lease_s)
     lasts_s = pool.offer_s + pool.attach_s + length_s
-    where: list[Sequence[Choice] | GpuSnapshot] = []
-    if shape.is_full:
-        where += slots.free_whole(view, course)
-    else:
+    where = [gpu.whole for gpu in slots.free_whole(view, course)]
+    if not shape.is_full:
         gpus = own_first(_for_newcomers(view, course), course)
         beside = promises.without_promised(view, gpus, key)
-        where += [found for each in (beside, gpus) if (found := place(shape.profiles, each))][:1]
+        where = [found for each in (beside, gpus) if (found := place(shape.profiles, each))][:1]
     limits = [promises.grant_limit(view, "", key, one, view.at + lasts_s) for one in where]
     return max(limits, key=lambda one: one.until, default=None)
 

@@ -108,17 +108,15 @@ def of_lease(view: PoolView, lease: LeaseRow) -> Guarantee:
     return Guarantee(lease.user, (lease.course, lease.shape), slices)
 
 
-def of_grant(
-    view: PoolView, user: str, key: Key, where: Sequence[Choice] | GpuSnapshot
-) -> Guarantee:
-    """What is about to be granted, as a guarantee: slices, or a whole GPU.
+def of_grant(view: PoolView, user: str, key: Key, where: Sequence[Choice]) -> Guarantee:
+    """What is about to be granted, as a guarantee.
 
     Whoever holds nothing of that course and shape is nobody in particular: one answer serves all.
     """
-    if isinstance(where, GpuSnapshot):
-        slices: tuple[tuple[str, Placed | None], ...] = ((where.uuid, None),)
-    else:
-        slices = tuple((one.gpu, Placed(one.profile, one.placement)) for one in where)
+    slices = tuple(
+        (one.gpu, None if one.profile.name == FULL else Placed(one.profile, one.placement))
+        for one in where
+    )
     return Guarantee(user if user in holders(view, key) else "", key, slices)
 
 
@@ -187,7 +185,7 @@ def _promised(view: PoolView, mine: Key) -> list[Slot]:
 
 
 def grant_limit(
-    view: PoolView, user: str, key: Key, where: Sequence[Choice] | GpuSnapshot, until: float
+    view: PoolView, user: str, key: Key, where: Sequence[Choice], until: float
 ) -> GuaranteeLimit:
     """Until when a lease that is granted now there is guaranteed.
 
@@ -195,7 +193,7 @@ def grant_limit(
         view: the pool.
         user: who gets it.
         key: its course and shape.
-        where: its slices, or its GPU.
+        where: its slices.
         until: until when it is to be guaranteed.
     """
     found = limit(view, of_grant(view, user, key, where), until)

@@ -27,6 +27,7 @@ from miglab_pool.layouts.rules import (
 )
 from miglab_pool.leases.rules import frees_at
 from miglab_pool.ledger.rows import (
+    FULL,
     GPU_OK,
     GpuRow,
     LeaseRow,
@@ -37,7 +38,7 @@ from miglab_pool.ledger.rows import (
 )
 from miglab_pool.queue.rules import UsageTotals, WaitEstimates
 from miglab_pool.settings import PoolSettings
-from miglab_pool.state.placement import SOON, GpuOccupancy
+from miglab_pool.state.placement import SOON, Choice, GpuOccupancy
 
 Frozen = TypeVar("Frozen")
 P = ParamSpec("P")
@@ -213,6 +214,14 @@ class GpuSnapshot:
             return False
         usage = self.whole_usage
         return usage is not None and usage.processes == ()
+
+    @property
+    def whole(self) -> tuple[Choice, ...]:
+        """All of it, as what is granted where GPUs are leased whole."""
+        row = self.row
+        size, sms = row.memory_slices, row.sm_count or 0
+        profile = Profile(FULL, -1, -1, 0, size, sms, row.memory_mib, 1, (0,))
+        return (Choice(row.uuid, profile, Placement(0, size)),)
 
     @cached_property
     def occupancy(self) -> GpuOccupancy | None:
