@@ -102,21 +102,17 @@ def feasible(
     return placed(found, cut, _whole(there, moment, clear_s, more) if is_whole else {})
 
 
-def bare(view: PoolView, moment: float, rows: Sequence[ReservationRow]) -> Feasible:
-    """What of these finds a place if nothing else lies on any GPU, usable now or not."""
-    return _bare(view, rules.undrawn(rows, moment, 0.0))
-
-
 def room_beside(view: PoolView, course: str, shape: str, others: Sequence[InForce]) -> int:
     """How many leases of a shape a course could have beside these if nothing else lies anywhere."""
     most = sum(gpu.hardware.memory_slices if gpu.hardware else 1 for gpu in view.gpus.values())
     last = max((one.row.id for one in others), default=0) + 1  # made after all of them
     row = ReservationRow(last, course, shape, most, 0, "", "", "", "", "", 0.0, "", 0.0, "")
     time = Occurrence(0.0, 0.0)
-    return _bare(view, [*others, InForce(row, time, False, True, most)]).held[last]
+    return bare(view, [*others, InForce(row, time, False, True, most)]).held[last]
 
 
-def _bare(view: PoolView, wanted: Sequence[InForce]) -> Feasible:
+def bare(view: PoolView, wanted: Sequence[InForce]) -> Feasible:
+    """What of these finds a place if nothing else lies on any GPU, usable now or not."""
     gpus = [gpu for gpu in view.gpus.values() if gpu.hardware]
     whole = Counter(gpu.course for gpu in gpus if gpu.is_whole)
     cut = [_empty(gpu) for gpu in gpus if gpu.is_partitionable]

@@ -10,7 +10,7 @@ others at its time is no reason to refuse it, fewer are certain then.
 """
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -411,12 +411,10 @@ def _bad_time(message: str) -> Refused:
 
 def check_open(view: PoolView, row: ReservationRow) -> None:
     """The lab must not be closed at any of its times."""
-    first = next_occurrence(schedule_of(row), view.at)
-    assert first is not None
     for window in view.settings.maintenance_windows:
         met = (
             max(mine.starts_at, closed.starts_at)
-            for mine in occurrences(schedule_of(row), view.at, first.starts_at + YEAR_S)
+            for mine in occurrences(schedule_of(row), view.at, _first(view, row) + YEAR_S)
             for closed in occurrences(window, *mine)
             if closed.overlaps(mine)
         )
@@ -436,10 +434,8 @@ def check_room(view: PoolView, row: ReservationRow) -> None:
     Raises:
         Refused: ``impossible-reservation``, or ``reservation-clash`` with whom and when.
     """
-    others = {one.id: one for one in view.reservations.values() if one.id != row.id}
-    first = next_occurrence(schedule_of(row), view.at)
-    assert first is not None
-    most = bare(view, first.starts_at, [row]).held[row.id]
+    others = [one for one in view.reservations.values() if one.id != row.id]
+    most = bare(view, undrawn([row], _first(view, row), 0.0)).held[row.id]
     if most < row.count:
         raise Refused(
             "impossible-reservation",
@@ -449,39 +445,32 @@ def check_room(view: PoolView, row: ReservationRow) -> None:
             422,
         )
     known: set[frozenset[int]] = set()
-    for moment, met in _meetings(row, others.values(), (view.at, first.starts_at + YEAR_S)):
-        if met and met not in known:
-            known.add(met)
-            if not _fit(view, [row, *(others[number] for number in met)], moment):
-                theirs = "; ".join(f"{n} ({in_words(others[n])})" for n in sorted(met))
+    for mine in occurrences(schedule_of(row), view.at, _first(view, row) + YEAR_S):
+        for moment in (mine.starts_at, *starts(view, *mine)):
+            met = undrawn([*others, row], moment, 0.0)
+            numbers = frozenset(one.row.id for one in met)
+            if numbers in known:
+                continue
+            known.add(numbers)
+            held = bare(view, met).held
+            if any(held[one.row.id] < one.row.count for one in met):
+                theirs = (one.row for one in sorted(met, key=lambda one: one.row.id))
+                said = "; ".join(
+                    f"{one.id} ({in_words(one)})" for one in theirs if one.id != row.id
+                )
                 raise Refused(
                     "reservation-clash",
-                    f"On {day_and_time(moment, row.tz)} it clashes with reservation {theirs}: "
+                    f"On {day_and_time(moment, row.tz)} it clashes with reservation {said}: "
                     f"together they do not fit on {_gpus(view, row.course)}. Reserve fewer, a "
                     "smaller shape, or another time.",
                 )
 
 
-def _meetings(
-    row: ReservationRow, others: Iterable[ReservationRow], span: tuple[float, float]
-) -> Iterator[tuple[float, frozenset[int]]]:
-    """The moments at which its need can only grow, each with what takes place beside it."""
-    schedules = [(other.id, schedule_of(other)) for other in others]
-    for mine in occurrences(schedule_of(row), *span):
-        met = [
-            (number, one)
-            for number, rule in schedules
-            for one in occurrences(rule, *mine)
-            if one.overlaps(mine)
-        ]
-        for moment in sorted({max(mine.starts_at, one.starts_at) for _, one in met}):
-            held = (number for number, one in met if one.starts_at <= moment < one.ends_at)
-            yield moment, frozenset(held)
-
-
-def _fit(view: PoolView, rows: Sequence[ReservationRow], moment: float) -> bool:
-    held = bare(view, moment, rows).held
-    return all(held[row.id] == row.count for row in rows)
+def _first(view: PoolView, row: ReservationRow) -> float:
+    """When it begins for the first time from now on."""
+    found = next_occurrence(schedule_of(row), view.at)
+    assert found is not None
+    return found.starts_at
 
 
 def _gpus(view: PoolView, course: str) -> str:

@@ -12,7 +12,6 @@ from tests.refusals import because
 from miglab_api.reservations import ReservationRequest, ReservationView
 from miglab_api.tickets import TicketState
 from miglab_bench.measures.packing import packs
-from miglab_pool.queue import gather
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import slots as reserved_slots
 from miglab_pool.settings import Course, PoolSettings
@@ -384,7 +383,7 @@ def test_each_who_waits_takes_one_slot(lab: World) -> None:
         lab.ask(f"d{number}", course="deep")
     assert len(reserved_slots.claimants_with_slot(lab.pool.view)) == 5
     assert offered(lab, "deep").free_now == 2
-    assert [one.coming for one in gather.look(lab.pool.view).bookings] == [3, 2]
+    assert [len(mine) for _, mine in reserved_slots.claimed_by(lab.pool.view)] == [3, 2]
 
 
 def test_a_lease_that_runs_already_counts(lab: World) -> None:
