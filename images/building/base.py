@@ -35,15 +35,6 @@ def digest_of(image: str) -> str:
     return found.partition("\n")[0] or "without a digest, since it was built here"
 
 
-def on_pulled(image: str, dockerfile: Path, inputs: str) -> None:
-    """Add the packages to an ordinary base."""
-    arguments = [f"BASE_IMAGE={image}", f"PACKAGES={' '.join(PACKAGES)}"]
-    flags = [flag for argument in arguments for flag in ("--build-arg", argument)]
-    label = f"{LABEL}={inputs}"
-    where = str(dockerfile.parent)
-    run("docker", "build", "--network", "host", "-t", NAME, "--label", label, *flags, where)
-
-
 def inputs_for(image: str, dockerfile: Path) -> str:
     """The hash of what the base is made from."""
     return digest(image, *PACKAGES, files=[dockerfile])
@@ -57,5 +48,7 @@ def make(image: str, dockerfile: Path) -> str:
         return image_id(NAME)
     pull(image)
     say(f"{image} is {digest_of(image)}: as --base-image, that makes the same base again")
-    on_pulled(image, dockerfile, inputs)
+    flags = ["--label", f"{LABEL}={inputs}", "--build-arg", f"BASE_IMAGE={image}"]
+    flags += ["--build-arg", f"PACKAGES={' '.join(PACKAGES)}"]
+    run("docker", "build", "--network", "host", "-t", NAME, *flags, str(dockerfile.parent))
     return image_id(NAME)

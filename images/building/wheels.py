@@ -16,14 +16,8 @@ from building.shell import digest, output, run, say
 
 PASSED_ON = ("http_proxy", "https_proxy", "no_proxy")
 PIP_KEYS = (
-    "index-url",
-    "extra-index-url",
-    "find-links",
-    "trusted-host",
-    "proxy",
-    "cert",
-    "timeout",
-)
+    "index-url", "extra-index-url", "find-links", "trusted-host", "proxy", "cert", "timeout",
+)  # fmt: skip
 NPM_KEYS = ("NODE_EXTRA_CA_CERTS", "NPM_CONFIG_REGISTRY", "npm_config_registry")
 FILL = Path(__file__).parent / "fill_wheelhouse.sh"
 PINS = Path(__file__).resolve().parents[2] / "requirements"
@@ -112,27 +106,12 @@ def in_container(base: str, wanted: Path, fresh: Path, script: Path, torch: str)
     """Run a script that asks pip, as the user who builds, in a container of the base."""
     settings, paths = settings_for_container()
     settings["TORCH"] = torch
+    own = {wanted: "/wanted:ro", fresh: "/wheels", script: "/script.sh:ro", PINS: "/pins:ro"}
     mounts = [f"{path}:{path}:ro" for path in paths]
-    mounts += [
-        f"{wanted}:/wanted:ro",
-        f"{fresh}:/wheels",
-        f"{script}:/script.sh:ro",
-        f"{PINS}:/pins:ro",
-    ]
+    mounts += [f"{path}:{place}" for path, place in own.items()]
     flags = [flag for mount in mounts for flag in ("-v", mount)]
     flags += [flag for name in settings for flag in ("-e", name)]  # values stay out of `ps`
-    who = f"{os.getuid()}:{os.getgid()}"
-    command = [
-        "docker",
-        "run",
-        "--rm",
-        "--network",
-        "host",
-        "--user",
-        who,
-        "-e",
-        "HOME=/tmp",
-        *flags,
-    ]
-    say(shlex.join([*command[:5], "…", base, "sh", "/script.sh"]))
-    run(*command, base, "sh", "-eu", "/script.sh", env={**os.environ, **settings})
+    who = ("--user", f"{os.getuid()}:{os.getgid()}", "-e", "HOME=/tmp")
+    start, script_run = ("docker", "run", "--rm", "--network", "host"), (base, "sh", "-eu")
+    say(shlex.join([*start, "…", *script_run, "/script.sh"]))
+    run(*start, *who, *flags, *script_run, "/script.sh", env={**os.environ, **settings})

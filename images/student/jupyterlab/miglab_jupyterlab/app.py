@@ -9,11 +9,10 @@ from typing import Any
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Float, Unicode, default
 
+from miglab_jupyterlab.asking import ApiClient, HubClient
 from miglab_jupyterlab.course import course, progress
 from miglab_jupyterlab.handlers import routes
-from miglab_jupyterlab.hub import HubClient
 from miglab_jupyterlab.keeper import Keeper, OwnCourse, Pace
-from miglab_jupyterlab.pool import StudentListener
 from miglab_jupyterlab.state import BORROW, CPU
 
 PICTURE = ("title", "picture")  # of the shape, in words and as SVG: MIGLAB_SHAPE_TITLE …
@@ -103,9 +102,9 @@ class LeaseExtension(ExtensionApp):
         """The server ends."""
         await self.keeper.stop()
 
-    def _pool(self) -> StudentListener | None:
+    def _pool(self) -> ApiClient | None:
         url, token = os.environ.get("MIGLAB_API", ""), os.environ.get("JUPYTERHUB_API_TOKEN", "")
-        return StudentListener(url, token, self.patience_s) if url and token else None
+        return ApiClient(url, token, self.patience_s) if url and token else None
 
     def _hub(self) -> HubClient | None:
         url, user = (os.environ.get(f"JUPYTERHUB_{name}", "") for name in ("API_URL", "USER"))

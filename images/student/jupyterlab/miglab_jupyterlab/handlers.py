@@ -20,6 +20,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from jupyter_core.utils import ensure_async
@@ -34,53 +35,40 @@ from miglab_jupyterlab.state import CPU
 AUTH_RESOURCE = "miglab"
 REPORT_BYTES = 1000  # a tab's report is two numbers
 SILENT = "The pool of GPU slices does not answer. Try again in a moment; your work is not touched."
-Act = Callable[[Keeper, dict[str, Any]], Awaitable[dict[str, Any]] | dict[str, Any]]
+Told = dict[str, Any]
+Show = Callable[[], Awaitable[Told] | Told]
+Act = Callable[[Keeper, dict[str, Any]], Awaitable[Told] | Told]
 
 
-class _LeaseHandler(APIHandler):
-    """What the routes share."""
+class ShowHandler(APIHandler):
+    """``GET miglab/api/lease`` and ``course``."""
+
+    auth_resource = AUTH_RESOURCE
+
+    def initialize(self, show: Show) -> None:
+        self.show = show
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """How the lease stands, or the notebooks."""
+        self.finish(json.dumps(await _settled(self.show())))
+
+
+class ActHandler(APIHandler):
+    """``POST miglab/api/(extend|keepalive|…)``."""
 
     auth_resource = AUTH_RESOURCE
 
     def initialize(self, keeper: Keeper) -> None:
         self.keeper = keeper
 
-
-class ShowHandler(_LeaseHandler):
-    """``GET miglab/api/lease``."""
-
-    @web.authenticated
-    @authorized
-    async def get(self) -> None:
-        """How the lease stands."""
-        self.finish(json.dumps(self.keeper.shown()))
-
-
-class CourseHandler(APIHandler):
-    """``GET miglab/api/course``."""
-
-    auth_resource = AUTH_RESOURCE
-
-    def initialize(self, course: Callable[[], dict[str, Any]]) -> None:
-        self.course = course
-
-    @web.authenticated
-    @authorized
-    async def get(self) -> None:
-        """The notebooks; files are read beside everything else."""
-        self.finish(json.dumps(await asyncio.to_thread(self.course)))
-
-
-class ActHandler(_LeaseHandler):
-    """``POST miglab/api/(extend|keepalive|…)``."""
-
     @web.authenticated
     @authorized
     async def post(self, what: str) -> None:
         """Do it; a refusal is passed on as it is."""
         try:
-            answer = ACTS[what](self.keeper, _said(self.get_json_body()))
-            answer = await answer if inspect.isawaitable(answer) else answer
+            answer = await _settled(ACTS[what](self.keeper, _said(self.get_json_body())))
         except PoolRefused as refusal:
             self._refuse(refusal.status, refusal.reason, refusal.message)
         except PoolSilent:
@@ -137,6 +125,10 @@ class WatchHandler(JupyterHandler, websocket.WebSocketHandler):
             self.keeper.unlisten(self._send)
 
 
+async def _settled(answer: Awaitable[Told] | Told) -> Told:
+    return await answer if inspect.isawaitable(answer) else answer
+
+
 def _said(body: object) -> dict[str, Any]:
     """The body's three values: ``by_s``, ``message`` and ``leave_unsaved``; missing ones are 0.
 
@@ -154,9 +146,9 @@ def _said(body: object) -> dict[str, Any]:
 
 
 ACTS: dict[str, Act] = {
-    "extend": lambda keeper, said: keeper.lease_act("extend", said["by_s"]),
+    "extend": lambda keeper, said: keeper.lease_act("extend", by_s=said["by_s"]),
     "keepalive": lambda keeper, _: keeper.lease_act("keepalive"),
-    "release": lambda keeper, _: keeper.lease_act("release"),
+    "release": lambda keeper, _: keeper.lease_act("release", reason="released in JupyterLab"),
     "cancel": lambda keeper, _: keeper.cancel(),
     "requeue": lambda keeper, _: keeper.requeue(),
     "notice-read": lambda keeper, _: keeper.notice_read(),
@@ -167,14 +159,12 @@ ACTS: dict[str, Act] = {
 }
 
 
-def routes(
-    keeper: Keeper, course: Callable[[], dict[str, Any]]
-) -> list[tuple[str, type, dict[str, Any]]]:
-    """The handlers, below the server's base URL."""
+def routes(keeper: Keeper, course: Callable[[], Told]) -> list[tuple[str, type, dict[str, Any]]]:
+    """The handlers, below the server's base URL; files are read beside everything else."""
     given = {"keeper": keeper}
     return [
-        ("miglab/api/lease", ShowHandler, given),
-        ("miglab/api/course", CourseHandler, {"course": course}),
+        ("miglab/api/lease", ShowHandler, {"show": keeper.shown}),
+        ("miglab/api/course", ShowHandler, {"show": partial(asyncio.to_thread, course)}),
         (f"miglab/api/({'|'.join(ACTS)})", ActHandler, given),
         ("miglab/api/watch", WatchHandler, given),
     ]

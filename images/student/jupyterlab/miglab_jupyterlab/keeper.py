@@ -13,10 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from miglab_jupyterlab.asking import Answer, PoolRefused, PoolSilent
+from miglab_jupyterlab.asking import Answer, ApiClient, HubClient, PoolRefused, PoolSilent
 from miglab_jupyterlab.history import History
-from miglab_jupyterlab.hub import HubClient
-from miglab_jupyterlab.pool import StudentListener
 from miglab_jupyterlab.readings import process_cpu_s, read
 from miglab_jupyterlab.signals import Ages, signals
 from miglab_jupyterlab.state import KnownStatus, pause_s, shown
@@ -73,7 +71,7 @@ class Keeper:
 
     def __init__(
         self,
-        pool: StudentListener | None,
+        pool: ApiClient | None,
         hub: HubClient | None,
         shape: str,
         settings: Mapping[str, Any],
@@ -128,24 +126,20 @@ class Keeper:
         self._listeners.discard(listener)
         self._told.set()
 
-    async def lease_act(self, what: str, by_s: float = 0.0) -> dict[str, Any]:
+    async def lease_act(self, what: str, **body: object) -> dict[str, Any]:
         """Extend, keep alive or release, for whoever pressed the button; all tabs are told.
 
         Raises:
             PoolRefused: the pool said no, and why.
             PoolSilent: it did not answer.
         """
-        pool = self._asked()
-        if what == "extend":
-            answer = await pool.extend(by_s)
-        else:
-            answer = await (pool.keepalive() if what == "keepalive" else pool.release())
+        answer = await self._asked().post(f"/api/lease/{what}", body)
         self._known = self._answered(answer).with_lease(answer.body)
         return self._all_told()
 
     async def cancel(self) -> dict[str, Any]:
         """Leave the queue, or give up what is offered; raises as `lease_act`."""
-        self._answered(await self._asked().cancel())
+        self._answered(await self._asked().post("/api/ticket/cancel", {}))
         return self.forget()
 
     async def requeue(self) -> dict[str, Any]:
@@ -153,7 +147,7 @@ class Keeper:
         before = self._known.ticket
         if before is None:
             raise PoolRefused(409, "unknown-ticket", "This server waited for nothing.")
-        answer = await self._asked().requeue(int(before["id"]))
+        answer = await self._asked().post("/api/ticket/requeue", {"ticket": int(before["id"])})
         self._known = replace(self._answered(answer), ticket=answer.body)
         return self._all_told()
 
@@ -161,7 +155,8 @@ class Keeper:
         """The student has read what the course's staff are told; raises as `lease_act`."""
         if self._course is None:
             raise NOTHING
-        answer = await self._asked().notice_read(self._course.name)
+        read = {"course": self._course.name}
+        answer = await self._asked().post("/api/progress/notice", read)
         sharing = dict(answer.body.get("sharing") or {})
         self._known = replace(self._answered(answer), sharing=sharing)
         return self._all_told()
@@ -260,7 +255,8 @@ class Keeper:
         reading = read(self._settings, cpu_s)
         body = signals(reading, self.tabs.summary(now), self._ages, now)
         try:
-            answer = await pool.signals(body, None if ticket is None else int(ticket["id"]))
+            known = "" if ticket is None else f"?known={int(ticket['id'])}"
+            answer = await pool.post(f"/api/server/signals{known}", body)
         except PoolSilent as silence:
             self._no_news("silent", str(silence))
         except PoolRefused as refusal:
@@ -273,7 +269,7 @@ class Keeper:
                 self._history.add(self._clock(), heard.lease, runs=runs)
             await self._share(pool, body.get("browser_age_s"))
 
-    async def _share(self, pool: StudentListener, sign_age_s: float | None) -> None:
+    async def _share(self, pool: ApiClient, sign_age_s: float | None) -> None:
         """Tell the course's staff how far the student is, once a minute; a failure waits for it."""
         course, now = self._course, self._clock()
         is_due = now - self._shared_at >= SHARED_S
@@ -283,9 +279,9 @@ class Keeper:
         done = await asyncio.to_thread(course.progress)
         with contextlib.suppress(PoolSilent, PoolRefused):
             told = {"course": course.name, "experiments": done, "sign_age_s": sign_age_s}
-            await pool.progress(told)
+            await pool.post("/api/progress", told)
 
-    def _asked(self) -> StudentListener:
+    def _asked(self) -> ApiClient:
         if self._pool is None:
             raise NOTHING
         return self._pool
