@@ -11,6 +11,7 @@ import ssl
 import sys
 
 import docker  # noqa: TID251 - the hub's container joins itself to the servers' networks
+from miglab_api.holders import LAB_LABEL
 from miglab_hub import lab_secrets
 from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import check_shapes, check_state
@@ -18,7 +19,6 @@ from miglab_hub.launch.up import PRIVATE, siblings_of
 from miglab_hub.service.gpus import geometries
 from miglab_hub.settings.lab_toml import Settings, SettingsError, load
 from miglab_hub.sign_in import check_identity, check_installed
-from miglab_spawner.containers.labels import LAB
 from miglab_spawner.containers.networks import OWN, ensure_own, remove_unused
 
 PARTS = ("pool", "hub", "proxy")
@@ -43,7 +43,7 @@ def prepare_hub(settings: Settings) -> None:
     check_identity(settings)
     api = docker.APIClient(base_url=settings.docker_url)
     remove_unused(api, settings.lab_id)
-    for network in api.networks(filters={"label": f"{LAB}={settings.lab_id}"}):
+    for network in api.networks(filters={"label": f"{LAB_LABEL}={settings.lab_id}"}):
         if network["Name"].endswith(OWN):  # a trial lab of this name has left one for all servers
             ensure_own(api, network["Name"], settings.lab_id, CONTAINERS)
     api.close()

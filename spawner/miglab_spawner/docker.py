@@ -351,8 +351,10 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
 
     def make_runner(self, lease: LeaseView) -> SliceRunner:
         """A container of the same image, limits and hardening, without network, home and token."""
-        loan = self.loan_of(lease)
-        create, host = self._own_extras(self.extra_create_kwargs, self.extra_host_config)
+        loan = SavedLease.of(lease)
+        # The site's own additions, where they are plain tables: a function is for a server.
+        extras = (self.extra_create_kwargs, self.extra_host_config)
+        create, host = (dict(each) if isinstance(each, Mapping) else {} for each in extras)
         soft = self._soft(limits_of(lease.shape, self.shape_limits), host)
         plan = ContainerPlan(
             image=self.image,
@@ -364,10 +366,6 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             user=create.get("user"),
         )
         return ContainerRunner(self.client, plan)
-
-    def _own_extras(self, *extras: Any) -> list[dict[str, Any]]:
-        """The site's own additions, where they are plain tables: a function is for a server."""
-        return [dict(each) if isinstance(each, Mapping) else {} for each in extras]
 
     # Small things.
 

@@ -6,28 +6,34 @@
 | ``POST api/miglab/waiting/:user/:server`` | ``{"shape": …}`` instead; empty: give up | its user |
 | ``POST api/miglab/move/:user/:server`` | restarts it with what is offered, or on CPU | itself |
 | ``GET miglab/moving/:user/:server`` | a page that says so, until the start begins | its user |
-| ``POST api/miglab/runs/:user/:server`` | measures on a borrowed slice: run_handler.py | itself |
+| ``POST api/miglab/runs/:user/:server`` | measures on a borrowed slice | itself |
 
 Handlers of the hub and not of a service, as JupyterHub would have it: only the hub's own process
 can speak to a start that is under way, and only it can end a server and begin it anew as one step.
 """
 
 import asyncio
+import contextlib
+import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.scopes import has_scope
 from jupyterhub.utils import url_escape_path, url_path_join
 from tornado import web
+from tornado.iostream import StreamClosedError
 
 from miglab_api.base import SHAPE_MAX
 from miglab_api.offers import CPU
-from miglab_spawner import run_handler
-from miglab_spawner.backends.base import BackendError
+from miglab_spawner.backends.base import BackendError, RefusedByBackend
+from miglab_spawner.mixin import MIGSpawnerMixin
+from miglab_spawner.pool_leases import PoolSpawnerMixin
+from miglab_spawner.runs.runner import RESULT_LIMIT
 from miglab_spawner.scopes import LEASE_SCOPE
-from miglab_spawner.server_handler import ServerHandler
 
 TEMPLATES = Path(__file__).with_name("hub_templates")
 ANSWER_FIRST_S = 1.0  # the server passes our answer on to its browser before it ends
@@ -46,6 +52,42 @@ class _Move:
 
 
 _moves: dict[_Server, _Move] = {}
+
+
+class ServerHandler(APIHandler):
+    """What the routes share: whose server it is, and refusals in the pool's words."""
+
+    def spawner_of(self, user_name: str, server_name: str, scope: str) -> MIGSpawnerMixin:
+        """The server's spawner, for whoever has this scope over it.
+
+        Raises:
+            HTTPError: 403, or 404 where there is no such server.
+        """
+        wanted = f"{scope}!server={user_name}/{server_name}"
+        if not self.current_user or not has_scope(wanted, self.parsed_scopes, db=self.db):
+            raise web.HTTPError(403, "This is not your server.")
+        user = self.find_user(user_name)
+        if user is None or (server_name and server_name not in user.spawners):
+            raise web.HTTPError(404, "There is no such server.")
+        spawner = user.spawners[server_name]
+        if not isinstance(spawner, MIGSpawnerMixin):
+            raise web.HTTPError(404, "This server knows no slices.")
+        return spawner
+
+    def answer(self, body: object, status: int = 200) -> None:
+        """Finish with JSON."""
+        self.set_status(status)
+        self.finish(json.dumps(body))
+
+    def refuse(self, error: BackendError, spawner: MIGSpawnerMixin) -> None:
+        """Finish with the backend's no, or with its silence."""
+        if isinstance(error, RefusedByBackend):
+            self.answer({"reason": error.reason, "message": error.message}, error.status)
+        else:
+            log.warning("the %s did not help: %s", spawner.backend_name, error)
+            who = spawner.silence.partition(".")[0]
+            said = f"{who}. Try again in a moment; nothing was changed."
+            self.answer({"reason": f"{spawner.backend_name}-unreachable", "message": said}, 503)
 
 
 class WaitingHandler(ServerHandler):
@@ -132,6 +174,58 @@ class MovingHandler(BaseHandler):
         self.finish(await self.render_template("moving.html", shape=move.shape))
 
 
+@web.stream_request_body
+class RunHandler(ServerHandler):
+    """``miglab/runs/:user/:server?shape=…``: measure on a borrowed slice.
+
+    The body is a job, which the hub does not read; the answer is a stream of lines
+    (`labkit.run.borrowed` names them) that ends with the job.  Who hangs up gives the job up.
+    Only the hub can make a container from a student's image by the spawner's own settings.
+    """
+
+    _run: asyncio.Task[None] | None = None
+
+    async def prepare(self) -> None:
+        """Refuse before the first byte of the job is read."""
+        await super().prepare()
+        self._job = bytearray()
+        user_name, server_name = self.path_args
+        spawner = self.spawner_of(user_name, server_name, LEASE_SCOPE)
+        if not isinstance(spawner, PoolSpawnerMixin) or not spawner.borrows:
+            raise web.HTTPError(409, "This server does not borrow: it measures on what it holds.")
+        if int(self.request.headers.get("Content-Length", 0)) > RESULT_LIMIT:
+            raise web.HTTPError(413, "This job cannot be sent: it is larger than 16 MiB.")
+        self._spawner = spawner
+        connection: Any = self.request.connection
+        connection.set_max_body_size(RESULT_LIMIT)
+
+    def data_received(self, chunk: bytes) -> None:
+        """A part of the job."""
+        self._job += chunk
+
+    async def post(self, _user_name: str, _server_name: str) -> None:
+        """Run one job to its end."""
+        shape = self.get_query_argument("shape")[:SHAPE_MAX]
+        self.set_header("Content-Type", "application/x-ndjson")
+        self._run = asyncio.create_task(
+            self._spawner.borrower.run(shape, bytes(self._job), self._say)
+        )
+        with contextlib.suppress(asyncio.CancelledError, StreamClosedError):
+            await self._run
+        self.finish()
+
+    def on_connection_close(self) -> None:
+        """The student hung up."""
+        super().on_connection_close()
+        if self._run is not None:
+            self._run.cancel()
+
+    async def _say(self, line: bytes) -> None:
+        """Pass a line on, as fast as it is taken."""
+        self.write(line + b"\n")
+        await self.flush()
+
+
 async def _ended(spawner: Any) -> None:
     """Until a start that was given up is over: then the spawn page offers a new one."""
     if spawner._spawn_future is not None:
@@ -146,9 +240,9 @@ def _shape(body: object) -> str:
 
 
 HANDLERS = [
-    *run_handler.HANDLERS,
     (r"/api/miglab/waiting/([^/]+)/([^/]*)", WaitingHandler),
     (r"/api/miglab/move/([^/]+)/([^/]*)", MoveHandler),
+    (r"/api/miglab/runs/([^/]+)/([^/]*)", RunHandler),
     (r"/miglab/moving/([^/]+)/([^/]*)", MovingHandler),
 ]
 

@@ -14,7 +14,7 @@ from jupyterhub.utils import isoformat
 
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.offers import CPU
-from miglab_spawner.backends.base import BackendError, LeaseBackend, RefusedByBackend
+from miglab_spawner.backends.base import BackendError, RefusedByBackend
 from miglab_spawner.backends.pool import PoolClient
 from miglab_spawner.containers.labels import SavedLease
 from miglab_spawner.containers.limits import ContainerLimits, limits_of
@@ -47,7 +47,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
     _borrower: Borrower | None = None
 
     @property
-    def backend(self) -> LeaseBackend:
+    def backend(self) -> PoolClient:
         """Whoever hands out the slices: the lab's pool."""
         return PoolClient(self.pool_url, self.pool_secret_file)
 
@@ -77,7 +77,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
     async def granted(self, lease: LeaseView) -> None:
         """Remember the lease: what `attach` presents, and what is released at the end."""
-        self._grant = self._grant_of(lease.id, lease.generation, lease.uuids, lease.ledger)
+        self._grant = SavedLease.of(lease)
 
     def held(self) -> dict[str, Any]:
         """The lease and its holder."""
@@ -94,8 +94,9 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
     def restore(self, held: Mapping[str, Any]) -> None:
         """The lease and its holder, from before the hub's end."""
         self._holder = held["holder"]
-        had = (held["lease"], held["generation"], held["uuids"], held.get("ledger", ""))
-        self._grant = self._grant_of(*had)
+        whose, slices = (self.user.name, self.name), tuple(held["uuids"])
+        had = (held["lease"], held["generation"], *whose, slices, held.get("ledger", ""))
+        self._grant = SavedLease(*had)
 
     def get_env(self) -> dict[str, str]:
         """The environment of every server, and the lease with its slices."""
@@ -142,11 +143,6 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             "MIGLAB_SLICES": ",".join(lease.uuids),
         }
         return {**env, "MIGLAB_SIMULATED": "1"} if self.simulated else env
-
-    def loan_of(self, lease: LeaseView) -> SavedLease:
-        """What a runner's labels say."""
-        own = (lease.id, lease.generation, lease.user, lease.server, lease.uuids, lease.ledger)
-        return SavedLease(*own)
 
     # What it holds.
 
@@ -257,9 +253,6 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             await self.backend.release(lease.id, reason, lease.generation, lease.ledger)
         except RefusedByBackend as refused:
             self.log.info("Lease %d needs no release: %s", lease.id, refused)
-
-    def _grant_of(self, lease: int, generation: int, uuids: Any, ledger: str) -> SavedLease:
-        return SavedLease(lease, generation, self.user.name, self.name, tuple(uuids), ledger)
 
 
 def _is_grant(lease: LeaseView, grant: SavedLease) -> bool:

@@ -20,11 +20,10 @@ import psutil
 from docker.errors import APIError, DockerException, NotFound  # noqa: TID251 -- real containers
 
 import docker  # noqa: TID251 -- real containers
-from miglab_api.holders import parse_container
+from miglab_api.holders import LAB_LABEL, parse_container
 from miglab_bench.harness.student import CheckFailed
 from miglab_hub.checkout import checkout
 from miglab_hub.settings.lab_toml import DOCKER, Settings
-from miglab_spawner.containers.labels import LAB
 
 IMAGE = "miglab-base"
 SCRIPT = "tests/docker/engine"
@@ -174,7 +173,7 @@ class StudentServers:
     def all(self) -> dict[str, SeenServer]:
         """Those that are there, by holder; also one that is not yet started."""
         with closing(self._engine.client()) as api:
-            listed = api.containers(all=True, filters={"label": [f"{LAB}={self._lab}"]})
+            listed = api.containers(all=True, filters={"label": [f"{LAB_LABEL}={self._lab}"]})
             found = [self._seen(api, item["Id"], item["State"] == "running") for item in listed]
         return {server.holder: server for server in found if server is not None}
 

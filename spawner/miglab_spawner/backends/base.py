@@ -62,26 +62,3 @@ class Backend(Protocol):
 
     async def offers(self, user: str, courses: Sequence[str]) -> Offers:
         """What these courses offer a user now; a name that is no course is left out."""
-
-
-class LeaseBackend(Backend, Protocol):
-    """A backend whose slices must be attached to their holder before it may start."""
-
-    async def lease(self, lease: int) -> LeaseView:
-        """One lease."""
-
-    async def leases(self, user: str) -> list[LeaseView]:
-        """The leases of a user."""
-
-    async def attach(
-        self, lease: int, generation: int, holder: str, ledger: str = "", server_started: str = ""
-    ) -> LeaseView:
-        """The fence: only after this answer may the holder be started."""
-
-    async def running(self, lease: int, generation: int, ledger: str = "") -> LeaseView:
-        """Tell that the holder was started."""
-
-    async def release(
-        self, lease: int, reason: str, generation: int, ledger: str = ""
-    ) -> LeaseView:
-        """Ask for the release; the pool frees after its own confirmation."""

@@ -17,7 +17,7 @@ from typing import Any
 from docker.errors import NotFound  # noqa: TID251 - one of the rooms that talk to Docker
 from requests import RequestException
 
-from miglab_spawner.containers.labels import LAB
+from miglab_api.holders import LAB_LABEL
 from miglab_spawner.home_size import GIB, KIB, SHOWN, HomeUse, most_files, use_of
 
 MEASURES = "miglab.measures"  # the label of such a container: the lab's name
@@ -73,7 +73,7 @@ def volume_use(api: Any, image: str, volume: str, lab: str, limit_gib: float) ->
         entrypoint=["/bin/sh"],
         user="0:0",
         working_dir=WHERE,
-        labels={LAB: lab, MEASURES: lab},
+        labels={LAB_LABEL: lab, MEASURES: lab},
         environment={"NVIDIA_VISIBLE_DEVICES": "void"},
         healthcheck={"test": ["NONE"]},
         host_config=_closed_host(api, volume),

@@ -14,7 +14,7 @@ from typing import Any
 
 from docker.errors import APIError, NotFound  # noqa: TID251 - one of the rooms that talk to Docker
 
-from miglab_spawner.containers.labels import LAB
+from miglab_api.holders import LAB_LABEL
 
 ICC = "com.docker.network.bridge.enable_icc"
 BUILT_IN = frozenset({"", "bridge", "host", "none", "default"})
@@ -68,7 +68,7 @@ def remove_own(api: Any, name: str, lab: str) -> None:
     """Remove a server's network and whoever is joined to it; only one of this lab's."""
     try:
         found = api.inspect_network(name)
-        if (found.get("Labels") or {}).get(LAB) != lab:
+        if (found.get("Labels") or {}).get(LAB_LABEL) != lab:
             return
         for container in found.get("Containers") or {}:
             api.disconnect_container_from_network(container, name, force=True)
@@ -84,7 +84,7 @@ def remove_unused(api: Any, lab: str) -> list[str]:
     container, or where the hub died in between.  One that is new may wait for its container.
     """
     removed = []
-    for found in api.networks(filters={"label": f"{LAB}={lab}"}):
+    for found in api.networks(filters={"label": f"{LAB_LABEL}={lab}"}):
         name = str(found["Name"])
         server = name.removesuffix(OWN)
         if server == name or _age_s(found) < NEW_S or _is_there(api, server):
@@ -124,7 +124,7 @@ def gateway(inspected: dict[str, Any]) -> str:
 def _create(api: Any, name: str, lab: str, options: dict[str, str]) -> None:
     try:
         api.create_network(
-            name, driver="bridge", options=options, labels={LAB: lab}, check_duplicate=True
+            name, driver="bridge", options=options, labels={LAB_LABEL: lab}, check_duplicate=True
         )
     except APIError as error:
         if error.status_code not in _ALREADY_THERE:  # another start made it just now

@@ -1,4 +1,4 @@
 """Measurements on borrowed slices: the queue, the runner, and what passes between it and a server.
 
-Knows a `LeaseBackend` and runners, and nothing of JupyterHub: run_handler.py is the door.
+Knows the pool's client and runners, and nothing of JupyterHub: hub_pages.py has the route.
 """

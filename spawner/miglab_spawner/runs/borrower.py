@@ -23,7 +23,8 @@ from miglab_api.tickets import (
     TicketView,
     borrower_of,
 )
-from miglab_spawner.backends.base import BackendError, LeaseBackend, RefusedByBackend
+from miglab_spawner.backends.base import BackendError, RefusedByBackend
+from miglab_spawner.backends.pool import PoolClient
 from miglab_spawner.runs.runner import (
     GRANTED,
     LAST,
@@ -43,24 +44,6 @@ OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
 
 Say = Callable[[bytes], Awaitable[None]]
 log = logging.getLogger(__name__)
-
-
-class RunRefused(Exception):
-    """Why there is no result, for the student.
-
-    Attributes:
-        reason: a short word for machines.
-        message: the same in words.
-    """
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(f"{reason}: {message}")
-        self.reason, self.message = reason, message
-
-    @property
-    def line(self) -> bytes:
-        """It, as the last line of a run."""
-        return REFUSED + json.dumps({"reason": self.reason, "message": self.message}).encode()
 
 
 @dataclass(frozen=True)
@@ -98,7 +81,7 @@ class Borrower:
         user: str,
         server: str,
         course: str,
-        backend: LeaseBackend,
+        backend: PoolClient,
         make_runner: Callable[[LeaseView], SliceRunner],
         linger_s: float,
     ) -> None:
@@ -118,11 +101,11 @@ class Borrower:
         Cancelled, because its student hung up, it ends the runner and gives back what it had.
         """
         if len(order) > RESULT_LIMIT or b"\n" in order:
-            await say(RunRefused("bad-order", "This job cannot be sent: it is too large.").line)
+            await say(_refused("bad-order", "This job cannot be sent: it is too large."))
             return
         if len(self._runs) >= MOST_AT_ONCE:
             message = "Several measurements of yours wait already. Let one of them finish first."
-            await say(RunRefused("too-many-runs", message).line)
+            await say(_refused("too-many-runs", message))
             return
         task = asyncio.current_task()
         assert task is not None
@@ -147,10 +130,10 @@ class Borrower:
         await self._stop_lingering()
         try:
             await self._serve(shape, order, say)
-        except (RunRefused, BackendError, RunnerFailed, TooMuchSaid) as error:
-            refused = await self._why(error)
-            await self._end_loan(refused.message)
-            await say(refused.line)
+        except (BackendError, RunnerFailed, TooMuchSaid) as error:
+            reason, message = await self._why(error)
+            await self._end_loan(message)
+            await say(_refused(reason, message))
         except BaseException:
             await self._end_loan("the measurement was given up")
             raise
@@ -166,23 +149,18 @@ class Borrower:
                 return
         raise RunnerFailed("the runner ended without a word")
 
-    async def _why(self, error: Exception) -> RunRefused:
-        """What a student is told; the rest is in the log."""
-        if isinstance(error, RunRefused):
-            return error
+    async def _why(self, error: Exception) -> tuple[str, str]:
+        """What a student is told, by a word for machines and in words; the rest is in the log."""
         if isinstance(error, RefusedByBackend):
-            return RunRefused(error.reason, error.message)
+            return error.reason, error.message
         log.warning("%s's measurement: %s %s", self._user, type(error).__name__, error)
         if isinstance(error, BackendError):
-            message = "The GPU pool does not answer. Try again in a minute."
-            return RunRefused("pool-unreachable", message)
+            return "pool-unreachable", "The GPU pool does not answer. Try again in a minute."
         if isinstance(error, TooMuchSaid):
             message = "The result is larger than 16 MiB: return less, a sum or a sample of it."
-            return RunRefused("too-much", message)
+            return "too-much", message
         said = await self._what_the_pool_says()
-        return RunRefused(
-            "runner-ended", said or "The runner ended without a word. Run the cell again."
-        )
+        return "runner-ended", said or "The runner ended without a word. Run the cell again."
 
     async def _what_the_pool_says(self) -> str:
         """Why the lease ended, where that is why the runner did."""
@@ -232,7 +210,8 @@ class Borrower:
             await say(_queue(ticket))
             ticket = await self._backend.attend(ticket.id, ATTEND_S)
         if ticket.state not in (TicketState.OFFERED, TicketState.TAKEN):
-            raise RunRefused(ticket.reason or ticket.state.value, ticket.message)
+            reason = ticket.reason or ticket.state.value
+            raise RefusedByBackend(reason, ticket.message, 409)
         return await self._backend.take(ticket.id)
 
     # -- the end ------------------------------------------------------------------------------
@@ -299,6 +278,11 @@ def _queue(ticket: TicketView) -> bytes:
         "high_s": None if estimate is None else estimate.high_s,
     }
     return QUEUE + json.dumps(said).encode()
+
+
+def _refused(reason: str, message: str) -> bytes:
+    """Why there is no result, as the last line of a run."""
+    return REFUSED + json.dumps({"reason": reason, "message": message}).encode()
 
 
 def _granted(lease: LeaseView) -> bytes:
