@@ -124,6 +124,13 @@ def settings(lab: Path) -> Settings:
     return load(lab, {})
 
 
+def lab_with(folder: Path, text: str) -> Settings:
+    """A lab whose lab.toml says this."""
+    file = folder / "lab.toml"
+    file.write_text(text, encoding="utf-8")
+    return load(file, {})
+
+
 def invoked(lab: Path, *words: str, stdin: str = "") -> Result:
     """How a command of `miglab pool` ended."""
     return CliRunner().invoke(commands.app, ["--config", str(lab), *words], input=stdin)

@@ -8,7 +8,7 @@ import pytest
 from miglab_bench.harness.ports import free_ports
 from miglab_hub.service.__main__ import main
 from miglab_hub.service.assembly import private
-from miglab_hub.settings.lab_toml import Settings, load
+from miglab_hub.settings.lab_toml import load
 from miglab_pool.http.connection_limits import bind
 from miglab_pool.state.lock import PoolLock
 
@@ -42,18 +42,6 @@ def test_a_second_service(lab: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert str(os.getpid()) in says(capsys, lab)
 
 
-def test_bad_settings(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line that names file, key, and what is allowed."""
-    lab.write_text(lab.read_text() + "\n[pool]\nqueue_limitt = 3\n")
-    said = says(capsys, lab)
-    assert "pool.queue_limitt" in said and "queue_limit" in said and str(lab) in said
-
-
-def test_no_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line that names the file."""
-    assert "nowhere.toml" in says(capsys, tmp_path / "nowhere.toml")
-
-
 def test_a_damaged_ledger(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line, and the ledger stays as it is."""
     ledger = load(lab, {}).ledger
@@ -80,11 +68,3 @@ def test_a_secret_that_others_can_read(tmp_path: Path) -> None:
         private(file)
     file.chmod(0o600)
     assert private(file) == "s" * 32
-
-
-def test_notices(lab: Path) -> None:
-    """The embedded default says that its GPUs are simulated and nothing is isolated."""
-    settings: Settings = load(lab, {})
-    assert settings.notices == ("simulated GPUs", "no isolation: trial only")
-    docker = settings.servers.model_copy(update={"spawner": "docker"})
-    assert settings.model_copy(update={"servers": docker}).notices == ("simulated GPUs",)

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import requests
@@ -32,6 +33,7 @@ from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
 from miglab_pool.worker.health_findings import Level
 
 from .conftest import Service, invoked, run
+from .test_cli_staff import RESERVE
 
 
 def test_status_as_json_is_the_snapshot(service: Service, lab: Path) -> None:
@@ -72,34 +74,6 @@ def test_what_the_reclaimer_thinks(service: Service, lab: Path) -> None:
     assert json.loads(run(lab, "reclaim", "--json"))[0]["activity"] == "unknown"
 
 
-@pytest.mark.parametrize(
-    ("words", "asked"),
-    [
-        ("leases", ("GET", "/leases", None)),
-        ("leases --user a&b", ("GET", "/leases?user=a%26b", None)),
-        ("release 1 --reason over", ("POST", "/leases/1/release", {"reason": "over"})),
-        ("extend 1 30", ("POST", "/leases/1/extend", {"by_s": 1800.0})),
-        ("cancel 1", ("DELETE", "/tickets/1", None)),
-        ("pause --reason Repairs", ("POST", "/pool/pause", {"reason": "Repairs"})),
-        ("resume", ("POST", "/pool/resume", None)),
-        ("adopt 7", ("POST", "/slices/7/adopt", {"reason": ""})),
-        ("clear 7", ("POST", "/slices/7/clear", {"reason": ""})),
-        ("reservations", ("GET", "/reservations", None)),
-        ("unreserve 3", ("DELETE", "/reservations/3", None)),
-        ("unreserve 3 --reason a&b", ("DELETE", "/reservations/3?reason=a%26b", None)),
-        ("reclaim", ("GET", "/reclaim", None)),
-        ("reclaim --explain a&b", ("GET", "/reclaim?user=a%26b", None)),
-    ],
-)
-def test_what_each_command_asks(
-    service: Service, lab: Path, words: str, asked: tuple[str, str, Any]
-) -> None:
-    """Each command is one call of the API."""
-    run(lab, *words.split())
-    assert service.asked == [asked]
-
-
-RESERVE = "reserve ml 1g.5gb --count 7 --from 10:00 --to 12:00 --tz Europe/Berlin"
 ASKED = {
     "course": "ml", "shape": "1g.5gb", "count": 7, "weekdays": ["tue"], "date": None,
     "until": None, "from_time": "10:00", "to_time": "12:00", "tz": "Europe/Berlin",
@@ -126,14 +100,6 @@ def test_what_reserve_asks(service: Service, lab: Path, words: str, more: dict[s
         "reservation 1: 7 × 1g.5gb for ml, tue 10:00-12:00 Europe/Berlin: planned; "
         "next 2026-06-02 10:00. All 7 are certain.\n"
     )
-
-
-@pytest.mark.parametrize("words", ["--weekly someday", "--on tue", "--weekly tue --grace soon"])
-def test_what_reserve_cannot_read(service: Service, lab: Path, words: str) -> None:
-    """Nothing is asked, and the message says what can be read."""
-    result = invoked(lab, *RESERVE.split(), *words.split())
-    assert result.exit_code == 2
-    assert service.asked == []
 
 
 def test_reservations_for_people_and_programs(service: Service, lab: Path) -> None:
@@ -175,13 +141,6 @@ def test_a_refusal_is_the_services_sentence(service: Service, lab: Path) -> None
     assert str(result.exception) == "Not yours."
 
 
-def test_no_service(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service that does not answer is named, with what to do."""
-    monkeypatch.delenv(pool_api.TOKEN_VARIABLE, raising=False)
-    result = invoked(lab, "status")
-    assert "is the lab running?" in str(result.exception)
-
-
 def findings(lab: Path, status: int) -> dict[str, Any]:
     result = CliRunner().invoke(doctor.app, ["--config", str(lab), "--json"])
     assert result.exit_code == status, result.output
@@ -190,10 +149,16 @@ def findings(lab: Path, status: int) -> dict[str, Any]:
     return said
 
 
+def wrong_in(said: dict[str, Any]) -> list[dict[str, str]]:
+    return [one for one in said["findings"] if one["level"] == "WRONG"]
+
+
 def test_doctor_finds_nothing(service: Service, lab: Path) -> None:
-    """A sound lab: status 0."""
+    """A sound lab: status 0; and neither a command nor doctor leaves its client open."""
     said = findings(lab, 0)
     assert said["ok"] and {one["subject"] for one in said["findings"]} >= {"pool", "GPU 0", "disk"}
+    run(lab, "status")
+    assert [client.is_closed for client in service.clients] == [True, True]
 
 
 def test_doctor_finds_what_the_pool_shows(service: Service, lab: Path) -> None:
@@ -205,21 +170,15 @@ def test_doctor_finds_what_the_pool_shows(service: Service, lab: Path) -> None:
         slice_view(2, 1, state=SliceState.FOREIGN, reason="not ours"),
     ]
     said = findings(lab, 1)
-    wrong = {one["subject"]: one["do"] for one in said["findings"] if one["level"] == "WRONG"}
+    wrong = {one["subject"]: one["do"] for one in wrong_in(said)}
     assert wrong.keys() == {"invariant", "GPU 0", "slice 1", "slice 2"}
     assert "miglab pool clear 1" in wrong["slice 1"] and "miglab pool adopt 2" in wrong["slice 2"]
-
-
-def test_doctor_finds_a_hanging_driver(service: Service, lab: Path) -> None:
-    """A driver call that does not return is a finding."""
-    service.health["is_stuck"] = True
-    said = findings(lab, 1)
-    assert "hangs" in next(one for one in said["findings"] if one["level"] == "WRONG")["found"]
 
 
 @pytest.mark.parametrize(
     ("health", "words"),
     [
+        ({"is_stuck": True}, "hangs"),
         ({"failing": ["turn"]}, "failed: turn"),
         ({"is_reconciled": False}, "not been compared yet"),
         ({"left_alone": 2}, "left alone: 2"),
@@ -230,17 +189,9 @@ def test_doctor_finds_a_hanging_driver(service: Service, lab: Path) -> None:
 def test_doctor_finds_rounds_that_fail(
     service: Service, lab: Path, health: dict[str, Any], words: str
 ) -> None:
-    """A loop that fails, or a pool that has not looked yet, is a finding."""
+    """A call that hangs, a loop that fails, or a pool that has not looked yet, is a finding."""
     service.health |= health
-    said = findings(lab, 1)
-    assert words in next(one for one in said["findings"] if one["level"] == "WRONG")["found"]
-
-
-def test_connections_are_closed(service: Service, lab: Path) -> None:
-    """Neither a command nor doctor leaves its client open."""
-    run(lab, "status")
-    findings(lab, 0)
-    assert [client.is_closed for client in service.clients] == [True, True]
+    assert words in wrong_in(findings(lab, 1))[0]["found"]
 
 
 def test_doctor_says_what_to_do_about_a_lost_gpu(
@@ -250,7 +201,7 @@ def test_doctor_says_what_to_do_about_a_lost_gpu(
     service.gpu_state = "lost"
     machine = SimulatedMachine(settings.simulated_state or lab)
     machine.break_gpu(Break.LOST, machine.state().gpus[0].uuid)
-    wrong = [one for one in findings(lab, 1)["findings"] if one["level"] == "WRONG"]
+    wrong = wrong_in(findings(lab, 1))
     assert len(wrong) == 2
     assert all("Xid" in one["do"] and "reset" in one["do"] for one in wrong)
 
@@ -269,8 +220,7 @@ def test_a_changed_lab_toml_is_noticed(lab: Path) -> None:
 
 def test_doctor_without_a_running_pool(lab: Path) -> None:
     """A pool that does not answer is a finding, not a crash."""
-    said = findings(lab, 1)
-    assert [one["subject"] for one in said["findings"] if one["level"] == "WRONG"] == ["pool"]
+    assert [one["subject"] for one in wrong_in(findings(lab, 1))] == ["pool"]
 
 
 def test_an_open_secret_is_found(settings: Settings) -> None:
@@ -295,56 +245,48 @@ def test_missing_gpus_are_found(settings: Settings, monkeypatch: pytest.MonkeyPa
     assert finding.is_wrong and "GPU-not-there" in finding.found
 
 
-def test_a_missing_engine_is_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Docker is chosen and does not answer, or not in time: a finding; not chosen: fine."""
+class FakeEngine:
+    """An engine that fails so, when it is called or when it is asked for its version."""
 
-    def no_engine(**_: object) -> None:
-        raise DockerException("connection refused")
+    def __init__(self, container: str = "", silent: Exception | None = None) -> None:
+        self.running, self.silent = [{"Id": container}] if container else [], silent
 
-    monkeypatch.setattr(diagnosis.docker, "APIClient", no_engine)
-    students = settings.servers.model_copy(update={"spawner": "docker"})
-    (finding,) = examine_docker(settings.model_copy(update={"servers": students}))
-    assert finding.is_wrong and "does not answer" in finding.found
+    def version(self) -> dict[str, str]:
+        if self.silent:
+            raise self.silent
+        return {"Version": "28.0.1"}
 
-    class Slow:
-        def version(self) -> dict[str, str]:
-            raise requests.ReadTimeout("timed out")
+    def inspect_image(self, image: str) -> None: ...
 
-        def close(self) -> None:
-            pass
+    def containers(self, filters: dict[str, str], limit: int) -> list[dict[str, str]]:
+        assert filters == {"status": "running"}
+        return self.running
 
-    monkeypatch.setattr(diagnosis.docker, "APIClient", lambda **_: Slow())
-    (finding,) = examine_docker(settings.model_copy(update={"servers": students}))
-    assert finding.is_wrong and "timed out" in finding.found
-    (unused,) = examine_docker(settings)
-    assert not unused.is_wrong
+    def close(self) -> None: ...
 
 
-@pytest.mark.parametrize("number", ["ab" * 32, ""])
-def test_a_lab_that_cannot_see_what_containers_run_is_told(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, number: str
+@pytest.mark.parametrize(
+    ("engine", "wrong"),
+    [
+        (DockerException("connection refused"), {"Docker": "does not answer"}),
+        (FakeEngine(silent=requests.ReadTimeout("timed out")), {"Docker": "timed out"}),
+        (FakeEngine("ab" * 32), {"processes": "cannot be seen"}),
+        (FakeEngine(), {}),
+    ],
+)
+def test_what_is_wrong_with_the_engine_is_found(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, engine: Any, wrong: dict[str, str]
 ) -> None:
-    """It is shown by a container that runs, as the engine says; without one nothing is known."""
-
-    class EngineWithOne:
-        def version(self) -> dict[str, str]:
-            return {"Version": "28.0.1"}
-
-        def inspect_image(self, image: str) -> None:
-            pass
-
-        def containers(self, filters: dict[str, str], limit: int) -> list[dict[str, str]]:
-            assert filters == {"status": "running"}
-            return [{"Id": number}] if number else []
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(diagnosis.docker, "APIClient", lambda **_: EngineWithOne())
+    """It does not answer, or not in time, or hides what its containers run, as far as one runs."""
+    asked = Mock(side_effect=engine) if isinstance(engine, Exception) else lambda **_: engine
+    monkeypatch.setattr(diagnosis.docker, "APIClient", asked)
     students = settings.servers.model_copy(update={"spawner": "docker"})
     found = examine_docker(settings.model_copy(update={"servers": students}))
-    wrong = [finding.subject for finding in found if finding.is_wrong]
-    assert wrong == (["processes"] if number else [])
+    told = {finding.subject: finding.found for finding in found if finding.is_wrong}
+    assert told.keys() == wrong.keys()
+    assert all(words in told[subject] for subject, words in wrong.items())
+    (unused,) = examine_docker(settings)
+    assert not unused.is_wrong
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ NOTE = {
 }  # fmt: skip
 POOL = ("GET", "/pool", None)
 FAN = {"reason": "fan"}
+RESERVE = "reserve ml 1g.5gb --count 7 --from 10:00 --to 12:00 --tz Europe/Berlin"
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +28,17 @@ def notes(service: Service) -> None:
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
+        ("leases", [("GET", "/leases", None)]),
+        ("leases --user a&b", [("GET", "/leases?user=a%26b", None)]),
+        ("release 1 --reason over", [("POST", "/leases/1/release", {"reason": "over"})]),
+        ("extend 1 30", [("POST", "/leases/1/extend", {"by_s": 1800.0})]),
+        ("cancel 1", [("DELETE", "/tickets/1", None)]),
+        ("pause --reason fan", [("POST", "/pool/pause", FAN)]),
+        ("resume", [("POST", "/pool/resume", None)]),
+        ("unreserve 3", [("DELETE", "/reservations/3", None)]),
+        ("unreserve 3 --reason a&b", [("DELETE", "/reservations/3?reason=a%26b", None)]),
+        ("reclaim", [("GET", "/reclaim", None)]),
+        ("reclaim --explain a&b", [("GET", "/reclaim?user=a%26b", None)]),
         ("drain gpu 0 --reason fan", [POOL, ("POST", "/gpus/GPU-0/drain", FAN)]),
         ("drain gpu GPU-a/b --reason fan", [("POST", "/gpus/GPU-a%2Fb/drain", FAN)]),
         ("drain slice 7 --reason fan", [("POST", "/slices/7/drain", FAN)]),
@@ -34,6 +46,7 @@ def notes(service: Service) -> None:
         ("undrain slice 7 --reason ok", [("POST", "/slices/7/undrain", {"reason": "ok"})]),
         ("quarantine 7 --reason fan", [("POST", "/slices/7/quarantine", FAN)]),
         ("clear 7 --reason fan", [("POST", "/slices/7/clear", FAN)]),
+        ("clear 7", [("POST", "/slices/7/clear", {"reason": ""})]),
         ("adopt 7 --reason fan", [("POST", "/slices/7/adopt", FAN)]),
         ("next 1 --reason fan", [("POST", "/tickets/1/next", FAN)]),
         ("next 1 --undo", [("DELETE", "/tickets/1/next", None)]),
@@ -56,7 +69,7 @@ def test_what_each_command_asks(service: Service, lab: Path, words: str, asked: 
     run(lab, *words.split())
     assert service.asked == asked
     method, path, body = asked[-1]
-    if path.endswith("/reclaim"):
+    if path.endswith("/reclaim") and method == "POST":
         ReclaimRequest.model_validate(body)
     elif path.endswith(("/drain", "/quarantine", "/next")) and method == "POST":
         ActionRequest.model_validate(body)
@@ -77,6 +90,7 @@ def test_an_extension_says_for_how_long(lab: Path) -> None:
         "drain gpu 0", "drain disk 0 --reason fan", "drain slice GPU-0 --reason fan",
         "quarantine 7", "next 1", "reclaim 1", "reclaim 1 --reason fan --warning soon",
         "message Hi --all --for ever", "message Hi", "message Hi --user ada --course ml",
+        *(f"{RESERVE} {how}" for how in ("--weekly some", "--on tue", "--weekly tue --grace soon")),
     ],
 )  # fmt: skip
 def test_what_cannot_be_understood_asks_nothing(service: Service, lab: Path, words: str) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +45,6 @@ def test_the_days_and_the_rows_that_are_asked_for(service: Service, lab: Path) -
     asked = "/usage?since=2026-11-02&until=2026-11-08&by=user"
     assert service.asked == [("GET", asked, None)]
     assert "Nothing was used" in run(lab, "usage", "--since", "1999-01-01")
-
-
-def test_json_is_the_answer_as_it_came(service: Service, lab: Path) -> None:
-    """For programs."""
-    assert json.loads(run(lab, "usage", "--json"))["rows"][1]["idle_share"] is None
 
 
 def test_a_sheet(service: Service, lab: Path) -> None:

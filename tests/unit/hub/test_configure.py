@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from jupyterhub.utils import exponential_backoff
+from sqlalchemy import create_engine, text
 from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
@@ -21,43 +23,99 @@ from miglab_hub.configure import (
     SERVICE_SCOPE,
     STAFF_SCOPE,
     configure,
+    tune,
     wait_by_a_steady_clock,
 )
-from miglab_hub.settings.lab_toml import Settings, load
+from miglab_hub.settings.lab_toml import Settings
+from miglab_spawner.docker import MIGDockerSpawner
+from miglab_spawner.local import MIGLocalSpawner
 from miglab_spawner.scopes import LEASE_SCOPE
 
+from .conftest import lab_with
+
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\nmembers = ["ada"]\n'
+TEACHES = COURSE + 'instructors = ["Ina"]\nassistants = ["timo"]\n'
 DOMAINS = 'lab.subdomain_host = "https://lab.test"\n'
+DOCKER = DOMAINS + '[servers]\nspawner = "docker"\n[limits.cpu]\nmemory_gib = 3\n' + COURSE
+PAM = '[authentication]\nclass = "pam"\n[authentication.config.PAMAuthenticator]\n'
+NOT_REAL = "This lab: simulated GPUs"
+THE_POOL = {
+    "pool_url": "http://127.0.0.1:8003/services/pool", "pool_secret_file": "HERE/.lab/pool.secret",
+    "student_api_url": "http://127.0.0.1:8004", "http_timeout": 120,
+    "default_url": "/lab/tree/notebooks", "says_simulated": False,
+}  # fmt: skip
 
-
-def settings_of(folder: Path, text: str = COURSE) -> Settings:
-    file = folder / "lab.toml"
-    file.write_text(text, encoding="utf-8")
-    settings = load(file, {})
-    lab_secrets.make_all(settings)
-    return settings
+SETS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "a hub that stops ends no server, and who waits locks nobody out": (
+        COURSE, "JupyterHub",
+        {"cleanup_servers": False, "cleanup_proxy": False, "concurrent_spawn_limit": 0},
+    ),
+    "nor the proxy": (COURSE, "ConfigurableHTTPProxy", {"should_start": False}),
+    "what the hub remembers outlives it, wherever it is started": (
+        COURSE, "JupyterHub",
+        {
+            "db_url": "sqlite:///HERE/.lab/jupyterhub.sqlite",
+            "cookie_secret_file": "HERE/.lab/jupyterhub_cookie_secret",
+        },
+    ),
+    "each course is a group": (
+        COURSE, "JupyterHub", {"load_groups": {"everyone": {"users": ["ada"]}}},
+    ),
+    "who teaches is in it, and no role comes of a group that the hub would never empty": (
+        TEACHES, "JupyterHub", {"load_groups": {"everyone": {"users": ["ada", "timo", "Ina"]}}},
+    ),
+    "who teaches may sign in": (
+        TEACHES, "Authenticator",
+        {"allowed_users": {"ada", "timo", "Ina", "instructor", "admin"}, "admin_users": {"admin"}},
+    ),
+    "an authenticator that manages groups keeps them": (
+        f"{DOMAINS}{PAM}manage_groups = true\n{COURSE}", "JupyterHub",
+        {"load_groups": None, "authenticator_class": "pam"},
+    ),
+    "any authenticator has its traits": (
+        f'{DOMAINS}{PAM}service = "login"\n{COURSE}', "PAMAuthenticator", {"service": "login"},
+    ),
+    "and no staff of its own": (
+        DOMAINS + PAM + COURSE, "Authenticator", {"allowed_users": {"ada"}},
+    ),
+    "local servers": (COURSE, "JupyterHub", {"spawner_class": "mig-local"}),
+    "local servers find the pool": (COURSE, "MIGLocalSpawner", THE_POOL),
+    "containers": (DOCKER, "JupyterHub", {"spawner_class": "mig-docker"}),
+    "containers find the pool": (DOCKER, "MIGDockerSpawner", THE_POOL),
+    "every page says what is not real": (
+        COURSE, "JupyterHub",
+        {"template_vars": {
+            "lab_title": "miglab", "announcement": f"{NOT_REAL} · no isolation: trial only",
+        }},
+    ),
+    "and of containers less": (
+        DOCKER, "JupyterHub",
+        {"template_vars": {"lab_title": "miglab", "announcement": NOT_REAL}},
+    ),
+}  # fmt: skip
 
 
 def configured(folder: Path, text: str = COURSE) -> Any:
+    settings = lab_with(folder, text)
+    lab_secrets.make_all(settings)
     c = Config()
-    configure(c, settings_of(folder, text))
+    configure(c, settings)
     return c
 
 
-def test_a_hub_that_stops_disturbs_no_server(tmp_path: Path) -> None:
-    """Neither servers nor proxy end with the hub, and waiting students lock nobody out."""
-    c = configured(tmp_path)
-    assert c.JupyterHub.cleanup_servers is False
-    assert c.JupyterHub.cleanup_proxy is False
-    assert c.ConfigurableHTTPProxy.should_start is False
-    assert c.JupyterHub.concurrent_spawn_limit == 0
+@pytest.mark.parametrize(("text", "of", "traits"), SETS.values(), ids=SETS)
+def test_what_is_set(tmp_path: Path, text: str, of: str, traits: dict[str, Any]) -> None:
+    """Each key of lab.toml reaches the trait that it is for."""
+    found = configured(tmp_path, text)[of]
+    here = json.dumps({name: found.get(name) for name in traits}, default=sorted)
+    assert json.loads(here.replace(str(tmp_path), "HERE")) == json.loads(
+        json.dumps(traits, default=sorted)
+    )
 
 
-def test_what_the_hub_remembers_lies_in_the_state_folder(tmp_path: Path) -> None:
-    """Database and cookie secret outlive the hub, wherever it is started."""
-    c = configured(tmp_path)
-    assert c.JupyterHub.db_url == f"sqlite:///{tmp_path}/.lab/jupyterhub.sqlite"
-    assert c.JupyterHub.cookie_secret_file.startswith(str(tmp_path / ".lab"))
+def test_limits_reach_the_containers(tmp_path: Path) -> None:
+    """By shape."""
+    assert configured(tmp_path, DOCKER).MIGDockerSpawner.shape_limits["cpu"]["mem_gib"] == 3
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
@@ -71,107 +129,33 @@ def test_cookies_are_bound_to_their_host_with_domains_alone(tmp_path: Path, is_t
     assert configured(tmp_path).JupyterHub.cookie_host_prefix_enabled is False
 
 
-def test_the_pool_is_an_external_service_behind_oauth(tmp_path: Path) -> None:
-    """The hub neither starts the pool nor gives it more than ending servers."""
-    c = configured(tmp_path)
-    service, _ = c.JupyterHub.services
-    assert service["name"] == "pool" and "command" not in service
-    assert service["url"] == "http://127.0.0.1:8003"
-    roles = {role["name"]: role for role in c.JupyterHub.load_roles}
-    assert roles["miglab-pool"]["scopes"] == [
-        "read:servers",
-        "delete:servers",
-        LEASE_SCOPE,
-        "read:groups",
-    ]
-    assert roles["miglab-pool"]["services"] == ["pool"]
-
-
-def test_users_get_the_pool_page_and_their_own_lease(tmp_path: Path) -> None:
-    """A user's tokens reach the pool's pages and that user's leases, and no more."""
-    c = configured(tmp_path)
-    assert c.JupyterHub.extra_user_scopes == {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
-    assert set(c.JupyterHub.custom_scopes) == {LEASE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE}
-
-
-def test_each_staff_role_has_those_of_lab_toml(tmp_path: Path) -> None:
-    """Site admins, and instructors of every course: each have their scope, and no others."""
+def test_everybody_has_the_least_scopes(tmp_path: Path) -> None:
+    """The pool ends servers; users reach its page and their leases; each staff role has its own."""
     text = '[authentication]\nadmins = ["root"]\ninstructors = ["prof"]\n' + COURSE
-    roles = {role["name"]: role for role in configured(tmp_path, text).JupyterHub.load_roles}
-    staff, admin = roles["miglab-staff"], roles["miglab-admin"]
-    assert (staff["users"], staff["scopes"]) == (["prof"], [STAFF_SCOPE, SERVICE_SCOPE])
-    assert (admin["users"], admin["scopes"]) == (["root"], [ADMIN_SCOPE, SERVICE_SCOPE])
-
-
-def test_a_browser_session_may_carry_every_staff_scope(tmp_path: Path) -> None:
-    """What OAuth does not allow, no page could ever do."""
-    service, _ = configured(tmp_path).JupyterHub.services
+    hub = configured(tmp_path, text).JupyterHub
+    service, _ = hub.services
+    assert (service["name"], service["url"]) == ("pool", "http://127.0.0.1:8003")
+    assert "command" not in service
     assert set(service["oauth_client_allowed_scopes"]) == {SERVICE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE}
-
-
-TEACHES = COURSE + 'instructors = ["Ina"]\nassistants = ["timo"]\n'
-
-
-def test_who_teaches_is_in_the_course(tmp_path: Path) -> None:
-    """Instructors and assistants may start what students start, and may sign in at all."""
-    c = configured(tmp_path, TEACHES)
-    assert c.JupyterHub.load_groups == {"everyone": {"users": ["ada", "timo", "Ina"]}}
-    assert {"Ina", "timo"} <= c.Authenticator.allowed_users
-
-
-def test_no_role_comes_of_a_group_that_the_hub_would_never_empty(tmp_path: Path) -> None:
-    """The hub only adds to groups: who is struck off in lab.toml would keep the role for ever."""
-    groups = configured(tmp_path, TEACHES).JupyterHub.load_groups
-    assert not [name for name in groups if name.endswith(("-instructors", "-assistants"))]
+    assert hub.extra_user_scopes == {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
+    assert set(hub.custom_scopes) == {LEASE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE}
+    roles = {role.pop("name"): role for role in hub.load_roles}
+    own = ["read:servers", "delete:servers", LEASE_SCOPE, "read:groups"]
+    assert roles["miglab-pool"] == {"scopes": own, "services": ["pool"]}
+    assert roles["miglab-staff"] == {"scopes": [STAFF_SCOPE, SERVICE_SCOPE], "users": ["prof"]}
+    assert roles["miglab-admin"] == {"scopes": [ADMIN_SCOPE, SERVICE_SCOPE], "users": ["root"]}
 
 
 @pytest.mark.parametrize("name", ["ina", "Ina", "timo", "instructor"])
 async def test_a_students_password_opens_no_account_of_staff(tmp_path: Path, name: str) -> None:
     """Instructors and assistants have the instructors' password, however lab.toml writes them."""
-    settings = settings_of(tmp_path, TEACHES)
     door = LabAuthenticator(config=configured(tmp_path, TEACHES))
-    passwords = lab_secrets.read_passwords(settings)
+    passwords = lab_secrets.read_passwords(lab_with(tmp_path, TEACHES))
     data = {"username": name, "password": passwords.student}
     assert await door.authenticate(None, data) is None
     data["password"] = passwords.instructor
     let_in = await door.authenticate(None, data)
     assert let_in == {"name": name.lower(), "admin": False, "groups": []}
-
-
-def test_each_course_is_a_group(tmp_path: Path) -> None:
-    """A course's members are in the group of its name."""
-    c = configured(tmp_path)
-    assert c.JupyterHub.load_groups == {"everyone": {"users": ["ada"]}}
-
-
-def test_an_authenticator_that_manages_groups_keeps_them(tmp_path: Path) -> None:
-    """JupyterHub refuses predefined groups beside managed ones, so none are set."""
-    text = DOMAINS + '[authentication]\nclass = "dummy"\n[authentication.config.Authenticator]\n'
-    c = configured(tmp_path, text + "manage_groups = true\n" + COURSE)
-    assert "load_groups" not in c.JupyterHub
-
-
-def test_any_authenticator_with_its_traits(tmp_path: Path) -> None:
-    """Class and traits are passed on as they are."""
-    text = DOMAINS + '[authentication]\nclass = "pam"\n[authentication.config.PAMAuthenticator]\n'
-    c = configured(tmp_path, text + 'service = "login"\n' + COURSE)
-    assert c.JupyterHub.authenticator_class == "pam"
-    assert c.PAMAuthenticator.service == "login"
-    assert c.Authenticator.allowed_users == {"ada"}
-
-
-@pytest.mark.parametrize("spawner", ["local", "docker"])
-def test_the_spawner_finds_the_pool(tmp_path: Path, spawner: str) -> None:
-    """Class, pool and limits reach the spawner that is used."""
-    text = f'{DOMAINS}[servers]\nspawner = "{spawner}"\n[limits.cpu]\nmemory_gib = 3\n' + COURSE
-    c = configured(tmp_path, text)
-    assert c.JupyterHub.spawner_class == f"mig-{spawner}"
-    traits = c.MIGDockerSpawner if spawner == "docker" else c.MIGLocalSpawner
-    assert traits.pool_url == "http://127.0.0.1:8003/services/pool"
-    assert traits.pool_secret_file == str(tmp_path / ".lab" / "pool.secret")
-    assert traits.student_api_url == "http://127.0.0.1:8004"
-    assert traits.http_timeout == 120
-    assert c.MIGDockerSpawner.shape_limits["cpu"]["mem_gib"] == 3
 
 
 def test_jobs_are_told_the_site(tmp_path: Path) -> None:
@@ -191,9 +175,6 @@ def test_jobs_are_told_the_site(tmp_path: Path) -> None:
 
 def test_every_trait_exists(tmp_path: Path) -> None:
     """What is set on the spawners are traits that they have."""
-    from miglab_spawner.docker import MIGDockerSpawner
-    from miglab_spawner.local import MIGLocalSpawner
-
     c = configured(tmp_path)
     for cls in (MIGDockerSpawner, MIGLocalSpawner, LabAuthenticator):
         unknown = set(c[cls.__name__]) - set(cls.class_traits(config=True))
@@ -201,31 +182,14 @@ def test_every_trait_exists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "This lab: simulated GPUs · no isolation: trial only"),
-        (DOMAINS + '[servers]\nspawner = "docker"\n', "This lab: simulated GPUs"),
-    ],
+    ("notices", "told"), [(("a < b",), {"announcement": "This lab: a &lt; b"}), ((), {})]
 )
-def test_every_page_says_what_is_not_real(tmp_path: Path, text: str, said: str) -> None:
-    """The hub announces it on each page, so that the spawn page need not say it again."""
-    c = configured(tmp_path, text + COURSE)
-    assert c.JupyterHub.template_vars == {"lab_title": "miglab", "announcement": said}
-    assert c.MIGDockerSpawner.says_simulated is c.MIGLocalSpawner.says_simulated is False
-
-
-def test_a_notice_is_text_and_no_markup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JupyterHub puts an announcement into its pages as it is, so it is escaped before."""
-    monkeypatch.setattr(Settings, "notices", ("a < b",))
-    assert configured(tmp_path).JupyterHub.template_vars["announcement"] == "This lab: a &lt; b"
-
-
-def test_a_lab_of_real_gpus_and_containers_announces_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_notice_is_text_and_no_markup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: tuple[str, ...], told: dict[str, str]
 ) -> None:
-    """Without anything to say the pages carry no empty box."""
-    monkeypatch.setattr(Settings, "notices", ())
-    assert configured(tmp_path).JupyterHub.template_vars == {"lab_title": "miglab"}
+    """JupyterHub puts it into its pages as it is, and without anything to say draws no box."""
+    monkeypatch.setattr(Settings, "notices", notices)
+    assert configured(tmp_path).JupyterHub.template_vars == {"lab_title": "miglab"} | told
 
 
 def test_the_hub_bears_the_labs_name_and_logo(tmp_path: Path) -> None:
@@ -267,7 +231,6 @@ def test_staff_land_on_the_pools_page(
 def test_jupyterlab_opens_the_notebooks_and_asks_nothing(tmp_path: Path) -> None:
     """The folder of notebooks opens; no news, no update check, no search for language servers."""
     c = configured(tmp_path)
-    assert c.MIGLocalSpawner.default_url == c.MIGDockerSpawner.default_url == "/lab/tree/notebooks"
     folder = Path(c.MIGLocalSpawner.environment["JUPYTER_CONFIG_PATH"])
     asked = json.loads((folder / "jupyter_server_config.json").read_text(encoding="utf-8"))
     page = json.loads((folder / "labconfig/page_config.json").read_text(encoding="utf-8"))
@@ -299,7 +262,8 @@ def test_local_students_find_fresh_copies(tmp_path: Path) -> None:
 
 def test_secrets_are_private_and_stay(tmp_path: Path) -> None:
     """Only their owner may read them, and a second start makes no new ones."""
-    settings = settings_of(tmp_path)
+    settings = lab_with(tmp_path, COURSE)
+    lab_secrets.make_all(settings)
     files = (settings.passwords, settings.pool_secret, settings.service_token, settings.proxy_token)
     before = [file.read_text() for file in files]
     lab_secrets.make_all(settings)
@@ -372,3 +336,23 @@ async def test_a_clock_set_back_lengthens_no_wait_of_the_hub(
     with pytest.raises(TimeoutError, match="gave up"):
         async with asyncio.timeout(10):
             await exponential_backoff(answers, "gave up", start_wait=0.001, timeout=0.01)
+
+
+def test_the_hub_opens_its_database_with_a_write_ahead_log(tmp_path: Path) -> None:
+    """As JupyterHub opens it: it waits for no disk in the thread that answers everybody."""
+    hub = configured(tmp_path).JupyterHub
+    engine = create_engine(hub.db_url, **hub.db_kwargs)
+    with engine.connect() as connection:
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        assert connection.execute(text("PRAGMA synchronous")).scalar() == 1  # NORMAL
+    engine.dispose()
+
+
+def test_a_database_made_before_is_kept(tmp_path: Path) -> None:
+    """A lab from before goes on with its people."""
+    with sqlite3.connect(tmp_path / "jupyterhub.sqlite") as connection:
+        connection.execute("CREATE TABLE users (name)")
+        connection.execute("INSERT INTO users VALUES ('ada')")
+    tune(connection, None)
+    assert connection.execute("SELECT name FROM users").fetchall() == [("ada",)]
+    connection.close()

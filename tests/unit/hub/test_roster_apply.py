@@ -6,7 +6,9 @@ import pytest
 
 from miglab_hub.cli.roster import GroupChange, changes, left_aside
 from miglab_hub.errors import StartError
-from miglab_hub.settings.lab_toml import Settings, load
+from miglab_hub.settings.lab_toml import Settings
+
+from .conftest import lab_with
 
 LAB = """
 [courses.everyone]
@@ -19,16 +21,26 @@ roster = "vision.csv"
 
 
 def settings_with(folder: Path, roster: str) -> Settings:
-    (folder / "lab.toml").write_text(LAB)
     (folder / "vision.csv").write_text(roster)
-    return load(folder / "lab.toml", {})
+    return lab_with(folder, LAB)
 
 
-def test_who_joins_and_who_leaves(tmp_path: Path) -> None:
-    """The group becomes what the roster says, staff included, in the hub's lower case."""
-    settings = settings_with(tmp_path, "user\nAda\nemil\n")
-    there = {"vision": ("ina", "bob", "ada"), "everyone": ("eve",)}
-    assert changes(settings, there) == [GroupChange("vision", ("emil",), ("bob",))]
+@pytest.mark.parametrize(
+    ("there", "asked"),
+    [
+        ({"vision": ("ina", "bob", "ada")}, [GroupChange("vision", ("emil",), ("bob",))]),
+        ({"vision": ("ada", "emil", "ina"), "everyone": ("eve",)}, []),
+        ({}, [GroupChange("vision", ("ada", "emil", "ina"), ())]),
+    ],
+)
+def test_who_joins_and_who_leaves(
+    tmp_path: Path, there: dict[str, tuple[str, ...]], asked: list[GroupChange]
+) -> None:
+    """The group becomes what the roster says, staff included, in the hub's lower case.
+
+    A course without a roster is left alone, and a group that is missing has nobody.
+    """
+    assert changes(settings_with(tmp_path, "user\nAda\nemil\n"), there) == asked
 
 
 def test_a_column_that_nobody_reads_is_named(tmp_path: Path) -> None:
@@ -39,22 +51,9 @@ def test_a_column_that_nobody_reads_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_a_course_without_a_roster_is_left_alone(tmp_path: Path) -> None:
-    """Its members may come from the authenticator, or from somebody's hand."""
-    settings = settings_with(tmp_path, "user\nada\n")
-    assert changes(settings, {"vision": ("ada", "ina"), "everyone": ("eve", "adam")}) == []
-
-
-def test_a_group_that_is_missing_has_nobody(tmp_path: Path) -> None:
-    """All of the roster join it."""
-    settings = settings_with(tmp_path, "user\nada\n")
-    assert changes(settings, {}) == [GroupChange("vision", ("ada", "ina"), ())]
-
-
 def test_where_the_authenticator_fills_the_groups_a_roster_removes_nobody(tmp_path: Path) -> None:
     """It may name the staff alone; all students would leave."""
-    settings = settings_with(tmp_path, "user\nada\n")
-    file = settings.file
-    file.write_text(f"{LAB}[authentication.config.Authenticator]\nmanage_groups = true\n")
+    settings_with(tmp_path, "user\nada\n")
+    filled = f"{LAB}[authentication.config.Authenticator]\nmanage_groups = true\n"
     with pytest.raises(StartError, match="manage_groups"):
-        changes(load(file, {}), {"vision": ("ada", "bob")})
+        changes(lab_with(tmp_path, filled), {"vision": ("ada", "bob")})

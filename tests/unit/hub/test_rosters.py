@@ -130,13 +130,10 @@ def test_groups_give_no_role_where_one_password_opens_all(
 
 
 def test_a_bad_roster_stops_the_lab_with_its_own_words(tmp_path: Path) -> None:
-    """Exit 2 with file and line, as for lab.toml itself."""
+    """Exit 2 with file and line, as for lab.toml itself; so does one that is not there."""
+    file = lab(tmp_path, b"user\nada\nada\n")
     with pytest.raises(SettingsError, match=r"people/ml\.csv, line 3: 'ada' is already on line 2"):
-        load(lab(tmp_path, b"user\nada\nada\n"), {})
-
-
-def test_a_roster_that_is_not_there(tmp_path: Path) -> None:
-    """The file is named as it was looked for."""
-    (tmp_path / "lab.toml").write_text(LAB)
+        load(file, {})
+    (tmp_path / "people/ml.csv").unlink()
     with pytest.raises(SettingsError, match=r"people/ml\.csv: cannot be read: No such file"):
-        load(tmp_path / "lab.toml", {})
+        load(file, {})

@@ -15,6 +15,8 @@ from miglab_hub.settings.tables import host_of
 from miglab_pool.settings import Pool, PoolSettings, Reclaim
 from miglab_slurm.lab import SlurmSettings
 
+from .conftest import lab_with
+
 ROOT = Path(__file__).parents[3]
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'
 SLURM = '[accept_risk]\nstudents_can_act_as_staff = true\n[servers]\nspawner = "slurm"\n'
@@ -145,33 +147,36 @@ WRONG = {
         SITE.replace("students_can_act_as_staff = true", "") + COURSE,
         ['servers.spawner = "slurm" needs lab.subdomain_host'],
     ),
+    "two faults": ("[lab]\nport = 0\nhots = 1\n" + COURSE, ["key lab.hots", "\n", "lab.port: "]),
+    "domain without its scheme": ('lab.subdomain_host = "lab.test"\n' + COURSE, ["subdomain_host"]),
+    "domain with a path": (
+        'lab.subdomain_host = "https://lab.test/"\n' + COURSE,
+        ["subdomain_host"],
+    ),
+    "domain with a person": (
+        'lab.subdomain_host = "https://u:p@lab.edu"\n' + COURSE,
+        ["subdomain_host"],
+    ),
+    "domain of no web page": (
+        'lab.subdomain_host = "ftp://lab"\n' + COURSE,
+        ["subdomain_host"],
+    ),
+    "domain off loopback without TLS": (
+        '[lab]\nhost = "0.0.0.0"\nplain_http = true\nsubdomain_host = "http://lab.test"\n' + COURSE,
+        ["must be https"],
+    ),
     "not TOML": ("lab = [", ["not TOML"]),
     "key twice": (COURSE + COURSE, ["not TOML"]),
 }
 
 
-def write(folder: Path, text: str) -> Path:
-    file = folder / "lab.toml"
-    file.write_text(text, encoding="utf-8")
-    return file
-
-
 @pytest.mark.parametrize("text, words", WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_file_is_explained(tmp_path: Path, text: str, words: list[str]) -> None:
     """The message names the file, the key, what is wrong and what is allowed."""
-    file = write(tmp_path, text)
     with pytest.raises(SettingsError) as error:
-        load(file, {})
-    for word in (str(file), *words):
+        lab_with(tmp_path, text)
+    for word in (str(tmp_path / "lab.toml"), *words):
         assert word in str(error.value)
-
-
-def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
-    """Two faults are two lines, so that nobody mends a file one start at a time."""
-    file = write(tmp_path, "[lab]\nport = 0\nhots = 1\n" + COURSE)
-    with pytest.raises(SettingsError) as error:
-        load(file, {})
-    assert len(str(error.value).splitlines()) == 2
 
 
 def test_the_constants_agree() -> None:
@@ -180,50 +185,40 @@ def test_the_constants_agree() -> None:
     assert Pool().attend_grace_s > 2 * max(report_s, ATTEND_S) and Reclaim().stale_s > 2 * report_s
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """A file that is not there is one message, not a traceback."""
-    with pytest.raises(SettingsError, match=r"no\.toml: cannot be read: No such file"):
-        load(tmp_path / "no.toml", {})
-
-
-def test_a_file_of_other_bytes_is_refused(tmp_path: Path) -> None:
-    """Latin-1 in a TOML file is said to be no TOML."""
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """One that is not there, and one of other bytes, are one message and no traceback."""
     file = tmp_path / "lab.toml"
+    with pytest.raises(SettingsError, match=r"lab\.toml: cannot be read: No such file"):
+        load(file, {})
     file.write_bytes("[courses.everyone]\ntitle = 'Übung'".encode("latin-1"))
     with pytest.raises(SettingsError, match="not TOML"):
         load(file, {})
 
 
 def test_the_embedded_default_is_valid_and_complete() -> None:
-    """lab.toml shows every key of its tables, each with a value that the models take."""
+    """lab.toml shows every key of its tables, and the value that is taken where it is left out."""
     text = (ROOT / "lab.toml").read_text(encoding="utf-8")
     settings = load(ROOT / "lab.toml", {})
     assert settings.gpus.simulated and settings.servers.spawner == "local"
     shown = [key for key in keys() if not key.startswith("addresses.")]
-    missing = [key for key in shown if key.rsplit(".", 1)[1] not in text]
-    assert missing == []
+    assert [key for key in shown if key.rsplit(".", 1)[1] not in text] == []
+    for name in ("lab", "gpus", "servers", "pool", "reclaim", "addresses", "accept_risk"):
+        table = getattr(settings, name)
+        assert table == type(table)(), name
 
 
 def test_the_part_on_slurm_can_be_taken_as_it_is_shown(tmp_path: Path) -> None:
     """No key of it is shown twice, which TOML refuses, and each is one that a lab takes."""
     text = (ROOT / "lab.toml").read_text(encoding="utf-8")
     shown = re.sub(r"(?m)^# (?=[\w.\[])", "", text[text.index("# [slurm]") :])
-    settings = load(write(tmp_path, COURSE + shown), {})
+    settings = lab_with(tmp_path, COURSE + shown)
     assert isinstance(settings, SlurmSettings)
     assert settings.slurm.unix_group == "students"
 
 
-def test_the_default_file_says_the_defaults(tmp_path: Path) -> None:
-    """What lab.toml shows as the embedded default is what the code takes when a key is left out."""
-    shown = load(write(tmp_path, (ROOT / "lab.toml").read_text()), {})
-    for name in ("lab", "gpus", "servers", "pool", "reclaim", "addresses", "accept_risk"):
-        table = getattr(shown, name)
-        assert table == type(table)(), name
-
-
 def test_a_lab_on_slurm_has_its_site(tmp_path: Path) -> None:
     """The site's shapes with the lab's courses; no GPU is simulated, and no page says so."""
-    settings = load(write(tmp_path, SITE + COURSE), {})
+    settings = lab_with(tmp_path, SITE + COURSE)
     assert settings.slurm_site.courses["everyone"].shapes == ("1g.5gb", "cpu")
     assert settings.slurm_site.partitions == ("lab",)
     assert settings.simulated_state is None
@@ -237,30 +232,32 @@ def test_a_lab_on_slurm_needs_its_package(
     """Where it is not installed, the message says how to install it, and no key is unknown."""
     monkeypatch.setattr("miglab_hub.settings.lab_toml.plugin", lambda *_names: None)
     with pytest.raises(SettingsError, match="pip install miglab-slurm"):
-        load(write(tmp_path, text), {})
+        lab_with(tmp_path, text)
 
 
 def test_paths_start_at_the_file(tmp_path: Path) -> None:
     """The state folder lies beside lab.toml, wherever the command was given."""
-    settings = load(write(tmp_path, COURSE), {})
+    settings = lab_with(tmp_path, COURSE)
     assert settings.ledger == tmp_path / ".lab" / "ledger.sqlite"
     assert settings.simulated_state == tmp_path / ".lab" / "gpus"
 
 
 def test_the_environment_names_file_port_and_bridge(tmp_path: Path) -> None:
     """What `./lab up` tells hub and pool through the environment takes over."""
-    file = write(tmp_path, COURSE)
+    file = lab_with(tmp_path, COURSE).file
     environ = {ENV_CONFIG: str(file), ENV_PORT: "18000", ENV_BRIDGE: "172.18.0.1"}
     settings = load(None, environ)
     assert settings.public_url == "http://127.0.0.1:18000/"
     assert settings.pool_url == "http://127.0.0.1:18003/services/pool"
     assert settings.student_api_url == "http://172.18.0.1:18004"
     assert settings.hub_api_url == "http://172.18.0.1:18002/hub/api"
+    with pytest.raises(SettingsError, match=r"lab\.port"):
+        load(None, environ | {ENV_PORT: "http"})
 
 
 def test_a_running_lab_says_its_port(tmp_path: Path) -> None:
     """After `./lab up --port` the other commands find the lab; a start is not led astray by it."""
-    settings = load(write(tmp_path, COURSE), {})
+    settings = lab_with(tmp_path, COURSE)
     settings.state.mkdir()
     settings.port_file.write_text("18000\n")
     assert load(settings.file, {}).lab.port == 18000
@@ -274,7 +271,7 @@ def test_another_accounts_state_folder_is_none_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An instructor's command on the host goes by lab.toml: the folder lets nobody else in."""
-    file = write(tmp_path, COURSE)
+    file = lab_with(tmp_path, COURSE).file
 
     def closed(path: Path, *_: object, **__: object) -> str:
         raise PermissionError(13, "Permission denied", str(path))
@@ -283,27 +280,22 @@ def test_another_accounts_state_folder_is_none_of_ours(
     assert load(file, {}).lab.port == 8000
 
 
-def test_a_bad_port_in_the_environment_is_explained(tmp_path: Path) -> None:
-    """MIGLAB_PORT is checked as lab.port is."""
-    with pytest.raises(SettingsError, match=r"lab\.port"):
-        load(write(tmp_path, COURSE), {ENV_PORT: "http"})
-
-
 def test_urls_below_a_base_url(tmp_path: Path) -> None:
     """Base URL, TLS and IPv6 appear in every address that is made of them."""
     lab = '[lab]\nbase_url = "/ml/"\nhost = "::1"\ntls_key = "k"\ntls_certificate = "c"\n'
-    settings = load(write(tmp_path, lab + COURSE), {})
+    settings = lab_with(tmp_path, lab + COURSE)
     assert settings.public_url == "https://[::1]:8000/ml/"
     assert settings.service_prefix == "/ml/services/pool"
 
 
-def test_the_pool_gets_its_rules(tmp_path: Path) -> None:
-    """The pool reads the tables themselves."""
-    text = "[pool]\nqueue_limit = 3\nlease_s = 0\n" + COURSE + 'default = "1g.5gb"\n'
-    settings: PoolSettings = load(write(tmp_path, text), {})
+def test_the_pool_gets_its_rules_and_quotas(tmp_path: Path) -> None:
+    """The pool reads the tables themselves; a quota limits nothing that the file does not say."""
+    text = "[pool]\nqueue_limit = 3\nlease_s = 0\n[quotas.each]\nmemory_slices = 3\n"
+    settings: PoolSettings = lab_with(tmp_path, f"{text}{COURSE}weight = 2.0\n")
     assert (settings.pool.queue_limit, settings.pool.lease_s) == (3, 0)
-    assert settings.courses["everyone"].shapes == ("1g.5gb", "cpu")
-    assert settings.courses["everyone"].title == "everyone"
+    course, (quota,) = settings.courses["everyone"], settings.quotas.values()
+    assert (course.shapes, course.title, course.weight) == (("1g.5gb", "cpu"), "everyone", 2.0)
+    assert quota.memory_slices == 3 and not quota.limit("slice_hours_week")
 
 
 def test_every_setting_is_in_the_reference() -> None:
@@ -313,16 +305,6 @@ def test_every_setting_is_in_the_reference() -> None:
     assert all(f"\n({key})=\n" in page for key in keys())
 
 
-def test_the_pool_gets_its_quotas(tmp_path: Path) -> None:
-    """A quota's limits reach the pool, none where the file says none; so do the weights."""
-    file = tmp_path / "lab.toml"
-    file.write_text(COURSE + "weight = 2.0\n[quotas.each]\nmemory_slices = 3\n", encoding="utf-8")
-    settings: PoolSettings = load(file, {})
-    assert settings.courses["everyone"].weight == 2.0
-    assert {name: quota.memory_slices for name, quota in settings.quotas.items()} == {"each": 3}
-    assert not settings.quotas["each"].limit("slice_hours_week")
-
-
 NEEDS_DOMAINS = ['[servers]\nspawner = "docker"\n', '[authentication]\nclass = "pam"\n']
 
 
@@ -330,16 +312,16 @@ NEEDS_DOMAINS = ['[servers]\nspawner = "docker"\n', '[authentication]\nclass = "
 def test_real_students_need_per_user_domains(tmp_path: Path, real: str) -> None:
     """Containers and outside sign-in are for real people: one origin is refused everywhere."""
     with pytest.raises(SettingsError, match=r"(?s)lab\.subdomain_host.*students_can_act_as_staff"):
-        load(write(tmp_path, real + COURSE), {})
+        lab_with(tmp_path, real + COURSE)
     one_origin = "accept_risk.students_can_act_as_staff = true"
     for key in ('lab.subdomain_host = "https://lab.test"', one_origin):
-        load(write(tmp_path, f"{key}\n" + real + COURSE), {})
+        lab_with(tmp_path, f"{key}\n" + real + COURSE)
 
 
 @pytest.mark.parametrize("origin", ["https://lab.test", "https://lab.test:8443"])
 def test_with_domains_everything_has_its_origin(tmp_path: Path, origin: str) -> None:
     """People open the domain, the pool is where JupyterHub puts it, the proxy listens as ever."""
-    lab = load(write(tmp_path, f'[lab]\nsubdomain_host = "{origin}"\n' + COURSE), {})
+    lab = lab_with(tmp_path, f'[lab]\nsubdomain_host = "{origin}"\n' + COURSE)
     host = urlsplit(origin).hostname or ""
     assert lab.public_url == f"{origin}/" and lab.bind_url == "http://127.0.0.1:8000/"
     pool = urlsplit(lab.service_origin)
@@ -348,22 +330,6 @@ def test_with_domains_everything_has_its_origin(tmp_path: Path, origin: str) -> 
     hosts = [ask.headers["Host"] for ask in probes(lab).values()]
     assert hosts == [host_of(origin), host_of(lab.service_origin)]
     assert "--host-routing" in proxy_command(lab)
-
-
-@pytest.mark.parametrize(
-    "origin", ["lab.test", "https://lab.test/", "https://u:p@lab.edu", "ftp://lab"]
-)
-def test_a_domain_is_an_origin(tmp_path: Path, origin: str) -> None:
-    """Neither a path nor a name without its scheme."""
-    with pytest.raises(SettingsError, match="subdomain_host"):
-        load(write(tmp_path, f'[lab]\nsubdomain_host = "{origin}"\n' + COURSE), {})
-
-
-def test_domains_off_loopback_are_behind_tls(tmp_path: Path) -> None:
-    """Behind a front end people still open https."""
-    text = '[lab]\nhost = "0.0.0.0"\nplain_http = true\nsubdomain_host = "http://lab.test"\n'
-    with pytest.raises(SettingsError, match="must be https"):
-        load(write(tmp_path, text + COURSE), {})
 
 
 OUTSIDE = {
@@ -377,8 +343,8 @@ def test_a_shared_password_stays_on_this_machine(tmp_path: Path, outside: str) -
     """Where others reach the lab each student would be any other; a key accepts it by its name."""
     text = outside + "accept_risk.students_can_read_secrets = true\n"
     with pytest.raises(SettingsError, match="anyone_can_be_any_student = true"):
-        load(write(tmp_path, text + COURSE), {})
-    load(write(tmp_path, text + "accept_risk.anyone_can_be_any_student = true\n" + COURSE), {})
+        lab_with(tmp_path, text + COURSE)
+    lab_with(tmp_path, text + "accept_risk.anyone_can_be_any_student = true\n" + COURSE)
 
 
 @pytest.mark.parametrize("outside", OUTSIDE.values(), ids=OUTSIDE.keys())
@@ -386,15 +352,15 @@ def test_local_processes_stay_on_this_machine(tmp_path: Path, outside: str) -> N
     """Where others reach the lab each student could read its secrets; a key accepts that."""
     text = outside + "accept_risk.anyone_can_be_any_student = true\n"
     with pytest.raises(SettingsError, match="students_can_read_secrets = true"):
-        load(write(tmp_path, text + COURSE), {})
-    load(write(tmp_path, text + "accept_risk.students_can_read_secrets = true\n" + COURSE), {})
+        lab_with(tmp_path, text + COURSE)
+    lab_with(tmp_path, text + "accept_risk.students_can_read_secrets = true\n" + COURSE)
 
 
 def test_the_production_template_is_unsafe_in_nothing(tmp_path: Path) -> None:
     """As it stands it does not load, and says that a sign-in must be chosen; then it is safe."""
     text = (ROOT / "images" / "lab.toml").read_text(encoding="utf-8")
     with pytest.raises(SettingsError, match="choose how people sign in"):
-        load(write(tmp_path, text), {})
-    lab = load(write(tmp_path, text.replace('class = ""', 'class = "pam"')), {})
+        lab_with(tmp_path, text)
+    lab = lab_with(tmp_path, text.replace('class = ""', 'class = "pam"'))
     assert lab.servers.spawner == "docker" and lab.lab.subdomain_host
     assert not any(lab.accept_risk.model_dump().values())

@@ -11,8 +11,10 @@ from miglab_hub import doctor
 from miglab_hub.cli.root import app
 from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import prepare
-from miglab_hub.settings.lab_toml import Settings, SettingsError, load
+from miglab_hub.settings.lab_toml import SettingsError
 from miglab_hub.sign_in import check_identity, check_installed, open_to_all
+
+from .conftest import lab_with
 
 ROOT = Path(__file__).parents[3]
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\n'
@@ -39,20 +41,10 @@ class OwnAuthenticator(DummyAuthenticator):  # type: ignore[misc]  # base is unt
     """A site's own, which checks nobody either."""
 
 
-def file_with(folder: Path, text: str) -> Path:
-    file = folder / "lab.toml"
-    file.write_text(text, encoding="utf-8")
-    return file
-
-
-def settings_with(folder: Path, text: str) -> Settings:
-    return load(file_with(folder, text), {})
-
-
 @pytest.mark.parametrize("name", ["shared-password", "dummy", "jupyterhub.auth.PAMAuthenticator"])
 def test_authenticators_that_are_there(tmp_path: Path, name: str) -> None:
     """The lab's own, an entry point's, and an import path."""
-    check_installed(settings_with(tmp_path, f'{HERE}[authentication]\nclass = "{name}"\n{COURSE}'))
+    check_installed(lab_with(tmp_path, f'{HERE}[authentication]\nclass = "{name}"\n{COURSE}'))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +52,7 @@ def test_authenticators_that_are_there(tmp_path: Path, name: str) -> None:
 )
 def test_authenticators_that_are_not(tmp_path: Path, name: str) -> None:
     """Not installed, not in its module, no authenticator: key and name are in the message."""
-    settings = settings_with(tmp_path, f'{HERE}[authentication]\nclass = "{name}"\n{COURSE}')
+    settings = lab_with(tmp_path, f'{HERE}[authentication]\nclass = "{name}"\n{COURSE}')
     with pytest.raises(StartError, match=r"authentication\.class") as caught:
         check_installed(settings)
     assert name in str(caught.value)
@@ -75,20 +67,18 @@ def test_who_checks_nobody_stays_on_this_machine(
     text = f'authentication.class = "{name}"\n{OUTSIDE}{COURSE}'
     accepting = r"anyone_can_be_any_student = true"
     with pytest.raises(StartError, match=accepting):
-        prepare(file_with(tmp_path, text))
+        prepare(lab_with(tmp_path, text).file)
     said = CliRunner().invoke(app, ["doctor", "--config", str(tmp_path / "lab.toml")])
     assert isinstance(said.exception, SettingsError) and re.search(accepting, str(said.exception))
     assert not (tmp_path / ".lab").exists()
     accepted = text.replace("[accept_risk]", "[accept_risk]\nanyone_can_be_any_student = true")
-    check_identity(settings_with(tmp_path, accepted))
+    check_identity(lab_with(tmp_path, accepted))
 
 
 def test_who_checks_people_may_be_reached(tmp_path: Path) -> None:
     """One that asks for proof; and one that is not installed here, as in the pool's container."""
     for name in ("pam", "nobodys-own"):
-        check_identity(
-            settings_with(tmp_path, f'{OUTSIDE}{COURSE}[authentication]\nclass = "{name}"\n')
-        )
+        check_identity(lab_with(tmp_path, f'{OUTSIDE}{COURSE}[authentication]\nclass = "{name}"\n'))
 
 
 AS_STAFF = {
@@ -109,20 +99,20 @@ def test_a_name_that_anybody_can_register_is_no_staff(tmp_path: Path, key: str, 
     shapes = COURSE.replace("[courses.everyone]\n", "courses.everyone.")
     text = f'{HERE}{course}{shapes}[authentication]\nclass = "pam"\n{own}'
     with pytest.raises(SettingsError, match=rf"{key}: .*such as") as caught:
-        settings_with(tmp_path, text)
+        lab_with(tmp_path, text)
     assert f'"{name}"' in str(caught.value)
 
 
 def test_only_the_labs_own_sign_in_has_staff_by_default(tmp_path: Path) -> None:
     """With any other nobody is staff until lab.toml says who; the template neither."""
-    own = settings_with(tmp_path, COURSE).authentication
+    own = lab_with(tmp_path, COURSE).authentication
     assert (own.admins, own.instructors) == (("admin",), ("instructor",))
     template = (ROOT / "images/lab.toml").read_text(encoding="utf-8")
     for text in (
         f'{HERE}{COURSE}[authentication]\nclass = "pam"\n',
         template.replace('class = ""', 'class = "pam"'),
     ):
-        outside = settings_with(tmp_path, text).authentication
+        outside = lab_with(tmp_path, text).authentication
         assert (outside.admins, outside.instructors) == ((), ())
 
 
@@ -145,7 +135,7 @@ def test_only_the_labs_own_sign_in_has_staff_by_default(tmp_path: Path) -> None:
 def test_an_open_course_is_said(tmp_path: Path, chosen: str, shapes: str, says: bool) -> None:
     """Doctor and the start name who may take slices, and how to keep them for the courses."""
     course = f"[courses.everyone]\nshapes = [{shapes}]\n"
-    settings = settings_with(tmp_path, f"{HERE}{course}[authentication]\nclass = {chosen}\n")
+    settings = lab_with(tmp_path, f"{HERE}{course}[authentication]\nclass = {chosen}\n")
     said = open_to_all(settings)
     assert bool(said) == says
     assert [finding.found for finding in doctor.examine_sign_in(settings)] == [said] * says
