@@ -26,6 +26,7 @@ BASE = "/user/ada/lab%202/"
 PATIENCE_S = 20.0  # a message that never comes fails the test
 MINE = {"Authorization": f"token {TOKEN}"}
 CPU = {"MIGLAB_LEASE": "", "MIGLAB_SHAPE": "cpu"}
+NOT_NOW = Refusal(reason="not-offered", message="Not taken in time. Ask again.")
 
 
 @pytest.fixture
@@ -71,10 +72,13 @@ class JupyterServer:
         await self.app.kernel_manager.shutdown_all()
 
 
+Start = Callable[..., JupyterServer]
+
+
 @pytest.fixture
 async def start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: StandIn
-) -> AsyncIterator[Callable[..., JupyterServer]]:
+) -> AsyncIterator[Start]:
     """Makes a server with the environment a spawner would give it; its loop is not started."""
     made: list[JupyterServer] = []
     for name in ("JUPYTER_CONFIG_PATH", "MIGLAB_API", "MIGLAB_LEASE", "MIGLAB_SHAPE"):
@@ -109,6 +113,14 @@ async def start(
     ServerApp.clear_instance()
 
 
+@pytest.fixture
+async def server(start: Start) -> JupyterServer:
+    """A server with a slice, of which it has heard."""
+    made = start()
+    await made.keeper.round()
+    return made
+
+
 async def received(tab: WebSocketClientConnection) -> dict[str, Any]:
     async with asyncio.timeout(PATIENCE_S):
         message = await tab.read_message()
@@ -117,10 +129,8 @@ async def received(tab: WebSocketClientConnection) -> dict[str, Any]:
     return view
 
 
-async def test_a_round_tells_and_learns(start: Callable[..., JupyterServer], pool: StandIn):
+async def test_a_round_tells_and_learns(server: JupyterServer, pool: StandIn):
     """The pool hears of this server, by its own token; the front end hears of the lease."""
-    server = start()
-    await server.keeper.round()
     assert pool.asked == [("/api/server/signals", "Bearer servers-own-token")]
     assert (pool.told[0].kernels, pool.told[0].terminals) == ((), 0)
     assert pool.told[0].cpu_s is not None
@@ -130,7 +140,7 @@ async def test_a_round_tells_and_learns(start: Callable[..., JupyterServer], poo
     assert 0 < shown["lease"]["left_s"] <= 600
 
 
-async def test_nobody_else_gets_in(start: Callable[..., JupyterServer], pool: StandIn):
+async def test_nobody_else_gets_in(start: Start, pool: StandIn):
     """Without the server's own authentication no route answers, and nothing is asked."""
     server = start()
     assert (await server.client.get("miglab/api/lease")).status_code == 403
@@ -141,7 +151,7 @@ async def test_nobody_else_gets_in(start: Callable[..., JupyterServer], pool: St
     assert pool.asked == []
 
 
-async def test_a_cookie_alone_changes_nothing(start: Callable[..., JupyterServer], pool: StandIn):
+async def test_a_cookie_alone_changes_nothing(start: Start, pool: StandIn):
     """Another site's form, sent with the browser's cookie, lacks the XSRF token."""
     server = start()
     await server.client.get(f"lab?token={TOKEN}")  # now there is a cookie
@@ -158,7 +168,7 @@ async def test_a_cookie_alone_changes_nothing(start: Callable[..., JupyterServer
     [("keepalive", {}, "held"), ("extend", {"by_s": 1800}, "held"), ("release", {}, "ending")],
 )
 async def test_what_a_button_does_is_seen_in_every_tab(
-    start: Callable[..., JupyterServer], pool: StandIn, what: str, body: dict[str, Any], state: str
+    start: Start, pool: StandIn, what: str, body: dict[str, Any], state: str
 ):
     """One acts; the others are told at once, without a round."""
     pool.lease = lease_view(warned=warning())
@@ -173,70 +183,52 @@ async def test_what_a_button_does_is_seen_in_every_tab(
     assert pool.asked[-1][0] == f"/api/lease/{what}"
 
 
-async def test_a_refusal_comes_through_in_the_pools_words(
-    start: Callable[..., JupyterServer], pool: StandIn
-):
-    """The person who pressed the button reads why."""
-    pool.refuses = Refusal(reason="no-extension", message="It was extended twice.")
-    answer = await start().client.post("miglab/api/extend", json={"by_s": 60}, headers=MINE)
-    assert (answer.status_code, answer.json()) == (409, pool.refuses.model_dump())
+@pytest.mark.parametrize("what", ["extend", "move"])
+async def test_a_refusal_comes_through_in_the_pools_words(start: Start, pool: StandIn, what: str):
+    """The person who pressed the button reads why, and nothing goes anywhere."""
+    pool.refuses, server = NOT_NOW, start()
+    answer = await server.client.post(f"miglab/api/{what}", json={"by_s": 60}, headers=MINE)
+    assert (answer.status_code, answer.json()) == (409, NOT_NOW.model_dump())
+    assert server.keeper.shown()["moving"] == ""
 
 
-@pytest.mark.parametrize("body", [{"by_s": "long"}, {"by_s": True}, {"by_s": None}])
-async def test_an_extension_of_nonsense_is_not_passed_on(
-    start: Callable[..., JupyterServer], pool: StandIn, body: dict[str, Any]
-):
+@pytest.mark.parametrize("value", ["3", True, None])
+async def test_nonsense_is_not_passed_on(start: Start, pool: StandIn, value: object):
     """400, and the pool is not asked."""
-    answer = await start().client.post("miglab/api/extend", json=body, headers=MINE)
-    assert (answer.status_code, pool.asked) == (400, [])
+    server = start()
+    for what, body in (("extend", {"by_s": value}), ("read", {"message": value})):
+        answer = await server.client.post(f"miglab/api/{what}", json=body, headers=MINE)
+        assert (answer.status_code, pool.asked) == (400, [])
 
 
 @pytest.mark.parametrize("status", [429, 502, 503])
 async def test_a_pool_that_restarts_is_said_and_survived(
-    start: Callable[..., JupyterServer], pool: StandIn, status: int
+    server: JupyterServer, pool: StandIn, status: int
 ):
     """What was known stays shown with its age; a button says to try again; then all is well."""
-    server = start()
-    await server.keeper.round()
     pool.broken = status
     await server.keeper.round()
     shown = server.keeper.shown()
     assert (shown["state"], shown["problem"]) == ("held", "silent")
-    answer = await server.client.post("miglab/api/keepalive", headers=MINE, json={})
-    assert (answer.status_code, answer.json()["reason"]) == (503, "pool-silent")
+    for what in ("keepalive", "move"):
+        answer = await server.client.post(f"miglab/api/{what}", headers=MINE, json={})
+        assert (answer.status_code, answer.json()["reason"]) == (503, "pool-silent")
     pool.broken = 0
     await server.keeper.round()
-    assert server.keeper.shown()["problem"] == ""
+    assert (server.keeper.shown()["problem"], server.keeper.shown()["moving"]) == ("", "")
 
 
-async def test_no_pool_at_all(start: Callable[..., JupyterServer], pool: StandIn):
-    """Nobody listens at the address: known to be silent, nothing else."""
-    server = start(MIGLAB_API="http://127.0.0.1:9")
-    await server.keeper.round()
-    assert (server.keeper.shown()["state"], server.keeper.shown()["problem"]) == (
-        "unknown",
-        "silent",
-    )
-
-
-async def test_a_token_that_is_not_accepted(start: Callable[..., JupyterServer], pool: StandIn):
-    """It is said as such: waiting would not help."""
+async def test_a_pool_that_never_answered(start: Start, pool: StandIn):
+    """Nobody at the address is silence; that the token is not accepted is said as such."""
     pool.broken = 403
-    server = start()
-    await server.keeper.round()
-    assert server.keeper.shown()["problem"] == "refused"
+    for url, problem in (("http://127.0.0.1:9", "silent"), (pool.url, "refused")):
+        server = start(MIGLAB_API=url)
+        await server.keeper.round()
+        shown = server.keeper.shown()
+        assert (shown["state"], shown["problem"]) == ("unknown", problem)
 
 
-async def test_a_lease_that_is_gone(start: Callable[..., JupyterServer], pool: StandIn):
-    """The pool knows of none: the slice was taken back."""
-    server = start()
-    await server.keeper.round()
-    pool.lease = None
-    await server.keeper.round()
-    assert server.keeper.shown()["state"] == "gone"
-
-
-async def test_silent_without_a_pool(start: Callable[..., JupyterServer], pool: StandIn):
+async def test_silent_without_a_pool(start: Start, pool: StandIn):
     """Nothing is sent, nothing is shown, nothing fails; a button says that there is nobody."""
     server = start(MIGLAB_API="", **CPU)
     await server.extension._start_jupyter_server_extension(server.app)
@@ -248,7 +240,7 @@ async def test_silent_without_a_pool(start: Callable[..., JupyterServer], pool: 
         assert answer.status_code in (404, 409)
 
 
-async def test_the_loop_starts_with_the_server(start: Callable[..., JupyterServer], pool: StandIn):
+async def test_the_loop_starts_with_the_server(start: Start, pool: StandIn):
     """The first tab learns of the lease without anybody asking; the end of the server ends it."""
     server = start()
     tab = await server.watch(MINE)
@@ -257,9 +249,7 @@ async def test_the_loop_starts_with_the_server(start: Callable[..., JupyterServe
     assert (await received(tab))["state"] == "held"
 
 
-async def test_what_a_tab_reports_reaches_the_pool(
-    start: Callable[..., JupyterServer], pool: StandIn
-):
+async def test_what_a_tab_reports_reaches_the_pool(start: Start, pool: StandIn):
     """Unsaved documents and the last key press; what cannot be read is passed over."""
     server = start()
     tab = await server.watch(MINE)
@@ -276,9 +266,7 @@ async def test_what_a_tab_reports_reaches_the_pool(
     assert said.browser_age_s >= 4.0
 
 
-async def test_a_tab_that_is_closed_is_not_counted(
-    start: Callable[..., JupyterServer], pool: StandIn
-):
+async def test_a_tab_that_is_closed_is_not_counted(start: Start, pool: StandIn):
     """Nobody is there any more, and nobody is written to."""
     server = start()
     tab = await server.watch(MINE)
@@ -291,7 +279,7 @@ async def test_a_tab_that_is_closed_is_not_counted(
     assert pool.told[-1].browsers == 0
 
 
-async def test_a_kernel_is_seen(start: Callable[..., JupyterServer], pool: StandIn):
+async def test_a_kernel_is_seen(start: Start, pool: StandIn):
     """A real kernel manager's answer is understood; the kernel is not touched."""
     server = start()
     models = [{"id": "k", "execution_state": "busy", "last_activity": "t", "connections": 1}]
@@ -305,7 +293,7 @@ async def test_a_kernel_is_seen(start: Callable[..., JupyterServer], pool: Stand
 
 
 @pytest.fixture
-async def waiting(start: Callable[..., JupyterServer], pool: StandIn) -> JupyterServer:
+async def waiting(start: Start, pool: StandIn) -> JupyterServer:
     """A server without a slice whose ticket waits."""
     pool.lease, pool.ticket = None, ticket_view()
     server = start(**CPU)
@@ -340,49 +328,19 @@ async def test_an_offer_comes_to_every_tab(waiting: JupyterServer, pool: StandIn
     assert 200 < place["left_s"] <= 300
 
 
-async def test_one_click_asks_the_hub(waiting: JupyterServer, pool: StandIn):
-    """For this very server; every tab learns where to go."""
+@pytest.mark.parametrize(("what", "shape"), [("move", ""), ("to-cpu", "cpu")])
+async def test_one_click_asks_the_hub(waiting: JupyterServer, pool: StandIn, what: str, shape: str):
+    """For this very server, to what is offered or without a slice; every tab learns where to go."""
     offered(pool)
     tab = await waiting.watch(MINE)
     await received(tab)
-    answer = await waiting.client.post("miglab/api/move", json={}, headers=MINE)
+    answer = await waiting.client.post(f"miglab/api/{what}", json={}, headers=MINE)
     assert answer.json()["moving"] == "/hub/miglab/moving/ada/"
-    assert pool.moved == [("ada ß", "lab 2")]
+    assert (pool.moved, pool.moved_to) == ([("ada ß", "lab 2")], [shape])
     assert pool.asked[-1][1] == "Bearer servers-own-token"
-    assert [(await received(tab))["moving"] for _ in range(2)] == [
-        "saving",
-        answer.json()["moving"],
-    ]
-
-
-async def test_back_to_the_cpu(waiting: JupyterServer, pool: StandIn):
-    """The hub is asked to restart this server without its slice; every tab reads so and follows."""
-    tab = await waiting.watch(MINE)
-    await received(tab)
-    answer = await waiting.client.post("miglab/api/to-cpu", json={}, headers=MINE)
-    assert (pool.moved, pool.moved_to) == ([("ada ß", "lab 2")], ["cpu"])
     views = [await received(tab) for _ in range(2)]
-    assert [view["moving_to"] for view in views] == ["cpu", "cpu"]
-    assert views[-1]["moving"] == answer.json()["moving"] == "/hub/miglab/moving/ada/"
-
-
-async def test_an_offer_that_just_lapsed(waiting: JupyterServer, pool: StandIn):
-    """The click is refused in the pool's words, and nothing goes anywhere."""
-    pool.refuses = Refusal(reason="not-offered", message="Not taken in time. Ask again.")
-    answer = await waiting.client.post("miglab/api/move", json={}, headers=MINE)
-    assert (answer.status_code, answer.json()) == (409, pool.refuses.model_dump())
-    assert waiting.keeper.shown()["moving"] == ""
-
-
-async def test_a_hub_that_restarts_just_then(waiting: JupyterServer, pool: StandIn):
-    """The click may be repeated."""
-    pool.broken = 503
-    answer = await waiting.client.post("miglab/api/move", json={}, headers=MINE)
-    assert (answer.status_code, answer.json()["reason"]) == (503, "pool-silent")
-    assert waiting.keeper.shown()["moving"] == ""
-    pool.broken = 0
-    answer = await waiting.client.post("miglab/api/move", json={}, headers=MINE)
-    assert answer.status_code == 200
+    assert [view["moving"] for view in views] == ["saving", answer.json()["moving"]]
+    assert {view["moving_to"] for view in views} == {shape or "1g.5gb"}
 
 
 async def test_other_tabs_save_first(
@@ -459,7 +417,7 @@ async def test_a_ticket_that_ended_is_told_until_read(waiting: JupyterServer, po
 # -- what staff say ----------------------------------------------------------------------------
 
 
-async def test_messages_are_shown_until_read(start: Callable[..., JupyterServer], pool: StandIn):
+async def test_messages_are_shown_until_read(start: Start, pool: StandIn):
     """With and without a slice, the oldest first, as they were written; reading is for all tabs."""
     pool.messages = (
         message_of(4, "<script>alert(1)</script>"),
@@ -480,16 +438,7 @@ async def test_messages_are_shown_until_read(start: Callable[..., JupyterServer]
     assert [one["id"] for one in server.keeper.shown()["messages"]] == [4]
 
 
-@pytest.mark.parametrize("body", [{"message": "3"}, {"message": True}, {"message": None}])
-async def test_a_message_that_is_none(start: Callable[..., JupyterServer], body: dict[str, Any]):
-    """400."""
-    answer = await start().client.post("miglab/api/read", json=body, headers=MINE)
-    assert answer.status_code == 400
-
-
-async def test_progress_is_told_once_the_notice_was_read(
-    start: Callable[..., JupyterServer], pool: StandIn
-):
+async def test_progress_is_told_once_the_notice_was_read(start: Start, pool: StandIn):
     """Not a word of it before; then at once, and once a minute."""
     pool.sharing = {"ml": False, "vision": True}
     server = start(MIGLAB_COURSE="ml")
@@ -503,9 +452,7 @@ async def test_progress_is_told_once_the_notice_was_read(
     assert [(one.course, one.experiments) for one in pool.reports] == [("ml", ())]
 
 
-async def test_no_course_shares_nothing(start: Callable[..., JupyterServer], pool: StandIn):
+async def test_no_course_shares_nothing(server: JupyterServer):
     """As where the lab is no lab."""
-    server = start(MIGLAB_COURSE="")
-    await server.keeper.round()
-    assert (await server.client.get("miglab/api/lease", headers=MINE)).json()["sharing"] is None
+    assert server.keeper.shown()["sharing"] is None
     assert (await server.client.post("miglab/api/notice-read", headers=MINE, json={})).is_error

@@ -47,13 +47,10 @@ def test_an_age_grows_until_there_is_activity():
         body = signals(reading({"a": ("idle", mark)}), NOBODY, ages, now)
         return body["kernels"][0]["last_execution_age_s"]
 
-    marks = ["2030-01-01", "2030-01-01", "1999-01-01", "1999-01-01"]  # a wall clock jumps back
-    assert [age(mark, now) for mark, now in zip(marks, (5, 20, 35, 36), strict=True)] == [
-        0,
-        15,
-        0,
-        1,
-    ]
+    seen = ((5, "2030", 0), (20, "2030", 15), (35, "1999", 0), (36, "1999", 1))  # it jumps back
+    assert [age(mark, now) for now, mark, _ in seen] == [age_s for *_, age_s in seen]
+    signals(reading(), NOBODY, ages, 40.0)
+    assert ages.seen == {}, "a kernel of the same name later starts anew"
 
 
 def test_the_youngest_terminal_counts():
@@ -64,21 +61,9 @@ def test_the_youngest_terminal_counts():
     assert (body["terminals"], body["terminal_age_s"]) == (2, 0)
     body = signals(reading(terminals={"1": "a"}), NOBODY, ages, 40.0)
     assert (body["terminals"], body["terminal_age_s"]) == (1, 40)
-    assert signals(reading(terminals={}), NOBODY, ages, 50.0)["terminal_age_s"] is None
-
-
-def test_terminals_that_cannot_be_told_are_unknown():
-    """None, not zero."""
-    body = signals(reading(terminals=None), NOBODY, Ages(), 0.0)
-    assert (body["terminals"], body["terminal_age_s"]) == (None, None)
-
-
-def test_what_ended_is_forgotten():
-    """A kernel of the same name later starts anew, and nothing is kept for ever."""
-    ages = Ages()
-    signals(reading({"a": ("idle", 1)}), NOBODY, ages, 0.0)
-    signals(reading(), NOBODY, ages, 10.0)
-    assert ages.seen == {}
+    for found, count in (({}, 0), (None, None)):  # what cannot be told is not zero
+        body = signals(reading(terminals=found), NOBODY, ages, 50.0)
+        assert (body["terminals"], body["terminal_age_s"]) == (count, None)
 
 
 def test_other_front_ends_are_seen_by_their_kernels():

@@ -7,7 +7,7 @@ import pytest
 
 from miglab_api.leases import LeaseState, LeaseView, ServerStatus
 from miglab_api.tickets import TicketState
-from miglab_jupyterlab.state import FIRST_LOOKS, KnownStatus, pause_s, shown
+from miglab_jupyterlab.state import FIRST_LOOKS, NO_LEASE, KnownStatus, pause_s, shown
 
 from .standin import NOW, lease_view, message, ticket_view, warning
 
@@ -17,18 +17,6 @@ def known(
 ) -> KnownStatus:
     status = ServerStatus(lease=view).model_dump(mode="json")
     return (before or KnownStatus("1g.5gb")).heard(status, NOW, now)
-
-
-def test_before_the_first_answer_nothing_is_known():
-    """The shape is the spawner's word; the rest is not made up."""
-    told = shown(KnownStatus("1g.5gb"), 0.0)
-    assert (told["state"], told["shape"]) == ("unknown", "1g.5gb")
-    assert (told["lease"], told["warning"]) == (None, None)
-
-
-def test_a_server_without_a_slice():
-    """It has none, and none was lost."""
-    assert shown(KnownStatus("cpu"), 0.0)["state"] == "none"
 
 
 def test_time_left_is_counted_by_one_clock():
@@ -51,39 +39,43 @@ def test_memory_that_is_not_known_is_not_zero(used: int | None, shows: int | Non
 def test_a_warning_says_why_and_how_long():
     """With what still helps against it."""
     told = shown(known(lease_view(warned=warning(60))), 110.0)
-    assert told["warning"] == {
-        "kind": "idle",
-        "reason": "Nothing ran for 20 min.",
-        "left_s": 50,
-        "keepalives_left": 1,
-    }
+    said = {"kind": "idle", "reason": "Nothing ran for 20 min.", "left_s": 50, "keepalives_left": 1}
+    assert told["warning"] == said
 
 
 def test_while_the_pool_is_silent_what_was_known_ages():
-    """Time goes on, and it is said how old it all is."""
+    """Time goes on, and it is said how old it all is; an answer ends that."""
     silent = known(lease_view(left_s=600, warned=warning(60))).no_news("silent")
     told = shown(silent, 145.0)
     assert (told["problem"], told["silent_s"]) == ("silent", 45)
     assert (told["state"], told["lease"]["left_s"], told["warning"]["left_s"]) == ("held", 555, 15)
 
-
-def test_an_answer_ends_the_silence():
-    """Nothing of the problem is left."""
-    again = known(lease_view(), 120.0, known(lease_view()).no_news("silent"))
+    again = known(lease_view(), 120.0, silent)
     told = shown(again, 120.0)
     assert (told["problem"], told["silent_s"], again.tried) == ("", None, 0)
 
 
-def test_a_slice_that_goes_keeps_its_reason():
-    """On the way, at its end, and when the pool has forgotten the lease."""
-    ending = known(lease_view(LeaseState.RELEASING, reason="the class is over"))
-    assert shown(ending, 100.0)["state"] == "ending"
-    for gone in (
-        known(lease_view(LeaseState.RELEASED, reason="the class is over")),
-        known(None, 100.0, ending),
-    ):
-        told = shown(gone, 100.0)
-        assert (told["state"], told["reason"]) == ("gone", "the class is over")
+OVER = "the class is over"
+ENDING = known(lease_view(LeaseState.RELEASING, reason=OVER))
+
+
+@pytest.mark.parametrize(
+    ("state", "shows", "reason"),
+    [
+        (KnownStatus("1g.5gb"), "unknown", ""),
+        (KnownStatus("cpu"), "none", ""),
+        (known(lease_view()), "held", ""),
+        (ENDING, "ending", OVER),
+        (known(lease_view(LeaseState.RELEASED, reason=OVER)), "gone", OVER),
+        (known(None, 100.0, ENDING), "gone", OVER),
+        (known(None, 100.0, known(lease_view(warned=warning()))), "gone", NO_LEASE),
+    ],
+)
+def test_a_slice_that_goes_keeps_its_reason(state: KnownStatus, shows: str, reason: str):
+    """Before it is heard of, on the way, at its end, and when the pool has forgotten the lease."""
+    told = shown(state, 100.0)
+    assert (told["state"], told["reason"], told["warning"]) == (shows, reason, None)
+    assert told["shape"] == ("cpu" if shows == "none" else "1g.5gb")
 
 
 def test_a_lease_never_seen_is_gone_in_the_pools_words():
@@ -93,13 +85,7 @@ def test_a_lease_never_seen_is_gone_in_the_pools_words():
     assert (shown(before, 100.0)["state"], shown(before, 100.0)["ticket"]) == ("unknown", None)
     assert pause_s(before, 15.0, 5.0, 60.0) == 5.0
     told = shown(known(None, before=replace(before, unseen=FIRST_LOOKS)), 0.0)
-    assert (told["state"], told["reason"]) == ("gone", "This server holds no GPU slice.")
-
-
-def test_gone_outlives_a_warning():
-    """Nothing is warned of that has happened."""
-    gone = known(None, 100.0, known(lease_view(warned=warning())))
-    assert shown(gone, 100.0)["warning"] is None
+    assert (told["state"], told["reason"]) == ("gone", NO_LEASE)
 
 
 def waits(state: TicketState, **more: Any) -> KnownStatus:

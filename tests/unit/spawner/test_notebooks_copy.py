@@ -26,52 +26,41 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home" / "notebooks"
 
 
-def test_new_notebooks_come(source: Path, home: Path):
-    """An empty home gets every notebook, in its folder."""
+def test_new_notebooks_come_once(source: Path, home: Path):
+    """An empty home gets every notebook, in its folder; a second start writes nothing."""
     copied = copy_new(source, home)
     assert copied == Copied(new=("first.ipynb", "more/zweites Heft ü.ipynb"))
     assert (home / "more" / "zweites Heft ü.ipynb").read_text() == "second, version 1"
-
-
-def test_nothing_happens_twice(source: Path, home: Path):
-    """A second start with the same notebooks writes nothing."""
-    copy_new(source, home)
     before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
     assert copy_new(source, home) == Copied()
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == before
 
 
-def test_an_unedited_notebook_is_updated(source: Path, home: Path):
-    """A newer version replaces the one delivered before."""
-    copy_new(source, home)
+@pytest.mark.parametrize(
+    ("delivered", "mine", "copied", "left"),
+    [
+        (True, "first, version 1", Copied(updated=("first.ipynb",)), "first, version 2"),
+        (True, "my answer", Copied(kept=("first.ipynb",)), "my answer"),
+        (True, None, Copied(new=("first.ipynb",)), "first, version 2"),
+        (False, "mine before", Copied(("more/zweites Heft ü.ipynb",), (), ("first.ipynb",)),
+         "mine before"),
+    ],
+    ids=["as delivered", "edited", "deleted to get a fresh one", "another of that name"],
+)  # fmt: skip
+def test_what_comes_of_a_notebook(
+    source: Path, home: Path, delivered: bool, mine: str | None, copied: Copied, left: str
+):
+    """A newer version replaces what was delivered, and never what the student wrote."""
+    if delivered:
+        copy_new(source, home)
+    home.mkdir(parents=True, exist_ok=True)
+    notebook = home / "first.ipynb"
+    notebook.unlink(missing_ok=True) if mine is None else notebook.write_text(mine)
     (source / "first.ipynb").write_text("first, version 2")
-    assert copy_new(source, home) == Copied(updated=("first.ipynb",))
-    assert (home / "first.ipynb").read_text() == "first, version 2"
-
-
-def test_an_edited_notebook_is_kept(source: Path, home: Path):
-    """What the student wrote survives every later version."""
-    copy_new(source, home)
-    (home / "first.ipynb").write_text("my answer")
-    for version in (2, 3):
-        (source / "first.ipynb").write_text(f"first, version {version}")
-        assert copy_new(source, home) == Copied(kept=("first.ipynb",))
-    assert (home / "first.ipynb").read_text() == "my answer"
-
-
-def test_a_file_of_the_same_name_is_the_students(source: Path, home: Path):
-    """A file that was never delivered is not overwritten by one of that name."""
-    home.mkdir(parents=True)
-    (home / "first.ipynb").write_text("mine before")
-    assert copy_new(source, home).kept == ("first.ipynb",)
-    assert (home / "first.ipynb").read_text() == "mine before"
-
-
-def test_a_deleted_notebook_comes_back(source: Path, home: Path):
-    """Deleting a notebook is how to get a fresh one."""
-    copy_new(source, home)
-    (home / "first.ipynb").unlink()
-    assert copy_new(source, home) == Copied(new=("first.ipynb",))
+    assert copy_new(source, home) == copied
+    assert notebook.read_text() == left
+    (source / "first.ipynb").write_text("first, version 3")
+    assert copy_new(source, home).kept == copied.kept, "also by every later version"
 
 
 def test_a_link_is_not_written_through(source: Path, home: Path, tmp_path: Path):
@@ -134,29 +123,22 @@ def test_no_half_file_is_left(source: Path, home: Path, monkeypatch: pytest.Monk
     assert sorted(path.name for path in home.iterdir()) == [MANIFEST, "first.ipynb", "more"]
 
 
-def test_it_runs_alone(source: Path, home: Path):
-    """The image runs the one file with a bare Python, and is told what came."""
-    script = Path(notebooks_copy.__file__)
-    command = [sys.executable, "-I", "-S", str(script), str(source), str(home)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0
-    assert "notebooks new: first.ipynb" in done.stderr
-    assert set(json.loads((home / MANIFEST).read_text())) == {
-        "first.ipynb",
-        "more/zweites Heft ü.ipynb",
-    }
+def run_alone(source: Path, home: Path) -> "subprocess.CompletedProcess[str]":
+    """As the image does: the one file, with a bare Python."""
+    command = [sys.executable, "-I", "-S", notebooks_copy.__file__, source, home]
+    return subprocess.run([*map(str, command)], capture_output=True, text=True)
 
 
-def test_an_unwritable_home_is_one_clear_line(source: Path, tmp_path: Path):
-    """Where the home is a file, the reason is said and the exit status is 1."""
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("")
-    script = Path(notebooks_copy.__file__)
-    command = [sys.executable, str(script), str(source), str(in_the_way / "notebooks")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
+def test_it_runs_alone(source: Path, home: Path, tmp_path: Path):
+    """It says what came; where the home is a file, why nothing did, in one line."""
+    done = run_alone(source, home)
+    assert (done.returncode, "notebooks new: first.ipynb" in done.stderr) == (0, True)
+    delivered = json.loads((home / MANIFEST).read_text())
+    assert set(delivered) == {"first.ipynb", "more/zweites Heft ü.ipynb"}
+    (tmp_path / "file").touch()
+    done = run_alone(source, tmp_path / "file" / "notebooks")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert done.stderr.startswith("notebooks: ")
-    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("what", ["pipe", "link to a device", "folder", "huge"])

@@ -58,14 +58,9 @@ def form(*courses: CourseOffers, saved: SpawnChoice | None = None, **more: str) 
 def test_a_card_says_size_use_and_wait():
     """SMs, memory, what it is good for, how many are free; titles are escaped."""
     text = " ".join(form(ML).words)
-    for words in (
-        "14 SMs, 4.75 GiB",
-        "A small net.",
-        "3 free",
-        "Deep <Learning>",
-        "No GPU",
-    ):
-        assert words in text
+    said = ("14 SMs, 4.75 GiB", "A small net.", "3 free", "Deep <Learning>", "No GPU")
+    assert [words for words in said if words not in text] == []
+    assert [in_gib(mib) for mib in (4864, 20480)] == ["4.75 GiB", "20 GiB"]
 
 
 def test_what_a_site_does_not_say_is_left_out():
@@ -80,10 +75,22 @@ def test_what_a_site_does_not_say_is_left_out():
     assert "Always free" not in text
 
 
-def test_the_courses_default_is_chosen_at_first():
-    """One radio button, and only one, is checked."""
-    assert form(ML).chosen == ["1g.5gb"]
-    assert form(ML).hidden == {"course": "ml"}
+@pytest.mark.parametrize(
+    ("courses", "saved", "chosen"),
+    [
+        ((ML,), SpawnChoice(), "1g.5gb"),
+        ((ML, ALL), SpawnChoice("3g.20gb", "everyone"), "3g.20gb@everyone"),
+        ((ML,), SpawnChoice("cpu", "ml"), "cpu"),
+        ((ML,), SpawnChoice("7g.40gb", "ml"), "1g.5gb"),
+        ((ML,), SpawnChoice("1g.5gb", "gone"), "1g.5gb"),
+        ((ML,), SpawnChoice("borrow"), "1g.5gb"),
+    ],
+)
+def test_trap_7_what_is_chosen_beforehand(
+    courses: tuple[CourseOffers, ...], saved: SpawnChoice, chosen: str
+):
+    """What the student had last, and no other, while it is offered; else the course's default."""
+    assert form(*courses, saved=saved).chosen == [chosen]
 
 
 def test_the_heading_is_the_course():
@@ -94,12 +101,6 @@ def test_the_heading_is_the_course():
     assert ML.title in form(ML, ALL).words
 
 
-def test_the_names_of_slices_are_explained_where_there_are_some():
-    """Without the pool there is nothing to explain."""
-    assert "What do these names mean?" in form(ML).words
-    assert "What do these names mean?" not in Form(render(page_without_pool("Silence."))).words
-
-
 def test_borrowing_is_a_choice_where_a_course_lends():
     """One card beside the shapes and no GPU, chosen at first if the course says so."""
     lends = ML.model_copy(update={"borrow": ("1g.5gb", "3g.20gb"), "default": "borrow"})
@@ -107,59 +108,33 @@ def test_borrowing_is_a_choice_where_a_course_lends():
     assert [radio["value"] for radio in form.radios] == ["1g.5gb", "borrow", "cpu"]
     assert form.chosen == ["borrow"]
     assert "Starts at once; a 1g.5gb is free to measure on now" in form.words
-    plain = Form(render(page_of(Offers(simulated=False, courses=(ML,)), SpawnChoice("borrow"))))
-    assert plain.chosen == ["1g.5gb"]
 
 
 def test_several_courses_share_one_group():
     """With several courses the shape carries its course, so that no script is needed."""
     page = form(ML, ALL)
-    assert [radio["value"] for radio in page.radios] == [
-        "1g.5gb@ml",
-        "cpu@ml",
-        "3g.20gb@everyone",
-        "cpu@everyone",
-    ]
+    offered = ["1g.5gb@ml", "cpu@ml", "3g.20gb@everyone", "cpu@everyone"]
+    assert [radio["value"] for radio in page.radios] == offered
     assert {radio["name"] for radio in page.radios} == {"shape"}
-    assert page.hidden == {}
-    assert page.chosen == ["1g.5gb@ml"]
-
-
-def test_the_last_choice_is_chosen_again():
-    """What the student had last is preselected while it is still offered."""
-    assert form(ML, ALL, saved=SpawnChoice("3g.20gb", "everyone")).chosen == ["3g.20gb@everyone"]
-    assert form(ML, saved=SpawnChoice("cpu", "ml")).chosen == ["cpu"]
-
-
-@pytest.mark.parametrize(
-    "saved", [SpawnChoice("7g.40gb", "ml"), SpawnChoice("1g.5gb", "gone"), SpawnChoice()]
-)
-def test_trap_7_a_choice_that_is_gone_is_not_chosen(saved: SpawnChoice):
-    """A shape or course no longer offered falls back to the default."""
-    assert form(ML, saved=saved).chosen == ["1g.5gb"]
+    assert (page.hidden, form(ML).hidden) == ({}, {"course": "ml"})
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         ({}, "0 free, nobody waiting yet. The wait cannot be estimated."),
-        (
-            {"waiting": 2},
-            "2 waiting. The wait cannot be estimated.",
-        ),
-        (
-            {"is_held": True},
-            "0 free, the free room is held for the first in the queue. The wait cannot",
-        ),
+        ({"waiting": 2}, "2 waiting. The wait cannot be estimated."),
+        ({"is_held": True}, "0 free, the free room is held for the first in the queue. The wait"),
         ({"reserved_s": 600.0}, "is reserved for a class; unused slots are free in about 10 m"),
+        ({"is_held": True, "waiting": 2}, "0 free, 2 waiting, the free room is held for the first"),
         (
-            {"is_held": True, "waiting": 2},
-            "0 free, 2 waiting, the free room is held for the first",
+            {"wait": WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="")},
+            "Estimated wait: about 10–25 minutes.",
         ),
     ],
 )
 def test_the_wait_is_said(more: dict[str, object], words: str):
-    """Who must wait reads how many wait, and for what."""
+    """Who must wait reads how many wait, for what, and how long that is likely to last."""
     course = CourseOffers(course="c", title="", shapes=(offer("1g.5gb", **more),), default="cpu")
     assert words in " ".join(form(course).words)
 
@@ -181,6 +156,8 @@ def test_without_the_pool_there_is_no_gpu_to_choose():
     assert page.chosen == ["cpu"]
     assert len(page.radios) == 1
     assert "The pool is down." in page.words
+    names = "What do these names mean?"
+    assert names not in page.words and names in form(ML).words
 
 
 def test_news_and_pause_are_shown():
@@ -214,11 +191,6 @@ def test_minutes(seconds: float, words: str):
     assert in_minutes(seconds) == words
 
 
-def test_gib():
-    """Memory without needless digits."""
-    assert [in_gib(mib) for mib in (4864, 20480)] == ["4.75 GiB", "20 GiB"]
-
-
 def test_the_page_says_what_the_quotas_leave():
     """Slices at a time, hours of the week and when some are back; whose."""
     left = (
@@ -236,19 +208,14 @@ def test_the_page_says_what_the_quotas_leave():
     assert "Left for" not in " ".join(form(ML).words)
 
 
+OPEN = "yours as long as nobody needs it. You are warned before it ends, and your files stay."
+
+
 @pytest.mark.parametrize(
     ("guaranteed_s", "words"),
     [
-        (
-            5400,
-            "A slice is guaranteed for 1 hour 30 minutes, then yours as long as nobody needs it. "
-            "You are warned before it ends, and your files stay.",
-        ),
-        (
-            0,
-            "A slice is yours as long as nobody needs it. "
-            "You are warned before it ends, and your files stay.",
-        ),
+        (5400, f"A slice is guaranteed for 1 hour 30 minutes, then {OPEN}"),
+        (0, f"A slice is {OPEN}"),
     ],
 )
 def test_the_page_says_for_how_long_a_slice_is_guaranteed(guaranteed_s: float, words: str):
@@ -258,22 +225,10 @@ def test_the_page_says_for_how_long_a_slice_is_guaranteed(guaranteed_s: float, w
     assert "nobody needs it" not in " ".join(form(ML).words)
 
 
-def test_a_card_says_the_likely_wait():
-    """Where the wait can be told its range stands on the card."""
-    wait = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="")
-    course = ML.model_copy(update={"shapes": (offer("1g.5gb", wait=wait),)})
-    text = " ".join(form(course).words)
-    assert "Estimated wait: about 10–25 minutes." in text
-
-
 @pytest.mark.parametrize(
     ("state", "position", "words"),
     [
-        (
-            TicketState.WAITING,
-            2,
-            "You are 2nd of 5 in the queue, waiting for 3g.20gb. Your position is kept",
-        ),
+        (TicketState.WAITING, 2, "You are 2nd of 5 in the queue, waiting for 3g.20gb. Your posi"),
         (TicketState.WAITING, None, "A 3g.20gb is held for you"),  # being made
         (TicketState.OFFERED, None, "A 3g.20gb is held for you"),
         (TicketState.TAKEN, None, "A 3g.20gb is held for you"),  # for a start that broke off
@@ -315,8 +270,5 @@ def test_the_button_says_what_it_does():
     course = CourseOffers(course="c", title="", shapes=shapes, default="cpu")
     people = Headcount(shape="1g.5gb", free=3, total=14, holding=9, waiting=11)
     page = page_of(Offers(simulated=True, courses=(course,), people=people), SpawnChoice())
-    assert [card.action for card in page.sections[0].cards] == [
-        "Start",
-        "Join the queue as 12th",
-        "Start",
-    ]
+    actions = [card.action for card in page.sections[0].cards]
+    assert actions == ["Start", "Join the queue as 12th", "Start"]
