@@ -28,11 +28,11 @@ COMMANDS = {
     "sim": "miglab_hub.cli.sim",
     "doctor": "miglab_hub.cli.doctor",
     "roster": "miglab_hub.cli.roster",
-    "backup": "miglab_hub.cli.backup",
-    "restore": "miglab_hub.cli.restore",
-    "forget": "miglab_hub.cli.forget",
+    "backup": "miglab_hub.cli.keeping",
+    "restore": "miglab_hub.cli.keeping",
+    "forget": "miglab_hub.cli.keeping",
 }
-"""Each command, and the module whose ``app`` it is."""
+"""Each command, and the module whose ``app`` it is, or one of whose commands."""
 
 Config = Annotated[Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)]
 
@@ -49,7 +49,8 @@ class Commands(TyperGroup):
         module = dict(_modules()).get(cmd_name)
         if module is None:
             return None
-        command = typer.main.get_command(import_module(module).app)
+        command: Any = typer.main.get_command(import_module(module).app)
+        command = getattr(command, "commands", {}).get(cmd_name, command)
         command.name = cmd_name
         return command
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from miglab_api.layouts import TEXT_MAX, Applied, GpuLayout, LayoutDrain, Layouts, PlacedSlice
 from miglab_api.wording import in_words
-from miglab_hub.cli.pool.output import AsJson, api, cell, shown, table, tell
+from miglab_hub.cli.pool.output import AsJson, Told, api, asks, cell, shown, table, tell
 from miglab_hub.cli.pool.reserve import seconds
 from miglab_hub.errors import StartError
 from miglab_hub.pool_api import PoolApi
@@ -29,36 +29,31 @@ Name = Annotated[
 ]
 
 
-@app.command()
+@asks(app)
 def show(
-    context: typer.Context,
+    pool: PoolApi,
     as_file: Annotated[
         bool, typer.Option("--file", help="Print the applied layouts as a layout file.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Told:
     """Show the layout of each GPU, and how the GPU compares with it."""
+    answer = pool.call("GET", "/layout/file" if as_file else "/layout")
     if as_file:
-        answer = api(context).call("GET", "/layout/file")
-        tell(answer, as_json, lambda: answer["text"].rstrip("\n"))
-        return
-    answer = api(context).call("GET", "/layout")
-    tell(answer, as_json, lambda: _table(Layouts.model_validate(answer).gpus))
+        return answer, answer["text"].rstrip("\n")
+    return answer, _table(Layouts.model_validate(answer).gpus)
 
 
-@app.command()
-def diff(
-    context: typer.Context, file: LayoutFile, name: Name = "", as_json: AsJson = False
-) -> None:
+@asks(app)
+def diff(pool: PoolApi, file: LayoutFile, name: Name = "") -> Told:
     """Show what applying a file would change, which leases block it, and until when."""
-    answer = api(context).call("POST", "/layout/diff", _text(file, name))
+    answer = pool.call("POST", "/layout/diff", _text(file, name))
     found = Layouts.model_validate(answer)
-    tell(answer, as_json, lambda: Group(_table(found.gpus), *map(shown, found.breaks)))
+    return answer, Group(_table(found.gpus), *map(shown, found.breaks))
 
 
-@app.command()
+@asks(app)
 def apply(
-    context: typer.Context,
+    pool: PoolApi,
     file: LayoutFile,
     name: Name = "",
     reason: Annotated[str, typer.Option(help="Why; staff read it.")] = "",
@@ -71,14 +66,13 @@ def apply(
     anyway: Annotated[
         str, typer.Option(help="Why it is applied though it takes slices from a reservation.")
     ] = "",
-    as_json: AsJson = False,
-) -> None:
+) -> Told:
     """Apply a layout by draining: running leases go on, and no new lease blocks it."""
     body = _text(file, name) | {
         "reason": reason, "now": now, "warning_s": seconds(warning), "anyway": anyway,
     }  # fmt: skip
-    answer = api(context).call("PUT", "/layout", body)
-    tell(answer, as_json, lambda: "\n".join(_news(Applied.model_validate(answer))))
+    answer = pool.call("PUT", "/layout", body)
+    return answer, "\n".join(_news(Applied.model_validate(answer)))
 
 
 @app.command("assert")
@@ -95,7 +89,7 @@ def assert_(
     body = None if file is None else _text(file, name)
     answer = _asked(api(context), body, time.monotonic() + seconds(wait))
     found = [GpuLayout.model_validate(gpu) for gpu in answer["gpus"] if gpu["layout"] or body]
-    tell(answer, as_json, lambda: _asserted(found))
+    tell(answer, _asserted(found), as_json)
     raise typer.Exit(0 if all(gpu.conforms for gpu in found) else DIFFERS)
 
 

@@ -11,72 +11,60 @@ from rich.text import Text
 
 from miglab_api.tickets import Purpose
 from miglab_api.wording import server_in_words
-from miglab_hub.cli.pool.output import AsJson, Why, api, cell, of_thing, shown, table, tell
+from miglab_hub.cli.pool.output import Told, Why, asks, cell, of_thing, shown, table
 from miglab_hub.cli.pool.reserve import seconds
+from miglab_hub.pool_api import PoolApi
 
 app = typer.Typer()
 UNKNOWN = "unknown"
 
 
-@app.command()
+@asks(app)
 def leases(
-    context: typer.Context,
+    pool: PoolApi,
     user: Annotated[str | None, typer.Option(help="Only this user's leases.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Told:
     """List the live leases."""
-    answer = api(context).call("GET", "/leases", user=user)
-
-    def words() -> Table:
-        made = table("lease", "user", "server", "course", "shape", "state", "guaranteed")
-        for one in answer:
-            is_borrow = one["purpose"] == Purpose.BORROW
-            said = {**one, "server": server_in_words(one["server"])} if is_borrow else one
-            cells = (said[key] for key in ("id", "user", "server", "course", "shape", "state"))
-            until = left(one["ends_at"] or one["guaranteed_until"], time.time(), one["ends_at"])
-            made.add_row(*(cell(str(each)) for each in cells), until)
-        return made
-
-    tell(answer, as_json, words)
+    answer = pool.call("GET", "/leases", user=user)
+    made = table("lease", "user", "server", "course", "shape", "state", "guaranteed")
+    for one in answer:
+        is_borrow = one["purpose"] == Purpose.BORROW
+        said = {**one, "server": server_in_words(one["server"])} if is_borrow else one
+        cells = (said[key] for key in ("id", "user", "server", "course", "shape", "state"))
+        made.add_row(*(cell(str(each)) for each in cells), _guaranteed(one))
+    return answer, made
 
 
-@app.command()
-def release(context: typer.Context, lease: int, reason: Why = "", as_json: AsJson = False) -> None:
+@asks(app)
+def release(pool: PoolApi, lease: int, reason: Why = "") -> Told:
     """Release a lease: its server is stopped, and then its slices are free."""
-    answer = api(context).call("POST", f"/leases/{lease}/release", {"reason": reason})
-    tell(answer, as_json, lambda: of_thing(answer, "lease"))
+    answer = pool.call("POST", f"/leases/{lease}/release", {"reason": reason})
+    return answer, of_thing(answer, "lease")
 
 
-@app.command()
+@asks(app)
 def extend(
-    context: typer.Context,
+    pool: PoolApi,
     lease: int,
     minutes: Annotated[float, typer.Argument(help="How many minutes longer.", min=1)],
     reason: Why = "",
-    as_json: AsJson = False,
-) -> None:
+) -> Told:
     """Give a lease more time; this also ends a warning by staff."""
     body = {"by_s": minutes * 60} | ({"reason": reason} if reason else {})
-    answer = api(context).call("POST", f"/leases/{lease}/extend", body)
-
-    def words() -> str:
-        until = answer["ends_at"] or answer["guaranteed_until"]
-        how_long = left(until, time.time(), answer["ends_at"])
-        return f"{of_thing(answer, 'lease')}, guaranteed: {how_long}"
-
-    tell(answer, as_json, words)
+    answer = pool.call("POST", f"/leases/{lease}/extend", body)
+    return answer, f"{of_thing(answer, 'lease')}, guaranteed: {_guaranteed(answer)}"
 
 
-@app.command()
-def cancel(context: typer.Context, ticket: int, as_json: AsJson = False) -> None:
+@asks(app)
+def cancel(pool: PoolApi, ticket: int) -> Told:
     """Remove a ticket from the queue."""
-    answer = api(context).call("DELETE", f"/tickets/{ticket}")
-    tell(answer, as_json, lambda: of_thing(answer, "ticket"))
+    answer = pool.call("DELETE", f"/tickets/{ticket}")
+    return answer, of_thing(answer, "ticket")
 
 
-@app.command("reclaim")
+@asks(app, "reclaim")
 def reclaim_(
-    context: typer.Context,
+    pool: PoolApi,
     lease: Annotated[int | None, typer.Argument(help="The lease to reclaim.")] = None,
     reason: Annotated[str, typer.Option(help="With a lease: why; its holder reads it.")] = "",
     warning: Annotated[
@@ -88,16 +76,22 @@ def reclaim_(
     explain: Annotated[
         str | None, typer.Option(help="Only this user's leases, with every figure and its age.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Told:
     """Reclaim a lease; without one, show what the reclaimer thinks of each lease, and why."""
     if lease is not None:
-        body = request(reason, "0" if now else warning)
-        answer = api(context).call("POST", f"/leases/{lease}/reclaim", body)
-        tell(answer, as_json, lambda: taken(answer))
-        return
-    answer = api(context).call("GET", "/reclaim", user=explain)
-    tell(answer, as_json, lambda: thoughts(answer, with_figures=explain is not None))
+        if not reason:
+            raise typer.BadParameter("give a reason with --reason", param_hint="--reason")
+        body = {"reason": reason, "warning_s": seconds("0" if now else warning)}
+        answer = pool.call("POST", f"/leases/{lease}/reclaim", body)
+        return answer, _taken(answer)
+    answer = pool.call("GET", "/reclaim", user=explain)
+    parts = _parts(answer, with_figures=explain is not None)
+    return answer, Group(*parts) if answer else "No lease is in use."
+
+
+def _guaranteed(lease: Mapping[str, Any]) -> str:
+    until = lease["ends_at"] or lease["guaranteed_until"]
+    return left(until, time.time(), lease["ends_at"])
 
 
 def left(until: float, now: float, ends_at: float | None = None) -> str:
@@ -107,19 +101,7 @@ def left(until: float, now: float, ends_at: float | None = None) -> str:
     return f"{max(0.0, until - now) / 60:.0f} min{'' if ends_at is None else ', then it ends'}"
 
 
-def request(reason: str, warning: str) -> dict[str, Any]:
-    """What is sent to reclaim a lease.
-
-    Args:
-        reason: why; its holder reads it.
-        warning: how long its holder is warned first, as a person types it.
-    """
-    if not reason:
-        raise typer.BadParameter("give a reason with --reason", param_hint="--reason")
-    return {"reason": reason, "warning_s": seconds(warning)}
-
-
-def taken(lease: Mapping[str, Any]) -> str:
+def _taken(lease: Mapping[str, Any]) -> str:
     """A lease that is reclaimed, in a sentence."""
     warning = lease["warning"]
     left_s = None if warning is None else warning["reclaim_at"] - warning["at"]
@@ -127,17 +109,8 @@ def taken(lease: Mapping[str, Any]) -> str:
     return f"{of_thing(dict(lease), 'lease')}{when}"
 
 
-def thoughts(told: Sequence[Mapping[str, Any]], *, with_figures: bool) -> RenderableType:
-    """What the service told of each lease.
-
-    Args:
-        told: answers of ``GET /api/reclaim``.
-        with_figures: also what each was decided by.
-    """
-    return Group(*_parts(told, with_figures)) if told else "No lease is in use."
-
-
-def _parts(told: Sequence[Mapping[str, Any]], with_figures: bool) -> Iterator[RenderableType]:
+def _parts(told: Sequence[Mapping[str, Any]], *, with_figures: bool) -> Iterator[RenderableType]:
+    """What the service told of each lease; with figures also what each was decided by."""
     for one in told:
         yield Text(headline(one))
         if with_figures:

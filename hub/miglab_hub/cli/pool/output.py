@@ -6,6 +6,7 @@ For people a sentence or a table, for programs (``--json``) the service's answer
 import json
 import sys
 from collections.abc import Callable
+from inspect import Parameter, signature
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +18,11 @@ from miglab_hub.pool_api import PoolApi, connect
 
 PIPE_WIDTH = 10_000  # a line of a table is never folded in a pipe
 
+Told = tuple[Any, RenderableType]
+"""The service's answer, and the same for people."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's answer as JSON.")]
+CONTEXT = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+AS_JSON = Parameter("as_json", Parameter.KEYWORD_ONLY, annotation=AsJson, default=False)
 Why = Annotated[str, typer.Option("--reason", help="Why; the person concerned can read it.")]
 
 
@@ -26,18 +31,29 @@ def api(context: typer.Context) -> PoolApi:
     return context.with_resource(connect(*context.obj))
 
 
-def tell(answer: Any, as_json: bool, words: Callable[[], RenderableType]) -> None:
-    """Print an answer.
-
-    Args:
-        answer: the service's.
-        as_json: as it came, for programs.
-        words: makes a sentence or a table of it, for people.
-    """
+def tell(answer: Any, words: RenderableType, as_json: bool) -> None:
+    """Print an answer: as it came, for programs; or a sentence or a table, for people."""
     if as_json:
         print(json.dumps(answer, indent=1))
     else:
-        say(words())
+        say(words)
+
+
+def asks(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., Told]], None]:
+    """Make a command of a function of the pool and its own options; it gets ``--json`` as well."""
+
+    def register(ask: Callable[..., Told]) -> None:
+        def command(context: typer.Context, *, as_json: bool, **given: Any) -> None:
+            tell(*ask(api(context), **given), as_json)
+
+        _, *own = signature(ask).parameters.values()
+        options = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
+        taken = signature(ask).replace(parameters=[CONTEXT, *options, AS_JSON])
+        vars(command)["__signature__"] = taken.replace(return_annotation=None)
+        command.__name__, command.__doc__ = ask.__name__, ask.__doc__
+        app.command(name)(command)
+
+    return register
 
 
 def say(what: RenderableType) -> None:

@@ -11,7 +11,8 @@ from rich.console import Group, RenderableType
 
 from miglab_api.spreadsheet import BOM, as_csv
 from miglab_api.usage import GroupBy, UsageReport, UsageRow
-from miglab_hub.cli.pool.output import AsJson, api, cell, table, tell, who
+from miglab_hub.cli.pool.output import AsJson, Told, api, asks, cell, table, tell, who
+from miglab_hub.pool_api import PoolApi
 
 UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
@@ -20,9 +21,9 @@ app = typer.Typer()
 DAY = ["%Y-%m-%d"]
 
 
-@app.command()
+@asks(app)
 def audit(
-    context: typer.Context,
+    pool: PoolApi,
     since: Annotated[
         str | None, typer.Option(help="From this time on: 90m, 2h or 3d ago, or 2026-11-24 10:00.")
     ] = None,
@@ -44,15 +45,14 @@ def audit(
     limit: Annotated[
         int, typer.Option(help="Show at most this many, the newest first.", min=1, max=1000)
     ] = 100,
-    as_json: AsJson = False,
-) -> None:
+) -> Told:
     """List who did what, when and why, the newest first."""
     now = time.time()
-    answer = api(context).call(
+    answer = pool.call(
         "GET", "/audit", since=moment(since, now), until=moment(until, now), by=by, kind=kind,
         target=target, course=course, everything=everything or None, limit=limit,
     )  # fmt: skip
-    tell(answer, as_json, lambda: _table(answer))
+    return answer, _table(answer)
 
 
 def moment(text: str | None, now: float) -> float | None:
@@ -79,15 +79,9 @@ def _table(entries: list[dict[str, Any]]) -> RenderableType:
     for one in entries:
         when = f"{datetime.fromtimestamp(one['at']).astimezone():%Y-%m-%d %H:%M:%S %Z}"
         target = f"{one['kind']} {one['target']}"
-        words = (
-            who(one["by"]),
-            one["action"],
-            target,
-            one["course"],
-            one["from_state"],
-            one["to_state"],
-        )
-        made.add_row(when, *(cell(word) for word in (*words, one["reason"])))
+        said = (one[key] for key in ("course", "from_state", "to_state", "reason"))
+        words = (who(one["by"]), one["action"], target, *said)
+        made.add_row(when, *(cell(word) for word in words))
     return made if entries else "The audit has no such entries."
 
 
@@ -113,7 +107,7 @@ def usage(
     if csv:
         sys.stdout.write(as_csv(UsageReport.model_validate(answer)).removeprefix(BOM))
         return
-    tell(answer, as_json, lambda: _report(answer))
+    tell(answer, _report(answer), as_json)
 
 
 def _day(moment: datetime | None) -> str | None:

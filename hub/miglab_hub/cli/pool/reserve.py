@@ -1,17 +1,16 @@
 """`miglab pool reserve, reservations, unreserve`: slots for a class, weekly or once."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import date, datetime
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
 import typer
-from rich.console import RenderableType
-from rich.table import Table
 
 from miglab_api.reservations import WEEKDAYS, ReservationState, ReservationView
-from miglab_hub.cli.pool.output import AsJson, api, cell, shown, table, tell
+from miglab_hub.cli.pool.output import Told, asks, cell, shown, table
+from miglab_hub.pool_api import PoolApi
 
 app = typer.Typer()
 UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
@@ -23,9 +22,9 @@ STATE_WORDS = {
 }
 
 
-@app.command("reserve")
+@asks(app, "reserve")
 def reserve_(
-    context: typer.Context,
+    pool: PoolApi,
     course: str,
     shape: Annotated[str, typer.Argument(help="The shape that students ask for, such as 1g.5gb.")],
     from_time: Annotated[str, typer.Option("--from", help="Local start time, HH:MM.")],
@@ -43,8 +42,7 @@ def reserve_(
         str, typer.Option(help="How long after the start unclaimed slots are kept.")
     ] = "15m",
     reason: Annotated[str, typer.Option(help="What it is for; staff can read it.")] = "",
-    as_json: AsJson = False,
-) -> None:
+) -> Told:
     """Reserve slices for a course, weekly or once."""
     body = {
         "course": course, "shape": shape, "count": count,
@@ -52,33 +50,31 @@ def reserve_(
         "from_time": from_time, "to_time": to_time, "tz": tz,
         "grace_s": seconds(grace), "reason": reason,
     }  # fmt: skip
-    answer = api(context).call("POST", "/reservations", body)
-    tell(answer, as_json, lambda: sentence(ReservationView.model_validate(answer)))
+    answer = pool.call("POST", "/reservations", body)
+    return answer, sentence(ReservationView.model_validate(answer))
 
 
-@app.command()
-def reservations(context: typer.Context, as_json: AsJson = False) -> None:
+@asks(app)
+def reservations(pool: PoolApi) -> Told:
     """List the reservations, the next one first."""
-    answer = api(context).call("GET", "/reservations")
+    answer = pool.call("GET", "/reservations")
+    made = table("id", "course", "shape", "certain", "taken up", "when", "next", "state")
+    for one in map(ReservationView.model_validate, answer):
+        counts = (f"{one.certain} of {one.count}", f"{one.drawn} of {one.count}")
+        row = (str(one.id), one.course, one.shape, *counts, _when(one), _next(one), _state(one))
+        made.add_row(*(cell(each) for each in row))
+    return answer, made if answer else "There are no reservations."
 
-    def words() -> RenderableType:
-        made = table("id", "course", "shape", "certain", "taken up", "when", "next", "state")
-        fill(made, [ReservationView.model_validate(one) for one in answer])
-        return made if answer else "There are no reservations."
 
-    tell(answer, as_json, words)
-
-
-@app.command()
+@asks(app)
 def unreserve(
-    context: typer.Context,
+    pool: PoolApi,
     reservation: int,
     reason: Annotated[str, typer.Option(help="Why; the audit records it.")] = "",
-    as_json: AsJson = False,
-) -> None:
+) -> Told:
     """Cancel a reservation; students who have a slice keep it."""
-    answer = api(context).call("DELETE", f"/reservations/{reservation}", reason=reason)
-    tell(answer, as_json, lambda: sentence(ReservationView.model_validate(answer)))
+    answer = pool.call("DELETE", f"/reservations/{reservation}", reason=reason)
+    return answer, sentence(ReservationView.model_validate(answer))
 
 
 def seconds(text: str) -> float:
@@ -114,16 +110,6 @@ def sentence(one: ReservationView) -> str:
         f"{_state(one)}{f'; next {_next(one)}' if one.starts_at else ''}"
         f"{f'. {certain}' if one.state in STATE_WORDS else ''}"
     )
-
-
-def fill(table: Table, found: Sequence[ReservationView]) -> None:
-    """A row for each: id, course, shape, certain, taken, when, next, state."""
-    for one in found:
-        taken = f"{one.drawn} of {one.count}"
-        certain = f"{one.certain} of {one.count}"
-        now = (certain, taken, _when(one), _next(one), _state(one))
-        row = (str(one.id), one.course, one.shape, *now)
-        table.add_row(*(cell(each) for each in row))
 
 
 def _when(one: ReservationView) -> str:

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
-from rich.console import RenderableType
 
 from miglab_api.staff import STAFF_ACTIONS
-from miglab_hub.cli.pool.output import AsJson, Why, api, cell, of_thing, shown, table, tell, who
+from miglab_hub.cli.pool.output import Told, Why, asks, cell, of_thing, shown, table, who
 from miglab_hub.cli.pool.reserve import seconds
 from miglab_hub.errors import RefusedError
 from miglab_hub.pool_api import PoolApi
@@ -44,10 +43,10 @@ Which = Annotated[str, typer.Argument(help="A GPU's index or UUID, or a slice's 
 # -- GPUs and slices ------------------------------------------------------------------------------
 
 
-def command_of(key: str) -> Callable[..., None]:
+def command_of(key: str) -> Callable[..., Told]:
     """The command of an action on a slice, or on whatever can be drained, by the table."""
     action = next(one for one in STAFF_ACTIONS if one.key == key)
-    parameters: dict[str, tuple[Any, Any]] = {"context": (typer.Context, Parameter.empty)}
+    parameters: dict[str, tuple[Any, Any]] = {"pool": (PoolApi, Parameter.empty)}
     if "gpu" in action.kinds:
         parameters |= {"kind": (Kind, Parameter.empty), "which": (Which, Parameter.empty)}
     else:
@@ -56,15 +55,14 @@ def command_of(key: str) -> Callable[..., None]:
         parameters |= {"reason": (Why, "")}
     else:
         parameters |= {"reason": (Needed, Parameter.empty), "anyway": (Anyway, "")}
-    parameters |= {"as_json": (AsJson, False)}
 
-    def command(context: typer.Context, reason: str, *, as_json: bool, **given: Any) -> None:
-        pool, kind = api(context), given.get("kind", DrainTarget.SLICE)
+    def command(pool: PoolApi, reason: str, **given: Any) -> Told:
+        kind = given.get("kind", DrainTarget.SLICE)
         which = str(given.get("which", given.get("slice_id")))
         body = {"reason": reason} | {k: v for k, v in given.items() if k == "anyway" and v}
         answer = pool.call("POST", f"{_path(pool, kind, which)}/{key}", body)
         told = action.told.format(kind=kind.value, which=shown(which), reason=shown(reason))
-        tell(answer, as_json, lambda: told)
+        return answer, told
 
     vars(command)["__signature__"] = Signature(
         [
@@ -77,7 +75,7 @@ def command_of(key: str) -> Callable[..., None]:
 
 
 for _key in ("drain", "undrain", "quarantine"):
-    app.command(_key)(command_of(_key))
+    asks(app, _key)(command_of(_key))
 
 
 def _path(pool: PoolApi, kind: DrainTarget, which: str) -> str:
@@ -100,9 +98,9 @@ def _path(pool: PoolApi, kind: DrainTarget, which: str) -> str:
 # -- the queue ------------------------------------------------------------------------------------
 
 
-@app.command("next")
+@asks(app, "next")
 def next_(
-    context: typer.Context,
+    pool: PoolApi,
     ticket: int,
     reason: Annotated[
         str, typer.Option("--reason", help="Why; required unless you give --undo.")
@@ -110,23 +108,22 @@ def next_(
     undo: Annotated[
         bool, typer.Option("--undo", help="Return the ticket to its own position.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Told:
     """Give a ticket the next slices that fit; no running lease is ended for it."""
     if not undo and not reason:
         raise typer.BadParameter("give a reason with --reason", param_hint="--reason")
     body = None if undo else {"reason": reason}
-    answer = api(context).call("DELETE" if undo else "POST", f"/tickets/{ticket}/next", body)
+    answer = pool.call("DELETE" if undo else "POST", f"/tickets/{ticket}/next", body)
     where = f"position {answer['position']}" if answer["position"] else "not in the queue"
-    tell(answer, as_json, lambda: f"{of_thing(answer, 'ticket')}, {where}")
+    return answer, f"{of_thing(answer, 'ticket')}, {where}"
 
 
 # -- messages -------------------------------------------------------------------------------------
 
 
-@app.command()
+@asks(app)
 def message(
-    context: typer.Context,
+    pool: PoolApi,
     text: Annotated[str, typer.Argument(help="The message.")],
     user: Annotated[str | None, typer.Option(help="To this user.")] = None,
     server: Annotated[str | None, typer.Option(help="Only at this server of the user.")] = None,
@@ -135,67 +132,55 @@ def message(
     shown_for: Annotated[
         str, typer.Option("--for", help="How long it is shown: 15m, 1.5h.")
     ] = "60m",
-    as_json: AsJson = False,
-) -> None:
+) -> Told:
     """Show a message in JupyterLab, with your name."""
     if sum((user is not None, course is not None, everybody)) != 1:
         raise typer.BadParameter("say who gets the message: --user, --course or --all")
     named = {"to_user": user, "to_server": server, "to_course": course}
     to = {key: value for key, value in named.items() if value is not None}
     body = {"text": text, "all": everybody, "minutes": seconds(shown_for) / 60, **to}
-    answer = api(context).call("POST", "/messages", body)
-    tell(answer, as_json, lambda: f"message {answer['id']} is shown to {_addressee(answer)}")
+    answer = pool.call("POST", "/messages", body)
+    return answer, f"message {answer['id']} is shown to {_addressee(answer)}"
 
 
-@app.command()
-def messages(context: typer.Context, as_json: AsJson = False) -> None:
+@asks(app)
+def messages(pool: PoolApi) -> Told:
     """List the messages that are being shown."""
-    answer = api(context).call("GET", "/messages")
-
-    def words() -> RenderableType:
-        made = table("id", "to", "by", "text")
-        for one in answer:
-            cells = (_addressee(one), who(one["by"]), one["text"])
-            made.add_row(str(one["id"]), *(cell(each) for each in cells))
-        return made if answer else "No messages are being shown."
-
-    tell(answer, as_json, words)
+    answer = pool.call("GET", "/messages")
+    made = table("id", "to", "by", "text")
+    for one in answer:
+        cells = (_addressee(one), who(one["by"]), one["text"])
+        made.add_row(str(one["id"]), *(cell(each) for each in cells))
+    return answer, made if answer else "No messages are being shown."
 
 
-@app.command()
-def recall(
-    context: typer.Context, message_id: int, reason: Why = "", as_json: AsJson = False
-) -> None:
+@asks(app)
+def recall(pool: PoolApi, message_id: int, reason: Why = "") -> Told:
     """Withdraw a message."""
-    answer = api(context).call("DELETE", f"/messages/{message_id}", reason=reason)
-    tell(answer, as_json, lambda: f"message {message_id} has been withdrawn")
+    answer = pool.call("DELETE", f"/messages/{message_id}", reason=reason)
+    return answer, f"message {message_id} has been withdrawn"
 
 
 def _addressee(message: dict[str, Any]) -> str:
     """Whom a message is for."""
     if message["to_user"] is None:
         return shown(f"course {message['to_course']}" if message["to_course"] else "everybody")
-    at = (
-        ""
-        if message["to_server"] is None
-        else f" at {message['to_server'] or 'the default server'}"
-    )
+    server = message["to_server"]
+    at = "" if server is None else f" at {server or 'the default server'}"
     return shown(f"{message['to_user']}{at}")
 
 
-@app.command()
-def pause(context: typer.Context, reason: Needed, as_json: AsJson = False) -> None:
+@asks(app)
+def pause(pool: PoolApi, reason: Needed) -> Told:
     """Stop granting new leases; running leases go on."""
-    answer = api(context).call("POST", "/pool/pause", {"reason": reason})
-    tell(answer, as_json, lambda: "new leases are paused")
+    return pool.call("POST", "/pool/pause", {"reason": reason}), "new leases are paused"
 
 
-@app.command()
-def resume(context: typer.Context, as_json: AsJson = False) -> None:
+@asks(app)
+def resume(pool: PoolApi) -> Told:
     """Grant leases again."""
-    answer = api(context).call("POST", "/pool/resume")
-    tell(answer, as_json, lambda: "new leases are granted again")
+    return pool.call("POST", "/pool/resume"), "new leases are granted again"
 
 
 for _key in ("adopt", "clear"):
-    app.command(_key)(command_of(_key))
+    asks(app, _key)(command_of(_key))

@@ -20,16 +20,17 @@ from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.tickets import TicketView
 from miglab_api.wording import server_in_words
 from miglab_hub.cli.pool.leases import left
-from miglab_hub.cli.pool.output import AsJson, api, cell, shown, table, tell
+from miglab_hub.cli.pool.output import AsJson, Told, api, asks, cell, shown, table
+from miglab_hub.pool_api import PoolApi
 
 app = typer.Typer()
 
 
-@app.command()
-def status(context: typer.Context, as_json: AsJson = False) -> None:
+@asks(app)
+def status(pool: PoolApi) -> Told:
     """Show every GPU with its slices, and the queue."""
-    answer = api(context).call("GET", "/pool")
-    tell(answer, as_json, lambda: picture(PoolSnapshot.model_validate(answer), time.time()))
+    answer = pool.call("GET", "/pool")
+    return answer, picture(PoolSnapshot.model_validate(answer), time.time())
 
 
 def picture(snapshot: PoolSnapshot, now: float, head: str = "") -> RenderableType:

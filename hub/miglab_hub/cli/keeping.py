@@ -1,17 +1,58 @@
-"""`miglab forget`: what the lab keeps of a person, and an end to it."""
+"""`miglab backup, restore, forget`: what the lab keeps is saved, put back, and forgotten."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from miglab_hub.cli.root import Config
 from miglab_hub.settings.lab_toml import load
 
-if TYPE_CHECKING:
-    from miglab_hub.forget import Forgotten
-
 app = typer.Typer()
+
+
+@app.command()
+def backup(
+    target: Annotated[
+        Path | None,
+        typer.Argument(help="The file to write; by default LAB-TIME.tar in this folder."),
+    ] = None,
+    config: Config = None,
+) -> None:
+    """Copy the ledger, the hub's database and the secrets into one file; the lab may keep running.
+
+    Homes and lab.toml are not part of it.  Keep the file as secret as the state folder.
+    """
+    from miglab_hub.backup import make_backup, name_of_backup
+
+    settings = load(config)
+    file = (target or Path(name_of_backup(settings))).absolute()
+    manifest = make_backup(settings, file)
+    print(f"{file}: {', '.join(manifest.files)}, as of {manifest.made_at}")
+
+
+@app.command()
+def restore(
+    archive: Annotated[Path, typer.Argument(help="A file that `miglab backup` wrote.")],
+    new_host: Annotated[
+        bool,
+        typer.Option(
+            "--new-host",
+            help="The backup's containers are gone for good, because this is another host or "
+            "engine; free their slices.",
+        ),
+    ] = False,
+    config: Config = None,
+) -> None:
+    """Restore a backup; existing files are moved aside.  Refused while hub or pool run."""
+    from miglab_hub.backup import restore_backup
+
+    settings = load(config, running=False)
+    done = restore_backup(settings, archive, new_host=new_host)
+    print(f"restored as of {done.manifest.made_at}: {', '.join(done.manifest.files)}")
+    print(f"live leases: {done.leases}; the slices of servers that have ended since will be freed")
+    print(f"the previous files are in {done.aside}; delete them when all is well")
+    print("servers started since are left alone: run `miglab doctor` once the lab is running")
 
 
 @app.command()
@@ -51,10 +92,6 @@ def forget(
             print("nothing was changed; use --erase to delete it")
             return
         done = room.forget(settings, user, keep_home=keep_home)
-    _print(user, done)
-
-
-def _print(user: str, done: "Forgotten") -> None:
     changed = ", ".join(f"{what}: {count}" for what, count in done.changed.items())
     print(f"{user} is now called {done.pseudonym}; rows changed: {changed or 'none'}")
     print(f"home deleted: {done.home}" if done.home else "no home was deleted")
