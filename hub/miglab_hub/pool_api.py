@@ -14,7 +14,7 @@ import httpx
 
 from miglab_hub import lab_secrets
 from miglab_hub.errors import RefusedError, SilentError, StartError
-from miglab_hub.settings.lab_toml import Settings, load
+from miglab_hub.settings.lab_toml import load
 
 TIMEOUT_S = 30.0
 STREAM_TIMEOUT_S = 90.0  # a stream says something every 15 s
@@ -109,24 +109,14 @@ def connect(config: Path | None, url: str | None, token_file: Path | None) -> Po
         StartError: a file cannot be read.
         SettingsError: lab.toml cannot be used.
     """
-    token = _token(token_file)
-    if url is not None and token is not None:
+    token = _read(token_file, "--token-file") if token_file else os.environ.get(TOKEN_VARIABLE)
+    if url is not None and token:
         return PoolApi(url, token)
     settings = load(config)
-    return PoolApi(url or settings.pool_url, token or _secret(settings))
-
-
-def _token(token_file: Path | None) -> str | None:
-    if token_file is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
-    return _read(token_file, "--token-file")
-
-
-def _secret(settings: Settings) -> str:
-    return _read(
-        settings.pool_secret,
-        f"without --token-file or {TOKEN_VARIABLE}, this lab's secret (--config names another lab)",
+    why = (
+        f"without --token-file or {TOKEN_VARIABLE}, this lab's secret (--config names another lab)"
     )
+    return PoolApi(url or settings.pool_url, token or _read(settings.pool_secret, why))
 
 
 def _read(file: Path, what: str) -> str:

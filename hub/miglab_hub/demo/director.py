@@ -130,15 +130,10 @@ def reserve(settings: Settings) -> None:
     zone = settings.lab.timezone
     starts = next_class(dt.datetime.now(ZoneInfo(zone)))
     body = {
-        "course": course,
-        "shape": about.default,
-        "count": 4,
-        "weekdays": [_weekday(starts)],
-        "from_time": f"{starts:%H:%M}",
-        "to_time": f"{class_ends(starts):%H:%M}",
-        "tz": zone,
-        "reason": "the weekly practical",
-    }
+        "course": course, "shape": about.default, "count": 4,
+        "weekdays": [WEEKDAYS[starts.weekday()]], "from_time": f"{starts:%H:%M}",
+        "to_time": f"{class_ends(starts):%H:%M}", "tz": zone, "reason": "the weekly practical",
+    }  # fmt: skip
     with pool_api.connect(settings.file, None, None) as pool:
         if not pool.call("GET", "/reservations"):
             _try(pool, "POST", "/reservations", body)
@@ -176,10 +171,6 @@ def _try(pool: pool_api.PoolApi, method: str, path: str, body: Mapping[str, obje
         pool.call(method, path, body)
     except (RefusedError, SilentError) as error:
         log.warning("%s %s: %s", method, path, error)
-
-
-def _weekday(day: dt.datetime) -> str:
-    return WEEKDAYS[day.weekday()]
 
 
 def folder(settings: Settings) -> Path:

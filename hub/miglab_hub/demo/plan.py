@@ -42,7 +42,6 @@ class SimulatedStudent:
         habit: how they use it.
         arrives_s: seconds after the start at which they first ask.
         stays_s: how long they keep a server.
-        away_s: how long they stay away between two servers.
     """
 
     name: str
@@ -51,7 +50,11 @@ class SimulatedStudent:
     habit: Habit
     arrives_s: float
     stays_s: float
-    away_s: float
+
+    @property
+    def away_s(self) -> float:
+        """How long they stay away between two servers."""
+        return AWAY_S[self.habit]
 
 
 def plan(courses: Mapping[str, Course]) -> tuple[SimulatedStudent, ...]:
@@ -73,15 +76,9 @@ def _of_course(name: str, course: Course, before: int) -> Iterator[SimulatedStud
         habit = HABITS[number % len(HABITS)]
         is_other = number % 4 == 2
         shape = others[number // 4 % len(others)] if is_other else course.default or others[0]
-        yield SimulatedStudent(
-            name=member,
-            course=name,
-            shape=shape,
-            habit=habit,
-            arrives_s=(before + number) * SECONDS_APART,
-            stays_s=STAYS_S[habit] + 15.0 * (number % 5),
-            away_s=AWAY_S[habit],
-        )
+        arrives_s = (before + number) * SECONDS_APART
+        stays_s = STAYS_S[habit] + 15.0 * (number % 5)
+        yield SimulatedStudent(member, name, shape, habit, arrives_s, stays_s)
 
 
 HUB_CONFIG = Path(__file__).with_name("jupyterhub_config.py")

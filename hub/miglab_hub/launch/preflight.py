@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from docker.errors import DockerException, ImageNotFound  # noqa: TID251 -- as above
 
@@ -197,10 +197,6 @@ def make_notebooks(target: Path) -> None:
         raise StartError(f"{MAKER}: {made.stderr.decode(errors='replace').strip()}")
 
 
-if TYPE_CHECKING:
-    from docker import APIClient  # noqa: TID251 -- as above
-
-
 def students_bridge(settings: Settings) -> str:
     """The host's address on the students' network, which is made when missing.
 
@@ -226,10 +222,10 @@ def students_bridge(settings: Settings) -> str:
         api.close()
 
 
-def _check_image(api: "APIClient", settings: Settings) -> None:
+def _check_image(api: Any, settings: Settings) -> None:
     image = settings.servers.image
     try:
-        api.inspect_image(image)  # type: ignore[no-untyped-call]  # docker-py's stubs leave it out
+        api.inspect_image(image)
     except ImageNotFound as error:
         raise StartError(
             f'{settings.file}: servers.image: the engine has no image "{image}"; '
@@ -237,7 +233,7 @@ def _check_image(api: "APIClient", settings: Settings) -> None:
         ) from error
 
 
-def _bridge(api: "APIClient", settings: Settings) -> str:
+def _bridge(api: Any, settings: Settings) -> str:
     name = settings.network
     found = ensure_shared(api, name, settings.lab_id)
     if not keeps_apart(found):

@@ -127,13 +127,8 @@ def _management(
 
 def _student(settings: Settings, runner: PoolRunner, pool: Pool, board: SignalBoard) -> FastAPI:
     tokens = HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN)
-    return student_app(
-        runner,
-        tokens,
-        board,
-        default_course=settings.servers.default_course,
-        roster=pool.roster,
-    )
+    course = settings.servers.default_course
+    return student_app(runner, tokens, board, default_course=course, roster=pool.roster)
 
 
 def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:

@@ -7,8 +7,9 @@ tables themselves are in `tables`.
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -49,23 +50,15 @@ class SettingsError(Exception):
     """lab.toml cannot be used: the message names file, key, what is wrong and what is allowed."""
 
 
-class HasState(Protocol):
-    """Whoever knows the state folder."""
-
-    @property
-    def state(self) -> Path:
-        """The state folder, absolute."""
-
-
+@dataclass(frozen=True)
 class Below:
     """A path in the state folder."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    name: str
 
-    def __get__(self, lab: HasState, _owner: type) -> Path:
+    def __get__(self, lab: "Settings", _owner: type) -> Path:
         """The absolute path."""
-        return lab.state / self._name
+        return lab.state / self.name
 
 
 class StateFolder:
