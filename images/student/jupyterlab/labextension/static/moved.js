@@ -58,9 +58,16 @@ async function recall(panel, kept, keep) {
   panel.content.widgets.filter(cell => old.has(cell.model.id)).forEach(cell => mark(cell, place, keep));
   await panel.revealed;
   if (place.seen >= 0) {
-    panel.content.activeCellIndex = place.active;
-    await Promise.all(panel.content.widgets.slice(0, place.seen + 1).map(cell => cell.ready)); // full height
-    await panel.content.scrollToItem(place.seen, 'center');
+    const { content } = panel;
+    let hasGone = false; // the student, elsewhere, before JupyterLab had drawn all that is above the place
+    for (const kind of ['keydown', 'pointerdown', 'wheel']) {
+      content.node.addEventListener(kind, () => (hasGone = true), { once: true });
+    }
+    content.activeCellIndex = place.active;
+    await Promise.all(content.widgets.slice(0, place.seen + 1).map(cell => cell.ready)); // full height
+    if (!hasGone) {
+      await content.scrollToItem(place.seen, 'center');
+    }
     place.seen = -1; // once: whoever opens it again begins where JupyterLab does
     keep();
   }
