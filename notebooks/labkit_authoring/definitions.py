@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from labkit.measuring import sharing
 from labkit.panel.experiment import Experiment
@@ -33,23 +34,9 @@ def define(notebook: Path, place: Place, *, probing: bool = False) -> dict[str, 
         place: the machine.
         probing: whether ways to share a GPU are tried; else none but time sharing works.
     """
-    with contextlib.nullcontext() if probing else _no_probes():
+    untried = mock.patch.object(sharing, "why_not", return_value="not tried")
+    with contextlib.nullcontext() if probing else untried:
         return _names(notebook, place)
-
-
-@contextlib.contextmanager
-def _no_probes() -> Iterator[None]:
-    """Nothing is tried in a child."""
-    real = sharing.probe_async
-
-    async def untried(way: sharing.Way, *, sms: int = 0) -> sharing.Probe:
-        return sharing.Probe(way, False, "not tried")
-
-    sharing.probe_async = untried
-    try:
-        yield
-    finally:
-        sharing.probe_async = real
 
 
 def _names(notebook: Path, place: Place) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import importlib
 import inspect
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -198,12 +197,11 @@ def _part_slowed(confined: Function) -> Function:
 def _idle_neighbours(count: Function) -> Function:
     """The other copies rest also while "all" work."""
 
-    def count_in_windows(work: Function, meeting: str, copies: int, pairs: int) -> Any:
-        from labkit.run.tasks import RANK
+    def count_in_windows(work: Function, copies: int, pairs: int) -> Any:
+        import torch.distributed as dist
 
-        if int(os.environ[RANK]):
-            return count(lambda: time.sleep(0.05), meeting, copies, pairs)
-        return count(work, meeting, copies, pairs)
+        is_first = copies == 1 or not dist.get_rank()
+        return count(work if is_first else lambda: time.sleep(0.05), copies, pairs)
 
     return count_in_windows
 
@@ -212,9 +210,7 @@ def _one_after_another(count: Function) -> Function:
     """A copy works only while no other one does: nothing is gained by sharing."""
 
     def calls_per_s(work: Function, settle: Function, ends: float) -> Any:
-        from labkit.run.tasks import FOLDER
-
-        with (Path(os.environ[FOLDER]) / "at-work").open("w") as shared:
+        with Path(__file__).open() as shared:
 
             def in_turn() -> None:
                 fcntl.flock(shared, fcntl.LOCK_EX)

@@ -263,10 +263,11 @@ await neighbours.report()
 # Here you do the same with your copies, in every way that this machine offers; each way is first tried in a child process.
 
 # %%
-TRIED = [labkit.sharing.probe(way, sms=parts.sizes[0]) for way in ((Way.SMS, Way.MPS) if ON_GPU and parts.sizes else ())]
-WAYS = [Way.SLICES if SLICES > 1 else Way.TIME, *(found.way for found in TRIED if found.works)]
-for found in TRIED:
-    print(f"{found.way}: {'works' if found.works else 'not here: ' + found.why.splitlines()[0]}")
+TRIED = (Way.SMS, Way.MPS) if ON_GPU and parts.sizes else ()
+WHY_NOT = {way: labkit.sharing.why_not(way, sms=parts.sizes[0]) for way in TRIED}
+WAYS = [Way.SLICES if SLICES > 1 else Way.TIME, *(way for way, why in WHY_NOT.items() if not why)]
+for way, why in WHY_NOT.items():
+    print(f"{way}: {'not here: ' + why.splitlines()[0] if why else 'works'}")
 print("ways to compare:", ", ".join(WAYS) + ("" if ON_GPU else " of CPU cores (scaled down)"))
 
 # %% [markdown]

@@ -624,20 +624,16 @@ await straggler.report()
 # The error below comes from this machine's NCCL; versions from 2.30 on can be told to allow it.
 
 # %%
-import os
-
-
 def one_number():
     import torch.distributed as dist
 
-    dist.all_reduce(torch.ones(1, device="cuda"))
+    dist.all_reduce(torch.ones(1, device="cuda"), group=dist.new_group(backend="nccl"))
 
 
-async def nccl_on_one_device():
-    slice_uuid = place.devices[0].uuid if place.devices[0].is_slice else None
-    device = slice_uuid or os.environ.get("CUDA_VISIBLE_DEVICES", "0")[:1]
+def nccl_on_one_device():
+    more = {"n": len(place.devices) + 1, "share_device": True, "on": place.lends[0] if place.lends else None}
     try:
-        await labkit.sharing.ranks_on_one_device(one_number, device, backend="nccl")
+        labkit.ranks(one_number, **more)
     except labkit.errors.LabError as error:
         return str(error)[:600]
     return "this NCCL let two ranks share one device"
@@ -646,9 +642,9 @@ async def nccl_on_one_device():
 if place.devices[0].backend == "cpu":
     print("DP-9 needs a GPU: NCCL does not run on a CPU.")
 elif labkit.is_measured_here():
-    print(await nccl_on_one_device())
+    print(nccl_on_one_device())
 else:
-    print("optional: `await nccl_on_one_device()` shows it")
+    print("optional: `nccl_on_one_device()` shows it")
 
 # %% [markdown]
 # Two trainings that know nothing of each other take turns on a device (or, here, share the CPU's cores).

@@ -378,7 +378,7 @@ async def test_under_mps_copies_name_the_gpu_as_its_daemon_counts_it(
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ours)
-    job = make_job("call", [device_name], {}, group=False)
+    job = make_job("call", [device_name], {})
     found = await run_copies(job, Copies(Way.MPS, 2), 60.0)
     assert [rank.facts["value"] for rank in found.ranks] == [theirs, theirs]
 

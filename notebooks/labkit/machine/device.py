@@ -159,8 +159,8 @@ def memory_limit_mib(root: Path = CGROUP) -> int:
     return int(min(host, int(limit) // 2**20)) if limit.isdigit() else int(host)
 
 
-def read_device(torch: Any, lease: Lease, environ: Mapping[str, str]) -> Device:
-    """Describe this process's device; in a child only, for it makes a CUDA context.
+def read_device(torch: Any, lease: Lease, environ: Mapping[str, str], index: int = 0) -> Device:
+    """Describe a device of this process; in a child only, for it makes a CUDA context.
 
     Raises:
         NoRealSlice: the lease names a real slice and torch sees no GPU.
@@ -181,7 +181,7 @@ def read_device(torch: Any, lease: Lease, environ: Mapping[str, str]) -> Device:
             cpu_cores=budget.cores,
             threads=torch.get_num_threads(),
         )
-    found = torch.cuda.get_device_properties(0)
+    found = torch.cuda.get_device_properties(index)
     chosen = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
     emulation = Emulation.from_environment(environ)
     return Device(

@@ -71,7 +71,7 @@ class Emulation:
 def enter_green_context(torch: Any, sms: int) -> None:
     """Confine this process's current stream to about `sms` SMs.
 
-    The driver rounds up (to multiples of 2 on an A100, of 8 on Hopper): count the SMs really given.
+    The driver rounds up (to multiples of 2 on an A100, of 8 on Hopper).
     """
     context = green_context(sms)
     torch.cuda.set_stream(context.Stream())  # follows the work into autograd's threads
@@ -90,27 +90,3 @@ def green_context(sms: int) -> Any:
         return GreenContext.create(num_sms=sms, device_id=0)
     except (ImportError, RuntimeError, NotImplementedError, OSError) as error:
         raise LabError(f"This machine cannot partition its SMs: {error}") from error
-
-
-SMID_KERNEL = """
-extern "C" __global__ void labkit_smid(int* seen) {
-    unsigned sm;
-    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    seen[sm] = 1;
-    long long begun = clock64();
-    while (clock64() - begun < 200000) {}
-}
-"""
-
-
-def count_sms(torch: Any) -> int:
-    """Count the SMs this process's kernels really run on, by asking many blocks where they are.
-
-    "Requested is not allocated": on an L40S 120 requested SMs gave 114 (pytorch issue 195378).
-    """
-    whole = torch.cuda.get_device_properties(0).multi_processor_count
-    seen = torch.zeros(max(1024, whole), dtype=torch.int32, device="cuda")
-    kernel = torch.cuda._compile_kernel(SMID_KERNEL, "labkit_smid")
-    kernel(grid=(whole * 32, 1, 1), block=(64, 1, 1), args=[seen])
-    torch.cuda.synchronize()
-    return int(seen.sum().item())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, cast
 
 from labkit import errors, stats
@@ -38,64 +37,51 @@ Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True)
-class _Children:
-    """The children of one measurement: where they report, how long they may live, who watches.
+async def _carry_out(
+    kind: str,
+    functions: Sequence[Function],
+    readings: Readings,
+    arguments: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    timeout_s: float,
+    on_update: OnUpdate = nobody_watches,
+    on: str | None = None,
+    record: Callable[[str], Measurement | Comparison] | None = None,
+) -> str:
+    """Run a job in as many children as there are readings for.
 
-    `on` is the shape to borrow; None for what the server holds, or the course's usual shape where
-    it lends.
+    Args:
+        kind: of the job.
+        functions: what is sent.
+        readings: where the children report.
+        arguments: passed to the functions.
+        options: as for `make_job`.
+        timeout_s: how long the children may live.
+        on_update: called while readings come in.
+        on: the shape to borrow; None for what the server holds, or the course's usual shape where
+            it lends.
+        record: makes the record that an error keeps; asked once every function has a sample.
+
+    Returns:
+        The backend that the ranks used.
     """
-
-    readings: Readings
-    timeout_s: float
-    on_update: OnUpdate
-    on: str | None = None
-
-    async def run(
-        self,
-        kind: str,
-        functions: Sequence[Function],
-        arguments: Mapping[str, Any],
-        options: Mapping[str, Any],
-        record: Callable[[str], Measurement | Comparison],
-    ) -> str:
-        """Run a job in as many children as there are readings for.
-
-        Args:
-            kind: of the job; `functions`, `arguments` and `options` are the rest of it.
-            functions: what is sent.
-            arguments: passed to them.
-            options: as for `make_job`.
-            record: makes the record that an error keeps; asked once every function has a sample.
-
-        Returns:
-            The backend that the ranks used.
-        """
-        try:
-            return await self.run_unkept(kind, functions, arguments, options)
-        except errors.LabError as error:
-            is_enough = self.readings.count() >= len(functions)
-            error.kept = record(str(error)) if is_enough else None
-            raise
-
-    async def run_unkept(
-        self,
-        kind: str,
-        functions: Sequence[Function],
-        arguments: Mapping[str, Any],
-        options: Mapping[str, Any],
-    ) -> str:
-        """As `run`, for a job without samples: an error keeps nothing."""
-        shape = borrowed.chosen(self.on, os.environ, len(self.readings.ranks))
+    count, backend = len(readings.ranks), "gloo"
+    shape = borrowed.chosen(on, os.environ, count)
+    try:
         if shape is None:
             share_device = bool(options.get("share_device"))
-            added, backend = await spread(len(self.readings.ranks), share_device=share_device)
-            job = make_job(kind, functions, arguments, backend=backend, **options)
-            await run_job(job, added, self.timeout_s, self.on_update, self.readings)
-            return backend
-        job = make_job(kind, functions, arguments, **options)
-        await run_borrowed(job, shape, self.timeout_s, self.on_update, self.readings)
-        return str(job["backend"])
+            added, backend = await spread(count, share_device=share_device)
+        job = make_job(kind, functions, arguments, backend=backend, **options)
+        if shape is None:
+            await run_job(job, added, timeout_s, on_update, readings)
+        else:
+            await run_borrowed(job, shape, timeout_s, on_update, readings)
+    except errors.LabError as error:
+        if record is not None and readings.count() >= len(functions):
+            error.kept = record(str(error))
+        raise
+    return backend
 
 
 async def measure_async(
@@ -134,15 +120,16 @@ async def measure_async(
         arguments: passed to the function.
     """
     given = dict(arguments or {})
-    children = _Children(readings or Readings(ranks), timeout_s, on_update, on)
+    taken = readings or Readings(ranks)
     counted = {"dtype": dtype, "flops": flops, "moved_bytes": moved_bytes}
     (name,) = distinct_names([function])
 
     def record(stopped: str | None = None) -> Measurement:
-        return children.readings.measurement(name, stopped, setting=_readable(given), **counted)
+        return taken.measurement(name, stopped, setting=_readable(given), **counted)
 
     options = {"looks": [samples or usual_samples()], "cold": cold, "budget_s": budget_s}
-    await children.run("time", [function], given, options, record)
+    told: dict[str, Any] = {"timeout_s": timeout_s, "on_update": on_update, "on": on}
+    await _carry_out("time", [function], taken, given, options, record=record, **told)
     return record()
 
 
@@ -218,18 +205,19 @@ async def compare_async(
         arguments: passed to both functions.
     """
     given = dict(arguments or {})
-    children = _Children(Readings(ranks), timeout_s, on_update, on)
+    taken = Readings(ranks)
     looks = stats.LOOKS[:1] if is_quick() else stats.LOOKS
     names = distinct_names([a, b])
 
     def record(stopped: str | None = None) -> Comparison:
         known: dict[str, Any] = {"dtype": dtype, "setting": _readable(given)}
-        first, second = (children.readings.measurement(name, stopped, **known) for name in names)
+        first, second = (taken.measurement(name, stopped, **known) for name in names)
         seen = stats.judge(first.samples_s, second.samples_s, band, looks)
         return Comparison(first, second, band, seen, stats.why(seen, band))
 
     options = {"looks": list(looks), "band": list(band), "cold": cold, "budget_s": budget_s}
-    await children.run("time", [a, b], given, options, record)
+    told: dict[str, Any] = {"timeout_s": timeout_s, "on_update": on_update, "on": on}
+    await _carry_out("time", [a, b], taken, given, options, record=record, **told)
     return record()
 
 
@@ -279,8 +267,8 @@ async def ranks_async(
 
     looks = [samples or usual_samples()]
     options = {"looks": looks, "budget_s": budget_s, "share_device": share_device}
-    children = _Children(taken, timeout_s, nobody_watches, on)
-    backend = await children.run("call", [function], given, options, record)
+    told: dict[str, Any] = {"timeout_s": timeout_s, "on": on}
+    backend = await _carry_out("call", [function], taken, given, options, record=record, **told)
     printed = [(index, line) for index, rank in enumerate(taken.ranks) for line in rank.printed]
     return RankResults(
         values=tuple(rank.facts.get("value") for rank in taken.ranks),
@@ -318,8 +306,8 @@ async def peak_async(
 ) -> Measurement:
     """Run a function once in a fresh process and report its peak memory; see `peak`."""
     taken = Readings(1)
-    children = _Children(taken, timeout_s, nobody_watches)
-    await children.run_unkept("call", [function], arguments, {"looks": [1], "cold": False})
+    options = {"looks": [1], "cold": False}
+    await _carry_out("call", [function], taken, arguments, options, timeout_s=timeout_s)
     facts, on_gpu = taken.ranks[0].facts, taken.devices[0].backend == "cuda"
     counted = "tensors on the device" if on_gpu else "process RSS, allocator and torch included"
     beside = ("reserved_mib", "device_used_mib")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from labkit.arguments import public
 from labkit.errors import WrongArgument
 from labkit.machine import device, lease
 from labkit.machine.readings import Readings
-from labkit.records import Device, Lease, Place, Tier
+from labkit.records import Device, Place, Tier, from_data
 from labkit.run import borrowed
 from labkit.run.child import run_blocking
 from labkit.run.jobs import TIMEOUT_S, make_job, nobody_watches, run_borrowed, run_job
@@ -36,7 +35,7 @@ async def where_async() -> Place:
         readings = Readings(1)
         added = {"CUDA_VISIBLE_DEVICES": choice} if choice else {}
         await run_job(make_job("around", [], {}), [added], TIMEOUT_S, nobody_watches, readings)
-        found += _around(readings, held)
+        found += _around(readings)
     tier = device.tier_of(found)
     return Place(tier, tuple(found), device.LINKS[tier], budget, held, readings.ranks[0].versions)
 
@@ -49,18 +48,10 @@ async def _where_borrowed(shape: str) -> Place:
     return Place(tier, found, device.LINKS[tier], budget, held, versions, lends, readings.borrowed)
 
 
-def _around(readings: Readings, held: Lease) -> list[Device]:
+def _around(readings: Readings) -> list[Device]:
     """The devices one process saw: on a slice just that, else every GPU, else the CPU."""
-    (own,) = readings.devices
-    cards = readings.ranks[0].facts.get("devices", [])
-    if own.backend == "cpu" or own.is_slice or held.real_slices:
-        return [own]
-    shared: dict[str, Any] = {
-        "cpu_cores": own.cpu_cores,
-        "threads": own.threads,
-        "emulated": own.emulated,
-    }
-    return [Device(backend="cuda", capability=own.capability, **card, **shared) for card in cards]
+    (own,), seen = readings.devices, readings.ranks[0].facts["devices"]
+    return [own] if own.is_slice or not seen else [from_data(Device, one) for one in seen]
 
 
 _PLACE: dict[str, Place] = {}

@@ -1,8 +1,8 @@
 """Ways to share a GPU between copies of one job, and what each copy gets.
 
-Slices (when the lease has them), time sharing, SM partitions by green contexts (with the SMs really
-given), and MPS where it runs. Each is probed in a child with a time limit before it is offered. CPU
-per copy is always reported, because a container's CPU quota decides silently.
+Slices (when the lease has them), time sharing, SM partitions by green contexts, and MPS where it
+runs. Each is tried in children with a time limit before it is offered. CPU per copy is always
+reported, because a container's CPU quota decides silently.
 
 A server that borrows sends the copies to a runner: with a slice each where the course lends so many
 together, else on one slice of the usual shape.
@@ -31,7 +31,7 @@ from labkit.measuring.windows import in_windows
 from labkit.records import Borrowed, Device, Measurement, Tier, circumstances, now_text
 from labkit.run import borrowed
 from labkit.run.child import Crew, run_blocking
-from labkit.run.jobs import follow, is_quick, make_job, nobody_watches, run_borrowed, run_job
+from labkit.run.jobs import follow, is_quick, make_job, nobody_watches, run_borrowed
 
 PROBE_S = 60.0
 PAIRS, QUICK_PAIRS = 20, 5
@@ -40,7 +40,6 @@ PAIRS, QUICK_PAIRS = 20, 5
 class Way(StrEnum):
     """How copies share."""
 
-    ALONE = "alone"
     TIME = "time sharing"
     SMS = "SM partitions"
     MPS = "MPS"
@@ -62,16 +61,6 @@ class Copies:
     in_turns: bool = False
 
 
-@dataclass(frozen=True)
-class Probe:
-    """Whether a way works here, and if not, why; `sms` is what a partition really got."""
-
-    way: Way
-    works: bool
-    why: str
-    sms: int | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Turns:
     """What copies of one job did that shared a device, window by window.
@@ -83,7 +72,6 @@ class Turns:
         together: calls of all copies per second, one value a window.
         alone: calls of the first copy per second while the others rested, paired with `together`.
         crowded: calls of the first copy per second while all worked.
-        sms: SMs that the first copy really had, where partitions were made.
         borrowed: the slices, if they were held for this alone.
     """
 
@@ -96,7 +84,6 @@ class Turns:
     together: tuple[float, ...]
     alone: tuple[float, ...]
     crowded: tuple[float, ...]
-    sms: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     borrowed: Borrowed | None = None
 
@@ -176,7 +163,7 @@ async def turns_async(
     """
     told = Copies(way_of(way), copies, sms_per_copy, in_turns=True)
     counted = in_windows(function, copies, pairs or (QUICK_PAIRS if is_quick() else PAIRS))
-    job = make_job("call", [counted], arguments, group=False)
+    job = make_job("call", [counted], arguments)
     readings = await run_copies(job, told, timeout_s)
     values = [rank.facts["value"] for rank in readings.ranks]
     together = [value["together"] for value in values]
@@ -188,7 +175,6 @@ async def turns_async(
         alone=tuple(values[0]["alone"]),
         crowded=tuple(together[0]),
         cpu_per_copy=tuple(value["cpu_per_copy"] for value in values),
-        sms=readings.ranks[0].facts.get("sms_given"),
         **circumstances(readings),
     )
 
@@ -287,52 +273,23 @@ def _probe_work() -> Callable[[], Any]:
     return lambda: matrix @ matrix
 
 
-async def probe_async(way: Way, *, sms: int = 16) -> Probe:
-    """Try a way with the smallest work there is; see `probe`."""
-    copies = 1 if way in (Way.ALONE, Way.SMS) else 2
-    try:
-        given = {"sms_per_copy": sms if way is Way.SMS else None, "pairs": 1}
-        done = await turns_async(_probe_work, way, copies=copies, timeout_s=PROBE_S, **given)
-    except errors.LabError as error:
-        return Probe(way, False, str(error))
-    if way is not Way.ALONE and done.tier is Tier.CPU:
-        return Probe(way, False, "there is no GPU here; copies on CPU cores say nothing about one")
-    return Probe(way, True, f"works on {done.devices[0].label}", done.sms)
-
-
 @public
-def probe(way: Way | str, *, sms: int = 16) -> Probe:
-    """Whether a way to share works here, tried in children with a time limit."""
-    chosen = way_of(way)
-    return run_blocking(lambda: probe_async(chosen, sms=sms))
-
-
-async def ranks_on_one_device(
-    function: Callable[..., Any],
-    device: str,
-    *,
-    backend: str,
-    timeout_s: float = 60.0,
-    **arguments: Any,
-) -> None:
-    """Two ranks that are given the same device; what their library says to that is the error.
+def why_not(way: Way | str, *, sms: int = 16) -> str:
+    """Why a way to share does not work here, tried in children with a time limit; empty if it does.
 
     Args:
-        function: as for `labkit.ranks`.
-        device: what CUDA_VISIBLE_DEVICES is to hold; a server that borrows takes the usual shape's.
-        backend: how the ranks talk.
-        timeout_s: end them after this long.
-        arguments: passed to the function.
-
-    Raises:
-        LabError: a rank failed.
+        way: how copies would share.
+        sms: of a partition, where that is tried.
     """
-    job = make_job("call", [function], arguments, backend=backend, looks=[3])
-    if borrowed.lent(os.environ):
-        await run_copies(job, Copies(Way.TIME, 2), timeout_s)
-        return
-    one = {"CUDA_VISIBLE_DEVICES": device}
-    await run_job(job, [one, one], timeout_s, nobody_watches, Readings(2))
+    chosen = way_of(way)
+    copies, own_sms = (1, sms) if chosen is Way.SMS else (2, None)
+    given: dict[str, Any] = {"copies": copies, "sms_per_copy": own_sms, "timeout_s": PROBE_S}
+    try:
+        done = run_blocking(lambda: turns_async(_probe_work, chosen, pairs=1, **given))
+    except errors.LabError as error:
+        return str(error)
+    on_cores = "there is no GPU here; copies on CPU cores say nothing about one"
+    return on_cores if done.tier is Tier.CPU else ""
 
 
 START_S = 20.0

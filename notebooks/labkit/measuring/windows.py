@@ -7,21 +7,15 @@ a call, and what all copies do together.
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any
 
-from labkit.errors import ChildTimeout
-from labkit.run.tasks import RANK
-
-MEET_S = 90.0
 WARM_CALLS = 5
 ORDER = ("together", "alone", "alone", "together")  # two pairs of windows, again and again
 WINDOW_S = 0.15
+START_S = 0.2  # from the word of the first copy to the first window
 WORKED = 0.9  # of a window; the rest is for the last call to end
 CALLS_A_WINDOW = 2  # of each copy while all work, or a window says nothing about rates
 
@@ -30,19 +24,14 @@ def in_windows(function: Callable[..., Any], copies: int, pairs: int) -> Callabl
     """The function's work, called in windows and counted."""
 
     def in_turns(**arguments: Any) -> Any:
-        import os
-
         from labkit.measuring.windows import count_in_windows
-        from labkit.run.tasks import FOLDER
 
-        return count_in_windows(function(**arguments), os.environ[FOLDER], copies, pairs)
+        return count_in_windows(function(**arguments), copies, pairs)
 
     return in_turns
 
 
-def count_in_windows(
-    work: Callable[[], Any], meeting: str, copies: int, pairs: int
-) -> dict[str, Any]:
+def count_in_windows(work: Callable[[], Any], copies: int, pairs: int) -> dict[str, Any]:
     """One copy: warm up, meet the others, then work in its windows; in a child only.
 
     Returns:
@@ -50,8 +39,8 @@ def count_in_windows(
     """
     import torch
 
-    settle, number = quiet_wait(torch), int(os.environ[RANK])
-    start, window_s = _meet(Path(meeting), number, copies, _warm(work, settle))
+    settle = quiet_wait(torch)
+    number, start, window_s = _meet(copies, _warm(work, settle))
     rates: dict[str, list[float]] = {"together": [], "alone": []}
     cpu = 0.0
     for window, name in enumerate(islice(cycle(ORDER), 2 * pairs)):
@@ -89,36 +78,20 @@ def calls_per_s(
     return calls / wall, (time.process_time() - cpu) / wall
 
 
-def _meet(folder: Path, number: int, copies: int, typical_s: float) -> tuple[float, float]:
+def _meet(copies: int, typical_s: float) -> tuple[int, float, float]:
     """Wait until every copy is warm; the first says when the windows begin and how long they are.
 
     The monotonic clock is the same for all processes of a Linux machine.
     """
-    meet(folder, copies, number)
-    said = folder / "start.json"
-    if number == 0:
-        window_s = max(WINDOW_S, CALLS_A_WINDOW * copies * typical_s)
-        draft = folder / "start.part"
-        draft.write_text(json.dumps([time.monotonic() + 0.2, window_s]))
-        draft.replace(said)
-    while not said.exists():
-        time.sleep(0.002)
-    start, window_s = json.loads(said.read_text())
-    return start, window_s
+    import torch.distributed as dist
 
-
-def meet(folder: Path, copies: int, number: int) -> None:
-    """Wait until every copy is warm, so that they count together.
-
-    Raises:
-        ChildTimeout: one of them did not come.
-    """
-    (folder / f"warm-{number}").touch()
-    ends = time.monotonic() + MEET_S
-    while not all((folder / f"warm-{other}").exists() for other in range(copies)):
-        if time.monotonic() > ends:
-            raise ChildTimeout("The other copies were not ready in time.")
-        time.sleep(0.001)
+    window_s = max(WINDOW_S, CALLS_A_WINDOW * copies * typical_s)
+    if copies == 1:
+        return 0, time.monotonic(), window_s
+    dist.barrier()
+    plan = [time.monotonic() + START_S, window_s]
+    dist.broadcast_object_list(plan, 0)
+    return dist.get_rank(), plan[0], plan[1]
 
 
 def quiet_wait(torch: Any) -> Callable[[], None]:

@@ -22,7 +22,6 @@ from labkit import errors
 from labkit.machine.memory import is_out_of_memory, out_of_memory_sentence
 from labkit.run import source
 from labkit.run.forked import ForkedWorker
-from labkit.run.tasks import FOLDER, RANK
 
 T = TypeVar("T")
 Message = dict[str, Any]
@@ -65,14 +64,8 @@ class Crew:
     async def __aexit__(self, *_: object) -> None:
         await self._end()
 
-    @property
-    def folder(self) -> Path:
-        """The private folder of this run."""
-        return self._folder
-
     async def _start(self, rank: int) -> None:
-        own = {FOLDER: str(self._folder), RANK: str(rank)}
-        env = child_env(os.environ, {**self._added[rank], **own})
+        env = child_env(os.environ, self._added[rank])
         loop = asyncio.get_running_loop()
 
         def hear(message: Message | None) -> None:

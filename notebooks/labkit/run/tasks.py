@@ -5,6 +5,7 @@ Runs in the child, after torch is there. Each task says what it finds in message
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from collections.abc import Callable, Mapping
@@ -13,13 +14,13 @@ from typing import Any
 from labkit import stats
 from labkit.arguments import public
 from labkit.errors import LabError
+from labkit.machine import device, lease
 from labkit.machine.side_by_side import SideBySide
-from labkit.records import Verdict
+from labkit.records import Verdict, to_data
 from labkit.run import source
 from labkit.timing import HostClock, make_clock, plan_block, plan_inner, timing_loop, warm_up
 
 Emit = Callable[[Mapping[str, Any]], None]
-FOLDER, RANK = "LABKIT_FOLDER", "LABKIT_RANK"  # of a child: its job's private folder, its number
 
 
 @public
@@ -172,21 +173,10 @@ def _plain(torch: Any, value: Any) -> Any:
 
 def look_around(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
     """Describe every device this process could use; asked when no one device was chosen."""
-    if not torch.cuda.is_available():
-        emit({"type": "around", "devices": []})
-        return
-    found = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    cards = [
-        {
-            "name": card.name,
-            "memory_mib": card.total_memory // 2**20,
-            "sms": card.multi_processor_count,
-            "l2_mib": getattr(card, "L2_cache_size", 0) / 2**20 or None,
-            "uuid": str(getattr(card, "uuid", "")) or None,
-        }
-        for card in found
-    ]
-    emit({"type": "around", "devices": cards})
+    held = lease.from_environment(os.environ)
+    count = torch.cuda.device_count()
+    seen = [device.read_device(torch, held, os.environ, index) for index in range(count)]
+    emit({"type": "around", "devices": [to_data(one) for one in seen]})
 
 
 def _start_peak(torch: Any) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from labkit.errors import LabError
 from labkit.machine import device, lease
-from labkit.machine.emulate import Emulation, count_sms, enter_green_context
+from labkit.machine.emulate import Emulation, enter_green_context
 from labkit.records import to_data
 from labkit.run import source
 from labkit.run.tasks import TASKS, Emit
@@ -84,32 +84,24 @@ def _run(job: Mapping[str, Any], emit: Emit) -> None:
         importlib.import_module(room).enter(key)
     emulation = Emulation.from_environment(os.environ)
     emulation.apply(torch)
-    given = _enter_partition(torch)
+    _enter_partition(torch)
     here = device.read_device(torch, lease.from_environment(os.environ), os.environ)
     versions = device.read_versions(torch)
     emit({"type": "hello", "device": to_data(here), "versions": versions})
-    if given is not None:
-        emit({"type": "partition", "sms_given": given})
     with emulation.translating(torch), _Group(torch, job, emit):
         TASKS[job["kind"]](torch, job, emit, int((here.l2_mib or 0) * 2**20))
 
 
-def _enter_partition(torch: Any) -> int | None:
+def _enter_partition(torch: Any) -> None:
     """Confine this copy to some SMs when the job asks for it.
-
-    Returns:
-        The SMs really given, counted on the GPU; None when no partition was asked for.
 
     Raises:
         LabError: there is no GPU, or it cannot be partitioned.
     """
-    wanted = os.environ.get("LABKIT_PARTITION")
-    if not wanted:
-        return None
-    if not torch.cuda.is_available():
-        raise LabError("There is no GPU here whose SMs could be partitioned.")
-    enter_green_context(torch, int(wanted))
-    return count_sms(torch)
+    if wanted := os.environ.get("LABKIT_PARTITION"):
+        if not torch.cuda.is_available():
+            raise LabError("There is no GPU here whose SMs could be partitioned.")
+        enter_green_context(torch, int(wanted))
 
 
 class _Group:
@@ -117,7 +109,7 @@ class _Group:
 
     def __init__(self, torch: Any, job: Mapping[str, Any], emit: Emit) -> None:
         self._torch, self._job, self._emit = torch, job, emit
-        self._wanted = job["world"] > 1 and job.get("group", True)
+        self._wanted = job["world"] > 1
 
     def __enter__(self) -> None:
         if not self._wanted:

@@ -120,7 +120,7 @@ def test_what_takes_nothing_refuses_what_it_is_given(name):
         (lambda: labkit.published.figure("nowhere"), "no published figure `nowhere`"),
         (lambda: labkit.exercises.packing.used_sms({"9g.90gb": 1}), "no profile `9g.90gb`"),
         (lambda: labkit.exercises.roofline.matmul(2, 2, 2, "float7"), "no format known here"),
-        (lambda: labkit.sharing.probe("turns"), "no way to share"),
+        (lambda: labkit.sharing.why_not("turns"), "no way to share"),
         (lambda: labkit.parts.on_part(timed, 0), "of at least 1 for `size`"),
         (lambda: labkit.parts.on_part(timed, True), "takes a whole number"),
         (lambda: labkit.parts.launches("here"), "launches takes a `Place`"),
