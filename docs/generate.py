@@ -1,6 +1,5 @@
 """The pages that are made from the code when the site is built; none of them is committed."""
 
-import argparse
 import ast
 import dataclasses
 import inspect
@@ -213,18 +212,9 @@ def metrics() -> str:
 
 def labkit_commands() -> str:
     """Every command of `labkit` with its options, as `--help` says it."""
-    (found,) = (
-        action
-        for action in labkit_cli.build_parser()._actions
-        if isinstance(action, argparse._SubParsersAction)
-    )
     lines = []
-    for says in found._choices_actions:
-        lines += [f"`labkit {says.dest}`", f": {says.help}", ""]
-        for action in found.choices[says.dest]._actions:
-            if action.dest != "help":
-                name = ", ".join(action.option_strings) or str(action.metavar or action.dest)
-                lines += [f"  `{name}`: {action.help or 'see above'}", ""]
+    for words, command in leaves(("labkit",), typer.main.get_command(labkit_cli.app)):
+        lines += [f"### {' '.join(words)}", "", command.help, "", *parameters(command)]
     return "\n".join(lines)
 
 

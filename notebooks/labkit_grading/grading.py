@@ -251,7 +251,7 @@ def grade_folder(
     *,
     run_code: bool = False,
     class_folder: Path | None = None,
-) -> int:
+) -> None:
     """Grade every zip of a folder, write the marks and the plot, and say what was found.
 
     Args:
@@ -261,9 +261,6 @@ def grade_folder(
         sources: of the notebooks' .py sources; None takes those of this checkout.
         run_code: whether to run the students' code, isolated, against the exact checks.
         class_folder: where the class's medians are put, for the panels to draw; or None.
-
-    Returns:
-        The exit status, 0.
 
     Raises:
         LabError: there is nothing to grade, no sources for the code, or nothing that isolates it.
@@ -290,7 +287,6 @@ def grade_folder(
     if not (rows or run_code):
         print("Nobody handed in an experiment; --run-code marks the exercises.")
     print(CAUTION)
-    return 0
 
 
 def own_sources() -> Path:
