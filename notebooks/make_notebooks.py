@@ -13,8 +13,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import jupytext
-
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 BLOCKS = ("solution", "student")
 
@@ -25,12 +23,17 @@ def build_text(text: str, *, solutions: bool) -> str:
     Raises:
         ValueError: a mark is not closed, or closes nothing.
     """
-    return "".join(_chosen(text.splitlines(keepends=True), solutions))
+    return "".join(
+        line.replace("# ", "", 1) if block == "student" else line
+        for line, block in marked(text)
+        if block is None or (block == "solution") == solutions
+    )
 
 
-def _chosen(lines: list[str], solutions: bool) -> Iterator[str]:
+def marked(text: str) -> Iterator[tuple[str, str | None]]:
+    """Every line but the marks, with the block it stands in; raises as `build_text`."""
     block = None
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
         mark = line.strip().removeprefix("# ")
         if mark in [f"<{name}>" for name in BLOCKS]:
             if block:
@@ -40,10 +43,8 @@ def _chosen(lines: list[str], solutions: bool) -> Iterator[str]:
             if mark != f"</{block}>":
                 raise ValueError(f"line {number}: {mark} closes nothing")
             block = None
-        elif block == "student" and not solutions:
-            yield line.replace("# ", "", 1)
-        elif block is None or (block == "solution" and solutions):
-            yield line
+        else:
+            yield line, block
     if block:
         raise ValueError(f"<{block}> is never closed")
 
@@ -54,6 +55,8 @@ def make(source: Path, target: Path, *, solutions: bool = False) -> None:
     Raises:
         ValueError: the marks in the source do not match.
     """
+    import jupytext  # not where a source is only read
+
     try:
         text = build_text(source.read_text(encoding="utf-8"), solutions=solutions)
     except ValueError as error:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.errors import LabError
+from make_notebooks import build_text, marked
 
 CELL = re.compile(r"^# %%(.*)$")
 HEADING = re.compile(r"^#{1,2} +(.+)$", re.MULTILINE)
-MARK = re.compile(r"^\s*# <(/?)(solution|student)>\s*$")
 START = "start"
 
 
@@ -43,7 +42,7 @@ def read_cells(path: Path) -> list[Cell]:
     if path.suffix == ".ipynb":
         return notebook_cells(text, path.name)
     if path.suffix == ".py":
-        return _numbered(_percent_cells(with_solutions(text)))
+        return _numbered(_percent_cells(build_text(text, solutions=True)))
     raise LabError(f"{path.name} is neither a .py source nor an .ipynb notebook")
 
 
@@ -61,24 +60,9 @@ def notebook_cells(text: str, name: str) -> list[Cell]:
     return _numbered(found)
 
 
-def with_solutions(text: str) -> str:
-    """A source with its solutions kept and what the student finds instead left out."""
-    return "".join(line for line, block in _marked(text) if block != "student")
-
-
-def _marked(text: str) -> Iterator[tuple[str, str | None]]:
-    """Every line but the marks, with the block it stands in."""
-    block = None
-    for line in text.splitlines(keepends=True):
-        if found := MARK.match(line):
-            block = None if found[1] else found[2]
-        else:
-            yield line, block
-
-
 def solution_lines(text: str) -> set[int]:
-    """The numbers, in `with_solutions(text)`, of the lines that are solutions."""
-    kept = [block for _, block in _marked(text) if block != "student"]
+    """The numbers, in the text with solutions, of the lines that are solutions."""
+    kept = [block for _, block in marked(text) if block != "student"]
     return {number for number, block in enumerate(kept, 1) if block == "solution"}
 
 

@@ -21,6 +21,7 @@ from labkit.errors import LabError
 from labkit_grading import cells, sandbox
 from labkit_grading.reach import beyond
 from labkit_grading.run_checks import ENDED
+from make_notebooks import build_text
 
 LIMIT_S = 120.0
 SUFFIX = "_verdict"
@@ -87,7 +88,7 @@ def _names(node: ast.stmt) -> list[str]:
 def answer_key(source: Path) -> Key:
     """Read a notebook's source."""
     text = source.read_text(encoding="utf-8")
-    solved, whole = cells.solution_lines(text), cells.with_solutions(text)
+    solved, whole = cells.solution_lines(text), build_text(text, solutions=True)
     exercises: set[str] = set()
     for node in ast.parse(whole).body:
         if solved.intersection(range(node.lineno, (node.end_lineno or node.lineno) + 1)):

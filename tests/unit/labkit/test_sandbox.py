@@ -14,8 +14,9 @@ import pytest
 
 from labkit.errors import LabError
 from labkit_authoring import cli
-from labkit_grading import cells, grade_code, grading, sandbox
+from labkit_grading import grade_code, grading, sandbox
 from labkit_grading.reach import beyond
+from make_notebooks import build_text
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
 SOURCES = Path(__file__).parents[3] / "notebooks/src"
@@ -194,7 +195,7 @@ def test_without_user_namespaces_code_is_refused(tmp_path):
 def test_the_solutions_of_every_notebook_are_right(source):
     """The checks work in the sandbox: tensors, callbacks, threads and objects."""
     key = grade_code.answer_key(source)
-    solved = cells.with_solutions(source.read_text())
+    solved = build_text(source.read_text(), solutions=True)
     text = json.dumps({"cells": [{"cell_type": "code", "source": solved}]})
     found = grade_code.mark(text, key)
     assert [one for one in found if not one.right] == []
