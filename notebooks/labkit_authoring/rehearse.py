@@ -1,25 +1,36 @@
 """Rehearse notebooks on this slice: how long each section takes, and what it leaves behind.
 
-Each notebook runs in a process of its own, in a folder of its own, marked headless.
+Each notebook runs in a kernel of its own, in a folder of its own, marked headless.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import signal
-import subprocess
-import sys
+import re
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
+from nbformat import NotebookNode, v4
 
 from labkit.errors import LabError
 from labkit.machine.emulate import VARIABLE
+from labkit.panel.panel import Panel
 from labkit.run.child import child_env
+from labkit_grading import figures
+from labkit_grading.cells import Cell, read_cells
 
 SLICE = "sms=16,memory_mib=4352"  # what a 1g.5gb leaves a process, with an SM count Hopper can give
-CANCEL_S, END_S = 3.0, 15.0  # after the first and the second interrupt
+END_S = 15  # for what was interrupted, and to keep what was measured
+KEEP = "from labkit_authoring.rehearse import kept\nprint(kept(globals()))"
+RAISED = re.compile(r"-+> (\d+) (.*)")  # the cell's line in a traceback
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -35,9 +46,9 @@ class Rehearsal:
 
     notebook: str
     folder: Path
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
     failed: str | None = None
-    unfinished: dict[str, str] = field(default_factory=dict)
+    unfinished: Mapping[str, str] = field(default_factory=dict)
     total_s: float = 0.0
 
     def __str__(self) -> str:
@@ -53,64 +64,80 @@ def rehearse(notebook: Path, folder: Path, *, emulate: bool = False, limit_s: fl
 
     Args:
         notebook: a py:percent source or an .ipynb.
-        folder: made if needed; what the notebook writes lies there afterwards.
+        folder: made if needed; what the notebook writes, and what it shows, lies there afterwards.
         emulate: confine it to a make-believe slice; every record then says so.
         limit_s: after this it is ended, and what it measured until then stays in the folder.
     """
     if not notebook.is_file():
         raise LabError(f"There is no notebook {notebook}")
     folder.mkdir(parents=True, exist_ok=True)
-    report, begun = folder.resolve() / "report.json", time.monotonic()
-    report.unlink(missing_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "labkit_authoring.plain_run",
-        str(notebook.resolve()),
-        str(report),
-    ]
-    failed = _run(command, folder, _added(emulate), limit_s)
+    added = {"LAB_HEADLESS": "1", **({VARIABLE: SLICE} if emulate else {})}
+    begun = time.monotonic()
+    cells = read_cells(notebook)
+    client = NotebookClient(
+        _notebook([*(cell.text for cell in cells), KEEP]),
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+        timeout_func=lambda _: max(1, round(begun + limit_s - time.monotonic())),
+        interrupt_on_timeout=True,
+        error_on_timeout={
+            "ename": "TimeoutError",
+            "evalue": f"ended after {limit_s:g} s, its limit",
+            "traceback": [],
+        },
+    )
+    seconds, failed, unfinished = asyncio.run(_run(client, cells, child_env(os.environ, added)))
+    (folder / f"{notebook.stem}.ipynb").write_text(json.dumps(client.nb), encoding="utf-8")
     took = time.monotonic() - begun
-    if not report.is_file():
-        return Rehearsal(
-            notebook.name, folder, failed=failed or "it ended without a report", total_s=took
-        )
-    return Rehearsal(notebook.name, folder, **json.loads(report.read_text()), total_s=took)
+    return Rehearsal(notebook.name, folder, seconds, failed, unfinished, took)
 
 
-def _added(emulate: bool) -> dict[str, str]:
-    return {"LAB_HEADLESS": "1", **({VARIABLE: SLICE} if emulate else {})}
+def _notebook(texts: Sequence[str]) -> NotebookNode:
+    new: Any = v4  # which is untyped
+    found: NotebookNode = new.new_notebook(cells=[new.new_code_cell(text) for text in texts])
+    return found
 
 
-def _run(command: list[str], folder: Path, added: dict[str, str], limit_s: float) -> str | None:
-    """Run to the end or to the limit; its words go to `output.txt`."""
-    with (folder / "output.txt").open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=child_env(os.environ, added),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+async def _run(
+    client: NotebookClient, cells: Sequence[Cell], env: Mapping[str, str]
+) -> tuple[dict[str, float], str | None, dict[str, str]]:
+    """Run the cells until one fails, then keep what was measured; as `Rehearsal` has it."""
+    seconds: dict[str, float] = {}
+    failed, unfinished = None, "{}"
+    async with client.async_setup_kernel(env=env):
         try:
-            process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            _end(process)
-            return f"ended after {limit_s:g} s, its limit"
-    return None
+            for cell in cells:
+                begun = time.monotonic()
+                try:
+                    at = cell.number - 1
+                    await client.async_execute_cell(client.nb.cells[at], at)
+                except CellExecutionError as error:
+                    failed = f"cell {cell.number} ({cell.section}): {_words(error)}"
+                    break
+                finally:
+                    took = time.monotonic() - begun
+                    seconds[cell.section] = seconds.get(cell.section, 0.0) + took
+            client.timeout_func = lambda _: END_S
+            kept = await client.async_execute_cell(client.nb.cells[-1], len(cells))
+            unfinished = kept.outputs[0].text
+        except (CellExecutionError, DeadKernelError) as error:
+            failed = failed or str(error)
+    return seconds, failed, json.loads(unfinished)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Interrupt, so that it ends its own children; kill it if it does not listen.
+def _words(error: CellExecutionError) -> str:
+    place = RAISED.search(COLOUR.sub("", error.traceback))
+    said = f"{error.ename}: {error.evalue}"
+    return f"line {place[1]}: {place[2].strip()}: {said}" if place else said
 
-    The first interrupt cancels what the event loop awaits, the second a cell that never awaits.
-    """
-    for patience_s in (CANCEL_S, END_S):
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            continue
-        return
-    process.kill()
-    process.wait()
+
+def kept(names: Mapping[str, Any]) -> str:
+    """Keep the plots of all panels that measured; which ended early, and why, as JSON."""
+    inside = (one if isinstance(one, list | tuple) else [one] for one in list(names.values()))
+    panels = {p.experiment.key: p for part in inside for p in part if isinstance(p, Panel)}
+    Path("figures").mkdir(exist_ok=True)
+    for key, panel in panels.items():
+        if panel.evidence.points:
+            figures.write_spec(panel.plots()[0], Path("figures", f"{key}{figures.SUFFIX}"))
+    ended = {key: panel.evidence.stopped for key, panel in panels.items()}
+    return json.dumps({key: why for key, why in ended.items() if why})

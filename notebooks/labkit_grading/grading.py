@@ -149,24 +149,6 @@ def code_rows(one: Submission, notebook: str, text: str, key: grade_code.Key) ->
     ]
 
 
-def same_claims(submissions: Sequence[Submission]) -> dict[str, str]:
-    """By file, what to say where another zip claims the same student."""
-    files: dict[str, list[str]] = {}
-    for one in submissions:
-        files.setdefault(one.student, []).append(one.file)
-    return {
-        file: f"{', '.join(other for other in claiming if other != file)} claims the same student"
-        for claiming in files.values()
-        if len(claiming) > 1
-        for file in claiming
-    }
-
-
-def _with_claim(row: MarkRow, claims: Mapping[str, str]) -> MarkRow:
-    words = [part for part in (row.look_at, claims.get(row.file)) if part]
-    return replace(row, look_at="; ".join(words))
-
-
 def write_csv(rows: Iterable[MarkRow], file: Path) -> None:
     """The marks, readable by a spreadsheet, in which no student's text becomes a formula."""
     names = [part.name for part in fields(MarkRow)]
@@ -269,13 +251,17 @@ def grade_folder(
         sandbox.require()
     submissions = read_folder(folder)
     keys = grade_code.keys_of(sources or own_sources()) if run_code else {}
-    twins = consistency.twins({one.file: one.evidence.values() for one in submissions})
-    claims = same_claims(submissions)
+    twins, claims = consistency.same_samples(submissions), consistency.same_claims(submissions)
     rows: list[MarkRow] = []
     for number, one in enumerate(submissions, 1):
         if run_code:
             print(f"{number} of {len(submissions)}: {one.file}", file=sys.stderr)
-        rows += (_with_claim(row, claims) for row in rows_of(one, twins, keys))
+        others = ", ".join(claims.get((one.file, ""), ()))
+        claim = f"{others} claims the same student" if others else ""
+        rows += (
+            replace(row, look_at="; ".join(filter(None, (row.look_at, claim))))
+            for row in rows_of(one, twins, keys)
+        )
     write_csv(rows, table)
     if plot is not None:
         plot.write_text(class_plot(submissions), encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""Rehearsing and recording without Jupyter: sections, evidence, figures, what may be replayed."""
+"""Rehearsing and recording: sections, evidence, figures, what may be replayed."""
 
 import time
 from dataclasses import replace
@@ -83,7 +83,8 @@ def test_a_notebook_that_hangs_is_ended(tmp_path):
     notebook = tmp_path / "hang.py"
     notebook.write_text(f"# %%\nimport time\ntime.sleep({HANGS_S})\n")
     begun = time.monotonic()
-    assert rehearse(notebook, tmp_path / "run", limit_s=2).failed == "ended after 2 s, its limit"
+    failed = rehearse(notebook, tmp_path / "run", limit_s=2).failed
+    assert failed == "cell 1 (start): TimeoutError: ended after 2 s, its limit"
     assert time.monotonic() - begun < HANGS_S / 2
 
 

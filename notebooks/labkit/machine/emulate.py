@@ -37,15 +37,13 @@ class Emulation:
             LabError: it is not of the form sms=16,memory_mib=4352.
         """
         text = environ.get(VARIABLE, "").strip()
-        parts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
-        allowed = {"sms", "memory_mib"}
-        if text and (
-            set(parts) - allowed or not parts or not all(v.isdigit() for v in parts.values())
-        ):
+        parts = [part.partition("=")[::2] for part in text.split(",") if part]
+        try:
+            return cls(**{name: int(value) for name, value in parts})
+        except (TypeError, ValueError):
             raise LabError(
                 f"{VARIABLE}={text!r} is not understood; write for example sms=16,memory_mib=4352"
-            )
-        return cls(**{name: int(value) for name, value in parts.items()})
+            ) from None
 
     def apply(self, torch: Any) -> None:
         """Confine this process; on a machine without a GPU there is nothing to confine."""

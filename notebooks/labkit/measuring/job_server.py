@@ -14,7 +14,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -32,36 +31,22 @@ TURNS_S = 0.5  # between two lines of samples: each passes through the hub, of a
 
 def main() -> None:
     """Serve jobs until the input ends."""
-    say = _take_stdout()
-    asyncio.run(_serve(say))
-    os._exit(0)  # the thread that reads the input may still wait for it
+    asyncio.run(_serve(_take_stdout()))
 
 
 async def _serve(say: Say) -> None:
-    loop = asyncio.get_running_loop()
-    orders: asyncio.Queue[str] = asyncio.Queue()
-    loop.add_signal_handler(signal.SIGTERM, orders.put_nowait, "")
-    threading.Thread(target=_read, args=(loop, orders), daemon=True).start()
-    ended = asyncio.Event()
-    serving = asyncio.create_task(_run_orders(orders, ended, say))
-    await ended.wait()
-    serving.cancel()
-    await asyncio.wait({serving}, timeout=END_S)
-
-
-async def _run_orders(orders: asyncio.Queue[str], ended: asyncio.Event, say: Say) -> None:
-    """Run what is ordered; an empty order ends whatever runs."""
+    """Run what is ordered, a line each; the end of the input, or SIGTERM, ends whatever runs."""
+    loop, orders = asyncio.get_running_loop(), asyncio.StreamReader(limit=RESULT_LIMIT)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+    loop.add_signal_handler(signal.SIGTERM, orders.feed_eof)
     running: asyncio.Task[None] | None = None
-    try:
-        while order := await orders.get():
-            if running is not None:
-                await running
-            running = asyncio.create_task(_run(json.loads(order), say))
-    finally:
+    while order := await orders.readline():
         if running is not None:
-            running.cancel()
-            await asyncio.wait({running})
-        ended.set()
+            await running
+        running = asyncio.create_task(_run(json.loads(order), say))
+    if running is not None:
+        running.cancel()
+        await asyncio.wait({running}, timeout=END_S)
 
 
 async def _run(order: Mapping[str, Any], say: Say) -> None:
@@ -150,13 +135,6 @@ class Messages:
         if self._turns:
             self.flush()
             self._timer = asyncio.get_running_loop().call_later(TURNS_S, self._say_turns)
-
-
-def _read(loop: asyncio.AbstractEventLoop, orders: asyncio.Queue[str]) -> None:
-    """On a thread: every line is an order, and the end of the input an empty one."""
-    for line in iter(lambda: sys.stdin.readline(RESULT_LIMIT + 1), ""):
-        loop.call_soon_threadsafe(orders.put_nowait, line)
-    loop.call_soon_threadsafe(orders.put_nowait, "")
 
 
 def _take_stdout() -> Say:
