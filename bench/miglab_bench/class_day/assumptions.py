@@ -3,22 +3,22 @@
 They were set before the first run, and are the same for every policy.
 """
 
-import dataclasses
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, Self
+
+from pydantic import ConfigDict, NonNegativeFloat, TypeAdapter, model_validator
+from pydantic.dataclasses import dataclass
 
 from miglab_bench.measures.placement import MIXES, PROFILES
+from miglab_pool.gpu.simulated.models import models
 
 HOUR_S = 3600.0
+STRICT = ConfigDict(extra="forbid")
 
 
-class BadAssumption(ValueError):
-    """An assumption cannot be read; the message names it."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class Spread:
     """A log-normal duration, cut at both ends.
 
@@ -29,13 +29,13 @@ class Spread:
         most_s: none is longer.
     """
 
-    median_s: float
-    sigma: float
-    least_s: float
-    most_s: float
+    median_s: NonNegativeFloat
+    sigma: NonNegativeFloat
+    least_s: NonNegativeFloat
+    most_s: NonNegativeFloat
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class Visit:
     """Why students come, and when.
 
@@ -49,16 +49,16 @@ class Visit:
         run_share: of those who come, those who start a long run at the end and leave it alone.
     """
 
-    share: float
-    from_h: float
-    peak_h: float
-    to_h: float
-    until_h: float
+    share: NonNegativeFloat
+    from_h: NonNegativeFloat
+    peak_h: NonNegativeFloat
+    to_h: NonNegativeFloat
+    until_h: NonNegativeFloat
     work: Spread
-    run_share: float
+    run_share: NonNegativeFloat
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class Day:
     """The assumptions.
 
@@ -106,11 +106,11 @@ class Day:
     """
 
     model: str = "A100-40GB"
-    students_per_gpu: float = 15.0
+    students_per_gpu: NonNegativeFloat = 15.0
     profiles: tuple[str, ...] = PROFILES
-    mix: tuple[float, ...] = MIXES["teach"]
-    begins_h: float = 8.0
-    ends_h: float = 24.0
+    mix: tuple[NonNegativeFloat, ...] = MIXES["teach"]
+    begins_h: NonNegativeFloat = 8.0
+    ends_h: NonNegativeFloat = 24.0
     lecture: Visit = Visit(0.8, 9.95, 10.0, 10.25, 12.0, Spread(7200, 0, 7200, 7200), run_share=0.0)
     afternoon: Visit = Visit(
         0.5, 13.0, 15.0, 17.5, 19.0, Spread(3600, 0.5, 900, 10800), run_share=0.1
@@ -121,85 +121,66 @@ class Day:
     practical: Visit = Visit(
         1.0, 11.0, 11.02, 11.1, 13.0, Spread(5400, 0, 5400, 5400), run_share=0.0
     )
-    reserved_share: float = 0.1
-    lunch_share: float = 0.4
+    reserved_share: NonNegativeFloat = 0.1
+    lunch_share: NonNegativeFloat = 0.4
     lunch: Spread = Spread(3600, 0.25, 1800, 5400)
     lunch_work: Spread = Spread(2400, 0.5, 600, 5400)
     busy: Spread = Spread(60, 1.2, 1, 1800)
     think: Spread = Spread(120, 0.8, 5, 900)
-    pause_share: float = 0.05
+    pause_share: NonNegativeFloat = 0.05
     pause: Spread = Spread(720, 0.6, 180, 3600)
-    pause_open_share: float = 0.7
-    answer_share: float = 0.8
+    pause_open_share: NonNegativeFloat = 0.7
+    answer_share: NonNegativeFloat = 0.8
     run: Spread = Spread(3600, 0.6, 900, 14400)
-    silent_share: float = 0.25
-    stop_share: float = 0.2
-    tab_share: float = 0.375
+    silent_share: NonNegativeFloat = 0.25
+    stop_share: NonNegativeFloat = 0.2
+    tab_share: NonNegativeFloat = 0.375
     tab: Spread = Spread(5400, 0.8, 600, 28800)
     patience: Spread = Spread(1200, 0.6, 300, 3600)
     retry: Spread = Spread(900, 0.5, 300, 3600)
-    redo_share: float = 0.2
-    redo_most_s: float = 600.0
-    cull_timeout_s: float = 3600.0
-    cull_every_s: float = 1800.0
-    start_s: float = 3.6
-    runner_s: float = 5.0
-    again_s: float = 0.5
-    rebuild_s: float = 5.0
-    borrow_s: float = 1800.0
-    linger_s: float = 30.0
-    step_s: float = 5.0
-    look_s: float = 60.0
-    report_age_s: float = 5.0
+    redo_share: NonNegativeFloat = 0.2
+    redo_most_s: NonNegativeFloat = 600.0
+    cull_timeout_s: NonNegativeFloat = 3600.0
+    cull_every_s: NonNegativeFloat = 1800.0
+    start_s: NonNegativeFloat = 3.6
+    runner_s: NonNegativeFloat = 5.0
+    again_s: NonNegativeFloat = 0.5
+    rebuild_s: NonNegativeFloat = 5.0
+    borrow_s: NonNegativeFloat = 1800.0
+    linger_s: NonNegativeFloat = 30.0
+    step_s: NonNegativeFloat = 5.0
+    look_s: NonNegativeFloat = 60.0
+    report_age_s: NonNegativeFloat = 5.0
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.model not in models():
+            raise ValueError(f"model: no {self.model}; there are {', '.join(models())}")
+        if missing := set(self.profiles) - models()[self.model].geometry.by_name.keys():
+            raise ValueError(f"profiles: {self.model} has no {', '.join(sorted(missing))}")
+        if len(self.mix) != len(self.profiles):
+            raise ValueError("mix: one share for each of the profiles is needed")
+        if not self.report_age_s < self.look_s:
+            raise ValueError("report_age_s: must be less than look_s")
+        if not 0 < self.step_s <= self.look_s:
+            raise ValueError("step_s: must be more than 0, and not more than look_s")
+        return self
 
 
-def changed(day: Day, values: Mapping[str, Any]) -> Day:
-    """The day with other values; those of a table change one by one.
-
-    Raises:
-        BadAssumption: there is no such assumption, or the value is not of its kind.
-    """
-    day = _changed(day, values, "")
-    if len(day.mix) != len(day.profiles):
-        raise BadAssumption("mix: one share for each of the profiles is needed")
-    if not 0 <= day.report_age_s < day.look_s:
-        raise BadAssumption("report_age_s: must be less than look_s")
-    if not 0 < day.step_s <= day.look_s:
-        raise BadAssumption("step_s: must be more than 0, and not more than look_s")
-    return day
-
-
-def read_setting(text: str) -> dict[str, Any]:
-    """One ``name=value`` or ``table.name=value``; the value as TOML writes it.
+def day_with(settings: str) -> Day:
+    """The day with other values, as TOML writes them; those of a table change one by one.
 
     Raises:
-        BadAssumption: it is no such thing.
+        ValueError: it is no TOML, there is no such assumption, or the value is not of its kind.
     """
-    try:
-        return tomllib.loads(text)
-    except ValueError as error:
-        raise BadAssumption(f'"{text}": write name=value, text in quotes') from error
+    values = _merged(asdict(Day()), tomllib.loads(settings))
+    return TypeAdapter(Day).validate_python(values)
 
 
-def _changed(before: Any, values: Mapping[str, Any], where: str) -> Any:
-    known = {item.name for item in dataclasses.fields(before)}
-    if unknown := sorted(values.keys() - known):
-        named = ", ".join(where + name for name in unknown)
-        raise BadAssumption(f"{named}: unknown; there are {', '.join(sorted(known))}")
-    return dataclasses.replace(
-        before,
-        **{name: _value(getattr(before, name), new, where + name) for name, new in values.items()},
-    )
-
-
-def _value(before: Any, new: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(before) and isinstance(new, Mapping):
-        return _changed(before, new, f"{where}.")
-    if isinstance(before, tuple) and isinstance(new, list):
-        return tuple(_value(before[0], one, where) for one in new)
-    is_number = isinstance(new, int | float) and not isinstance(new, bool)
-    if isinstance(before, int | float) and is_number and new >= 0:
-        return float(new)
-    if isinstance(before, str) and isinstance(new, str):
-        return new
-    raise BadAssumption(f"{where}: {new!r} is not of the kind of {before!r}")
+def _merged(before: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    tables = {
+        name: _merged(before[name], new)
+        for name, new in values.items()
+        if isinstance(new, dict) and isinstance(before.get(name), dict)
+    }
+    return {**before, **values, **tables}

@@ -4,22 +4,21 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import groupby, product
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 
-from miglab_bench.class_day.assumptions import BadAssumption, Day, changed, read_setting
-from miglab_bench.class_day.figures import DayOutcome, bounds
-from miglab_bench.class_day.run import POLICIES, DayCase, run_all
+from miglab_bench.class_day.assumptions import Day, day_with
+from miglab_bench.class_day.figures import bounds
+from miglab_bench.class_day.run import DayCase, Policy, run_all
 from miglab_bench.harness.tables import table_of
-from miglab_pool.gpu.simulated.models import models
 
 SIZES = (30, 120, 400)
-USAGE = 2
-Records = Sequence[Mapping[str, Any]]
 
 
 def bench_class(
@@ -32,75 +31,58 @@ def bench_class(
         list[int] | None, typer.Option(help="The seed of a day's plan; may be repeated. [1]")
     ] = None,
     policy: Annotated[
-        list[str] | None, typer.Option(help=f"Only one of {', '.join(POLICIES)}; may be repeated.")
+        list[Policy] | None, typer.Option(help="Only this one; may be repeated.")
     ] = None,
     values: Annotated[
         list[str] | None, typer.Option("--set", help="One assumption, such as stop_share=0.5.")
     ] = None,
 ) -> None:
     """Class: a simulated day under miglab, with borrowed slices, a culler, and no reclaim."""
-    try:
-        if unknown := sorted(set(policy or ()) - set(POLICIES)):
-            there = ", ".join(POLICIES)
-            raise BadAssumption(f"policy: no {', '.join(unknown)}; there are {there}")
-        day = _day(values or ())
-    except BadAssumption as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(USAGE) from error
+    day = _day(values or ())
+    cases = [
+        DayCase(day, size, each, number)
+        for number, size, each in product(seed or (1,), students or SIZES, policy or Policy)
+    ]
     jobs = len(os.sched_getaffinity(0))
     began = time.perf_counter()
-    cases = [
-        DayCase(day, number, each, one)
-        for one in seed or (1,)
-        for number in students or SIZES
-        for each in policy or POLICIES
-    ]
-    outcomes = run_all(cases, jobs)
-    rows = [asdict(one.row) for one in outcomes]
-    days: dict[tuple[int, int], dict[str, DayOutcome]] = {}  # by seed and students
-    for case, one in zip(cases, outcomes, strict=True):
-        days.setdefault((case.seed, case.students), {})[case.policy] = one
-    costs = [
-        {"seed": seed, **asdict(one.cost)}
-        for (seed, _), done in days.items()
-        for one in done.values()
-    ]
-    held = [
-        {"seed": seed, "policy": name, **asdict(bound)}
-        for (seed, _), done in days.items()
-        for name, bound in bounds(done).items()
-    ]
+    said = _figures(cases, jobs)
     how = _how(cases, jobs, time.perf_counter() - began)
     if as_json:
-        said = {"rows": rows, "costs": costs, "bounds": held, "assumptions": asdict(day)}
-        typer.echo(json.dumps({**said, "how": how}))
+        typer.echo(json.dumps({**said, "assumptions": asdict(day), "how": how}))
         return
-    _show(rows, costs, held, how)
+    held = {name: [one for one in said["bounds"] if one["policy"] == name] for name in Policy}
+    tables = {
+        "the day": said["rows"],
+        "what it took": said["costs"],
+        "bounds": held[Policy.MIGLAB],
+        "bounds of borrow": held[Policy.BORROW],
+    }
+    Console().print(*(table_of(records, title) for title, records in tables.items()), how, sep="\n")
 
 
-def _show(rows: Records, costs: Records, held: Records, how: str) -> None:
-    """Tables for people."""
-    console = Console()
-    ours = [one for one in held if one["policy"] == "miglab"]
-    lent = [one for one in held if one["policy"] == "borrow"]
-    tables = {"the day": rows, "what it took": costs, "bounds": ours, "bounds of borrow": lent}
-    for title, records in tables.items():
-        console.print(table_of(records, title))
-    console.print(how)
+def _figures(cases: Sequence[DayCase], jobs: int) -> dict[str, list[dict[str, Any]]]:
+    """Rows, costs and bounds; the cases of one day stand side by side."""
+    done = list(zip(cases, run_all(cases, jobs), strict=True))
+    days = groupby(done, key=lambda one: (one[0].seed, one[0].students))
+    return {
+        "rows": [asdict(one.row) for _, one in done],
+        "costs": [{"seed": case.seed, **asdict(one.cost)} for case, one in done],
+        "bounds": [
+            {"seed": seed, "policy": policy, **asdict(bound)}
+            for (seed, _), day in days
+            for policy, bound in bounds({case.policy: one for case, one in day}).items()
+        ],
+    }
 
 
-def _day(values: Iterable[str]) -> Day:
-    """The assumptions, those of the command line instead of the usual ones."""
-    day = Day()
-    for text in values:
-        day = changed(day, read_setting(text))
-    known = models()
-    if day.model not in known:
-        raise BadAssumption(f"model: no {day.model}; there are {', '.join(known)}")
-    missing = set(day.profiles) - known[day.model].geometry.by_name.keys()
-    if missing:
-        raise BadAssumption(f"profiles: {day.model} has no {', '.join(sorted(missing))}")
-    return day
+def _day(values: Sequence[str]) -> Day:
+    try:
+        return day_with("\n".join(values))
+    except ValidationError as error:
+        said = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise typer.BadParameter("; ".join(said)) from error
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}: write name=value, text in quotes") from error
 
 
 def _how(cases: Sequence[DayCase], jobs: int, took_s: float) -> str:

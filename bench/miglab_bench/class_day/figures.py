@@ -12,6 +12,7 @@ USEFUL_RATIO = 1.5
 BORROW_RATIO = 1.2
 BORROW_P95_S = 300.0
 NOT_SERVED = 0.01
+COUNTS = ("never_served", "ended", "interrupted", "ended_for_need", "busy_ended_for_need")
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,7 @@ def outcome(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -
         held_slice_hours=slice_hours(tally.held_s for tally in tallies),
         redone_slice_hours=slice_hours(tally.redone_s for tally in tallies),
         needs=len(waits_s),
-        never_served=sum(tally.never_served for tally in tallies),
-        ended=sum(tally.ended for tally in tallies),
-        interrupted=sum(tally.interrupted for tally in tallies),
-        ended_for_need=sum(tally.ended_for_need for tally in tallies),
-        busy_ended_for_need=sum(tally.busy_ended_for_need for tally in tallies),
+        **{name: sum(getattr(tally, name) for tally in tallies) for name in COUNTS},
     )
     return DayOutcome(figures, cost)
 

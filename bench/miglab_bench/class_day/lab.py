@@ -26,12 +26,7 @@ from miglab_pool.settings import Pool as PoolTable
 from miglab_pool.worker.holders import HostHolders
 
 MIDNIGHT = 1_795_046_400.0  # of the simulated day, seconds since the epoch
-KERNEL_MIB = 2000
-EMPTY_MIB = 10
-
-
-class Broken(RuntimeError):
-    """The pool contradicts its own invariants: the day's figures mean nothing."""
+IN_USE, EMPTY = Usage(2000, (ProcessReading(1, 2000),)), Usage(10, ())  # MiB
 
 
 class DayDriver(Driver):
@@ -73,8 +68,7 @@ class DayDriver(Driver):
 
     def usages(self, gpu_uuid: str, slices: Collection[SliceReading]) -> dict[SliceReading, Usage]:
         """What the day's students run there."""
-        running = Usage(KERNEL_MIB, (ProcessReading(1, KERNEL_MIB),))
-        return {one: running if one.uuid in self.busy else Usage(EMPTY_MIB, ()) for one in slices}
+        return {one: IN_USE if one.uuid in self.busy else EMPTY for one in slices}
 
 
 class Servers(HostHolders):
@@ -113,36 +107,40 @@ class DayLab:
         gpus: how many.
         day: of what kind they are, and what the courses offer.
         table: [pool] of lab.toml.
+
+    Attributes:
+        at: seconds since midnight.
+        asked: the tickets of who waits.
     """
 
     def __init__(self, folder: Path, gpus: int, day: Day, table: PoolTable) -> None:
-        self.at = 0.0  # seconds since midnight
+        self.at = 0.0
         self.asked: set[int] = set()
         self._is_changed = True
         SimulatedMachine.create(folder / "gpus", gpus, day.model, seed="class-day")
         self.driver = DayDriver(folder / "gpus")
-        self.servers = Servers()
+        self._servers = Servers()
         self._ledger = PowerStays(folder / "ledger.sqlite")
         self._numbers = itertools.count(1)
-        lent = Course(title="", shapes=day.profiles, lends=day.profiles)
-        courses = {name: lent.model_copy(update={"title": name}) for name in (CLASS, PRACTICAL)}
+        courses = {
+            name: Course(title=name, shapes=day.profiles, lends=day.profiles)
+            for name in (CLASS, PRACTICAL)
+        }
         settings = PoolSettings(pool=table, courses=courses)
-        self.pool = Pool(settings, self._ledger, self.driver, self.servers, self._now)
+        self.pool = Pool(
+            settings, self._ledger, self.driver, self._servers, lambda: MIDNIGHT + self.at
+        )
         self.pool.reconcile()
-
-    def _now(self) -> float:
-        return MIDNIGHT + self.at
 
     def reserve(self, day: Day, count: int) -> None:
         """Slices for the practical, before anybody comes."""
-        visit = day.practical
         asked = ReservationRequest(
             course=PRACTICAL,
             shape=day.profiles[0],
             count=count,
-            date=dt.datetime.fromtimestamp(MIDNIGHT, dt.UTC).date(),
-            from_time=_clock(visit.from_h),
-            to_time=_clock(visit.until_h),
+            date=_moment(0.0).date(),
+            from_time=f"{_moment(day.practical.from_h):%H:%M}",
+            to_time=f"{_moment(day.practical.until_h):%H:%M}",
             tz="UTC",
         )
         self.pool.reservations.make(asked, "person:instructor")
@@ -151,13 +149,13 @@ class DayLab:
         """Give everything back.
 
         Raises:
-            Broken: an invariant does not hold.
+            RuntimeError: an invariant does not hold, and the day's figures mean nothing.
         """
         broken = self.pool.check_invariants()
         self._ledger.close()
         self.driver.close()
         if broken:
-            raise Broken("; ".join(broken))
+            raise RuntimeError("; ".join(broken))
 
     def work(self, *, is_look: bool) -> None:
         """A turn, and everything that is due after it; at a look, or after somebody has acted."""
@@ -193,13 +191,12 @@ class DayLab:
         row = self.pool.store.state.tickets.get(ticket)
         return row is not None and row.state == TicketState.OFFERED
 
-    def attend(self, ticket: int) -> TicketState | None:
-        """How the ticket stands, and keep it; None if it is over."""
-        state = self.pool.tickets.attend(ticket).state
-        if state not in LIVE_TICKETS:
+    def attend(self, ticket: int) -> bool:
+        """Keep the ticket; whether it is not over."""
+        is_live = self.pool.tickets.attend(ticket).state in LIVE_TICKETS
+        if not is_live:
             self.asked.discard(ticket)
-            return None
-        return state
+        return is_live
 
     def cancel(self, ticket: int, user: str) -> None:
         """Leave the queue."""
@@ -214,7 +211,7 @@ class DayLab:
         lease = self.pool.tickets.take(ticket)
         self.asked.discard(ticket)
         holder = f"container:{next(self._numbers):064x}"
-        self.servers.there.add(holder)
+        self._servers.there.add(holder)
         self.pool.leases.attach(lease.id, lease.generation, holder)
         return self.pool.leases.running(lease.id)
 
@@ -226,13 +223,13 @@ class DayLab:
         """Whether somebody waits for what a lease holds."""
         return bool(self.asked) and self.pool.leases.find(lease).others_wait > 0
 
-    def stop(self, lease: int, by: str, reason: str) -> None:
+    def stop(self, lease: int, reason: str) -> None:
         """Stop the server; its slices are free once the pool has seen that it is gone."""
         row = self.pool.store.state.leases[lease]
-        self.servers.there.discard(row.holder)
+        self._servers.there.discard(row.holder)
         self._is_changed = True
         if row.state is not LeaseState.RELEASING:
-            self.pool.leases.release(lease, by, reason)
+            self.pool.leases.release(lease, "hub", reason)
 
     def is_needed(self, lease: int) -> bool:
         """Whether a live lease ends because somebody needs its slices."""
@@ -251,7 +248,6 @@ class DayLab:
         return True
 
 
-def _clock(hours: float) -> str:
-    """A time of day as the wall clock shows it."""
-    minutes = round(hours * 60)
-    return f"{minutes // 60:02}:{minutes % 60:02}"
+def _moment(hours: float) -> dt.datetime:
+    """So many hours after midnight, to the minute."""
+    return dt.datetime.fromtimestamp(MIDNIGHT + 60 * round(60 * hours), dt.UTC)

@@ -2,14 +2,14 @@
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from miglab_api.leases import LeaseState
 from miglab_bench.class_day.assumptions import HOUR_S, Day
-from miglab_bench.class_day.borrowing import BorrowingStudent
 from miglab_bench.class_day.figures import DayOutcome, outcome
 from miglab_bench.class_day.lab import DayLab
 from miglab_bench.class_day.plan import plans, reserved
@@ -20,7 +20,22 @@ from miglab_pool.reclaim.policy import Rules
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.settings import Pool as PoolTable
 
-POLICIES = ("miglab", "borrow", "culler", "none")
+
+class Policy(StrEnum):
+    """Who ends servers, and who is next."""
+
+    MIGLAB = "miglab"
+    BORROW = "borrow"
+    CULLER = "culler"
+    NONE = "none"
+
+    def table(self, day: Day) -> PoolTable:
+        """[pool] of lab.toml."""
+        if self is Policy.CULLER:
+            return PoolTable(ageing_s=0.0)  # who has aged goes by arrival: first come, first served
+        if self is Policy.BORROW:
+            return PoolTable(borrow_s=day.borrow_s, borrow_linger_s=day.linger_s)
+        return PoolTable()
 
 
 class Nobody:
@@ -39,11 +54,8 @@ class MiglabReclaimer(Nobody):
 
     def __init__(self) -> None:
         self._at = 0.0
-        self._board = SignalBoard(clock=self._clock)
-        self._reclaimer = Reclaimer(Rules(), self._board, clock=self._clock)
-
-    def _clock(self) -> float:
-        return self._at
+        self._board = SignalBoard(clock=lambda: self._at)
+        self._reclaimer = Reclaimer(Rules(), self._board, clock=lambda: self._at)
 
     def hear(self, at: float, servers: Sequence[DayServer]) -> None:
         """Every server reports."""
@@ -82,30 +94,13 @@ class Culler(Nobody):
         return [one for one in servers if at - one.told_at >= self._day.cull_timeout_s]
 
 
-ENDERS: Mapping[str, Callable[[Day], Nobody]] = {
-    "miglab": lambda _day: MiglabReclaimer(),
-    "borrow": lambda _day: MiglabReclaimer(),
-    "culler": Culler,
-    "none": lambda _day: Nobody(),
-}
-
-
-def table_of(case: "DayCase") -> PoolTable:
-    """[pool] of lab.toml under a policy."""
-    if case.policy == "culler":
-        return PoolTable(ageing_s=0.0)  # who has aged goes by arrival: first come, first served
-    if case.policy == "borrow":
-        return PoolTable(borrow_s=case.day.borrow_s, borrow_linger_s=case.day.linger_s)
-    return PoolTable()
-
-
 @dataclass(frozen=True)
 class DayCase:
     """A day, who comes, and who ends servers."""
 
     day: Day
     students: int
-    policy: str
+    policy: Policy
     seed: int
 
     @property
@@ -116,7 +111,7 @@ class DayCase:
 
 def run_all(cases: Sequence[DayCase], jobs: int) -> list[DayOutcome]:
     """All of them, the longest first, so many at a time; in the order asked."""
-    by_size = sorted(cases, key=lambda case: (-case.students, POLICIES.index(case.policy)))
+    by_size = sorted(cases, key=lambda case: (-case.students, list(Policy).index(case.policy)))
     with ProcessPoolExecutor(jobs) as pool:
         done = dict(zip(by_size, pool.map(run, by_size), strict=True))
     return [done[case] for case in cases]
@@ -128,18 +123,21 @@ def run(case: DayCase) -> DayOutcome:
     Moments at which nobody does anything are passed over.
 
     Raises:
-        Broken: the pool contradicts its own invariants.
+        RuntimeError: the pool contradicts its own invariants.
     """
-    day, kind = case.day, BorrowingStudent if case.policy == "borrow" else DayStudent
+    day, policy = case.day, case.policy
+    enders = {Policy.CULLER: lambda: Culler(day), Policy.NONE: Nobody}
+    ender = enders.get(policy, MiglabReclaimer)()
     with tempfile.TemporaryDirectory(prefix="miglab-day-") as folder:
-        lab = DayLab(Path(folder), case.gpus, day, table_of(case))
-        students = [kind(plan, day) for plan in plans(day, case.students, case.seed)]
-        ender = ENDERS[case.policy](day)
+        lab = DayLab(Path(folder), case.gpus, day, policy.table(day))
+        students = [
+            DayStudent(plan, day, borrows=policy is Policy.BORROW)
+            for plan in plans(day, case.students, case.seed)
+        ]
         if count := reserved(day, case.students):
             lab.reserve(day, count)
-        at, look_at, ends_at = (
-            hours * HOUR_S for hours in (day.begins_h, day.begins_h, day.ends_h)
-        )
+        at = look_at = HOUR_S * day.begins_h
+        ends_at = HOUR_S * day.ends_h
         while at < ends_at:
             look_at += day.look_s if at >= look_at else 0.0
             at = min(look_at, ends_at, _next_step(at, students, day.step_s))
@@ -151,7 +149,7 @@ def run(case: DayCase) -> DayOutcome:
         lab.close()
     geometry = models()[day.model].geometry
     sizes = [geometry.by_name[one.plan.profile].size for one in students]
-    return outcome(case.policy, students, sizes)
+    return outcome(policy, students, sizes)
 
 
 def _next_step(at: float, students: Sequence[DayStudent], step_s: float) -> float:
@@ -173,7 +171,7 @@ def _look(lab: DayLab, students: Sequence[DayStudent], ender: Nobody, at: float,
     lab.at = at
     for server in ender.ends(at, lab, servers):
         with_server[server.lease].cut_off(at, is_needed=lab.is_needed(server.lease))
-        lab.stop(server.lease, "hub", "ended")
+        lab.stop(server.lease, "ended")
 
 
 def _step(lab: DayLab, students: Sequence[DayStudent], at: float, *, is_look: bool) -> None:

@@ -1,13 +1,15 @@
-"""A student through the day: comes, waits, works, is away, leaves; and the student's server.
+"""A student through the day: comes, waits, works, is away, leaves; with a server, or borrowing.
 
-Every time is in seconds since midnight.
+One who borrows does so for the seconds of a cell, and a while for the next one; what takes longer
+than a borrow may is run on a leased slice, as under miglab: a long cell, and the run that is left
+alone in the end.  Every time is in seconds since midnight.
 """
 
 import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from miglab_api.leases import KernelSignal, LeaseState, LeaseView, Signals
+from miglab_api.leases import KernelSignal, LeaseState, Signals
 from miglab_api.tickets import Purpose
 from miglab_bench.class_day.assumptions import Day
 from miglab_bench.class_day.lab import DayLab
@@ -18,7 +20,7 @@ AT_REST = 0.003  # CPU seconds per second of a server that does nothing
 
 @dataclass(slots=True)
 class DayServer:
-    """A running server; times are seconds since midnight.
+    """A running server.
 
     Attributes:
         lease: what it holds.
@@ -50,7 +52,6 @@ class DayServer:
 
     def ran(self, until: float, seconds: float, *, prints: bool = True) -> None:
         """A kernel has run until then, for so long."""
-        self.is_busy = True
         self.ran_at = until
         self.cpu_s += seconds
         if prints:
@@ -64,14 +65,14 @@ class DayServer:
         if self.is_open:
             self.told_at = until
 
+    def touch(self, at: float) -> None:
+        """Somebody is there."""
+        self.is_open, self.closes_at, self.touched_at = True, None, at
+
     def leave_page(self, at: float, open_s: float) -> None:
         """Nobody looks any more; the connection lasts on for a while."""
         self.is_open = open_s > 0
         self.closes_at = at + open_s if open_s > 0 else None
-
-    def open_page(self) -> None:
-        """Somebody is back."""
-        self.is_open, self.closes_at = True, None
 
     def signals(self, at: float) -> Signals:
         """What its extension reports."""
@@ -89,6 +90,32 @@ class DayServer:
         )
 
 
+@dataclass(slots=True)
+class DayLoan:
+    """A borrowed slice, and the runner on it.
+
+    Attributes:
+        began_at: when it was granted.
+        ends_at: when the pool ends it.
+        lingers_to: until when it waits for the next cell; infinite while one runs.
+    """
+
+    lease: int
+    began_at: float
+    ends_at: float
+    lingers_to: float = math.inf
+
+    @property
+    def lingers(self) -> bool:
+        """Whether nothing runs on it."""
+        return self.lingers_to < math.inf
+
+    def takes_another(self, at: float) -> bool:
+        """Whether it may be given another cell, as `miglab_spawner.runs.borrower` decides."""
+        half_s = (self.ends_at - self.began_at) / 2
+        return self.lingers and at < self.lingers_to and self.ends_at - at >= half_s
+
+
 @dataclass
 class DayTotals:
     """What came of one student's day.
@@ -97,7 +124,7 @@ class DayTotals:
         useful_s: how long something ran that was wanted and was not cut off.
         redone_s: how long something ran again because variables were lost.
         held_s: how long slices were held.
-        waits_s: of each time a server was needed, until there was one or the student gave up.
+        waits_s: of each time a slice was needed, until there was one or the student gave up.
         never_served: how often one gave up.
         ended: how often somebody else ended the server.
         unjust: how often something ran on it then.
@@ -146,12 +173,14 @@ class DayStudent:
         due_at: until then nothing happens that others could notice; at a look, always.
     """
 
-    def __init__(self, plan: Plan, day: Day) -> None:
+    def __init__(self, plan: Plan, day: Day, *, borrows: bool = False) -> None:
         self.plan = plan
         self.server: DayServer | None = None
         self.tally = DayTotals()
         self.due_at = plan.sessions[0].at if plan.sessions else math.inf
         self._day = day
+        self._borrows = borrows
+        self._loan: DayLoan | None = None
         self._todo = deque(plan.sessions)
         self._session: StudentSession | None = None
         self._phases: deque[StudentPhase] = deque()
@@ -166,19 +195,10 @@ class DayStudent:
 
     def live_to(self, until: float) -> None:
         """What happens by itself until then."""
-        if until > self._lived_to:
-            self.pass_time(self._lived_to, until)
-            self._lived_to = until
-
-    def is_due(self, at: float, lab: DayLab) -> bool:
-        """Whether it has something to do."""
-        return self.due_at <= at
-
-    def pass_time(self, at: float, until: float) -> None:
-        """What happens by itself between two moments."""
-        at = max(at, self._ready_at)
+        if until <= self._lived_to:
+            return
+        at, self._lived_to = max(self._lived_to, self._ready_at), until
         if self.server is not None:
-            self.server.is_busy = False
             self._run_on(self.server, at, until)
         while at < until and self._phases and self._wait is None:
             at = self._go_on(at, until)
@@ -187,59 +207,76 @@ class DayStudent:
 
     def _run_on(self, server: DayServer, at: float, until: float) -> None:
         """The run that was left alone."""
-        seconds = min(server.run_left_s, until - at)
-        if seconds <= 0:
-            return
+        seconds = max(0.0, min(server.run_left_s, until - at))
         server.run_left_s -= seconds
-        self.tally.useful_s += seconds
-        self._run_done_s += seconds
-        server.ran(at + seconds, seconds, prints=not server.is_silent)
-        server.is_busy = server.run_left_s > 0
+        server.is_busy = seconds > 0 and server.run_left_s > 0
+        if seconds:
+            self.tally.useful_s += seconds
+            self._run_done_s += seconds
+            server.ran(at + seconds, seconds, prints=not server.is_silent)
 
     def _go_on(self, at: float, until: float) -> float:
         """Go on with the first phase; returns until when."""
-        phase = self._phases[0]
+        phase, loan, ends_at = self._phases[0], self._loan, until
         if phase.kind is PhaseKind.BUSY and self.server is None:
-            self._wait = SliceWait(at, at)  # only now it is seen that the server is gone
-            return at
-        seconds = min(self._left_s, until - at)
+            if loan is None or loan.lingers:  # only now it is seen that there is no slice
+                return self._need_slice(phase, at)
+            ends_at = max(at, min(until, loan.ends_at))
+        seconds = min(self._left_s, ends_at - at)
         self._left_s -= seconds
         if self.server is not None:
             self._spend(self.server, phase, at + seconds, seconds)
-        if self._left_s <= 0:
-            self._end_phase(phase, at + seconds)
+        if phase.is_again:
+            self.tally.redone_s += seconds
+        elif phase.kind is PhaseKind.BUSY:
+            self.tally.useful_s += seconds
+        if self._left_s > 0:
+            return until
+        self._end_phase(phase, at + seconds)
         return at + seconds
+
+    def _need_slice(self, phase: StudentPhase, at: float) -> float:
+        """The next cell is here: while the runner lingers, it runs there."""
+        day, loan = self._day, self._loan
+        if loan is not None and loan.takes_another(at):
+            loan.lingers_to = math.inf
+            self._ready_at = at + day.again_s
+            self.tally.waits_s.append(day.again_s)
+            self._rebuild_first()
+            return self._ready_at
+        fits = phase.s + day.runner_s + day.rebuild_s <= day.borrow_s
+        purpose = Purpose.BORROW if self._borrows and fits else Purpose.SERVER
+        self._wait = SliceWait(at, at, purpose)
+        return at
+
+    def _spend(self, server: DayServer, phase: StudentPhase, until: float, seconds: float) -> None:
+        server.is_busy = phase.kind is PhaseKind.BUSY and self._left_s > 0
+        if phase.kind is PhaseKind.PAUSE:
+            server.is_open = phase.is_open
+            return
+        server.touch(until)
+        if phase.kind is PhaseKind.BUSY:
+            server.ran(until, seconds)
 
     def _end_phase(self, phase: StudentPhase, at: float) -> None:
         if phase.kind is PhaseKind.BUSY and not phase.is_again:
             self._done_s += phase.s
+            if self._loan is not None:
+                self._loan.lingers_to = at + self._day.linger_s
         self._phases.popleft()
         self._begin_phase()
-
-    def _spend(self, server: DayServer, phase: StudentPhase, until: float, seconds: float) -> None:
-        if phase.kind is PhaseKind.PAUSE:
-            server.is_open = phase.is_open
-            server.is_busy = False
-            return
-        server.open_page()
-        server.touched_at = until
-        if phase.kind is PhaseKind.THINK:
-            server.is_busy = False
-            return
-        server.ran(until, seconds)
-        server.is_busy = self._left_s > 0
-        self._count(phase, seconds)
-
-    def _count(self, phase: StudentPhase, seconds: float) -> None:
-        if phase.is_again:
-            self.tally.redone_s += seconds
-        else:
-            self.tally.useful_s += seconds
 
     def _begin_phase(self) -> None:
         self._left_s = self._phases[0].s if self._phases else 0.0
 
-    # -- the server is taken away -------------------------------------------------------------
+    def _rebuild_first(self) -> None:
+        """A cell that borrows finds nothing of what ran before."""
+        if self._day.rebuild_s:
+            again = StudentPhase(PhaseKind.BUSY, self._day.rebuild_s, is_again=True)
+            self._phases.appendleft(again)
+        self._begin_phase()
+
+    # -- the slice is taken away --------------------------------------------------------------
 
     def cut_off(self, at: float, *, is_needed: bool = False) -> None:
         """Somebody ended the server.  What was running is lost, and so are the variables."""
@@ -253,17 +290,16 @@ class DayStudent:
             self.tally.useful_s -= self._run_done_s
         if self._phases:
             self.tally.interrupted += 1
-            self._lose()
+            self._lose(min(self._day.redo_most_s, self._day.redo_share * self._done_s))
         self._end_server(at)
 
-    def _lose(self) -> None:
+    def _lose(self, again_s: float) -> None:
         """The cell that ran runs anew, after those whose results it needs."""
         first = self._phases[0]
         if first.kind is PhaseKind.BUSY and not first.is_again:
             self.tally.useful_s -= first.s - self._left_s
         rest = [phase for phase in self._phases if not phase.is_again]
         where = next((n for n, phase in enumerate(rest) if phase.kind is PhaseKind.BUSY), len(rest))
-        again_s = min(self._day.redo_most_s, self._day.redo_share * self._done_s)
         if again_s > 0 and where < len(rest):
             rest.insert(where, StudentPhase(PhaseKind.BUSY, again_s, is_again=True))
         self._phases = deque(rest)
@@ -273,15 +309,56 @@ class DayStudent:
         self.tally.held_s += at - self.server.started_at
         self.server = None
 
+    def _end_loan_in_time(self, at: float, lab: DayLab, loan: DayLoan) -> None:
+        if loan.lingers:
+            is_over = at >= min(loan.lingers_to, loan.ends_at) or self._wait is not None
+            if is_over or lab.is_wanted(loan.lease):
+                self._give_back(at, lab)
+        elif at >= loan.ends_at:  # and the cell is not: what it did is lost
+            self._give_back(at, lab)
+            self.tally.ended += 1
+            self.tally.unjust += 1
+            self._lose(0.0)
+            self._need_slice(self._phases[0], at)
+
+    def _give_back(self, at: float, lab: DayLab) -> None:
+        if self._loan is not None:
+            self.tally.held_s += at - self._loan.began_at
+            lab.stop(self._loan.lease, "measured")
+            self._loan = None
+
     # -- what the student does ----------------------------------------------------------------
+
+    def is_due(self, at: float, lab: DayLab) -> bool:
+        """Whether there is something to do; a runner that lingers is given to who waits."""
+        return self.due_at <= at or bool(self._loan and self._loan.lingers and lab.asked)
 
     def act(self, at: float, lab: DayLab) -> None:
         """Come, ask, answer, give up, leave."""
-        self._act(at, lab)
+        if self._loan is not None:
+            self._end_loan_in_time(at, lab, self._loan)
+        if self._session is None:
+            self._come(at)
+        elif self._is_done and self._borrows and self._session.run_s and self.server is None:
+            self._wait = SliceWait(at, at)  # for the run that is left alone, which needs a server
+        if self._session is not None:
+            self._act(at, lab, self._session)
         self.due_at = self._due_at(at)
 
+    @property
+    def _is_done(self) -> bool:
+        return not (self._phases or self._wait)
+
+    def _act(self, at: float, lab: DayLab, session: StudentSession) -> None:
+        if at >= session.until or self._is_done:
+            self._leave(at, lab, session)
+        elif self._wait is not None:
+            self._ask(at, lab, self._wait, session)
+        elif self.server is not None:
+            self._answer(at, lab, self.server)
+
     def _due_at(self, at: float) -> float:
-        session, wait = self._session, self._wait
+        session, wait, loan = self._session, self._wait, self._loan
         if session is None:
             return self._todo[0].at if self._todo and self._todo[0].at > at else math.inf
         if wait is None:
@@ -290,19 +367,8 @@ class DayStudent:
             ends_at = wait.again_at
         else:
             ends_at = wait.asked_at + session.patience_s
-        return min(session.until, ends_at)
-
-    def _act(self, at: float, lab: DayLab) -> None:
-        if self._session is None:
-            self._come(at)
-        if self._session is None:
-            return
-        if at >= self._session.until or not (self._phases or self._wait):
-            self._leave(at, lab, self._session)
-        elif self._wait is not None:
-            self._ask(at, lab, self._wait, self._session)
-        elif self.server is not None:
-            self._answer(at, lab, self.server)
+        loan_at = math.inf if loan is None else min(loan.ends_at, loan.lingers_to)
+        return min(session.until, ends_at, loan_at)
 
     def _come(self, at: float) -> None:
         is_running = self.server is not None and self.server.run_left_s > 0
@@ -312,24 +378,20 @@ class DayStudent:
         self._done_s = 0.0
         self._phases = deque(self._session.phases)
         self._begin_phase()
-        if self.server is None:
-            self._start_anew(at)
-        else:
-            self.server.open_page()
-            self.server.touched_at = at
+        if self.server is not None:
+            self.server.touch(at)
             self.tally.waits_s.append(0.0)
-
-    def _start_anew(self, at: float) -> None:
-        """There is no server to come back to."""
-        self._wait = SliceWait(at, at)
+        elif self._borrows:  # nobody waits for a server without a slice
+            self._ready_at = at + self._day.start_s
+        else:
+            self._wait = SliceWait(at, at)
 
     def _ask(self, at: float, lab: DayLab, wait: SliceWait, session: StudentSession) -> None:
         if wait.ticket is None:
             if at >= wait.again_at:
                 wait.ticket, wait.asked_at = lab.ask(self.plan, wait.purpose), at
                 wait.again_at = at + session.retry_s
-            return
-        if lab.attend(wait.ticket) is None:
+        elif not lab.attend(wait.ticket):
             wait.ticket, wait.again_at = None, at + session.retry_s
         elif at - wait.asked_at >= session.patience_s:
             lab.cancel(wait.ticket, self.plan.name)
@@ -337,29 +399,30 @@ class DayStudent:
 
     def take_offer(self, at: float, lab: DayLab) -> None:
         """Start what the slice is for, if there is one."""
-        wait = self._wait
+        wait, day = self._wait, self._day
         if wait is None or wait.ticket is None or not lab.is_offered(wait.ticket):
             return
-        self._ready_at = at + self._start(at, lab.start(wait.ticket), lab, wait.purpose)
+        lease = lab.start(wait.ticket)
+        if wait.purpose is Purpose.SERVER:
+            self.server = DayServer(lease.id, lease.uuids, at, told_at=at, touched_at=at)
+            self._ready_at = at + day.start_s
+        else:
+            assert lease.ends_at is not None
+            self._loan = DayLoan(lease.id, at, lab.clock_of(lease.ends_at))
+            self._rebuild_first()
+            self._ready_at = at + day.runner_s
         self.tally.waits_s.append(self._ready_at - wait.since)
         self._wait = None
         self._begin_phase()
         self.due_at = self._due_at(at)
 
-    def _start(self, at: float, lease: LeaseView, lab: DayLab, purpose: Purpose) -> float:
-        """Start the server; returns how many seconds that takes."""
-        self.server = DayServer(lease.id, lease.uuids, at, told_at=at, touched_at=at)
-        return self._day.start_s
-
     def _answer(self, at: float, lab: DayLab, server: DayServer) -> None:
-        is_there = self._phases[0].kind is PhaseKind.PAUSE and self._phases[0].answers
-        if not is_there or lab.lease_state(server.lease) is not LeaseState.WARNED:
-            return
-        if lab.keepalive(server.lease, self.plan.name):
+        is_warned = lab.lease_state(server.lease) is LeaseState.WARNED
+        if self._phases[0].answers and is_warned and lab.keepalive(server.lease, self.plan.name):
             server.touched_at = at
 
     def _leave(self, at: float, lab: DayLab, session: StudentSession) -> None:
-        self.give_up(at, lab)
+        self._give_up(at, lab)
         self._session = None
         self._phases.clear()
         server = self.server
@@ -369,13 +432,14 @@ class DayStudent:
             server.run_left_s, server.is_silent = session.run_s, session.is_silent
             self._run_done_s = 0.0
         elif session.leave is Leave.STOP:
-            lab.stop(server.lease, "hub", "stopped")
+            lab.stop(server.lease, "stopped")
             self._end_server(at)
             return
         server.leave_page(at, session.tab_s if session.leave is Leave.TAB else 0.0)
 
-    def give_up(self, at: float, lab: DayLab) -> None:
-        """Wait no longer."""
+    def _give_up(self, at: float, lab: DayLab) -> None:
+        """Wait no longer, and keep nothing that is borrowed."""
+        self._give_back(at, lab)
         if self._wait is None:
             return
         if self._wait.ticket is not None:
@@ -386,6 +450,6 @@ class DayStudent:
 
     def end_day(self, at: float, lab: DayLab) -> None:
         """Draw the line."""
-        self.give_up(at, lab)
+        self._give_up(at, lab)
         if self.server is not None:
             self._end_server(at)
