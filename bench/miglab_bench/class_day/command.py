@@ -65,12 +65,12 @@ def _figures(cases: Sequence[DayCase], jobs: int) -> dict[str, list[dict[str, An
     done = list(zip(cases, run_all(cases, jobs), strict=True))
     days = groupby(done, key=lambda one: (one[0].seed, one[0].students))
     return {
-        "rows": [asdict(one.row) for _, one in done],
-        "costs": [{"seed": case.seed, **asdict(one.cost)} for case, one in done],
+        "rows": [one.row for _, one in done],
+        "costs": [{"seed": case.seed, **one.cost} for case, one in done],
         "bounds": [
-            {"seed": seed, "policy": policy, **asdict(bound)}
+            {"seed": seed, **bound}
             for (seed, _), day in days
-            for policy, bound in bounds({case.policy: one for case, one in day}).items()
+            for bound in bounds({case.policy: one for case, one in day})
         ],
     }
 

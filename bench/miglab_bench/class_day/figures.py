@@ -1,7 +1,8 @@
-"""What came of a day: one row for each policy, and what the row does not say."""
+"""What came of a day under one policy, and whether that is what was asked of it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from miglab_bench.class_day.assumptions import HOUR_S
 from miglab_bench.class_day.plan import PRACTICAL
@@ -13,11 +14,14 @@ BORROW_RATIO = 1.2
 BORROW_P95_S = 300.0
 NOT_SERVED = 0.01
 COUNTS = ("never_served", "ended", "interrupted", "ended_for_need", "busy_ended_for_need")
+KEYS = ("students", "policy")
+WAITS = ("wait_p50_s", "wait_p95_s")
+ROW = (*KEYS, "useful_slice_hours", *WAITS, "unjust_reclaims", "reserved_kept")
 
 
 @dataclass(frozen=True)
-class PolicyFigures:
-    """One policy.
+class DayFigures:
+    """One policy's day.
 
     Attributes:
         useful_slice_hours: memory slices times hours in which something ran that was wanted.
@@ -28,22 +32,6 @@ class PolicyFigures:
             nobody needed what they held.
         reserved_kept: of the slices that were reserved, those that their students had within two
             minutes of asking; 1 if none were.
-    """
-
-    students: int
-    policy: str
-    useful_slice_hours: float
-    wait_p50_s: int
-    wait_p95_s: int
-    unjust_reclaims: int
-    reserved_kept: float
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What it took.
-
-    Attributes:
         wanted_slice_hours: what would have been useful, had nobody waited.
         held_slice_hours: slices leased, used or not.
         redone_slice_hours: what ran again because variables were lost.
@@ -57,26 +45,34 @@ class Cost:
 
     students: int
     policy: str
-    wanted_slice_hours: float
-    held_slice_hours: float
-    redone_slice_hours: float
-    needs: int
-    never_served: int
-    ended: int
-    interrupted: int
-    ended_for_need: int
-    busy_ended_for_need: int
+    useful_slice_hours: float
+    wait_p50_s: int
+    wait_p95_s: int
+    unjust_reclaims: int
+    reserved_kept: float
+    wanted_slice_hours: float = 0.0
+    held_slice_hours: float = 0.0
+    redone_slice_hours: float = 0.0
+    needs: int = 0
+    never_served: int = 0
+    ended: int = 0
+    interrupted: int = 0
+    ended_for_need: int = 0
+    busy_ended_for_need: int = 0
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """What came of it."""
+        return {name: getattr(self, name) for name in ROW}
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """What it took."""
+        said = asdict(self).items()
+        return {name: value for name, value in said if name in KEYS or name not in ROW}
 
 
-@dataclass(frozen=True)
-class DayOutcome:
-    """What came of one day."""
-
-    row: PolicyFigures
-    cost: Cost
-
-
-def outcome(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> DayOutcome:
+def figures(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> DayFigures:
     """The figures of one day.
 
     Args:
@@ -90,7 +86,7 @@ def outcome(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -
     def slice_hours(seconds: Iterable[float]) -> float:
         return round(sum(s * size for s, size in zip(seconds, sizes, strict=True)) / HOUR_S, 1)
 
-    figures = PolicyFigures(
+    return DayFigures(
         students=len(students),
         policy=policy,
         useful_slice_hours=slice_hours(tally.useful_s for tally in tallies),
@@ -98,17 +94,12 @@ def outcome(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -
         wait_p95_s=round(quantile(waits_s, 0.95)),
         unjust_reclaims=sum(tally.unjust for tally in tallies),
         reserved_kept=_reserved_kept(students),
-    )
-    cost = Cost(
-        students=len(students),
-        policy=policy,
         wanted_slice_hours=slice_hours(one.plan.wanted_s for one in students),
         held_slice_hours=slice_hours(tally.held_s for tally in tallies),
         redone_slice_hours=slice_hours(tally.redone_s for tally in tallies),
         needs=len(waits_s),
         **{name: sum(getattr(tally, name) for tally in tallies) for name in COUNTS},
     )
-    return DayOutcome(figures, cost)
 
 
 def _reserved_kept(students: Sequence[DayStudent]) -> float:
@@ -117,63 +108,32 @@ def _reserved_kept(students: Sequence[DayStudent]) -> float:
     return round(sum(wait <= KEPT_S for wait in firsts) / len(firsts), 3) if firsts else 1.0
 
 
-@dataclass(frozen=True)
-class Bound:
-    """What ours has to reach at one number of students.
-
-    Attributes:
-        useful_ratio: our useful slice-hours over those without any reclaim.
-        p95_ratio: our 95th percentile of the wait over the culler's.
-        holds: at least 1.5, less than 1, nobody cut off who was busy, and every reserved slice
-            there.
-    """
-
-    students: int
-    useful_ratio: float
-    p95_ratio: float
-    holds: bool
-
-
-@dataclass(frozen=True)
-class BorrowBound:
-    """What borrowing has to reach at one number of students.
-
-    Attributes:
-        useful_ratio: its useful slice-hours over those of leases under our reclaimer.
-        p95_s: nineteen of twenty waits, each for one measurement, are shorter.
-        not_served_share: of what was to be measured, what was given up.
-        holds: at least 1.2, at most five minutes, less than 1 %.
-    """
-
-    students: int
-    useful_ratio: float
-    p95_s: int
-    not_served_share: float
-    holds: bool
-
-
-def bounds(done: Mapping[str, DayOutcome]) -> dict[str, Bound | BorrowBound]:
+def bounds(done: Mapping[str, DayFigures]) -> list[dict[str, Any]]:
     """What was asked of miglab and of borrow on one day, as far as what each needs is there.
+
+    Of miglab: 1.5 times the useful slice-hours of no reclaim, shorter waits (p95) than the
+    culler's, nobody cut off who was busy, every reserved slice there.  Of borrow: 1.2 times the
+    useful slice-hours of leases, p95 of at most five minutes, less than 1 % given up.
 
     Args:
         done: what came of the day under each policy.
     """
-    found: dict[str, Bound | BorrowBound] = {}
-    rows = {policy: one.row for policy, one in done.items()}
-    if {"miglab", "culler", "none"} <= rows.keys():
-        ours = rows["miglab"]
-        useful = ours.useful_slice_hours / max(rows["none"].useful_slice_hours, 0.1)
-        p95 = ours.wait_p95_s / max(rows["culler"].wait_p95_s, 1.0)
+    found: list[dict[str, Any]] = []
+    ours, lent, culler, none = (done.get(name) for name in ("miglab", "borrow", "culler", "none"))
+    if ours and culler and none:
+        useful = ours.useful_slice_hours / max(none.useful_slice_hours, 0.1)
+        p95 = ours.wait_p95_s / max(culler.wait_p95_s, 1.0)
         is_just = not ours.unjust_reclaims and ours.reserved_kept == 1
         holds = useful >= USEFUL_RATIO and p95 < 1 and is_just
-        found["miglab"] = Bound(ours.students, round(useful, 2), round(p95, 2), holds)
-    if {"miglab", "borrow"} <= rows.keys():
-        lent, cost = rows["borrow"], done["borrow"].cost
-        useful = lent.useful_slice_hours / max(rows["miglab"].useful_slice_hours, 0.1)
-        share = cost.never_served / max(cost.needs, 1)
+        said = {"policy": "miglab", "students": ours.students, "useful_ratio": round(useful, 2)}
+        found.append({**said, "p95_ratio": round(p95, 2), "holds": holds})
+    if ours and lent:
+        useful = lent.useful_slice_hours / max(ours.useful_slice_hours, 0.1)
+        share = lent.never_served / max(lent.needs, 1)
         holds = useful >= BORROW_RATIO and lent.wait_p95_s <= BORROW_P95_S and share < NOT_SERVED
-        bound = (round(useful, 2), lent.wait_p95_s, round(share, 4), holds)
-        found["borrow"] = BorrowBound(lent.students, *bound)
+        said = {"policy": "borrow", "students": lent.students, "useful_ratio": round(useful, 2)}
+        waits = {"p95_s": lent.wait_p95_s, "not_served_share": round(share, 4)}
+        found.append({**said, **waits, "holds": holds})
     return found
 
 

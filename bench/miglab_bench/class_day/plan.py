@@ -21,14 +21,6 @@ class PhaseKind(StrEnum):
     PAUSE = "pause"
 
 
-class Leave(StrEnum):
-    """What becomes of the server when a student has done enough."""
-
-    STOP = "stop"
-    CLOSE = "close"
-    TAB = "tab"
-
-
 @dataclass(frozen=True, slots=True)
 class StudentPhase:
     """One thing a student does.
@@ -57,7 +49,8 @@ class StudentSession:
         phases: what is to be done.
         run_s: how long the run is that is left alone at the end; 0 for none.
         is_silent: whether that run prints nothing.
-        tab_s: how long a page left open stays connected.
+        stops: whether the server is stopped in the end, and not forgotten.
+        open_s: how long a page that is left open stays connected; 0 where it is closed.
         patience_s: how long one waits before trying again.
         retry_s: when one tries again.
     """
@@ -67,15 +60,10 @@ class StudentSession:
     phases: tuple[StudentPhase, ...]
     run_s: float
     is_silent: bool
-    leave: Leave
-    tab_s: float
+    stops: bool
+    open_s: float
     patience_s: float
     retry_s: float
-
-    @property
-    def wanted_s(self) -> float:
-        """For how long something is to run."""
-        return self.run_s + sum(phase.s for phase in self.phases if phase.kind is PhaseKind.BUSY)
 
 
 @dataclass(frozen=True)
@@ -97,7 +85,10 @@ class Plan:
     @property
     def wanted_s(self) -> float:
         """For how long something is to run."""
-        return sum(session.wanted_s for session in self.sessions)
+        return sum(
+            session.run_s + sum(phase.s for phase in session.phases if phase.kind is PhaseKind.BUSY)
+            for session in self.sessions
+        )
 
 
 def reserved(day: Day, students: int) -> int:
@@ -147,8 +138,8 @@ def _session(rng: random.Random, day: Day, visit: Visit, *, has_lunch: bool) -> 
         phases=tuple(phases),
         run_s=draw(rng, day.run) if rng.random() < visit.run_share else 0.0,
         is_silent=rng.random() < day.silent_share,
-        leave=_leave(rng, day),
-        tab_s=draw(rng, day.tab),
+        stops=(stops := rng.random() < day.stop_share),
+        open_s=(not stops and rng.random() < day.tab_share) * draw(rng, day.tab),
         patience_s=draw(rng, day.patience),
         retry_s=draw(rng, day.retry),
     )
@@ -181,12 +172,6 @@ def _between(rng: random.Random, day: Day) -> StudentPhase:
     is_open = rng.random() < day.pause_open_share
     answers = is_open and rng.random() < day.answer_share
     return StudentPhase(PhaseKind.PAUSE, draw(rng, day.pause), is_open, answers)
-
-
-def _leave(rng: random.Random, day: Day) -> Leave:
-    if rng.random() < day.stop_share:
-        return Leave.STOP
-    return Leave.TAB if rng.random() < day.tab_share else Leave.CLOSE
 
 
 def draw(rng: random.Random, spread: Spread) -> float:

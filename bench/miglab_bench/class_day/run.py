@@ -10,7 +10,7 @@ from pathlib import Path
 
 from miglab_api.leases import LeaseState
 from miglab_bench.class_day.assumptions import HOUR_S, Day
-from miglab_bench.class_day.figures import DayOutcome, outcome
+from miglab_bench.class_day.figures import DayFigures, figures
 from miglab_bench.class_day.lab import DayLab
 from miglab_bench.class_day.plan import plans, reserved
 from miglab_bench.class_day.student import DayServer, DayStudent
@@ -109,7 +109,7 @@ class DayCase:
         return max(1, math.ceil(self.students / self.day.students_per_gpu))
 
 
-def run_all(cases: Sequence[DayCase], jobs: int) -> list[DayOutcome]:
+def run_all(cases: Sequence[DayCase], jobs: int) -> list[DayFigures]:
     """All of them, the longest first, so many at a time; in the order asked."""
     by_size = sorted(cases, key=lambda case: (-case.students, list(Policy).index(case.policy)))
     with ProcessPoolExecutor(jobs) as pool:
@@ -117,7 +117,7 @@ def run_all(cases: Sequence[DayCase], jobs: int) -> list[DayOutcome]:
     return [done[case] for case in cases]
 
 
-def run(case: DayCase) -> DayOutcome:
+def run(case: DayCase) -> DayFigures:
     """Live through the day and draw the figures.
 
     Moments at which nobody does anything are passed over.
@@ -149,7 +149,7 @@ def run(case: DayCase) -> DayOutcome:
         lab.close()
     geometry = models()[day.model].geometry
     sizes = [geometry.by_name[one.plan.profile].size for one in students]
-    return outcome(policy, students, sizes)
+    return figures(policy, students, sizes)
 
 
 def _next_step(at: float, students: Sequence[DayStudent], step_s: float) -> float:

@@ -13,7 +13,7 @@ from miglab_api.leases import KernelSignal, LeaseState, Signals
 from miglab_api.tickets import Purpose
 from miglab_bench.class_day.assumptions import Day
 from miglab_bench.class_day.lab import DayLab
-from miglab_bench.class_day.plan import Leave, PhaseKind, Plan, StudentPhase, StudentSession
+from miglab_bench.class_day.plan import PhaseKind, Plan, StudentPhase, StudentSession
 
 AT_REST = 0.003  # CPU seconds per second of a server that does nothing
 
@@ -431,11 +431,11 @@ class DayStudent:
         if session.run_s:
             server.run_left_s, server.is_silent = session.run_s, session.is_silent
             self._run_done_s = 0.0
-        elif session.leave is Leave.STOP:
+        elif session.stops:
             lab.stop(server.lease, "stopped")
             self._end_server(at)
             return
-        server.leave_page(at, session.tab_s if session.leave is Leave.TAB else 0.0)
+        server.leave_page(at, session.open_s)
 
     def _give_up(self, at: float, lab: DayLab) -> None:
         """Wait no longer, and keep nothing that is borrowed."""

@@ -8,10 +8,9 @@ from typer.testing import CliRunner
 
 from miglab_api.tickets import Purpose
 from miglab_bench.class_day.assumptions import HOUR_S, Day, Spread, Visit, day_with
-from miglab_bench.class_day.figures import Cost, DayOutcome, PolicyFigures, bounds, quantile
+from miglab_bench.class_day.figures import DayFigures, bounds, quantile
 from miglab_bench.class_day.plan import (
     PRACTICAL,
-    Leave,
     PhaseKind,
     Plan,
     StudentPhase,
@@ -25,7 +24,6 @@ from miglab_bench.commands import app
 
 SMALL = dataclasses.replace(Day(), begins_h=9.5, ends_h=18.0)
 STUDENTS = 12
-COST = Cost(30, "", 20, 15, 0, 100, 0, 0, 0, 0, 0)
 ROW = {
     "students",
     "policy",
@@ -38,13 +36,13 @@ ROW = {
 
 
 @pytest.fixture(scope="module")
-def day() -> dict[str, DayOutcome]:
+def day() -> dict[str, DayFigures]:
     """A lecture and an afternoon of twelve students on one GPU, under every policy."""
     return {policy: run(DayCase(SMALL, STUDENTS, policy, 3)) for policy in Policy}
 
 
 def _session(*phases: StudentPhase, **more: object) -> StudentSession:
-    usual = StudentSession(0, 9e9, phases, 0, False, Leave.CLOSE, 600, 600, 600)
+    usual = StudentSession(0, 9e9, phases, 0, False, False, 0, 600, 600)
     return dataclasses.replace(usual, **more)  # type: ignore[arg-type]
 
 
@@ -88,7 +86,7 @@ def test_shares_are_met() -> None:
     """Of many students as many stop their servers, and start long runs, as was assumed."""
     sessions = [session for plan in plans(Day(), 1500, 1) for session in plan.sessions]
     evening = [session for session in sessions if session.at >= 18 * HOUR_S]
-    stop = sum(session.leave is Leave.STOP for session in sessions) / len(sessions)
+    stop = sum(session.stops for session in sessions) / len(sessions)
     assert stop == pytest.approx(0.2, abs=0.04)
     assert len(evening) / 1500 == pytest.approx(0.7, abs=0.04)
     assert sum(one.run_s > 0 for one in evening) / len(evening) == pytest.approx(0.2, abs=0.04)
@@ -97,63 +95,63 @@ def test_shares_are_met() -> None:
 # -- the day --------------------------------------------------------------------------------------
 
 
-def test_the_same_day_again(day: dict[str, DayOutcome]) -> None:
+def test_the_same_day_again(day: dict[str, DayFigures]) -> None:
     """Everything follows from the seed: the queue, the cuts and every verdict too."""
     assert run(DayCase(SMALL, STUDENTS, Policy.MIGLAB, 3)) == day["miglab"]
 
 
-def test_ours_serves_more_than_no_reclaim(day: dict[str, DayOutcome]) -> None:
+def test_ours_serves_more_than_no_reclaim(day: dict[str, DayFigures]) -> None:
     """What is taken back is used by others, and the long waits are shorter."""
-    ours, none = day["miglab"].row, day["none"].row
+    ours, none = day["miglab"], day["none"]
     assert ours.useful_slice_hours > none.useful_slice_hours
     assert ours.wait_p95_s < none.wait_p95_s
-    assert day["miglab"].cost.never_served < day["none"].cost.never_served
+    assert day["miglab"].never_served < day["none"].never_served
 
 
-def test_nobody_busy_is_cut_off_by_us(day: dict[str, DayOutcome]) -> None:
+def test_nobody_busy_is_cut_off_by_us(day: dict[str, DayFigures]) -> None:
     """The reclaimer ends servers, and none on which something runs."""
-    assert day["miglab"].cost.ended > 0
-    assert day["miglab"].row.unjust_reclaims == 0
+    assert day["miglab"].ended > 0
+    assert day["miglab"].unjust_reclaims == 0
 
 
-def test_what_is_reserved_is_kept(day: dict[str, DayOutcome]) -> None:
+def test_what_is_reserved_is_kept(day: dict[str, DayFigures]) -> None:
     """Every student of the practical has a slice within two minutes, borrowed or leased."""
-    assert (day["miglab"].row.reserved_kept, day["borrow"].row.reserved_kept) == (1, 1)
+    assert (day["miglab"].reserved_kept, day["borrow"].reserved_kept) == (1, 1)
 
 
-def test_without_reclaim_nothing_ends(day: dict[str, DayOutcome]) -> None:
+def test_without_reclaim_nothing_ends(day: dict[str, DayFigures]) -> None:
     """Nobody's server ends but by its student; so nothing is ever run again."""
-    cost = day["none"].cost
+    cost = day["none"]
     assert (cost.ended, cost.interrupted, cost.redone_slice_hours) == (0, 0, 0.0)
 
 
 @pytest.mark.parametrize("policy", Policy)
-def test_the_books_balance(day: dict[str, DayOutcome], policy: str) -> None:
+def test_the_books_balance(day: dict[str, DayFigures], policy: str) -> None:
     """Useful is what was wanted at most, ran on slices that were held, which there were."""
-    row, cost = day[policy].row, day[policy].cost
-    assert 0 < row.useful_slice_hours <= cost.wanted_slice_hours
-    assert row.useful_slice_hours + cost.redone_slice_hours <= cost.held_slice_hours
-    assert cost.held_slice_hours <= 8 * (SMALL.ends_h - SMALL.begins_h)
-    assert cost.wanted_slice_hours == day["none"].cost.wanted_slice_hours
-    assert cost.never_served <= cost.needs
+    its = day[policy]
+    assert 0 < its.useful_slice_hours <= its.wanted_slice_hours
+    assert its.useful_slice_hours + its.redone_slice_hours <= its.held_slice_hours
+    assert its.held_slice_hours <= 8 * (SMALL.ends_h - SMALL.begins_h)
+    assert its.wanted_slice_hours == day["none"].wanted_slice_hours
+    assert its.never_served <= its.needs
 
 
 def test_enough_gpus_make_all_equal() -> None:
     """Where nobody waits, no policy serves more than another could."""
     rich = dataclasses.replace(SMALL, students_per_gpu=1.0, ends_h=12.5, lunch_share=0.0)
     ours, none = (run(DayCase(rich, 3, policy, 1)) for policy in (Policy.MIGLAB, Policy.NONE))
-    assert ours.row.wait_p95_s == none.row.wait_p95_s < 10  # a start
-    assert ours.row.useful_slice_hours == none.row.useful_slice_hours
+    assert ours.wait_p95_s == none.wait_p95_s < 10  # a start
+    assert ours.useful_slice_hours == none.useful_slice_hours
 
 
-def test_borrowing_serves_more(day: dict[str, DayOutcome]) -> None:
+def test_borrowing_serves_more(day: dict[str, DayFigures]) -> None:
     """Slices are held for less, do more, and nobody's cell waits long; what it costs is counted."""
     ours, lent = day["miglab"], day["borrow"]
-    assert lent.row.useful_slice_hours > ours.row.useful_slice_hours
-    assert lent.cost.held_slice_hours < ours.cost.held_slice_hours
-    assert lent.row.wait_p95_s < ours.row.wait_p95_s
-    assert lent.cost.needs > ours.cost.needs
-    assert lent.cost.redone_slice_hours > 0
+    assert lent.useful_slice_hours > ours.useful_slice_hours
+    assert lent.held_slice_hours < ours.held_slice_hours
+    assert lent.wait_p95_s < ours.wait_p95_s
+    assert lent.needs > ours.needs
+    assert lent.redone_slice_hours > 0
 
 
 # -- a student whose server is taken --------------------------------------------------------------
@@ -263,13 +261,10 @@ def test_a_cell_past_the_longest_borrow_is_lost() -> None:
 def test_bounds_of_borrow(useful: float, p95: int, given_up: int, holds: bool) -> None:
     """Each of the three breaks alone."""
     done = {
-        "miglab": DayOutcome(PolicyFigures(30, "miglab", 10, 0, 9000, 0, 1), COST),
-        "borrow": DayOutcome(
-            PolicyFigures(30, "borrow", useful, 0, p95, 0, 1),
-            dataclasses.replace(COST, never_served=given_up),
-        ),
+        "miglab": DayFigures(30, "miglab", 10, 0, 9000, 0, 1),
+        "borrow": DayFigures(30, "borrow", useful, 0, p95, 0, 1, needs=100, never_served=given_up),
     }
-    assert {policy: one.holds for policy, one in bounds(done).items()} == {"borrow": holds}
+    assert [(one["policy"], one["holds"]) for one in bounds(done)] == [("borrow", holds)]
 
 
 # -- the culler -----------------------------------------------------------------------------------
@@ -333,12 +328,12 @@ def test_quantile(values: list[float], share: float, is_: float) -> None:
 def test_bounds(useful: float, p95: int, unjust: int, kept: float, holds: bool) -> None:
     """Each of the four breaks alone."""
     rows = [
-        PolicyFigures(30, "none", 10, 0, 0, 0, 1),
-        PolicyFigures(30, "culler", 10, 0, 100, 0, 1),
-        PolicyFigures(30, "miglab", useful, 0, p95, unjust, kept),
+        DayFigures(30, "none", 10, 0, 0, 0, 1),
+        DayFigures(30, "culler", 10, 0, 100, 0, 1),
+        DayFigures(30, "miglab", useful, 0, p95, unjust, kept),
     ]
-    done = {one.policy: DayOutcome(one, COST) for one in rows}
-    assert {policy: one.holds for policy, one in bounds(done).items()} == {"miglab": holds}
+    done = {one.policy: one for one in rows}
+    assert [(one["policy"], one["holds"]) for one in bounds(done)] == [("miglab", holds)]
 
 
 # -- assumptions and command ----------------------------------------------------------------------
