@@ -15,11 +15,11 @@ def bench_labkit(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     count: Annotated[int, typer.Option(min=10, help="How many alternating blocks.")] = 10,
 ) -> None:
-    """Compare labkit's timing with torch's own (CPU) or triton's and a plain loop (GPU)."""
+    """Compare labkit's timing with torch's own (CPU) or triton's (GPU)."""
     try:
         from miglab_bench.measures import timers
 
-        ratios = timers.medians(timers.all_ratios(count))
+        ratios = timers.all_ratios(count)
     except ImportError as error:
         typer.echo(f"{error.name} is not installed here: pip install ./notebooks[torch]", err=True)
         raise typer.Exit(MISSING) from error

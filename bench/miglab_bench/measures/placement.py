@@ -21,8 +21,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from miglab_bench.harness.tables import table_of
 from miglab_bench.measures.packing import POLICIES
 from miglab_pool.gpu.geometry import Geometry, Placed, legal_placements
 from miglab_pool.gpu.simulated.models import models
@@ -54,16 +54,6 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class PolicyRun:
-    """One policy on one sequence of arrivals."""
-
-    policy: str
-    mix: str
-    rho: float
-    seed: int
-
-
-@dataclass(frozen=True)
 class PolicyMeans:
     """One policy at one load: means over the seeds.
 
@@ -79,25 +69,27 @@ class PolicyMeans:
     accepted_weighted: float
 
 
-def arrivals(run: PolicyRun, geometry: Geometry, count: int = ARRIVALS) -> list[Arrival]:
-    """The arrivals of a run: they depend on mix, load and seed, not on the policy."""
-    rng = random.Random(run.seed)  # noqa: S311 -- a simulation, not a secret
-    weights = MIXES[run.mix]
+def arrivals(
+    geometry: Geometry, mix: str, rho: float, seed: int, count: int = ARRIVALS
+) -> list[Arrival]:
+    """The arrivals at one load: the same for every policy."""
+    rng = random.Random(seed)  # noqa: S311 -- a simulation, not a secret
+    weights = MIXES[mix]
     mean_size = sum(w * geometry.by_name[p].size for w, p in zip(weights, PROFILES, strict=True))
-    rate = run.rho * geometry.memory_slices * N_GPUS / mean_size
+    rate = rho * geometry.memory_slices * N_GPUS / mean_size
     at = itertools.accumulate(rng.expovariate(rate) for _ in range(count))
     asked = rng.choices(PROFILES, weights, k=count)
     return [Arrival(t, p, rng.expovariate(1.0)) for t, p in zip(at, asked, strict=True)]
 
 
 def simulate(
-    run: PolicyRun, geometry: Geometry, count: int = ARRIVALS, warm_up: int = WARM_UP
+    geometry: Geometry, policy_name: str, came: Sequence[Arrival], warm_up: int = WARM_UP
 ) -> tuple[float, float]:
     """Accepted fraction, plain and weighted by memory slices, after the first ``warm_up``."""
-    policy = POLICIES[run.policy](geometry, N_GPUS)
+    policy = POLICIES[policy_name](geometry, N_GPUS)
     ends: list[tuple[float, int, object]] = []
     asked = {True: [0, 0], False: [0, 0]}
-    for number, arrival in enumerate(arrivals(run, geometry, count)):
+    for number, arrival in enumerate(came):
         while ends and ends[0][0] <= arrival.at:
             policy.give_back(heapq.heappop(ends)[2])
         held = policy.take(arrival.profile)
@@ -128,9 +120,10 @@ def compare(
 def _means(
     case: tuple[str, str, float], *, geometry: Geometry, seeds: Sequence[int], count: int
 ) -> PolicyMeans:
-    runs = (PolicyRun(*case, seed) for seed in seeds)
-    accepted = [simulate(run, geometry, count, count * WARM_UP // ARRIVALS) for run in runs]
-    return PolicyMeans(*case, *map(statistics.fmean, zip(*accepted, strict=True)))
+    policy, mix, rho = case
+    came = (arrivals(geometry, mix, rho, seed, count) for seed in seeds)
+    accepted = [simulate(geometry, policy, each, count * WARM_UP // ARRIVALS) for each in came]
+    return PolicyMeans(policy, mix, rho, *map(statistics.fmean, zip(*accepted, strict=True)))
 
 
 def decision_us(geometry: Geometry, n_gpus: int, decisions: int = DECISIONS) -> float:
@@ -177,28 +170,14 @@ def bench_placement(
         typer.echo(json.dumps({"rows": [asdict(row) for row in rows], "decision_us": decisions}))
         typer.echo(how, err=True)
         return
-    console = Console()
-    console.print(_table(rows))
-    times = ", ".join(
-        f"{n} {'GPU' if n == '1' else 'GPUs'} {us:.0f} µs" for n, us in decisions.items()
-    )
-    console.print(f"decision, median: {times}")
-    console.print(how)
-
-
-def _table(rows: Sequence[PolicyMeans]) -> Table:
-    loads = list(dict.fromkeys((row.mix, row.rho) for row in rows))
-    table = Table(title="accepted fraction (weighted by memory slices)")
-    table.add_column("policy", no_wrap=True)
-    for mix, rho in loads:
-        table.add_column(f"{mix} ρ={rho}", justify="right")
-    for policy in dict.fromkeys(row.policy for row in rows):
-        by_load = {(row.mix, row.rho): row for row in rows if row.policy == policy}
-        cells = (
-            f"{r.accepted:.3f} ({r.accepted_weighted:.3f})" for r in map(by_load.get, loads) if r
-        )
-        table.add_row(policy, *cells)
-    return table
+    by_policy: dict[str, dict[str, str]] = {name: {"policy": name} for name in POLICIES}
+    for row in rows:
+        cell = f"{row.accepted:.3f} ({row.accepted_weighted:.3f})"
+        by_policy[row.policy][f"{row.mix} ρ={row.rho}"] = cell
+    title = "accepted fraction (weighted by memory slices)"
+    times = ", ".join(f"{n} GPUs {us:.0f} µs" for n, us in decisions.items())
+    said = f"decision, median: {times}"
+    Console().print(table_of(list(by_policy.values()), title), said, how, sep="\n")
 
 
 def _how(jobs: int, took_s: float) -> str:

@@ -15,7 +15,6 @@ from miglab_bench.measures.placement import (
     MIXES,
     PROFILES,
     PolicyMeans,
-    PolicyRun,
     arrivals,
     compare,
     simulate,
@@ -35,18 +34,17 @@ def teach() -> dict[str, PolicyMeans]:
     return {row.policy: row for row in _small(loads=[("teach", 1.0)])}
 
 
-def test_same_arrivals_for_every_policy() -> None:
+def test_the_same_seed_draws_the_same_arrivals() -> None:
     """Arrivals depend on mix, load and seed alone."""
-    runs = [PolicyRun(policy, "teach", 1.0, 3) for policy in POLICIES]
-    first = arrivals(runs[0], A100, 50)
-    assert all(arrivals(run, A100, 50) == first for run in runs)
-    assert arrivals(PolicyRun("miglab", "teach", 1.0, 4), A100, 50) != first
+    first = arrivals(A100, "teach", 1.0, 3, 50)
+    assert arrivals(A100, "teach", 1.0, 3, 50) == first
+    assert arrivals(A100, "teach", 1.0, 4, 50) != first
 
 
 @pytest.mark.parametrize(("mix", "rho"), list(itertools.product(MIXES, LOADS)))
 def test_load_is_what_was_asked(mix: str, rho: float) -> None:
     """Memory slices asked per mean lifetime, over the memory slices there are, is ρ."""
-    came = arrivals(PolicyRun("miglab", mix, rho, 0), A100, 20_000)
+    came = arrivals(A100, mix, rho, 0)
     asked = sum(A100.by_name[arrival.profile].size * arrival.lifetime for arrival in came)
     assert asked / came[-1].at / 64 == pytest.approx(rho, rel=0.05)
 
@@ -83,8 +81,8 @@ def test_more_load_is_accepted_less(policy: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_empty_lab_refuses_nothing(policy: str) -> None:
     """With next to no load everything is accepted, so nothing leaks at release."""
-    run = PolicyRun(policy, "bimodal", 0.8, 0)
-    assert simulate(run, A100, count=3, warm_up=0) == (1.0, 1.0)
+    came = arrivals(A100, "bimodal", 0.8, 0, count=3)
+    assert simulate(A100, policy, came, warm_up=0) == (1.0, 1.0)
     lab = POLICIES[policy](A100, 1)
     for _ in range(20):
         held = lab.take("7g.40gb")
