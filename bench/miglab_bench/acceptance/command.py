@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from importlib.metadata import entry_points
-from typing import Annotated, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 import httpx
 import typer
@@ -94,61 +94,46 @@ class ReportLine:
     took_s: float
 
 
-class Report:
-    """The steps so far, each with the time since the one before."""
-
-    def __init__(self) -> None:
-        self.steps: list[ReportLine] = []
-        self._began = time.monotonic()
-
-    def add(self, name: str, ok: bool, detail: str) -> None:
-        """A step is over."""
-        now = time.monotonic()
-        self.steps.append(ReportLine(name, ok, detail, round(now - self._began, 1)))
-        self._began = now
-
-
-def say(steps: list[ReportLine], *, as_json: bool) -> int:
-    """Print the steps as a table or as JSON.
-
-    Returns:
-        0 only if all held.
-    """
-    is_ok = all(step.ok for step in steps)
-    if as_json:
-        print(json.dumps({"ok": is_ok, "steps": [asdict(step) for step in steps]}))
-    else:
-        rows = [
-            {
-                "step": step.name,
-                "held": "yes" if step.ok else "NO",
-                "seconds": step.took_s,
-                "seen": step.detail,
-            }
-            for step in steps
-        ]
-        Console().print(table_of(rows))
-    return 0 if is_ok else 1
-
-
 def run_steps(
     temporary: AbstractContextManager[L],
     run_on: Callable[[L], R],
     steps: Iterable[tuple[str, Callable[[R], str]]],
 ) -> list[ReportLine]:
     """The steps with what came of them; after one that failed, none is tried."""
-    report, name = Report(), START
+    report: list[ReportLine] = []
+    name, began = START, time.monotonic()
+
+    def add(name: str, detail: str, *, ok: bool = True) -> None:
+        nonlocal began
+        before, began = began, time.monotonic()
+        report.append(ReportLine(name, ok, detail, round(began - before, 1)))
+
     try:
         with temporary as lab:
             run = run_on(lab)
-            report.add(START, True, "ready")
+            add(START, "ready")
             for name, step in steps:
-                report.add(name, True, step(run))
+                add(name, step(run))
             name = END
-        report.add(END, True, "none left")
+        add(END, "none left")
     except EXPECTED as error:
-        report.add(name, False, str(error) or type(error).__name__)
-    return report.steps
+        add(name, str(error) or type(error).__name__, ok=False)
+    return report
+
+
+def say(steps: list[ReportLine], *, as_json: bool) -> NoReturn:
+    """Print the steps as a table or as JSON, and end with status 0 only if all held."""
+    is_ok = all(step.ok for step in steps)
+    if as_json:
+        print(json.dumps({"ok": is_ok, "steps": [asdict(step) for step in steps]}))
+    else:
+        rows = [
+            {"step": one.name, "held": "yes" if one.ok else "NO", "seconds": one.took_s,
+             "seen": one.detail}
+            for one in steps
+        ]  # fmt: skip
+        Console().print(table_of(rows))
+    raise typer.Exit(0 if is_ok else 1)
 
 
 @app.command()
@@ -164,9 +149,9 @@ def check(
 ) -> None:
     """Check a temporary lab with twenty students on one simulated GPU; status 0 if all is well."""
     if slurm:
-        raise typer.Exit(say(_steps_on_slurm(), as_json=as_json))
+        say(_steps_on_slurm(), as_json=as_json)
     lab = temporary_lab(docker=docker, pool=POOL, more=MORE, testing=TESTING, lent=(SHAPE,))
-    raise typer.Exit(say(run_steps(lab, Run, STEPS), as_json=as_json))
+    say(run_steps(lab, Run, STEPS), as_json=as_json)
 
 
 def _steps_on_slurm() -> list[ReportLine]:

@@ -26,15 +26,19 @@ _RESERVATIONS = TypeAdapter(list[ReservationView])
 
 
 class PoolOperator:
-    """Asks the pool with the lab's own secret."""
+    """Asks the pool with the lab's own secret.
+
+    Attributes:
+        http: by which it asks.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._pool = httpx.Client(timeout=20, trust_env=False)
+        self.http = httpx.Client(timeout=20, trust_env=False)
 
     def close(self) -> None:
         """Ask no more."""
-        self._pool.close()
+        self.http.close()
 
     def ask(self, path: str, body: object = None, method: str = "POST") -> bytes:
         """What the pool's management listener answers the operator; without a body: to a GET.
@@ -46,7 +50,7 @@ class PoolOperator:
         headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
         said = None if body is None else to_json(body)
         method, url = "GET" if body is None else method, self.settings.pool_url + path
-        answer = self._pool.request(method, url, headers=headers, content=said)
+        answer = self.http.request(method, url, headers=headers, content=said)
         if answer.is_error:
             raise CheckFailed(f"{method} {path} gave HTTP {answer.status_code}: {answer.text}")
         return answer.content

@@ -118,7 +118,7 @@ class TemporaryLab(PoolOperator):
             raise CheckFailed(f"still there after the lab's end: {[_command(p) for p in left]}")
 
     def _answers(self, url: str) -> bool:
-        return self._pool.get(url).is_success
+        return self.http.get(url).is_success
 
     def _is_new(self, part: str, old: psutil.Process) -> bool:
         return any(process != old for process in self._all_of(part))

@@ -9,7 +9,7 @@ or after.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Annotated
 
@@ -54,19 +54,6 @@ class StormRow:
     proxy_cpu_s: float
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What a storm gives.
-
-    Attributes:
-        rows: two for each size of class.
-        reasons: what students were told who got no server, each reason once.
-    """
-
-    rows: list[StormRow]
-    reasons: set[str]
-
-
 def bench_storm(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     students: Annotated[
@@ -79,9 +66,12 @@ def bench_storm(
     rounds: Annotated[int, typer.Option(min=1, help="How often each spawner is tried.")] = 1,
 ) -> None:
     """Storm: a class comes within a minute and leaves, beside JupyterHub's own spawner."""
-    measured = [measure(each, within_s, rounds) for each in students or CLASSES]
-    found = [asdict(row) for one in measured for row in one.rows]
-    reasons = sorted(set[str]().union(*(one.reasons for one in measured)))
+    reasons: set[str] = set()
+    found = [
+        asdict(row)
+        for size in students or CLASSES
+        for row in measure(size, within_s, rounds, reasons)
+    ]
     how = (
         f"students come evenly within {within_s:.0f} s, one slice each, and leave within as long; "
         f"{rounds} round{'s' if rounds > 1 else ''} of both spawners on one hub, who goes first "
@@ -90,15 +80,21 @@ def bench_storm(
         f"the end"
     )
     if as_json:
-        print(json.dumps({"rows": found, "reasons": reasons, "how": how}))
+        print(json.dumps({"rows": found, "reasons": sorted(reasons), "how": how}))
         return
-    Console().print(table_of(found), *reasons, how, sep="\n")
+    Console().print(table_of(found), *sorted(reasons), how, sep="\n")
 
 
-def measure(students: int, within_s: float, rounds: int) -> Measured:
-    """Let classes of one size come to one hub; their names decide the spawner."""
+def measure(students: int, within_s: float, rounds: int, reasons: set[str]) -> list[StormRow]:
+    """Let classes of one size come to one hub; their names decide the spawner.
+
+    Args:
+        students: how many come at a time.
+        within_s: as fast.
+        rounds: how often each spawner is tried.
+        reasons: gets what students were told who got no server.
+    """
     rows: dict[str, list[StormRow]] = {OURS: [], PLAIN: []}
-    reasons: set[str] = set()
     with temporary_settings(students) as settings, running_lab(settings) as siblings:
         for number in range(rounds):
             for spawner in (PLAIN, OURS) if number % 2 == 0 else (OURS, PLAIN):
@@ -106,14 +102,15 @@ def measure(students: int, within_s: float, rounds: int) -> Measured:
                 names = [f"{spawner}-{number}-{each}" for each in range(students)]
                 wave = storm(settings, names, within_s)
                 after = processor_times(siblings)
-                cpu_s = {name: after[name] - before[name] for name in before}
-                rows[spawner].append(row_of(spawner, wave, cpu_s))
-                reasons |= why_failed(wave)
-    return Measured([median_of(each) for each in rows.values()], reasons)
+                rows[spawner].append(row_of(spawner, wave, before, after))
+                reasons |= {each.why_not for each in wave.visits if each.why_not}
+    return [median_of(each) for each in rows.values()]
 
 
-def row_of(spawner: str, wave: Wave, cpu_s: Mapping[str, float]) -> StormRow:
-    """The figures of one class."""
+def row_of(
+    spawner: str, wave: Wave, before: Mapping[str, float], after: Mapping[str, float]
+) -> StormRow:
+    """The figures of one class; before and after it, the processor seconds of the three."""
     starts = [each.start_s for each in wave.visits if each.start_s is not None]
     stops = [each.stop_s for each in wave.visits if each.stop_s is not None]
     hub = [seconds for each in wave.visits for _, seconds in each.requests]
@@ -126,24 +123,17 @@ def row_of(spawner: str, wave: Wave, cpu_s: Mapping[str, float]) -> StormRow:
         hub_p95_s=round(p95(hub), 3),
         pool_p95_s=round(p95(wave.pool_s), 4),
         stop_s=round(p95(stops), 3),
-        hub_cpu_s=round(cpu_s["hub"], 2),
-        pool_cpu_s=round(cpu_s["pool"], 2),
-        proxy_cpu_s=round(cpu_s["proxy"], 2),
+        hub_cpu_s=round(after["hub"] - before["hub"], 2),
+        pool_cpu_s=round(after["pool"] - before["pool"], 2),
+        proxy_cpu_s=round(after["proxy"] - before["proxy"], 2),
     )
 
 
 def median_of(rounds: Sequence[StormRow]) -> StormRow:
     """One row for several rounds of the same class and spawner."""
     first = rounds[0]
-    kept = {"students": first.students, "spawner": first.spawner}
     middle = {
-        field.name: round(median(getattr(each, field.name) for each in rounds), 4)
-        for field in fields(StormRow)
-        if field.name not in kept
+        name: round(median(getattr(each, name) for each in rounds), 4)
+        for name in asdict(first).keys() - {"students", "spawner"}
     }
-    return StormRow(**{**middle, **kept, "failed": sum(each.failed for each in rounds)})
-
-
-def why_failed(wave: Wave) -> set[str]:
-    """What students were told who got no server, each reason once."""
-    return {each.why_not for each in wave.visits if each.why_not}
+    return replace(first, **{**middle, "failed": sum(each.failed for each in rounds)})

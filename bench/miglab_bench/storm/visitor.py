@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import httpx
@@ -11,6 +13,7 @@ from miglab_bench.harness.student import CheckFailed, Student
 SPAWN = ("POST", "spawn")
 PROGRESS = "progress"
 EXPECTED = (CheckFailed, httpx.HTTPError, ValueError)
+Requests = list[tuple[str, float]]
 
 
 @dataclass
@@ -27,7 +30,7 @@ class VisitTimes:
     start_s: float | None = None
     stop_s: float | None = None
     why_not: str = ""
-    requests: list[tuple[str, float]] = field(default_factory=list)
+    requests: Requests = field(default_factory=list)
 
 
 def kind_of(method: str, path: str) -> str:
@@ -37,6 +40,26 @@ def kind_of(method: str, path: str) -> str:
         return ""
     page = words[1] if len(words) > 1 else ""
     return "" if (method, page) == SPAWN else f"{method} /{'/'.join(words[:2])}"
+
+
+def time_requests(http: httpx.Client, kind_of: Callable[[str, str], str]) -> Requests:
+    """Every request from now on, as the answer's head comes: what was asked, and the seconds.
+
+    Args:
+        http: makes the requests.
+        kind_of: what is asked, by method and path; empty for what is not timed.
+    """
+    timed: Requests = []
+
+    def asked(request: httpx.Request) -> None:
+        request.extensions["asked"] = time.perf_counter()
+
+    def answered(answer: httpx.Response) -> None:
+        if what := kind_of(answer.request.method, answer.request.url.path):
+            timed.append((what, time.perf_counter() - answer.request.extensions["asked"]))
+
+    http.event_hooks = {"request": [asked], "response": [answered]}
+    return timed
 
 
 class Visitor(Student):
@@ -51,22 +74,11 @@ class Visitor(Student):
 
     def __init__(self, url: str, name: str, password: str, way: httpx.BaseTransport) -> None:
         super().__init__(url, name, password, way)
-        self.times = VisitTimes()
-        self._http.event_hooks = {"request": [self._asked], "response": [self._answered]}
-
-    def _asked(self, request: httpx.Request) -> None:
-        request.extensions["asked"] = time.perf_counter()
-
-    def _answered(self, answer: httpx.Response) -> None:
-        """The head of an answer is here."""
-        asked = answer.request
-        if what := kind_of(asked.method, asked.url.path):
-            took_s = time.perf_counter() - asked.extensions["asked"]
-            self.times.requests.append((what, took_s))
+        self.times = VisitTimes(requests=time_requests(self._http, kind_of))
 
     def come(self, shape: str) -> None:
         """Get a server."""
-        try:
+        with self._noting_failure():
             self.sign_in()
             asked = time.perf_counter()
             self.ask(shape)
@@ -75,20 +87,22 @@ class Visitor(Student):
             if not answer.is_success:
                 raise CheckFailed(f"the server of {self.name} gave HTTP {answer.status_code}")
             self.times.start_s = time.perf_counter() - asked
-        except EXPECTED as error:
-            self.times.why_not = str(error) or type(error).__name__
 
     def go(self) -> None:
         """End the server, if there is one, and close the browser."""
         asked = time.perf_counter()
-        try:
+        with self._noting_failure():
             if self.times.start_s is not None:
                 self.leave()
                 self.times.stop_s = time.perf_counter() - asked
+        self.close()
+
+    @contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        try:
+            yield
         except EXPECTED as error:
             self.times.why_not = str(error) or type(error).__name__
-        finally:
-            self.close()
 
     def listen(self) -> None:
         """Listen to the progress until it says ready."""

@@ -1,31 +1,27 @@
 """A class that comes within so many seconds, and leaves within as many.
 
-Meanwhile another process leases and gives back twice a second, as a spawner does, to time the pool.
+Meanwhile another process leases and gives back twice a second, to time the pool.
 """
 
-import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import httpx
 
-from miglab_api.tickets import TicketRequest
-from miglab_bench.harness.pool_operator import SHAPE
-from miglab_bench.storm.visitor import Visitor, VisitTimes
+from miglab_api.leases import ReleaseRequest
+from miglab_bench.harness.pool_operator import SHAPE, PoolOperator
+from miglab_bench.storm.visitor import Visitor, VisitTimes, time_requests
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import Settings
-from miglab_spawner.backends import http
-from miglab_spawner.backends.pool import PoolClient
 
-Said = TypeVar("Said")
-POLL_S = 20
 TLS = ssl.create_default_context()  # not used; made once, because it takes 20 ms
 PROBE_EVERY_S = 0.5
+PROBES = 14  # at a time: there are slices for so many
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,11 @@ class Wave:
 
 def storm(settings: Settings, names: Sequence[str], within_s: float) -> Wave:
     """Let the class come and leave."""
-    visits = _visits(settings, names)
+    password = lab_secrets.read_passwords(settings).student
+    visits = [
+        Visitor(settings.public_url, name, password, httpx.HTTPTransport(verify=TLS))
+        for name in names
+    ]
     with ProcessPoolExecutor(1) as other, ThreadPoolExecutor(len(names)) as class_room:
         probe = other.submit(probe_pool, settings, 2 * within_s)  # first: no thread is forked
         _evenly(class_room, [partial(each.come, SHAPE) for each in visits], within_s)
@@ -64,44 +64,22 @@ def _evenly(
     list(class_room.map(act_at, range(len(acts))))
 
 
-def _visits(settings: Settings, names: Sequence[str]) -> list[Visitor]:
-    password = lab_secrets.read_passwords(settings).student
-    return [
-        Visitor(settings.public_url, name, password, httpx.HTTPTransport(verify=TLS))
-        for name in names
-    ]
-
-
 def probe_pool(settings: Settings, seconds: float) -> list[float]:
     """Lease and give back, twice a second.
 
     Returns:
         Seconds of each request that does not wait.
     """
-    return asyncio.run(_probe(settings, seconds))
+    pool = PoolOperator(settings)
+    took_s = time_requests(pool.http, lambda method, _path: "" if method == "GET" else method)
 
+    def lease_once(user: str) -> None:
+        lease = pool.grant(user)
+        gone = ReleaseRequest(reason="bench", generation=lease.generation)
+        pool.ask(f"/api/leases/{lease.id}/release", gone)
 
-async def _probe(settings: Settings, seconds: float) -> list[float]:
-    pool, requests_s = PoolClient(settings.pool_url, settings.pool_secret), list[float]()
-    count = max(1, int(seconds / PROBE_EVERY_S))
-    try:
-        await asyncio.gather(*(_lease_once(pool, number, requests_s) for number in range(count)))
-    finally:
-        await http.close()
-    return requests_s
-
-
-async def _lease_once(pool: PoolClient, number: int, requests_s: list[float]) -> None:
-    async def timed(call: Awaitable[Said]) -> Said:
-        asked = time.perf_counter()
-        said = await call
-        requests_s.append(time.perf_counter() - asked)
-        return said
-
-    await asyncio.sleep(PROBE_EVERY_S * number)
-    asking = TicketRequest(user=f"probe-{number}", course="everyone", shape=SHAPE)
-    ticket = await timed(pool.request(asking))
-    while ticket.lease is None:
-        ticket = await pool.attend(ticket.id, POLL_S)
-    lease = await timed(pool.take(ticket.id))
-    await timed(pool.release(lease.id, "bench", lease.generation))
+    with closing(pool), ThreadPoolExecutor(PROBES) as probes:
+        count = max(1, int(seconds / PROBE_EVERY_S))
+        acts = [partial(lease_once, f"probe-{number}") for number in range(count)]
+        _evenly(probes, acts, seconds)
+    return [each for _, each in took_s]

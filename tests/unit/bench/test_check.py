@@ -1,5 +1,6 @@
 """`./lab check`: the class that its reservation is for, and its report."""
 
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,8 +8,9 @@ import pytest
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import Purpose, TicketState, TicketView, WaitEstimate
 from miglab_bench.acceptance.borrowing import waited_longer
-from miglab_bench.acceptance.command import Report
+from miglab_bench.acceptance.command import run_steps
 from miglab_bench.acceptance.reserving import GRACE_S, LASTS, class_now
+from miglab_bench.harness.student import CheckFailed
 from miglab_pool.schedule import Schedule, mask_of, occurrence
 from miglab_pool.schedule import local_day as day_of
 
@@ -36,15 +38,18 @@ def test_the_class_of_the_check_takes_place_now(now: datetime) -> None:
 
 
 def test_the_report_says_how_long_each_step_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From one to the next, by a clock that never jumps."""
-    times = iter([100.0, 101.5, 131.5])
+    """From one to the next, by a clock that never jumps; after one that failed, none is tried."""
+
+    def fails(_run: object) -> str:
+        raise CheckFailed("not fine")
+
+    times = iter([98.0, 100.0, 101.5, 131.5])
     monkeypatch.setattr("miglab_bench.acceptance.command.time.monotonic", lambda: next(times))
-    report = Report()
-    report.add("one", True, "fine")
-    report.add("two", False, "not fine")
-    assert [(step.name, step.ok, step.took_s) for step in report.steps] == [
-        ("one", True, 1.5),
-        ("two", False, 30.0),
+    steps = [("one", lambda _run: "fine"), ("two", fails), ("three", fails)]
+    report = run_steps(nullcontext(), lambda _lab: None, steps)
+    assert [(step.name, step.ok, step.detail, step.took_s) for step in report[1:]] == [
+        ("one", True, "fine", 1.5),
+        ("two", False, "not fine", 30.0),
     ]
 
 
