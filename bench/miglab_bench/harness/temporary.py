@@ -33,7 +33,7 @@ SHAPES = (SHAPE, "2x1g.5gb", "3g.20gb", "cpu")
 TOML = """
 [lab]
 name = "{name}"
-port = {port}
+port = {{port}}
 {lab}
 
 [gpus]
@@ -61,6 +61,7 @@ default = "{default}"
 
 {more}
 """
+LINES = {"lab", "servers", "pool", "testing", "course", "accept", "more"}
 PARTS = {
     "hub": ["jupyterhub", "-f"],
     "pool": ["miglab_hub.service", "--config"],
@@ -69,11 +70,37 @@ PARTS = {
 
 
 class TemporaryLab(PoolOperator):
-    """A running lab, and how to look into it and to hurt it."""
+    """A running lab, and how to look into it and to hurt it.
 
-    def __init__(self, settings: Settings, process: "subprocess.Popen[bytes]") -> None:
+    Args:
+        settings: whose lab is started.
+        environment: added to this process's.
+    """
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
         super().__init__(settings)
-        self.process = process
+        self._said = settings.folder / "up.log"
+        command = [sys.executable, "-m", "miglab_hub.cli", "up", "--config", str(settings.file)]
+        with self._said.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=checkout(),
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def is_ready(self) -> bool:
+        """Whether it says so.
+
+        Raises:
+            CheckFailed: it did not start.
+        """
+        said = self._said.read_text(encoding="utf-8")
+        if self.process.poll() is not None:
+            raise CheckFailed(f"the lab did not start: {said.strip()}")
+        return "ready: " in said
 
     @property
     def password(self) -> str:
@@ -137,15 +164,9 @@ def write_lab(
     *,
     spawner: str = "local",
     shapes: Sequence[str] = (SHAPE,),
-    lab: str = "",
-    servers: str = "",
-    accept: str = "",
-    testing: str = "",
-    pool: str = "",
-    course: str = "",
-    more: str = "",
     image: str = ServerSettings().image,
     gpus: int = 1,
+    **lines: str,
 ) -> Path:
     """A lab.toml in this folder, with free ports.
 
@@ -153,34 +174,24 @@ def write_lab(
         folder: the lab is named after it.
         spawner: what starts students' servers.
         shapes: what the course offers; the first is preselected.
-        lab: more lines of [lab]; ``{port}`` is the lab's.
-        servers: more lines of [servers].
-        accept: lines of [accept_risk], if not those that the spawner needs.
-        testing: constants that are others here, such as ``reclaim.report_s = 2``.
-        pool: lines of [pool], such as shorter times.
-        course: more lines of the course, such as what it lends.
-        more: more tables.
         image: of the containers.
         gpus: how many A100s are simulated.
+        lines: by the table that they are in, one of `LINES`: ``{port}`` in those of the lab is the
+            lab's; ``accept`` are other risks than the spawner needs, ``more`` more tables.
     """
+    assert lines.keys() <= LINES, f"{lines.keys() - LINES}"
     port, file = free_ports(), folder / "lab.toml"
+    has_one_origin = spawner != "local" and not lines.get("lab")
     text = TOML.format(
+        **{**dict.fromkeys(LINES, ""), "accept": ONE_ORIGIN if has_one_origin else "", **lines},
         name=re.sub("[^a-z0-9]", "-", folder.name.lower()),
-        port=port,
-        lab=lab.format(port=port),
         gpus=json.dumps(["A100-40GB"] * gpus),
         spawner=spawner,
         image=image,
-        servers=servers,
-        pool=pool,
-        testing=testing,
         shapes=json.dumps(shapes),
         default=shapes[0],
-        course=course,
-        accept=accept or ("" if lab or spawner == "local" else ONE_ORIGIN),
-        more=more,
     )
-    file.write_text(text)
+    file.write_text(text.replace("{port}", str(port)))
     return file
 
 
@@ -218,45 +229,16 @@ def temporary_lab(
     )
     for name, text in (files or {}).items():
         (folder / name).write_text(text)
-    with logs_below(folder), _running(folder, load(file, {}), slurm or {}) as running:
-        yield running
-    shutil.rmtree(folder)
-
-
-@contextmanager
-def _running(
-    folder: Path, settings: Settings, environment: Mapping[str, str]
-) -> Iterator[TemporaryLab]:
-    """The lab of these settings, from ready to its end."""
-    with ExitStack() as stack:
-        if settings.servers.spawner == "docker":
+    settings = load(file, {})
+    with logs_below(folder), ExitStack() as stack:
+        if docker:
             prepare_engine(settings)
             stack.callback(remove_all, settings)
-        running = _start(settings, {**os.environ, **environment})
-        stack.callback(running.close)
-        wait_for(lambda: _is_ready(running, folder), "the line that says ready", START_S)
-        yield running
-
-
-def _start(settings: Settings, environment: Mapping[str, str]) -> TemporaryLab:
-    command = [sys.executable, "-m", "miglab_hub.cli", "up", "--config", str(settings.file)]
-    with (settings.folder / "up.log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=checkout(),
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-    return TemporaryLab(settings, process)
-
-
-def _is_ready(lab: TemporaryLab, folder: Path) -> bool:
-    said = (folder / "up.log").read_text(encoding="utf-8")
-    if lab.process.poll() is not None:
-        raise CheckFailed(f"the lab did not start: {said.strip()}")
-    return "ready: " in said
+        lab = TemporaryLab(settings, slurm or {})
+        stack.callback(lab.close)
+        wait_for(lab.is_ready, "the line that says ready", START_S)
+        yield lab
+    shutil.rmtree(folder)
 
 
 def _command(process: psutil.Process) -> str:

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -46,7 +47,8 @@ async def measure(
         slices = [held.enter_context(pool.held(f"beside-{n}"))[0].uuids for n in range(len(plain))]
         try:
             async with hub_here(config) as hub:
-                bench = _Bench(hub, pool, slices, ours, plain)
+                users = [[hub.users[name] for name in names] for names in (ours, plain)]
+                bench = _Bench(hub, pool, slices, *users)
                 await bench.round(is_ours_first=True)
                 return [await bench.round(is_ours_first=bool(n % 2)) for n in range(rounds)]
         except DockerException as error:
@@ -56,44 +58,37 @@ async def measure(
             ) from error
 
 
+@dataclass(frozen=True)
 class _Bench:
-    """Starts now one spawner's servers, now the other's."""
+    """Starts now one spawner's servers, now the other's; the plain ones have these slices."""
 
-    def __init__(
-        self,
-        hub: HubHere,
-        pool: PoolOperator,
-        slices: Sequence[tuple[str, ...]],
-        ours: Sequence[str],
-        plain: Sequence[str],
-    ) -> None:
-        self._hub = hub
-        self._pool = pool
-        self._slices = slices
-        self._ours = [hub.users[name] for name in ours]
-        self._plain = [hub.users[name] for name in plain]
+    hub: HubHere
+    pool: PoolOperator
+    slices: Sequence[tuple[str, ...]]
+    ours: Sequence[Any]
+    plain: Sequence[Any]
 
     async def round(self, *, is_ours_first: bool) -> Times:
         """One turn of each; then what ours held is made anew, so that the next finds it warm."""
         if is_ours_first:
-            ours = await _start_and_stop(self._ours, shape=SHAPE)
+            ours = await _start_and_stop(self.ours, shape=SHAPE)
             plain = await self._start_plain()
         else:
             plain = await self._start_plain()
-            ours = await _start_and_stop(self._ours, shape=SHAPE)
+            ours = await _start_and_stop(self.ours, shape=SHAPE)
         while not await asyncio.to_thread(self._is_warm):  # noqa: ASYNC110 -- the pool wakes nobody
             await asyncio.sleep(LOOK_S)
         return ours[0], plain[0], ours[1], plain[1]
 
     async def _start_plain(self) -> tuple[float, float]:
-        for user, uuids in zip(self._plain, self._slices, strict=True):
-            traits = plain_traits(self._hub.config, uuids)
+        for user, uuids in zip(self.plain, self.slices, strict=True):
+            traits = plain_traits(self.hub.config, uuids)
             user.spawners[""] = user._new_spawner("", DockerSpawner, **traits)
-        return await _start_and_stop(self._plain)
+        return await _start_and_stop(self.plain)
 
     def _is_warm(self) -> bool:
-        states = Counter(each.state for gpu in self._pool.snapshot().gpus for each in gpu.slices)
-        count = len(self._slices)
+        states = Counter(each.state for gpu in self.pool.snapshot().gpus for each in gpu.slices)
+        count = len(self.slices)
         return states == {SliceState.LEASED: count, SliceState.FREE: count}
 
 
