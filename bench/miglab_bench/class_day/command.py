@@ -15,7 +15,7 @@ from rich.console import Console
 
 from miglab_bench.class_day.assumptions import Day, day_with
 from miglab_bench.class_day.figures import bounds
-from miglab_bench.class_day.run import DayCase, Policy, run_all
+from miglab_bench.class_day.run import DayCase, DayPolicy, run_all
 from miglab_bench.harness.tables import table_of
 
 SIZES = (30, 120, 400)
@@ -31,7 +31,7 @@ def bench_class(
         list[int] | None, typer.Option(help="The seed of a day's plan; may be repeated. [1]")
     ] = None,
     policy: Annotated[
-        list[Policy] | None, typer.Option(help="Only this one; may be repeated.")
+        list[DayPolicy] | None, typer.Option(help="Only this one; may be repeated.")
     ] = None,
     values: Annotated[
         list[str] | None, typer.Option("--set", help="One assumption, such as stop_share=0.5.")
@@ -41,7 +41,7 @@ def bench_class(
     day = _day(values or ())
     cases = [
         DayCase(day, size, each, number)
-        for number, size, each in product(seed or (1,), students or SIZES, policy or Policy)
+        for number, size, each in product(seed or (1,), students or SIZES, policy or DayPolicy)
     ]
     jobs = len(os.sched_getaffinity(0))
     began = time.perf_counter()
@@ -50,12 +50,12 @@ def bench_class(
     if as_json:
         typer.echo(json.dumps({**said, "assumptions": asdict(day), "how": how}))
         return
-    held = {name: [one for one in said["bounds"] if one["policy"] == name] for name in Policy}
+    held = {name: [one for one in said["bounds"] if one["policy"] == name] for name in DayPolicy}
     tables = {
         "the day": said["rows"],
         "what it took": said["costs"],
-        "bounds": held[Policy.MIGLAB],
-        "bounds of borrow": held[Policy.BORROW],
+        "bounds": held[DayPolicy.MIGLAB],
+        "bounds of borrow": held[DayPolicy.BORROW],
     }
     Console().print(*(table_of(records, title) for title, records in tables.items()), how, sep="\n")
 

@@ -21,7 +21,7 @@ from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.settings import Pool as PoolTable
 
 
-class Policy(StrEnum):
+class DayPolicy(StrEnum):
     """Who ends servers, and who is next."""
 
     MIGLAB = "miglab"
@@ -31,9 +31,9 @@ class Policy(StrEnum):
 
     def table(self, day: Day) -> PoolTable:
         """[pool] of lab.toml."""
-        if self is Policy.CULLER:
+        if self is DayPolicy.CULLER:
             return PoolTable(ageing_s=0.0)  # who has aged goes by arrival: first come, first served
-        if self is Policy.BORROW:
+        if self is DayPolicy.BORROW:
             return PoolTable(borrow_s=day.borrow_s, borrow_linger_s=day.linger_s)
         return PoolTable()
 
@@ -100,7 +100,7 @@ class DayCase:
 
     day: Day
     students: int
-    policy: Policy
+    policy: DayPolicy
     seed: int
 
     @property
@@ -111,7 +111,7 @@ class DayCase:
 
 def run_all(cases: Sequence[DayCase], jobs: int) -> list[DayFigures]:
     """All of them, the longest first, so many at a time; in the order asked."""
-    by_size = sorted(cases, key=lambda case: (-case.students, list(Policy).index(case.policy)))
+    by_size = sorted(cases, key=lambda case: (-case.students, list(DayPolicy).index(case.policy)))
     with ProcessPoolExecutor(jobs) as pool:
         done = dict(zip(by_size, pool.map(run, by_size), strict=True))
     return [done[case] for case in cases]
@@ -126,12 +126,12 @@ def run(case: DayCase) -> DayFigures:
         RuntimeError: the pool contradicts its own invariants.
     """
     day, policy = case.day, case.policy
-    enders = {Policy.CULLER: lambda: Culler(day), Policy.NONE: Nobody}
+    enders = {DayPolicy.CULLER: lambda: Culler(day), DayPolicy.NONE: Nobody}
     ender = enders.get(policy, MiglabReclaimer)()
     with tempfile.TemporaryDirectory(prefix="miglab-day-") as folder:
         lab = DayLab(Path(folder), case.gpus, day, policy.table(day))
         students = [
-            DayStudent(plan, day, borrows=policy is Policy.BORROW)
+            DayStudent(plan, day, borrows=policy is DayPolicy.BORROW)
             for plan in plans(day, case.students, case.seed)
         ]
         if count := reserved(day, case.students):

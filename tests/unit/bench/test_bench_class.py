@@ -18,7 +18,7 @@ from miglab_bench.class_day.plan import (
     plans,
     reserved,
 )
-from miglab_bench.class_day.run import Culler, DayCase, Policy, run
+from miglab_bench.class_day.run import Culler, DayCase, DayPolicy, run
 from miglab_bench.class_day.student import DayLoan, DayServer, DayStudent
 from miglab_bench.commands import app
 
@@ -38,7 +38,7 @@ ROW = {
 @pytest.fixture(scope="module")
 def day() -> dict[str, DayFigures]:
     """A lecture and an afternoon of twelve students on one GPU, under every policy."""
-    return {policy: run(DayCase(SMALL, STUDENTS, policy, 3)) for policy in Policy}
+    return {policy: run(DayCase(SMALL, STUDENTS, policy, 3)) for policy in DayPolicy}
 
 
 def _session(*phases: StudentPhase, **more: object) -> StudentSession:
@@ -97,7 +97,7 @@ def test_shares_are_met() -> None:
 
 def test_the_same_day_again(day: dict[str, DayFigures]) -> None:
     """Everything follows from the seed: the queue, the cuts and every verdict too."""
-    assert run(DayCase(SMALL, STUDENTS, Policy.MIGLAB, 3)) == day["miglab"]
+    assert run(DayCase(SMALL, STUDENTS, DayPolicy.MIGLAB, 3)) == day["miglab"]
 
 
 def test_ours_serves_more_than_no_reclaim(day: dict[str, DayFigures]) -> None:
@@ -125,7 +125,7 @@ def test_without_reclaim_nothing_ends(day: dict[str, DayFigures]) -> None:
     assert (cost.ended, cost.interrupted, cost.redone_slice_hours) == (0, 0, 0.0)
 
 
-@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("policy", DayPolicy)
 def test_the_books_balance(day: dict[str, DayFigures], policy: str) -> None:
     """Useful is what was wanted at most, ran on slices that were held, which there were."""
     its = day[policy]
@@ -139,7 +139,7 @@ def test_the_books_balance(day: dict[str, DayFigures], policy: str) -> None:
 def test_enough_gpus_make_all_equal() -> None:
     """Where nobody waits, no policy serves more than another could."""
     rich = dataclasses.replace(SMALL, students_per_gpu=1.0, ends_h=12.5, lunch_share=0.0)
-    ours, none = (run(DayCase(rich, 3, policy, 1)) for policy in (Policy.MIGLAB, Policy.NONE))
+    ours, none = (run(DayCase(rich, 3, policy, 1)) for policy in (DayPolicy.MIGLAB, DayPolicy.NONE))
     assert ours.wait_p95_s == none.wait_p95_s < 10  # a start
     assert ours.useful_slice_hours == none.useful_slice_hours
 
@@ -381,7 +381,7 @@ def test_json_rows() -> None:
     result = CliRunner().invoke(app, ["class", "--json", "--students", "2", *short])
     assert result.exit_code == 0, result.output
     said = json.loads(result.stdout)
-    assert [row["policy"] for row in said["rows"]] == list(Policy)
+    assert [row["policy"] for row in said["rows"]] == list(DayPolicy)
     assert all(row.keys() == ROW for row in said["rows"])
     assert said["assumptions"]["step_s"] == 30
     assert len(said["costs"]) == 4
