@@ -45,6 +45,7 @@ class Student:
         self._url = url.rstrip("/")
         self._password = password
         self._http = httpx.Client(follow_redirects=True, timeout=60, trust_env=False, transport=way)
+        self._computing: list[str] = []
 
     def close(self) -> None:
         """Close the browser; the server goes on running."""
@@ -76,6 +77,11 @@ class Student:
         """While waiting for a slice, start with another shape."""
         answer = self._api("POST", f"/hub/api/miglab/waiting/{self._quoted}/", {"shape": shape})
         _expect(answer, f"{self.name} asked for {shape} instead of waiting")
+
+    def waiting(self) -> dict[str, Any]:
+        """What the waiting page is told; empty while the student's start waits for no slice."""
+        answer = self._api("GET", f"/hub/api/miglab/waiting/{self._quoted}/")
+        return dict(answer.json() or {}) if answer.is_success else {}
 
     def is_ready(self) -> bool:
         """Whether the hub says that the server runs."""
@@ -140,10 +146,17 @@ class Student:
     def compute_on(self) -> None:
         """Start a kernel with a cell that does not end, and go away."""
         kernel = self._kernel()
+        self._computing.append(kernel)
         with closing(self._channel(kernel)) as channel:
             _send(channel, ENDLESS)
             path = f"api/kernels/{kernel}"
             wait_for(lambda: self._server("GET", path)["execution_state"] == "busy", self.name)
+
+    def compute_no_more(self) -> None:
+        """Shut down the kernels that `compute_on` has started; what runs in others goes on."""
+        while self._computing:
+            path = f"/user/{self._quoted}/api/kernels/{self._computing.pop()}"
+            _expect(self._api("DELETE", path), f"{self.name} shut down a kernel")
 
     def lease(self) -> dict[str, Any]:
         """How JupyterLab shows the lease."""
