@@ -36,7 +36,8 @@ def _unsettled_servers(lesson: FaultClass, there: Mapping[str, SeenServer]) -> s
         return f"to end {min(forgotten)}, which the engine has forgotten"
     for student in lesson.students:
         server = student.server
-        if server is not None and _runs(there, server) and not student.is_reached():
+        seen = there.get(server.holder) if server is not None else None
+        if seen is not None and seen.is_running and not student.is_reached():
             return f"to reach {student.name}'s server"
     return ""
 
@@ -63,17 +64,12 @@ def breaches(lesson: FaultClass, *, is_ledger_older: bool) -> list[str]:
     slices = {item["uuid"] for gpu in view["gpus"] for item in gpu["slices"]}
     return [
         *_two_on_one_slice(running),
-        *_servers_and_leases(running, leases, is_ledger_older=is_ledger_older),
-        *_slices_are_there(running, slices),
+        *_of_servers(running, leases, slices, is_ledger_older=is_ledger_older),
         *broken,
         *(f"{user}'s server was ended by nobody" for user in lesson.ends_unannounced()),
         *_notes(lesson),
         *lesson.without_words,
     ]
-
-
-def _runs(there: Mapping[str, SeenServer], server: SeenServer) -> bool:
-    return server.holder in there and there[server.holder].is_running
 
 
 def _two_on_one_slice(running: Mapping[str, SeenServer]) -> Iterator[str]:
@@ -84,26 +80,22 @@ def _two_on_one_slice(running: Mapping[str, SeenServer]) -> Iterator[str]:
             yield f"{count} servers run on slice {uuid}"
 
 
-def _servers_and_leases(
+def _of_servers(
     running: Mapping[str, SeenServer],
     leases: Mapping[str, dict[str, Any]],
+    slices: set[str],
     *,
     is_ledger_older: bool,
 ) -> Iterator[str]:
+    """3 and 4: each has its lease, and nothing was destroyed under it."""
     for holder, server in running.items():
         lease = leases.get(holder)
         if lease is None and server.uuids and not is_ledger_older:
             yield f"{server.user}'s server runs, and no lease is its"
         elif lease is not None and tuple(lease["uuids"]) != server.uuids:
             yield f"{server.user}'s server has other slices than its lease"
-
-
-def _slices_are_there(running: Mapping[str, SeenServer], slices: set[str]) -> Iterator[str]:
-    """3 and 4: nothing was destroyed under a server."""
-    for server in running.values():
-        for uuid in server.uuids:
-            if uuid not in slices:
-                yield f"slice {uuid} is gone under {server.user}'s server"
+        for uuid in set(server.uuids) - slices:
+            yield f"slice {uuid} is gone under {server.user}'s server"
 
 
 def _notes(lesson: FaultClass) -> Iterator[str]:

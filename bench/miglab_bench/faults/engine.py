@@ -5,7 +5,6 @@ Students' servers are its containers; what one holds is what it was given, not w
 written down.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -36,17 +35,26 @@ class OwnEngine:
     """See the module; needs root, and `OwnNetwork` around it.
 
     Args:
-        folder: empty; for socket and data.
+        folder: to be made, for socket and data.
     """
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir()
         self.folder = folder
         self.url = f"unix://{folder}/docker.sock"
 
     def start_with_image(self) -> None:
         """Start it for the first time, and give it the base image."""
         self.start()
-        self._copy_image()
+        with (
+            closing(docker.APIClient(base_url=MACHINES, version="auto")) as source,
+            closing(self.client()) as target,
+            tempfile.TemporaryFile(dir=self.folder) as archive,
+        ):
+            for part in source.get_image(IMAGE):
+                archive.write(part)
+            archive.seek(0)
+            list(target.load_image(archive))  # type: ignore[no-untyped-call]  # its stubs lack it
 
     @staticmethod
     def is_possible() -> bool:
@@ -75,31 +83,6 @@ class OwnEngine:
         """Let the stand-in for NVIDIA's hook hand over the slices of these simulated GPUs."""
         self._do("simulate", str(simulated))
 
-    def describe(self) -> str:
-        """What it says of each container, and what the container's main process listens on.
-
-        Raises:
-            OSError, DockerException, RequestException: it is away.
-        """
-        with closing(self.client()) as api:
-            found = []
-            for one in api.containers(all=True):
-                with suppress(NotFound):  # it was removed just now
-                    found.append(self._described(api.inspect_container(one["Id"])))
-        return json.dumps(found, indent=1)
-
-    @staticmethod
-    def _described(details: dict[str, Any]) -> dict[str, Any]:
-        sockets = ""
-        with suppress(OSError):  # its process ended just now
-            sockets = Path("/proc", str(details["State"]["Pid"]), "net", "tcp").read_text()
-        return {
-            "name": details["Name"],
-            "state": details["State"],
-            "networks": details["NetworkSettings"]["Networks"],
-            "sockets": sockets,
-        }
-
     def close(self) -> None:
         """End the engine and every container of it; its folder can be removed afterwards."""
         self.start()
@@ -122,17 +105,6 @@ class OwnEngine:
                 if "containerd-shim" in command and f"{self.folder}/" in command:
                     for left in (*process.children(recursive=True), process):
                         left.kill()
-
-    def _copy_image(self) -> None:
-        with (
-            closing(docker.APIClient(base_url=MACHINES, version="auto")) as source,
-            closing(self.client()) as target,
-            tempfile.TemporaryFile(dir=self.folder) as archive,
-        ):
-            for part in source.get_image(IMAGE):
-                archive.write(part)
-            archive.seek(0)
-            list(target.load_image(archive))  # type: ignore[no-untyped-call]  # its stubs lack it
 
     def _do(self, *words: str) -> None:
         command = [sys.executable, str(checkout() / SCRIPT), "--home", str(self.folder), "--here"]

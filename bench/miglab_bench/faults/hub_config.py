@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from miglab_bench.faults.clock import sleep_by_select
 from miglab_bench.faults.hub_log import STARTED, STARTING
 from miglab_bench.harness import student_server
 from miglab_hub.configure import configure
@@ -37,6 +38,7 @@ class RecordedSpawner(MIGDockerSpawner):
 
 def configure_harness(c: Any) -> None:
     """Set all of it."""
+    sleep_by_select()
     configure(c, load())
     c.JupyterHub.spawner_class = RecordedSpawner
     c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 0}

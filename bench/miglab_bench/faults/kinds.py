@@ -31,31 +31,20 @@ class FaultKind:
 
     Attributes:
         begin: the fault.
-        end: what ends it, or repairs what an operator would have to.
+        end: what ends it, or repairs what an operator would have to; whatever does not run then is
+            started again.
         is_ledger_older: whether the ledger then does not know of everything that came about.
         needs_clock: whether it needs a clock that is not the machine's.
     """
 
     begin: Step
-    end: Step
+    end: Step = lambda _lab, _rng: None
     is_ledger_older: bool = False
     needs_clock: bool = False
 
 
 def _kill(*names: str) -> Step:
     return lambda lab, _rng: lab.end(signal.SIGKILL, *names)
-
-
-def _start_again(lab: FaultLab, _rng: Random) -> None:
-    lab.keep_running()
-
-
-def _stop(lab: FaultLab, rng: Random) -> None:
-    lab.send(signal.SIGSTOP, rng.choice(PARTS))
-
-
-def _resume(lab: FaultLab, _rng: Random) -> None:
-    lab.send(signal.SIGCONT, *PARTS)
 
 
 def _set_clock(by_s: int) -> Step:
@@ -75,7 +64,6 @@ def _hang(lab: FaultLab, rng: Random) -> None:
 def _repair(lab: FaultLab, _rng: Random) -> None:
     for gpu in lab.gpus:
         lab.machine.break_gpu(Break.OK, gpu)
-    lab.keep_running()
 
 
 def _age(lab: FaultLab, _rng: Random) -> None:
@@ -87,7 +75,6 @@ def _age(lab: FaultLab, _rng: Random) -> None:
 def _restore(lab: FaultLab, _rng: Random) -> None:
     lab.end(signal.SIGKILL, "pool")
     lab.databases.restore()
-    lab.keep_running()
 
 
 def _upgrade(lab: FaultLab, _rng: Random) -> None:
@@ -99,15 +86,6 @@ def _lose_hub_database(lab: FaultLab, _rng: Random) -> None:
     lab.end(signal.SIGKILL, "hub")
     lab.hub_log.forget()
     lab.databases.lose_hubs()
-
-
-def _tear_writes(lab: FaultLab, rng: Random) -> None:
-    _limit_growth(lab, rng.randint(0, LONGEST_LOG_BYTES))
-
-
-def _limit_lifted(lab: FaultLab, _rng: Random) -> None:
-    _limit_growth(lab, None)
-    lab.keep_running()
 
 
 def _limit_growth(lab: FaultLab, more: int | None) -> None:
@@ -123,24 +101,25 @@ def _room_again(lab: FaultLab, _rng: Random) -> None:
     """
     lab.disk.free()
     lab.end(signal.SIGKILL, "hub")
-    lab.keep_running()
-
-
-def _disk_well(lab: FaultLab, _rng: Random) -> None:
-    lab.databases.mend()
-    lab.keep_running()
 
 
 KINDS: dict[str, FaultKind] = {
-    "pool killed": FaultKind(_kill("pool"), _start_again),
-    "hub and proxy killed": FaultKind(_kill("hub", "proxy"), _start_again),
-    "stop and resume": FaultKind(_stop, _resume),
-    "clock forward": FaultKind(_set_clock(HOUR_S), _start_again, needs_clock=True),
-    "clock back": FaultKind(_set_clock(-HOUR_S), _start_again, needs_clock=True),
+    "pool killed": FaultKind(_kill("pool")),
+    "hub and proxy killed": FaultKind(_kill("hub", "proxy")),
+    "stop and resume": FaultKind(
+        lambda lab, rng: lab.send(signal.SIGSTOP, rng.choice(PARTS)),
+        lambda lab, _: lab.send(signal.SIGCONT, *PARTS),
+    ),
+    "clock forward": FaultKind(_set_clock(HOUR_S), needs_clock=True),
+    "clock back": FaultKind(_set_clock(-HOUR_S), needs_clock=True),
     "full disk": FaultKind(lambda lab, _: lab.disk.fill(), _room_again),
-    "torn writes": FaultKind(_tear_writes, _limit_lifted),
+    "torn writes": FaultKind(
+        lambda lab, rng: _limit_growth(lab, rng.randint(0, LONGEST_LOG_BYTES)),
+        lambda lab, _: _limit_growth(lab, None),
+    ),
     "failing disk": FaultKind(
-        lambda lab, rng: lab.databases.fail_commit(rng.choice(STATEMENTS)), _disk_well
+        lambda lab, rng: lab.databases.fail_commit(rng.choice(STATEMENTS)),
+        lambda lab, _: lab.databases.mend(),
     ),
     "NVML error": FaultKind(_fail_call, _repair),
     "NVML hang": FaultKind(_hang, _repair),
@@ -150,7 +129,7 @@ KINDS: dict[str, FaultKind] = {
     "engine restart": FaultKind(
         lambda lab, _: lab.engine.stop(), lambda lab, _: lab.engine.start()
     ),
-    "hub database lost": FaultKind(_lose_hub_database, _start_again),
+    "hub database lost": FaultKind(_lose_hub_database),
     "ledger restored": FaultKind(_age, _restore, is_ledger_older=True),
-    "upgrade": FaultKind(_upgrade, _start_again),
+    "upgrade": FaultKind(_upgrade),
 }

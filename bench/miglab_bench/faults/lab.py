@@ -8,30 +8,29 @@ started again, as systemd would.
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
 import httpx
-import psutil
-from docker.errors import DockerException  # noqa: TID251 -- real containers
-from requests import RequestException
 
-from miglab_bench.faults import hub_config
+from miglab_bench.faults import hub_config, service
+from miglab_bench.faults.clock import OwnClock
 from miglab_bench.faults.engine import IMAGE, OwnEngine
-from miglab_bench.faults.fork_server import LabForkServer
 from miglab_bench.faults.hub_log import HubLog
-from miglab_bench.faults.machine import LabDatabases, OwnClock, OwnDisk, OwnNetwork
-from miglab_bench.faults.service import WITHOUT
+from miglab_bench.faults.machine import LabDatabases, OwnDisk, OwnNetwork
 from miglab_bench.harness.logs import log_ends, logs_below
 from miglab_bench.harness.student import CheckFailed, wait_for
-from miglab_bench.harness.temporary import ONE_ORIGIN, write_lab
+from miglab_bench.harness.temporary import ONE_ORIGIN, PATIENT, write_lab
 from miglab_hub import lab_secrets
 from miglab_hub.launch.preflight import prepare
+from miglab_hub.launch.process_group import PR_SET_PDEATHSIG, libc
 from miglab_hub.launch.up import siblings_of
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_DOCKER
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
@@ -42,10 +41,9 @@ GPUS = 2
 PARTS = ("proxy", "pool", "hub")
 BOUND_S = 240.0
 """For everything that must come in the end: for a very busy machine, it is no measurement."""
-TESTING = """
-pool.reconcile_s = 2
+TESTING = f"""
+{PATIENT}
 pool.holders_s = 1
-pool.attend_grace_s = 300
 pool.attach_s = 60
 servers.create_timeout_s = 60
 """
@@ -55,31 +53,25 @@ Seen = TypeVar("Seen")
 class FaultLab:
     """See the module; needs `OwnEngine.is_possible`.
 
-    Args:
-        without: a mend that is taken back, for a test of the harness; see service.py.
-
     Attributes:
         machine: the simulated GPUs.
     """
 
-    def __init__(self, *, without: str = "") -> None:
-        self.parts: dict[str, psutil.Process] = {}
-        self._switch = [WITHOUT, without] if without else []
+    def __init__(self) -> None:
+        self.parts: dict[str, subprocess.Popen[bytes]] = {}
         with ExitStack() as opened:
             self.folder = Path(tempfile.mkdtemp(prefix="miglab-faults-"))
             opened.callback(shutil.rmtree, self.folder)
             opened.enter_context(logs_below(self.folder))
             self.hub_log = HubLog(self.folder / "hub.log")
             self.clock = OwnClock(self.folder)
-            self.disk = OwnDisk(self._folder("state"))
+            self.disk = OwnDisk(self.folder / "state")
             opened.callback(self.disk.close)
             opened.callback(OwnNetwork().close)
-            self.engine = OwnEngine(self._folder("engine"))
+            self.engine = OwnEngine(self.folder / "engine")
             opened.callback(self.engine.close)
             self._http = opened.enter_context(httpx.Client(timeout=TIMEOUT_S, trust_env=False))
-            self._fork_server = LabForkServer(self.clock.environment())
-            opened.callback(self._fork_server.close)
-            self.engine.start_with_image()  # the other one imports meanwhile
+            self.engine.start_with_image()
             opened.enter_context(mock.patch.dict(os.environ, {ENV_DOCKER: self.engine.url}))
             file = write_lab(
                 self.folder,
@@ -95,75 +87,66 @@ class FaultLab:
             self.settings = prepare(file)
             self.databases = LabDatabases(self.settings, self.folder)
             opened.callback(self.disk.free)
+            opened.callback(lambda: self.end(signal.SIGKILL, *self.parts))
             self.wait(self.answers, BOUND_S, "hub and pool to answer")
             gpus = self.settings.simulated_state
             assert gpus is not None
             self.machine = SimulatedMachine(gpus)
             self.engine.hands_over(gpus)
-            self._opened = opened.pop_all()
+            self.close = opened.pop_all().close
         self.gpus = [gpu.uuid for gpu in self.machine.state().gpus]
-
-    def close(self) -> None:
-        """End everything, and remove it."""
-        self._opened.close()
-
-    def _folder(self, name: str) -> Path:
-        made = self.folder / name
-        made.mkdir()
-        return made
 
     # -- the processes -------------------------------------------------------------------------
 
     def keep_running(self) -> None:
         """Start what does not run; `wait` goes on doing so, as systemd would."""
         for name in PARTS:
-            if name not in self.parts or not self.parts[name].is_running():
-                with suppress(
-                    psutil.NoSuchProcess
-                ):  # it ended at once; the next look starts it anew
-                    self._start(name)
+            if name not in self.parts or self.parts[name].poll() is not None:
+                self.parts[name] = self._start(name)
 
-    def _start(self, name: str) -> None:
-        log, file = self.folder / f"{name}.log", str(self.settings.file)
-        env = {ENV_CONFIG: file, ENV_BRIDGE: self.settings.bridge}
-        env[ENV_DOCKER] = self.settings.docker_url
+    def _start(self, name: str) -> subprocess.Popen[bytes]:
+        settings = self.settings
+        siblings = {one.name: one for one in siblings_of(settings, Path(hub_config.__file__))}
+        command, clock = siblings[name].command, self.clock.environment()
         if name == "pool":
-            arguments = [*self._switch, "--config", file]
-            self.parts[name] = self._fork_server.fork(log, env, pool=arguments)
-        elif name == "hub":
-            self.parts[name] = self._fork_server.fork(log, env, hub=["-f", hub_config.__file__])
-        else:
-            proxy = next(one for one in siblings_of(self.settings) if one.name == name)
-            env = {**env, **proxy.env}
-            self.parts[name] = self._fork_server.fork(log, env, command=list(proxy.command))
+            command = [sys.executable, "-m", service.__name__, str(settings.file)]
+        own = {ENV_CONFIG: str(settings.file), ENV_BRIDGE: settings.bridge}
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                command,
+                env={
+                    **os.environ,
+                    **own,
+                    **siblings[name].env,
+                    **(clock if name != "proxy" else {}),
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
+            )
 
     def send(self, number: signal.Signals, *names: str) -> None:
         """Signal these; nothing to one that ended by itself."""
         for name in names:
-            with suppress(psutil.NoSuchProcess):
-                self.parts[name].send_signal(number)
+            self.parts[name].send_signal(number)
 
     def end(self, number: signal.Signals, *names: str) -> None:
         """End these and wait for that."""
         self.send(number, *names)
-        ending = [self.parts[name] for name in names]
         what = f"{' and '.join(names)} to end by {number.name}"
-        wait_for(lambda: not any(part.is_running() for part in ending), what, BOUND_S, PAUSE_S)
+        ending = [self.parts[name] for name in names]
+        wait_for(lambda: all(one.poll() is not None for one in ending), what, BOUND_S, PAUSE_S)
 
     def answers(self) -> bool:
         """Whether hub and pool answer through the proxy."""
-        return all(
-            self._is_well(f"{self.settings.bind_url}{path}")
-            for path in ("hub/health", "services/pool/api/health")
-        )
+        return self.reaches("hub/health") and self.reaches("services/pool/api/health")
 
-    def reaches(self, user: str) -> bool:
-        """Whether the student's server answers through the proxy."""
-        return self._is_well(f"{self.settings.bind_url}user/{user}/")
-
-    def _is_well(self, url: str) -> bool:
+    def reaches(self, path: str) -> bool:
+        """Whether what is there answers through the proxy."""
         try:
-            return self._http.get(url).is_success
+            return self._http.get(f"{self.settings.bind_url}{path}").is_success
         except httpx.TransportError:
             return False
 
@@ -229,10 +212,8 @@ class FaultLab:
         return "\n".join(lines for _, lines in log_ends())
 
     def keep_logs(self) -> Path:
-        """Copy the logs to where they outlive the lab, and what the engine says of containers."""
+        """Copy the logs to where they outlive the lab."""
         kept = Path(tempfile.mkdtemp(prefix="miglab-faults-logs-"))
         for log in (*self.folder.glob("*.log"), *self.folder.glob("engine/*.log")):
             shutil.copy(log, kept)
-        with suppress(DockerException, RequestException, OSError):  # it may be away
-            (kept / "containers.json").write_text(self.engine.describe())
         return kept

@@ -1,9 +1,8 @@
-"""A clock, a disk, a network and databases of the harness's own: the machine's are left alone.
+"""A disk, a network and databases of the harness's own: the machine's are left alone.
 
-The wall clock is libfaketime's, for the processes that the harness starts.  The disk is a small
-tmpfs, so that the machine's is never full.  Two Docker engines in one network namespace would
-rewrite each other's rules: the thread that makes a namespace, and what it starts from then on, are
-in it.
+The disk is a small tmpfs, so that the machine's is never full.  Two Docker engines in one network
+namespace would rewrite each other's rules: the thread that makes a namespace, and what it starts
+from then on, are in it.
 """
 
 import ctypes
@@ -18,7 +17,6 @@ from pathlib import Path
 from miglab_bench.faults.service import FAILING
 from miglab_hub.settings.lab_toml import Settings
 
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 DISK_MIB = 64
 BLOCKS_BYTES = (1 << 20, 1 << 12, 1)
 CLONE_NEWNET = 0x40000000  # sched.h
@@ -26,50 +24,15 @@ OLDER = "0012"  # before tickets knew since when their student waits
 LOOPBACK_UP = ("ip", "link", "set", "lo", "up")
 
 
-class OwnClock:
-    """The machine's clock until `step` moves it; not there without libfaketime.
-
-    Args:
-        folder: where the file lies that says how far it is off.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.is_there = FAKETIME.exists()
-        self._file = folder / "clock"
-        self._offset_s = 0
-        self.step(0)
-
-    def step(self, by_s: int) -> None:
-        """Set it by so much, for every process that has `environment`."""
-        self._offset_s += by_s
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text(f"{self._offset_s:+d}\n")
-        fresh.replace(self._file)
-
-    def environment(self) -> dict[str, str]:
-        """What a process needs to go by it."""
-        if not self.is_there:
-            return {}
-        return {
-            "LD_PRELOAD": str(FAKETIME),
-            "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            "FAKETIME_NO_CACHE": "1",
-            "NO_FAKE_STAT": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "DONT_FAKE_MONOTONIC": "1",
-            # For glibc before 2.24; with a newer one each wait for Python's lock would spin.
-            "FAKETIME_FORCE_MONOTONIC_FIX": "0",
-        }
-
-
 class OwnDisk:
     """A tmpfs over a folder; needs root.
 
     Args:
-        folder: empty.
+        folder: to be made.
     """
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir()
         self._folder = folder
         self._filler = folder / "filler"
         options = f"size={DISK_MIB}m,mode=0700"

@@ -47,11 +47,6 @@ class KindResult:
     breaches: list[str] = field(default_factory=list)
     recoveries_s: list[float] = field(default_factory=list)
 
-    @property
-    def recovery_p95_s(self) -> float:
-        """The 95th percentile of the recoveries."""
-        return p95(self.recoveries_s)
-
 
 class FaultRun:
     """A lab, its class, and one fault after another.
@@ -59,7 +54,6 @@ class FaultRun:
     Args:
         seed: of everything that is drawn; the same seed draws the same.
         kinds: only these; empty: all that the machine allows.
-        without: see `FaultLab`.
         tell: is told of each fault: its number, its kind, how long the lab took, what was wrong.
     """
 
@@ -68,12 +62,11 @@ class FaultRun:
         seed: int,
         *,
         kinds: tuple[str, ...] = (),
-        without: str = "",
         tell: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._seed = seed
         self._tell = tell
-        self.lab = FaultLab(without=without)
+        self.lab = FaultLab()
         self.servers = StudentServers(self.lab.engine, self.lab.settings)
         self.lesson = FaultClass(self.lab, self.servers, STUDENTS)
         self._has_still = ""
@@ -89,23 +82,24 @@ class FaultRun:
         A lab that does not become well again ends the run: what comes after would say nothing.
         """
         for number, kind in enumerate(order_of(self._seed, tuple(self.results), count)):
-            found = self.one(plan_of(self._seed, number, kind, STUDENTS))
-            self._count(number, kind, found)
+            result, found = (
+                self.results[kind],
+                self.one(plan_of(self._seed, number, kind, STUDENTS)),
+            )
+            result.faults += 1
+            result.breaches += [
+                f"seed {self._seed}, fault {number}, {kind}: {one}" for one in found
+            ]
+            told = "; ".join(found) or f"well again after {result.recoveries_s[-1]:.1f} s"
+            self._tell(f"fault {number}, {kind}: {told}")
             if self._is_lost:
                 break
         else:
-            self.results[kind].breaches += self._serve_one_more()
+            result.breaches += self._serve_one_more()
         if any(result.breaches for result in self.results.values()):
             self._tell(f"the logs are kept in {self.lab.keep_logs()}; they end:")
             self._tell(self.lab.log_ends())
         return self.results
-
-    def _count(self, number: int, kind: str, found: list[str]) -> None:
-        result = self.results[kind]
-        result.faults += 1
-        result.breaches += [f"seed {self._seed}, fault {number}, {kind}: {one}" for one in found]
-        told = "; ".join(found) or f"well again after {result.recoveries_s[-1]:.1f} s"
-        self._tell(f"fault {number}, {kind}: {told}")
 
     def close(self) -> None:
         """End everything."""
@@ -143,6 +137,7 @@ class FaultRun:
             self.lesson.steer(plan.steering, plan.seed)
         time.sleep(max(0.0, ends_at - time.monotonic()))
         kind.end(self.lab, rng)
+        self.lab.keep_running()
         ended_at = time.monotonic()
         for act in acting:
             act.result()
@@ -204,7 +199,7 @@ def summary(results: dict[str, KindResult]) -> dict[str, Any]:
             "kind": kind,
             "faults": result.faults,
             "breaches": len(result.breaches),
-            "recovery_p95_s": round(result.recovery_p95_s, 2),
+            "recovery_p95_s": round(p95(result.recoveries_s), 2),
         }
         for kind, result in results.items()
     ]

@@ -74,7 +74,7 @@ class FaultStudent(Student):
     def come(self, shape: str) -> None:
         """Ask for a server; it is made meanwhile."""
         body = {"shape": shape, "course": COURSE}
-        answer = self._ask_hub("POST", f"/hub/api/users/{self.name}/server", body)
+        answer = self._api("POST", f"/hub/api/users/{self.name}/server", body)
         if "already running" in answer.text:  # whoever was to end it did not hear it, or not yet
             self.ended = ""
 
@@ -87,11 +87,11 @@ class FaultStudent(Student):
     def leave(self) -> None:
         """End the server; that happens meanwhile."""
         self.lose()
-        self._ask_hub("DELETE", f"/hub/api/users/{self.name}/server")
+        self.stop()
 
     def give_up(self) -> None:
         """Leave the queue."""
-        self._ask_hub("POST", f"/hub/api/miglab/waiting/{self.name}/", {"shape": ""})
+        self.start_alternative("")
         self.ticket = None
 
     def is_reached(self) -> bool:
@@ -101,7 +101,7 @@ class FaultStudent(Student):
             return True
         try:
             is_ready = self.is_ready() and self.server.holder in self._lab.hub_log.ready
-            return is_ready and self._lab.reaches(self.name)
+            return is_ready and self._lab.reaches(f"user/{self.name}/")
         except NO_ANSWER:
             return False
 
@@ -127,13 +127,13 @@ class FaultStudent(Student):
         headers = {"Authorization": f"Bearer {server.token}"}
         self._http.post(url, headers=headers, json={"by_s": 60})
 
-    def _ask_hub(self, method: str, path: str, body: object = None) -> httpx.Response:
-        answer = self._api(method, path, body)
+    def _api(self, method: str, path: str, body: object = None) -> httpx.Response:
+        answer = super()._api(method, path, body)
         if answer.status_code not in (401, 403):
             return answer
         self._http.cookies.clear()  # the hub does not know them (any more)
         self.sign_in()
-        return self._api(method, path, body)
+        return super()._api(method, path, body)
 
 
 class FaultClass:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from miglab_api.tickets import TicketState
+from miglab_bench.faults.checks import breaches
+from miglab_bench.faults.engine import SeenServer
 from miglab_bench.faults.hub_log import STARTED, STARTING, AnsweredStart, HubLog
 from miglab_bench.faults.kinds import KINDS
 from miglab_bench.faults.machine import OLDER, LabDatabases
@@ -190,3 +192,37 @@ def test_a_server_that_ended_between_two_looks_counts(
     assert lesson.ends_unannounced() == ["student0"] * is_breach
     assert lesson.ends_unannounced() == []
     lesson.close()
+
+
+SERVER = SeenServer(HOLDER, "zoe", ("MIG-1",), 7, "", is_running=True)
+OTHER = SeenServer(f"container:{'b' * 64}", "bob", ("MIG-1",), 0, "", is_running=True)
+LEASE = {"holder": HOLDER, "uuids": ["MIG-1"]}
+
+
+@pytest.mark.parametrize(
+    ("seen", "found"),
+    [
+        ({}, []),
+        ({"servers": [SERVER, OTHER]}, ["2 servers run on slice MIG-1", "no lease is its"]),
+        ({"leases": []}, ["zoe's server runs, and no lease is its"]),
+        ({"leases": [{**LEASE, "uuids": ["MIG-2"]}]}, ["has other slices than its lease"]),
+        ({"slices": []}, ["slice MIG-1 is gone under zoe's server"]),
+        ({"notes": ["zoe 0"]}, ["of zoe's notes 1 are lost"]),
+    ],
+)
+def test_what_does_not_hold_is_said(seen: dict[str, Any], found: list[str]) -> None:
+    """Each breach in words, by what engine, GPUs and ledger show."""
+    servers = {one.holder: one for one in seen.get("servers", [SERVER])}
+    said = {"/leases": seen.get("leases", [LEASE]), "/invariants": []}
+    slices = [{"uuid": uuid} for uuid in seen.get("slices", ["MIG-1"])]
+    view = {"gpus": [{"slices": slices}]}
+    lesson: Any = SimpleNamespace(
+        servers=SimpleNamespace(all=lambda: servers, notes=lambda user: []),
+        lab=SimpleNamespace(must_get=said.get, machine=SimpleNamespace(view=lambda: view)),
+        students=[SimpleNamespace(name="zoe", written=seen.get("notes", []))],
+        ends_unannounced=list,
+        without_words=[],
+    )
+    told = breaches(lesson, is_ledger_older=False)
+    assert len(told) == len(found)
+    assert all(words in one for words, one in zip(found, told, strict=True))
