@@ -7,13 +7,13 @@ absent in the twin's world when the verdict is decided here and is not the same 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import NOT_APPLICABLE
@@ -106,22 +106,11 @@ class _Said(NamedTuple):
 
 def said_by(experiment: Experiment, added: Mapping[str, str]) -> _Said:
     """Measure and judge, with this added to the children's environment."""
-    with tempfile.TemporaryDirectory(prefix="labkit-control-") as folder, _environment(added):
+    world = mock.patch.dict(os.environ, {"LAB_HEADLESS": "1", **added})
+    with tempfile.TemporaryDirectory(prefix="labkit-control-") as folder, world:
         runner = Runner(experiment, Path(folder))
         evidence = asyncio.run(runner.run(None, headless=True))
     found = evidence.judgement
     if found is None:
         return _Said(FAILED, runner.message)
     return _Said(found.verdict.value, found.why, found.expected != NOT_APPLICABLE)
-
-
-@contextlib.contextmanager
-def _environment(added: Mapping[str, str]) -> Iterator[None]:
-    added = {"LAB_HEADLESS": "1", **added}
-    before = {name: os.environ.get(name) for name in added}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
