@@ -273,7 +273,11 @@ async def pool_parts(request: Request, principal: Principal) -> list[PagePart]:
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
     shelf, now = _shelf(request, principal), time.time()
-    return parts_of(shelf, snapshot, own, principal, doings, now)
+    last_hour = runner.last_hour
+    hour = shelf.part(
+        "hour", "part_hour.html", last_hour.seen(now), lambda: last_hour.strip(now), now
+    )
+    return [hour, *parts_of(shelf, snapshot, own, principal, doings, now)]
 
 
 def _own(pool: Pool, principal: Principal) -> list[LeaseView]:
