@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import resources
@@ -100,6 +100,23 @@ class Figure:
         """The value divided by the SMs it was measured on."""
         return None if self.value is None or not self.sms else self.value / self.sms
 
+    def height(self, base: Figure | None = None) -> float | None:
+        """How high it may be drawn over a measurement; None where the source prints no value.
+
+        Args:
+            base: what ratios are taken over; needed for figures that may only be drawn as ratios.
+
+        Raises:
+            ValueError: a ratio was asked for without a base, or a base has no value.
+        """
+        if self.overlay is Overlay.PER_SM:
+            return self.per_sm
+        if self.value is None or self.overlay is Overlay.ABSOLUTE or self.unit in ("ratio", "%"):
+            return self.value
+        if base is not None and base.value:
+            return self.value / base.value
+        raise ValueError(f"{self.id} may only be drawn as a ratio; name the figure it is over")
+
     @property
     def label(self) -> str:
         """What every overlay must say: tool, size, type, device and source."""
@@ -157,28 +174,3 @@ def figure(name: str) -> Figure:
 def group(prefix: str) -> tuple[Figure, ...]:
     """The figures whose id begins with `prefix`, in the order of the source."""
     return tuple(item for name, item in figures().items() if name.startswith(prefix))
-
-
-def overlay_values(chosen: Iterable[Figure], base: Figure | None = None) -> dict[str, float]:
-    """The numbers that may be drawn over a measurement, each in its permitted mode.
-
-    Args:
-        chosen: the figures of one row.
-        base: what ratios are taken over; needed for figures that may only be drawn as ratios.
-
-    Raises:
-        ValueError: a ratio was asked for without a base, or a base has no value.
-    """
-    drawn: dict[str, float] = {}
-    for item in chosen:
-        if item.value is None:
-            continue
-        if item.overlay is Overlay.PER_SM and item.per_sm is not None:
-            drawn[item.id] = item.per_sm
-        elif item.overlay is Overlay.ABSOLUTE or item.unit in ("ratio", "%"):
-            drawn[item.id] = item.value
-        elif base is not None and base.value:
-            drawn[item.id] = item.value / base.value
-        else:
-            raise ValueError(f"{item.id} may only be drawn as a ratio; name the figure it is over")
-    return drawn

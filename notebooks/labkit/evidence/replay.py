@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from dataclasses import replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
 
 from labkit.errors import NotMeasured
-from labkit.evidence.evidence import Evidence, load
-from labkit.records import from_data
+from labkit.evidence.evidence import Evidence, load, read
 
 FOLDER = "recorded"
 CLASS = Path("class")  # beside the notebooks: what `labkit grade --class` wrote for them
@@ -27,7 +24,7 @@ def exists(key: str) -> bool:
 
 
 def recorded(key: str) -> Evidence:
-    """The shipped evidence of an experiment, marked as recorded elsewhere.
+    """The shipped evidence of an experiment, marked as not the student's, without a prediction.
 
     Raises:
         NotMeasured: none is shipped.
@@ -36,8 +33,9 @@ def recorded(key: str) -> Evidence:
         raise NotMeasured(
             f"No recorded run of {key} is shipped with this labkit: only what you measure is shown."
         )
-    data = json.loads(_file(key).read_text(encoding="utf-8"))
-    return mark(data)
+    found = read(_file(key).read_text(encoding="utf-8"), f"{key}.json")
+    without = replace(found, prediction=None, explanation="", headless=True)
+    return replace(without, replayed_from=found.place)
 
 
 def of_class_exists(key: str) -> bool:
@@ -52,12 +50,3 @@ def of_class(key: str) -> Evidence:
         EvidenceDamaged: the file cannot be read.
     """
     return load(CLASS / f"{key}.json")
-
-
-def mark(data: Mapping[str, Any]) -> Evidence:
-    """Evidence from a file, without the recorder's prediction, marked as not the student's."""
-    content = {name: value for name, value in data.items() if name not in ("schema", "digest")}
-    content |= {"prediction": None, "explanation": "", "headless": True}
-    content["replayed_from"] = f"{content['place']}"
-    evidence: Evidence = from_data(Evidence, content)
-    return evidence

@@ -21,12 +21,9 @@ def comparison(experiment: Experiment, evidence: Evidence) -> str:
     answer = experiment.answer(evidence.points, is_whole=True)
     if answer is None or prediction.number is None:
         return ""
-    unit = f" {prediction.unit}" if prediction.unit else ""
-    shown = f"{number(answer.value)}{unit}"
-    said, apart = (
-        with_unit(prediction.number, prediction.unit),
-        _apart(prediction.number, answer.value),
-    )
+    said = with_unit(prediction.number, prediction.unit)
+    shown = f"{number(answer.value)} {prediction.unit or ''}".rstrip()
+    apart = _apart(prediction.number, answer.value)
     return f"You said {said}; it is {shown}. At {answer.label}: {apart}."
 
 
@@ -42,22 +39,13 @@ def _apart(said: float, found: float) -> str:
     return f"{number(ratio)} times the prediction"
 
 
-def trend_of(points: tuple[Point, ...]) -> Trend | None:
-    """What the first series does from its first point to its last."""
+def _of_trends(said: Trend, points: tuple[Point, ...]) -> str:
+    """What the first series does from its first point to its last, beside what was said."""
     line = [point for point in points if point.series == points[0].series]
     if len(line) < 2 or not line[0].value:
-        return None
-    change = line[-1].value / line[0].value - 1
-    if abs(change) < FLAT:
-        return Trend.FLAT
-    return Trend.RISES if change > 0 else Trend.FALLS
-
-
-def _of_trends(said: Trend, points: tuple[Point, ...]) -> str:
-    found = trend_of(points)
-    if found is None:
         return ""
-    line = [point for point in points if point.series == points[0].series]
+    change = line[-1].value / line[0].value - 1
+    found = Trend.FLAT if abs(change) < FLAT else Trend.RISES if change > 0 else Trend.FALLS
     ends = " to ".join(f"{number(point.value)} ({point.label})" for point in (line[0], line[-1]))
     outcome = (
         f"it {found.verb}, as you said"

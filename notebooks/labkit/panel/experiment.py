@@ -118,8 +118,8 @@ class Experiment:
         unit: of the predicted number, empty where it has none; None asks for rises, flat or falls.
         asked: the point that the predicted number is compared with; the last one by default.
         data: turns the points into the series the check reads; None when nothing is judged.
-        also: more series out of the same records, by name: what is drawn of each; None names the
-            points themselves.
+        also: more series out of the same records, by name: what is drawn of each, as for a step;
+            None names the points themselves.
         curves: lines without points, by name: a bound, an ideal, a trace.
     """
 
@@ -133,7 +133,7 @@ class Experiment:
     asked: AskedPoint | Callable[[Points], Point | None] | None = None
     published: PublishedRow | None = None
     data: Callable[[Points], Data] | None = None
-    also: Mapping[str, Callable[[Measurement], float] | None] = field(default_factory=dict)
+    also: Mapping[str, Value] = field(default_factory=dict)
     curves: Callable[[Points], Curves] | None = None
     look: Look = PLAIN
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from labkit.errors import NotMeasured
 from labkit.evidence import published as published_room
 from labkit.evidence.evidence import Evidence, Point
 from labkit.evidence.prediction import with_unit
-from labkit.panel.experiment import Experiment, Look, PublishedRow
+from labkit.panel.experiment import Experiment, Look, PublishedRow, reader
 from labkit.panel.plot import Mark, Plot, Series, SeriesKind
 from labkit.records import Measurement, median_interval
 
@@ -72,7 +73,7 @@ def _all_series(
     yield from _own(experiment, evidence)
     for words, value in experiment.also.items() if points else ():
         if value is not None:
-            yield Series(words, tuple(_other(points, value)), SeriesKind.MEASURED)
+            yield Series(words, tuple(_other(points, reader(value))), SeriesKind.MEASURED)
     for other in beside:
         for one in _own(experiment, other):
             yield replace(one, kind=SeriesKind.BESIDE)
@@ -104,7 +105,7 @@ def _other(points: tuple[Point, ...], value: Callable[[Measurement], float]) -> 
             record = point.records[0]
             computed = _is_computed(record)
             yield Mark(point.x, value(record), point.label, is_computed=computed)
-        except KeyError:
+        except NotMeasured:
             continue
 
 
@@ -160,7 +161,8 @@ def _is_computed(record: Measurement) -> bool:
 def _published_series(row: PublishedRow) -> Iterator[Series]:
     figures = [published_room.figure(name) for name in row.places]
     base = published_room.figure(row.base) if row.base else None
-    drawn = published_room.overlay_values(figures, base)
+    heights = {item.id: item.height(base) for item in figures}
+    drawn = {key: height for key, height in heights.items() if height is not None}
     wrong = sorted({item.error for item in figures if item.error})
     name = f"published: {row.name}" + (f" (known error {', '.join(wrong)})" if wrong else "")
     placed = {key: place for key in drawn if (place := row.places[key]) is not None}

@@ -89,10 +89,8 @@ def test_only_a_predicted_run_by_hand_is_a_students_own():
 
 def test_a_replayed_run_is_marked_and_not_the_students():
     """Recorded evidence loses its prediction and says where it came from."""
-    from labkit.records import to_data
-
-    shown = replay.mark({"schema": 1, "digest": "x", **to_data(MADE)})
-    assert shown.replayed_from == "Xeon"
+    shown = replay.recorded("MX-5")
+    assert (shown.replayed_from, shown.prediction) == (shown.place, None)
     assert not shown.is_students
     with pytest.raises(NotMeasured, match="No recorded run"):
         replay.recorded("nothing-like-this")

@@ -56,19 +56,19 @@ def test_the_tensor_anomaly_is_in_the_figures():
 def test_rates_are_drawn_per_sm_and_times_only_as_ratios():
     """A bare absolute rate is never overlaid (E8)."""
     rate = published.figure("cern5.flops.fp32.1g")
-    assert published.overlay_values([rate])[rate.id] == pytest.approx(2.132 / 14)
+    assert rate.height() == pytest.approx(2.132 / 14)
     time = published.figure("cern6.epoch.full.8")
     with pytest.raises(ValueError, match="only be drawn as a ratio"):
-        published.overlay_values([time])
+        time.height()
     base = published.figure("cern6.epoch.full.4")
-    assert published.overlay_values([time], base)[time.id] == pytest.approx(160 / 210)
+    assert time.height(base) == pytest.approx(160 / 210)
 
 
 def test_a_failure_is_a_figure_without_a_value():
     """Out of memory at 96 slices is kept, and never drawn as a number."""
     oom = published.figure("cern6.epoch.2g.32")
     assert oom.value is None
-    assert published.overlay_values([oom], published.figure("cern6.epoch.2g.4")) == {}
+    assert oom.height(published.figure("cern6.epoch.2g.4")) is None
 
 
 def test_an_unknown_name_lists_its_neighbours():

@@ -12,16 +12,6 @@ from labkit.panel.experiment import AskedPoint, Curves, Experiment, Look, Points
 WHOLE_GRADIENT, ONE_NUMBER = "the whole gradient", "one number"
 
 
-def two_small_sizes(points: Points) -> Data:
-    """The two smallest sizes."""
-    return {point.label: point.records[0].samples_s for point in points[:2]}
-
-
-def everyone_to_everyone(points: Points) -> Curves:
-    """What the naive way sends."""
-    return {"the naive way: n - 1": [(point.x, point.x - 1) for point in points]}
-
-
 def ideal(points: Points) -> Curves:
     """The whole work shared by n."""
     most = max(2.0, *(point.x for point in points))
@@ -125,7 +115,7 @@ EXPERIMENTS = (
         unit="ms",
         asked=reading.at("16 MB"),
         published=PublishedRow("Dettmers 2014, one transfer", {"dettmers.dp.six.step": 4}),
-        data=two_small_sizes,
+        data=lambda points: reading.by_label(points[:2]),
         look=Look.LOG_X | Look.LOG_Y,
     ),
     Experiment(
@@ -135,7 +125,7 @@ EXPERIMENTS = (
         x_label="ranks",
         y_label="sent, in units of S (counted)",
         unit="S",
-        curves=everyone_to_everyone,
+        curves=lambda points: {"the naive way: n - 1": [(one.x, one.x - 1) for one in points]},
     ),
     Experiment(
         key="DP-5-time",

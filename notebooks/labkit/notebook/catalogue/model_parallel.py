@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -11,16 +11,10 @@ from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import AskedPoint, Curves, Experiment, Look, Points, PublishedRow
-from labkit.records import Measurement
 
 OTHER_KINDS = ("gradients", "optimiser", "activations", "temporaries")
 KINDS = ("parameters", *OTHER_KINDS)
 GRADIENT = 1000.0 * 500  # of MP-2's layer
-
-
-def kind(name: str) -> Callable[[Measurement], float]:
-    """MiB of one kind."""
-    return lambda record: float(record.setting[name])
 
 
 def counted(points: Points, step: str) -> Point:
@@ -38,11 +32,6 @@ def with_recomputing(points: Points) -> Point:
 def where_both_send_the_same(points: Points) -> Point:
     """The batch at which the row split, which grows with it, reaches the gradient's numbers."""
     return replace(points[-1], value=GRADIENT * points[-1].x / points[-1].value)
-
-
-def by_the_gradient(points: Points) -> Curves:
-    """What data parallelism sends, whatever the batch."""
-    return {"data parallelism": [(point.x, GRADIENT) for point in points]}
 
 
 def at_both_ends(points: Points) -> Data:
@@ -118,8 +107,8 @@ EXPERIMENTS = (
         published=PublishedRow(
             "Dettmers 2014, batch 128", {"dettmers.mp.rows": 128, "dettmers.mp.columns": 128}
         ),
-        also={"row split": None, "column split": lambda record: float(record.setting["columns"])},
-        curves=by_the_gradient,
+        also={"row split": None, "column split": "columns"},
+        curves=lambda points: {"data parallelism": [(point.x, GRADIENT) for point in points]},
     ),
     Experiment(
         key="MP-10",
@@ -133,7 +122,7 @@ EXPERIMENTS = (
             lambda points, percent: counted(points, "plain").value * percent / 100,
             "MiB",
         ),
-        also={"parameters": None, **{name: kind(name) for name in OTHER_KINDS}},
+        also={"parameters": None, **{name: name for name in OTHER_KINDS}},
         look=Look.BARS | Look.STACKED,
     ),
     Experiment(
@@ -166,7 +155,7 @@ EXPERIMENTS = (
         y_label="activations (MiB, counted)",
         unit="x",
         asked=reading.ratio("GPipe", "1F1B", "MiB"),
-        also={"stage 0": None, "stage 1": kind("stage 1")},
+        also={"stage 0": None, "stage 1": "stage 1"},
         look=Look.BARS | Look.OPTIONAL,
     ),
     Experiment(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -10,7 +10,6 @@ from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import AskedPoint, Curves, Experiment, Look, Points, PublishedRow
-from labkit.records import Measurement
 
 LIMIT = "limit of "
 MEMORY, FP32 = f"{LIMIT}memory", f"{LIMIT}fp32"
@@ -111,11 +110,6 @@ def busy_shares(points: Points) -> Data:
     return found
 
 
-def part(name: str) -> Callable[[Measurement], float]:
-    """One part of a step's time, in percent."""
-    return lambda record: float(record.setting[name])
-
-
 EXPERIMENTS = (
     Experiment(
         key="T-1",
@@ -169,7 +163,7 @@ EXPERIMENTS = (
         asked=reading.at("small batch"),
         published=PublishedRow("Habr, utilisation of an A100", {"habr.utilisation.a100": None}),
         data=busy_shares,
-        also={"computes": None, **{name: part(name) for name in ("only launches", "neither")}},
+        also={"computes": None, "only launches": "only launches", "neither": "neither"},
         look=Look.BARS | Look.STACKED,
     ),
     Experiment(
