@@ -19,7 +19,6 @@ from labkit.evidence.published import publications
 from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.panel.picture import plot_of
 from labkit.records import Verdict
-from labkit_grading.cells import read_cells
 
 needs("torch", "the notebooks measure with torch")
 
@@ -242,24 +241,6 @@ def test_a_notebook_imports_labkit_and_no_room_of_it(name):
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     rooms = [ast.unparse(node) for node in imports if "labkit" in ast.unparse(node)]
     assert rooms == ["import labkit"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_less_than_a_tenth_of_a_notebooks_code_is_plumbing(name):
-    """Lines that make, show or report a panel, among all lines of code."""
-    code = [
-        line
-        for cell in read_cells(NOTEBOOKS / "src" / f"{name}.py")
-        for line in cell.text.splitlines()
-        if line.strip() and not line.strip().startswith("#")
-    ]
-    panels = re.findall(r"^(\w+) = labkit\.experiment", source_of(name), re.MULTILINE)
-    plumbing = [
-        line
-        for line in code
-        if "labkit.experiment(" in line or ".report(" in line or line.strip() in panels
-    ]
-    assert len(plumbing) < 0.1 * len(code), (len(plumbing), len(code))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -99,13 +99,21 @@ def run_by_hand(runner):
 
 
 def test_no_verdict_before_a_claim_and_the_first_claim_counts(tmp_path):
-    """Prediction, result and the question; then one's own verdict; then the data's."""
+    """Prediction, result and the question; then one's own verdict; then the data's.
+
+    Words alone are kept, and the question stays.
+    """
     runner = packing_runner(tmp_path / "evidence")
+    runner.explain("too early", None)
+    assert runner.message.startswith("Measure first, then explain")
     run_by_hand(runner)
     assert "You said 84 SMs; it is 98 SMs. At the best" in runner.message
     assert "What do the data say of it?" in runner.message
     assert "supported" not in runner.message
     assert "make your claim" in str(summary("MIG-12"))
+    runner.explain("because", None)
+    assert "What do the data say of it?" in runner.message
+    assert "supported" not in runner.message
     runner.explain("one slice is left over", Verdict.CONTRADICTED)
     assert "You say: contradicted." in runner.message
     assert "supported, as expected here" in runner.message
@@ -113,15 +121,6 @@ def test_no_verdict_before_a_claim_and_the_first_claim_counts(tmp_path):
     kept = store.load(tmp_path / "evidence" / "MIG-12.json")
     assert (kept.verdict_read, kept.explanation) == (Verdict.CONTRADICTED, "on second thoughts")
     assert "you: contradicted; data: supported" in str(summary("MIG-12"))
-
-
-def test_an_explanation_without_a_claim_shows_no_verdict(tmp_path):
-    """Keep alone keeps the words and asks again."""
-    runner = packing_runner(tmp_path)
-    run_by_hand(runner)
-    runner.explain("because", None)
-    assert "What do the data say of it?" in runner.message
-    assert "supported" not in runner.message
 
 
 def test_a_refused_prediction_is_answered_beside_its_button(tmp_path):

@@ -4,12 +4,14 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
+from tests.needs import needs
 
 from labkit.errors import NotMeasured, StudentError
+from labkit.machine import parts
 from labkit.notebook import steps
 from labkit.panel.experiment import Experiment, Look
 from labkit.panel.panel import Panel
-from labkit.records import Device, RankResults, Tier
+from labkit.records import CpuBudget, Device, Lease, Place, RankResults, Tier
 
 CPU = Device("cpu", "a CPU", 1024)
 
@@ -92,6 +94,37 @@ def test_what_unwritten_code_raises_is_said_in_words():
     """A counted point whose function is not written ends in a sentence, not in a trace."""
     with pytest.raises(StudentError, match=r"TypeError.*in rows"):
         points_of([steps.computed_step("rows", 1, lambda: None)])
+
+
+def test_records_say_which_clock(monkeypatch):
+    """A function with timers of its own names the clock of each (T-3); the host's is usual."""
+    value = {"own": [1.0], "labkit": [2.0], "clocks": {"labkit": "cuda events"}}
+    monkeypatch.setattr(steps, "ranks_async", Ranks((value,)))
+    own, labkits = points_of(steps.together(sweep, ("own", "labkit")))
+    assert (own.records[0].clock, labkits.records[0].clock) == ("host", "cuda events")
+
+
+def test_times_in_turns_say_how_long_python_took_to_queue_them(monkeypatch):
+    """What `in_turns` returns says whether the device waited for Python."""
+    needs("torch", "what a child does is done with torch")
+    monkeypatch.setenv("LAB_QUICK", "1")
+    launch = steps.in_turns({"a": lambda: None, "b": lambda: None}, 3)[steps.HOW]["launch"]
+    assert {name: len(times) for name, times in launch.items()} == {"a": 3, "b": 3}
+    clock = {"clock": "cuda events", "launch": {"a": [0.9, 0.9]}}
+    monkeypatch.setattr(steps, "ranks_async", Ranks(({"a": [1.0, 1.0], steps.HOW: clock},)))
+    (point,) = points_of(steps.together(sweep, ("a",)))
+    assert point.records[0].is_launch_bound
+
+
+def test_a_step_is_launched_in_every_way_there_is():
+    """A graph and Python on a GPU, the graph first; one way without a name on a CPU."""
+    gpu = Device("cuda", "a GPU", 80_000, sms=132)
+    on_gpu, on_cpu = (
+        Place(Tier.WHOLE_GPU, (device,), "none", CpuBudget(1.0, 1), Lease())
+        for device in (gpu, CPU)
+    )
+    assert list(parts.launches(on_gpu).items()) == [(parts.GRAPH, True), (parts.PYTHON, False)]
+    assert parts.launches(on_cpu) == {"": False}
 
 
 @pytest.mark.parametrize(("asked", "points"), [("0", 0), ("1", 1)])
