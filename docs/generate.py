@@ -19,7 +19,7 @@ import labkit
 from labkit import records
 from labkit.evidence import evidence, prediction, published
 from labkit_authoring import cli as labkit_cli
-from labkit_authoring import gallery
+from labkit_authoring import gallery, seeds
 from miglab_hub.cli import root
 from miglab_hub.settings.reference import reference
 from miglab_pool.http import management_app, student_app
@@ -255,14 +255,16 @@ def published_figures() -> str:
     lines = ["---", "nosearch: true", "---", "# The published figures, one by one", ""]
     lines += ["A number before a colon is a notebook, a key is a panel.", ""]
     kinds: dict[tuple[str, str], dict[tuple[Any, str], list[str]]] = {}
+    shown = seeds.shown_in()
     for figure in published.figures().values():
         said_by = published.SHORT[figure.id.split(".")[0]]
         section = kinds.setdefault((said_by, figure.source.section), {})
-        section.setdefault((figure.drawn_in, figure.left_out_because), []).append(figure.id)
+        places = tuple(dict.fromkeys(shown.get(figure.id, ())))
+        section.setdefault((places, figure.left_out_because), []).append(figure.id)
     for (said_by, title), rows in kinds.items():
         lines += [f"**{said_by}, {title}**", ""]
         for (places, why), names in rows.items():
-            said = f"shown in {', '.join(dict.fromkeys(places))}" if places else f"left out: {why}"
+            said = f"shown in {', '.join(places)}" if places else f"left out: {why}"
             lines.append(f"- {', '.join(f'`{name}`' for name in names)}: {said}")
         lines.append("")
     return "\n".join(lines)

@@ -75,8 +75,7 @@ class Figure:
     """One published figure; `value` is None where the source prints a failure (out of memory).
 
     `as_printed` is the source's own spelling, None for a figure worked out from printed ones.
-    `drawn_in` names the experiments and notebooks that show it; else `left_out_because` says why
-    none does (`notebooks/seeds_table.py` finds out; the docs' table is made of it).
+    `left_out_because` says why no experiment and no notebook shows it.
     """
 
     id: str
@@ -92,7 +91,6 @@ class Figure:
     sms: int | None = None
     as_printed: str | None = None
     error: str | None = None
-    drawn_in: tuple[str, ...] = ()
     left_out_because: str = ""
 
     @property
