@@ -31,9 +31,14 @@ class Mark:
     is_computed: bool = False
 
     @property
-    def n(self) -> int:
-        """How many samples are behind it."""
-        return len(self.dots)
+    def samples(self) -> str:
+        """How many are behind it, in words; empty where there are none."""
+        return str(len(self.dots) or "")
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words."""
+        return self.label or number(self.x)
 
 
 class SeriesKind(StrEnum):
@@ -104,8 +109,7 @@ class Plot:
 def describe(plot: Plot) -> str:
     """The plot in a sentence or two, for those who do not see it."""
     parts = [
-        f"{series.name}: "
-        + ", ".join(f"{mark.label or number(mark.x)} {number(mark.y)}" for mark in series.marks)
+        f"{series.name}: " + ", ".join(f"{mark.place} {number(mark.y)}" for mark in series.marks)
         for series in plot.series
         if series.marks and series.kind is not SeriesKind.CURVE
     ]
@@ -122,14 +126,9 @@ def number(value: float) -> str:
         digits = max(0, 2 - math.floor(math.log10(abs(value))))
         text = f"{value:.{digits}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
-    mantissa, power = f"{value:.3g}".split("e") if "e" in f"{value:.3g}" else _parts(value)
+    mantissa, power = f"{value:.2e}".split("e")
     raised = f"10{str(int(power)).translate(SUPERSCRIPT)}"
-    return raised if float(mantissa) == 1 else f"{mantissa} · {raised}"
-
-
-def _parts(value: float) -> tuple[str, str]:
-    power = math.floor(math.log10(abs(value)))
-    return f"{value / 10.0**power:.3g}", str(power)
+    return raised if float(mantissa) == 1 else f"{float(mantissa):g} · {raised}"
 
 
 def interval_words(mark: Mark) -> str:
@@ -141,19 +140,12 @@ def interval_words(mark: Mark) -> str:
 
 def rows(plot: Plot) -> list[tuple[str, str, str, str, str]]:
     """The plot's data: series, place, value, interval, samples."""
-    found = []
-    for series in plot.series:
-        for mark in series.marks if series.kind is not SeriesKind.CURVE else ():
-            found.append(
-                (
-                    series.name,
-                    mark.label or number(mark.x),
-                    number(mark.y),
-                    interval_words(mark),
-                    str(len(mark.dots) or ""),
-                )
-            )
-    return found
+    return [
+        (series.name, mark.place, number(mark.y), interval_words(mark), mark.samples)
+        for series in plot.series
+        if series.kind is not SeriesKind.CURVE
+        for mark in series.marks
+    ]
 
 
 def table(plot: Plot) -> str:

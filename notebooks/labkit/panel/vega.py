@@ -222,10 +222,10 @@ class _Drawing:
                 "low": mark.low,
                 "high": mark.high,
                 "series": series.name,
-                "name": mark.label or number(mark.x),
+                "name": mark.place,
                 "said": number(mark.y),
                 "interval": interval_words(mark),
-                "n": str(mark.n or ""),
+                "n": mark.samples,
                 "size": 80 + 160 * covered,
                 "solid": inside[series.is_hollow or mark.is_computed],
             }

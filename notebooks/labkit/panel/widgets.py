@@ -252,7 +252,9 @@ class Widgets:
         left = "Waiting" if runner.is_waiting else f"{runner.seconds_left:.0f} s left"
         self.bar.description = left if running else "Progress"
         asks = runner.evidence.is_open_to_claims and not running
-        self.claim.value = _claim(panel.experiment) if runner.evidence.judgement else ""
+        check = panel.experiment.check if runner.evidence.judgement else None
+        says = html.escape(check.says) if check else ""  # no secret once there is one to judge
+        self.claim.value = f"<p><b>The claim:</b> {says}.</p>" if says else ""
         self.verdict.disabled = not asks
         self.verdict.layout.display = None if runner.evidence.judgement else "none"
         for button in self.layers:
@@ -310,9 +312,3 @@ def _in_sight(message: str) -> str:
     first, *rest = (html.escape(one) for one in SENTENCE_END.split(message, maxsplit=1))
     more = f"<details><summary>More</summary>{rest[0]}</details>" if rest else ""
     return f'<div class="labkit-said"><b>{first}</b>{more}</div>'
-
-
-def _claim(experiment: Experiment) -> str:
-    """The claim that the student is to judge; it is no secret once there is something to judge."""
-    check = experiment.check
-    return f"<p><b>The claim:</b> {html.escape(check.says)}.</p>" if check else ""
