@@ -418,8 +418,7 @@ def formats(points):
 
 
 formats(roof.evidence.points)
-wrong = labkit.published.known_errors()["E7"]
-print(f"Published: {wrong.says}.\n   But: {wrong.correct}")
+print(labkit.published.corrections("E7"))
 labkit.cite("habr")
 
 # %% [markdown]

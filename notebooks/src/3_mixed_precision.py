@@ -516,12 +516,7 @@ def trainings(kinds, seeds, steps, every):
 
     torch.set_num_threads(1)  # on a CPU
     runs = {kind: [one_training(kind, seed, steps, every) for seed in seeds] for kind in kinds}
-    digest = labkit.exercises.small_model.text_digest()
-
-    def facts(at):
-        bits, seconds = zip(*at)
-        return {"bits": sorted(bits)[len(bits) // 2], "each": list(bits), "seconds": list(seconds), "text": digest}
-
+    facts = labkit.exercises.small_model.facts_of_seeds
     marks = range(every, steps + 1, every)
     return {f"{kind}, step {step}": facts([run[step] for run in found]) for kind, found in runs.items() for step in marks}
 
@@ -547,9 +542,7 @@ await learns.report(labkit.exercises.small_model.seeds_apart)
 # ## What the published figures say, and where they are wrong
 
 # %%
-for key in ("E9", "E8", "E7"):
-    error = labkit.published.known_errors()[key]
-    print(f"Published: {error.says}\n   But: {error.correct}\n")
+print(labkit.published.corrections("E9", "E8", "E7"))
 labkit.cite("dettmers", "habr", "cern5")
 
 # %% [markdown]
@@ -593,20 +586,8 @@ await bf16_scales.report(losses_in_words)
 # **Predict** how many times as long bf16 takes as fp32 to reach that loss. (It is read from the training above, so it is drawn hollow.)
 
 # %%
-def time_to_loss(kind):
-    """Seconds of training to the lowest loss that every run reaches: the median of the seeds."""
-    points = learns.evidence.points
-    if len(points) < len(spots):
-        raise labkit.errors.NotMeasured("Measure MX-12 first.")
-    every_end = [bits for point in points if point.x == LEARN["steps"] for bits in point.records[0].setting["each"]]
-    level, times = max(every_end), []
-    for seed in range(len(SEEDS)):
-        own = [point.records[0].setting for point in points if point.series == kind]
-        times.append(next(facts["seconds"][seed] for facts in own if facts["each"][seed] <= level))
-    return sorted(times)[len(times) // 2]
-
-
-both = [labkit.steps.computed_step(kind, x, time_to_loss, kind) for x, kind in enumerate(("fp32", "bf16"))]
+SECONDS = labkit.exercises.small_model.seconds_to_loss
+both = [labkit.steps.computed_step(kind, x, SECONDS, learns, kind) for x, kind in enumerate(("fp32", "bf16"))]
 to_loss = labkit.experiment("MX-13", both)
 
 # %%

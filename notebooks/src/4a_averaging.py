@@ -240,12 +240,7 @@ def trainings(arms, seeds, steps, every):
         is_idle = arm == "one rank" and dist.get_rank() > 0
         runs[arm] = [{} if is_idle else one_training(arm, seed, steps, every) for seed in seeds]
     dist.barrier()
-    digest = labkit.exercises.small_model.text_digest()
-
-    def facts(at):
-        bits, seconds = zip(*at)
-        return {"bits": sorted(bits)[len(bits) // 2], "each": list(bits), "seconds": list(seconds), "text": digest}
-
+    facts = labkit.exercises.small_model.facts_of_seeds
     marks = range(every, steps + 1, every)
     at = lambda found, step: facts([run.get(step, (0.0, 0.0)) for run in found])
     return {f"{arm}, step {step}": at(found, step) for arm, found in runs.items() for step in marks}
@@ -273,18 +268,9 @@ await learns.report(labkit.exercises.small_model.seeds_apart, needs=average_verd
 # (It is read from the training above, so it is drawn hollow.)
 
 # %%
-def time_to_loss(arm):
-    """Seconds of training to the lowest loss that every run reaches: the median of the seeds."""
-    points = learns.evidence.points
-    if len(points) < len(spots):
-        raise labkit.errors.NotMeasured("Measure DP-13 first.")
-    level = max(bits for point in points if point.x == LEARN["steps"] for bits in point.records[0].setting["each"])
-    own = [point.records[0].setting for point in points if point.series == arm]
-    reached = lambda seed: next(facts["seconds"][seed] for facts in own if facts["each"][seed] <= level)
-    return sorted(map(reached, range(len(SEEDS))))[len(SEEDS) // 2]
-
-
-to_loss = labkit.experiment("DP-14", [labkit.steps.computed_step(arm, x, time_to_loss, arm) for x, arm in enumerate(ARMS)])
+SECONDS = labkit.exercises.small_model.seconds_to_loss
+both = [labkit.steps.computed_step(arm, x, SECONDS, learns, arm) for x, arm in enumerate(ARMS)]
+to_loss = labkit.experiment("DP-14", both)
 
 # %%
 await to_loss.report(needs=average_verdict)
@@ -446,9 +432,7 @@ labkit.cite("dettmers")
 # ## What the published figures say, and where they are wrong
 
 # %%
-for key in ("E10",):
-    error = labkit.published.known_errors()[key]
-    print(f"Published: {error.says}\n   But: {error.correct}\n")
+print(labkit.published.corrections("E10"))
 labkit.cite("dettmers")
 
 # %% [markdown]

@@ -469,9 +469,7 @@ await worth.report(worth_it)
 # ## What the published figures say, and where they are wrong
 
 # %%
-for key in ("E3", "E4", "E5", "E13"):
-    error = labkit.published.known_errors()[key]
-    print(f"Published: {error.says}\n   But: {error.correct}\n")
+print(labkit.published.corrections("E3", "E4", "E5", "E13"))
 labkit.cite("dettmers", "cern6", "habr", "nvidia")
 
 # %% [markdown]

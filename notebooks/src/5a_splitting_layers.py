@@ -333,9 +333,7 @@ labkit.cite("dettmers")
 # ## What the published figures say, and where they are wrong
 
 # %%
-for key in ("E11", "E10"):
-    error = labkit.published.known_errors()[key]
-    print(f"Published: {error.says}\n   But: {error.correct}\n")
+print(labkit.published.corrections("E11", "E10"))
 labkit.cite("dettmers")
 
 # %% [markdown]

@@ -345,9 +345,7 @@ print("measured between devices" if SEVERAL else labkit.recorded_note("MP-10", "
 # ## What the published figures say, and where they are wrong
 
 # %%
-for key in ("E13", "E14"):
-    error = labkit.published.known_errors()[key]
-    print(f"Published: {error.says}\n   But: {error.correct}\n")
+print(labkit.published.corrections("E13", "E14"))
 labkit.cite("dettmers", "habr", "nvidia")
 
 # %% [markdown]

@@ -145,6 +145,13 @@ def known_errors() -> Mapping[str, KnownError]:
     return {key: from_data(KnownError, item) for key, item in _data()["errors"].items()}
 
 
+@public
+def corrections(*keys: str) -> str:
+    """What the seeds say wrongly, each with what is right."""
+    errors = [known_errors()[key] for key in keys]
+    return "\n\n".join(f"Published: {one.says}\n   But: {one.correct}" for one in errors)
+
+
 @functools.cache
 def publications() -> Mapping[str, tuple[Publication, ...]]:
     """The articles by the first word of their figures' ids."""

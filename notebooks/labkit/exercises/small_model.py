@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any
 
 from labkit.arguments import public
+from labkit.errors import NotMeasured
 
 WIDTH, LAYERS, LENGTH, BATCH = 64, 2, 64, 32
 BYTES = 256
@@ -101,6 +102,37 @@ def held_out_bits(reader: Any, device: str) -> float:
     starts = [most * one // HELD_OUT for one in range(HELD_OUT)]
     with torch.no_grad():
         return float(loss_of(reader, *_sequences("held_out", starts, device))) / math.log(2)
+
+
+def facts_of_seeds(ends: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """What a record keeps of bits per byte and seconds of training, a pair for each seed."""
+    bits, seconds = zip(*ends, strict=True)
+    middle = sorted(bits)[len(bits) // 2]
+    return {"bits": middle, "each": list(bits), "seconds": list(seconds), "text": text_digest()}
+
+
+def seconds_to_loss(learned: Any, arm: str) -> float:
+    """Seconds of training to the lowest loss that every run reaches: the median of the seeds.
+
+    Args:
+        learned: the panel of the trainings.
+        arm: which of them.
+
+    Raises:
+        NotMeasured: they have not been measured, or not all of them.
+    """
+    evidence = learned.evidence
+    if not evidence.ended or evidence.stopped:
+        raise NotMeasured(f"Measure {evidence.experiment} first.")
+    found = [(point, point.records[0].setting) for point in evidence.points]
+    last = max(point.x for point, _ in found)
+    level = max(bits for point, facts in found if point.x == last for bits in facts["each"])
+    own = [facts for point, facts in found if point.series == arm]
+    times = [
+        next(facts["seconds"][seed] for facts in own if facts["each"][seed] <= level)
+        for seed in range(len(own[0]["each"]))
+    ]
+    return float(sorted(times)[len(times) // 2])
 
 
 def seeds_apart(points: Sequence[Any]) -> None:
