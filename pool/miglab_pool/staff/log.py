@@ -68,24 +68,22 @@ def query(asked: Question) -> Select[Any]:
     columns = transitions.c
     found = select(*COLUMNS).order_by(columns.id.desc()).limit(min(asked.limit, LIMIT_MAX))
     wanted: list[ColumnElement[bool]] = [] if asked.is_all else [BY_HAND]
-    if asked.since is not None:
-        wanted.append(columns.at >= asked.since)
-    if asked.until is not None:
-        wanted.append(columns.at < asked.until)
-    if asked.before is not None:
-        wanted.append(columns.id < asked.before)
+    for value, holds in (
+        (asked.since, columns.at.__ge__),
+        (asked.until, columns.at.__lt__),
+        (asked.before, columns.id.__lt__),
+        (asked.kind, columns.kind.__eq__),
+        (asked.target, columns.target.__eq__),
+        (asked.courses, lambda courses: columns.course.in_(sorted(courses))),
+    ):
+        if value is not None:
+            wanted.append(holds(value))
     if asked.by is None and not asked.is_all:
         wanted.append(not_(columns.by.startswith("server:")))
     if asked.by is not None:
         names = (asked.by, f"person:{asked.by}", f"service:{asked.by}")
         servers = columns.by.startswith(f"server:{asked.by}/", autoescape=True)
         wanted.append(columns.by.in_(names) | servers)
-    if asked.kind is not None:
-        wanted.append(columns.kind == asked.kind)
-    if asked.target is not None:
-        wanted.append(columns.target == asked.target)
-    if asked.courses is not None:
-        wanted.append(columns.course.in_(sorted(asked.courses)))
     return found.where(*wanted)
 
 

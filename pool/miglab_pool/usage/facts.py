@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Integer, Select, cast, func, select, true
+from sqlalchemy import ColumnElement, Connection, Integer, Select, Table, cast, func, select, true
 
 from miglab_api.leases import WarningKind
 from miglab_api.tickets import Purpose, TicketState
@@ -27,14 +27,20 @@ def read(ledger: Path, since: float, until: float, courses: Collection[str] | No
         until: up to when.
         courses: only of these; None for all.
     """
+    moves, tickets = tables.transitions.c, tables.tickets.c
+    is_then = (moves.at >= since) & (moves.at < until)
+    of_lease, of_ticket = (_is_of(columns, courses) for columns in (tables.leases.c, tickets))
+    refused = _moved(tables.tickets, "ticket", "refused")
+    waits = (tickets.state == TicketState.WAITING) & (tickets.created_at < until)
+    waiting = select(tickets.created_at, tickets.user, tickets.course, tickets.shape)
     with reading(ledger) as connection:
-        held = tuple(_held(connection, since, until, courses))
+        held = tuple(_held(connection, since, until, of_lease))
         return Facts(
             held=held,
             looked=tuple(_looked(connection, since, until, {one.lease for one in held})),
-            reclaims=tuple(_reclaims(connection, since, until, courses)),
-            refusals=tuple(_refusals(connection, since, until, courses)),
-            waiting=tuple(_waiting(connection, until, courses)),
+            reclaims=_events(connection, _reclaims(), is_then, of_lease),
+            refusals=_events(connection, refused, is_then, of_ticket),
+            waiting=_events(connection, waiting, waits, of_ticket),
         )
 
 
@@ -43,7 +49,7 @@ def _is_of(columns: Any, courses: Collection[str] | None) -> ColumnElement[bool]
 
 
 def _held(
-    connection: Connection, since: float, until: float, courses: Collection[str] | None
+    connection: Connection, since: float, until: float, is_of: ColumnElement[bool]
 ) -> Iterator[Held]:
     leases, slices = tables.leases.c, tables.slices.c
     who = (leases.user, leases.course, leases.shape)
@@ -53,7 +59,7 @@ def _held(
         .outerjoin(tables.tickets, tables.tickets.c.id == leases.ticket)
         .join(tables.lease_slices, tables.lease_slices.c.lease == leases.id)
         .join(tables.slices, slices.id == tables.lease_slices.c.slice)
-        .where(leases.taken_at.is_not(None), leases.granted_at < until, _is_of(leases, courses))
+        .where(leases.taken_at.is_not(None), leases.granted_at < until, is_of)
         .where(leases.ended_at.is_(None) | (leases.ended_at > since))
         .group_by(leases.id)
     )
@@ -75,59 +81,32 @@ def _looked(
             yield Looked(lease, at, active_s, idle_s)
 
 
-def _reclaims(
-    connection: Connection, since: float, until: float, courses: Collection[str] | None
-) -> Iterator[Event]:
+def _reclaims() -> Select[Any]:
     """Leases that somebody other than their holder and the hub asked back.
 
     That is the reclaimer; the pool, when a borrow's time was up (not when its slice was lost);
     and staff, at once or after a warning.
     """
     moves, leases = tables.transitions.c, tables.leases.c
+    is_over = (leases.purpose == Purpose.BORROW.value) & (leases.guaranteed_until <= moves.at)
     by_others = (
         (moves.by == RECLAIMER)
-        | (
-            (moves.by == POOL)
-            & (leases.purpose == Purpose.BORROW.value)
-            & (leases.guaranteed_until <= moves.at)
-        )
+        | ((moves.by == POOL) & is_over)
         | (moves.action == TAKEN_BACK)
         | (leases.warn_kind == WarningKind.STAFF.value)
     )
-    query = (
-        select(moves.at, leases.user, leases.course, leases.shape)
-        .join(tables.leases, leases.id == cast(moves.target, Integer))
-        .where(moves.kind == "lease", moves.to_state == "releasing", by_others)
-        .where(moves.at >= since, moves.at < until, _is_of(leases, courses))
-    )
-    return _events(connection, query)
+    return _moved(tables.leases, "lease", "releasing").where(by_others)
 
 
-def _refusals(
-    connection: Connection, since: float, until: float, courses: Collection[str] | None
-) -> Iterator[Event]:
-    moves, tickets = tables.transitions.c, tables.tickets.c
-    query = (
-        select(moves.at, tickets.user, tickets.course, tickets.shape)
-        .join(tables.tickets, tickets.id == cast(moves.target, Integer))
-        .where(moves.kind == "ticket", moves.to_state == "refused")
-        .where(moves.at >= since, moves.at < until, _is_of(tickets, courses))
-    )
-    return _events(connection, query)
+def _moved(table: Table, kind: str, to_state: str) -> Select[Any]:
+    """When what came to a state, and whose it was."""
+    moves, of = tables.transitions.c, table.c
+    query = select(moves.at, of.user, of.course, of.shape)
+    query = query.join(table, of.id == cast(moves.target, Integer))
+    return query.where(moves.kind == kind, moves.to_state == to_state)
 
 
-def _waiting(
-    connection: Connection, until: float, courses: Collection[str] | None
-) -> Iterator[Event]:
-    tickets = tables.tickets.c
-    query = (
-        select(tickets.created_at, tickets.user, tickets.course, tickets.shape)
-        .where(tickets.state == TicketState.WAITING, tickets.created_at < until)
-        .where(_is_of(tickets, courses))
-    )
-    return _events(connection, query)
-
-
-def _events(connection: Connection, query: Select[Any]) -> Iterator[Event]:
-    for at, *who in connection.execute(query):
-        yield Event(Who(*who), at)
+def _events(
+    connection: Connection, query: Select[Any], *conditions: ColumnElement[bool]
+) -> tuple[Event, ...]:
+    return tuple(Event(Who(*who), at) for at, *who in connection.execute(query.where(*conditions)))

@@ -23,20 +23,8 @@ from typing import Any
 import pynvml
 
 from miglab_pool.gpu.simulated.library import Library
-from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
 from miglab_pool.gpu.simulated.nvml_gpus import EventFunctions, GpuFunctions, error_string
 from miglab_pool.gpu.simulated.nvml_mig import MigFunctions
-from miglab_pool.gpu.simulated.state import Delays, StateError
-
-__all__ = [
-    "Break",
-    "Delays",
-    "SimulatedLibrary",
-    "SimulatedMachine",
-    "SimulatedNvml",
-    "StateError",
-    "replace_library",
-]
 
 
 class SimulatedLibrary(GpuFunctions, MigFunctions, EventFunctions, Library):
