@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Thread
 
@@ -72,30 +73,40 @@ class Doctor:
         self._clock = clock
         self._patience_s = patience_s
         self._began: float | None = None
-        self._done: asyncio.Future[list[HealthFinding]] | None = None
-        self._found: tuple[float, tuple[HealthFinding, ...]] | None = None
+        self._done = asyncio.Event()
+        self._found: tuple[float, list[HealthFinding]] | None = None
 
     async def examine(self) -> Examined:
         """What was found, no older than a minute if that can be had in time."""
         is_old = self._found is None or self._clock() - self._found[0] > LIVES_S
-        if self._done is None and is_old:
+        if self._began is None and is_old:
             self._begin()
-        if self._done is not None:
-            await asyncio.wait({self._done}, timeout=self._patience_s)
-            self._take()
-        return self._said()
+        if self._began is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._done.wait(), self._patience_s)
+        now = self._clock()
+        at, findings = self._found or (None, ())
+        return Examined(
+            tuple(findings),
+            None if at is None else now - at,
+            None if self._began is None else now - self._began,
+        )
 
     def _begin(self) -> None:
         loop = asyncio.get_running_loop()
-        done = self._done = loop.create_future()
         self._began = self._clock()
+        self._done.clear()
 
         def run() -> None:
             found = self._looked()
             if not loop.is_closed():
-                loop.call_soon_threadsafe(done.set_result, found)
+                loop.call_soon_threadsafe(self._take, found)
 
         Thread(target=run, name="miglab-doctor", daemon=True).start()
+
+    def _take(self, found: list[HealthFinding]) -> None:
+        self._found, self._began = (self._clock(), found), None
+        self._done.set()
 
     def _looked(self) -> list[HealthFinding]:
         """The outer frame of the thread: an examination that fails is a finding."""
@@ -104,20 +115,6 @@ class Doctor:
         except Exception as error:
             log.exception("an examination failed")
             return [wrong("doctor", f"could not look: {error}", "see the pool's log")]
-
-    def _take(self) -> None:
-        if self._done is not None and self._done.done():
-            self._found = (self._clock(), tuple(self._done.result()))
-            self._done = self._began = None
-
-    def _said(self) -> Examined:
-        now = self._clock()
-        at, findings = self._found or (None, ())
-        return Examined(
-            findings,
-            None if at is None else now - at,
-            None if self._began is None else now - self._began,
-        )
 
 
 class ServiceHealth(WireModel):

@@ -14,31 +14,24 @@ from fastapi.sse import EventSourceResponse
 from fastapi.staticfiles import StaticFiles
 
 from miglab_pool.http import health as health_page
+from miglab_pool.http import pool_routes
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.dependencies import OPEN, page_needs
 from miglab_pool.http.access.hub_tokens import Members, nobody_says
 from miglab_pool.http.access.principal import Right
 from miglab_pool.http.errors import install
-from miglab_pool.http.health import Doctor, Look
-from miglab_pool.http.health import router as health_router
 from miglab_pool.http.pages import details_page, pool_page
 from miglab_pool.http.pages.frame import SERVICE, callback, no_such_page, steps
-from miglab_pool.http.pool_routes import ONE_STREAM, SnapshotTexts, Streams, metrics
-from miglab_pool.http.pool_routes import router as pool_router
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.layouts import page as layouts_page
-from miglab_pool.layouts.page import router as layout_router
-from miglab_pool.leases.routes import router as lease_router
-from miglab_pool.queue.routes import router as ticket_router
+from miglab_pool.leases import routes as lease_routes
+from miglab_pool.queue import routes as ticket_routes
 from miglab_pool.reservations import page as reservations_page
-from miglab_pool.reservations.routes import router as reservations_router
+from miglab_pool.reservations import routes as reservation_routes
 from miglab_pool.roster import page as class_page
-from miglab_pool.roster.page import router as roster_router
 from miglab_pool.staff import log_page
-from miglab_pool.staff.log_page import router as audit_router
-from miglab_pool.staff.routes import router as staff_router
+from miglab_pool.staff import routes as staff_routes
 from miglab_pool.usage import page as usage_page
-from miglab_pool.usage.page import router as usage_router
 
 PAGES = (
     ("/", pool_page.page, Right.SEE_POOL),
@@ -62,17 +55,12 @@ PARTS = (
 """What pages fetch: the first address that matches answers, and asks for its own right."""
 
 log = logging.getLogger(__name__)
-ROUTERS = (
-    ticket_router,
-    lease_router,
-    pool_router,
-    staff_router,
-    audit_router,
-    reservations_router,
-    layout_router,
-    usage_router,
-    roster_router,
-    health_router,
+ROUTERS = tuple(
+    part.router
+    for part in (
+        *(ticket_routes, lease_routes, pool_routes, staff_routes, log_page),
+        *(reservation_routes, layouts_page, usage_page, class_page, health_page),
+    )
 )
 
 
@@ -86,7 +74,10 @@ def page_router() -> APIRouter:
         add(address, part)
     add("/layouts/preview", layouts_page.preview, methods=["POST"])
     router.add_api_route(
-        "/live", pool_page.live, response_class=EventSourceResponse, dependencies=[ONE_STREAM]
+        "/live",
+        pool_page.live,
+        response_class=EventSourceResponse,
+        dependencies=[pool_routes.ONE_STREAM],
     )
     router.add_api_route("/oauth_callback", callback, dependencies=[OPEN])
     router.add_api_route("/static/steps.css", steps, dependencies=[OPEN])
@@ -108,7 +99,7 @@ def management_app(
     course_titles: Mapping[str, str] = MappingProxyType({}),
     members: Members = nobody_says,
     timezone: str = "UTC",
-    look: Look = list,
+    look: health_page.Look = list,
 ) -> FastAPI:
     """The management application.
 
@@ -133,11 +124,11 @@ def management_app(
         routes=_routes(prefix).routes,
     )
     app.state.runner, app.state.sign_in = runner, sign_in
-    app.state.timezone, app.state.doctor = timezone, Doctor(look)
+    app.state.timezone, app.state.doctor = timezone, health_page.Doctor(look)
     app.state.default_course, app.state.notices = default_course, notices
     app.state.title, app.state.course_titles = title, course_titles
     app.state.members = members
-    app.state.streams, app.state.texts = Streams(), SnapshotTexts()
+    app.state.streams, app.state.texts = pool_routes.Streams(), pool_routes.SnapshotTexts()
     install(app, runner.metrics.refused)
     app.add_exception_handler(404, no_such_page)
     return app
@@ -150,5 +141,7 @@ def _routes(prefix: str) -> APIRouter:
     for part in ROUTERS:
         router.include_router(part, prefix=prefix)
     router.include_router(page_router(), prefix=prefix)
-    router.add_api_route("/metrics", metrics, response_class=PlainTextResponse, dependencies=[OPEN])
+    router.add_api_route(
+        "/metrics", pool_routes.metrics, response_class=PlainTextResponse, dependencies=[OPEN]
+    )
     return router

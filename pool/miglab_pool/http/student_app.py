@@ -23,6 +23,7 @@ from miglab_pool.http.connection_limits import peer_of
 from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.token_bucket import TokenBuckets, TooOften
+from miglab_pool.roster.transactions import ClassRoster
 
 T = TypeVar("T")
 WRITES_BURST = 20.0  # changes at once: more than a person clicks in a minute
@@ -83,19 +84,6 @@ class StudentDoor(Protocol):
         """Messages."""
 
 
-class StudentRoster(Protocol):
-    """What servers tell of how far their students are."""
-
-    def sharing(self, user: str, courses: Collection[str]) -> dict[str, bool]:
-        """Which courses ask for it, and whether the student has read the notice."""
-
-    def notice_read(self, user: str, course: str) -> None:
-        """The student has."""
-
-    def take(self, user: str, report: ProgressReport) -> None:
-        """Keep a report."""
-
-
 class RefusalCounter(Protocol):
     """Counts refusals for the metrics."""
 
@@ -126,7 +114,7 @@ def student_app(
     board: SignalBoard,
     *,
     default_course: str = "",
-    roster: StudentRoster | None = None,
+    roster: ClassRoster | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> FastAPI:
     """The student application over the same pool.
@@ -279,7 +267,7 @@ async def server_signals(
 
 async def _server_status(request: Request, me: OwnServer, known: int | None) -> ServerStatus:
     runner: StudentRunner = request.app.state.runner
-    roster: StudentRoster | None = request.app.state.roster
+    roster: ClassRoster | None = request.app.state.roster
 
     def look(pool: StudentDoor) -> ServerStatus:
         messages = pool.staff.messages_for(me.user, me.name, me.courses)
@@ -356,13 +344,13 @@ async def notice_read(
     return await _server_status(request, me, None)
 
 
-def _roster(request: Request, me: OwnServer, course: str) -> StudentRoster:
+def _roster(request: Request, me: OwnServer, course: str) -> ClassRoster:
     """What takes reports of this student's course.
 
     Raises:
         DeniedError: 403, the student is not in it, or nobody asks.
     """
-    roster: StudentRoster | None = request.app.state.roster
+    roster: ClassRoster | None = request.app.state.roster
     if roster is None or course not in me.courses:
         raise DeniedError(403, "forbidden", "This is not a course of yours that asks for it.")
     return roster

@@ -16,7 +16,7 @@ over when the service ends, at most a minute, is not known.
 import math
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from miglab_api.leases import KernelSignal, Signals
@@ -392,12 +392,8 @@ class ActivityTotals:
     def add(self, lease: int, activity: Activity, for_s: float) -> None:
         """A lease was seen doing this, since the look before."""
         was = self._spent.get(lease, Spent(lease))
-        self._spent[lease] = Spent(
-            lease,
-            was.active_s + (for_s if activity is Activity.ACTIVE else 0.0),
-            was.idle_s + (for_s if activity in IDLE else 0.0),
-            was.unknown_s + (for_s if activity is Activity.UNKNOWN else 0.0),
-        )
+        kind = "idle_s" if activity in IDLE else f"{activity.value}_s"
+        self._spent[lease] = replace(was, **{kind: getattr(was, kind) + for_s})
 
     def due(self) -> list[Spent]:
         """What was added up, once a minute; else nothing."""

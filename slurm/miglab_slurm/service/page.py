@@ -33,7 +33,7 @@ from miglab_slurm.service.runner import SlurmRunner
 from miglab_slurm.service.usage import CourseUsage, usage
 from miglab_slurm.views import ticket_of
 
-PLACES = (frame.NavigationEntry("pool", "/", "Cluster", frame.everybody),)
+PLACES = (frame.NavigationEntry("pool", "/", "Cluster"),)
 OWN_STATIC: list[str | tuple[str, str]] = [("miglab_slurm.service", "static")]
 REPORTS_WITHIN_S = 120.0
 SILENT = "does not report"

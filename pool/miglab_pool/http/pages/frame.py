@@ -35,30 +35,23 @@ class NavigationEntry:
         key: what a page names itself by in `render`.
         path: below the service's prefix.
         title: what is read.
-        is_open: who finds it in the navigation.
+        right: of those who find it in the navigation.
     """
 
     key: str
     path: str
     title: str
-    is_open: Callable[[Principal], bool]
-
-
-def everybody(_principal: Principal) -> bool:
-    """Open to all who are signed in."""
-    return True
+    right: Right = Right.SEE_POOL
 
 
 PLACES = (
-    NavigationEntry("pool", "/", "Pool", everybody),
-    NavigationEntry("class", "/class", "Class", everybody),
-    NavigationEntry(
-        "layouts", "/layouts", "Layouts", lambda principal: principal.has(Right.SEE_LAYOUTS)
-    ),
-    NavigationEntry("reservations", "/reservations", "Reservations", everybody),
-    NavigationEntry("log", "/log", "Log", lambda principal: principal.has(Right.AUDIT)),
-    NavigationEntry("usage", "/usage", "Usage", lambda principal: principal.has(Right.SEE_USAGE)),
-    NavigationEntry("health", "/health", "Health", lambda principal: principal.has(Right.HEALTH)),
+    NavigationEntry("pool", "/", "Pool"),
+    NavigationEntry("class", "/class", "Class", Right.SEE_CLASS),
+    NavigationEntry("layouts", "/layouts", "Layouts", Right.SEE_LAYOUTS),
+    NavigationEntry("reservations", "/reservations", "Reservations"),
+    NavigationEntry("log", "/log", "Log", Right.AUDIT),
+    NavigationEntry("usage", "/usage", "Usage", Right.SEE_USAGE),
+    NavigationEntry("health", "/health", "Health", Right.HEALTH),
 )
 
 
@@ -200,6 +193,6 @@ def _frame(request: Request, principal: Principal | None, here: str) -> dict[str
         "lab_title": request.app.state.title,
         "notices": request.app.state.notices,
         "xsrf": principal.xsrf if principal else "",
-        "places": [place for place in places if principal and place.is_open(principal)],
+        "places": [place for place in places if principal and principal.has(place.right)],
         "here": here,
     }
