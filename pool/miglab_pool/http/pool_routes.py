@@ -45,14 +45,9 @@ class SnapshotTexts:
 
 
 class Streams:
-    """The streams that are open, by whoever reads them.
+    """The streams that are open, by whoever reads them."""
 
-    Args:
-        a_person: how many each may have.
-    """
-
-    def __init__(self, a_person: int = A_PERSON) -> None:
-        self._a_person = a_person
+    def __init__(self) -> None:
         self._now_open: Counter[str] = Counter()
 
     def open(self, principal: Principal) -> None:
@@ -61,11 +56,11 @@ class Streams:
         Raises:
             DeniedError: 429: these are enough.
         """
-        if not principal.is_spawner and self._now_open[principal.by] >= self._a_person:
+        if not principal.is_spawner and self._now_open[principal.by] >= A_PERSON:
             raise DeniedError(
                 429,
                 "too-many-streams",
-                f"You follow the pool in {self._a_person} windows already. Close one.",
+                f"You follow the pool in {A_PERSON} windows already. Close one.",
             )
         self._now_open[principal.by] += 1
 

@@ -78,7 +78,7 @@ class CalendarDay:
     is_today: bool
     blocks: tuple[Block, ...]
     lanes: int
-    hours: tuple[tuple[int, int], ...] = ()
+    hours: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,7 @@ def week(
     zone: str,
     now: float,
     outlooks: Mapping[tuple[int, float], str] = MappingProxyType({}),
+    left: Mapping[float, int] = MappingProxyType({}),
 ) -> Week:
     """The timetable of a week.
 
@@ -127,6 +128,7 @@ def week(
         zone: the time zone whose clock is drawn; one that this machine knows.
         now: seconds since the epoch.
         outlooks: what is not certain, in words, by number and start.
+        left: how many more could be reserved in an hour, by when that begins.
     """
     clock = ZoneInfo(zone)
     dates = [monday + dt.timedelta(days=n) for n in range(7)]
@@ -139,21 +141,16 @@ def week(
                 if day in blocks:
                     blocks[day].append(replace(block, outlook=words))
     today = dt.datetime.fromtimestamp(now, clock).date()
-    days = tuple(_day(date, blocks[date], date == today) for date in dates)
-    first = [block.first // 4 for day in days for block in day.blocks]
-    last = [-(-(block.first + block.quarters) // 4) for day in days for block in day.blocks]
-    return Week(days, min([DAY_BEGINS, *first]), max([DAY_ENDS, *last]), zone)
-
-
-def with_hours(drawn: Week, left: Mapping[float, int]) -> Week:
-    """The week with what is left in each of its drawn hours, by when that begins."""
-    hours: dict[dt.date, dict[int, int]] = {day.date: {} for day in drawn.days}
+    drawn = [block for of_day in blocks.values() for block in of_day]
+    from_hour = min([DAY_BEGINS, *(block.first // 4 for block in drawn)])
+    to_hour = max([DAY_ENDS, *(-(-(block.first + block.quarters) // 4) for block in drawn)])
+    hours: dict[dt.date, dict[int, int]] = {day: {} for day in dates}
     for moment, count in left.items():
-        at = dt.datetime.fromtimestamp(moment, ZoneInfo(drawn.zone))
-        if at.date() in hours and drawn.from_hour <= at.hour < drawn.to_hour:
+        at = dt.datetime.fromtimestamp(moment, clock)
+        if at.date() in hours and from_hour <= at.hour < to_hour:
             hours[at.date()].setdefault(_minutes(at) // 15, count)
-    days = (replace(day, hours=tuple(hours[day.date].items())) for day in drawn.days)
-    return replace(drawn, days=tuple(days))
+    days = (_day(day, blocks[day], day == today, hours[day]) for day in dates)
+    return Week(tuple(days), from_hour, to_hour, zone)
 
 
 def span(monday: dt.date, zone: str) -> tuple[float, float]:
@@ -192,7 +189,9 @@ def _state(one: ReservationView, time: Occurrence, now: float) -> ReservationSta
     return ReservationState.OVER if time.ends_at <= now else ReservationState.PLANNED
 
 
-def _day(date: dt.date, blocks: Sequence[Block], is_today: bool) -> CalendarDay:
+def _day(
+    date: dt.date, blocks: Sequence[Block], is_today: bool, hours: Mapping[int, int]
+) -> CalendarDay:
     """The blocks in lanes: each in the first that is free where it begins."""
     ends: list[int] = []
     placed = []
@@ -201,7 +200,7 @@ def _day(date: dt.date, blocks: Sequence[Block], is_today: bool) -> CalendarDay:
         lane = min(next(free, len(ends)), MOST_LANES - 1)
         ends[lane : lane + 1] = [block.first + block.quarters]
         placed.append(replace(block, lane=lane))
-    return CalendarDay(date, is_today, tuple(placed), max(1, len(ends)))
+    return CalendarDay(date, is_today, tuple(placed), max(1, len(ends)), tuple(hours.items()))
 
 
 @shown
@@ -216,12 +215,11 @@ async def page(request: Request, principal: Principal) -> str:
     monday = monday_of(_date(day, now, zone))
     times = span(monday, zone)
     outlooks = await runner.look(lambda pool: promises.of_week(pool.view, *times, zone))
-    shown_week = week(seen, monday, zone, now, outlooks)
     offers = await _offers(request, principal, runner)
-    seats = _seats(offers, asked)
-    if seats:
-        hours = await runner.look(lambda pool: promises.hours_left(pool.view, *seats, *times))
-        shown_week = with_hours(shown_week, hours)
+    left: Mapping[float, int] = {}
+    if seats := _seats(offers, asked):
+        left = await runner.look(lambda pool: promises.hours_left(pool.view, *seats, *times))
+    shown_week = week(seen, monday, zone, now, outlooks, left)
     return render(
         "reservations.html",
         request,

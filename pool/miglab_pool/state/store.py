@@ -396,13 +396,11 @@ class Store:
         self.grant_backoff.fail(gpu, at)
         self.changed([gpu])
 
-    def mark_gpu(
-        self, tx: Transaction, gpu: str, state: str, reason: str = "", by: str = "pool"
-    ) -> None:
+    def mark_gpu(self, tx: Transaction, gpu: str, state: str, reason: str = "") -> None:
         """Note how a GPU is; what is so already costs nothing."""
         row = self.state.gpus.get(gpu)
         if row is not None and (row.state, row.reason) != (state, reason):
-            tx.put(replace(row, state=state, reason=reason), by, reason)
+            tx.put(replace(row, state=state, reason=reason), reason=reason)
 
 
 class Subject:

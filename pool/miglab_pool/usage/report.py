@@ -159,16 +159,13 @@ def total(facts: Facts, period: Period) -> UsageRow:
     return tally(facts, period, lambda _who, _at: "").get("") or _Sum().row("")
 
 
-def tally(
-    facts: Facts, period: Period, key: Callable[[Who, float], K], name: Callable[[K], str] = str
-) -> dict[K, UsageRow]:
+def tally(facts: Facts, period: Period, key: Callable[[Who, float], K]) -> dict[K, UsageRow]:
     """The figures by any key.
 
     Args:
         facts: of the period, or of more: what lies outside does not count.
         period: a lease that lives, or goes on, counts up to its end.
         key: under which something of somebody at a moment counts.
-        name: a key as a row says it.
     """
     sums: dict[K, _Sum] = defaultdict(_Sum)
     mondays = period.mondays
@@ -189,7 +186,7 @@ def tally(
         for event in events:
             if period.covers(event.at):
                 sums[key(event.who, event.at)].count(what)
-    return {one: found.row(name(one)) for one, found in sums.items()}
+    return {one: found.row(str(one)) for one, found in sums.items()}
 
 
 def _add(

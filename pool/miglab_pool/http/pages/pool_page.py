@@ -158,37 +158,20 @@ class Head:
     pool_button: str
 
 
-def table_of(waiting: Sequence[TicketView], principal: Principal) -> QueueTable:
-    """The line as the page shows it."""
-    return QueueTable(rows(waiting, principal), by_shape(waiting))
-
-
-def head_of(
-    snapshot: PoolSnapshot,
-    own: Sequence[LeaseView],
-    principal: Principal,
-    sums: list[tuple[str, str]],
+def _head(
+    snapshot: PoolSnapshot, own: Sequence[LeaseView], principal: Principal, doings: Doings
 ) -> Head:
     """What stands above, as the page shows it."""
     is_waiting = any(principal.is_user(ticket.user) for ticket in snapshot.waiting)
+    acts = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
     return Head(
         snapshot.paused,
         list(own),
         own_position(snapshot, own, principal),
         is_waiting or not principal.is_staff,
-        sums,
-        _pool_button(principal),
+        sums(snapshot.people, idle_people(snapshot.gpus, doings.idle)),
+        " or ".join(word for right, word in acts.items() if principal.has(right)),
     )
-
-
-def _pool_button(principal: Principal) -> str:
-    words = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
-    return " or ".join(word for right, word in words.items() if principal.has(right))
-
-
-def rows(waiting: Sequence[TicketView], principal: Principal) -> list[QueueRow]:
-    """The line, the next in front."""
-    return [_row(ticket, principal) for ticket in waiting]
 
 
 def _row(ticket: TicketView, principal: Principal) -> QueueRow:
@@ -205,11 +188,6 @@ def _row(ticket: TicketView, principal: Principal) -> QueueRow:
         is_own,
         ticket.is_next,
     )
-
-
-def by_shape(waiting: Sequence[TicketView]) -> list[tuple[str, int]]:
-    """How many wait for each shape, the most wanted first."""
-    return Counter(ticket.shape for ticket in waiting).most_common()
 
 
 def own_position(snapshot: PoolSnapshot, leases: Sequence[LeaseView], principal: Principal) -> str:
@@ -317,13 +295,13 @@ def parts_of(
         for gpu in snapshot.gpus
         for made_of in ((gpu, reserved_on(gpu, snapshot.reserved_slots), doings.on(gpu)),)
     ]
-    table = table_of(snapshot.waiting, principal)  # of words: an estimate moves with every second
-    queue = shelf.part("queue", "part_queue.html", table, lambda: table, now)
-    figures = sums(snapshot.people, idle_people(snapshot.gpus, doings.idle))
-    head = head_of(snapshot, own, principal, figures)
+    waiting = snapshot.waiting
+    rows = [_row(one, principal) for one in waiting]  # words: an estimate moves with every second
+    table = QueueTable(rows, Counter(one.shape for one in waiting).most_common())
+    head = _head(snapshot, own, principal, doings)
     parts = [
         shelf.part("head", "part_head.html", head, lambda: head, now),
-        queue,
+        shelf.part("queue", "part_queue.html", table, lambda: table, now),
         *gpus,
     ]
     if principal.is_staff:
