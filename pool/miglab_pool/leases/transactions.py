@@ -222,36 +222,23 @@ class Leases(Subject):
         return lease_answer(self.store, lease)
 
     @locked
-    def put_off(self, number: int, reclaim_at: float, reason: str) -> LeaseView:
-        """Give the holder until then: the warning could not be answered, or a clock jumped."""
-        with self.store.write(durable=True) as tx:
-            lease = self.store.find(LeaseRow, number)
-            if lease.state == LeaseState.WARNED and lease.reclaim_at != reclaim_at:
-                lease = replace(lease, reclaim_at=reclaim_at)
-                tx.put(lease)
-                tx.record(lease, "reclaimer", reason)
-        return lease_answer(self.store, lease)
-
-    @locked
-    def bring_forward(self, number: int, reclaim_at: float, reason: str) -> LeaseView:
-        """An end that nothing puts off comes before the one that staff set: the sooner one counts.
-
-        It stays a warning by staff: only they may let the holder keep the lease.
+    def move_end(self, number: int, reclaim_at: float, reason: str, told: str = "") -> LeaseView:
+        """Let a warning end at another time; without a warning nothing happens.
 
         Args:
-            number: the lease; without a warning by staff nothing happens.
-            reclaim_at: when that end comes.
-            reason: which it is, in words for the holder, who reads what staff said after it.
+            number: the lease.
+            reclaim_at: later, as it could not be answered or a clock jumped; or sooner, as an end
+                comes that nothing puts off.
+            reason: why, for the ledger.
+            told: what the holder reads from then on; empty: as before.
         """
         with self.store.write(durable=True) as tx:
             lease = self.store.find(LeaseRow, number)
-            is_staffs = lease.state == LeaseState.WARNED and lease.warn_kind == WarningKind.STAFF
-            until = lease.reclaim_at if is_staffs else None
-            if until is not None and reclaim_at < until:
-                said = f"Sooner than said before: {reason} {lease.warn_reason}"
-                lease = replace(lease, reclaim_at=max(reclaim_at, tx.at), warn_reason=said)
+            if lease.state == LeaseState.WARNED and lease.reclaim_at != reclaim_at:
+                said = told or lease.warn_reason
+                lease = replace(lease, reclaim_at=reclaim_at, warn_reason=said)
                 tx.put(lease)
-                tx.record(lease, "reclaimer", f"ends sooner: {reason}")
+                tx.record(lease, "reclaimer", reason)
         return lease_answer(self.store, lease)
 
     @locked

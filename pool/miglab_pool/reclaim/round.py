@@ -56,11 +56,8 @@ class KeptLeases(Protocol):
     def end_warning(self, number: int, by: str, reason: str) -> LeaseView:
         """The holder keeps the lease."""
 
-    def put_off(self, number: int, reclaim_at: float, reason: str) -> LeaseView:
-        """Give a warned holder longer."""
-
-    def bring_forward(self, number: int, reclaim_at: float, reason: str) -> LeaseView:
-        """Let a warning by staff end sooner."""
+    def move_end(self, number: int, reclaim_at: float, reason: str, told: str = "") -> LeaseView:
+        """Give a warned holder longer, or less."""
 
     def worked(self, number: int) -> None:
         """Work was seen."""
@@ -313,7 +310,7 @@ class Reclaimer:
             reason = "the clock was set: the time left stays the same"
         if abs(warning.reclaim_at - (now + left_s)) <= JUMP_S:
             return case
-        return replace(case, lease=pool.leases.put_off(case.lease.id, now + left_s, reason))
+        return replace(case, lease=pool.leases.move_end(case.lease.id, now + left_s, reason))
 
     def _act(self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         lease = case.lease
@@ -349,11 +346,15 @@ class Reclaimer:
     def _hasten(
         self, pool: LeaseKeeper, lease: int, warning: LeaseWarning, verdict: LeaseVerdict
     ) -> None:
-        """A person's warning ends no later than what nobody puts off: the lease's or lab's end."""
+        """A person's warning ends no later than what nobody puts off: the lease's or lab's end.
+
+        It stays a warning by staff: only they may let the holder keep the lease.
+        """
         is_end = verdict.decision is Decision.WARN and verdict.kind not in WITHDRAWN
         at = verdict.reclaim_at
         if self.is_acting and is_end and at is not None and at < warning.reclaim_at:
-            pool.leases.bring_forward(lease, at, verdict.reason)
+            told = f"Sooner than said before: {verdict.reason} {warning.reason}"
+            pool.leases.move_end(lease, max(at, pool.now), f"ends sooner: {verdict.reason}", told)
 
     def _change(self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         """The warning there is has no ground any more; perhaps another has."""

@@ -298,17 +298,13 @@ class SlurmLeases:
         """The holder keeps the lease."""
         return self._put(replace(self._record(number), warning=None))
 
-    def put_off(self, number: int, reclaim_at: float, reason: str) -> LeaseView:
+    def move_end(self, number: int, reclaim_at: float, reason: str, told: str = "") -> LeaseView:
         """Give a warned holder until then."""
         record = self._record(number)
         if record.warning is None:
             return self._view(record)
         warning = record.warning.model_copy(update={"reclaim_at": reclaim_at})
         return self._put(replace(record, warning=warning))
-
-    def bring_forward(self, number: int, reclaim_at: float, reason: str) -> LeaseView:
-        """Let a warning by staff end sooner."""
-        return self.put_off(number, reclaim_at, reason)
 
     def worked(self, number: int) -> None:
         """Work was seen: "I am still here" counts anew."""

@@ -256,9 +256,9 @@ class ClassRoom(World):
             if how == "stay":
                 self.pool.leases.keepalive(lease.id, user)
             elif how == "late":
-                self.pool.leases.put_off(lease.id, self.at + 600, "restarted")
+                self.pool.leases.move_end(lease.id, self.at + 600, "restarted")
             elif how == "sooner":
-                self.pool.leases.bring_forward(lease.id, self.at + 60, "The class ends.")
+                self.pool.leases.move_end(lease.id, self.at + 60, "The class ends.")
             elif how == "reclaim" and lease.warning is not None:
                 self.pool.leases.release(lease.id, "reclaimer", lease.warning.reason)
             else:

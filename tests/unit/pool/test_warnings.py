@@ -44,21 +44,23 @@ def test_it_ends_without_a_trace_in_the_view(world: World) -> None:
     assert world.pool.leases.end_warning(lease.id, "reclaimer", "again") == after
 
 
-def test_only_staffs_is_brought_forward_and_never_put_off_so(world: World) -> None:
-    """A later end changes nothing, nor does a sooner one of a lease that staff have not warned.
+def test_the_end_of_a_warning_is_moved(world: World) -> None:
+    """It stays staff's, in the words that the holder is told now; without a warning nothing moves.
 
     The holder may have gone since the round looked: that is no error.
     """
-    lease, idle = world.run("bob"), warned(world)
-    before = world.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 600.0)
-    assert world.pool.leases.bring_forward(lease.id, world.at + 601, "Later.") == before
-    assert world.pool.leases.bring_forward(idle.id, world.at + 1, "Sooner.") == idle
-    after = world.pool.leases.bring_forward(lease.id, world.at + 60, "Sooner.").warning
-    assert after is not None and after.reclaim_at == world.at + 60
+    lease, calm = world.run("bob"), world.run("ada")
+    world.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 600.0)
+    assert world.pool.leases.move_end(calm.id, world.at + 1, "Sooner.") == calm
+    after = world.pool.leases.move_end(
+        lease.id, world.at + 60, "Sooner.", "The lab closes."
+    ).warning
+    assert after is not None and after.kind is WarningKind.STAFF
+    assert (after.reclaim_at, after.reason) == (world.at + 60, "The lab closes.")
     world.crash()
     assert world.pool.leases.find(lease.id).warning == after
     world.end(lease)
-    over = world.pool.leases.bring_forward(lease.id, world.at + 60, "Sooner.")
+    over = world.pool.leases.move_end(lease.id, world.at + 60, "Sooner.")
     assert over.state is LeaseState.RELEASED
 
 
