@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -296,25 +297,14 @@ def _described(machine: MachineState, now: float) -> dict[str, Any]:
 
 
 def _described_gpu(index: int, gpu: Gpu, now: float) -> dict[str, Any]:
-    return {
-        "index": index,
-        "uuid": gpu.uuid,
-        "model": gpu.model,
-        "mig": gpu.mig,
-        "mig_pending": gpu.mig_pending,
-        "lost": gpu.lost,
-        "stuck": gpu.stuck,
-        "ecc_errors": gpu.ecc_errors,
-        "slices": [
-            _described_slice(gpu, instance, compute, now)
-            for instance in sorted(gpu.instances, key=lambda i: i.start)
-            for compute in (*instance.compute, *([] if instance.compute else [None]))
-        ],
-        "processes": [
-            {"pid": p.pid, "memory_mib": p.memory_mib, "gi_id": p.gi_id, "ci_id": p.ci_id}
-            for p in gpu.processes
-        ],
-    }
+    slices = [
+        _described_slice(gpu, instance, compute, now)
+        for instance in sorted(gpu.instances, key=lambda i: i.start)
+        for compute in (*instance.compute, *([] if instance.compute else [None]))
+    ]
+    said = asdict(gpu)
+    del said["instances"], said["temperature_c"]
+    return {"index": index, **said, "slices": slices}
 
 
 def _described_slice(
