@@ -6,7 +6,7 @@ what is to be done; nothing in it ever ends a lease.  Knows neither ledger, cloc
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -212,20 +212,7 @@ def only(geometry: Geometry, wanted: Layout) -> Geometry:
 
 def _wanted_profiles(geometry: Geometry, wanted: Layout) -> Iterator[Profile]:
     for profile in geometry.profiles:
-        starts = tuple(
-            sorted(
-                placed.placement.start for placed in wanted if placed.profile.name == profile.name
-            )
-        )
+        mine = (placed for placed in wanted if placed.profile.name == profile.name)
+        starts = tuple(sorted(placed.placement.start for placed in mine))
         if starts:
-            yield Profile(
-                profile.name,
-                profile.profile_id,
-                profile.enum,
-                profile.compute_slices,
-                profile.size,
-                profile.sm_count,
-                profile.memory_mib,
-                len(starts),
-                starts,
-            )
+            yield replace(profile, max_count=len(starts), starts=starts)
