@@ -2,14 +2,13 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine, error_code
 from miglab_pool.gpu.simulated.models import models
@@ -19,7 +18,24 @@ from miglab_pool.gpu.simulated.state import Delays, StateError
 BAD_INPUT = 2
 DEFAULT_STATE = Path(".lab/gpus")
 
-app = typer.Typer(help="Create, show, load and break simulated GPUs.", no_args_is_help=True)
+
+class SimCommands(TyperGroup):
+    """What a command cannot do is one message and status 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):  # which are errors at run time, and click's own
+            raise
+        except (StateError, LookupError, ValueError, RuntimeError, OSError) as error:
+            print(f"miglab sim: {error.args[-1] if error.args else error}", file=sys.stderr)
+            raise typer.Exit(BAD_INPUT) from None
+
+
+app = typer.Typer(
+    help="Create, show, load and break simulated GPUs.", no_args_is_help=True, cls=SimCommands
+)
 State = Annotated[
     Path,
     typer.Option("--state", help="The folder of the simulated machine.", envvar="MIGLAB_SIM_STATE"),
@@ -38,10 +54,9 @@ def create(
 ) -> None:
     """Create a simulated machine and print its GPUs' UUIDs."""
     delays = Delays(create_gpu_instance_s=create_s, destroy_gpu_instance_s=destroy_s)
-    with _one_message():
-        machine = SimulatedMachine.create(state, gpus, model, mig=mig, delays=delays)
-        for gpu in machine.state().gpus:
-            print(gpu.uuid)
+    machine = SimulatedMachine.create(state, gpus, model, mig=mig, delays=delays)
+    for gpu in machine.state().gpus:
+        print(gpu.uuid)
 
 
 @app.command()
@@ -50,12 +65,11 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the machine: GPUs, slices, processes, and what is broken."""
-    with _one_message():
-        machine = SimulatedMachine(state)
-        if as_json:
-            print(json.dumps(machine.view(), indent=1))
-        else:
-            _print(machine.view())
+    machine = SimulatedMachine(state)
+    if as_json:
+        print(json.dumps(machine.view(), indent=1))
+    else:
+        _print(machine.view())
 
 
 @app.command()
@@ -74,14 +88,13 @@ def process(
     state: State = DEFAULT_STATE,
 ) -> None:
     """Run a process on a slice or GPU, change it, or end it."""
-    with _one_message():
-        machine = SimulatedMachine(state)
-        if end:
-            machine.remove_process(pid)
-        elif on is None:
-            raise LookupError("Give --on UUID to say where the process runs, or --end to end it.")
-        else:
-            machine.add_process(on, pid, memory_mib, activity_pct)
+    machine = SimulatedMachine(state)
+    if end:
+        machine.remove_process(pid)
+    elif on is None:
+        raise LookupError("Give --on UUID to say where the process runs, or --end to end it.")
+    else:
+        machine.add_process(on, pid, memory_mib, activity_pct)
 
 
 @app.command(name="break")
@@ -100,25 +113,23 @@ def break_(
     state: State = DEFAULT_STATE,
 ) -> None:
     """Break the machine or one of its GPUs, or repair it."""
-    with _one_message():
-        machine = SimulatedMachine(state)
-        uuid = _gpu_uuid(machine, gpu)
-        only = None if gpu is None else uuid
-        if how is Break.HANG:
-            machine.hang(function or "", only)
-        elif how is not Break.FAIL:
-            machine.break_gpu(how, uuid, xid)
-        elif function is None:
-            raise LookupError("Give --function nvml… to say which function fails.")
-        else:
-            machine.fail_next(function, error_code(error), times, only)
+    machine = SimulatedMachine(state)
+    uuid = _gpu_uuid(machine, gpu)
+    only = None if gpu is None else uuid
+    if how is Break.HANG:
+        machine.hang(function or "", only)
+    elif how is not Break.FAIL:
+        machine.break_gpu(how, uuid, xid)
+    elif function is None:
+        raise LookupError("Give --function nvml… to say which function fails.")
+    else:
+        machine.fail_next(function, error_code(error), times, only)
 
 
 @app.command()
 def reboot(state: State = DEFAULT_STATE) -> None:
     """Reboot the machine: MIG modes stay, slices and processes are gone."""
-    with _one_message():
-        SimulatedMachine(state).reboot()
+    SimulatedMachine(state).reboot()
 
 
 @app.command()
@@ -130,11 +141,10 @@ def mig(
     state: State = DEFAULT_STATE,
 ) -> None:
     """Turn MIG on or off, with the necessary reset; refused while the GPU is in use."""
-    with _one_message():
-        if mode not in ("on", "off"):
-            raise ValueError(f"The MIG mode is 'on' or 'off', not {mode!r}.")
-        machine = SimulatedMachine(state)
-        machine.set_mig(mode == "on", None if gpu is None else _gpu_uuid(machine, gpu))
+    if mode not in ("on", "off"):
+        raise ValueError(f"The MIG mode is 'on' or 'off', not {mode!r}.")
+    machine = SimulatedMachine(state)
+    machine.set_mig(mode == "on", None if gpu is None else _gpu_uuid(machine, gpu))
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -143,18 +153,8 @@ def run(
     state: State = DEFAULT_STATE,
 ) -> None:
     """Run an unmodified Python program that uses pynvml (nvitop, gpustat) on the machine."""
-    with _one_message():
-        SimulatedMachine(state).state()
-        run_program(program, state)
-
-
-@contextmanager
-def _one_message() -> Iterator[None]:
-    try:
-        yield
-    except (StateError, LookupError, ValueError, RuntimeError, OSError) as error:
-        print(f"miglab sim: {error.args[-1] if error.args else error}", file=sys.stderr)
-        raise typer.Exit(BAD_INPUT) from None
+    SimulatedMachine(state).state()
+    run_program(program, state)
 
 
 def _gpu_uuid(machine: SimulatedMachine, wanted: str | None) -> str:

@@ -25,10 +25,9 @@ from miglab_hub.settings.tables import (
     Lab,
     Limits,
     ServerSettings,
-    check_exposure,
-    check_origins,
     is_this_machines,
     service_origin,
+    who_is_who,
 )
 from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.schedule import Schedule, window
@@ -126,10 +125,34 @@ class Settings(StateFolder, PoolSettings):
         return self
 
     @model_validator(mode="after")
-    def _is_safe_as_it_stands(self) -> Self:
-        lab, accepted = self.lab, self.accept_risk
-        check_origins(lab, self.servers, self.authentication, accepted)
-        check_exposure(lab, self.servers, self.authentication, accepted)
+    def _real_students_have_origins_of_their_own(self) -> Self:
+        if self.lab.subdomain_host or self.accept_risk.students_can_act_as_staff:
+            return self
+        if self.servers.spawner in ("docker", "slurm"):
+            cause = f'servers.spawner = "{self.servers.spawner}"'
+        elif self.authentication.class_ != SHARED_PASSWORD:
+            cause = f'authentication.class = "{self.authentication.class_}"'
+        else:
+            return self
+        raise ValueError(
+            f"{cause} needs lab.subdomain_host (https://lab.example.edu): on one origin a page "
+            "that a student publishes can act as the instructor or admin who opens it. To run the "
+            "lab all the same, set accept_risk.students_can_act_as_staff = true"
+        )
+
+    @model_validator(mode="after")
+    def _a_trial_stays_on_this_machine(self) -> Self:
+        if is_this_machines(self.lab):
+            return self
+        is_shared = self.authentication.class_ == SHARED_PASSWORD
+        if is_shared and not self.accept_risk.anyone_can_be_any_student:
+            raise ValueError(who_is_who(SHARED_PASSWORD))
+        if self.servers.spawner == "local" and not self.accept_risk.students_can_read_secrets:
+            raise ValueError(
+                'other machines reach this lab, and with servers.spawner = "local" every student '
+                'can read its secrets and the admin\'s password: choose "docker", or set '
+                "accept_risk.students_can_read_secrets = true"
+            )
         return self
 
     # Who hands out the slices.

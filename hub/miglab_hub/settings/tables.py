@@ -327,49 +327,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def check_origins(
-    lab: Lab, servers: ServerSettings, authentication: Authentication, accepted: AcceptRisk
-) -> None:
-    """Check that a lab for real people gives each student's server an origin of its own.
-
-    Raises:
-        ValueError: it does not, and nobody has accepted what follows from that.
-    """
-    if lab.subdomain_host or accepted.students_can_act_as_staff:
-        return
-    if servers.spawner in ("docker", "slurm"):
-        cause = f'servers.spawner = "{servers.spawner}"'
-    elif authentication.class_ != SHARED_PASSWORD:
-        cause = f'authentication.class = "{authentication.class_}"'
-    else:
-        return
-    raise ValueError(
-        f"{cause} needs lab.subdomain_host (https://lab.example.edu): on one origin a page that a "
-        "student publishes can act as the instructor or admin who opens it. To run the lab all "
-        "the same, set accept_risk.students_can_act_as_staff = true"
-    )
-
-
-def check_exposure(
-    lab: Lab, servers: ServerSettings, authentication: Authentication, accepted: AcceptRisk
-) -> None:
-    """Check that what is for trial only stays on this machine.
-
-    Raises:
-        ValueError: it does not, and nobody has accepted what follows from that.
-    """
-    if is_this_machines(lab):
-        return
-    if authentication.class_ == SHARED_PASSWORD and not accepted.anyone_can_be_any_student:
-        raise ValueError(who_is_who(SHARED_PASSWORD))
-    if servers.spawner == "local" and not accepted.students_can_read_secrets:
-        raise ValueError(
-            'other machines reach this lab, and with servers.spawner = "local" every student can '
-            'read its secrets and the admin\'s password: choose "docker", or set '
-            "accept_risk.students_can_read_secrets = true"
-        )
-
-
 def who_is_who(class_: str) -> str:
     """Why an authenticator that does not check who signs in is for this machine alone."""
     return (

@@ -13,9 +13,7 @@ from typing import Annotated
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
-from pydantic import Field
 
-from miglab_api.base import WireModel
 from miglab_api.leases import ExtendRequest, LeaseView
 from miglab_api.staff import ActionRequest, MessageRequest, SentMessage
 from miglab_api.tickets import TicketView
@@ -39,12 +37,6 @@ REPORTS_WITHIN_S = 120.0
 SILENT = "does not report"
 frame.LOADER.searchpath.append(str(Path(__file__).with_name("templates")))
 api = APIRouter(prefix="/api", responses=REFUSED)
-
-
-class CancelRequest(WireModel):
-    """Take a job out of the queue, for this reason."""
-
-    reason: Annotated[str, Field(min_length=1, max_length=500)]
 
 
 def management_app(settings: SlurmSettings, runner: SlurmRunner, sign_in: SignIn) -> FastAPI:
@@ -200,7 +192,7 @@ async def extend(
 @api.post("/tickets/{job}/cancel")
 async def cancel(
     job: int,
-    asked: CancelRequest,
+    asked: ActionRequest,
     principal: Annotated[Principal, needs(Right.RELEASE)],
     request: Request,
 ) -> TicketView:

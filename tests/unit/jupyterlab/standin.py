@@ -6,8 +6,8 @@ import socket
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from tests.unit.pool.http import fakes
 
-from miglab_api.gpus import SliceState, SliceView
 from miglab_api.leases import (
     ExtendRequest,
     LeaseState,
@@ -24,23 +24,6 @@ from miglab_api.staff import StaffMessage
 from miglab_api.tickets import RequeueRequest, TicketState, TicketView, WaitEstimate
 
 NOW = 1_700_000_000.0  # the pool's clock, years away from any other
-
-
-def slice_view(used_mib: int | None = 600) -> SliceView:
-    """The one slice of the lease."""
-    return SliceView(
-        slice_id=1,
-        gpu=0,
-        uuid="MIG-1",
-        profile="1g.5gb",
-        start=0,
-        size=1,
-        generation=1,
-        state=SliceState.LEASED,
-        sm_count=14,
-        memory_mib=4864,
-        memory_used_mib=used_mib,
-    )
 
 
 def warning(left_s: float = 60.0) -> LeaseWarning:
@@ -60,40 +43,28 @@ def lease_view(
     used_mib: int | None = 600,
     reason: str = "",
 ) -> LeaseView:
-    """Ada's lease."""
-    return LeaseView(
-        id=7,
-        ticket=1,
-        generation=1,
-        user="ada",
-        server="",
-        course="everyone",
-        shape="1g.5gb",
-        state=LeaseState.WARNED if warned else state,
-        slices=(slice_view(used_mib),),
-        granted_at=NOW - 60,
+    """Ada's lease of one slice."""
+    return fakes.lease_view(
+        7, "ada", course="everyone", state=LeaseState.WARNED if warned else state, reason=reason,
+        slices=(fakes.slice_view(1, 0, "ada", memory_used_mib=used_mib),), granted_at=NOW - 60,
         guaranteed_until=None if guaranteed_s is None else NOW + guaranteed_s,
-        ends_at=None if left_s is None else NOW + left_s,
-        extensions_left=2,
-        extension_s=1800,
-        others_wait=3,
-        warning=warned,
-        reason=reason,
-    )
+        ends_at=None if left_s is None else NOW + left_s, extensions_left=2, extension_s=1800,
+        others_wait=3, warning=warned,
+    )  # fmt: skip
 
 
 def ticket_view(state: TicketState = TicketState.WAITING, **more: object) -> TicketView:
     """Ada's place in line: second of five, for about ten minutes."""
     values: dict[str, object] = {
-        "id": 5, "user": "ada", "server": "", "course": "everyone", "shape": "1g.5gb",
-        "state": state, "created_at": NOW - 60,
+        "id": 5, "course": "everyone", "state": state, "created_at": NOW - 60, "position": None,
+        "waiting": 0,
     }  # fmt: skip
     if state is TicketState.WAITING:
         estimate = WaitEstimate(low_s=300, likely_s=600, high_s=900, basis="from 20 leases")
         values |= {"position": 2, "waiting": 5, "estimate": estimate, "expires_at": NOW + 120}
     if state is TicketState.OFFERED:
         values |= {"lease": 8, "expires_at": NOW + 300}
-    return TicketView(**{**values, **more})  # type: ignore[arg-type]
+    return fakes.ticket_view(5, "ada", **{**values, **more})
 
 
 def message(

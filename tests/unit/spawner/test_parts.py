@@ -1,9 +1,10 @@
 """The pure parts of the spawner: choice, limits, labels, words, container settings."""
 
 import pytest
+from tests.unit.pool.http.fakes import ticket_view
 
 from miglab_api import wording
-from miglab_api.tickets import TicketState, TicketView, WaitEstimate
+from miglab_api.tickets import TicketView, WaitEstimate
 from miglab_spawner.containers import endings, labels, limits
 from miglab_spawner.containers.host_config import (
     gpu_environment,
@@ -96,10 +97,7 @@ def test_ordinals(number: int, words: str):
 
 
 def ticket(position: int | None, waiting: int) -> TicketView:
-    return TicketView(
-        id=1, user="ada", server="", course="c", shape="1g.5gb", state=TicketState.WAITING,
-        position=position, waiting=waiting, created_at=0.0,
-    )  # fmt: skip
+    return ticket_view(1, "ada", position=position, waiting=waiting)
 
 
 def test_the_queue_is_said_in_words():

@@ -3,10 +3,11 @@
 from html.parser import HTMLParser
 
 import pytest
+from tests.unit.pool.http.fakes import ticket_view
 
 from miglab_api.offers import CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.shape_words import gpu_picture, shape_title
-from miglab_api.tickets import Headcount, TicketState, TicketView, WaitEstimate
+from miglab_api.tickets import Headcount, TicketState, WaitEstimate
 from miglab_spawner.pages.choice import SpawnChoice
 from miglab_spawner.pages.spawn_page import in_gib, in_minutes, page_of, page_without_pool, render
 
@@ -236,10 +237,8 @@ def test_the_page_says_for_how_long_a_slice_is_guaranteed(guaranteed_s: float, w
 )
 def test_a_ticket_that_outlived_its_start(state: TicketState, position: int | None, words: str):
     """It is said, its shape is chosen whatever was chosen last, and one button goes on with it."""
-    ticket = TicketView(
-        id=1, user="ada", server="", course="everyone", shape="3g.20gb", state=state,
-        position=position, waiting=5, created_at=0.0,
-    )  # fmt: skip
+    mine = {"course": "everyone", "shape": "3g.20gb", "state": state}
+    ticket = ticket_view(1, "ada", **mine, position=position, waiting=5)
     offers = Offers(simulated=False, courses=(ML, ALL))
     page = Form(render(page_of(offers, SpawnChoice("1g.5gb", "ml"), "", ticket)))
     assert words in " ".join(page.words)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.polling import until
 from tests.refusals import because
+from tests.unit.pool.http.fakes import ticket_view
 
 from miglab_api.tickets import TicketState, TicketView
 from miglab_spawner.backends.base import BackendUnreachable, RefusedByBackend
@@ -13,12 +14,9 @@ from miglab_spawner.pages.waiting import NOTHING, Wait
 
 
 def ticket(state: TicketState = TicketState.WAITING, **more: Any) -> TicketView:
-    values: dict[str, Any] = {
-        "id": 1, "user": "ada", "server": "", "course": "everyone", "shape": "3g.20gb",
-        "state": state, "position": 1 if state is TicketState.WAITING else None, "waiting": 1,
-        "created_at": 1000.0,
-    }  # fmt: skip
-    return TicketView(**{**values, **more})
+    position = 1 if state is TicketState.WAITING else None
+    mine = {"shape": "3g.20gb", "state": state, "position": position}
+    return ticket_view(1, "ada", **{**mine, **more})
 
 
 class FakeQueue:
