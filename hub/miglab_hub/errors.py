@@ -8,13 +8,13 @@ class StartError(Exception):
 
 
 class RefusedError(StartError):
-    """The pool service refuses: its sentence, and its word for programs in ``reason``."""
+    """The pool service refuses: its sentence, its word for programs, and the HTTP status."""
 
     exit_status = 3
 
-    def __init__(self, message: str, reason: str) -> None:
+    def __init__(self, message: str, reason: str, status: int = 0) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason, self.status = reason, status
 
 
 class SilentError(StartError):

@@ -16,7 +16,7 @@ from miglab_hub import lab_secrets
 from miglab_hub.errors import RefusedError, SilentError, StartError
 from miglab_hub.settings.lab_toml import load
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 STREAM_TIMEOUT_S = 90.0  # a stream says something every 15 s
 TOKEN_VARIABLE = "JUPYTERHUB_API_TOKEN"  # noqa: S105 -- a variable's name
 
@@ -29,6 +29,8 @@ class PoolApi:
         token: whose name we come in.
         transport: for tests.
     """
+
+    called, refused = "the pool service", ""
 
     def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
@@ -81,7 +83,7 @@ class PoolApi:
 
     def _silent(self, error: httpx.HTTPError) -> SilentError:
         return SilentError(
-            f"the pool service at {self.url} does not answer ({error}): is the lab running?"
+            f"{self.called} at {self.url} does not answer ({error}): is the lab running?"
         )
 
     def _said(self, answer: httpx.Response) -> Any:
@@ -89,11 +91,11 @@ class PoolApi:
             said = answer.json()
         except ValueError:
             raise SilentError(
-                f"{self.url} is not the pool service: HTTP {answer.status_code}"
+                f"{self.url} is not {self.called}: HTTP {answer.status_code}"
             ) from None
         if answer.is_error:
-            message = said.get("message", f"HTTP {answer.status_code}")
-            raise RefusedError(message, said.get("reason", ""))
+            message = self.refused + said.get("message", f"HTTP {answer.status_code}")
+            raise RefusedError(message, said.get("reason", ""), answer.status_code)
         return said
 
 

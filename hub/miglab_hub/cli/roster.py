@@ -6,20 +6,19 @@ whoever fills them by hand.  Whoever leaves a course keeps account and files.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
-import httpx
 import typer
 
 from miglab_hub import lab_secrets
 from miglab_hub.cli.root import Config
-from miglab_hub.errors import RefusedError, SilentError, StartError
+from miglab_hub.errors import RefusedError, StartError
+from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_hub.settings.rosters import read_roster
 
 app = typer.Typer(help="Add and remove people while the lab runs.", no_args_is_help=True)
-TIMEOUT_S = 60.0
 
 
 @app.callback()
@@ -119,62 +118,37 @@ def left_aside(settings: Settings) -> Iterator[str]:
             yield f"{name}: columns not read: {listed:.200} (only `user` and `role` are)"
 
 
-class HubGroups:
+class HubGroups(PoolApi):
     """The hub's groups, over its API; a context manager that closes its connections."""
 
-    def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
+    called, refused = "the hub", "the hub refused: "
+
+    def __init__(self, settings: Settings) -> None:
         token = lab_secrets.read(settings.roster_token)
-        self._url = settings.hub_api_url
-        self._http = httpx.Client(
-            base_url=self._url,
-            headers={"Authorization": f"token {token}"},
-            timeout=TIMEOUT_S,
-            trust_env=False,
-            transport=transport,
-        )
-
-    def __enter__(self) -> "HubGroups":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.close()
+        super().__init__(settings.hub_api_url.removesuffix("/api"), token)
 
     def members(self, courses: Iterator[str]) -> dict[str, tuple[str, ...]]:
         """Who is in each of these groups; a group that does not exist yet has nobody."""
-        found = {}
-        for name in courses:
-            answer = self._ask("GET", _path(name), missing_ok=True)
-            found[name] = tuple(answer.json()["users"]) if answer.is_success else ()
-        return found
+        groups = {name: self._unless(404, "GET", _path(name)) for name in courses}
+        return {name: tuple(group["users"]) if group else () for name, group in groups.items()}
 
     def apply(self, change: GroupChange) -> None:
         """Make one change; whoever has no account yet gets one.  It may be made again."""
         if change.joins:
-            self._ask("POST", "/users", {"usernames": list(change.joins)}, missing_ok=True)
-            self._ask("POST", f"{_path(change.course)}/users", {"users": list(change.joins)})
+            self._unless(409, "POST", "/users", {"usernames": list(change.joins)})
+            self.call("POST", f"{_path(change.course)}/users", {"users": list(change.joins)})
         if change.leaves:
-            self._ask("DELETE", f"{_path(change.course)}/users", {"users": list(change.leaves)})
+            self.call("DELETE", f"{_path(change.course)}/users", {"users": list(change.leaves)})
 
-    def _ask(
-        self, method: str, path: str, body: object = None, *, missing_ok: bool = False
-    ) -> httpx.Response:
+    def _unless(self, status: int, *asked: Any) -> Any:
+        """One call; None where it is refused so."""
         try:
-            answer = self._http.request(method, path, json=body)
-        except httpx.HTTPError as error:
-            raise SilentError(
-                f"the hub at {self._url} does not answer ({error}): is the lab running?"
-            ) from error
-        if answer.is_error and not (missing_ok and answer.status_code in (404, 409)):
-            raise RefusedError(f"the hub refused: {_words(answer)}", "hub-refused")
-        return answer
+            return self.call(*asked)
+        except RefusedError as refused:
+            if refused.status != status:
+                raise
+            return None
 
 
 def _path(course: str) -> str:
     return f"/groups/{quote(course, safe='')}"
-
-
-def _words(answer: httpx.Response) -> str:
-    try:
-        return str(answer.json()["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"HTTP {answer.status_code}"

@@ -1,6 +1,5 @@
 """What the service reads from lab.toml, and what it says when it cannot start."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from miglab_hub.service.__main__ import main
 from miglab_hub.service.assembly import private
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.http.connection_limits import bind
-from miglab_pool.state.lock import PoolLock
 
 LAB = 'lab.port = {port}\ngpus.simulate = ["A100-40GB"]\ncourses.everyone.shapes = ["1g.5gb"]\n'
 
@@ -34,12 +32,6 @@ def says(capsys: pytest.CaptureFixture[str], lab: Path) -> str:
     said = capsys.readouterr().err
     assert said.startswith("miglab-pool: ") and "Traceback" not in said
     return said
-
-
-def test_a_second_service(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line that names the process of the first."""
-    with PoolLock(load(lab, {}).pool_lock):
-        assert str(os.getpid()) in says(capsys, lab)
 
 
 def test_a_damaged_ledger(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:

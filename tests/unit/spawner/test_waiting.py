@@ -10,7 +10,7 @@ from tests.unit.pool.http.fakes import ticket_view
 
 from miglab_api.tickets import TicketState, TicketView
 from miglab_spawner.backends.base import BackendUnreachable, RefusedByBackend
-from miglab_spawner.pages.waiting import NOTHING, Wait
+from miglab_spawner.pages.waiting import Wait
 
 
 def ticket(state: TicketState = TicketState.WAITING, **more: Any) -> TicketView:
@@ -76,21 +76,6 @@ async def test_on_cpu(queue: FakeQueue, keeps_ticket: bool, kept: int | None, ca
     wait, task = await begun(queue, keeps_ticket=keeps_ticket)
     await wait.change_to("cpu")
     assert (await task, wait.kept, queue.calls) == (None, kept, calls)
-
-
-async def test_another_shape(queue: FakeQueue):
-    """Its ticket is the one that is waited for from now on."""
-    wait, task = await begun(queue)
-    await wait.change_to("1g.5gb")
-    after = await task
-    assert (after.id, after.shape) == (2, "1g.5gb")
-
-
-async def test_giving_up(queue: FakeQueue):
-    """Said in words that the start then fails with."""
-    wait, task = await begun(queue)
-    await wait.change_to(NOTHING)
-    assert (await task).message == "You left the queue."
 
 
 @pytest.mark.parametrize(
