@@ -1,9 +1,15 @@
-"""Where the checkout is: its hub configuration, its tests."""
+"""Where the checkout is: its hub configuration, and its notebooks, which are made from sources."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+from miglab_hub.errors import StartError
+
 ENV_CHECKOUT = "MIGLAB_CHECKOUT"
+MAKER = "notebooks/make_notebooks.py"
+SOURCES = "notebooks/src"
 
 
 def checkout() -> Path:
@@ -14,3 +20,19 @@ def checkout() -> Path:
 def hub_config() -> Path:
     """JupyterHub's configuration file."""
     return checkout() / "jupyterhub_config.py"
+
+
+def make_notebooks(target: Path, *options: str) -> None:
+    """Make them; the same sources give the same bytes, so that unedited copies are recognised.
+
+    Raises:
+        StartError: a source is not a notebook.
+    """
+    maker = checkout() / MAKER
+    if not maker.exists():  # installed packages without a checkout bring no notebooks
+        target.mkdir(parents=True, exist_ok=True)
+        return
+    words = [sys.executable, str(maker), *options, str(checkout() / SOURCES), str(target)]
+    made = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL)
+    if made.returncode:
+        raise StartError(f"{MAKER}: {made.stderr.decode(errors='replace').strip()}")

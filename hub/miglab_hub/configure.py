@@ -42,7 +42,7 @@ from miglab_hub.settings.lab_toml import SCHEDULER, SERVICE_NAME, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD
 from miglab_hub.sign_in import check_identity, open_to_all
 from miglab_spawner import hub_pages
-from miglab_spawner.scopes import LEASE_SCOPE, custom_scopes
+from miglab_spawner.scopes import CUSTOM_SCOPES, LEASE_SCOPE
 
 ADMIN_SCOPE = "custom:miglab:admin"
 STAFF_SCOPE = "custom:miglab:staff"
@@ -199,7 +199,7 @@ def update_service(c: Any, settings: Settings) -> None:
 def update_roles(c: Any, settings: Settings) -> None:
     """The least scopes: a server its own lease, a person the pool's pages, staff the names."""
     c.JupyterHub.custom_scopes = {
-        **custom_scopes(),
+        **CUSTOM_SCOPES,
         STAFF_SCOPE: {"description": "Instruct every course: see its leases and steer them."},
         ADMIN_SCOPE: {"description": "Steer the whole pool: GPUs, layouts, quarantine, pause."},
     }

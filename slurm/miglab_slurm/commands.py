@@ -6,7 +6,7 @@ The one module that starts processes: a site whose hub is on no submit host woul
 import asyncio
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from miglab_spawner.backends.base import BackendError, BackendUnreachable
@@ -31,10 +31,10 @@ class CommandFailed(BackendError):
         self.status = status
 
 
-def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """What commands, and so the jobs they submit, get of the hub's environment: no secret in it."""
-    kept = {name: environ[name] for name in _PASSED_ON if name in environ}
-    path = ":".join(filter(None, (environ.get("MIGLAB_SLURM_PATH", ""), _PATH)))
+    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    path = ":".join(filter(None, (os.environ.get("MIGLAB_SLURM_PATH", ""), _PATH)))
     return {**kept, "PATH": path, "LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
 
 

@@ -7,7 +7,7 @@ set_up(c)
 from typing import Any
 
 from miglab_spawner import hub_pages
-from miglab_spawner.scopes import custom_scopes, user_role
+from miglab_spawner.scopes import CUSTOM_SCOPES, LEASE_SCOPE
 
 
 def set_up(c: Any) -> None:
@@ -20,10 +20,11 @@ def set_up(c: Any) -> None:
     - what a student can do who waits, on the hub's own pages.
     """
     hub = c.JupyterHub
-    hub.setdefault("custom_scopes", {}).update(custom_scopes())
+    hub.setdefault("custom_scopes", {}).update(CUSTOM_SCOPES)
     roles = hub.setdefault("load_roles", [])
     if not any(role.get("name") == "user" for role in roles):
-        roles.append(user_role())
+        # a server gets only what its user holds
+        roles.append({"name": "user", "scopes": ["self", f"{LEASE_SCOPE}!user"]})
     hub.setdefault("concurrent_spawn_limit", 0)
     hub.setdefault("cleanup_servers", False)
     hub_pages.add_to(c)

@@ -1,24 +1,15 @@
 """The custom scope by which a server sees and steers its own lease, and who holds it."""
 
-from typing import Any
-
 from jupyterhub.scopes import scope_definitions
 
 #: Lets a server see, extend and release its own lease, and nothing else.
 LEASE_SCOPE = "custom:miglab:lease"
 
+#: Its definition, for ``c.JupyterHub.custom_scopes``.
+CUSTOM_SCOPES = {LEASE_SCOPE: {"description": "See, extend and release the lease of a server."}}
+
 #: What JupyterHub's own role ``server`` holds.
 _SERVER_SCOPES = ("users:activity!user", "access:servers!server")
-
-
-def custom_scopes() -> dict[str, dict[str, str]]:
-    """The scope's definition, for ``c.JupyterHub.custom_scopes``."""
-    return {LEASE_SCOPE: {"description": "See, extend and release the lease of a server."}}
-
-
-def user_role() -> dict[str, Any]:
-    """The role ``user`` with the scope: a server gets only what its user holds."""
-    return {"name": "user", "scopes": ["self", f"{LEASE_SCOPE}!user"]}
 
 
 def server_token_scopes(_spawner: object = None) -> list[str]:

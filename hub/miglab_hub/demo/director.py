@@ -27,7 +27,7 @@ import psutil
 
 from miglab_api.reservations import WEEKDAYS
 from miglab_hub import lab_secrets, pool_api
-from miglab_hub.checkout import checkout
+from miglab_hub.checkout import MAKER, checkout, make_notebooks
 from miglab_hub.demo.plan import SimulatedStudent, plan, token_file
 from miglab_hub.errors import RefusedError, SilentError
 from miglab_hub.settings.lab_toml import Settings, load
@@ -49,8 +49,6 @@ mig-configs:
 log = logging.getLogger("miglab.demo")
 CODE = "import labkit; labkit.hand_in()"
 HOW_MANY = 6
-SOURCES = "notebooks/src"
-MAKER = "notebooks/make_notebooks.py"
 
 
 async def direct(settings: Settings) -> None:
@@ -173,20 +171,16 @@ def _try(pool: pool_api.PoolApi, method: str, path: str, body: Mapping[str, obje
         log.warning("%s %s: %s", method, path, error)
 
 
-def folder(settings: Settings) -> Path:
-    """Where the zips are collected, for `labkit grade`."""
-    return settings.folder / "hand-ins"
-
-
 def hand_in(settings: Settings, students: Iterable[SimulatedStudent]) -> None:
     """Hand in for the first students, in their homes and by labkit, as they would; and collect.
 
     Every second of them solved the exercises.
     """
-    if folder(settings).exists() or not (checkout() / MAKER).exists():
+    handed_in = settings.folder / "hand-ins"  # for `labkit grade`
+    if handed_in.exists() or not (checkout() / MAKER).exists():
         return
     solved = settings.state / "solved-notebooks"
-    _run(sys.executable, str(checkout() / MAKER), "--solutions", str(checkout() / SOURCES), solved)
+    make_notebooks(solved, "--solutions")
     collected = settings.state / "hand-ins.unfinished"
     collected.mkdir(exist_ok=True)
     for number, student in enumerate(list(students)[:HOW_MANY]):
@@ -194,15 +188,11 @@ def hand_in(settings: Settings, students: Iterable[SimulatedStudent]) -> None:
         notebooks.mkdir(parents=True, exist_ok=True)
         for notebook in (settings.notebooks if number % 2 else solved).glob("*.ipynb"):
             shutil.copyfile(notebook, notebooks / notebook.name)
-        _run(sys.executable, "-c", CODE, cwd=notebooks, user=student.name)
+        environ = {**os.environ, "JUPYTERHUB_USER": student.name}
+        hands_in = ["nice", sys.executable, "-c", CODE]  # behind everything else that runs
+        subprocess.run(hands_in, cwd=notebooks, env=environ, check=True)
         shutil.copyfile(notebooks / "hand-in.zip", collected / f"{student.name}.zip")
-    collected.rename(folder(settings))
-
-
-def _run(*words: str | Path, cwd: Path | None = None, user: str = "") -> None:
-    """Run a program, behind everything else that runs."""
-    environ = {**os.environ, "JUPYTERHUB_USER": user}
-    subprocess.run(["nice", *map(str, words)], cwd=cwd, env=environ, check=True)
+    collected.rename(handed_in)
 
 
 if __name__ == "__main__":

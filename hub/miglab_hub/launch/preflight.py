@@ -2,16 +2,12 @@
 
 Nothing is lost when one fails: nothing has been started, and nothing there has been changed.
 
-The lab's notebooks for local students, made from their sources (an image has its own).
-
 Whether the Docker engine can carry the lab: it answers, has the image, and has the network.
 """
 
 import errno
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,7 +16,7 @@ from docker.errors import DockerException, ImageNotFound  # noqa: TID251 -- as a
 
 import docker  # noqa: TID251 -- the launcher asks before it starts anything
 from miglab_hub import lab_secrets
-from miglab_hub.checkout import checkout
+from miglab_hub.checkout import make_notebooks
 from miglab_hub.errors import StartError
 from miglab_hub.plugins import plugin
 from miglab_hub.service.gpus import geometries
@@ -40,8 +36,6 @@ from miglab_pool.state.lock import AlreadyRunning, PoolLock
 from miglab_spawner.containers.limits import DEFAULT as LIMITS_OF_ALL_OTHERS
 from miglab_spawner.containers.networks import ICC, ensure_shared, gateway, keeps_apart
 
-MAKER = "notebooks/make_notebooks.py"
-SOURCES = "notebooks/src"
 BUILD_COMMAND = "images/build student"
 TIMEOUT_S = 20
 
@@ -179,22 +173,6 @@ def check_shapes(settings: Settings, geometries: Iterable[Geometry] | None) -> N
                 resolve(shape, there)
             except ShapeError as error:
                 raise StartError(f"{settings.file}: {key}: {error}") from error
-
-
-def make_notebooks(target: Path) -> None:
-    """Make them; the same sources give the same bytes, so that unedited copies are recognised.
-
-    Raises:
-        StartError: a source is not a notebook.
-    """
-    maker = checkout() / MAKER
-    if not maker.exists():  # installed packages without a checkout bring no notebooks
-        target.mkdir(parents=True, exist_ok=True)
-        return
-    words = [sys.executable, str(maker), str(checkout() / SOURCES), str(target)]
-    made = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL)
-    if made.returncode:
-        raise StartError(f"{MAKER}: {made.stderr.decode(errors='replace').strip()}")
 
 
 def students_bridge(settings: Settings) -> str:

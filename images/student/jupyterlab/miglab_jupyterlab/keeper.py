@@ -64,7 +64,6 @@ class Keeper:
         shape: what was leased, by the spawner's word; ``cpu`` for no slice.
         settings: the web application's settings, where the managers are.
         pace: how often to ask.
-        clock: monotonic seconds.
         course: what its staff may be told, if they are told anything at all.
         log: where it is said, once each time, that the pool is silent or answers again.
     """
@@ -78,11 +77,10 @@ class Keeper:
         pace: Pace,
         log: logging.Logger,
         course: OwnCourse | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tabs = OpenTabs()
         self._pool, self._hub, self._pace = pool, hub, pace
-        self._clock, self._log, self._settings = clock, log, settings
+        self._log, self._settings = log, settings
         self._known = KnownStatus(shape=shape)
         self._read: set[int] = set()
         self._forgotten: set[int] = set()
@@ -105,7 +103,7 @@ class Keeper:
         staff are told; None where they are told nothing.
         """
         moving = {"moving": self._moving, "moving_to": self._moving_to}
-        now = self._clock()
+        now = time.monotonic()
         history = self._history.shown(now)
         sharing = self._known.sharing.get(self._course.name) if self._course else None
         told = {"history": history, "sharing": sharing}
@@ -113,7 +111,7 @@ class Keeper:
 
     def told(self, tab: object, said: Mapping[str, Any]) -> None:
         """A tab reported."""
-        self.tabs.told(tab, said, self._clock())
+        self.tabs.told(tab, said, time.monotonic())
         self._told.set()
 
     def listen(self, listener: Listener) -> None:
@@ -213,7 +211,7 @@ class Keeper:
     async def _all_saved(self) -> None:
         try:
             async with asyncio.timeout(SAVE_S):
-                while self.tabs.summary(self._clock()).unsaved:
+                while self.tabs.summary(time.monotonic()).unsaved:
                     self._told.clear()
                     await self._told.wait()
         except TimeoutError:
@@ -251,7 +249,7 @@ class Keeper:
         pool, ticket = self._asked(), self._known.ticket
         ask_unheard(self._settings)
         cpu_s = await asyncio.to_thread(process_cpu_s)
-        now = self._clock()
+        now = time.monotonic()
         reading = read(self._settings, cpu_s)
         body = signals(reading, self.tabs.summary(now), self._ages, now)
         try:
@@ -262,16 +260,16 @@ class Keeper:
         except PoolRefused as refusal:
             self._no_news("refused", refusal.message)
         else:
-            heard = self._answered(answer).heard(answer.body, answer.said_at, self._clock())
+            heard = self._answered(answer).heard(answer.body, answer.said_at, time.monotonic())
             self._known = heard.without_tickets(self._forgotten)
             if heard.lease is not None and not heard.gone:
                 runs = any(state == "busy" for state, _ in reading.kernels.values())
-                self._history.add(self._clock(), heard.lease, runs=runs)
+                self._history.add(time.monotonic(), heard.lease, runs=runs)
             await self._share(pool, body.get("browser_age_s"))
 
     async def _share(self, pool: ApiClient, sign_age_s: float | None) -> None:
         """Tell the course's staff how far the student is, once a minute; a failure waits for it."""
-        course, now = self._course, self._clock()
+        course, now = self._course, time.monotonic()
         is_due = now - self._shared_at >= SHARED_S
         if course is None or not is_due or not self._known.sharing.get(course.name):
             return
@@ -290,7 +288,7 @@ class Keeper:
         """What is known, by the clock of an answer that came."""
         if self._known.problem:
             self._log.info("miglab: the pool answers again")
-        now = self._clock()
+        now = time.monotonic()
         return replace(self._known, pool_at=answer.said_at, heard_at=now, problem="", tried=0)
 
     def _no_news(self, problem: str, why: str) -> None:
