@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from miglab_api.tickets import WaitEstimate
 from miglab_slurm.estimate import _futures, estimate, stays_of
 from miglab_slurm.picture import DOWN, RESERVED, ClusterPicture
 from miglab_slurm.records import (
@@ -220,13 +221,8 @@ def test_which_nodes_take_jobs(state: str, takes: bool):
 
 def test_free_and_total_leave_out_what_cannot_be_had():
     """Free slices count on open nodes only, and two slices must lie on one node."""
-    nodes = [
-        node_line("n1", "mixed", 3),
-        node_line("n2", "idle+drain", 0),
-        node_line("n3", "mixed+reserved", 1),
-        node_line("n4", "mixed", 1),
-    ]
-    seen = picture([], nodes)
+    states = ("mixed", 3), ("idle+drain", 0), ("mixed+reserved", 1), ("mixed", 1)
+    seen = picture([], [node_line(f"n{n}", *state) for n, state in enumerate(states)])
     one, two = SITE.shapes["1g.5gb"], SITE.shapes["2x1g.5gb"]
     assert (seen.free(one), seen.total(one)) == (4, 16)
     assert (seen.free(two), seen.total(two)) == (1, 8)
@@ -256,37 +252,36 @@ def test_who_comes_later_starts_at_once_only_before_the_first_planned_start():
     assert not unplanned.starts_at_once(SITE.shapes["2x1g.5gb"])
 
 
+def four_running(for_s: int, left_s: int) -> list[str]:
+    """Jobs that hold all slices of a node."""
+    times = {"start": str(int(NOW) - for_s), "end": str(int(NOW) + left_s)}
+    return [job_line(n, "RUNNING", node="n1", **times) for n in range(1, 5)]
+
+
+def estimated(seen: ClusterPicture, job: int | None) -> WaitEstimate:
+    """How long it waits for a slice; it can be told."""
+    found = estimate(seen, SITE.shapes["1g.5gb"], job)
+    assert found is not None
+    return found
+
+
 def test_the_estimate_counts_slices_and_not_nodes():
     """Eight jobs that end together start eight, whatever `squeue --start` says."""
-    running = [
-        job_line(n, "RUNNING", start=str(int(NOW) - 600), end=str(int(NOW) + 600), node="n1")
-        for n in range(1, 5)
-    ]
     waiting = [job_line(n, "PENDING", reason="Priority") for n in range(5, 9)]
-    seen = picture(running + waiting, [node_line("n1", "mixed", 4)])
-    last = estimate(seen, SITE.shapes["1g.5gb"], 8)
-    assert last is not None
-    assert 600 <= last.high_s <= 720
-    behind = estimate(seen, SITE.shapes["1g.5gb"], None)
-    assert behind is not None
-    assert behind.high_s > 7200
-    early = estimate(known(seen, [700.0] * 6), SITE.shapes["1g.5gb"], 5)
-    assert early is not None
-    assert early.likely_s == pytest.approx(100.0)
+    seen = picture(four_running(600, 600) + waiting, [node_line("n1", "mixed", 4)])
+    assert 600 <= estimated(seen, 8).high_s <= 720
+    assert estimated(seen, None).high_s > 7200
+    assert estimated(known(seen, [700.0] * 6), 5).likely_s == pytest.approx(100.0)
 
 
 def test_the_range_is_of_people_who_leave_independently():
     """The first of four slices is free much sooner than the slowest leaves, and never negative."""
-    running = [
-        job_line(n, "RUNNING", start=str(int(NOW)), end=str(int(NOW) + 7200), node="n1")
-        for n in range(1, 5)
-    ]
-    seen = picture([*running, job_line(5, "PENDING")], [node_line("n1", "mixed", 4)])
-    first = estimate(known(seen, [float(n) for n in range(1000)]), SITE.shapes["1g.5gb"], 5)
-    assert first is not None
+    jobs = [*four_running(0, 7200), job_line(5, "PENDING")]
+    seen = picture(jobs, [node_line("n1", "mixed", 4)])
+    first, again = (estimated(known(seen, [*map(float, range(1000))]), 5) for _ in range(2))
     assert 0 <= first.low_s < first.likely_s < 400
     assert first.high_s < 800
-    assert first == estimate(known(seen, [float(n) for n in range(1000)]), SITE.shapes["1g.5gb"], 5)
+    assert first == again
 
 
 def test_a_stay_is_counted_once_when_it_ends():
@@ -316,8 +311,7 @@ def test_a_job_on_its_way_out_frees_its_slice_in_a_moment():
     """While it is completing nothing starts on its node, and the estimate is still there."""
     ending = job_line(1, "COMPLETING", start=str(int(NOW) - 60), end=str(int(NOW)), node="n1")
     seen = picture([ending, job_line(2, "PENDING")], [node_line("n1", "mixed+completing", 0)])
-    found = estimate(seen, SITE.shapes["1g.5gb"], 2)
-    assert found is not None
+    found = estimated(seen, 2)
     assert (found.low_s, found.likely_s) == (0.0, 0.0)
     assert seen.free(SITE.shapes["1g.5gb"]) == 0
 

@@ -11,7 +11,14 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 from fastapi import FastAPI, Request
 
-from miglab_api.leases import KernelSignal, LeaseState, LeaseView, Signals, WarningKind
+from miglab_api.leases import (
+    KernelSignal,
+    LeaseState,
+    LeaseView,
+    LeaseWarning,
+    Signals,
+    WarningKind,
+)
 from miglab_api.staff import MessageRequest
 from miglab_hub.service.process import rules_of
 from miglab_hub.settings.lab_toml import load
@@ -118,6 +125,12 @@ class ReclaimerLab:
         assert found is not None
         return found
 
+    def warned(self) -> LeaseWarning:
+        """What ada is warned of."""
+        warning = self.lease().warning
+        assert warning is not None
+        return warning
+
 
 @pytest.fixture
 def lab(tmp_path: Path) -> ReclaimerLab:
@@ -132,8 +145,7 @@ def test_an_idle_server_is_warned_and_taken_back_when_another_waits(lab: Reclaim
     for _ in range(3):
         lab.report(1)
         lab.look(*jobs, after_s=5)
-    warning = lab.lease().warning
-    assert warning is not None and warning.kind is WarningKind.IDLE
+    assert lab.warned().kind is WarningKind.IDLE
     assert lab.lease().others_wait == 1
     lab.report(1)
     lab.look(*jobs, after_s=99)
@@ -161,18 +173,13 @@ def test_who_moved_to_the_slice_can_be_ended(lab: ReclaimerLab) -> None:
     assert lab.door.leases.to_stop() == []
 
 
-def test_a_silent_server_is_never_idle(lab: ReclaimerLab) -> None:
-    """Without a report nothing is known, and unknown is never idle."""
+@pytest.mark.parametrize(("reports", "after_s"), [(False, 1000), (True, 10)])
+def test_a_silent_server_is_never_idle(lab: ReclaimerLab, reports: bool, after_s: float) -> None:
+    """Nor one that tells no CPU time: nobody reads the slices on nodes, so it must be told."""
     for _ in range(5):
-        lab.look(job(1), job(2, "PENDING", "bo"), after_s=1000)
-    assert lab.lease().warning is None
-
-
-def test_a_server_that_tells_no_cpu_is_never_idle(lab: ReclaimerLab) -> None:
-    """Nobody reads the slices on nodes, so CPU time must tell a program that runs by itself."""
-    for _ in range(5):
-        lab.board.take(1, RESTING)
-        lab.look(job(1), job(2, "PENDING", "bo"), after_s=10)
+        if reports:
+            lab.board.take(1, RESTING)
+        lab.look(job(1), job(2, "PENDING", "bo"), after_s=after_s)
     assert lab.lease().warning is None
 
 
@@ -181,8 +188,7 @@ def test_still_here_counts_so_often(lab: ReclaimerLab) -> None:
     lab.look(job(1))
     for left in (2, 1):
         lab.door.leases.warn(1, WarningKind.IDLE, "idle", NOW + 100)
-        warning = lab.lease().warning
-        assert warning is not None and warning.keepalives_left == left
+        assert lab.warned().keepalives_left == left
         lab.door.leases.keepalive(1, "ada")
         assert lab.lease().warning is None
     lab.door.leases.warn(1, WarningKind.IDLE, "idle", NOW + 100)
@@ -198,20 +204,16 @@ def test_the_time_limit_is_told_before_it_comes(tmp_path: Path, reclaim: str) ->
     lab.look(one)
     assert lab.lease().warning is None
     lab.look(one, after_s=400)
-    warning = lab.lease().warning
-    assert warning is not None
-    assert (warning.kind, warning.reason, warning.reclaim_at) == (
-        WarningKind.TIME, AT_LIMIT, NOW + 500,
-    )  # fmt: skip
+    warning = lab.warned()
+    told = (warning.kind, warning.reason, warning.reclaim_at)
+    assert told == (WarningKind.TIME, AT_LIMIT, NOW + 500)
 
 
 def test_an_end_that_moved_is_told_at_once_with_its_reason(lab: ReclaimerLab) -> None:
     """Preemption and operators move EndTime; a student reads that it is sooner than planned."""
     lab.look(job(1))
     lab.look(job(1, ends_at=NOW + 20), after_s=1)
-    warning = lab.lease().warning
-    assert warning is not None
-    assert (warning.kind, warning.reason) == (WarningKind.TIME, SOONER)
+    assert (lab.warned().kind, lab.warned().reason) == (WarningKind.TIME, SOONER)
     lab.look(job(1, ends_at=NOW + 6600), after_s=1)
     assert lab.lease().warning is None
 
@@ -315,12 +317,9 @@ def test_usage_is_kept_where_slurm_keeps_none(lab: ReclaimerLab) -> None:
 
 def test_a_server_that_does_not_report_is_said_once_it_had_the_time() -> None:
     """Not at its start; and not of one that is known to rest."""
-    for age_s, activity, said in (
-        (10, Activity.UNKNOWN, "unknown"),
-        (600, Activity.UNKNOWN, "does not report"),
-        (600, Activity.ACTIVE, "active"),
-    ):
-        assert activity_in_words(activity, age_s) == said
+    assert activity_in_words(Activity.UNKNOWN, 10) == "unknown"
+    assert activity_in_words(Activity.UNKNOWN, 600) == "does not report"
+    assert activity_in_words(Activity.ACTIVE, 600) == "active"
 
 
 def test_the_example_of_the_docs_is_whole(tmp_path: Path, monkeypatch) -> None:
