@@ -117,10 +117,11 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
             free_now=None,
             good_for="No GPU: reading, writing, small data; starts at once.",
         )
+    name = str(shape)
     sm_count, memory_mib = _per_slice(view, shape)
     limit, free = _limit(view, shape, course), _free_now(view, shape, course)
     return ShapeOffer(
-        shape=str(shape),
+        shape=name,
         sm_count=sm_count,
         memory_mib=memory_mib,
         slices=shape.slice_count,
@@ -128,11 +129,11 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
         good_for=good_for(sm_count, shape.slice_count),
         free_now=free,
         total=_count_all(view, shape, course),
-        waiting=sum(ticket.shape == str(shape) for ticket in view.queued),
+        waiting=sum(ticket.shape == name for ticket in view.queued),
         is_held=not free and _fits(view, shape, course),
         reserved_s=None if free else _reserved_s(view, shape, course, limit),
         shortened=promises.shortened(view, limit) if free and limit else "",
-        wait=None if free else told(view, profiles(str(shape))),
+        wait=None if free else told(view, profiles(name)),
     )
 
 
