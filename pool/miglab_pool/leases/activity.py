@@ -40,10 +40,8 @@ def add(store: Store, spent: Iterable[Spent]) -> None:
             tx.add(_ADD, rows)
 
 
-def _statement() -> object:
-    new = insert(tables.activity)
-    grown = {name: tables.activity.c[name] + new.excluded[name] for name in _FIGURES}
-    return new.on_conflict_do_update(index_elements=["lease", "day"], set_=grown)
-
-
-_ADD = _statement()
+_NEW = insert(tables.activity)
+_ADD = _NEW.on_conflict_do_update(
+    index_elements=["lease", "day"],
+    set_={name: tables.activity.c[name] + _NEW.excluded[name] for name in _FIGURES},
+)

@@ -233,12 +233,7 @@ def longest_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
 
 def guaranteed_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
     """For how long slices are guaranteed from the grant on, until the attach is known."""
-    return handover_s(settings, row) + longest_s(settings, row)
-
-
-def handover_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
-    """From the grant to the attach, at most."""
-    return offer_s(settings, row) + settings.pool.attach_s
+    return offer_s(settings, row) + settings.pool.attach_s + longest_s(settings, row)
 
 
 def offer_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:

@@ -171,11 +171,8 @@ def _count_all(view: PoolView, shape: Shape, course: str) -> int:
     """How many of a course could have it, were nothing leased."""
     if shape.is_full:
         return sum(gpu.course in ("", course) for gpu in _whole(view))
-    return count_free(shape.profiles, open_to(_without_leases(view), course))
-
-
-def _without_leases(view: PoolView) -> list[GpuOccupancy]:
-    return [replace(one, live=one.fixed) for one in view.occupancies]
+    empty = [replace(one, live=one.fixed) for one in view.occupancies]
+    return count_free(shape.profiles, open_to(empty, course))
 
 
 def _fits(view: PoolView, shape: Shape, course: str) -> bool:

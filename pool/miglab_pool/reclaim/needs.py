@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.wording import clock_time
 from miglab_pool.gpu.shapes import profiles
-from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, SliceRow
+from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow
 from miglab_pool.queue import order as queue
 from miglab_pool.reservations import slots
 from miglab_pool.state.placement import own_first, place
@@ -178,13 +178,9 @@ def _filled(view: PoolView, gpu: GpuSnapshot, ground: _Ground) -> _Ground:
         bits = 1 if row.profile == FULL else view.placed(row).bits
         if lease is not None and _is_open(view, lease, ahead_s) and not row.is_fixed:
             ground.open.append((bits, lease))
-        elif _stays(view, row, lease):
+        elif row.is_fixed or (lease is not None and not _goes(view, lease)):
             ground.taken |= bits
     return ground
-
-
-def _stays(view: PoolView, row: SliceRow, lease: LeaseRow | None) -> bool:
-    return row.is_fixed or (lease is not None and not _goes(view, lease))
 
 
 def _rank(view: PoolView, idle_s: Mapping[int, float]) -> Rank:

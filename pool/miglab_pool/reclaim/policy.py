@@ -253,7 +253,7 @@ def _by_use(
     is_warned = lease.warning is WarningKind.IDLE
     if judged.idle_s is None:
         reason = f"Not counted as idle, because this is unknown: {judged.unknown}."
-        return (Decision.WARN if is_warned else Decision.KEEP), reason, _idle_if(is_warned), None
+        return (Decision.WARN, reason, WarningKind.IDLE, None) if is_warned else _keep(reason)
     if judged.activity is Activity.ACTIVE:
         return _keep("It is in use.")
     idle = f"Nothing has happened on it for {duration(judged.idle_s)}"
@@ -269,7 +269,8 @@ def _by_use(
     if not is_warned:
         return Decision.WARN, reason, WarningKind.IDLE, now + limits.warning_s
     why_not = _why_not_due(known, judged, lease, now)
-    return (Decision.WARN, why_not, WarningKind.IDLE, None) if why_not else _take(reason)
+    decision = Decision.WARN if why_not else Decision.RECLAIM
+    return decision, why_not or reason, WarningKind.IDLE, None
 
 
 def _why_not_due(known: Known | None, judged: Judged, lease: LeaseFacts, now: float) -> str:
@@ -288,14 +289,6 @@ def _why_not_due(known: Known | None, judged: Judged, lease: LeaseFacts, now: fl
 
 def _keep(reason: str) -> Answer:
     return Decision.KEEP, reason, None, None
-
-
-def _take(reason: str) -> Answer:
-    return Decision.RECLAIM, reason, WarningKind.IDLE, None
-
-
-def _idle_if(is_warned: bool) -> WarningKind | None:
-    return WarningKind.IDLE if is_warned else None
 
 
 def _who_waits(others_wait: int) -> str:

@@ -19,7 +19,7 @@ from miglab_api.leases import LeaseState
 from miglab_api.wording import day_and_time
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.gpu.shapes import profiles
-from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, ReservationRow, SliceRow
+from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, ReservationRow
 from miglab_pool.reservations import rules
 from miglab_pool.reservations.rules import (
     InForce,
@@ -259,18 +259,14 @@ def is_usable(gpu: GpuSnapshot) -> bool:
 @once
 def _candidate(gpu: GpuSnapshot, moment: float, clear_s: float) -> SlotCandidate:
     """A GPU at a moment: what is guaranteed beyond it, and what only a person can move."""
-    staying = [row for row in gpu.slices if _is_staying(gpu, row, moment, clear_s)]
+    leases = ((row, gpu.leases.get(row.lease or 0)) for row in gpu.slices)
+    staying = [row for row, lease in leases if lease and stays(lease, moment, clear_s)]
     then = gpu.then({row.id for row in staying}) if gpu.layout else gpu
     assert then.geometry is not None
     fixed = tuple(gpu.placed(row) for row in gpu.slices if row.is_fixed or row in staying)
     return SlotCandidate(
         GpuOccupancy(gpu.uuid, then.geometry, fixed=fixed, usable=is_usable(gpu), course=gpu.course)
     )
-
-
-def _is_staying(gpu: GpuSnapshot, row: SliceRow, moment: float, clear_s: float) -> bool:
-    lease = gpu.leases.get(row.lease or 0)
-    return lease is not None and stays(lease, moment, clear_s)
 
 
 def _with(candidate: SlotCandidate, more: Guarantee | None) -> SlotCandidate:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from miglab_pool.gpu.geometry import Geometry, Placed
+from miglab_pool.gpu.geometry import Placed
 from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place
 
 FEW = 8  # slices; trying takes time that grows with a power of it
@@ -202,14 +202,11 @@ def _in_packing_order(
 ) -> list[tuple[int, str]]:
     """Large ones first, of equals those with the fewest placements."""
     orders: dict[str, tuple[int, int, bool]] = {}
-    for geometry in {id(one): one for one in map(_geometry, candidates)}.values():
+    kinds = (candidate.occupancy.geometry for candidate in candidates)
+    for geometry in {id(one): one for one in kinds}.values():
         orders |= geometry.packing_order
     wanted = [(request, name) for request, names in enumerate(requests) for name in names]
     return sorted(wanted, key=lambda one: orders.get(one[1], (0, 0, False)))
-
-
-def _geometry(candidate: SlotCandidate) -> Geometry:
-    return candidate.occupancy.geometry
 
 
 def _choose_on(wanted: Iterable[tuple[int, str]], board: _Board) -> tuple[Slot, ...]:

@@ -249,7 +249,8 @@ class Store:
                     self.version += 1
             finally:
                 self._is_writing = False
-                self._publish()
+                if self.published.version != self.version:
+                    self.published = self.view()
 
     # -- views --------------------------------------------------------------------------------
 
@@ -278,10 +279,6 @@ class Store:
             later = replace(view, at=now)
             self._later = view, later
         return later
-
-    def _publish(self) -> None:
-        if self.published.version != self.version:
-            self.published = self.view()
 
     def changed(self, gpus: Collection[str] = (), *, is_news: bool = True) -> None:
         """What memory alone knows has changed, of these GPUs or of the pool.

@@ -117,7 +117,8 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
         note_unlisted(worker)
         return []
     try:
-        _check_holders_listed(worker)
+        if worker.claimed is None:  # then what the ledger calls free may be in use: it is a copy
+            raise GpuError(UNLISTED_HOLDERS)
         info = worker.driver.info(gpu)
         readings = _read(worker, info)
     except GpuError as error:
@@ -131,12 +132,6 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
         worker.gpu_backoff.clear(gpu)
         worker.store.mark_gpu(tx, gpu, GPU_OK)
     return found
-
-
-def _check_holders_listed(worker: Worker) -> None:
-    """Until the containers were listed, what the ledger calls free may be in use: it is a copy."""
-    if worker.claimed is None:
-        raise GpuError(UNLISTED_HOLDERS)
 
 
 def _read(worker: Worker, info: GpuInfo) -> list[SliceReading]:
