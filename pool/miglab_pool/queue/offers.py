@@ -188,8 +188,9 @@ def _limit(view: PoolView, shape: Shape, course: str) -> GuaranteeLimit | None:
     key, pool = (course, str(shape)), view.settings.pool
     length_s = longest_set_s(view.settings.quotas, Asked("", course, None, 0), pool.lease_s)
     lasts_s = pool.offer_s + pool.attach_s + length_s
-    where = [gpu.whole for gpu in slots.free_whole(view, course)]
-    if not shape.is_full:
+    if shape.is_full:
+        where = [gpu.whole for gpu in slots.free_whole(view, course)]
+    else:
         gpus = own_first(_for_newcomers(view, course), course)
         beside = promises.without_promised(view, gpus, key)
         where = [found for each in (beside, gpus) if (found := place(shape.profiles, each))][:1]
