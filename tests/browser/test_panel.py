@@ -21,7 +21,8 @@ needs("torch", "panels measure with torch")
 needs("jupyterlab", "the panel is shown in JupyterLab")
 
 CELL = """
-from labkit.panel.experiment import Experiment, timed_step
+from labkit.notebook.steps import timed_step
+from labkit.panel.experiment import Experiment
 from labkit.panel.panel import Panel
 
 def sleeper(ms=5, until=""):

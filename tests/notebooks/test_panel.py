@@ -18,7 +18,8 @@ needs("ipywidgets", "panels are widgets")
 
 MAKE = """
 import asyncio
-from labkit.panel.experiment import Experiment, timed_step
+from labkit.notebook.steps import timed_step
+from labkit.panel.experiment import Experiment
 from labkit import evidence_of
 from labkit.panel.panel import Panel
 

@@ -20,7 +20,8 @@ SOURCE = """# %% [markdown]
 # # 9. Sleeping
 
 # %%
-from labkit.panel.experiment import Experiment, timed_step
+from labkit.notebook.steps import timed_step
+from labkit.panel.experiment import Experiment
 from labkit.panel.panel import Panel
 
 class Nap:

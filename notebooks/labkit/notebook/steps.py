@@ -1,4 +1,4 @@
-"""More ways to fill an experiment: several points out of one run, and points that are computed.
+"""The steps that fill an experiment: timed, compared, several out of one run, shared, computed.
 
 What is compared must be alive at the same time, so a sweep is measured in turns in one crew of
 children (`together`, with `in_turns` inside the child). Counts need no child (`computed_step`).
@@ -11,38 +11,115 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from labkit.arguments import name_of, public, refuse_arguments, split_options
+from labkit.arguments import (
+    name_of,
+    public,
+    refuse_arguments,
+    refuse_band,
+    refuse_options,
+    split_options,
+)
 from labkit.errors import NotMeasured, StudentError, WrongArgument
 from labkit.evidence.evidence import Point
+from labkit.machine.readings import Readings
 from labkit.machine.side_by_side import SideBySide
-from labkit.measuring.measure import ranks_async
+from labkit.measuring.measure import compare_async, measure_async, ranks_async
 from labkit.measuring.sharing import Turns, Way, turns_async, way_of
-from labkit.panel.experiment import (
-    MeasuringStep,
-    Report,
-    Value,
-    compared_step,
-    reader,
-    timed_step,
-)
-from labkit.records import Measurement, RankResults, counted_record
+from labkit.panel.experiment import MeasuringStep, Report, Value, reader
+from labkit.records import Comparison, Measurement, RankResults, counted_record
 from labkit.run.jobs import BUDGET_S, is_quick, usual_samples
 from labkit.run.source import describe_error, error_sentence
 from labkit.timing import HostClock, Work, make_clock, timing_loop, warm_up
 
-__all__ = [
-    "compared_step",
-    "computed_step",
-    "in_turns",
-    "rounds",
-    "shared_step",
-    "timed_step",
-    "together",
-]
 QUICK_WARM = 2
 FACTS = "facts"  # what a function found out beside its times, kept with every label
 CLOCKS = "clocks"  # by label, of a function that times by itself with another clock than the host's
 HOW = "measured how"  # beside the labels of what `in_turns` returns
+
+
+@public
+def timed_step(
+    label: str,
+    x: float,
+    function: Callable[..., Any],
+    *,
+    value: Value = None,
+    seconds: float = BUDGET_S,
+    options: Mapping[str, Any] | None = None,
+    series: str = "",
+    **arguments: Any,
+) -> MeasuringStep:
+    """A step that times one function.
+
+    Args:
+        label: the point's name on the axis.
+        x: where it is drawn.
+        function: as for `labkit.measure`.
+        value: what is drawn of the record; milliseconds by default.
+        seconds: the time budget.
+        options: passed to `measure_async` (ranks, dtype, flops ...).
+        series: which series of the plot the point belongs to.
+        arguments: passed to the function.
+    """
+    given = dict(options or {})
+    refuse_options("timed_step", measure_async, given)
+    refuse_arguments("timed_step", function, arguments)
+    drawn = reader(value)
+    counted = {name: given.get(name) for name in ("dtype", "flops", "moved_bytes")}
+
+    async def run(report: Report) -> Point:
+        readings = Readings(given.get("ranks", 1))
+
+        def point(record: Measurement) -> Point:
+            return Point(x, label, drawn(record), (record,), series=series)
+
+        def update(seen: Readings) -> None:
+            if seen.count():
+                report(point(seen.measurement(name_of(function), "not finished", **counted)))
+
+        known = {**given, "budget_s": seconds, "arguments": arguments}
+        return point(await measure_async(function, on_update=update, readings=readings, **known))
+
+    return MeasuringStep(label, run, seconds)
+
+
+@public
+def compared_step(
+    label: str,
+    x: float,
+    a: Callable[..., Any],
+    b: Callable[..., Any],
+    *,
+    band: tuple[float, float] = (0.0, float("inf")),
+    seconds: float = 2 * BUDGET_S,
+    options: Mapping[str, Any] | None = None,
+    series: str = "",
+    **arguments: Any,
+) -> MeasuringStep:
+    """A step that compares two functions in turns and draws the ratio of their times."""
+    refuse_band(band)
+    refuse_options("compared_step", compare_async, options or {})
+    for function in (a, b):
+        refuse_arguments("compared_step", function, arguments)
+
+    async def run(report: Report) -> Point:
+        def point(record: Comparison) -> Point:
+            last = record.looks[-1] if record.looks else None
+            low, high = (last.low, last.high) if last else (None, None)
+            pair = (record.a, record.b)
+            return Point(x, label, record.ratio, pair, record, low, high, series)
+
+        def update(seen: Readings) -> None:
+            names = list(seen.ranks[0].turns)
+            if len(names) == 2 and all(seen.rounds(name) for name in names):
+                first, second = (seen.measurement(name, "not finished") for name in names)
+                ratio = first.median_s / second.median_s
+                report(Point(x, label, ratio, (first, second), series=series))
+
+        known = {**(options or {}), "budget_s": seconds, "arguments": arguments}
+        return point(await compare_async(a, b, band=band, on_update=update, **known))
+
+    return MeasuringStep(label, run, seconds)
 
 
 @public

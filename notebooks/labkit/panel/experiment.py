@@ -10,22 +10,12 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import Any
 
-from labkit.arguments import (
-    name_of,
-    public,
-    refuse_arguments,
-    refuse_band,
-    refuse_options,
-)
 from labkit.errors import NotMeasured
 from labkit.evidence.checks import CHECKS, Check
 from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.evidence.relations import Data
-from labkit.machine.readings import Readings
-from labkit.measuring.measure import compare_async, measure_async
-from labkit.records import Comparison, Measurement, Tier
+from labkit.records import Measurement, Tier
 from labkit.run.jobs import BUDGET_S
 
 Report = Callable[[Point], None]
@@ -184,88 +174,3 @@ class Experiment:
             return answer.x
         there = (one.label for one in points if (one.x, one.series) == (answer.x, answer.series))
         return next(there, answer.label)
-
-
-@public
-def timed_step(
-    label: str,
-    x: float,
-    function: Callable[..., Any],
-    *,
-    value: Value = None,
-    seconds: float = BUDGET_S,
-    options: Mapping[str, Any] | None = None,
-    series: str = "",
-    **arguments: Any,
-) -> MeasuringStep:
-    """A step that times one function.
-
-    Args:
-        label: the point's name on the axis.
-        x: where it is drawn.
-        function: as for `labkit.measure`.
-        value: what is drawn of the record; milliseconds by default.
-        seconds: the time budget.
-        options: passed to `measure_async` (ranks, dtype, flops ...).
-        series: which series of the plot the point belongs to.
-        arguments: passed to the function.
-    """
-    given = dict(options or {})
-    refuse_options("timed_step", measure_async, given)
-    refuse_arguments("timed_step", function, arguments)
-    drawn = reader(value)
-    counted = {name: given.get(name) for name in ("dtype", "flops", "moved_bytes")}
-
-    async def run(report: Report) -> Point:
-        readings = Readings(given.get("ranks", 1))
-
-        def point(record: Measurement) -> Point:
-            return Point(x, label, drawn(record), (record,), series=series)
-
-        def update(seen: Readings) -> None:
-            if seen.count():
-                report(point(seen.measurement(name_of(function), "not finished", **counted)))
-
-        known = {**given, "budget_s": seconds, "arguments": arguments}
-        return point(await measure_async(function, on_update=update, readings=readings, **known))
-
-    return MeasuringStep(label, run, seconds)
-
-
-@public
-def compared_step(
-    label: str,
-    x: float,
-    a: Callable[..., Any],
-    b: Callable[..., Any],
-    *,
-    band: tuple[float, float] = (0.0, float("inf")),
-    seconds: float = 2 * BUDGET_S,
-    options: Mapping[str, Any] | None = None,
-    series: str = "",
-    **arguments: Any,
-) -> MeasuringStep:
-    """A step that compares two functions in turns and draws the ratio of their times."""
-    refuse_band(band)
-    refuse_options("compared_step", compare_async, options or {})
-    for function in (a, b):
-        refuse_arguments("compared_step", function, arguments)
-
-    async def run(report: Report) -> Point:
-        def point(record: Comparison) -> Point:
-            last = record.looks[-1] if record.looks else None
-            low, high = (last.low, last.high) if last else (None, None)
-            pair = (record.a, record.b)
-            return Point(x, label, record.ratio, pair, record, low, high, series)
-
-        def update(seen: Readings) -> None:
-            names = list(seen.ranks[0].turns)
-            if len(names) == 2 and all(seen.rounds(name) for name in names):
-                first, second = (seen.measurement(name, "not finished") for name in names)
-                ratio = first.median_s / second.median_s
-                report(Point(x, label, ratio, (first, second), series=series))
-
-        known = {**(options or {}), "budget_s": seconds, "arguments": arguments}
-        return point(await compare_async(a, b, band=band, on_update=update, **known))
-
-    return MeasuringStep(label, run, seconds)

@@ -32,11 +32,7 @@ STYLE: dict[str, Any] = {
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
     "axis": {
-        "labelColor": INK,
-        "titleColor": INK,
-        "domainColor": INK,
-        "tickColor": INK,
-        "gridColor": INK,
+        **{f"{part}Color": INK for part in ("label", "title", "domain", "tick", "grid")},
         "gridOpacity": 0.15,
         "labelFontSize": 12,
         "titleFontSize": 12,

@@ -20,7 +20,8 @@ import labkit
 from labkit import errors
 from labkit.exercises.networks import transformer_step
 from labkit.measuring.sharing import Turns, Way, turns_async
-from labkit.panel.experiment import Experiment, timed_step
+from labkit.notebook.steps import timed_step
+from labkit.panel.experiment import Experiment
 from labkit.panel.runner import Runner
 from labkit.run import borrowed
 from miglab_api.offers import BORROW

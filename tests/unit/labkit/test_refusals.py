@@ -72,7 +72,7 @@ RIGHT = {
 }  # fmt: skip
 TAKE_NOTHING = {"is_quick", "peak_rss_mib", "rounds", "where"}
 PUBLIC = {name: getattr(labkit, name) for name in labkit.__all__}
-PUBLIC |= {name: getattr(labkit.steps, name) for name in labkit.steps.__all__}
+PUBLIC |= {name: one for name, one in vars(labkit.steps).items() if hasattr(one, "__wrapped__")}
 CALLS = {name for name, one in PUBLIC.items() if inspect.isfunction(one)} - TAKE_NOTHING
 
 A_NUMBER = ["x", True, [], {}, float("nan"), float("inf")]
