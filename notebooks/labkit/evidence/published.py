@@ -173,9 +173,3 @@ def figure(name: str) -> Figure:
         there = f": {', '.join(near)}" if near else "; `labkit.published.figures()` has all"
         raise WrongArgument(f"There is no published figure `{name}`{there}.")
     return figures()[name]
-
-
-@public
-def group(prefix: str) -> tuple[Figure, ...]:
-    """The figures whose id begins with `prefix`, in the order of the source."""
-    return tuple(item for name, item in figures().items() if name.startswith(prefix))

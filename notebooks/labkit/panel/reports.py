@@ -7,6 +7,7 @@ import io
 import textwrap
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.errors import LabError, WrongArgument
@@ -16,49 +17,41 @@ from labkit.panel.runner import Runner
 WIDE = 110  # characters of a cell's output, which the notebook would break within a word
 
 
+@dataclass
 class CellReport:
     """One output: the panel's message and whatever `show` prints about the points.
 
-    Args:
+    Attributes:
         runner: of the panel that it is about.
         show: prints about the points.
         needs: an exercise's verdict that stands before the panel.
         with_message: whether the panel's message is said here, too.
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        show: Callable[[Points], None] | None,
-        needs: object,
-        *,
-        with_message: bool,
-    ) -> None:
-        if show is not None and not callable(show):
+    runner: Runner
+    show: Callable[[Points], None] | None
+    needs: object
+    with_message: bool
+    _id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        if self.show is not None and not callable(self.show):
             raise WrongArgument(
-                f"`report` takes a function that prints about the points, not {show!r}."
+                f"`report` takes a function that prints about the points, not {self.show!r}."
             )
-        self._runner, self._show, self._needs = runner, show, needs
-        self._with_message = with_message
-        self._id = uuid.uuid4().hex
 
     def text(self) -> str:
         """What there is to say now."""
-        evidence = self._runner.shown
+        evidence = self.runner.shown
         if not evidence.points:
-            missing = "" if is_right(self._needs) else str(self._needs)
-            stopped = evidence.stopped or ""
-            hint = f"{self._runner.experiment.key}: measure first"
-            return "\n".join(words for words in (missing, stopped, hint) if words)
-        said = textwrap.fill(self._runner.message, WIDE) if self._with_message else ""
-        return "\n".join(words for words in (said, self._printed(evidence.points)) if words)
-
-    def _printed(self, points: Points) -> str:
-        if self._show is None:
-            return ""
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            self._show(points)
-        return said.getvalue().rstrip()
+            missing = "" if is_right(self.needs) else str(self.needs)
+            hint = f"{self.runner.experiment.key}: measure first"
+            return "\n".join(words for words in (missing, evidence.stopped, hint) if words)
+        said = textwrap.fill(self.runner.message, WIDE) if self.with_message else ""
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            if self.show is not None:
+                self.show(evidence.points)
+        return "\n".join(words for words in (said, printed.getvalue().rstrip()) if words)
 
     def display(self) -> None:
         """Show it in this cell; as plain text where there is no notebook."""
