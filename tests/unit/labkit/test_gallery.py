@@ -13,8 +13,7 @@ from labkit_authoring.definitions import define, experiments
 ROOT = Path(__file__).parents[3]
 GALLERY = ROOT / "docs" / "gallery"
 RECORDED = ROOT / "notebooks" / "labkit" / "recorded"
-SOURCES = sorted((ROOT / "notebooks" / "src").glob("[1-6]*_*.py"))
-MIXED, PARALLEL = SOURCES[2], SOURCES[3]
+NOTEBOOK = ROOT / "notebooks" / "src" / "2_mig_trade_offs.py"
 MACHINES = sorted(folder for folder in GALLERY.iterdir() if folder.is_dir())
 OTHERWISE = {
     ("h100-2gpu", "DP-4"): "undecided",  # NVLink: sending costs too little of the step to tell
@@ -56,8 +55,7 @@ def test_a_replay_is_named_as_it_was_recorded(key):
     """On a CPU's panel the recorded run keeps its title and its SMs: threads are not in it."""
     cpu = Device("cpu", "a CPU", 1024, cpu_cores=2.0, threads=2)
     here = Place(Tier.CPU, (cpu,), "none", CpuBudget(2.0, 2), Lease())
-    notebook = SOURCES[1]
-    made = next(one for one in experiments(define(notebook, here)) if one.key == key)
+    made = next(one for one in experiments(define(NOTEBOOK, here)) if one.key == key)
     shown = plot_of(made, recorded(key))
     assert "threads" in made.title
     assert "SMs" in shown.title
