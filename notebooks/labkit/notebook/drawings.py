@@ -149,8 +149,7 @@ def _colouring(colours: Mapping[str, str], *, with_legend: bool) -> dict[str, An
         scale = {"domain": [*colours, FREE], "range": [*colours.values(), free]}
         return {"field": "kind", "type": "nominal", "scale": scale, "legend": legend}
 
-    legend = {"title": None, "orient": "bottom", "direction": "vertical", "columns": 1}
-    explained = {**legend, "values": list(colours)} if with_legend else None
+    explained = {"values": list(colours)} if with_legend else None
     return {"fill": channel("transparent", explained), "stroke": channel(INK, None)}
 
 

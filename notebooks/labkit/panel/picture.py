@@ -45,19 +45,12 @@ def plot_of(experiment: Experiment, evidence: Evidence, beside: Sequence[Evidenc
 
 def is_comparable(experiment: Experiment, own: Evidence, other: Evidence) -> bool:
     """Whether two runs can be drawn on the same axes and both be read."""
-    ends = [
-        (min(values), max(values))
-        for values in ([point.value for point in one.points] for one in (own, other))
-        if values
-    ]
-    if len(ends) < 2:
+    both = [[point.value for point in one.points] for one in (own, other)]
+    if not all(both):
         return True
-    (low, high), (least, most) = ends
-    return (
-        high <= NEAR * most
-        and most <= NEAR * high
-        and (Look.LOG_Y not in experiment.look or (low > 0) is (least > 0))
-    )
+    (low, high), (least, most) = ((min(values), max(values)) for values in both)
+    is_near = high <= NEAR * most and most <= NEAR * high
+    return is_near and (Look.LOG_Y not in experiment.look or (low > 0) is (least > 0))
 
 
 def _height(experiment: Experiment, evidence: Evidence) -> float | None:
@@ -79,10 +72,9 @@ def _all_series(
             yield replace(one, kind=SeriesKind.BESIDE)
     if experiment.published is not None:
         yield from _published_series(experiment.published)
-    for words, places in (
-        experiment.curves(points) if experiment.curves and points else {}
-    ).items():
-        yield Series(words, tuple(Mark(x, y) for x, y in places), SeriesKind.CURVE)
+    if experiment.curves and points:
+        for words, places in experiment.curves(points).items():
+            yield Series(words, tuple(Mark(x, y) for x, y in places), SeriesKind.CURVE)
 
 
 def _own(experiment: Experiment, evidence: Evidence) -> Iterator[Series]:

@@ -39,6 +39,10 @@ STYLE: dict[str, Any] = {
         "titleFontWeight": "normal",
     },
     "legend": {
+        "title": None,
+        "orient": "bottom",
+        "direction": "vertical",
+        "columns": 1,
         "labelColor": INK,
         "labelFontSize": 12,
         "labelLimit": 0,

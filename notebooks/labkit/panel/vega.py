@@ -247,19 +247,12 @@ class _Drawing:
         if self._said():
             names, colours = [*names, self._said()], [*colours, INK]
         lines = [textwrap.wrap(name, LEGEND) for name in names]
-        legend = {
-            "title": None,
-            "orient": "bottom",
-            "direction": "vertical",
-            "columns": 1,
-            "labelExpr": called(names, lines),
-        }
         is_needed = len(names) > 1 or self.shown[0].kind is not SeriesKind.MEASURED
         return {
             "field": "series",
             "type": "nominal",
             "scale": {"domain": names, "range": colours},
-            "legend": legend if is_needed else None,
+            "legend": {"labelExpr": called(names, lines)} if is_needed else None,
         }
 
     def _shape(self) -> dict[str, Any]:
