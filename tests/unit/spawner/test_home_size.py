@@ -1,10 +1,11 @@
-"""How large a home is, and what its owner is told."""
+"""How large a home is and where, and what its owner is told."""
 
 import os
 from pathlib import Path
 
 import pytest
 
+from miglab_spawner.containers.home_volume import home_of
 from miglab_spawner.home_size import GIB, KIB, HomeUse, measured, too_large, use_of
 
 
@@ -73,3 +74,27 @@ def test_counting_a_folder_ends_where_there_is_too_much(tmp_path: Path) -> None:
     for number in range(100):
         (tmp_path / str(number)).touch()
     assert measured(tmp_path, 64 / 65_536).files == 65
+
+
+JUPYTERS = {"Env": ["PATH=/bin", "HOME=/home/jovyan"], "WorkingDir": "/home/jovyan/work"}
+
+
+@pytest.mark.parametrize(
+    ("image", "env", "home"),
+    [
+        (JUPYTERS, {}, "/home/jovyan"),
+        (JUPYTERS, {"HOME": "/home/ada"}, "/home/ada"),
+        ({"Env": ["HOME=/root"], "WorkingDir": "/home/ada"}, {}, "/root"),
+        ({"Env": ["HOME=/home/a=b/"]}, {}, "/home/a=b"),
+        ({"Env": None, "WorkingDir": "/home/ada"}, {}, "/home/ada"),
+        ({"Env": ["HOME="], "WorkingDir": "/home/ada"}, {}, "/home/ada"),
+        ({"Env": ["HOME=/"], "WorkingDir": "/home/ada"}, {}, "/home/ada"),
+        ({"Env": ["HOME=here"], "WorkingDir": "/homes/ada"}, {}, ""),
+        ({"Env": [], "WorkingDir": "/home/"}, {}, ""),
+        ({"Env": [], "WorkingDir": "/home/../srv"}, {}, ""),
+        ({}, {}, ""),
+    ],
+)
+def test_where_the_home_is(image: dict[str, object], env: dict[str, str], home: str) -> None:
+    """HOME, the site's before the image's; else the working directory if it lies under /home."""
+    assert home_of(image, env) == home
