@@ -4,7 +4,6 @@ JupyterHub's `SharedPasswordAuthenticator` knows users and admins; with it the s
 would open the instructors' accounts too.  This one adds the third kind.
 """
 
-from collections.abc import Iterable
 from hmac import compare_digest
 from typing import Any
 
@@ -31,17 +30,14 @@ class LabAuthenticator(SharedPasswordAuthenticator):  # type: ignore[misc]  # ba
         is_usable = username.isprintable() and len(username) <= LONGEST_NAME
         return is_usable and bool(super().validate_username(username))
 
-    def _known_as(self, names: Iterable[str]) -> set[str]:
-        """Names as the hub has them, however they are written in the settings."""
-        return {self.normalize_username(name) for name in names}
-
     async def authenticate(self, handler: Any, data: dict[str, str]) -> dict[str, Any] | None:
         """Check the password against the one of the account's kind."""
         name = self.normalize_username(data["username"])
         password = data["password"]
         if not password.isascii():  # compare_digest takes no other text, and none of ours has any
             return None
-        if name in self._known_as(self.instructor_users) and name not in self.admin_users:
+        staff = {self.normalize_username(each) for each in self.instructor_users}
+        if name in staff and name not in self.admin_users:
             right = self.instructor_password
             is_right = bool(right) and compare_digest(password, right)
             return {"name": name, "admin": False, "groups": []} if is_right else None

@@ -43,7 +43,10 @@ def _tried(api: Any, settings: Settings) -> HealthFinding:
         host = networks.gateway(found)
         targets = [f"{egress.METADATA}:{HTTP}", f"{host}:{SSH}", f"{host}:{settings.pool_port}"]
         said = _run(api, settings, name, targets)
-        subnets = _pools(api) if name.endswith(networks.OWN) else _subnets(found)
+        subnets = [str(config["Subnet"]) for config in found["IPAM"]["Config"]]
+        if name.endswith(networks.OWN):  # each server has another: where they come from, if said
+            pools = api.info().get("DefaultAddressPools") or ()
+            subnets = [str(pool["Base"]) for pool in pools]
     if open_to := egress.reached(said):
         do = _what_to_do(subnets, (settings.hub_port, settings.student_port))
         return wrong("egress", f"students' containers can reach {', '.join(open_to)}", do)
@@ -95,12 +98,3 @@ def _network(api: Any, settings: Settings) -> Iterator[str]:
         yield name
     finally:
         networks.remove_own(api, name, settings.lab_id)
-
-
-def _subnets(inspected: dict[str, Any]) -> list[str]:
-    return [str(config["Subnet"]) for config in inspected["IPAM"]["Config"]]
-
-
-def _pools(api: Any) -> list[str]:
-    """Where the engine takes new networks from, if the site has said it."""
-    return [str(pool["Base"]) for pool in api.info().get("DefaultAddressPools") or ()]

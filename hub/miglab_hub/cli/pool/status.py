@@ -100,11 +100,8 @@ def watch(context: typer.Context, as_json: AsJson = False) -> None:
 def _draw(snapshots: Iterator[PoolSnapshot]) -> None:
     with Live(console=Console(highlight=False), auto_refresh=False, screen=True) as live:
         for snapshot in snapshots:
-            live.update(_headed(snapshot), refresh=True)
-
-
-def _headed(snapshot: PoolSnapshot) -> RenderableType:
-    return picture(snapshot, snapshot.at, head=f"{_clock(snapshot.at)}; press Ctrl-C to end")
+            head = f"{_clock(snapshot.at)}; press Ctrl-C to end"
+            live.update(picture(snapshot, snapshot.at, head), refresh=True)
 
 
 def _list(snapshots: Iterator[PoolSnapshot]) -> None:

@@ -185,7 +185,8 @@ class Keeper:
         if self._hub is None:
             raise NOTHING
         if not self._moving:
-            self._moving, self._moving_to = "saving", shape or self._offered()
+            offered = str((self._known.ticket or {}).get("shape", ""))
+            self._moving, self._moving_to = "saving", shape or offered
         self._all_told()
         try:
             if not leave_unsaved:
@@ -198,10 +199,6 @@ class Keeper:
         finally:
             self._all_told()
         return self.shown()
-
-    def _offered(self) -> str:
-        ticket = self._known.ticket
-        return "" if ticket is None else str(ticket["shape"])
 
     def _not_moved(self) -> None:
         """The hub said yes and then could not end this server: it runs on."""

@@ -87,6 +87,7 @@ def signals(reading: ServerReading, tabs: Tabs, ages: Ages, now: float) -> dict[
     names = {f"kernel:{name}" for name in reading.kernels}
     names |= {f"terminal:{name}" for name in terminals or ()}
     ages.keep(names)
+    used = [ages.age_s(f"terminal:{name}", mark, now) for name, mark in (terminals or {}).items()]
     return {
         "kernels": [
             {
@@ -96,14 +97,9 @@ def signals(reading: ServerReading, tabs: Tabs, ages: Ages, now: float) -> dict[
             for name, (state, mark) in islice(reading.kernels.items(), MANY)
         ],
         "terminals": None if terminals is None else min(len(terminals), MANY),
-        "terminal_age_s": _youngest(terminals or {}, ages, now),
+        "terminal_age_s": min(used, default=None),
         "browsers": min(max(tabs.open, reading.sockets), MANY),
         "browser_age_s": tabs.active_age_s,
         "unsaved": tabs.unsaved,
         "cpu_s": reading.cpu_s,
     }
-
-
-def _youngest(terminals: Mapping[str, object], ages: Ages, now: float) -> float | None:
-    found = [ages.age_s(f"terminal:{name}", mark, now) for name, mark in terminals.items()]
-    return min(found, default=None)
