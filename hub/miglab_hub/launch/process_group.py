@@ -59,12 +59,20 @@ class Siblings:
     Args:
         logs: the folder of their logs.
         say: told in a sentence what happens to them.
+        now: seconds, never going back.
     """
 
-    def __init__(self, siblings: Sequence[Sibling], logs: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        siblings: Sequence[Sibling],
+        logs: Path,
+        say: Callable[[str], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.siblings = tuple(siblings)
         self._logs = logs
         self._say = say
+        self._now = now
         adopt_orphans()
 
     def start(self) -> None:
@@ -84,7 +92,7 @@ class Siblings:
         for sibling in self.siblings:
             if sibling.process is not None and sibling.process.poll() is not None:
                 self._schedule(sibling, f"stopped ({_ending(sibling.process.returncode)})")
-            if sibling.process is None and time.monotonic() >= sibling.due_at:
+            if sibling.process is None and self._now() >= sibling.due_at:
                 self._try_to_start(sibling)
             self._rotate(sibling)
         bury({s.process.pid for s in self.siblings if s.process is not None})
@@ -97,8 +105,8 @@ class Siblings:
         family = psutil.Process().children(recursive=True)
         for process in family:
             _signal(process, signal.SIGTERM)
-        deadline = time.monotonic() + END_S
-        while time.monotonic() < deadline and self._remaining():
+        deadline = self._now() + END_S
+        while self._now() < deadline and self._remaining():
             time.sleep(0.05)
         for _ in range(KILLS):
             remaining = self._remaining()
@@ -126,7 +134,7 @@ class Siblings:
                 start_new_session=True,  # Ctrl-C reaches this process alone
                 preexec_fn=partial(_end_with, os.getpid()),
             )
-        sibling.started_at = time.monotonic()
+        sibling.started_at = self._now()
 
     def _rotate(self, sibling: Sibling) -> None:
         """Put a long log aside and empty it: its writers, which append, go on at its start.
@@ -157,14 +165,14 @@ class Siblings:
             self._schedule(sibling, f"did not start ({error})")
 
     def _schedule(self, sibling: Sibling, what: str) -> None:
-        if time.monotonic() - sibling.started_at > STEADY_S:
+        if self._now() - sibling.started_at > STEADY_S:
             sibling.pause_s = FIRST_PAUSE_S
         self._say(
             f"the {sibling.name} {what} and starts again in "
             f"{sibling.pause_s:g} s; see {self._log(sibling)}"
         )
         sibling.process = None
-        sibling.due_at = time.monotonic() + sibling.pause_s
+        sibling.due_at = self._now() + sibling.pause_s
         sibling.pause_s = min(2 * sibling.pause_s, LONGEST_PAUSE_S)
 
     def _remaining(self) -> list[psutil.Process]:
