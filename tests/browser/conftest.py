@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright import async_api
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from tests.students import asking
 from tests.unit.pool.http.fakes import PREFIX
 
 from miglab_bench.harness.student import Student, wait_for
@@ -108,11 +109,8 @@ def come(lab: TemporaryLab) -> Iterator[Come]:
     made: list[Student] = []
 
     def ask(name: str, shape: str = "1g.5gb") -> Student:
-        student = Student(lab.settings.public_url, name, lab.password)
-        made.append(student)
-        student.sign_in()
-        student.ask(shape)
-        return student
+        made.append(asking(lab, name, shape))
+        return made[-1]
 
     yield ask
     for student in made:

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
+from tests.students import signed_in
 
 from miglab_bench.harness.student import Student
 from miglab_bench.harness.temporary import TemporaryLab
@@ -108,15 +109,11 @@ def kept_busy(lab: TemporaryLab, name: str) -> Iterator[Student]:
 
     However long a page takes to open here, nothing on the slice is idle meanwhile.
     """
-    student = Student(lab.settings.public_url, name, lab.password)
-    try:
-        student.sign_in()
+    with closing(signed_in(lab, name)) as student:
         student.wait_until_ready()
         student.run_cell("")
         student.compute_on()
         yield student
-    finally:
-        student.close()
 
 
 def press_stop(page: Page, lab: TemporaryLab) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.students import served
 
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab
@@ -41,11 +42,7 @@ def field(label: str) -> str:
 
 def test_a_walk_in_firefox(lab: TemporaryLab, tmp_path: Path) -> None:
     """A full GPU, the waiting page, JupyterLab when somebody leaves, a measurement, the end."""
-    early = [Student(lab.settings.public_url, f"early{n}", lab.password) for n in range(7)]
-    for student in early:
-        student.sign_in()
-        student.ask("1g.5gb")
-        student.wait_until_ready()
+    early = [served(lab, f"early{n}", "1g.5gb") for n in range(7)]
     try:
         with Firefox(tmp_path) as firefox:
             walk(firefox, lab, early.pop())

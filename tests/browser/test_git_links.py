@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.browser.people import KERNEL_MS, picture, serious_problems, start
 from tests.needs import needs
+from tests.students import served
 
-from miglab_bench.harness.student import Student
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_spawner.local import home_name
 
@@ -157,10 +157,7 @@ def test_who_waits_or_may_not_have_the_shape_gets_the_files_later(
     follow_signed_out(page, lab, "bo", link_of(lab, repository, **{'"3g.20gb"': '"4g.20gb"'}))
     expect(page.get_by_role("radio")).to_have_count(4)
     expect(page.get_by_text("4g.20gb")).to_be_visible()
-    cal = Student(lab.settings.public_url, "cal", lab.password)
-    cal.sign_in()
-    cal.ask("1g.5gb")
-    cal.wait_until_ready()
+    cal = served(lab, "cal", "1g.5gb")
     start(page, "7g.40gb")
     page.get_by_role("button", name="Start on CPU now").click()
     agree(page)

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Response, expect
 from tests.browser.people import card, kept_busy, picture, serious_problems, sign_in, start, status
+from tests.students import signed_in
 
 from miglab_api.leases import LeaseView, LeaseWarning
-from miglab_bench.harness.student import Student, wait_for
+from miglab_bench.harness.student import wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_spawner.local import home_name
 
@@ -50,8 +51,7 @@ def leaves(lab: TemporaryLab) -> Iterator[list[str]]:
     names: list[str] = []
     yield names
     for name in names:
-        student = Student(lab.settings.public_url, name, lab.password)
-        student.sign_in()
+        student = signed_in(lab, name)
         student.stop()
         student.close()
     wait_for(lambda: not lab.leases(), "the slices to be given back")

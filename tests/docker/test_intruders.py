@@ -19,6 +19,7 @@ import httpx
 import pytest
 from docker.models.containers import Container
 from tests.in_server import run_in_server
+from tests.students import served, signed_in
 
 import docker
 from miglab_api.offers import BORROW
@@ -242,9 +243,7 @@ def lab(image: str) -> Iterator[TemporaryLab]:
 def servers(lab: TemporaryLab) -> Iterator[dict[str, Student]]:
     """mallory and alice with a slice each; one with a hostile name, who asks by API for more."""
     names = ("mallory", "alice", HOSTILE)
-    students = {name: Student(lab.settings.public_url, name, lab.password) for name in names}
-    for student in students.values():
-        student.sign_in()
+    students = {name: signed_in(lab, name) for name in names}
     for name in ("mallory", "alice"):
         students[name].ask(SLICE)
     wishes = {"environment": GREEDY, "env": GREEDY, "extra_host_config": PRIVILEGED}
@@ -324,8 +323,7 @@ def test_no_gpu_by_image_or_user(hostile: Container):
 
 def test_an_image_of_ones_own(lab: TemporaryLab):
     """Only the lab's image starts."""
-    with closing(Student(lab.settings.public_url, "trudy", lab.password)) as trudy:
-        trudy.sign_in()
+    with closing(signed_in(lab, "trudy")) as trudy:
         assert trudy.ask_by_api(shape="cpu", image="miglab-base") >= 400
         assert trudy.has_no_server()
 
@@ -527,10 +525,7 @@ def test_from_within_a_runner(engine, lab: TemporaryLab, alice: Intruder):
     host, of = host_of(engine, lab), lab.settings
     targets = [f"{host}:{port}" for port in (of.hub_port, of.student_port, of.lab.port)]
     targets += [METADATA, f"{alice.address()[0]}:8888"]
-    with closing(Student(of.public_url, "rita", lab.password)) as rita:
-        rita.sign_in()
-        rita.ask(BORROW)
-        rita.wait_until_ready()
+    with closing(served(lab, "rita", BORROW)) as rita:
         found = run_in_server(lab, "rita", f"TARGETS = {targets}\n{FORKS}\n{IN_RUNNER}")
         assert 0 < found.pop("forked") < PIDS
         assert isinstance(found.pop("hogged"), str)  # refused in a sentence

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.students import served
 
 import docker
-from miglab_bench.harness.student import Student
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
@@ -26,18 +26,10 @@ def next_image(engine: docker.DockerClient, student_image: str) -> Iterator[str]
     engine.images.remove(name)
 
 
-def begin(lab: TemporaryLab, name: str) -> Student:
-    student = Student(lab.settings.public_url, name, lab.password)
-    student.sign_in()
-    student.ask(SHAPE)
-    student.wait_until_ready()
-    return student
-
-
 def test_next_weeks_image(engine: docker.DockerClient, student_image: str, next_image: str) -> None:
     """Who runs keeps image, server and slice; who starts from now on gets the new image."""
     with temporary_lab(docker=True, shapes=(SHAPE, "cpu"), image=student_image) as lab:
-        ada = begin(lab, "ada")
+        ada = served(lab, "ada", SHAPE)
         lease = lab.leases()["ada"]
         file = lab.settings.file
         text = file.read_text(encoding="utf-8")
@@ -45,7 +37,7 @@ def test_next_weeks_image(engine: docker.DockerClient, student_image: str, next_
         assert old in text
         file.write_text(text.replace(old, new), encoding="utf-8")
         lab.kill("hub", "pool")  # they start again, and read lab.toml anew
-        bo = begin(lab, "bo")
+        bo = served(lab, "bo", SHAPE)
         assert lab.leases()["ada"].id == lease.id
         assert image_of(engine, lab, "ada") == student_image
         assert image_of(engine, lab, "bo") == next_image

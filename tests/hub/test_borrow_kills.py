@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 from tests.in_server import run_in_server
 from tests.needs import needs
+from tests.students import served
 
 from miglab_api.leases import LeaseView
 from miglab_api.offers import BORROW
@@ -45,16 +46,9 @@ def lab() -> Iterator[TemporaryLab]:
 @pytest.fixture(scope="module")
 def ada(lab: TemporaryLab) -> Iterator[Student]:
     """A student with a server that borrows."""
-    with closing(Student(lab.settings.public_url, NAME, lab.password)) as student:
-        student.sign_in()
-        _start(student)
+    with closing(served(lab, NAME, BORROW)) as student:
         yield student
         student.leave()
-
-
-def _start(student: Student) -> None:
-    student.ask(BORROW)
-    student.wait_until_ready()
 
 
 def _lease(lab: TemporaryLab) -> LeaseView | None:
@@ -93,6 +87,7 @@ def test_the_server_is_killed(lab: TemporaryLab, ada: Student) -> None:
         ada.leave()
         wait_for(lambda: _is_free(lab), "the slice to go back")
         assert cell.result()["why"]
-    _start(ada)
+    ada.ask(BORROW)
+    ada.wait_until_ready()
     assert run_in_server(lab, NAME, f"SAMPLES = 3\n{CELL}")["samples"] == 3
     assert lab.broken_invariants() == []

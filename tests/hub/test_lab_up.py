@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.students import served, signed_in
 
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import Student, wait_for
@@ -55,8 +56,7 @@ def apply_a_roster(lab: TemporaryLab) -> None:
     again = subprocess.run([*command, *file], capture_output=True, text=True, timeout=UP_S)
     assert again.stdout == "every group is as its roster says\n", again.stderr
     for name, is_in in (("dora", True), ("bob", False)):
-        student = Student(lab.settings.public_url, name, lab.password)
-        student.sign_in()
+        student = signed_in(lab, name)
         assert ("Computer vision" in student.page(f"/hub/spawn/{name}")) is is_in
         student.close()
 
@@ -75,10 +75,7 @@ def test_a_lab_from_ready_to_its_end(log_folder: Path) -> None:
     """A student gets a slice, a killed pool is started again, SIGTERM ends every process."""
     with temporary_lab(docker=False, more=VISION, files={"vision.csv": "user\nbob\n"}) as lab:
         apply_a_roster(lab)
-        student = Student(lab.settings.public_url, "ada", lab.password)
-        student.sign_in()
-        student.ask("1g.5gb")
-        student.wait_until_ready()
+        student = served(lab, "ada", "1g.5gb")
         modes_in(lab, student)
         before = lab.leases()["ada"].uuids
         lab.kill("pool")
@@ -133,24 +130,9 @@ def test_no_docker_is_one_message(tmp_path: Path) -> None:
     assert not (tmp_path / ".lab" / "logs").exists()
 
 
-BAD = {
-    "unknown key": ("[pool]\nqueue = 1\n", "unknown key pool.queue"),
-    "no such shape": ('[courses.ml]\nshapes = ["1g.6gb"]\n', "courses.ml.shapes"),
-    "limits of no such shape": ('[limits."9g.1gb"]\ncpus = 1\n', 'limits."9g.1gb"'),
-    "no such model": ('[gpus]\nsimulate = ["B300"]\n', "B300"),
-    "no such authenticator": (
-        'authentication.class = "oauthen.Nobody"\naccept_risk.students_can_act_as_staff = true\n',
-        "authentication.class",
-    ),
-}
-
-
-@pytest.mark.parametrize("text, words", BAD.values(), ids=BAD.keys())
-def test_what_cannot_start_is_one_message(
-    tmp_path: Path, refusal: Refusal, text: str, words: str
-) -> None:
-    """Each mistake is one clear message, and nothing is started."""
-    assert words in refusal(lab_toml(tmp_path, text))
+def test_bad_settings_are_one_message(tmp_path: Path, refusal: Refusal) -> None:
+    """Whatever test_settings finds wrong, nothing is started."""
+    assert "unknown key pool.queue" in refusal(lab_toml(tmp_path, "[pool]\nqueue = 1\n"))
     assert not (tmp_path / ".lab" / "logs").exists()
 
 

@@ -1,9 +1,10 @@
 """An open lease in a whole lab: it goes on until somebody needs it, and its server without it."""
 
 import pytest
+from tests.students import asking, served
 
 from miglab_api.leases import LeaseView, WarningKind
-from miglab_bench.harness.student import Student, wait_for
+from miglab_bench.harness.student import wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 
 pytestmark = pytest.mark.long
@@ -12,14 +13,6 @@ SHAPE = "7g.40gb"  # one fills the lab
 POOL = "lease_s = 5\n"
 RECLAIM = "[reclaim]\nwarning_s = 20\n"
 TESTING = "reclaim.every_s = 1"
-
-
-def come(lab: TemporaryLab, name: str) -> Student:
-    """Sign in and ask for the GPU."""
-    student = Student(lab.settings.public_url, name, lab.password)
-    student.sign_in()
-    student.ask(SHAPE)
-    return student
 
 
 def is_over(lab: TemporaryLab, lease: LeaseView) -> bool:
@@ -31,8 +24,7 @@ def test_a_lease_is_open_then_needed_and_its_server_goes_on():
     with temporary_lab(
         docker=False, shapes=[SHAPE, "cpu"], pool=POOL, more=RECLAIM, testing=TESTING
     ) as lab:
-        ada = come(lab, "ada")
-        ada.wait_until_ready()
+        ada = served(lab, "ada", SHAPE)
         assert ada.run_cell("print(6 * 7)").strip() == "42"
         ada.compute_on()
         lease = lab.leases()["ada"]
@@ -41,7 +33,7 @@ def test_a_lease_is_open_then_needed_and_its_server_goes_on():
         wait_for(lambda: ada.lease()["lease"]["guaranteed_s"] < 0, "her server to be told so")
         assert ada.lease()["warning"] is None
 
-        bo = come(lab, "bo")
+        bo = asking(lab, "bo", SHAPE)
         wait_for(lambda: ada.lease()["warning"] is not None, "the warning in JupyterLab")
         warning = lab.leases()["ada"].warning
         assert warning is not None and warning.kind is WarningKind.NEEDED

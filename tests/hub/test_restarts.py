@@ -3,21 +3,19 @@
 A whole lab of real processes on a simulated A100 that two servers of 3g.20gb fill.
 """
 
-import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import httpx
 import psutil
 import pytest
+from tests.students import asking
 
-from miglab_api.leases import LeaseState, LeaseView
-from miglab_bench.harness.student import STEP_S, Student, wait_for
+from miglab_api.leases import LeaseState
+from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
-from miglab_hub import lab_secrets
 from miglab_hub.checkout import checkout
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.watched import open_gpus
@@ -37,11 +35,8 @@ class RunningClass:
 
     def come(self, name: str) -> Student:
         """Sign in and ask for a slice."""
-        student = Student(self.lab.settings.public_url, name, self.lab.password)
-        self.students[name] = student
-        student.sign_in()
-        student.ask(SHAPE)
-        return student
+        self.students[name] = asking(self.lab, name, SHAPE)
+        return self.students[name]
 
     def begin(self) -> None:
         """Ada and Bo hold the GPU, Cy waits."""
@@ -60,23 +55,6 @@ class RunningClass:
             user: (lease.id, lease.generation, lease.uuids)
             for user, lease in self.lab.leases().items()
         }
-
-    def ask_pool(self, path: str) -> bytes:
-        """The pool's answer to its operator."""
-        settings = self.lab.settings
-        headers = {"Authorization": f"Bearer {lab_secrets.read(settings.pool_secret)}"}
-        url = f"{settings.pool_url}/api/{path}"
-        answer = httpx.get(url, headers=headers, trust_env=False, timeout=STEP_S)
-        return answer.raise_for_status().content
-
-    def lease(self, number: int) -> LeaseView:
-        """A lease, also one that is over."""
-        return LeaseView.model_validate_json(self.ask_pool(f"leases/{number}"))
-
-    def contradictions(self) -> list[str]:
-        """What contradicts the pool's invariants."""
-        found: list[str] = json.loads(self.ask_pool("invariants"))
-        return found
 
     def slices(self) -> set[str | None]:
         """The UUIDs of all slices that the GPU itself reports."""
@@ -138,7 +116,7 @@ def test_a_killed_part_disturbs_nobody(lesson: RunningClass) -> None:
         lesson.students[leaves].leave()
         lesson.students[waits].wait_until_ready()
         assert set(lesson.held()) == {"bo", waits}, parts
-        assert lesson.contradictions() == [], parts
+        assert lab.broken_invariants() == [], parts
         leaves, waits = waits, leaves
         lesson.students[waits].ask(SHAPE)
         lesson.wait_until_queued(waits)
@@ -153,7 +131,7 @@ def test_the_machine_reboots(lesson: RunningClass) -> None:
     power_on(lab)
     wait_for(lambda: not set(before) & set(lesson.held()), "the leases of before to be over")
     for number, *_ in before.values():
-        over = lesson.lease(number)
+        over = lab.lease(number)
         assert over.state is LeaseState.RELEASED
         assert over.reason
     lesson.come("di")
@@ -167,4 +145,4 @@ def test_the_machine_reboots(lesson: RunningClass) -> None:
     assert new <= lesson.slices()
     lesson.students["ada"].ask(SHAPE)
     lesson.wait_until_queued("ada")
-    assert lesson.contradictions() == []
+    assert lab.broken_invariants() == []

@@ -86,16 +86,6 @@ def test_a_lease_outlives_a_kill(service: PoolProcess) -> None:
     assert (after["uuids"], after["state"]) == (lease["uuids"], "granted")
 
 
-def test_a_second_one_steps_back(service: PoolProcess) -> None:
-    """It ends with status 2 and one line, and the first goes on."""
-    command = [sys.executable, "-m", "miglab_hub.service", "--config", str(service.file)]
-    second = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert second.returncode == 2
-    assert second.stderr.count("\n") == 1 and "already holds" in second.stderr
-    with service.client() as client:
-        assert client.get("/health").json()["ok"]
-
-
 def test_two_labs_on_one_gpu(service: PoolProcess, tmp_path: Path) -> None:
     """A lab with another state folder and the same GPU is refused, and told which one it is."""
     (gpu,) = SimulatedMachine(service.settings.state / "gpus").state().gpus

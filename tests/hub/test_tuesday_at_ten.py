@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from tests.students import asking
 from tests.unit.labkit.test_grading import honest
 
 import labkit
@@ -92,14 +93,6 @@ def lab() -> Iterator[TemporaryLab]:
         yield running
 
 
-def ask(lab: TemporaryLab, name: str, shape: str) -> Student:
-    """A student of the course, who has asked for a shape."""
-    student = Student(lab.settings.public_url, name, lab.password)
-    student.sign_in()
-    student.ask(shape)
-    return student
-
-
 def hand_in(folder: Path) -> None:
     """What the student's last cell makes, as the learning platform names it."""
     home = folder / "ada"
@@ -116,7 +109,7 @@ def test_from_the_roster_to_the_marks(lab: TemporaryLab, tmp_path: Path) -> None
     assert "reservation 1: 10 × 1g.5gb for vision" in said
     wait_for(lambda: lab.reservations()[0].state == "reserved", "the slices to be kept")
 
-    ada, bob = ask(lab, "ada", "1g.5gb"), ask(lab, "bob", "7g.40gb")
+    ada, bob = asking(lab, "ada", "1g.5gb"), asking(lab, "bob", "7g.40gb")
     ada.wait_until_ready()
     wait_for(lambda: "bob" in lab.tickets(), "bob, whose GPU is kept for the class, to wait")
     ilse.do(printed("During the class"), n57=lab.tickets()["bob"].id, n12=lab.leases()["ada"].id)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.students import asking, served
 
 from miglab_bench.harness.student import Student, wait_for
 from miglab_hub.lab_secrets import read_passwords
@@ -29,10 +30,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
 
 def test_a_student_gets_a_slice_of_the_cluster(lab: SlurmLab):
     """Sign in, ask, run a cell in a job of the slice, with the notebooks at hand; then stop."""
-    ada = Student(lab.lab.settings.public_url, "ada", lab.lab.password)
-    ada.sign_in()
-    ada.ask("1g.5gb")
-    ada.wait_until_ready()
+    ada = served(lab.lab, "ada", "1g.5gb")
     said = ada.run_cell("import os; print(os.environ['SLURM_JOB_ID'], os.listdir('notebooks'))")
     job, _, there = said.strip().partition(" ")
     assert "hello.ipynb" in there
@@ -45,10 +43,7 @@ def test_a_student_gets_a_slice_of_the_cluster(lab: SlurmLab):
 def test_no_new_server_is_told_that_it_holds_nothing(lab: SlurmLab):
     """The reclaimer looks every few seconds, and has not seen a new job when its server asks."""
     for name in ("ada", "bo", "cy"):
-        student = Student(lab.lab.settings.public_url, name, lab.lab.password)
-        student.sign_in()
-        student.ask("1g.5gb")
-        student.wait_until_ready()
+        student = served(lab.lab, name, "1g.5gb")
         student.page(f"/user/{name}/lab")  # which signs in there
         while (said := student.lease())["state"] != "held":
             assert (said["state"], said["ticket"]) == ("unknown", None)
@@ -69,17 +64,12 @@ def staff(lab: SlurmLab) -> Iterator[Student]:
 
 def test_the_buttons_of_the_instructors_page(lab: SlurmLab, staff: Student):
     """A server is lengthened, written to and ended; a waiting student is taken out, told why."""
-    url, password = lab.lab.settings.public_url, lab.lab.password
-    ada, bo = (Student(url, name, password) for name in ("ada", "bo"))
     lab.cluster.command("scontrol", "update", f"nodename={lab.cluster.nodes[1]}", "state=drain",
                         "reason=test")  # fmt: skip
-    ada.sign_in()
-    ada.ask("3g.20gb")
-    ada.wait_until_ready()
+    ada = served(lab.lab, "ada", "3g.20gb")
     ada.page("/user/ada/lab")  # which signs in there
     (job,) = map(int, lab.cluster.command("squeue", "-h", "-o", "%i").split())
-    bo.sign_in()
-    bo.ask("3g.20gb")
+    bo = asking(lab.lab, "bo", "3g.20gb")
     wait_for(lambda: bool(bo.waiting()), "bo to wait")
     ticket = int(lab.cluster.command("squeue", "-h", "-t", "PENDING", "-o", "%i"))
     wait_for(lambda: f'"ticket-{ticket}"' in staff.page("/services/pool/"), "the page to show bo")
@@ -106,10 +96,7 @@ def test_the_buttons_of_the_instructors_page(lab: SlurmLab, staff: Student):
 
 def test_an_end_by_slurm_is_no_reclaim(lab: SlurmLab):
     """A limit that an operator brings forward: the lab stops the server in time, and says why."""
-    ada = Student(lab.lab.settings.public_url, "ada", lab.lab.password)
-    ada.sign_in()
-    ada.ask("1g.5gb")
-    ada.wait_until_ready()
+    ada = served(lab.lab, "ada", "1g.5gb")
     (job,) = lab.cluster.command("squeue", "-h", "-o", "%i").split()
     wait_for(lambda: reclaimer_knows(lab, job), "the reclaimer to see it")
     lab.cluster.command("scontrol", "update", f"JobId={job}", "TimeLimit=1")

@@ -187,20 +187,6 @@ async def fresh(spawner: Any) -> None:
     await spawner.reader.picture(newer_than=asyncio.get_running_loop().time())
 
 
-async def test_pending_students_cost_no_queries(hub: Hub, slurm: SlurmCluster):
-    """Ten who wait cost a reading every `every_s`, as one does."""
-    hold(slurm, 8)
-    for number in range(10):
-        hub.user(f"s{number}")
-        await hub.begin(f"s{number}", shape="1g.5gb")
-    await until(lambda: len(jobs(slurm, "PENDING")) == 10, "ten wait")
-    reader = hub.spawner("s0").reader
-    await fresh(hub.spawner("s0"))
-    before, began_s = reader.readings, asyncio.get_running_loop().time()
-    await until(lambda: reader.readings - before >= 3, "Slurm to be read thrice")
-    assert asyncio.get_running_loop().time() - began_s >= 2 * reader.site.every_s
-
-
 async def test_sbatch_that_hangs_is_said(
     hub: Hub, slurm: SlurmCluster, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ):
