@@ -188,10 +188,12 @@ def test_predict_run_and_watch_the_plot_move(jupyter, page):
     assert [len(point.records[0].samples_s) for point in kept.points] == [60, 60]
 
 
-def test_the_keyboard_alone_is_enough(jupyter, page):
-    """Tab and Space do it all, and the focus survives the redraws."""
-    go = jupyter.folder / "stop-was-seen"
-    output = show(page, jupyter.write("keys", *QUICK, until=str(go)))
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_keyboard_alone_is_enough(jupyter, page, theme):
+    """Tab and Space do it all, the focus survives the redraws; axe, in both themes."""
+    set_up(jupyter.folder.parent, "themes", {"theme": f"JupyterLab {theme.title()}"})
+    go = jupyter.folder / f"{theme}-stop-was-seen"
+    output = show(page, jupyter.write(theme, *QUICK, until=str(go)))
     output.get_by_label("Your prediction (ms)").focus()
     page.keyboard.type("30", delay=KEY_MS)
     page.keyboard.press("Tab")
@@ -213,20 +215,7 @@ def test_the_keyboard_alone_is_enough(jupyter, page):
     expect(table).to_be_focused()
     page.keyboard.press("Space")
     expect(output.get_by_role("table")).to_be_visible()
-
-
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
-def test_axe_finds_nothing_serious_in_our_output(jupyter, page, theme):
-    """The panel with plot and table, in both themes."""
-    name = theme.split()[1].lower()
-    set_up(jupyter.folder.parent, "themes", {"theme": theme})
-    output = show(page, jupyter.write(name, *QUICK))
-    predict(output, "30", "it sleeps")
-    output.get_by_role("button", name="Run", exact=True).click()
-    finish(output)
-    output.get_by_role("button", name="Data table").click()
-    expect(output.get_by_role("table")).to_be_visible()
-    picture(page, f"panel-{name}")
+    picture(page, f"panel-{theme}")
     assert serious_problems(page, ".jp-OutputArea-output") == []
 
 

@@ -3,14 +3,13 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 from tests.unit.pool.http.conftest import queued
 
 from miglab_api.leases import WarningKind
 
-from .served import MARKS, Open, PageLab, focused, is_cut_off
+from .served import MARKS, Open, PageLab, focused
 
 pytestmark = MARKS
 
@@ -27,18 +26,18 @@ async def page(open_page: Open) -> Page:
     return await open_page(token="alice-token")
 
 
-async def test_the_page_is_live(lab: PageLab, page: Page) -> None:
-    """A change in the pool shows without a reload."""
-    await expect(page.get_by_text("The queue is empty.")).to_be_visible()
-    await lab.runner.decide(lambda _: queued(lab.world))
-    await page.get_by_role("rowheader", name="1", exact=True).wait_for()
-
-
 async def test_release_by_keyboard(lab: PageLab, page: Page) -> None:
-    """Focus, Enter, a question whose first answer is harmless, on to the other, Enter: released."""
-    await page.get_by_role("button", name="Extend or release your 1g.5gb").focus()
+    """Escape keeps it, and the focus; on to the answer that is not the harmless first: released."""
+    button = page.get_by_role("button", name="Extend or release your 1g.5gb")
+    question = page.get_by_text("Your server stops, and your 1g.5gb is free for others.")
+    await button.focus()
     await page.keyboard.press("Enter")
-    await page.get_by_text("Your server stops, and your 1g.5gb is free for others.").wait_for()
+    await question.wait_for()
+    await page.keyboard.press("Escape")
+    await question.wait_for(state="hidden")
+    await expect(button).to_be_focused()
+    assert lab.pool.leases.find(1).state == "running"
+    await page.keyboard.press("Enter")
     while await focused(page) != "Back":
         await page.keyboard.press("Tab")
     await page.keyboard.press("Tab")
@@ -60,18 +59,6 @@ async def test_the_first_slice_is_at_most_eight_tabs_away(open_page: Open) -> No
         await page.keyboard.press("Tab")
         tabs += 1
         assert tabs <= 8
-
-
-async def test_escape_keeps_it(lab: PageLab, page: Page) -> None:
-    """Escape closes the question and releases nothing; the focus is where it was."""
-    button = page.get_by_role("button", name="Extend or release your 1g.5gb")
-    await button.focus()
-    await page.keyboard.press("Enter")
-    await page.get_by_role("dialog").wait_for()
-    await page.keyboard.press("Escape")
-    await page.get_by_role("dialog").wait_for(state="hidden")
-    assert await button.evaluate("button => button === document.activeElement")
-    assert lab.pool.leases.find(1).state == "running"
 
 
 async def test_a_warning_is_news(lab: PageLab, page: Page) -> None:
@@ -98,16 +85,12 @@ async def test_a_change_keeps_focus(lab: PageLab, page: Page) -> None:
     assert await page.evaluate("document.activeElement.id") == "mine-1"
 
 
-async def test_what_does_not_match_steps_back(lab: PageLab, page: Page) -> None:
-    """What is looked for stays in front, and how much it is is said."""
+async def test_what_is_found_stands_in_front(lab: PageLab, page: Page) -> None:
+    """What does not match steps back; whoever waits below a phone's window comes into it."""
     await page.get_by_label("Find").fill("in use")
     await page.get_by_text("2 found").wait_for()
     assert await page.locator(".cell:not(.past)").count() == 2
     assert await page.locator(".cell.past").count() > 0
-
-
-async def test_what_is_found_below_the_window_comes_into_it(lab: PageLab, page: Page) -> None:
-    """On a phone whoever waits stands below the GPUs, and is seen as soon as the name is typed."""
     await page.set_viewport_size({"width": 390, "height": 500})
     await lab.runner.decide(lambda _: queued(lab.world))
     row = page.get_by_role("rowheader", name="1", exact=True)
@@ -115,9 +98,3 @@ async def test_what_is_found_below_the_window_comes_into_it(lab: PageLab, page: 
     await expect(row).not_to_be_in_viewport()
     await page.get_by_label("Find").fill("7g.40gb")
     await expect(row).to_be_in_viewport()
-
-
-@pytest.mark.parametrize("width", [320, 640, 1280])
-async def test_nothing_is_cut_off(page: Page, width: int) -> None:
-    """From a phone's width, or a desktop's at 400%, nothing has to be scrolled sideways."""
-    assert not await is_cut_off(page, width, 700)

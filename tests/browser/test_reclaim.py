@@ -33,7 +33,6 @@ still_here_s = 20
 TESTING = "reclaim = {every_s = 1, report_s = 2, stale_s = 10, unused_s = 5, cpu_busy_pct = 100}"
 NOTICED_S = 8.0  # the end of a warning that moves by less than the reclaimer's JUMP_S stays
 GONE_MS = 240_000  # JupyterLab asks a server that is silent ever more seldom
-KEYS = "Alt+Shift+G"
 TYPED = "this was never saved by hand"
 BEGAN = "A beginning."
 
@@ -154,23 +153,6 @@ def test_from_idle_to_reclaimed_and_back_with_one_click(
         page.wait_for_url("**/user/ada/lab**", wait_until="commit")
         page.goto(f"{lab.settings.public_url}user/ada/lab/tree/essay.txt")
         expect(text(page)).to_contain_text(TYPED)
-
-
-def test_still_here_by_keys_alone(page: Page, lab: TemporaryLab, leaves: list[str]):
-    """The warning is put off without a mouse; then the keys write into the text again."""
-    leaves.append("bo")
-    with at_work(page, lab, "bo"):
-        text(page).click()
-    first = warned(lab, "bo")
-    expect(card(page)).to_be_visible()
-    page.keyboard.press(KEYS)
-    expect(card(page).get_by_role("button", name="I am still here")).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(card(page)).to_be_hidden()
-    expect(text(page)).to_be_focused()
-    assert is_answered(lab, first)
-    page.keyboard.type("on with it")
-    expect(text(page)).to_contain_text("on with it")
 
 
 def test_a_pool_that_restarts_in_mid_warning_takes_nothing_unanswered(

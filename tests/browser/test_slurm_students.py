@@ -13,13 +13,13 @@ from tests.browser.people import (
     picture,
     serious_problems,
     sign_in,
+    sign_in_as_staff,
     start,
     wait_for_kernel,
 )
 
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab
-from miglab_hub.lab_secrets import read_passwords
 from miglab_slurm_bench.cluster import SlurmCluster, missing
 from miglab_slurm_bench.lab import SlurmLab, slurm_lab
 
@@ -119,11 +119,7 @@ def instructor_looks(page: Page, lab: TemporaryLab, cluster: SlurmCluster) -> No
     words = ("reservationname=exam", "starttime=now+2hours", "duration=60", "users=root")
     node = f"nodes={cluster.nodes[0]}"
     cluster.command("scontrol", "create", "reservation", *words, node)
-    page.goto(f"{lab.settings.public_url}hub/login")
-    page.get_by_label("Username").fill("instructor")
-    page.get_by_label("Password").fill(read_passwords(lab.settings).instructor)
-    page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url("**/services/pool/")
+    sign_in_as_staff(page, lab, "instructor")
     for text in ("broken fan", "scontrol delete reservationname=exam"):
         expect(page.get_by_text(text)).to_be_visible()
     expect(page.get_by_role("row", name="ada everyone 1g.5gb")).to_be_visible()

@@ -19,8 +19,6 @@ from .conftest import Come
 
 pytestmark = pytest.mark.browser
 
-POOL_PAGE = "services/pool/"
-
 
 def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: TemporaryLab):
     """Choose 1g.5gb, open 1_your_slice from the start page: its UUID is the ledger's."""
@@ -47,12 +45,7 @@ def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: Tempor
     expect(page.locator(".miglab-status")).to_contain_text("1g.5gb · ")
     picture(page, "your-slice")
 
-    page.goto(f"{lab.settings.public_url}{POOL_PAGE}")
-    page.get_by_role("button", name="Extend or release your 1g.5gb").click()
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_role("group").filter(has_text="Release").locator("summary").click()
-    dialog.get_by_role("button", name="Release", exact=True).click()
-    expect(page.get_by_text("no slice").first).to_be_visible()
+    press_stop(page, lab)
     wait_for(lambda: not lab.leases(), "the slice to be given back")
 
 
@@ -104,7 +97,7 @@ def test_a_server_stopped_by_hand_is_asked_about(page: Page, lab: TemporaryLab):
 def test_the_pool_page_is_live(page: Page, lab: TemporaryLab, come: Come):
     """A slice that somebody gets appears on an open pool page without a reload, without a name."""
     sign_in(page, lab, "watcher")
-    page.goto(f"{lab.settings.public_url}{POOL_PAGE}")
+    page.goto(f"{lab.settings.public_url}services/pool/")
     expect(page.get_by_text("The queue is empty.")).to_be_visible()
     expect(page.locator(".cell", has_text="somebody")).to_have_count(0)
     come("bo")
