@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from jupyterhub import orm, roles
+from jupyterhub.spawner import SpawnException
 from jupyterhub.tests.mocking import MockHub
 from traitlets.config import Config
 
@@ -64,28 +66,26 @@ class Hub:
         self.app = app
         self.http = httpx.AsyncClient(base_url=app.hub.url, timeout=STEP_S, verify=False)
 
-    def user(self, name: str, groups: tuple[str, ...] = ()) -> Any:
-        """A person, with these groups; made if need be."""
+    def user(self, name: str, groups: tuple[str, ...] | None = None) -> Any:
+        """A person, made if need be; with these groups, None for those that there are."""
         db = self.app.db
-        if orm.User.find(db, name) is None:
+        person = orm.User.find(db, name)
+        if person is None:
             person = orm.User(name=name)
             db.add(person)
             roles.assign_default_roles(db, entity=person)
-        person = orm.User.find(db, name)
-        person.groups = [self._group(group) for group in groups]
+        if groups is not None:
+            person.groups = [self._group(group) for group in groups]
         db.commit()
         return self.app.users[person]
 
     def spawner(self, name: str, server: str = "") -> Any:
         """The spawner of a person's server."""
-        return self.user_as_is(name).spawners[server]
-
-    def user_as_is(self, name: str) -> Any:
-        return self.app.users[orm.User.find(self.app.db, name)]
+        return self.user(name).spawners[server]
 
     async def ask(self, name: str, method: str, path: str, **kwargs: Any) -> httpx.Response:
         """A request of this person to the hub, by token."""
-        token = self.user_as_is(name).new_api_token()
+        token = self.user(name).new_api_token()
         headers = {"Authorization": f"token {token}"}
         return await self.http.request(method, path, headers=headers, **kwargs)
 
@@ -109,6 +109,13 @@ class Hub:
         future = self.spawner(name, server)._spawn_future
         if future is not None:
             await asyncio.wait_for(asyncio.shield(future), STEP_S)
+
+    async def refused(self, name: str, **options: Any) -> SpawnException:
+        """How a start is refused."""
+        await self.begin(name, **options)
+        with pytest.raises(SpawnException) as refused:
+            await self.settled(name)
+        return refused.value
 
     async def environment(self, name: str, server: str = "") -> dict[str, str]:
         """What a server says of its own environment."""

@@ -53,16 +53,12 @@ async def lab(
     tmp_path: Path, engine: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[PoolLab]:
     """The pool over a simulated GPU whose slices the engine hands over."""
-    lab = PoolLab(tmp_path, HostHolders(SOCKET, LAB))
-    assert engine_script("simulate", str(tmp_path / "gpus")).returncode == 0
-    await lab.start()
-    monkeypatch.setattr(http, "send", over(lab.http))
-    monkeypatch.setattr(MIGDockerSpawner, "_client", None)
-    monkeypatch.setattr(MIGDockerSpawner, "_checked_networks", set())
-    yield lab
-    if lab.way.app is not None:
-        await lab.stop()
-    await lab.http.aclose()
+    async with PoolLab(tmp_path, HostHolders(SOCKET, LAB)) as lab:
+        assert engine_script("simulate", str(tmp_path / "gpus")).returncode == 0
+        monkeypatch.setattr(http, "send", over(lab.http))
+        monkeypatch.setattr(MIGDockerSpawner, "_client", None)
+        monkeypatch.setattr(MIGDockerSpawner, "_checked_networks", set())
+        yield lab
     if MIGDockerSpawner._client is not None:
         MIGDockerSpawner._client.close()
 
@@ -105,10 +101,9 @@ def execute(container: Any, *command: str) -> tuple[int, str]:
 
 async def test_the_container_has_the_slices_of_the_ledger(hub, lab: PoolLab, container_of):
     """Toolkit variable, our variable and ledger name the same slices; the holder is the id."""
-    hub.user("ada")
     environment = await hub.start("ada", shape="2x1g.5gb")
-    lease = lab.lease_of("ada")
-    assert lease is not None and lease.state is LeaseState.RUNNING
+    lease = lab.held_by("ada")
+    assert lease.state is LeaseState.RUNNING
     assert environment["NVIDIA_VISIBLE_DEVICES"] == environment["MIGLAB_SLICES"]
     assert environment["MIGLAB_SLICES"].split(",") == list(lease.uuids)
     assert lease.holder == f"container:{container_of('ada').id}"
@@ -118,7 +113,6 @@ async def test_the_container_has_the_slices_of_the_ledger(hub, lab: PoolLab, con
 
 async def test_a_container_is_held_tight(hub, lab: PoolLab, container_of):
     """Limits by the shape, no capability, no new privilege, no restart behind our back."""
-    hub.user("ada")
     hub.user("ada").spawner.shape_limits = {
         "1g.5gb": {"mem_gib": 0.5, "cpus": 1.5, "pids": 99, "shm_gib": 0.25}
     }
@@ -149,7 +143,6 @@ async def test_not_hardened_it_is_dockerspawners(hub, lab: PoolLab, container_of
 
 async def test_without_a_lease_it_is_dockerspawner(hub, lab: PoolLab, container_of):
     """``remove`` off: the stopped container stays, and the next start is the same container."""
-    hub.user("ada")
     await hub.start("ada", shape="cpu")
     first = container_of("ada")
     assert "miglab.lease" not in first.labels
@@ -165,7 +158,6 @@ async def test_without_a_lease_it_is_dockerspawner(hub, lab: PoolLab, container_
 
 async def test_trap_1_a_dead_container_is_removed_and_its_slice_freed(hub, lab, container_of):
     """The hub does not stop a dead server; its container goes all the same, then its slice."""
-    hub.user("ada")
     await hub.start("ada", shape="7g.40gb")
     container = container_of("ada")
     container.kill()
@@ -178,7 +170,6 @@ async def test_trap_1_a_dead_container_is_removed_and_its_slice_freed(hub, lab, 
 
 async def test_trap_2_a_server_with_a_slice_is_always_removed(hub, lab, container_of):
     """``remove`` is off and stays off for others, but a container with a slice goes at stop."""
-    hub.user("ada")
     await hub.start("ada", shape="1g.5gb")
     container = container_of("ada")
     assert not hub.spawner("ada").will_resume
@@ -191,7 +182,6 @@ async def test_trap_2_a_server_with_a_slice_is_always_removed(hub, lab, containe
 
 async def test_trap_2_a_running_leftover_gives_way(hub, lab, container_of, engine):
     """A running container with an old slice under the server's name is ended, not joined."""
-    hub.user("ada")
     await hub.start("ada", shape="1g.5gb")
     old = container_of("ada")
     user = hub.user("ada")
@@ -201,8 +191,7 @@ async def test_trap_2_a_running_leftover_gives_way(hub, lab, container_of, engin
     user.spawners[""] = fresh
     fresh.server = None
     environment = await hub.start("ada", shape="1g.5gb")
-    lease = lab.lease_of("ada")
-    assert lease is not None
+    lease = lab.held_by("ada")
     with pytest.raises(NotFound):
         old.reload()
     assert environment["MIGLAB_SLICES"] == lease.uuids[0]
@@ -211,7 +200,6 @@ async def test_trap_2_a_running_leftover_gives_way(hub, lab, container_of, engin
 
 async def test_trap_2_a_leftover_with_a_slice_is_not_started_for_cpu(hub, lab, engine, base_image):
     """A stopped container of ours with an old slice is no server without a GPU."""
-    hub.user("ada")
     labels = {"miglab.lab": LAB, "miglab.lease": "7", "miglab.generation": "1"}
     old = engine.containers.create(base_image, ["true"], name=f"{LAB}-ada", labels=labels)
     environment = await hub.start("ada", shape="cpu")
@@ -244,7 +232,6 @@ def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 async def test_a_leftover_that_never_ran_gives_way(hub, lab, engine, base_image, forget):
     """Its engine may have ended while it started it: what runs of it ends as well."""
-    hub.user("eve")
     old = engine.containers.create(base_image, ["true"], name=f"{LAB}-eve")
     forgotten = forget(old.id)
     await hub.start("eve", shape="cpu")
@@ -279,7 +266,6 @@ async def test_trap_3_labels_bring_a_forgotten_lease_back(hub, lab, container_of
 
 async def test_trap_6_an_engine_that_errs_is_not_the_end(hub, lab, container_of, monkeypatch):
     """HTTP 500 for a server with a slice: it counts as alive, and its id is not forgotten."""
-    hub.user("ada")
     await hub.start("ada", shape="1g.5gb")
     spawner = hub.spawner("ada")
     known = spawner.object_id
@@ -313,7 +299,6 @@ async def test_trap_6_an_engine_that_is_away_when_the_hub_comes_back_is_not_the_
 
 async def test_what_an_engine_that_is_away_says_reaches_the_student(hub, lab):
     """In words, whichever call it was that failed."""
-    hub.user("ada")
     spawner = hub.user("ada").spawner
     spawner.client_kwargs = {"base_url": NOBODY}
     await hub.begin("ada", shape="1g.5gb")
@@ -324,7 +309,6 @@ async def test_what_an_engine_that_is_away_says_reaches_the_student(hub, lab):
 
 async def test_trap_9_out_of_memory_is_said(hub, lab, container_of):
     """The engine's mark is read before the container goes, and the student reads it."""
-    hub.user("ada")
     hub.user("ada").spawner.shape_limits = {"1g.5gb": {"mem_gib": 0.0625}}
     hub.user("ada").spawner.cmd = ["python3", "-S", "/student/student_server.py", "hungry"]
     await hub.start("ada", shape="1g.5gb")
@@ -340,7 +324,6 @@ async def test_trap_9_out_of_memory_is_said(hub, lab, container_of):
 
 async def test_a_slice_that_is_gone_starts_nothing(hub, lab, engine):
     """The toolkit refuses the slice: the student is told, the container goes, the lease too."""
-    hub.user("ada")
     spawner = hub.user("ada").spawner
     attach = spawner.attach
 
@@ -362,7 +345,6 @@ async def test_a_slice_that_is_gone_starts_nothing(hub, lab, engine):
 
 async def test_a_lease_refused_at_the_fence_never_starts(hub, lab, engine):
     """The pool refuses the attach: the container is removed without having run."""
-    hub.user("ada")
     spawner = hub.user("ada").spawner
     attach = spawner.attach
 
@@ -371,16 +353,13 @@ async def test_a_lease_refused_at_the_fence_never_starts(hub, lab, engine):
         await attach(holder)
 
     spawner.attach = too_late
-    await hub.begin("ada", shape="1g.5gb")
-    with pytest.raises(SpawnException, match="stale-lease"):
-        await hub.settled("ada")
+    assert (await hub.refused("ada", shape="1g.5gb")).reason == "stale-lease"
     with pytest.raises(NotFound):
         engine.containers.get(f"{LAB}-ada")
 
 
 async def test_one_network_for_each_server(hub, lab, engine):
     """With the hub in a container: a network per server, the hub joined, gone at stop."""
-    hub.user("ada")
     joined = engine.containers.run(
         "miglab-base", STAYS, name=f"{LAB}-the-hub", detach=True, init=True
     )
@@ -401,10 +380,9 @@ async def test_one_network_for_each_server(hub, lab, engine):
 async def test_without_a_home_no_server_starts(hub, lab: PoolLab, engine):
     """An image that does not say where its home is: nothing starts, and the slice goes back."""
     hub.user("ada").spawner.home_dir = ""
-    await hub.begin("ada", shape="1g.5gb")
-    with pytest.raises(SpawnException, match="no-home") as refused:
-        await hub.settled("ada")
-    assert "must set c.MIGDockerSpawner.home_dir" in refused.value.jupyterhub_message
+    refused = await hub.refused("ada", shape="1g.5gb")
+    assert refused.reason == "no-home"
+    assert "must set c.MIGDockerSpawner.home_dir" in refused.jupyterhub_message
     with pytest.raises(NotFound):
         engine.containers.get(f"{LAB}-ada")
     await lab.until_empty()
@@ -412,7 +390,6 @@ async def test_without_a_home_no_server_starts(hub, lab: PoolLab, engine):
 
 async def test_files_outlive_the_container(hub, lab, container_of):
     """What lies in the home is there again in the next container, with or without a slice."""
-    hub.user("ada")
     await hub.start("ada", shape="1g.5gb")
     execute(container_of("ada"), "sh", "-c", "echo mine > /home/student/work.txt")
     first = container_of("ada").id

@@ -74,6 +74,6 @@ async def test_whom_the_hub_knows_may_send_more(hub: Hub) -> None:
 
 async def test_a_run_is_refused_before_its_job_is_read(hub: Hub) -> None:
     """Whoever may not measure on that server reads so while the body is still to come."""
-    token = hub.user_as_is("bob").new_api_token()
+    token = hub.user("bob").new_api_token()
     length = f"Content-Length: {LONG}"
     assert b"403" in await answer_to(hub, RUNS, length, token=token)

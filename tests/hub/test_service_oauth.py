@@ -4,10 +4,12 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import urljoin
 
 import httpx
 import pytest
+from fastapi import Request
 from jupyterhub.httpclient import JupyterHubHTTPClient
 from jupyterhub.spawner import Spawner
 from tests.hubs import Hub, hub_config_for, running_hub
@@ -17,9 +19,8 @@ from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.http.access.auth import SignIn, principal_from, server_of
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.access.principal import Principal, PrincipalKind
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolRunner
+
+from .spawner.lab import PoolLab
 
 BOOK = RoleBook({"everyone": CourseStaff(), "ml": CourseStaff()})
 PREFIX = "/services/pool"
@@ -85,37 +86,20 @@ async def hub_client() -> AsyncIterator[None]:
     await JupyterHubHTTPClient.loop_instance().close()
 
 
-class _NoLeases:
-    """Nobody holds any."""
-
-    def live(self, user: str | None = None) -> list[object]:
-        return []
-
-    def warned(self) -> frozenset[int]:
-        return frozenset()
-
-
-class _NoPool:
-    """The pool is not asked."""
-
-    version = 1
-    leases = _NoLeases()
-
-    def snapshot(self) -> object:
-        from miglab_api.gpus import PoolSnapshot
-
-        return PoolSnapshot(at=0.0, simulated=True, gpus=(), waiting=())
+@pytest.fixture
+def sign_in(access: HubAccess) -> SignIn:
+    """Of the service, at the real hub."""
+    return SignIn(access, "s" * 32, BOOK)
 
 
 @pytest.fixture
-async def pool(access: HubAccess) -> AsyncIterator[httpx.AsyncClient]:
-    """The service, signed up with the real hub."""
-    runner = PoolRunner(_NoPool(), Metrics())  # type: ignore[arg-type]
-    app = management_app(runner, SignIn(access, "s" * 32, BOOK), default_course="everyone")
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://lab") as client:
+async def pool(sign_in: SignIn, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """What a browser keeps about the service."""
+    async with (
+        PoolLab(tmp_path, sign_in=sign_in) as lab,
+        httpx.AsyncClient(transport=lab.way, base_url="http://lab") as client,
+    ):
         yield client
-    await runner.stop()
 
 
 @pytest.fixture
@@ -162,12 +146,17 @@ async def test_a_browser_signs_in(browser: httpx.AsyncClient, pool: httpx.AsyncC
     [("ina", False, set(BOOK.courses)), ("sam", True, set()), ("gina", False, {"ml"})],
 )
 async def test_staff_sign_in_with_their_role(
-    browser: httpx.AsyncClient, pool: httpx.AsyncClient, name: str, admin: bool, instructs: set[str]
+    browser: httpx.AsyncClient,
+    pool: httpx.AsyncClient,
+    sign_in: SignIn,
+    name: str,
+    admin: bool,
+    instructs: set[str],
 ) -> None:
     """Scopes of staff and groups travel through OAuth."""
     await log_in(browser, name)
     await pool.get(await way_back(browser, pool))
-    principal = await pool._transport.app.state.sign_in.principal(_request(pool))  # type: ignore[attr-defined]
+    principal = await sign_in.principal(_request(pool))
     assert (principal.name, principal.admin, principal.instructs) == (name, admin, instructs)
 
 
@@ -214,10 +203,9 @@ ASKERS = (
 
 async def test_a_token_on_the_command_line(hub: Hub, access: HubAccess) -> None:
     """A person's own hub token says who it is, and its roles, by scope and by group."""
-    hub.user("alice")
     tokens = HubTokens(access)
     for principal in ASKERS:
-        token = hub.user_as_is(principal.name).new_api_token()
+        token = hub.user(principal.name).new_api_token()
         model = await tokens.owner(token, "10.0.0.1")
         assert model is not None and tokens.lets_in(model)
         found = principal_from(model, BOOK)
@@ -227,7 +215,6 @@ async def test_a_token_on_the_command_line(hub: Hub, access: HubAccess) -> None:
 
 async def test_a_servers_token_is_that_servers(hub: Hub, access: HubAccess) -> None:
     """The hub limits a server's token to the server, whatever its name, and to nothing else."""
-    hub.user("alice")
     tokens = HubTokens(access)
     for server in ("", "lab2"):
         assert (await hub.begin("alice", server)).status_code == 202
@@ -246,9 +233,7 @@ async def test_an_unknown_token_and_a_hub_that_is_not_there(access: HubAccess) -
     assert raised.value.status == 503  # type: ignore[attr-defined]
 
 
-def _request(client: httpx.AsyncClient) -> object:
-    from fastapi import Request
-
+def _request(client: httpx.AsyncClient) -> Request:
     cookie = "; ".join(f"{item.name}={item.value}" for item in client.cookies.jar)
     headers = [(b"cookie", cookie.encode())]
     return Request({"type": "http", "method": "GET", "path": "/", "headers": headers})

@@ -18,7 +18,6 @@ from miglab_slurm.submissions import Submissions
 from miglab_slurm_bench.accounted import AccountedCluster, missing
 from miglab_slurm_bench.cluster import SlurmCluster
 from miglab_spawner.backends.base import RefusedByBackend
-from miglab_spawner.refusals import NotStarted
 
 from .conftest import SITE
 from .test_slurm_spawner import fresh
@@ -72,15 +71,6 @@ def hub_config(hub_config: Config, slurm: SlurmCluster) -> Config:
     return hub_config
 
 
-async def refused(hub: Hub, name: str, shape: str) -> NotStarted:
-    """How a start is refused."""
-    hub.user(name)
-    await hub.begin(name, shape=shape)
-    with pytest.raises(NotStarted) as said:
-        await hub.settled(name)
-    return said.value
-
-
 async def keeps_the_position(hub: Hub, server: str) -> None:
     """Another shape instead, which Slurm refuses: the job that waits is still there."""
     spawner = hub.spawner(ADA, server)
@@ -98,7 +88,6 @@ async def test_a_limit_an_account_and_more_than_one_may_use(
     hub: Hub, slurm: SlurmCluster, caplog: pytest.LogCaptureFixture
 ):
     """A second server waits and says for what; what can never be had is refused, with a reason."""
-    hub.user(ADA)
     await hub.start(ADA, shape="1g.5gb")
     await hub.begin(ADA, "second", shape="1g.5gb")
     async with asyncio.timeout(60):
@@ -113,15 +102,15 @@ async def test_a_limit_an_account_and_more_than_one_may_use(
     await hub.stop(ADA)
     await hub.settled(ADA, "second")
     await hub.stop(ADA, "second")
-    never = await refused(hub, BO, "2x1g.5gb")
+    never = await hub.refused(BO, shape="2x1g.5gb")
     assert never.reason == "over-limit"
     assert "more than one person may use" in never.jupyterhub_message
-    foreign = await refused(hub, BO, "3g.20gb")
+    foreign = await hub.refused(BO, shape="3g.20gb")
     assert foreign.reason == "account-refused"
     assert "may not use this partition" in foreign.jupyterhub_message
     logged = next(line for line in caplog.messages if "Slurm refused a job" in line)
     assert "sbatch --parsable" in logged and "policy" in caplog.text
-    stranger = await refused(hub, NOBODY, "cpu")
+    stranger = await hub.refused(NOBODY, shape="cpu")
     assert stranger.reason == "account-refused"
 
 
@@ -132,7 +121,6 @@ async def until_waiting_of(hub: Hub, name: str, server: str) -> str:
 
 async def test_preemption_is_seen_before_it_ends_a_server(hub: Hub, slurm: SlurmCluster):
     """Slurm moves the end to the end of the grace; the reclaimer reads that, and says why."""
-    hub.user(ADA)
     environment = await hub.start(ADA, shape="1g.5gb")
     spawner, number = hub.spawner(ADA), int(environment["SLURM_JOB_ID"])
     record = JobRecord((await spawner.reader.picture()).jobs[number], 0.0)
@@ -154,7 +142,6 @@ async def test_preemption_is_seen_before_it_ends_a_server(hub: Hub, slurm: Slurm
 
 async def test_usage_is_from_sacct(hub: Hub, slurm: SlurmCluster, tmp_path: Path):
     """Where slurmdbd is, the instructors' page adds up what Slurm itself has counted."""
-    hub.user(BO)
     await hub.start(BO, shape="1g.5gb")
     site, submissions = hub.spawner(BO).site, hub.spawner(BO).reader.submissions
     await hub.stop(BO)

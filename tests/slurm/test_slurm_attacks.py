@@ -12,7 +12,6 @@ from miglab_hub.settings.lab_toml import load
 from miglab_slurm.service.leases import SlurmLeases
 from miglab_slurm.submissions import told_of
 from miglab_slurm_bench.cluster import SlurmCluster
-from miglab_spawner.refusals import NotStarted
 
 from .test_slurm_faults import running
 from .test_slurm_spawner import fresh, jobs
@@ -127,10 +126,7 @@ class TestSignIn:
     @pytest.mark.parametrize("name", ["root", "daemon", "-s"])
     async def test_no_name_is_a_system_account(self, hub: Hub, slurm: SlurmCluster, name: str):
         """Root, other system accounts and an option are refused before any command."""
-        hub.user(name)
-        await hub.begin(name, shape="cpu")
-        with pytest.raises(NotStarted) as refused:
-            await hub.settled(name)
-        assert refused.value.reason == "account-refused"
-        assert "no account on the cluster" in refused.value.jupyterhub_message
+        refused = await hub.refused(name, shape="cpu")
+        assert refused.reason == "account-refused"
+        assert "no account on the cluster" in refused.jupyterhub_message
         assert jobs(slurm) == []

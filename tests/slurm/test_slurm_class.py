@@ -31,7 +31,6 @@ async def test_thirty_students_share_eight_slices(hub: Hub, slurm: SlurmCluster)
         await hub.stop(name)
 
     for name in STUDENTS:
-        hub.user(name)
         assert (await hub.begin(name, shape="1g.5gb")).status_code in (201, 202)
     await until(
         lambda: len(jobs(slurm, "PENDING")) >= 22 - len(served), "the others are waiting", CLASS_S

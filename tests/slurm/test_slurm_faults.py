@@ -15,7 +15,6 @@ from miglab_slurm.records import Tag
 from miglab_slurm.submissions import Submissions
 from miglab_slurm_bench.cluster import SlurmCluster
 from miglab_spawner.backends.base import BackendUnreachable
-from miglab_spawner.refusals import NotStarted
 
 from .test_slurm_spawner import fresh, hold, jobs, until_waiting
 
@@ -24,7 +23,6 @@ pytestmark = pytest.mark.long
 
 async def running(hub: Hub, name: str = "ada") -> tuple[Any, int]:
     """A student's running server: its spawner and its job."""
-    hub.user(name)
     environment = await hub.start(name, shape="1g.5gb")
     return hub.spawner(name), int(environment["SLURM_JOB_ID"])
 
@@ -34,7 +32,6 @@ async def test_a_silent_slurm_stops_nobody(hub: Hub, slurm: SlurmCluster, part: 
     """While a daemon is down a server counts as running, and a wait goes on; both work after."""
     spawner, job = await running(hub)
     hold(slurm, 7)
-    hub.user("bo")
     await hub.begin("bo", shape="1g.5gb")
     await until_waiting(hub, "bo")
     victim = slurm.job(job)["NodeList"] if part == "slurmd" else part
@@ -88,19 +85,16 @@ async def test_a_server_that_dies_at_once_is_said_at_once(
     hub: Hub, slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch
 ):
     """A server that ends before it answers fails the start long before its time-out."""
-    hub.user("ada")
     hub.spawner("ada").cmd = ["sleep", "1"]
-    await hub.begin("ada", shape="1g.5gb")
-    with pytest.raises(NotStarted, match="ended before it answered") as refused:
-        await hub.settled("ada")
-    assert refused.value.reason == "job-ended"
+    refused = await hub.refused("ada", shape="1g.5gb")
+    assert refused.reason == "job-ended"
+    assert "ended before it answered" in refused.jupyterhub_message
     await until(lambda: jobs(slurm) == [], "no job is left")
 
 
 async def test_a_start_that_is_broken_off_keeps_its_position(hub: Hub, slurm: SlurmCluster):
     """The job waits on; the next start of the same server finds it and gets its slice."""
     held = hold(slurm, 8)
-    hub.user("ada")
     await hub.begin("ada", shape="1g.5gb")
     await until_waiting(hub, "ada")
     (ticket,) = jobs(slurm, "PENDING")
@@ -119,7 +113,6 @@ async def test_a_start_that_is_broken_off_keeps_its_position(hub: Hub, slurm: Sl
 async def test_a_start_that_is_stopped_leaves_the_queue(hub: Hub, slurm: SlurmCluster):
     """Long before the grace of a start that was only broken off; nobody else's job ends."""
     held = hold(slurm, 8)
-    hub.user("ada")
     await hub.begin("ada", shape="1g.5gb")
     await until_waiting(hub, "ada")
     await hub.stop("ada")
@@ -168,7 +161,6 @@ class TestNobodyComes:
 
 async def test_only_the_jobs_own_secret_opens_the_door(hub: Hub, slurm: SlurmCluster):
     """The route that hands environments over refuses a report with a wrong secret."""
-    hub.user("ada")
     tag = Tag("miglab", "ada", "", "everyone", "1g.5gb", "0")
     report = {"tag": tag.__dict__, "secret": "0" * 64, "job": 1, "port": 2000}
     path = "api/miglab/slurm/handover"

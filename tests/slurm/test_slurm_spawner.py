@@ -34,7 +34,6 @@ async def until_waiting(hub: Hub, name: str) -> dict[str, Any]:
 
 async def test_a_server_gets_its_slice(hub: Hub, slurm: SlurmCluster):
     """A server starts in a job of its own that holds exactly the slice; stopping ends the job."""
-    hub.user("ada")
     environment = await hub.start("ada", shape="1g.5gb")
     assert environment["MIGLAB_SHAPE"] == "1g.5gb"
     assert environment["SLURM_JOB_GPUS"] in "0123"
@@ -49,7 +48,6 @@ async def test_who_waits_sees_position_and_estimate_and_is_served(hub: Hub, slur
     """With all eight slices held two wait, in Slurm's order, and each gets the next free one."""
     held = hold(slurm, 8)
     for name in ("ada", "bo"):
-        hub.user(name)
         await hub.begin(name, shape="1g.5gb")
         first = await until_waiting(hub, name)
     assert "You are 2nd of 2 in the queue, waiting for 1g.5gb." in first["message"]
@@ -68,7 +66,6 @@ async def test_who_waits_can_take_what_is_free_or_give_up(hub: Hub, slurm: Slurm
     """Another shape, no GPU, and giving up; each leaves no job behind in the queue."""
     hold(slurm, 8)
     for name in ("ada", "bo", "cy"):
-        hub.user(name)
         await hub.begin(name, shape="1g.5gb")
         await until_waiting(hub, name)
     async with asyncio.timeout(STEP_S):  # until backfill has planned the starts of those who wait
@@ -108,17 +105,14 @@ async def test_what_can_never_run_is_said(
     hub: Hub, slurm: SlurmCluster, shape: str, reason: str, words: str
 ):
     """A shape that no node has, a closed partition, a limit above the partition's: a sentence."""
-    hub.user("ada")
-    await hub.begin("ada", shape=shape)
-    with pytest.raises(NotStarted, match=words) as refused:
-        await hub.settled("ada")
-    assert refused.value.reason == reason
+    refused = await hub.refused("ada", shape=shape)
+    assert refused.reason == reason
+    assert words in refused.jupyterhub_message
     await until(lambda: jobs(slurm) == [], "no job is left")
 
 
 async def test_the_spawn_page_counts_what_is_free(hub: Hub, slurm: SlurmCluster):
     """Free and total, without drained, reserved and completing nodes; and what cannot be had."""
-    hub.user("ada")
     spawner = hub.spawner("ada")
     page = await spawner.render_spawn_page()
     assert "8 of 8 free" in page
@@ -148,7 +142,6 @@ async def test_the_spawn_page_counts_what_is_free(hub: Hub, slurm: SlurmCluster)
 
 async def test_nodes_that_are_down_and_reservations_to_come_are_said(hub: Hub, slurm: SlurmCluster):
     """On the spawn page, for servers without a GPU too; who waits reads when Slurm plans it."""
-    hub.user("ada")
     spawner, nodes = hub.spawner("ada"), ",".join(slurm.nodes)
     slurm.command("scontrol", "update", f"nodename={nodes}", "state=down", "reason=test")
     await page_says(spawner, "0 of 8 free. Its nodes are down or being serviced.")
@@ -194,12 +187,9 @@ async def test_sbatch_that_hangs_is_said(
     (tmp_path / "sbatch").write_text("#!/bin/sh\nexec sleep 600\n")
     (tmp_path / "sbatch").chmod(0o755)
     monkeypatch.setenv("MIGLAB_SLURM_PATH", str(tmp_path))
-    hub.user("ada")
     spawner = hub.spawner("ada")
     spawner.slurm = {**spawner.slurm, "command_timeout_s": 1.0}
     spawner.longest_wait_s = 5  # for so long a silent Slurm is asked again
-    await hub.begin("ada", shape="1g.5gb")
-    with pytest.raises(NotStarted) as refused:
-        await hub.settled("ada")
-    assert "scheduler does not answer" in refused.value.jupyterhub_message
-    assert refused.value.reason == "slurm-unreachable"
+    refused = await hub.refused("ada", shape="1g.5gb")
+    assert "scheduler does not answer" in refused.jupyterhub_message
+    assert refused.reason == "slurm-unreachable"

@@ -19,14 +19,10 @@ from .lab import URL, PoolLab
 @pytest.fixture
 async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PoolLab]:
     """The pool; the spawners' HTTP client leads to it."""
-    lab = PoolLab(tmp_path)
-    await lab.start()
-    monkeypatch.setattr(http, "send", over(lab.http))
-    monkeypatch.setattr(client, "RETRY_PAUSES_S", (0.0, 0.0, 0.0))
-    yield lab
-    if lab.way.app is not None:
-        await lab.stop()
-    await lab.http.aclose()
+    async with PoolLab(tmp_path) as lab:
+        monkeypatch.setattr(http, "send", over(lab.http))
+        monkeypatch.setattr(client, "RETRY_PAUSES_S", (0.0, 0.0, 0.0))
+        yield lab
 
 
 @pytest.fixture

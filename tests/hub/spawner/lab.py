@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import httpx
 from tests.empty import empty_ledger
@@ -75,9 +76,13 @@ class CuttableTransport(httpx.AsyncBaseTransport):
 class PoolLab:
     """A simulated A100, a ledger, the pool and its management application."""
 
-    def __init__(self, folder: Path, holders: Holders | None = None) -> None:
+    def __init__(
+        self, folder: Path, holders: Holders | None = None, sign_in: SignIn | None = None
+    ) -> None:
         self.folder = folder
         self.holders = holders or HostHolders()
+        access = HubAccess("http://hub/hub/api", "/hub/", PREFIX, "pool", "service-token")
+        self.sign_in = sign_in or SignIn(access, SECRET, RoleBook())
         self.settings = SETTINGS
         self.secret_file = folder / "pool.secret"
         self.secret_file.write_text(SECRET)
@@ -86,16 +91,22 @@ class PoolLab:
         self.way = CuttableTransport()
         self.http = httpx.AsyncClient(transport=self.way)
 
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.way.app is not None:
+            await self.stop()
+        await self.http.aclose()
+
     async def start(self) -> None:
         """Start the service; also again, over the same ledger and GPUs."""
         self.driver = open_gpus(simulated_state=self.folder / "gpus")
         self.ledger = Ledger(self.folder / "ledger.sqlite")
         self.pool = Pool(self.settings, self.ledger, self.driver, self.holders)
         self.runner = PoolRunner(self.pool, Metrics(), Times(turn_s=0.05, reconcile_s=3600))
-        access = HubAccess("http://hub/hub/api", "/hub/", PREFIX, "pool", "service-token")
-        app = management_app(
-            self.runner, SignIn(access, SECRET, RoleBook()), default_course="everyone"
-        )
+        app = management_app(self.runner, self.sign_in, default_course="everyone")
         await self.runner.start()
         self.way.app = httpx.ASGITransport(app)
 
@@ -112,6 +123,12 @@ class PoolLab:
 
     def lease_of(self, user: str, server: str = "") -> LeaseView | None:
         return self.pool.leases.of_server(user, server)
+
+    def held_by(self, user: str, server: str = "") -> LeaseView:
+        """The lease that there is."""
+        lease = self.lease_of(user, server)
+        assert lease is not None
+        return lease
 
     def waiting(self) -> list[TicketView]:
         return list(self.pool.snapshot().waiting)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyterhub.spawner import SpawnException
 
 from miglab_api.holders import Liveness, probe_process, process_holder
 from miglab_api.leases import LeaseState
@@ -21,10 +20,9 @@ Hub = Any
 
 async def test_a_students_server(hub: Hub, lab: PoolLab):
     """Environment, holder, start and token are those of its own lease, which ends with it."""
-    hub.user("ada")
     environment = await hub.start("ada", shape="2x1g.5gb")
-    lease = lab.lease_of("ada")
-    assert lease is not None and lease.state is LeaseState.RUNNING
+    lease = lab.held_by("ada")
+    assert lease.state is LeaseState.RUNNING
     assert environment["MIGLAB_SLICES"].split(",") == list(lease.uuids)
     assert len(set(lease.uuids)) == 2
     assert environment["MIGLAB_LEASE"] == str(lease.id)
@@ -47,24 +45,19 @@ async def test_a_students_server(hub: Hub, lab: PoolLab):
 
 async def test_a_server_that_is_not_made_in_time_gives_its_slice_back(hub: Hub, lab: PoolLab):
     """The student reads how long it may take, not how long the whole start may."""
-    hub.user("ada")
     spawner = hub.user("ada").spawner
     spawner.create_timeout_s = 1
     spawner.prepare = asyncio.Event().wait
-    await hub.begin("ada", shape="1g.5gb")
-    with pytest.raises(SpawnException) as refused:
-        await hub.settled("ada")
-    assert (refused.value.reason, refused.value.status_code) == ("create-timeout", 503)
-    assert "within 1 s" in refused.value.jupyterhub_message
+    refused = await hub.refused("ada", shape="1g.5gb")
+    assert (refused.reason, refused.status_code) == ("create-timeout", 503)
+    assert "within 1 s" in refused.jupyterhub_message
     await lab.until_empty()
 
 
 async def test_a_reclaimed_slice_says_why_to_its_student(hub: Hub, lab: PoolLab):
     """The reason stands on the next spawn page, until the next server starts."""
-    hub.user("ada")
     await hub.start("ada", shape="1g.5gb")
-    lease = lab.lease_of("ada")
-    assert lease is not None
+    lease = lab.held_by("ada")
     lab.pool.leases.release(lease.id, by="instructor", reason="The lesson is over.")
     await hub.stop("ada")
     assert "The lesson is over." in await hub.spawner("ada").render_spawn_page()
@@ -81,10 +74,8 @@ async def test_a_reclaimed_slice_says_why_to_its_student(hub: Hub, lab: PoolLab)
 
 async def test_a_slice_given_back_is_not_called_reclaimed(hub: Hub, lab: PoolLab):
     """Whoever presses Release reads that they released it."""
-    hub.user("ada")
     await hub.start("ada", shape="1g.5gb")
-    lease = lab.lease_of("ada")
-    assert lease is not None
+    lease = lab.held_by("ada")
     lab.pool.leases.release(lease.id, by="server:ada/", reason="released in JupyterLab")
     await hub.stop("ada")
     page = await hub.spawner("ada").render_spawn_page()
@@ -93,19 +84,16 @@ async def test_a_slice_given_back_is_not_called_reclaimed(hub: Hub, lab: PoolLab
 
 async def test_named_servers_have_leases_of_their_own(hub: Hub, lab: PoolLab):
     """Two servers of one user hold two slices, and ending one leaves the other."""
-    hub.user("ada")
     first = await hub.start("ada", "one", shape="1g.5gb")
     second = await hub.start("ada", "two", shape="1g.5gb")
     assert first["MIGLAB_SLICES"] != second["MIGLAB_SLICES"]
     await hub.stop("ada", "one")
     await lab.until(lambda: lab.lease_of("ada", "one") is None, "the first is over")
-    held = lab.lease_of("ada", "two")
-    assert held is not None and held.state is LeaseState.RUNNING
+    assert lab.held_by("ada", "two").state is LeaseState.RUNNING
 
 
 async def test_without_a_choice_the_courses_default_is_preselected(hub: Hub, lab: PoolLab):
     """The spawn page proposes what the course does, although a bare API start gets no GPU."""
-    hub.user("ada")
     assert await _preselected(hub, "ada") == "1g.5gb"
     await hub.start("ada")
     await hub.stop("ada")
@@ -126,8 +114,6 @@ async def test_simulated_gpus_are_said_once(hub: Hub, lab: PoolLab, says: bool):
 
 async def test_the_second_waits_and_is_served(hub: Hub, lab: PoolLab):
     """Told the position, which a restart of the pool keeps; served when the first one leaves."""
-    hub.user("ada")
-    hub.user("bo")
     await hub.start("ada", shape="7g.40gb")
     await hub.begin("bo", shape="7g.40gb")
     await lab.until(lambda: lab.waiting(), "bo waits")
@@ -145,14 +131,12 @@ async def test_the_second_waits_and_is_served(hub: Hub, lab: PoolLab):
     await hub.stop("ada")
     await hub.settled("bo")
     environment = await hub.environment("bo")
-    lease = lab.lease_of("bo")
-    assert lease is not None
+    lease = lab.held_by("bo")
     assert environment["MIGLAB_SLICES"] == lease.uuids[0]
 
 
 async def test_a_lease_refused_at_the_fence_is_never_run(hub: Hub, lab: PoolLab):
     """If the pool refuses the attach, the process ends and no line of the student's has run."""
-    hub.user("ada")
     spawner = hub.user("ada").spawner
     holders: list[str] = []
     attach: Callable[[str], Any] = spawner.attach
@@ -173,7 +157,6 @@ async def test_a_lease_refused_at_the_fence_is_never_run(hub: Hub, lab: PoolLab)
 async def test_any_name_gets_a_home(hub: Hub, lab: PoolLab, tmp_path: Path):
     """A user name with dots, slashes and umlauts gets a folder inside the homes, and only its."""
     name = "o'brien@uni.example"
-    hub.user(name)
     environment = await hub.start(name, shape="cpu")
     home = Path(environment["HOME"])
     assert home.parent == tmp_path / "homes"
@@ -183,7 +166,6 @@ async def test_any_name_gets_a_home(hub: Hub, lab: PoolLab, tmp_path: Path):
 
 async def test_new_notebooks_come_at_each_start(hub: Hub, lab: PoolLab, tmp_path: Path):
     """A notebook added to the lab is there after the next start; an edited one is kept."""
-    hub.user("ada")
     source = tmp_path / "notebooks"
     source.mkdir()
     (source / "first.ipynb").write_text("first")
@@ -193,7 +175,7 @@ async def test_new_notebooks_come_at_each_start(hub: Hub, lab: PoolLab, tmp_path
     (home / "first.ipynb").write_text("my work")
     (source / "first.ipynb").write_text("first, better")
     (source / "second.ipynb").write_text("second")
-    hub.user_as_is("ada").spawner.notebooks_dir = str(source)
+    hub.user("ada").spawner.notebooks_dir = str(source)
     await hub.start("ada")
     assert (home / "first.ipynb").read_text() == "my work"
     assert (home / "second.ipynb").read_text() == "second"
@@ -201,8 +183,6 @@ async def test_new_notebooks_come_at_each_start(hub: Hub, lab: PoolLab, tmp_path
 
 async def test_a_ticket_outlives_the_page(hub: Hub, lab: PoolLab):
     """Who stops waiting keeps the place, and coming back finds the very ticket."""
-    hub.user("ada")
-    hub.user("bo")
     await hub.start("ada", shape="7g.40gb")
     await hub.begin("bo", shape="7g.40gb")
     await lab.until(lambda: lab.waiting(), "bo waits")
@@ -225,10 +205,9 @@ async def test_a_home_that_is_too_large_gets_no_slice(hub: Hub, lab: PoolLab, tm
     hub.user("ada").spawner.home_gib = 1 / 1024
     (tmp_path / "homes" / "ada" / "data").mkdir(parents=True)
     (tmp_path / "homes" / "ada" / "data" / "set").write_bytes(bytes(2**21))
-    await hub.begin("ada", shape="1g.5gb")
-    with pytest.raises(SpawnException, match="home-too-large") as refused:
-        await hub.settled("ada")
-    assert "The largest: data (0.0 GiB)" in refused.value.jupyterhub_message
+    refused = await hub.refused("ada", shape="1g.5gb")
+    assert refused.reason == "home-too-large"
+    assert "The largest: data (0.0 GiB)" in refused.jupyterhub_message
     assert not lab.waiting() and lab.lease_of("ada") is None
     assert "MIGLAB_LEASE" not in await hub.start("ada", shape="cpu")
 
@@ -244,8 +223,7 @@ async def test_a_home_that_takes_too_long_to_measure_gets_no_slice(
         """It took too long."""
 
     monkeypatch.setattr(spawner, "home_use", slow)
-    await hub.begin("ada", shape="1g.5gb")
-    with pytest.raises(SpawnException, match="home-not-measured") as refused:
-        await hub.settled("ada")
-    assert "could not be measured in time" in refused.value.jupyterhub_message
+    refused = await hub.refused("ada", shape="1g.5gb")
+    assert refused.reason == "home-not-measured"
+    assert "could not be measured in time" in refused.jupyterhub_message
     assert not lab.waiting() and lab.lease_of("ada") is None

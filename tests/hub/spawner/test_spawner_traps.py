@@ -25,8 +25,6 @@ Hub = Any
 
 async def _waiting(hub: Hub, lab: PoolLab) -> int:
     """Ada holds the whole GPU and bo waits for it; the number of bo's ticket."""
-    hub.user("ada")
-    hub.user("bo")
     await hub.start("ada", shape="7g.40gb")
     await hub.begin("bo", shape="7g.40gb")
     await lab.until(lambda: lab.waiting(), "bo waits")
@@ -35,7 +33,6 @@ async def _waiting(hub: Hub, lab: PoolLab) -> int:
 
 async def test_trap_1_a_dead_server_gives_its_slice_back(hub: Hub, lab: PoolLab):
     """A server that died is never stopped by the hub; its lease is released all the same."""
-    hub.user("ada")
     environment = await hub.start("ada", shape="1g.5gb")
     os.kill(int(environment["PID"]), signal.SIGKILL)
     spawner = hub.spawner("ada")
@@ -50,7 +47,6 @@ async def test_a_start_waits_until_the_hub_is_done_with_the_dead_server(
     hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
 ):
     """The proxy is slow when a server has died: the next start is not ended with the dead one."""
-    hub.user("ada")
     environment = await hub.start("ada", shape="1g.5gb")
     os.kill(int(environment["PID"]), signal.SIGKILL)
     dead = hub.spawner("ada")
@@ -73,13 +69,11 @@ async def test_a_start_waits_until_the_hub_is_done_with_the_dead_server(
     await hub.settled("ada")
     assert hub.spawner("ada").ready
     assert (await hub.environment("ada"))["PID"] != environment["PID"]
-    lease = lab.lease_of("ada")
-    assert lease is not None and lease.state is LeaseState.RUNNING
+    assert lab.held_by("ada").state is LeaseState.RUNNING
 
 
 async def test_trap_1_the_start_of_a_spawn_releases_nothing(hub: Hub, lab: PoolLab):
     """``clear_state`` runs at the begin of every start: it asks the pool for nothing."""
-    hub.user("ada")
     await hub.start("ada", shape="1g.5gb")
     spawner = hub.spawner("ada")
     grant = spawner.grant
@@ -95,8 +89,7 @@ async def test_trap_3_a_hub_that_forgot_finds_the_server_by_its_lease(hub: Hub, 
     """The hub crashed before it saved the state: the process is ended and the slice goes back."""
     user = hub.user("ada")
     await hub.start("ada", shape="1g.5gb")
-    lease = lab.lease_of("ada")
-    assert lease is not None
+    lease = lab.held_by("ada")
     forgetful = user._new_spawner("")
     forgetful.load_state({})
     before = hub.spawner("ada")
@@ -112,8 +105,7 @@ async def test_trap_3_an_old_server_that_outlived_its_end_is_ended_again(hub: Hu
     """The engine was away when a hub that forgot wanted the old server gone: it asks once more."""
     user = hub.user("ada")
     await hub.start("ada", shape="1g.5gb")
-    lease = lab.lease_of("ada")
-    assert lease is not None
+    lease = lab.held_by("ada")
     hub.spawner("ada").stop_polling()
     forgetful = user._new_spawner("")
     forgetful.load_state({})
@@ -139,13 +131,11 @@ async def test_trap_3_a_hub_restart_keeps_the_lease(hub: Hub, lab: PoolLab):
     after.load_state(before.get_state())
     assert await after.poll() is None
     assert after.grant == before.grant
-    held = lab.lease_of("ada")
-    assert held is not None and held.state is LeaseState.RUNNING
+    assert lab.held_by("ada").state is LeaseState.RUNNING
 
 
 async def test_trap_4_start_timeout_covers_the_wait(hub: Hub, lab: PoolLab):
     """The time-out is derived, and one that would cut the wait short is raised."""
-    hub.user("ada")
     spawner = hub.user("ada").spawner
     assert spawner.start_timeout >= spawner.longest_wait_s + spawner.create_timeout_s
     spawner.start_timeout = 60
@@ -181,7 +171,6 @@ async def test_trap_4_those_in_the_queue_lock_nobody_out(hub: Hub, lab: PoolLab)
     """The hub's limit of starts at once would count those who wait; it is off."""
     assert hub.app.concurrent_spawn_limit == 0
     await _waiting(hub, lab)
-    hub.user("cy")
     assert (await hub.start("cy", shape="cpu"))["MIGLAB_SHAPE"] == "cpu"
 
 
@@ -195,7 +184,6 @@ async def test_trap_7_a_replaced_hook_loses_nothing(hub: Hub, lab: PoolLab):
 
 async def test_trap_7_empty_options_mean_the_default_shape(hub: Hub, lab: PoolLab):
     """A start through the API without a choice gets no GPU and asks no pool."""
-    hub.user("ada")
     environment = await hub.start("ada")
     assert environment["MIGLAB_SHAPE"] == "cpu"
     assert lab.way.calls == []
@@ -206,7 +194,6 @@ async def test_trap_7_a_hopeless_choice_poisons_no_later_start(
     hub: Hub, lab: PoolLab, shape: object
 ):
     """Refused for good, the choice is forgotten: the next start without one succeeds."""
-    hub.user("ada")
     await hub.begin("ada", shape=shape)
     if shape:
         with pytest.raises(SpawnException):
@@ -230,28 +217,22 @@ async def test_trap_8_a_refusal_is_polite(hub: Hub, lab: PoolLab, caplog: pytest
     await lab.stop()
     await lab.start()
     await _waiting(hub, lab)
-    hub.user("cy")
     caplog.clear()
-    await hub.begin("cy", shape="7g.40gb")
-    with pytest.raises(SpawnException) as refused:
-        await hub.settled("cy")
-    assert refused.value.reason == "queue-full"
-    assert refused.value.jupyterhub_message == refused.value.message
+    refused = await hub.refused("cy", shape="7g.40gb")
+    assert refused.reason == "queue-full"
+    assert refused.jupyterhub_message == refused.message
     assert not [record for record in caplog.records if record.exc_info]
     assert hub.app.tornado_settings.get("failure_count", 0) == 0
-    shown, _ = format_exception(refused.value, only_jupyterhub=True)
-    assert shown == refused.value.message
+    shown, _ = format_exception(refused, only_jupyterhub=True)
+    assert shown == refused.message
 
 
 async def test_trap_8_a_silent_pool_is_said_in_words(hub: Hub, lab: PoolLab):
     """With the pool down a GPU start is refused at once, says so, and a CPU start works."""
-    hub.user("ada")
     lab.way.is_cut = True
-    await hub.begin("ada", shape="1g.5gb")
-    with pytest.raises(SpawnException) as refused:
-        await hub.settled("ada")
-    assert "does not answer" in refused.value.message
-    assert (refused.value.reason, refused.value.status_code) == ("pool-unreachable", 503)
+    refused = await hub.refused("ada", shape="1g.5gb")
+    assert "does not answer" in refused.message
+    assert (refused.reason, refused.status_code) == ("pool-unreachable", 503)
     assert (await hub.start("ada", shape="cpu"))["MIGLAB_SHAPE"] == "cpu"
 
 

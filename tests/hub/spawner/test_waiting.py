@@ -33,8 +33,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def line_up(hub: Hub, lab: PoolLab, shape: str = "7g.40gb", server: str = "") -> TicketView:
     """Bo holds part of the GPU; ada waits for all of it."""
-    hub.user("bo")
-    hub.user("ada")
     await hub.start("bo", shape="3g.20gb")
     await hub.begin("ada", server, shape=shape)
     await lab.until(lambda: _waits(hub, server), "ada waits")
@@ -155,8 +153,7 @@ async def test_one_click_moves_to_the_slice(hub: Hub, lab: PoolLab, server: str)
     assert answer.status_code == 202
     assert answer.json()["url"].endswith(f"/hub/miglab/moving/ada/{server}")
     environment = await moved(hub, server)
-    lease = lab.lease_of("ada", server)
-    assert lease is not None
+    lease = lab.held_by("ada", server)
     assert (lease.ticket, lease.shape, lease.course) == (ticket.id, "7g.40gb", ticket.course)
     assert environment["MIGLAB_SLICES"] == lease.uuids[0]
     assert hub.spawner("ada", server).user_options["colour"] == "blue"
@@ -165,7 +162,6 @@ async def test_one_click_moves_to_the_slice(hub: Hub, lab: PoolLab, server: str)
 @pytest.mark.parametrize("server", ["", "lab2"])
 async def test_one_click_gives_the_slice_back(hub: Hub, lab: PoolLab, server: str):
     """The same server, course and other options, on CPU; the slice is free; twice is refused."""
-    hub.user("ada")
     await hub.start("ada", server, shape="1g.5gb")
     course = hub.spawner("ada", server)._course
     hub.spawner("ada", server).user_options["colour"] = "blue"
@@ -199,7 +195,6 @@ async def test_an_offer_that_lapsed_leaves_the_server_alone(hub: Hub, lab: PoolL
 
 async def test_who_has_left_the_course_does_not_get_its_slice(hub: Hub, lab: PoolLab):
     """The group is asked when the offer is taken: refused in words, the server runs on as it is."""
-    hub.user("bo")
     hub.user("ada", ("vision",))
     await hub.start("bo", shape="7g.40gb")
     await hub.begin("ada", shape="3g.20gb", course="vision")
@@ -253,8 +248,7 @@ async def test_a_hub_that_died_between_stop_and_start(hub: Hub, lab: PoolLab):
     page = await hub.user("ada").spawners[""].render_spawn_page()
     assert "A 7g.40gb is held for you" in page
     await hub.start("ada", shape="7g.40gb")
-    held = lab.lease_of("ada")
-    assert held is not None and held.id == lease.id
+    assert lab.held_by("ada").id == lease.id
 
 
 async def test_a_ticket_that_outlived_its_start_is_found_again(hub: Hub, lab: PoolLab):
