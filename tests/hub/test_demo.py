@@ -1,6 +1,5 @@
 """`./lab up --demo` as a process: a class works, waits and idles, and leaves nothing behind."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import wait_for
 from miglab_hub.demo.plan import FOLDER
 from miglab_hub.pool_api import PoolApi, connect
-from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 
 pytestmark = pytest.mark.long
@@ -26,11 +24,9 @@ FULL_S = 420.0  # its servers start one by one
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     words = ["up", "--demo", "--config", str(tmp_path / "lab.toml"), "--port", str(free_ports())]
-    ours = {ENV_CONFIG, ENV_PORT, ENV_BRIDGE}
-    environ = {name: value for name, value in os.environ.items() if name not in ours}
     with (tmp_path / "up.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "miglab_hub.cli", *words], stdout=log, stderr=log, env=environ
+            [sys.executable, "-m", "miglab_hub.cli", *words], stdout=log, stderr=log
         )
         yield process
         process.terminate()

@@ -5,8 +5,6 @@ The provider is played here, over HTTP; hub, pool and spawn page are the lab's o
 
 import json
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -15,7 +13,7 @@ import httpx
 import pytest
 from tests.played import Answers, serving
 
-from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
+from miglab_bench.harness.temporary import temporary_lab
 
 pytestmark = pytest.mark.long
 
@@ -55,20 +53,6 @@ class _Elsewhere(Answers):
         self.answer(json.dumps({"access_token": "t", "token_type": "bearer"}), JSON)
 
 
-@pytest.fixture(scope="module")
-def elsewhere() -> Iterator[Elsewhere]:
-    with serving(Elsewhere()) as server:
-        yield server
-
-
-@contextmanager
-def browser(lab: TemporaryLab) -> Iterator[httpx.Client]:
-    with httpx.Client(
-        base_url=lab.settings.public_url, follow_redirects=True, timeout=60, trust_env=False
-    ) as client:
-        yield client
-
-
 OIDC = """
 [authentication]
 class = "oauthenticator.generic.GenericOAuthenticator"
@@ -85,19 +69,28 @@ auth_state_groups_key = "oauth_user.groups"
 """
 
 
-def test_groups_of_an_oidc_provider(elsewhere: Elsewhere) -> None:
+BOOK = "/services/pool/reservations"
+SIGN_IN = "hub/oauth_login?next=/hub/spawn"
+PEOPLE = (  # name, groups there, where they go, where they are then, whether the page has the words
+    ("ada", ["vision"], SIGN_IN, "/hub/spawn", "Computer vision", True),
+    ("ada", [], SIGN_IN, "/hub/spawn", "Computer vision", False),
+    ("ina", ["vision-instructors"], f"hub/oauth_login?next={BOOK}", BOOK, "Reserve…", True),
+)
+
+
+def test_groups_of_an_oidc_provider() -> None:
     """Group claims say who is in a course and who teaches it, anew at each sign-in."""
-    with temporary_lab(
-        docker=False, accept=ONE_ORIGIN, more=COURSE + OIDC.format(url=elsewhere.url)
-    ) as lab:
-        for groups, is_in in ((["vision"], True), ([], False)):
-            elsewhere.person = {"preferred_username": "ada", "groups": groups}
-            with browser(lab) as client:
-                page = client.get("hub/oauth_login?next=/hub/spawn")
-                assert page.url.path == "/hub/spawn", page.text
-                assert ("Computer vision" in page.text) is is_in
-        elsewhere.person = {"preferred_username": "ina", "groups": ["vision-instructors"]}
-        with browser(lab) as client:
-            page = client.get("hub/oauth_login")
-            assert page.url.path == "/services/pool/"
-            assert "Reserve…" in client.get("services/pool/reservations").text
+    with serving(Elsewhere()) as elsewhere:
+        settings = COURSE + OIDC.format(url=elsewhere.url)
+        with temporary_lab(docker=False, accept=ONE_ORIGIN, more=settings) as lab:
+            for name, groups, way, path, words, is_there in PEOPLE:
+                elsewhere.person = {"preferred_username": name, "groups": groups}
+                with httpx.Client(
+                    base_url=lab.settings.public_url,
+                    follow_redirects=True,
+                    timeout=60,
+                    trust_env=False,
+                ) as browser:
+                    page = browser.get(way)
+                    assert page.url.path == path, page.text
+                    assert (words in page.text) is is_there

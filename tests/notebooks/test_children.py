@@ -308,16 +308,6 @@ def test_a_lease_without_a_device_never_falls_back(monkeypatch):
         labkit.measure(matmul)
 
 
-def test_simulated_slices_are_shown_apart_from_the_device(monkeypatch):
-    """The lease says slice, the measurement says CPU."""
-    monkeypatch.setenv("MIGLAB_SLICES", "MIG-0000")
-    monkeypatch.setenv("MIGLAB_SIMULATED", "1")
-    place = labkit.where()
-    assert place.lease.slices == ("MIG-0000",)
-    assert place.tier is Tier.CPU
-    assert place.devices[0].backend == "cpu"
-
-
 class ReleasedListener(http.server.BaseHTTPRequestHandler):
     """A student listener whose lease has been released."""
 

@@ -20,7 +20,6 @@ MAKE = """
 import asyncio
 from labkit.notebook.steps import timed_step
 from labkit.panel.experiment import Experiment
-from labkit import evidence_of
 from labkit.panel.panel import Panel
 
 def sleeper(ms=5):
