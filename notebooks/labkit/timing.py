@@ -105,27 +105,21 @@ def timing_loop(
         ]
 
 
-def make_clock(torch: Any, *, l2_bytes: int, cold: bool, barrier: Work | None = None) -> HostClock:
+def make_clock(torch: Any, *, cold: bool, barrier: Work | None = None) -> HostClock:
     """Choose events for a GPU's own work and the host's clock otherwise; allocate the flush buffer.
 
     Args:
         torch: the module, which only a child imports.
-        l2_bytes: the L2 cache of this device; the flush writes twice that, at least 32 MB.
-        cold: whether each call starts with an empty L2 (only on a GPU).
+        cold: whether each call starts with an empty L2 (only on a GPU): twice its size is written,
+            at least 32 MB, so that nothing of the last call is left.
         barrier: makes several ranks start together; then the host's clock is used.
     """
-    gpu = torch.cuda.is_available()
-    flush = (
-        torch.empty(flush_bytes(l2_bytes) // 4, dtype=torch.int32, device="cuda")
-        if gpu and cold
-        else None
-    )
+    gpu, flush = torch.cuda.is_available(), None
+    if gpu and cold:
+        l2_bytes = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0)
+        size = max(2 * l2_bytes, FLUSH_FLOOR)
+        flush = torch.empty(size // 4, dtype=torch.int32, device="cuda")
     return EventClock(torch, flush) if gpu and barrier is None else HostClock(torch, flush, barrier)
-
-
-def flush_bytes(l2_bytes: int) -> int:
-    """How much to write so that nothing of the last call is left in L2."""
-    return max(2 * l2_bytes, FLUSH_FLOOR)
 
 
 def is_stable(samples: list[float]) -> bool:

@@ -94,6 +94,9 @@ def control(experiment: Experiment, notebook: Path, place: Place) -> Control | S
     plain = said_by(experiment, {})
     if not plain.applies:
         return Skipped(twin.key, plain.why)
+    if twin.is_in_the_notebook:
+        names = define(notebook, place, probing=True, changes={twin.target: twin.change})
+        (experiment,) = (one for one in experiments(names) if one.key == twin.key)
     there = said_by(experiment, twins.environment(twin.key))
     return Control(twin.key, plain.verdict, twin.absent, there.verdict, plain.why, there.why)
 

@@ -11,8 +11,9 @@ import contextlib
 import io
 import linecache
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -26,20 +27,29 @@ MEASURING = frozenset({"measure", "compare", "ranks", "settle", "where", "below"
 RUNS_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 
 
-def define(notebook: Path, place: Place, *, probing: bool = False) -> dict[str, Any]:
+def define(
+    notebook: Path,
+    place: Place,
+    *,
+    probing: bool = False,
+    changes: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
+) -> dict[str, Any]:
     """A notebook's names on a machine, solutions kept; nothing is measured to find out.
 
     Args:
         notebook: its source.
         place: the machine.
         probing: whether ways to share a GPU are tried; else none but time sharing works.
+        changes: by the name of a function or class, what makes another of it.
     """
     untried = mock.patch.object(sharing, "why_not", return_value="not tried")
     with contextlib.nullcontext() if probing else untried:
-        return _names(notebook, place)
+        return _names(notebook, place, changes)
 
 
-def _names(notebook: Path, place: Place) -> dict[str, Any]:
+def _names(
+    notebook: Path, place: Place, changes: Mapping[str, Callable[[Any], Any]]
+) -> dict[str, Any]:
     names = vars(types.ModuleType("__main__"))
     names["place"] = place
     for cell in read_cells(notebook):
@@ -51,6 +61,9 @@ def _names(notebook: Path, place: Place) -> dict[str, Any]:
                 # What needs a result fails, and only words for the student are made of results.
                 with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
                     exec(code, names)  # noqa: S102  the project's own notebook
+                defined = getattr(statement, "name", "")
+                if defined in changes:
+                    names[defined] = changes[defined](names[defined])
     return names
 
 

@@ -1,10 +1,10 @@
 """Twins: for every claim a world without the effect that its experiment is about.
 
-A twin changes one named function in the process that computes, and nothing else: the notebook's own
-steps, series and check then say what they say. The effect is taken away, not made many times as
-large: where a claim is true it must no longer be supported, and where it is false the twin has what
-the claim asserts, which must then not be contradicted. `enter` is called by a child that finds
-`VARIABLE` in its environment; `TWINS` has one entry a claim.
+A twin changes one named function, of the notebook or in the process that computes, and nothing
+else: the notebook's own steps, series and check then say what they say. The effect is taken away,
+not made many times as large: where a claim is true it must no longer be supported, and where it is
+false the twin has what the claim asserts, which must then not be contradicted. `enter` is called by
+a child that finds `VARIABLE` in its environment; `TWINS` has one entry a claim.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from labkit.run import source
 from labkit.run.worker import TWIN as VARIABLE
 
 Function = Callable[..., Any]
@@ -42,13 +41,15 @@ class Twin:
     target: str
     change: Change
 
+    @property
+    def is_in_the_notebook(self) -> bool:
+        """Whether a notebook defines what is changed."""
+        return ":" not in self.target
+
 
 def enter(key: str) -> None:
-    """Change this process's world; in a child, before it gets its job."""
+    """Change a function of labkit's in this process; in a child, before it gets its job."""
     twin = TWINS[key]
-    if ":" not in twin.target:
-        source.CHANGED[twin.target] = twin.change
-        return
     module, _, name = twin.target.partition(":")
     room = importlib.import_module(module)
     setattr(room, name, twin.change(getattr(room, name)))
@@ -56,7 +57,7 @@ def enter(key: str) -> None:
 
 def environment(key: str) -> Mapping[str, str]:
     """What makes children enter a twin's world."""
-    return {VARIABLE: f"{__name__}:{key}"}
+    return {} if TWINS[key].is_in_the_notebook else {VARIABLE: f"{__name__}:{key}"}
 
 
 def _repeat(work: Function, times: int) -> Function:

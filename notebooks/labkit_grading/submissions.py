@@ -64,8 +64,11 @@ def read_zip(file: Path) -> Submission:
         found.problems["zip"] = f"{file.name} cannot be read: {said(error)}"
         return found
     found = Submission(_student(texts.get("manifest.json", ""), file.stem), file.name)
-    for name, text in texts.items():
-        _add(found, PurePosixPath(name), text)
+    for path, text in ((PurePosixPath(name), text) for name, text in texts.items()):
+        if path.parent.name == "evidence":
+            _add_evidence(found, path.stem, text)
+        elif path.parent.name == "notebooks":
+            found.notebooks[path.stem] = text
     if not found.evidence and not found.notebooks and not found.problems:
         found.problems["zip"] = "it holds neither evidence nor a notebook"
     return found
@@ -76,14 +79,6 @@ def said(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-def _add(found: Submission, path: PurePosixPath, text: str) -> None:
-    folder = path.parts[0] if path.parts else ""
-    if folder == "evidence" and path.suffix == ".json":
-        _add_evidence(found, path.stem, text)
-    elif folder == "notebooks" and path.suffix == ".ipynb":
-        found.notebooks[path.stem] = text
-
-
 def _texts(file: Path) -> Iterator[tuple[str, str]]:
     """What a hand-in consists of, by name.
 
@@ -91,9 +86,9 @@ def _texts(file: Path) -> Iterator[tuple[str, str]]:
     """
     with zipfile.ZipFile(file) as archive:
         members = {
-            name: one
+            part["part"]: one
             for one in archive.infolist()
-            if not one.is_dir() and (name := _own_name(one.filename))
+            if (part := PART.fullmatch(one.filename)) and not one.is_dir()
         }
         if sum(one.file_size for one in members.values()) > TOTAL_LIMIT:
             raise LabError(f"it unpacks to more than {TOTAL_LIMIT >> 20} MiB")
@@ -101,12 +96,6 @@ def _texts(file: Path) -> Iterator[tuple[str, str]]:
             if one.file_size > MEMBER_LIMIT:
                 raise LabError(f"{one.filename} is bigger than {MEMBER_LIMIT >> 20} MiB")
             yield name, archive.read(one).decode("utf-8")
-
-
-def _own_name(name: str) -> str:
-    """The name of a part of a hand-in, without a folder around all; empty for anything else."""
-    found = PART.fullmatch(name)
-    return found["part"] if found else ""
 
 
 def _student(manifest: str, otherwise: str) -> str:

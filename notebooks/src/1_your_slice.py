@@ -153,7 +153,7 @@ def both_timers(size=SIZE, rounds=80):
 
     work, seconds = matmul(size), {"own": [], "labkit": []}
     wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    clock = labkit.timing.make_clock(torch, l2_bytes=0, cold=False)
+    clock = labkit.timing.make_clock(torch, cold=False)
     for _ in range(rounds):
         seconds["own"] += my_timer(work, wait, time.perf_counter, 1)
         for turns in labkit.timing.timing_loop({"work": work}, range(1), clock):

@@ -96,29 +96,19 @@ def _order_fault(orders: Sequence[str], stages: int, batches: int) -> str:
                 f"stage {stage} must run forward and backward once for each micro-batch, "
                 f"not {order}"
             )
-        held = kept(order)
+        held = list(accumulate(1 if action == "F" else -1 for action in order))
         if min(held) < 0:
             return f"stage {stage} runs backward before it has run forward: {order}"
         if max(held) > min(batches, stages - stage):
             most = min(batches, stages - stage)
             return f"stage {stage} keeps {max(held)} micro-batches; 1F1B keeps {most} ({order})"
-    took, ideal = ticks_of(orders), 2 * (batches + stages - 1)
-    if took is None:
+    ticks, ideal = played(orders), 2 * (batches + stages - 1)
+    if ticks is None:
         return "the stages wait for one another forever"
+    took = len(ticks)
     return (
         "" if took == ideal else f"it takes {took} ticks; {ideal} are enough: who waits for whom?"
     )
-
-
-def kept(order: str) -> list[int]:
-    """How many micro-batches a stage holds after each action."""
-    return list(accumulate(1 if action == "F" else -1 for action in order))
-
-
-def ticks_of(orders: Sequence[str]) -> int | None:
-    """How many ticks the stages need, an action each; None where they block one another."""
-    ticks = played(orders)
-    return None if ticks is None else len(ticks)
 
 
 def played(orders: Sequence[str]) -> list[list[tuple[int, str, int]]] | None:

@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -95,19 +96,17 @@ class Messages:
     def __init__(self, say: Say) -> None:
         self._say = say
         self._turns: dict[int, list[Any]] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._said = -TURNS_S
 
     def __enter__(self) -> Messages:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Say what is held back, however the job ended, and nothing after it."""
+        """Say what is held back, however the job ended."""
         self.flush()
-        if self._timer is not None:
-            self._timer.cancel()
 
     def add(self, rank: int, message: Mapping[str, Any]) -> None:
-        """One message; the first samples after a pause are said at once.
+        """One message; samples wait for more, for at most half a second after the last were said.
 
         Raises:
             LabError: it is too large.
@@ -120,21 +119,14 @@ class Messages:
             self._say("m", [rank, message])
             return
         self._turns.setdefault(rank, []).extend(message["turns"])
-        if self._timer is None:
-            self._say_turns()
+        if time.monotonic() - self._said >= TURNS_S:
+            self.flush()
 
     def flush(self) -> None:
         """Say what is held back."""
         for rank, turns in self._turns.items():
             self._say("m", [rank, {"type": "turns", "turns": turns}])
-        self._turns = {}
-
-    def _say_turns(self) -> None:
-        """Now, and again after a while if there is more then."""
-        self._timer = None
-        if self._turns:
-            self.flush()
-            self._timer = asyncio.get_running_loop().call_later(TURNS_S, self._say_turns)
+        self._turns, self._said = {}, time.monotonic()
 
 
 def _take_stdout() -> Say:

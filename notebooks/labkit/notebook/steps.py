@@ -152,7 +152,7 @@ def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
     import torch.distributed as dist
 
     barrier = dist.barrier if dist.is_initialized() else None
-    clock = make_clock(torch, l2_bytes=_l2_bytes(torch), cold=True, barrier=barrier)
+    clock = make_clock(torch, cold=True, barrier=barrier)
     warm = {
         name: _warm(name, work, clock, fixed=barrier is not None) for name, work in works.items()
     }
@@ -167,12 +167,6 @@ def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
     how: dict[str, Any] = {"clock": clock.name, "cold": clock.is_cold, "warmup": warm}
     how |= {"launch": launch, "side_by_side": cores.summary()}
     return {**samples, HOW: how}
-
-
-def _l2_bytes(torch: Any) -> int:
-    if not torch.cuda.is_available():
-        return 0
-    return int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0))
 
 
 def _warm(name: str, work: Work, clock: HostClock, *, fixed: bool) -> list[float]:

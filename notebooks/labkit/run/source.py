@@ -28,7 +28,6 @@ VALUE_LIMIT = 1 << 20  # bytes; bigger things belong inside the function, made w
 UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, ValueError)
 NOWHERE = "<dynamic-code>"
 OWN: set[str] = set()  # in a child: the files and cells that the student's functions are from
-CHANGED: dict[str, Callable[[Any], Any]] = {}  # a twin's world: by name, what takes its place
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
@@ -158,35 +157,7 @@ def unpack(packed: Mapping[str, Any]) -> Callable[..., Any]:
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         OWN.add(file)
     function: Callable[..., Any] = unpack_value(packed["data"])
-    return _changed(function, {}) if CHANGED else function
-
-
-def _changed(thing: Any, known: dict[int, Any]) -> Any:
-    """A function or class as a twin's world has it, and so all that it uses."""
-    if not isinstance(thing, types.FunctionType | type) or not _is_sent(thing):
-        return thing
-    if id(thing) not in known:
-        found = CHANGED[thing.__name__](thing) if thing.__name__ in CHANGED else thing
-        known |= {id(thing): found, id(found): found}
-        for function in (thing, *vars(thing).values()):
-            if isinstance(function, types.FunctionType):
-                _change_names(function, known)
-    return known[id(thing)]
-
-
-def _change_names(function: types.FunctionType, known: dict[int, Any]) -> None:
-    names = function.__globals__
-    if id(names) not in known:
-        known[id(names)] = names
-        names.update({name: _changed(value, known) for name, value in names.items()})
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):  # it is empty
-            cell.cell_contents = _changed(cell.cell_contents, known)
-
-
-def _is_sent(thing: Any) -> bool:
-    """Whether it came by value, and is no part of a module of this process."""
-    return getattr(sys.modules.get(thing.__module__), thing.__qualname__, None) is not thing
+    return function
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:

@@ -49,22 +49,15 @@ def _barrier(torch: Any, world: int) -> Callable[[], None] | None:
     return torch.distributed.barrier if world > 1 and torch.distributed.is_initialized() else None
 
 
-def time_functions(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
+def time_functions(torch: Any, job: Mapping[str, Any], emit: Emit) -> None:
     """Warm up and time the job's functions in turns, looking where the job says so."""
     torch.manual_seed(0)
     works = {name: _prepare(torch, packed, job)[0] for name, packed in job["functions"].items()}
-    _time_works(torch, works, job, emit, l2_bytes)
+    _time_works(torch, works, job, emit)
 
 
-def _time_works(
-    torch: Any, works: dict[str, Any], job: Mapping[str, Any], emit: Emit, l2_bytes: int
-) -> None:
-    clock = make_clock(
-        torch,
-        l2_bytes=l2_bytes,
-        cold=job["cold"],
-        barrier=_barrier(torch, job["world"]),
-    )
+def _time_works(torch: Any, works: dict[str, Any], job: Mapping[str, Any], emit: Emit) -> None:
+    clock = make_clock(torch, cold=job["cold"], barrier=_barrier(torch, job["world"]))
     emit({"type": "stage", "stage": "warming up"})
     _start_peak(torch)
     warm = {
@@ -139,7 +132,7 @@ def _is_decided(
     return seen.verdict is not Verdict.UNDECIDED
 
 
-def call_function(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
+def call_function(torch: Any, job: Mapping[str, Any], emit: Emit) -> None:
     """Run the job's function once; time the function it returns, or send the value home."""
     torch.manual_seed(0)
     ((name, packed),) = job["functions"].items()
@@ -147,7 +140,7 @@ def call_function(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int)
     emit({"type": "stage", "stage": f"running {name}"})
     result, is_work = _prepare(torch, packed, job)
     if is_work:
-        _time_works(torch, {name: result}, job, emit, l2_bytes)
+        _time_works(torch, {name: result}, job, emit)
         return
     emit({"type": "value", "value": _plain(torch, result), **_peak(torch)})
 
@@ -171,7 +164,7 @@ def _plain(torch: Any, value: Any) -> Any:
     )
 
 
-def look_around(torch: Any, job: Mapping[str, Any], emit: Emit, l2_bytes: int) -> None:
+def look_around(torch: Any, job: Mapping[str, Any], emit: Emit) -> None:
     """Describe every device this process could use; asked when no one device was chosen."""
     held = lease.from_environment(os.environ)
     count = torch.cuda.device_count()
@@ -201,7 +194,7 @@ def _peak(torch: Any, own_bytes: int = 0) -> dict[str, float]:
     }
 
 
-TASKS: dict[str, Callable[[Any, Mapping[str, Any], Emit, int], None]] = {
+TASKS: dict[str, Callable[[Any, Mapping[str, Any], Emit], None]] = {
     "time": time_functions,
     "call": call_function,
     "around": look_around,

@@ -89,7 +89,7 @@ def _run(job: Mapping[str, Any], emit: Emit) -> None:
     versions = device.read_versions(torch)
     emit({"type": "hello", "device": to_data(here), "versions": versions})
     with emulation.translating(torch), _Group(torch, job, emit):
-        TASKS[job["kind"]](torch, job, emit, int((here.l2_mib or 0) * 2**20))
+        TASKS[job["kind"]](torch, job, emit)
 
 
 def _enter_partition(torch: Any) -> None:

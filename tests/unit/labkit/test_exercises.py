@@ -274,11 +274,10 @@ def test_the_published_counts_are_counted(layer, at_128):
 
 
 def test_a_schedule_is_read_by_stage_and_by_tick():
-    """What a rank runs, how much waits, what is kept, and stages that wait for one another."""
+    """What a rank runs, how much waits, and stages that wait for one another."""
     ticks = [[(0, 0)], [(0, 1), (1, 0)], [(0, 2), (1, 1)], [(1, 2)]]
     assert schedule.order_of(ticks, 1) == [0, 1, 2]
     shares = {(1, 4): 0, (2, 1): 1 / 2, (4, 12): 1 / 5}
     assert {case: schedule.bubble(*case) for case in shares} == pytest.approx(shares)
-    assert schedule.ticks_of(["FFBB", "FBFB"]) == 6
-    assert schedule.ticks_of(["B", "F"]) is None
-    assert schedule.kept("FFBFBB") == [1, 2, 1, 2, 1, 0]
+    assert len(schedule.played(["FFBB", "FBFB"])) == 6
+    assert schedule.played(["B", "F"]) is None

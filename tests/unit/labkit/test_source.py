@@ -82,17 +82,6 @@ def test_what_is_too_big_is_named():
         source.pack(uses_huge)
 
 
-def test_a_twin_changes_what_it_names_wherever_it_is_used(monkeypatch):
-    """A helper of the notebook's, in names and in closures; labkit's own stay as they are."""
-    monkeypatch.setitem(source.CHANGED, "helper", lambda known: lambda value: known(value) + 1)
-
-    def make(function):
-        return lambda value: function(value) + helper(value)
-
-    assert rebuilt(make(helper))(1) == 2 * (SIZE + 1)
-    assert helper(1) == SIZE
-
-
 def test_what_cannot_be_pickled_is_refused():
     """An open file, a generator: said in words."""
     with pytest.raises(Unsendable, match="cannot travel"):
