@@ -22,6 +22,8 @@ from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import CheckFailed, wait_for
 from miglab_hub import lab_secrets
 from miglab_hub.checkout import checkout
+from miglab_hub.errors import StartError
+from miglab_hub.launch.preflight import prepare
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_hub.settings.tables import ServerSettings
 
@@ -193,6 +195,28 @@ def write_lab(
     )
     file.write_text(text.replace("{port}", str(port)))
     return file
+
+
+@contextmanager
+def prepared_lab(**options: Any) -> Iterator[Settings]:
+    """A lab in a folder of its own, checked and not started; what it leaves is removed.
+
+    Args:
+        options: of `write_lab`.
+
+    Raises:
+        StartError: it cannot start here; the message says what to do.
+    """
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="miglab-bench-"))
+        settings = prepare(write_lab(Path(folder), **options))
+        if settings.servers.spawner == "docker":
+            stack.callback(remove_all, settings)
+            try:
+                prepare_engine(settings)
+            except CheckFailed as error:
+                raise StartError(str(error)) from error
+        yield settings
 
 
 @contextmanager

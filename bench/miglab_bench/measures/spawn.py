@@ -10,27 +10,18 @@ first answer, and the end until the containers are gone.
 import asyncio
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from miglab_bench.harness.containers import prepare_engine, remove_all
 from miglab_bench.harness.pool_operator import SHAPE
 from miglab_bench.harness.pool_service import running_pool
-from miglab_bench.harness.student import CheckFailed
-from miglab_bench.harness.temporary import write_lab
+from miglab_bench.harness.temporary import prepared_lab
 from miglab_bench.measures.ratio import Ratio, ratio_of
-from miglab_hub.errors import StartError
-from miglab_hub.launch.preflight import prepare
-from miglab_hub.settings.lab_toml import Settings
 
 BOUND = 1.05
 SLICES_PER_GPU = 7
@@ -74,9 +65,14 @@ def bench_spawn(
     """
     from miglab_bench.measures.turns import measure  # takes seconds: JupyterHub, and all it needs
 
-    with temporary_settings(at_once) as settings:
+    both = names(OURS, at_once), names(PLAIN, at_once)
+    with prepared_lab(
+        spawner="docker",
+        shapes=(SHAPE, "cpu"),
+        course=f"members = {json.dumps([*both[0], *both[1]])}",
+        gpus=-(-2 * at_once // SLICES_PER_GPU),  # also for what plain DockerSpawner starts
+    ) as settings:
         with running_pool(settings):
-            both = names(OURS, at_once), names(PLAIN, at_once)
             measured = [Round(*each) for each in asyncio.run(measure(settings, rounds, *both))]
         _show(measured, settings.servers.image, at_once, as_json=as_json)  # whatever cleaning says
 
@@ -98,35 +94,6 @@ def _show(measured: Sequence[Round], image: str, at_once: int, *, as_json: bool)
         return
     start = f"{_sentence('MIGDockerSpawner', ratio, *starts)}; {ratio.within(BOUND)}"
     Console().print(start, _sentence("The end of all", stop, *stops), how, sep="\n")
-
-
-@contextmanager
-def temporary_settings(at_once: int) -> Iterator[Settings]:
-    """The settings of a lab of its own on this machine's engine; what it made there is removed.
-
-    It has a slice for each server, and one for what plain DockerSpawner starts beside it.
-
-    Raises:
-        StartError: no engine that can carry it; the message says what to do.
-    """
-    with ExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix="miglab-bench-"))
-        stack.callback(shutil.rmtree, folder)
-        members = json.dumps(names(OURS, at_once) + names(PLAIN, at_once))
-        file = write_lab(
-            folder,
-            spawner="docker",
-            shapes=(SHAPE, "cpu"),
-            course=f"members = {members}",
-            gpus=-(-2 * at_once // SLICES_PER_GPU),
-        )
-        settings = prepare(file)
-        stack.callback(remove_all, settings)
-        try:
-            prepare_engine(settings)
-        except CheckFailed as error:
-            raise StartError(str(error)) from error
-        yield settings
 
 
 def _sentence(what: str, ratio: Ratio, ours_s: Sequence[float], plain_s: Sequence[float]) -> str:

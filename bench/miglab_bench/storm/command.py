@@ -17,12 +17,15 @@ import typer
 from rich.console import Console
 
 from miglab_bench.harness.tables import table_of
+from miglab_bench.harness.temporary import prepared_lab
 from miglab_bench.measures.ratio import p95
-from miglab_bench.storm.lab import processor_times, running_lab, temporary_settings
+from miglab_bench.storm.lab import processor_times, running_lab
 from miglab_bench.storm.waves import Wave, storm
 
 OURS, PLAIN = "miglab", "plain"
 CLASSES = (50, 200, 440)
+SLICES_PER_GPU = 7
+FOR_THE_PROBE = 2  # GPUs
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ def measure(students: int, within_s: float, rounds: int, reasons: set[str]) -> l
         reasons: gets what students were told who got no server.
     """
     rows: dict[str, list[StormRow]] = {OURS: [], PLAIN: []}
-    with temporary_settings(students) as settings, running_lab(settings) as siblings:
+    gpus = students // SLICES_PER_GPU + FOR_THE_PROBE
+    with prepared_lab(gpus=gpus) as settings, running_lab(settings) as siblings:
         for number in range(rounds):
             for spawner in (PLAIN, OURS) if number % 2 == 0 else (OURS, PLAIN):
                 before = processor_times(siblings)

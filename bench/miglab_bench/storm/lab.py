@@ -2,7 +2,6 @@
 
 import os
 import signal
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,23 +9,11 @@ from typing import NoReturn
 
 import psutil
 
-from miglab_bench.harness.temporary import write_lab
-from miglab_hub.launch.preflight import prepare
 from miglab_hub.launch.process_group import Siblings
 from miglab_hub.launch.up import say, siblings_of, wait_until_ready
 from miglab_hub.settings.lab_toml import ENV_CONFIG, Settings
 
-SLICES_PER_GPU = 7
-FOR_THE_PROBE = 2  # GPUs
 HUB_CONFIG = Path(__file__).with_name("plain.py")
-
-
-@contextmanager
-def temporary_settings(students: int) -> Iterator[Settings]:
-    """A lab with a slice for each student and some for the probe, in a folder of its own."""
-    with tempfile.TemporaryDirectory(prefix="miglab-bench-") as name:
-        gpus = students // SLICES_PER_GPU + FOR_THE_PROBE
-        yield prepare(write_lab(Path(name), gpus=gpus))
 
 
 @contextmanager

@@ -37,9 +37,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path) -> list[Round]:
     async def samples(settings, count: int, *names: list[str]) -> list[tuple[float, ...]]:
         return [astuple(each) for each in rounds]
 
-    monkeypatch.setattr(
-        spawn, "temporary_settings", lambda at_once: contextlib.nullcontext(load(file, {}))
-    )
+    monkeypatch.setattr(spawn, "prepared_lab", lambda **_: contextlib.nullcontext(load(file, {})))
     monkeypatch.setattr(spawn, "running_pool", lambda settings: contextlib.nullcontext())
     monkeypatch.setattr(turns, "measure", samples)
     return rounds
