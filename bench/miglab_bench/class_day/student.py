@@ -167,6 +167,11 @@ class SliceWait:
 class DayStudent:
     """See the module.
 
+    Args:
+        plan: what the student does.
+        day: how long things take.
+        borrows: whether cells borrow a slice, and no server has one.
+
     Attributes:
         server: the running server with a slice; None if there is none.
         tally: what came of it so far.
