@@ -72,6 +72,13 @@ async def test_a_reclaimed_slice_says_why_to_its_student(hub: Hub, lab: PoolLab)
     assert 'miglab-news"' not in await hub.spawner("ada").render_spawn_page()
 
 
+async def test_an_address_without_a_page_leads_to_ones_server(hub: Hub, lab: PoolLab):
+    """JupyterHub's own page for it says nothing that helps."""
+    page = await hub.http.get("nowhere")
+    assert page.status_code == 404
+    assert "There is no such page" in page.text and '/hub/home">your server' in page.text
+
+
 async def test_a_slice_given_back_is_not_called_reclaimed(hub: Hub, lab: PoolLab):
     """Whoever presses Release reads that they released it."""
     await hub.start("ada", shape="1g.5gb")
