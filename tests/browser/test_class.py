@@ -40,7 +40,6 @@ def test_a_student_is_seen_once_the_notice_is_read(
     start(vi, "cpu")
     notice = vi.get_by_role("button", name="I have read this")
     expect(notice).to_be_visible()
-    picture(vi, "class-notice")
     expect(row).to_contain_text("not known")
     notice.click()
     expect(notice).to_be_hidden()

@@ -119,7 +119,6 @@ def test_warned_extended_and_released(page: Page, lab: TemporaryLab):
     expect(card(page)).to_contain_text("Your files are kept")
     expect(status(page)).to_have_text("No GPU slice")
     expect(panel).to_contain_text("You released your GPU slice")
-    picture(page, "jupyterlab-released")
     card(page).get_by_role("button", name="Go to the hub page").click()
     expect(page.locator("#miglab-news")).to_contain_text("You released your GPU slice")
     assert "reclaimed" not in page.locator("body").inner_text()
@@ -134,7 +133,6 @@ def offline_and_back(page: Page) -> None:
     expect(status(page)).to_have_text(re.compile(r"^1g\.5gb · .* · offline, figures .* old$"))
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert serious_problems(page, ".miglab-offline") == []
-    picture(page, "jupyterlab-offline")
     page.context.set_offline(False)
     expect(said).to_have_count(0)
     expect(status(page)).to_have_text(re.compile(r" · nobody is waiting for it$"))

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.people import KERNEL_MS, picture, serious_problems, start
+from tests.browser.people import KERNEL_MS, serious_problems, start
 from tests.needs import needs
 from tests.students import served
 
@@ -133,7 +133,6 @@ def test_a_link_starts_its_shape_and_brings_the_files(
     follow_signed_out(page, lab, "ada", link)
     expect(page.get_by_text(repository.url)).to_be_visible(timeout=KERNEL_MS)
     assert serious_problems(page) == []
-    picture(page, "git-link")
     agree(page)
     expect(page.get_by_role("tab", name="week1.ipynb")).to_be_visible(timeout=KERNEL_MS)
     lease = lab.leases()["ada"]

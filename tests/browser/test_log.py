@@ -82,15 +82,6 @@ async def test_narrowed_down_by_keyboard(log: Page) -> None:
     await expect(log.get_by_label("What", exact=True)).to_have_value("lease")
 
 
-async def test_the_older_ones_are_a_link_away(log: Page) -> None:
-    """It asks for what is older than the last that is shown."""
-    await expect(log.get_by_role("row")).to_have_count(51)
-    await log.get_by_role("link", name="Older").click()
-    await expect(log.get_by_role("row")).to_have_count(1 + 13)
-    assert "before=" in log.url
-    await expect(log.get_by_role("link", name="The newest")).to_be_visible()
-
-
 async def test_a_message_is_withdrawn_by_keyboard(lab: PageLab, log: Page) -> None:
     """Enter, a reason, Enter: it is told, and the message is gone without a reload."""
     await log.evaluate("window.isTheSame = true")

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from tests.browser.people import KERNEL_MS, picture, serious_problems, wait_for_kernel
+from tests.browser.people import KERNEL_MS, serious_problems, wait_for_kernel
 from tests.needs import needs
 
 from labkit.evidence import evidence as store
@@ -182,7 +182,6 @@ def test_predict_run_and_watch_the_plot_move(jupyter, page):
     expect(page.locator("#vg-tooltip-element")).to_contain_text("interval")
     output.get_by_role("button", name="Data table").click()
     expect(output.get_by_role("table")).to_contain_text("40 ms")
-    picture(page, "panel")
     kept = store.load(jupyter.folder / "watch" / "evidence" / "T-9.json")
     assert kept.is_students
     assert [len(point.records[0].samples_s) for point in kept.points] == [60, 60]
@@ -215,7 +214,6 @@ def test_the_keyboard_alone_is_enough(jupyter, page, theme):
     expect(table).to_be_focused()
     page.keyboard.press("Space")
     expect(output.get_by_role("table")).to_be_visible()
-    picture(page, f"panel-{theme}")
     assert serious_problems(page, ".jp-OutputArea-output") == []
 
 

@@ -139,7 +139,6 @@ def test_from_idle_to_reclaimed_and_back_with_one_click(
     expect(news).to_contain_text("Nothing has happened on it for")
     expect(news).to_contain_text("Your files are kept")
     assert serious_problems(page) == []
-    picture(page, "taken-back")
     other = page.context.new_page()
     other.goto(f"{lab.settings.public_url}user/ada/lab")
     expect(other.get_by_role("status").first).to_have_text(news.inner_text())

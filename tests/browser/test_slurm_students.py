@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.browser.people import (
     kept_busy,
-    picture,
     serious_problems,
     sign_in,
     sign_in_as_staff,
@@ -65,7 +64,6 @@ def test_two_students_share_a_slice(new_page: Callable[[], Page], on_slurm: Slur
     ada, bo, staff = new_page(), new_page(), new_page()
     sign_in(ada, lab, "ada")
     expect(ada.get_by_text("1 of 2 free")).to_be_visible()
-    picture(ada, "slurm-spawn")
     start(ada, "1g.5gb")
     ada.wait_for_url("**/user/ada/lab**", timeout=LONG_MS)
     with kept_busy(lab, "ada") as works:
@@ -82,7 +80,6 @@ def two_share(ada: Page, bo: Page, staff: Page, works: Student, on_slurm: SlurmL
     sign_in(bo, lab, "bo")
     start(bo, "1g.5gb")
     expect(bo.get_by_role("heading", name="1st of 1")).to_be_visible()
-    picture(bo, "slurm-waiting")
     assert serious_problems(bo, ".miglab-waiting") == []
     bo.get_by_role("button", name="Start on CPU now").click()
     bo.wait_for_url("**/user/bo/lab**", timeout=LONG_MS)
@@ -92,10 +89,8 @@ def two_share(ada: Page, bo: Page, staff: Page, works: Student, on_slurm: SlurmL
     works.compute_no_more()
     wait_for(lambda: works.lease()["warning"] is not None, "ada to be warned")
     expect(ada.get_by_text("Nothing has happened").first).to_be_visible()
-    picture(ada, "slurm-warning")
     card = bo.get_by_role("region", name="Your GPU slice 1g.5gb is ready")
     expect(card).to_be_visible(timeout=LONG_MS)
-    picture(bo, "slurm-offer")
     card.get_by_role("button", name="Save all and restart with it").click()
     # His job runs before he moves to it: only his new server has the slice as its own.
     expect(bo.locator(".miglab-status")).to_have_text(HELD, timeout=LONG_MS)
@@ -124,11 +119,9 @@ def instructor_looks(page: Page, lab: TemporaryLab, cluster: SlurmCluster) -> No
         expect(page.get_by_text(text)).to_be_visible()
     expect(page.get_by_role("row", name="ada everyone 1g.5gb")).to_be_visible()
     expect(page.get_by_role("row", name="bo everyone 1g.5gb 1")).to_be_visible()
-    picture(page, "slurm-cluster")
     assert serious_problems(page) == []
     page.set_viewport_size({"width": 390, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    picture(page, "slurm-cluster-narrow")
     page.set_viewport_size({"width": 1280, "height": 900})
     cluster.command("scontrol", "delete", "reservationname=exam")
 
@@ -140,7 +133,6 @@ def instructor_ends_it(page: Page, bo: Page, lab: TemporaryLab) -> None:
     button.press("Enter")
     assert serious_problems(page, "dialog") == []
     page.get_by_label("Reason (the student reads it)").fill("The room closes.")
-    picture(page, "slurm-end")
     page.get_by_role("button", name="End the server", exact=True).click()
     expect(page.get_by_role("status")).to_contain_text("The server of bo is being stopped.")
     expect(button).not_to_be_visible(timeout=LONG_MS)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.people import picture, serious_problems, sign_in, start
+from tests.browser.people import serious_problems, sign_in, start
 
 from miglab_bench.harness.student import Student
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
@@ -32,7 +32,6 @@ def test_asked_aside_and_back(page: Page, lab: TemporaryLab, classmate: Student)
     expect(question).to_be_visible()
     expect(page).to_have_title(re.compile("^Are you still waiting?"))
     assert serious_problems(page) == []
-    picture(page, "still-waiting")
     ticket = lab.tickets()["ada"].id
     page.get_by_role("button", name="Yes, keep my position").click()
     expect(question).to_be_hidden()
@@ -42,11 +41,9 @@ def test_asked_aside_and_back(page: Page, lab: TemporaryLab, classmate: Student)
     page.wait_for_url("**/user/ada/lab**", wait_until="commit")
     asks = page.get_by_role("region", name="Are you still waiting for 7g.40gb?")
     expect(asks).to_be_visible()
-    picture(page, "jupyterlab-still-waiting")
     classmate.leave()
     aside = page.get_by_role("region", name="You have stepped aside")
     expect(aside).to_contain_text("Your place is kept for 12 hours")
     assert serious_problems(page, ".miglab-cards") == []
-    picture(page, "jupyterlab-aside")
     aside.get_by_role("button", name="Return to the queue").click()
     expect(page.get_by_role("region", name="Your GPU slice 7g.40gb is ready")).to_be_visible()

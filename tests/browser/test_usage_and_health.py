@@ -108,15 +108,6 @@ async def test_a_plot_is_a_picture_with_words(open_page: Open) -> None:
         assert frame["y"] <= box["y"] and box["y"] + box["height"] <= frame["y"] + frame["height"]
 
 
-async def test_what_is_fine_opens_by_keyboard(open_page: Open) -> None:
-    """What is wrong is open to see, what is fine one key away."""
-    page = await open_page("health")
-    await expect(page.get_by_role("heading", name="4 problems")).to_be_visible()
-    await page.get_by_text("Passed (").focus()
-    await page.keyboard.press("Enter")
-    await expect(page.get_by_text("MIG on: partitioned on demand")).to_be_visible()
-
-
 # The Health page stays current.
 
 AGAIN_MS = 15_000
