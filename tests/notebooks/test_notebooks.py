@@ -1,7 +1,6 @@
 """Every notebook from end to end: solved, as a student gets it, and with typical wrong answers."""
 
 import ast
-import importlib.util
 import re
 import statistics
 from dataclasses import replace
@@ -12,6 +11,7 @@ import pytest
 from nbclient import NotebookClient
 from tests.needs import needs
 
+import make_notebooks as maker
 from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.prediction import predict
@@ -44,16 +44,6 @@ CELL_LINES = 16  # the median of a notebook's cells may not grow beyond this
 def all_but(quick: str):
     """All notebooks, of which only this one is in the quick run."""
     return [pytest.param(name, marks=[] if name == quick else pytest.mark.long) for name in NAMES]
-
-
-def load_maker():
-    spec = importlib.util.spec_from_file_location("maker", NOTEBOOKS / "make_notebooks.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-maker = load_maker()
 
 
 def build(name: str, target: Path, *, solutions: bool):
