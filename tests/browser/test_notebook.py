@@ -1,6 +1,5 @@
 """A student's notebook in JupyterLab, from top to bottom by hand, with wrong and right answers."""
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.people import KERNEL_MS, picture, wait_for_kernel
 from tests.browser.test_panel import PanelLab, jupyter, set_up  # noqa: F401  a fixture
 
+import make_notebooks
 from labkit.evidence import evidence as store
 from labkit.records import Verdict
 
@@ -30,13 +30,8 @@ ROOFED = SLANTED.replace("return ", "return min(flops_per_s, ") + ")"
 
 def write_notebook(folder: Path) -> None:
     """The student's build, as the image makes it."""
-    spec = importlib.util.spec_from_file_location("maker", NOTEBOOKS / "make_notebooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    maker = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(maker)
     folder.mkdir()
-    maker.make(NOTEBOOKS / "src" / f"{NAME}.py", folder / f"{NAME}.ipynb")
+    make_notebooks.make(NOTEBOOKS / "src" / f"{NAME}.py", folder / f"{NAME}.ipynb")
 
 
 @pytest.fixture

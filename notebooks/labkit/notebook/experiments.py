@@ -52,7 +52,8 @@ def _flat(steps: Iterable[Any]) -> Iterator[MeasuringStep]:
 
 
 def _filled(known: Experiment, given: Mapping[str, Any], steps: tuple[Any, ...]) -> Experiment:
-    wanted = {name for words in WORDS for name in _braces(getattr(known, words))}
+    parse = string.Formatter().parse
+    wanted = {name for words in WORDS for _, name, _, _ in parse(getattr(known, words)) if name}
     if wanted != given.keys():
         raise WrongArgument(
             f"{known.key} takes {', '.join(sorted(wanted)) or 'no words'} beside its steps, "
@@ -60,10 +61,6 @@ def _filled(known: Experiment, given: Mapping[str, Any], steps: tuple[Any, ...])
         )
     texts = {words: getattr(known, words).format_map(given) for words in WORDS}
     return replace(known, steps=steps, **texts)
-
-
-def _braces(text: str) -> list[str]:
-    return [name for _, name, _, _ in string.Formatter().parse(text) if name]
 
 
 def _new(key: str, given: Mapping[str, Any], steps: tuple[Any, ...]) -> Experiment:

@@ -29,9 +29,8 @@ from labkit.panel.experiment import MeasuringStep, Report, Value, reader
 from labkit.records import Comparison, Measurement, RankResults, counted_record
 from labkit.run.jobs import BUDGET_S, is_quick, usual_samples
 from labkit.run.source import describe_error, error_sentence
-from labkit.timing import HostClock, Work, make_clock, timing_loop, warm_up
+from labkit.timing import Work, make_clock, timing_loop, warm_up
 
-QUICK_WARM = 2
 FACTS = "facts"  # what a function found out beside its times, kept with every label
 CLOCKS = "clocks"  # by label, of a function that times by itself with another clock than the host's
 HOW = "measured how"  # beside the labels of what `in_turns` returns
@@ -153,9 +152,8 @@ def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
 
     barrier = dist.barrier if dist.is_initialized() else None
     clock = make_clock(torch, cold=True, barrier=barrier)
-    warm = {
-        name: _warm(name, work, clock, fixed=barrier is not None) for name, work in works.items()
-    }
+    fixed = barrier is not None or is_quick()
+    warm = {name: warm_up(name, work, clock, fixed=fixed) for name, work in works.items()}
     samples: dict[str, Any] = {name: [] for name in works}
     launch: dict[str, list[float]] = {name: [] for name in works}
     cores = SideBySide(torch)
@@ -167,14 +165,6 @@ def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
     how: dict[str, Any] = {"clock": clock.name, "cold": clock.is_cold, "warmup": warm}
     how |= {"launch": launch, "side_by_side": cores.summary()}
     return {**samples, HOW: how}
-
-
-def _warm(name: str, work: Work, clock: HostClock, *, fixed: bool) -> list[float]:
-    if not is_quick():
-        return warm_up(name, work, clock, fixed=fixed)
-    for _ in range(QUICK_WARM):
-        work()
-    return []
 
 
 class _Once:

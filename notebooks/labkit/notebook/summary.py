@@ -70,7 +70,7 @@ def _verdict(found: Evidence) -> str:
 @public
 def recorded_note(*keys: str) -> str:
     """Which of these experiments can be seen as recorded on a real GPU, in a sentence each."""
-    return "\n".join(_note(key) for key in keys)
+    return "\n".join(map(_note, keys))
 
 
 def _note(key: str) -> str:
