@@ -5,10 +5,8 @@ Without root or Docker these tests are skipped; ``LAB_REQUIRE=docker`` makes tha
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,21 +43,16 @@ def engine_script(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextlib.contextmanager
-def listening(host: str) -> Iterator[int]:
-    """A listener of this machine; its port."""
-    with socket.create_server((host, 0)) as listener:
-        thread = threading.Thread(target=accept_all, args=(listener,), daemon=True)
-        thread.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
-
-
-def accept_all(listener: socket.socket) -> None:
-    """Take every connection and close it, until the listener is shut."""
-    with contextlib.suppress(OSError):
-        while True:
-            listener.accept()[0].close()
+def installed(rules: list[str]) -> Iterator[None]:
+    """These rules of the firewall, for the time of a block."""
+    try:
+        for rule in rules:
+            subprocess.run(rule.split(), check=True)
+        yield
+    finally:
+        for rule in reversed(rules):
+            undo = rule.replace(" -I ", " -D ").replace(" -A ", " -D ").replace(" -N ", " -X ")
+            subprocess.run(undo.split(), check=False)
 
 
 @pytest.fixture(scope="session")

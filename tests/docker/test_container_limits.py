@@ -19,6 +19,8 @@ from miglab_spawner.containers.host_config import soft_host_config
 from miglab_spawner.containers.limits import GIB, limits_of
 from miglab_spawner.containers.networks import OWN
 
+from .conftest import installed
+
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 LAB = "miglab-test"
@@ -110,13 +112,9 @@ def test_the_rules_that_doctor_prints_hold(engine: docker.DockerClient, lab: Set
     assert before.is_wrong and f":{lab.pool_port}" in before.found
     rules = [line for line in before.do.splitlines() if line.startswith("iptables ")]
     try:
-        for rule in rules:
-            subprocess.run(rule.split(), check=True)
-        (after,) = examine_egress(lab)
-        assert not after.is_wrong, after.found
+        with installed(rules):
+            (after,) = examine_egress(lab)
+            assert not after.is_wrong, after.found
     finally:
-        for rule in reversed(rules):
-            undo = rule.replace(" -I ", " -D ").replace(" -A ", " -D ").replace(" -N ", " -X ")
-            subprocess.run(undo.split(), check=False)
         engine.networks.get(lab.network).remove()
     assert egress.METADATA in after.found

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import uuid
@@ -30,7 +29,7 @@ from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.worker.holders import HostHolders
 
-from .conftest import STAYS
+from .conftest import STAYS, engine_script
 
 pytestmark = [
     pytest.mark.docker,
@@ -40,7 +39,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
-ENGINE = Path(__file__).parent / "engine"
 LAB = "restart-test"
 
 
@@ -53,9 +51,7 @@ class SecondEngine:
 
     def do(self, *words: str) -> None:
         """Start or stop it, or let it hand over simulated GPUs."""
-        environment = {**os.environ, "MIGLAB_PYTHON": sys.executable}
-        command = [sys.executable, str(ENGINE), "--home", str(self.home), *words]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        done = engine_script("--home", str(self.home), *words)
         assert done.returncode == 0, done.stderr
 
 
