@@ -8,18 +8,17 @@ import re
 import signal
 import ssl
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from string import Template
-from typing import Any
 
 import httpx
 import pytest
 
 import docker
 from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.student import Student
 from miglab_hub.production import production
 
 from .conftest import STAYS
@@ -28,8 +27,6 @@ pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 REPOSITORY = Path(__file__).parents[2]
 HOWTO = REPOSITORY / "docs" / "howto"
-READY_S = 180
-SPAWN_S = 120
 DOMAIN = "lab.test"
 REPLACED = {
     "git pull": "",
@@ -183,69 +180,35 @@ def lab(
             subprocess.run(["docker", "rmi", "--force", image], capture_output=True)
 
 
-class HeadlessStudent:
-    """A browser without a screen."""
+class RemoteStudent(Student):
+    """Ada at her own computer."""
 
-    def __init__(self, port: int) -> None:
-        self.http = httpx.Client(
-            base_url=f"https://{DOMAIN}:{port}",
-            transport=Here(verify=False),
-            follow_redirects=True,
-            timeout=60,
-        )
-        self.pool = f"https://pool--service.{DOMAIN}:{port}/services/pool"
-
-    def log_in(self, name: str, password: str) -> None:
-        """Through the login form."""
-        page = self.http.get("/hub/login")
-        data = {"username": name, "password": password, "_xsrf": self.http.cookies["_xsrf"]}
-        page = self.http.post("/hub/login", params={"next": "/hub/home"}, data=data)
-        assert page.status_code == 200, page.text
-
-    def call(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Call the hub's API with the cookie of the login."""
-        return self.http.request(method, f"/hub/api{path}", headers=self.headers, **options)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What a page of the hub's sends along."""
-        xsrf = next(
-            c.value for c in self.http.cookies.jar if c.name == "_xsrf" and c.path == "/hub/"
-        )
-        return {"X-XSRFToken": str(xsrf), "Referer": str(self.http.base_url) + "/hub/home"}
+    def __init__(self, lab: ProductionLab) -> None:
+        self.host = f"https://{{}}{DOMAIN}:{lab.port}"
+        password = dict(line.split() for line in lab.inside("cat", "passwords").splitlines())
+        super().__init__(self.host.format(""), "ada", password["student"], Here(verify=False))
 
     def begin(self) -> None:
         """Ask for a server with a slice, and wait as her page does: on one connection to its end.
 
         The new network must not move the proxy's way out, with which every open connection breaks.
         """
-        asked = self.call("POST", "/users/ada/server", json={"shape": "1g.5gb"})
-        assert asked.status_code in (201, 202), asked.text
-        progress = "/hub/api/users/ada/server/progress"
-        with self.http.stream("GET", progress, headers=self.headers) as told:
+        self.ask("1g.5gb")
+        path = "/hub/api/users/ada/server/progress"
+        headers = {"X-XSRFToken": self._cookie("_xsrf", path), "Referer": self._url}
+        with self._http.stream("GET", self._url + path, headers=headers) as told:
             assert any('"ready": true' in line for line in told.iter_lines())
-
-    def servers(self) -> dict[str, Any]:
-        """Her servers, as the hub lists them."""
-        return dict(self.call("GET", "/users/ada").json()["servers"])
 
     def reaches_server(self) -> bool:
         """Whether the proxy leads to her server, on its own host."""
-        url = f"https://ada.{DOMAIN}:{self.http.base_url.port}/user/ada/api"
-        return self.http.get(url).json().keys() == {"version"}
+        answer = self._http.get(self.host.format("ada.") + "/user/ada/api")
+        return answer.json().keys() == {"version"}
 
     def is_up(self) -> bool:
         """Whether hub and pool answer through the proxy."""
-        pages = ("/hub/health", f"{self.pool}/api/health")
-        return all(self.http.get(page).status_code == 200 for page in pages)
-
-
-def wait_until(said: str, answers, limit_s: float) -> None:
-    """Ask until it says so."""
-    end = time.monotonic() + limit_s
-    while not answers():
-        assert time.monotonic() < end, f"not {said} within {limit_s:g} s"
-        time.sleep(0.5)
+        pool = self.host.format("pool--service.") + "/services/pool/api/health"
+        pages = (f"{self._url}/hub/health", pool)
+        return all(self._http.get(page).status_code == 200 for page in pages)
 
 
 def test_the_page_as_printed(lab: ProductionLab, engine: docker.DockerClient) -> None:
@@ -258,7 +221,7 @@ def test_the_page_as_printed(lab: ProductionLab, engine: docker.DockerClient) ->
     lab.write_settings(*lab.printed(page, "5. lab.toml", "toml"))
     (lab.toml.parent / "rosters/vision.csv").write_text("user,role\nada,\n")
     lab.do(*lab.printed(page, "6. Start", "sh"))
-    student = HeadlessStudent(lab.port)
+    student = RemoteStudent(lab)
     ada = first_server(lab, engine, student)
     backup, upgrade, back = lab.printed(page, "7. Back up, upgrade", "sh")
     upgrades(lab, engine, student, upgrade, back)
@@ -276,15 +239,14 @@ def test_the_page_as_printed(lab: ProductionLab, engine: docker.DockerClient) ->
     lab.do(of_backup(unpack, saved))
     written = container.exec_run(["sh", "-c", "echo more >> ~/diary && cat ~/diary"])
     assert written.output == b"mine\nmore\n"
-    student.call("DELETE", "/users/ada/server")
-    wait_until("stopped", lambda: not student.servers(), SPAWN_S)
+    student.leave()
     (forget,) = lab.printed(
         "keep-and-delete-data", "Show a person what is kept, and delete it", "sh"
     )
     lab.do(forget)
     assert json.loads((lab.folder / "ada.json").read_text())["user"] == "ada"
     assert not engine.volumes.list(filters={"name": "miglab-home-ada"})
-    student.http.close()
+    student.close()
 
 
 def of_backup(command: str, saved: str) -> str:
@@ -292,13 +254,12 @@ def of_backup(command: str, saved: str) -> str:
     return re.sub(r"backups/\w+", f"backups/{Path(saved).name}", command)
 
 
-def first_server(lab: ProductionLab, engine: docker.DockerClient, student: HeadlessStudent) -> str:
+def first_server(lab: ProductionLab, engine: docker.DockerClient, student: RemoteStudent) -> str:
     """Ada, whom the roster puts into the course, gets a slice; her container's id."""
     assert student.is_up(), "restart returns when the lab answers"
     folder = engine.api.inspect_volume("miglab-test-compose_state")["Mountpoint"]
     lab.do(f"tests/docker/engine simulate {folder}/gpus")
-    password = dict(line.split() for line in lab.inside("cat", "passwords").splitlines())["student"]
-    student.log_in("ada", password)
+    student.sign_in()
     student.begin()
     check_server(lab, engine)
     check_that_the_pool_ends_what_runs(lab, engine)
@@ -314,7 +275,7 @@ def first_server(lab: ProductionLab, engine: docker.DockerClient, student: Headl
 def upgrades(
     lab: ProductionLab,
     engine: docker.DockerClient,
-    student: HeadlessStudent,
+    student: RemoteStudent,
     command: str,
     back: str,
 ) -> None:
@@ -343,7 +304,7 @@ def upgrades(
     check_server(lab, engine)
 
 
-def renewal(lab: ProductionLab, student: HeadlessStudent, hook: str) -> None:
+def renewal(lab: ProductionLab, student: RemoteStudent, hook: str) -> None:
     """The printed hook brings a new certificate to the proxy; the pool goes on undisturbed."""
     before = ssl.get_server_certificate(("127.0.0.1", lab.port))
     pool = lab.started_at()["miglab-pool"]
@@ -356,7 +317,7 @@ def renewal(lab: ProductionLab, student: HeadlessStudent, hook: str) -> None:
     assert student.reaches_server()
 
 
-def changed_settings(lab: ProductionLab, student: HeadlessStudent, restart: str) -> None:
+def changed_settings(lab: ProductionLab, student: RemoteStudent, restart: str) -> None:
     """What is wrong is said before anything is restarted; what is right is taken over."""
     before, text = lab.started_at(), lab.toml.read_text()
     lab.toml.write_text(text.replace('"1g.5gb", "cpu"', '"9g.5gb", "cpu"'))
@@ -364,11 +325,11 @@ def changed_settings(lab: ProductionLab, student: HeadlessStudent, restart: str)
     assert lab.started_at() == before
     lab.toml.write_text(text.replace("[lab]\n", '[lab]\ntitle = "Changed"\n'))
     lab.do(restart)
-    assert "Changed" in student.http.get("/hub/home").text
+    assert "Changed" in student.page("/hub/home")
     assert not lab.started_at().items() & before.items()
 
 
-def restored(lab: ProductionLab, engine: docker.DockerClient, student: HeadlessStudent) -> None:
+def restored(lab: ProductionLab, engine: docker.DockerClient, student: RemoteStudent) -> None:
     """On empty volumes the session, the settings and the file are there; the slice is free."""
     assert student.is_up()
     leases = json.loads(lab.inside("miglab", "pool", "leases", "--json"))
