@@ -47,6 +47,7 @@ STYLE: dict[str, Any] = {
         "labelFontSize": 12,
         "labelLimit": 0,
         "symbolSize": 70,
+        "symbolOpacity": 1,  # else as faint as the samples
         "layout": {"bottom": {"anchor": "start", "bounds": "full"}},
     },
     "title": {"color": INK, "subtitleColor": INK, "anchor": "start", "fontSize": 14},

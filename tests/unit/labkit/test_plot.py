@@ -102,9 +102,12 @@ def test_it_is_drawn_and_described(plot):
     """Vega-Lite takes it, with a title and a description; before the first sample it is a frame.
 
     It has a width before it stands in the page: the signal that the patch replaces is the width.
+    The legend's symbols are not as faint as the samples, whose colours one could not tell apart.
     """
-    signal = vl_convert.vegalite_to_vega(vega.spec(plot), vl_version="5.8")["signals"][0]
-    assert signal["name"] == vega.EMBED["patch"][0]["value"]
+    compiled = vl_convert.vegalite_to_vega(vega.spec(plot), vl_version="5.8")
+    assert compiled["signals"][0]["name"] == vega.EMBED["patch"][0]["value"]
+    symbols = [one["encode"]["symbols"]["update"] for one in compiled.get("legends", ())]
+    assert not any("opacity" in update for update in symbols)
     drawn = ElementTree.fromstring(figures.svg(plot))
     assert drawn.tag.endswith("}svg")
     assert plot.title in "".join(drawn.itertext())
