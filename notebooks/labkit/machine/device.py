@@ -38,11 +38,19 @@ def parse_cpu_max(text: str) -> float | None:
 
 
 def read_quota(root: Path = CGROUP) -> float | None:
-    """The container's CPU quota in cores, from cgroup v2; None when there is none."""
+    """The container's CPU quota in cores, from cgroup v2 or v1; None when there is none."""
     try:
         return parse_cpu_max((root / "cpu.max").read_text())
     except OSError:
+        pass
+    try:
+        quota, period = (
+            (root / "cpu" / f"cpu.cfs_{part}_us").read_text().strip()
+            for part in ("quota", "period")
+        )
+    except OSError:
         return None
+    return parse_cpu_max(f"{quota} {period}")
 
 
 def cpu_budget(root: Path = CGROUP) -> CpuBudget:
