@@ -97,6 +97,9 @@ def ending(view: PoolView, idle_s: Mapping[int, float]) -> dict[int, str]:
         view: the pool.
         idle_s: for how long each lease has been idle; one that is not named is not.
     """
+    warning_s = view.settings.reclaim.warning_s
+    if not any(_is_open(view, lease, warning_s) for lease in view.leases.values()):
+        return {}
     on_slots = _on_slots(view)
     found, wanted = {number: f"{why} {LOST}" for number, why in on_slots.items()}, needs(view)
     grounds = list(_grounds(view)) if wanted else []
