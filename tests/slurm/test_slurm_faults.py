@@ -85,7 +85,7 @@ async def test_a_server_that_dies_at_once_is_said_at_once(
     hub: Hub, slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch
 ):
     """A server that ends before it answers fails the start long before its time-out."""
-    hub.spawner("ada").cmd = ["sleep", "1"]
+    hub.spawner("ada").cmd = ["true"]
     refused = await hub.refused("ada", shape="1g.5gb")
     assert refused.reason == "job-ended"
     assert "ended before it answered" in refused.jupyterhub_message

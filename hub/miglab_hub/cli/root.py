@@ -28,9 +28,9 @@ COMMANDS = {
     "sim": "miglab_hub.cli.sim",
     "doctor": "miglab_hub.cli.doctor",
     "roster": "miglab_hub.cli.roster",
-    "backup": "miglab_hub.cli.keeping",
-    "restore": "miglab_hub.cli.keeping",
-    "forget": "miglab_hub.cli.keeping",
+    "backup": "miglab_hub.cli.kept_data",
+    "restore": "miglab_hub.cli.kept_data",
+    "forget": "miglab_hub.cli.kept_data",
 }
 """Each command, and the module whose ``app`` it is, or one of whose commands."""
 

@@ -55,12 +55,17 @@ PARTS = (
 """What pages fetch: the first address that matches answers, and asks for its own right."""
 
 log = logging.getLogger(__name__)
-ROUTERS = tuple(
-    part.router
-    for part in (
-        *(ticket_routes, lease_routes, pool_routes, staff_routes, log_page),
-        *(reservation_routes, layouts_page, usage_page, class_page, health_page),
-    )
+ROUTERS = (
+    ticket_routes.router,
+    lease_routes.router,
+    pool_routes.router,
+    staff_routes.router,
+    log_page.router,
+    reservation_routes.router,
+    layouts_page.router,
+    usage_page.router,
+    class_page.router,
+    health_page.router,
 )
 
 

@@ -76,22 +76,22 @@ def forget(
 
     Refused while hub or pool run, and while the person holds a server, a lease or a ticket.
     """
-    from miglab_hub import forget as room
+    from miglab_hub import forget as forgetting
     from miglab_hub.backup import standing_still
 
     settings = load(config, running=False)
     with standing_still(settings):
-        told = room.tell(settings, user)
-        room.write_told(told, export)
+        told = forgetting.tell(settings, user)
+        forgetting.write_told(told, export)
         print(f"everything that is kept of {user} has been written to {export}")
-        if not room.is_known(told):
+        if not forgetting.is_known(told):
             print(
                 f"the lab has no account, lease or ticket of {user}: is that the name at the hub?"
             )
         if not erase:
             print("nothing was changed; use --erase to delete it")
             return
-        done = room.forget(settings, user, keep_home=keep_home)
+        done = forgetting.forget(settings, user, keep_home=keep_home)
     changed = ", ".join(f"{what}: {count}" for what, count in done.changed.items())
     print(f"{user} is now called {done.pseudonym}; rows changed: {changed or 'none'}")
     print(f"home deleted: {done.home}" if done.home else "no home was deleted")
