@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     A test that needs more or fewer than others says so in relation to the profile's number.
     """
+    os.environ["PYTHONFAULTHANDLER"] = "1"  # whatever a test starts says where it crashed
     settings.load_profile("quick" if config.option.markexpr == "not long" else "whole")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A run in the background: what tests start would ignore the interrupt that ends it, too.

@@ -101,8 +101,11 @@ class PoolOperator:
 
     @contextmanager
     def held(self, user: str) -> Iterator[tuple[LeaseView, "subprocess.Popen[bytes]"]]:
-        """A lease, and the process that holds it and does nothing, until the block ends."""
-        with subprocess.Popen(["sleep", "infinity"]) as holder:
+        """A lease, and the process that holds it and does nothing, until the block ends.
+
+        The process ends with this one, however that ends, and has none of its pipes.
+        """
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as holder:
             try:
                 lease = self.grant(user)
                 name = process_holder(holder.pid)
