@@ -1,12 +1,19 @@
 """A lab, and a pool service that answers from memory to its commands."""
 
 import json
+import shutil
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from jupyterhub import orm
+from pydantic_core import to_json
+from sqlalchemy import text
+from tests.empty import empty_hub
 from tests.unit.pool.http.fakes import (
     gpu_view,
     lease_view,
@@ -17,44 +24,66 @@ from tests.unit.pool.http.fakes import (
 )
 from typer.testing import CliRunner, Result
 
-from miglab_api.gpus import PoolSnapshot
+from miglab_api.gpus import PoolSnapshot, SliceView
 from miglab_hub import doctor as diagnosis
 from miglab_hub import pool_api
 from miglab_hub.cli.pool import commands
 from miglab_hub.lab_secrets import make_all
 from miglab_hub.service.gpus import make_simulated
 from miglab_hub.settings.lab_toml import Settings, load
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.rows import MessageRow, TicketRow
 
 LAB = 'lab.port = 9000\ngpus.simulate = ["A100-40GB"]\ncourses.everyone.shapes = ["1g.5gb"]\n'
+
+
+USED = """
+[lab]
+port = 21990
+[courses.everyone]
+shapes = ["1g.5gb"]
+members = ["ada", "bob"]
+"""
+TICKET = TicketRow(
+    id=1, user="ada", server="", course="everyone", shape="1g.5gb", asked="1g.5gb",
+    state="cancelled", created_at=1.0, attended_at=1.0, message="ada gave it up",
+)  # fmt: skip
+MESSAGE = MessageRow(
+    id=1, at=1.0, by="person:instructor", to_user="ada", to_server=None, to_course=None,
+    text="See me, ada", until=9e9, state="open",
+)  # fmt: skip
+REASONED = {
+    "lease": 1, "user": "alice", "server": "", "course": "ml", "shape": "1g.5gb",
+    "state": "running", "decision": "keep", "is_acted_on": True, "activity": "unknown",
+    "kind": None, "reason": "Unknown is never idle.", "figures": {"busy": None, "n": 3},
+    "keepalives": 0, "warning": None,
+}  # fmt: skip
+HEALTHY = {
+    "ok": True, "gpus": 1, "gpus_troubled": 0, "is_stuck": False, "is_reconciled": True,
+    "failing": [],
+}  # fmt: skip
 
 
 class Service:
     """A pool service that answers from memory; keeps what it was asked.
 
-    ``answers`` go before all else: of a path, with or without its query, a whole response, JSON, or
-    one after the other.
+    ``answers`` are of a path, with or without its query or its method, or of all below a folder:
+    a whole response, something for JSON, or one after the other.
     """
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Any]] = []
-        self.slices = [slice_view(1, 0, "alice"), slice_view(2, 4)]
-        self.gpu_state = "ok"
-        self.ticket = ticket_view(1, "alice")
-        self.contradictions: list[str] = []
-        self.reserved = [reservation_view(1, drawn=3)]
-        self.told: dict[str, Any] = {
-            "lease": 1, "user": "alice", "server": "", "course": "ml", "shape": "1g.5gb",
-            "state": "running", "decision": "keep", "is_acted_on": True, "activity": "unknown",
-            "kind": None, "reason": "Unknown is never idle.", "figures": {"busy": None, "n": 3},
-            "keepalives": 0, "warning": None,
-        }  # fmt: skip
         self.refuses = False
-        self.answers: dict[str, Any] = {}
-        self.health: dict[str, Any] = {
-            "ok": True, "gpus": 1, "gpus_troubled": 0, "is_stuck": False,
-            "is_reconciled": True, "failing": [],
-        }  # fmt: skip
         self.clients: list[httpx.Client] = []
+        pool = pool_of(slice_view(1, 0, "alice"), slice_view(2, 4))
+        self.answers: dict[str, Any] = {
+            "/health": HEALTHY, "/invariants": [], "/reclaim": [REASONED],
+            "/pool": pool, "/pool/": pool, "/gpus/": pool, "/slices/": pool,
+            "/leases": [lease_view(1, "alice")], "/leases/": lease_view(1, "alice"),
+            "/tickets/": ticket_view(1, "alice"),
+            "/reservations": [reservation_view(1)], "POST /reservations": reservation_view(1),
+            "/reservations/": reservation_view(1),
+        }  # fmt: skip
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.raw_path.decode().removeprefix("/services/pool/api")
@@ -62,35 +91,19 @@ class Service:
         self.token = request.headers["authorization"]
         if self.refuses:
             return httpx.Response(403, json={"reason": "forbidden", "message": "Not yours."})
-        for known in (path, path.partition("?")[0]):
-            if known in self.answers:
-                answer = self.answers[known]
-                answer = next(answer) if isinstance(answer, Iterator) else answer
-                is_whole = isinstance(answer, httpx.Response)
-                return answer if is_whole else httpx.Response(200, json=answer)
-        return self._answer(request.method, path)
+        plain = path.partition("?")[0]
+        known = (f"{request.method} {plain}", path, plain, f"/{plain.split('/')[1]}/")
+        answer = next(self.answers[one] for one in known if one in self.answers)
+        answer = next(answer) if isinstance(answer, Iterator) else answer
+        if not isinstance(answer, httpx.Response):
+            answer = httpx.Response(200, content=to_json(answer))
+        self.said = answer.content
+        return answer
 
-    def _snapshot(self) -> PoolSnapshot:
-        return snapshot(gpu_view(*self.slices, state=self.gpu_state), waiting=(self.ticket,))
 
-    def _answer(self, method: str, path: str) -> httpx.Response:
-        if path == "/health":
-            return httpx.Response(200, json=self.health)
-        if path == "/invariants":
-            return httpx.Response(200, json=self.contradictions)
-        if path.startswith("/leases?") or path == "/leases":
-            return httpx.Response(200, json=[lease_view(1, "alice").model_dump(mode="json")])
-        if path == "/reservations" and method == "GET":
-            return httpx.Response(200, json=[one.model_dump(mode="json") for one in self.reserved])
-        if path.startswith("/reservations"):
-            return httpx.Response(200, text=reservation_view(1).model_dump_json())
-        if path.startswith("/reclaim"):
-            return httpx.Response(200, json=[self.told])
-        if path == "/pool" or "/pool/" in path or "/slices/" in path:
-            return httpx.Response(200, text=self._snapshot().model_dump_json())
-        if path.startswith("/tickets"):
-            return httpx.Response(200, text=self.ticket.model_dump_json())
-        return httpx.Response(200, text=lease_view(1, "alice").model_dump_json())
+def pool_of(*slices: SliceView, **gpu: Any) -> PoolSnapshot:
+    """A pool of one GPU with these slices, for which alice waits."""
+    return snapshot(gpu_view(*slices, **gpu), waiting=(ticket_view(1, "alice"),))
 
 
 @pytest.fixture
@@ -124,10 +137,44 @@ def settings(lab: Path) -> Settings:
     return load(lab, {})
 
 
-def lab_with(folder: Path, text: str) -> Settings:
+@pytest.fixture
+def used(used_once: Path, tmp_path: Path) -> Settings:
+    """A lab in which ada and bob have been: secrets, homes, a hub database, a ledger."""
+    return load(Path(shutil.copytree(used_once, tmp_path / "lab")) / "lab.toml", {})
+
+
+@pytest.fixture(scope="package")
+def used_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Such a lab, to be copied: its databases take longer to make than each test."""
+    folder = tmp_path_factory.mktemp("lab")
+    settings = lab_with(folder, USED)
+    make_all(settings)
+    settings.cookie_secret.write_text("0123")
+    for name in ("ada", "bob"):
+        (settings.homes / name).mkdir(parents=True)
+        (settings.homes / name / "work.txt").write_text("mine")
+    settings.hub_database.write_bytes(empty_hub())
+    with closing(orm.new_session_factory(f"sqlite:///{settings.hub_database}")()) as hub:
+        hub.execute(text("PRAGMA journal_mode=WAL"))
+        hub.add_all([orm.User(name="ada"), orm.User(name="bob")])
+        hub.add(orm.OAuthClient(identifier="jupyterhub"))
+        hub.commit()
+        orm.User.find(hub, "ada").new_api_token(note="for my script")
+        hub.get_bind().dispose()
+    with closing(Ledger(settings.ledger)) as ledger, ledger.write(1.0, durable=True) as tx:
+        tx.put(replace(TICKET, state="waiting"), by="spawner")
+        tx.put(TICKET, by="server:ada/", reason="ada: enough")
+        tx.put(replace(TICKET, id=2, user="bob", message="ada is his name as well"), by="spawner")
+        tx.put(MESSAGE, by="person:instructor")
+        tx.record(replace(TICKET, id=2, user="bob"), "person:ada", "moved by person:ada", "next")
+        tx.record(replace(TICKET, id=2, user="bob"), "person:adaline", "no ada here", "next")
+    return folder
+
+
+def lab_with(folder: Path, toml: str) -> Settings:
     """A lab whose lab.toml says this."""
     file = folder / "lab.toml"
-    file.write_text(text, encoding="utf-8")
+    file.write_text(toml, encoding="utf-8")
     return load(file, {})
 
 

@@ -14,82 +14,54 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from miglab_hub import lab_secrets
 from miglab_hub.backup import MANIFEST, make_backup, restore_backup
 from miglab_hub.cli import root
 from miglab_hub.errors import StartError
 from miglab_hub.service.assembly import _keep_backup
-from miglab_hub.settings.lab_toml import Settings, load
+from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import file as ledger_file
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.state.lock import LabLock, PoolLock
 from miglab_slurm.submissions import Stay, Submissions
 
-LAB = '[lab]\nport = 21990\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
+
+def people(database: Path) -> list[str]:
+    """Who is in a hub's database."""
+    with closing(sqlite3.connect(database)) as hub:
+        return [name for (name,) in hub.execute("SELECT name FROM users ORDER BY name")]
 
 
-@pytest.fixture
-def lab(made: Path, tmp_path: Path) -> Settings:
-    """A lab that has run: secrets, a ledger, a hub database with somebody in it."""
-    return load(Path(shutil.copytree(made, tmp_path / "lab")) / "lab.toml", {})
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Such a lab, to be copied."""
-    folder = tmp_path_factory.mktemp("lab")
-    file = folder / "lab.toml"
-    file.write_text(LAB)
-    settings = load(file, {})
-    lab_secrets.make_all(settings)
-    settings.cookie_secret.write_text("0123")
-    Ledger(settings.ledger).close()
-    with closing(sqlite3.connect(settings.hub_database)) as hub:
-        hub.execute("PRAGMA journal_mode=WAL")
-        hub.execute("CREATE TABLE users (name TEXT)")
-        hub.execute("INSERT INTO users VALUES ('ada')")
-        hub.commit()
-    return folder
-
-
-def people(settings: Settings) -> list[str]:
-    """Who is in the hub's database."""
-    with closing(sqlite3.connect(settings.hub_database)) as hub:
-        return [name for (name,) in hub.execute("SELECT name FROM users")]
-
-
-def test_all_of_it_comes_back(lab: Settings, tmp_path: Path) -> None:
+def test_all_of_it_comes_back(used: Settings, tmp_path: Path) -> None:
     """What changed since is gone from its place, lies aside, and the rest is as it was."""
     archive = tmp_path / "copy.tar"
-    made = make_backup(lab, archive)
+    made = make_backup(used, archive)
     assert archive.stat().st_mode & 0o777 == 0o600
-    before = {name: (lab.state / name).read_bytes() for name in made.files if "sqlite" not in name}
-    with closing(sqlite3.connect(lab.hub_database)) as hub:
-        hub.execute("INSERT INTO users VALUES ('bob')")
+    before = {name: (used.state / name).read_bytes() for name in made.files if "sqlite" not in name}
+    with closing(sqlite3.connect(used.hub_database)) as hub:
+        hub.execute("UPDATE users SET name = 'cy' WHERE name = 'ada'")
         hub.commit()
-        lab.pool_secret.write_text("another")
-        done = restore_backup(lab, archive)  # bob may still lie in a log beside the database
-    assert people(lab) == ["ada"]
-    assert {name: (lab.state / name).read_bytes() for name in before} == before
+        used.pool_secret.write_text("another")
+        done = restore_backup(used, archive)  # cy may still lie in a log beside the database
+    assert people(used.hub_database) == ["ada", "bob"]
+    assert {name: (used.state / name).read_bytes() for name in before} == before
     assert (done.aside / "pool.secret").read_text() == "another"
-    with closing(sqlite3.connect(done.aside / lab.hub_database.name)) as hub:
-        assert len(hub.execute("SELECT name FROM users").fetchall()) == 2
-    assert not list(lab.state.glob("restoring-*"))
-    Ledger(lab.ledger).close()
+    assert people(done.aside / used.hub_database.name) == ["bob", "cy"]
+    assert not list(used.state.glob("restoring-*"))
+    Ledger(used.ledger).close()
 
 
-def test_both_databases_are_of_one_moment(lab: Settings, tmp_path: Path) -> None:
+def test_both_databases_are_of_one_moment(used: Settings, tmp_path: Path) -> None:
     """While each number is written to the ledger and then to the hub, no copy is ahead."""
     over = threading.Event()
     begun = threading.Event()
-    for file in (lab.ledger, lab.hub_database):
+    for file in (used.ledger, used.hub_database):
         with closing(sqlite3.connect(file)) as made:
             made.execute("CREATE TABLE ticks (n INTEGER)")
 
     def write() -> None:
         with (
-            closing(sqlite3.connect(lab.ledger, timeout=30)) as first,
-            closing(sqlite3.connect(lab.hub_database, timeout=30)) as then,
+            closing(sqlite3.connect(used.ledger, timeout=30)) as first,
+            closing(sqlite3.connect(used.hub_database, timeout=30)) as then,
         ):
             for number in count():
                 for one in (first, then):
@@ -104,7 +76,7 @@ def test_both_databases_are_of_one_moment(lab: Settings, tmp_path: Path) -> None
     begun.wait()
     try:
         for place in range(5):
-            make_backup(lab, tmp_path / f"{place}.tar")
+            make_backup(used, tmp_path / f"{place}.tar")
     finally:
         over.set()
         writer.join()
@@ -112,7 +84,7 @@ def test_both_databases_are_of_one_moment(lab: Settings, tmp_path: Path) -> None
         with tarfile.open(tmp_path / f"{place}.tar") as archive:
             archive.extractall(tmp_path / str(place), filter="data")
         ledger, hub = (
-            ticks(tmp_path / str(place) / file.name) for file in (lab.ledger, lab.hub_database)
+            ticks(tmp_path / str(place) / file.name) for file in (used.ledger, used.hub_database)
         )
         assert ledger - hub in (0, 1)
 
@@ -124,43 +96,43 @@ def ticks(file: Path) -> int:
         return found
 
 
-def test_nothing_is_restored_while_the_lab_runs(lab: Settings, tmp_path: Path) -> None:
+def test_nothing_is_restored_while_the_lab_runs(used: Settings, tmp_path: Path) -> None:
     """Neither beside a pool nor beside a hub."""
     archive = tmp_path / "copy.tar"
-    make_backup(lab, archive)
-    for lock in (PoolLock(lab.pool_lock), LabLock(lab.lab_lock)):
+    make_backup(used, archive)
+    for lock in (PoolLock(used.pool_lock), LabLock(used.lab_lock)):
         with lock, pytest.raises(StartError, match="the lab runs"):
-            restore_backup(lab, archive)
+            restore_backup(used, archive)
     with (
-        socket.create_server(("127.0.0.1", lab.hub_port)),
+        socket.create_server(("127.0.0.1", used.hub_port)),
         pytest.raises(StartError, match="the hub runs"),
     ):
-        restore_backup(lab, archive)
-    assert not list(lab.state.glob("before-restore-*"))
+        restore_backup(used, archive)
+    assert not list(used.state.glob("before-restore-*"))
 
 
 @pytest.mark.parametrize("how", ["cut", "changed", "of another lab", "with a stranger", "upwards"])
 def test_what_is_not_a_whole_backup_changes_nothing(
-    lab: Settings, tmp_path: Path, how: str
+    used: Settings, tmp_path: Path, how: str
 ) -> None:
     """Each is refused before anything is moved."""
     archive = tmp_path / "copy.tar"
-    make_backup(lab, archive)
+    make_backup(used, archive)
     spoil(archive, tmp_path / "spoilt", how)
     with pytest.raises(StartError, match=r"not a backup|damaged|of the lab|no part of"):
-        restore_backup(lab, archive)
-    assert people(lab) == ["ada"]
-    assert not list(lab.state.glob("before-restore-*"))
+        restore_backup(used, archive)
+    assert people(used.hub_database) == ["ada", "bob"]
+    assert not list(used.state.glob("before-restore-*"))
 
 
-def test_what_is_no_file_or_no_backup_is_said_in_a_sentence(lab: Settings, tmp_path: Path) -> None:
+def test_what_is_no_file_or_no_backup_is_said_in_a_sentence(used: Settings, tmp_path: Path) -> None:
     """Neither tarfile's list of compressions nor an errno."""
     with pytest.raises(StartError, match=r"there is no file .*: name one"):
-        restore_backup(lab, tmp_path / "nowhere.tar")
+        restore_backup(used, tmp_path / "nowhere.tar")
     with pytest.raises(StartError, match=r"it is no whole tar file$"):
-        restore_backup(lab, lab.file)
+        restore_backup(used, used.file)
     with pytest.raises(StartError, match="is no folder"):
-        make_backup(lab, tmp_path / "nowhere" / "copy.tar")
+        make_backup(used, tmp_path / "nowhere" / "copy.tar")
 
 
 def spoil(archive: Path, folder: Path, how: str) -> None:
@@ -186,24 +158,24 @@ def spoil(archive: Path, folder: Path, how: str) -> None:
 
 
 def test_before_an_upgrade_all_of_it_is_kept(
-    lab: Settings, monkeypatch: pytest.MonkeyPatch
+    used: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not only the ledger; and only where there is something to upgrade."""
-    _keep_backup(lab)
-    assert not lab.backups.exists()
-    with closing(sqlite3.connect(lab.ledger)) as ledger:
+    _keep_backup(used)
+    assert not used.backups.exists()
+    with closing(sqlite3.connect(used.ledger)) as ledger:
         ledger.execute("UPDATE alembic_version SET version_num = '0012'")
         ledger.commit()
-    _keep_backup(lab)
-    (kept,) = lab.backups.iterdir()
+    _keep_backup(used)
+    (kept,) = used.backups.iterdir()
     assert f"before-{ledger_file.VERSION}" in kept.name
     with tarfile.open(kept) as archive:
         assert {"ledger.sqlite", "jupyterhub.sqlite", "pool.secret"} <= set(archive.getnames())
 
 
-def test_the_commands_say_what_they_did(lab: Settings, tmp_path: Path) -> None:
+def test_the_commands_say_what_they_did(used: Settings, tmp_path: Path) -> None:
     """`miglab backup` and `miglab restore`."""
-    config = ["--config", str(lab.file)]
+    config = ["--config", str(used.file)]
     archive = str(tmp_path / "copy.tar")
     made = CliRunner().invoke(root.app, ["backup", archive, *config])
     assert made.exit_code == 0 and "jupyterhub.sqlite" in made.output
@@ -214,25 +186,25 @@ def test_the_commands_say_what_they_did(lab: Settings, tmp_path: Path) -> None:
 
 
 def test_on_slurm_the_record_of_usage_is_kept_and_there_is_no_engine(
-    lab: Settings, tmp_path: Path
+    used: Settings, tmp_path: Path
 ) -> None:
     """A Slurm lab has no ledger that could forget one."""
-    lab.ledger.unlink()
+    used.ledger.unlink()
     stay = Stay(1, "ada", "", "ml", "1g.5gb", "gpu:1g.5gb:1", 1.0, 2.0)
-    Submissions(lab.slurm_jobs, lab.lab_id).note(stay)
-    make_backup(lab, tmp_path / "copy.tar")
-    lab.slurm_jobs.unlink()
-    restore_backup(lab, tmp_path / "copy.tar", new_host=True)
-    assert Submissions(lab.slurm_jobs, lab.lab_id).stays() == [stay]
+    Submissions(used.slurm_jobs, used.lab_id).note(stay)
+    make_backup(used, tmp_path / "copy.tar")
+    used.slurm_jobs.unlink()
+    restore_backup(used, tmp_path / "copy.tar", new_host=True)
+    assert Submissions(used.slurm_jobs, used.lab_id).stays() == [stay]
 
 
-def test_on_a_new_host_the_engine_is_forgotten(lab: Settings, tmp_path: Path) -> None:
+def test_on_a_new_host_the_engine_is_forgotten(used: Settings, tmp_path: Path) -> None:
     """Only where it is said: its containers are gone for good."""
-    ledger = Ledger(lab.ledger)
+    ledger = Ledger(used.ledger)
     ledger.keep_engine(1.0, "the first")
     ledger.close()
-    make_backup(lab, tmp_path / "copy.tar")
-    restore_backup(lab, tmp_path / "copy.tar")
-    assert Ledger(lab.ledger).engine == "the first"
-    restore_backup(lab, tmp_path / "copy.tar", new_host=True)
-    assert Ledger(lab.ledger).engine == ""
+    make_backup(used, tmp_path / "copy.tar")
+    restore_backup(used, tmp_path / "copy.tar")
+    assert Ledger(used.ledger).engine == "the first"
+    restore_backup(used, tmp_path / "copy.tar", new_host=True)
+    assert Ledger(used.ledger).engine == ""

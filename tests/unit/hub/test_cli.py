@@ -1,305 +1,229 @@
-"""`miglab pool` and `miglab doctor`: what they print, what they ask, how they end."""
+"""`miglab pool`: what each command asks, what it prints, and what asks nothing."""
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
-import requests
-from docker.errors import DockerException
-from tests.unit.pool.http.fakes import (
-    reservation_view,
-    slice_view,
-)
-from typer.testing import CliRunner
+from tests.unit.pool.http.fakes import gpu_view, reservation_view, slice_view, snapshot
 
-from miglab_api.gpus import SliceState
 from miglab_api.reservations import ReservationRequest
-from miglab_hub import doctor as diagnosis
+from miglab_api.staff import ActionRequest, MessageRequest, ReclaimRequest, UndoRequest
 from miglab_hub import pool_api
-from miglab_hub.cli import doctor
-from miglab_hub.doctor import (
-    disk_limit,
-    examine_disk,
-    examine_docker,
-    examine_files,
-    examine_gpus,
-    of_lab_toml,
-)
-from miglab_hub.errors import StartError
+from miglab_hub.errors import RefusedError
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
-from miglab_pool.worker.health_findings import Level
 
-from .conftest import Service, invoked, run
-from .test_cli_staff import RESERVE
+from .conftest import REASONED, Service, invoked, run
 
-
-def test_status_as_json_is_the_snapshot(service: Service, lab: Path) -> None:
-    """GPUs with their slices (profile, start, size, state, lease), and who waits."""
-    said = json.loads(run(lab, "status", "--json"))
-    first = said["gpus"][0]["slices"][0]
-    assert [first[key] for key in ("profile", "start", "size", "state", "lease")] == [
-        "1g.5gb", 0, 1, "leased", 1,
-    ]  # fmt: skip
-    assert said["waiting"][0]["shape"] == "1g.5gb"
-
-
-def test_status_for_people(service: Service, lab: Path) -> None:
-    """In a pipe it is plain text: no colours, no frames."""
-    said = run(lab, "status")
-    assert "alice" in said and "leased" in said and "{4}:1" in said
-    assert "\x1b" not in said and "│" not in said
-
-
-def test_hostile_names_stay_text(service: Service, lab: Path) -> None:
-    """Neither markup nor a terminal's control characters get through."""
-    service.slices = [slice_view(1, 0, "[red]\x1b[2Jeve[/nonsense]")]
-    said = run(lab, "status")
-    assert "\x1b" not in said and "[red]" in said
-
-
-def test_what_the_reclaimer_thinks(service: Service, lab: Path) -> None:
-    """A sentence for each lease; explained with every figure, the unknown by name."""
-    assert run(lab, "reclaim") == (
-        "lease 1 of alice, 1g.5gb: unknown, keep. Unknown is never idle.\n"
-    )
-    service.told |= {"is_acted_on": False, "user": "\x1b[2Jeve"}
-    said = run(lab, "reclaim", "--explain", "eve")
-    assert "dry run" in said and "\x1b" not in said
-    assert [line.split() for line in said.splitlines()[1:]] == [
-        ["busy", "unknown"], ["n", "3"], ["keepalives", "0"],
-    ]  # fmt: skip
-    assert json.loads(run(lab, "reclaim", "--json"))[0]["activity"] == "unknown"
-
-
-ASKED = {
+HOSTILE = "[red]\x1b[2Jeve[/nonsense]"
+DEFUSED = "[red]?[2Jeve[/nonsense]"
+NOTE = {
+    "id": 3, "at": 1000.0, "by": "person:ina", "to_user": None, "to_server": None,
+    "to_course": None, "text": HOSTILE, "until": 4600.0,
+}  # fmt: skip
+ENTRY = {
+    "at": 1000.0, "by": "person:ilse", "action": "drain", "kind": "gpu", "target": "GPU-0",
+    "from_state": "ok", "to_state": "ok", "reason": HOSTILE, "course": "ml",
+}  # fmt: skip
+USED = {
+    "slice_hours": 12.34, "leases": 3, "wait_p50_s": 90.0, "wait_p95_s": 600.0,
+    "idle_share": 0.25, "known_share": 0.9, "reclaims": 1, "refusals": 2,
+}  # fmt: skip
+UNKNOWN = {"wait_p50_s": None, "wait_p95_s": None, "idle_share": None}
+USAGE = {
+    "since": "2026-11-02", "until": "2026-11-08", "timezone": "UTC", "by": "course",
+    "rows": [{"key": f"={HOSTILE}", **USED}, {"key": "vision", **USED, **UNKNOWN}],
+    "total": {"key": "", **USED},
+}  # fmt: skip
+RESERVE = "reserve ml 1g.5gb --count 7 --from 10:00 --to 12:00 --tz Europe/Berlin"
+RESERVED = {
     "course": "ml", "shape": "1g.5gb", "count": 7, "weekdays": ["tue"], "date": None,
     "until": None, "from_time": "10:00", "to_time": "12:00", "tz": "Europe/Berlin",
     "grace_s": 900.0, "reason": "",
 }  # fmt: skip
+POOL = ("GET", "/pool", None)
+FAN = {"reason": "fan"}
+MESSAGE = {"text": "Hi", "all": False, "minutes": 60.0}
+ON = {"weekdays": [], "date": "2026-06-02", "reason": "exam"}
+
+
+@pytest.fixture(autouse=True)
+def more_answers(service: Service) -> None:
+    service.answers |= {
+        "/messages": [NOTE], "POST /messages": NOTE, "/messages/": NOTE, "/audit": [ENTRY],
+        "/usage": USAGE,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("words", "more"),
+    ("words", "asked"),
     [
-        ("--weekly tue", {}),
-        ("--weekly Tuesday --grace 1.5h", {"grace_s": 5400.0}),
-        ("--weekly wed,mon --weekly fri", {"weekdays": ["mon", "wed", "fri"]}),
-        ("--on 2026-06-02 --reason exam", {"weekdays": [], "date": "2026-06-02", "reason": "exam"}),
-        ("--weekly tue --until 2026-07-31 --grace 0", {"until": "2026-07-31", "grace_s": 0.0}),
+        ("leases", [("GET", "/leases", None)]),
+        ("leases --user a&b", [("GET", "/leases?user=a%26b", None)]),
+        ("release 1 --reason over", [("POST", "/leases/1/release", {"reason": "over"})]),
+        ("extend 1 30", [("POST", "/leases/1/extend", {"by_s": 1800.0})]),
+        ("cancel 1", [("DELETE", "/tickets/1", None)]),
+        ("pause --reason fan", [("POST", "/pool/pause", FAN)]),
+        ("resume", [("POST", "/pool/resume", None)]),
+        ("unreserve 3", [("DELETE", "/reservations/3", None)]),
+        ("unreserve 3 --reason a&b", [("DELETE", "/reservations/3?reason=a%26b", None)]),
+        ("reclaim", [("GET", "/reclaim", None)]),
+        ("reclaim --explain a&b", [("GET", "/reclaim?user=a%26b", None)]),
+        ("drain gpu 0 --reason fan", [POOL, ("POST", "/gpus/GPU-0/drain", FAN)]),
+        ("drain gpu GPU-a/b --reason fan", [("POST", "/gpus/GPU-a%2Fb/drain", FAN)]),
+        ("drain slice 7 --reason fan", [("POST", "/slices/7/drain", FAN)]),
+        ("undrain gpu 0", [POOL, ("POST", "/gpus/GPU-0/undrain", {"reason": ""})]),
+        ("undrain slice 7 --reason ok", [("POST", "/slices/7/undrain", {"reason": "ok"})]),
+        ("quarantine 7 --reason fan", [("POST", "/slices/7/quarantine", FAN)]),
+        ("clear 7 --reason fan", [("POST", "/slices/7/clear", FAN)]),
+        ("clear 7", [("POST", "/slices/7/clear", {"reason": ""})]),
+        ("adopt 7 --reason fan", [("POST", "/slices/7/adopt", FAN)]),
+        ("next 1 --reason fan", [("POST", "/tickets/1/next", FAN)]),
+        ("next 1 --undo", [("DELETE", "/tickets/1/next", None)]),
+        ("extend 1 30 --reason x", [("POST", "/leases/1/extend", {"by_s": 1800.0, "reason": "x"})]),
+        ("reclaim 1 --reason fan", [("POST", "/leases/1/reclaim", FAN | {"warning_s": 300.0})]),
+        ("reclaim 1 --reason fan --warning 90s",
+         [("POST", "/leases/1/reclaim", FAN | {"warning_s": 90.0})]),
+        ("reclaim 1 --reason fan --now", [("POST", "/leases/1/reclaim", FAN | {"warning_s": 0.0})]),
+        ("message Hi --user ada --server lab2 --for 15m",
+         [("POST", "/messages",
+           MESSAGE | {"minutes": 15.0, "to_user": "ada", "to_server": "lab2"})]),
+        ("message Hi --course ml", [("POST", "/messages", MESSAGE | {"to_course": "ml"})]),
+        ("message Hi --all", [("POST", "/messages", MESSAGE | {"all": True})]),
+        ("recall 3 --reason a&b", [("DELETE", "/messages/3?reason=a%26b", None)]),
+        (f"{RESERVE} --weekly tue", [("POST", "/reservations", RESERVED)]),
+        (f"{RESERVE} --weekly Tuesday --grace 1.5h",
+         [("POST", "/reservations", RESERVED | {"grace_s": 5400.0})]),
+        (f"{RESERVE} --weekly wed,mon --weekly fri",
+         [("POST", "/reservations", RESERVED | {"weekdays": ["mon", "wed", "fri"]})]),
+        (f"{RESERVE} --on 2026-06-02 --reason exam", [("POST", "/reservations", RESERVED | ON)]),
+        (f"{RESERVE} --weekly tue --until 2026-07-31 --grace 0",
+         [("POST", "/reservations", RESERVED | {"until": "2026-07-31", "grace_s": 0.0})]),
+        ("usage", [("GET", "/usage?by=course", None)]),
+        ("usage --since 2026-11-02 --until 2026-11-08 --by user",
+         [("GET", "/usage?since=2026-11-02&until=2026-11-08&by=user", None)]),
+        ("audit --by a&b --course ml --limit 5 --everything",
+         [("GET", "/audit?by=a%26b&course=ml&everything=true&limit=5", None)]),
     ],
-)
-def test_what_reserve_asks(service: Service, lab: Path, words: str, more: dict[str, Any]) -> None:
-    """Days and durations as people write them become what the API takes, which it can read."""
-    said = run(lab, *RESERVE.split(), *words.split())
-    assert service.asked == [("POST", "/reservations", ASKED | more)]
-    ReservationRequest.model_validate(service.asked[0][2])
-    assert said == (
-        "reservation 1: 7 × 1g.5gb for ml, tue 10:00-12:00 Europe/Berlin: planned; "
-        "next 2026-06-02 10:00. All 7 are certain.\n"
-    )
+)  # fmt: skip
+def test_what_each_command_asks(service: Service, lab: Path, words: str, asked: list[Any]) -> None:
+    """One call of the API (and one for a GPU's index), in a form that the service can read."""
+    run(lab, *words.split())
+    assert service.asked == asked
+    method, path, body = asked[-1]
+    reads = {
+        "reclaim": ReclaimRequest, "drain": ActionRequest, "quarantine": ActionRequest,
+        "next": ActionRequest, "undrain": UndoRequest, "clear": UndoRequest, "adopt": UndoRequest,
+        "messages": MessageRequest, "reservations": ReservationRequest,
+    }  # fmt: skip
+    if method == "POST" and (request := reads.get(path.rpartition("/")[2])):
+        request.model_validate(body)
 
 
-def test_reservations_for_people_and_programs(service: Service, lab: Path) -> None:
-    """A plain table in a pipe, hostile names defused; the API's answer as JSON; or that none is."""
-    service.reserved = [reservation_view(1, drawn=3, certain=6, course="[red]\x1b[2Jml")]
-    said = run(lab, "reservations")
-    assert "6 of 7" in said and "3 of 7" in said
-    assert "[red]" in said and "\x1b" not in said and "│" not in said
-    assert json.loads(run(lab, "reservations", "--json"))[0]["count"] == 7
-    service.reserved = []
-    assert run(lab, "reservations") == "There are no reservations.\n"
+@pytest.mark.parametrize(
+    "words",
+    [
+        "drain gpu 0", "drain disk 0 --reason fan", "drain slice GPU-0 --reason fan",
+        "quarantine 7", "next 1", "reclaim 1", "reclaim 1 --reason fan --warning soon",
+        "message Hi --all --for ever", "message Hi", "message Hi --user ada --course ml",
+        *(f"{RESERVE} {how}" for how in ("--weekly some", "--on tue", "--weekly tue --grace soon")),
+        "usage --csv --json", "usage --since soon", "usage --by name", "usage --until 2026-13-01",
+        "audit --since soon",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_understood_asks_nothing(service: Service, lab: Path, words: str) -> None:
+    """No reason, no such thing, no duration: status 2, and nothing was done."""
+    result = invoked(lab, *words.split())
+    assert result.exit_code == 2
+    assert service.asked == []
 
 
-def test_the_operator_comes_with_the_secret(
-    service: Service, lab: Path, settings: Settings
+def test_a_gpu_that_is_not_there(service: Service, lab: Path) -> None:
+    """An index that no GPU has is refused before anything is done."""
+    result = invoked(lab, "drain", "gpu", "9", "--reason", "fan")
+    assert isinstance(result.exception, RefusedError) and "no GPU 9" in str(result.exception)
+    assert service.asked == [POOL]
+
+
+TO_ADA = {"to_user": "ada", "to_server": ""}
+WARNED = {
+    "id": 1, "user": "ada", "shape": "1g.5gb", "state": "warned",
+    "warning": {"at": 1000.0, "reclaim_at": 1300.0},
+}  # fmt: skip
+PRINTED: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("status", {}, ["1g.5gb {0}:1 leased 1 alice", "{4}:1"]),
+    ("status", {"/pool": snapshot(gpu_view(slice_view(1, 0, HOSTILE)))}, [DEFUSED]),
+    ("reclaim", {}, ["lease 1 of alice, 1g.5gb: unknown, keep. Unknown is never idle."]),
+    ("reclaim --explain eve", {"/reclaim": [REASONED | {"is_acted_on": False, "user": HOSTILE}]},
+     [DEFUSED, "dry run", "busy unknown n 3 keepalives 0"]),
+    ("reservations",
+     {"/reservations": [reservation_view(1, drawn=3, certain=6, course=HOSTILE)]},
+     ["6 of 7", "3 of 7", DEFUSED]),
+    ("reservations", {"/reservations": []}, ["There are no reservations."]),
+    (f"{RESERVE} --weekly tue", {},
+     ["reservation 1: 7 × 1g.5gb for ml, tue 10:00-12:00 Europe/Berlin: planned; "
+      "next 2026-06-02 10:00. All 7 are certain."]),
+    ("messages", {"/messages": []}, ["No messages are being shown."]),
+    *(
+        ("messages", {"/messages": [NOTE | to]}, [f" {words} ", " ina ", DEFUSED])
+        for to, words in (
+            ({}, "everybody"), ({"to_course": "ml"}, "course ml"), ({"to_user": "ada"}, "ada"),
+            (TO_ADA, "ada at the default server"),
+            ({"to_user": HOSTILE, "to_server": "lab2"}, f"{DEFUSED} at lab2"),
+        )
+    ),
+    ("audit", {}, [" ilse ", "gpu GPU-0", DEFUSED]),
+    ("audit", {"/audit": []}, ["The audit has no such entries."]),
+    ("usage", {}, ["from 2026-11-02 to 2026-11-08, UTC", f"={DEFUSED} 12.3", "1.5 min",
+                   "vision 12.3 unknown", "all 12.3"]),
+    ("usage", {"/usage": USAGE | {"rows": []}}, ["Nothing was used"]),
+    ("extend 1 30", {}, ["lease 1 of alice (1g.5gb): running, guaranteed: open"]),
+    ("reclaim 1 --reason x --now", {}, ["lease 1 of alice (1g.5gb): running"]),
+    ("reclaim 1 --reason x", {"/leases/1/reclaim": WARNED},
+     ["lease 1 of ada (1g.5gb): warned; it ends in 300 s"]),
+    (f"drain slice 7 --reason {HOSTILE}", {}, [f"slice 7 is draining: {DEFUSED}"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "answers", "printed"), PRINTED)
+def test_what_each_command_prints(
+    service: Service, lab: Path, words: str, answers: dict[str, Any], printed: list[str]
 ) -> None:
-    """Without a token, the pool's own secret of this host is used."""
+    """Plain text in a pipe; what is unknown by name, and hostile names defused."""
+    service.answers |= answers
+    said = run(lab, *words.split())
+    assert "\x1b" not in said and "│" not in said
+    assert [one for one in printed if one not in " ".join(said.split())] == []
+
+
+@pytest.mark.parametrize("words", ["status", "release 1", "reclaim", "reservations", "usage"])
+def test_json_is_the_answer_as_it_came(service: Service, lab: Path, words: str) -> None:
+    """For programs, who are told what the service said."""
+    assert json.loads(run(lab, *words.split(), "--json")) == json.loads(service.said)
+
+
+def test_a_sheet_of_usage(lab: Path) -> None:
+    """The same as the service's, without a byte-order mark: a pipe needs none."""
+    rows = list(csv.DictReader(io.StringIO(run(lab, "usage", "--csv"))))
+    assert rows[0]["course"].startswith("'=[red]") and rows[0]["slice_hours"] == "12.34"
+    assert rows[1]["wait_p50_s"] == ""
+
+
+def test_who_asks(
+    service: Service,
+    lab: Path,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """The operator by this host's secret; a person by a token, from a file before elsewhere."""
     run(lab, "status")
     assert service.token == f"Bearer {settings.pool_secret.read_text().strip()}"
-
-
-def test_a_person_comes_with_a_token(
-    service: Service, lab: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """From the environment, or from a file, which goes first."""
     monkeypatch.setenv(pool_api.TOKEN_VARIABLE, "mine")
     run(lab, "status")
     assert service.token == "Bearer mine"
     (tmp_path / "token").write_text("another\n")
     run(lab, "--token-file", str(tmp_path / "token"), "status")
     assert service.token == "Bearer another"
-
-
-def test_a_refusal_is_the_services_sentence(service: Service, lab: Path) -> None:
-    """What the service refuses is said in its words."""
-    service.refuses = True
-    result = invoked(lab, "release", "1")
-    assert isinstance(result.exception, StartError)
-    assert str(result.exception) == "Not yours."
-
-
-def findings(lab: Path, status: int) -> dict[str, Any]:
-    result = CliRunner().invoke(doctor.app, ["--config", str(lab), "--json"])
-    assert result.exit_code == status, result.output
-    said: dict[str, Any] = json.loads(result.stdout)
-    assert all(one["do"] for one in said["findings"] if one["level"] != "ok")
-    return said
-
-
-def wrong_in(said: dict[str, Any]) -> list[dict[str, str]]:
-    return [one for one in said["findings"] if one["level"] == "WRONG"]
-
-
-def test_doctor_finds_nothing(service: Service, lab: Path) -> None:
-    """A sound lab: status 0; and neither a command nor doctor leaves its client open."""
-    said = findings(lab, 0)
-    assert said["ok"] and {one["subject"] for one in said["findings"]} >= {"pool", "GPU 0", "disk"}
-    run(lab, "status")
-    assert [client.is_closed for client in service.clients] == [True, True]
-
-
-def test_doctor_finds_what_the_pool_shows(service: Service, lab: Path) -> None:
-    """Contradictions, and what is set aside, foreign or silent, each with what to do: status 1."""
-    service.contradictions = ["1: slice 3 has 2 live leases"]
-    service.gpu_state = "unknown"
-    service.slices = [
-        slice_view(1, 0, state=SliceState.QUARANTINED, reason="in use"),
-        slice_view(2, 1, state=SliceState.FOREIGN, reason="not ours"),
-    ]
-    said = findings(lab, 1)
-    wrong = {one["subject"]: one["do"] for one in wrong_in(said)}
-    assert wrong.keys() == {"invariant", "GPU 0", "slice 1", "slice 2"}
-    assert "miglab pool clear 1" in wrong["slice 1"] and "miglab pool adopt 2" in wrong["slice 2"]
-
-
-@pytest.mark.parametrize(
-    ("health", "words"),
-    [
-        ({"is_stuck": True}, "hangs"),
-        ({"failing": ["turn"]}, "failed: turn"),
-        ({"is_reconciled": False}, "not been compared yet"),
-        ({"left_alone": 2}, "left alone: 2"),
-        ({"is_other_engine": True}, "another Docker engine"),
-        ({"silent_servers": 3}, "nobody knows what they do: 3"),
-    ],
-)
-def test_doctor_finds_rounds_that_fail(
-    service: Service, lab: Path, health: dict[str, Any], words: str
-) -> None:
-    """A call that hangs, a loop that fails, or a pool that has not looked yet, is a finding."""
-    service.health |= health
-    assert words in wrong_in(findings(lab, 1))[0]["found"]
-
-
-def test_doctor_says_what_to_do_about_a_lost_gpu(
-    service: Service, lab: Path, settings: Settings
-) -> None:
-    """Not that lab.toml is wrong: the driver's log, and a reset; so too where the pool says it."""
-    service.gpu_state = "lost"
-    machine = SimulatedMachine(settings.simulated_state or lab)
-    machine.break_gpu(Break.LOST, machine.state().gpus[0].uuid)
-    wrong = wrong_in(findings(lab, 1))
-    assert len(wrong) == 2
-    assert all("Xid" in one["do"] and "reset" in one["do"] for one in wrong)
-
-
-def test_a_changed_lab_toml_is_noticed(lab: Path) -> None:
-    """The Health page says that the lab does not run by it yet; back as it was, all is well."""
-    at_start = lab.read_bytes()
-    lab.write_bytes(at_start + b"# more")
-    changed = of_lab_toml(lab, at_start)
-    assert changed.is_wrong and "has changed since" in changed.found
-    lab.write_bytes(at_start)
-    assert not of_lab_toml(lab, at_start).is_wrong
-    lab.unlink()
-    assert of_lab_toml(lab, at_start).is_wrong
-
-
-def test_doctor_without_a_running_pool(lab: Path) -> None:
-    """A pool that does not answer is a finding, not a crash."""
-    assert [one["subject"] for one in wrong_in(findings(lab, 1))] == ["pool"]
-
-
-def test_an_open_secret_is_found(settings: Settings) -> None:
-    """Others can read a secret: a finding."""
-    settings.pool_secret.chmod(0o644)
-    (wrong,) = [one for one in examine_files(settings) if one.is_wrong]
-    assert "mode 644" in wrong.found
-
-
-def test_a_full_disk_is_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too little space is a finding."""
-    monkeypatch.setattr(diagnosis, "LEAST_FREE_GIB", 1e9)
-    (finding,) = examine_disk(settings)
-    assert finding.level is Level.WRONG
-
-
-def test_missing_gpus_are_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU that lab.toml lists and the driver does not have is a finding."""
-    monkeypatch.setattr(Settings, "simulated_state", settings.simulated_state)
-    gpus = settings.gpus.model_copy(update={"uuids": ("GPU-not-there",)})
-    (finding, *_) = examine_gpus(settings.model_copy(update={"gpus": gpus}))
-    assert finding.is_wrong and "GPU-not-there" in finding.found
-
-
-class FakeEngine:
-    """An engine that fails so, when it is called or when it is asked for its version."""
-
-    def __init__(self, container: str = "", silent: Exception | None = None) -> None:
-        self.running, self.silent = [{"Id": container}] if container else [], silent
-
-    def version(self) -> dict[str, str]:
-        if self.silent:
-            raise self.silent
-        return {"Version": "28.0.1"}
-
-    def inspect_image(self, image: str) -> None: ...
-
-    def containers(self, filters: dict[str, str], limit: int) -> list[dict[str, str]]:
-        assert filters == {"status": "running"}
-        return self.running
-
-    def close(self) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("engine", "wrong"),
-    [
-        (DockerException("connection refused"), {"Docker": "does not answer"}),
-        (FakeEngine(silent=requests.ReadTimeout("timed out")), {"Docker": "timed out"}),
-        (FakeEngine("ab" * 32), {"processes": "cannot be seen"}),
-        (FakeEngine(), {}),
-    ],
-)
-def test_what_is_wrong_with_the_engine_is_found(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, engine: Any, wrong: dict[str, str]
-) -> None:
-    """It does not answer, or not in time, or hides what its containers run, as far as one runs."""
-    asked = Mock(side_effect=engine) if isinstance(engine, Exception) else lambda **_: engine
-    monkeypatch.setattr(diagnosis.docker, "APIClient", asked)
-    students = settings.servers.model_copy(update={"spawner": "docker"})
-    found = examine_docker(settings.model_copy(update={"servers": students}))
-    told = {finding.subject: finding.found for finding in found if finding.is_wrong}
-    assert told.keys() == wrong.keys()
-    assert all(words in told[subject] for subject, words in wrong.items())
-    (unused,) = examine_docker(settings)
-    assert not unused.is_wrong
-
-
-@pytest.mark.parametrize(
-    ("driver", "backing", "can"),
-    [
-        ("overlay2", "xfs", True),
-        ("zfs", "", True),
-        ("overlay2", "extfs", False),
-        ("btrfs", "", False),
-        ("vfs", "", False),
-    ],
-)
-def test_doctor_says_whether_the_disk_can_be_limited(driver: str, backing: str, can: bool) -> None:
-    """By driver and file system, before every start fails."""
-    status = [["Backing Filesystem", backing]] if backing else None
-    assert disk_limit({"Driver": driver, "DriverStatus": status}).is_wrong is not can

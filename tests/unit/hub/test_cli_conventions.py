@@ -21,7 +21,7 @@ from miglab_hub.cli.pool.reports import moment
 from miglab_hub.cli.pool.status import news
 from miglab_hub.errors import RefusedError, SilentError, StartError
 
-from .conftest import Service, invoked, run
+from .conftest import Service, invoked, pool_of, run
 
 POOL = typer.main.get_command(commands_room.app)
 REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
@@ -43,16 +43,10 @@ def test_every_command_speaks_json() -> None:
     assert not [n for n, one in found.items() if "as_json" not in {p.name for p in one.params}]
 
 
-def test_json_is_the_answer_as_it_came(service: Service, lab: Path) -> None:
-    """Acts too answer with what the service said, for programs."""
-    assert json.loads(run(lab, "release", "1", "--json"))["user"] == "alice"
-    assert json.loads(run(lab, "pause", "--reason", "Repairs", "--json"))["simulated"] is True
-
-
 def test_a_row_is_one_line_in_a_pipe(service: Service, lab: Path) -> None:
     """However long the names are: whoever reads by lines gets whole ones."""
     name = "a" * 200
-    service.slices = [slice_view(1, 0, name, server="b" * 200)]
+    service.answers["/pool"] = pool_of(slice_view(1, 0, name, server="b" * 200))
     (row,) = [line for line in run(lab, "status").splitlines() if name in line]
     assert f"{name} (server “{'b' * 200}”)" in row
 
@@ -97,8 +91,6 @@ def test_each_no_has_its_status(
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "lab: Not yours.\n")
     assert ended(["--config", str(lab) + ".gone", "status"], monkeypatch) == 2
-    assert ended([*at, "audit", "--since", "soon"], monkeypatch) == 2
-    assert service.asked[-1][0] == "POST", "what cannot be read asks nothing"
 
 
 def test_no_service_is_another_no(
@@ -190,21 +182,6 @@ def test_no_time(text: str) -> None:
     """What is none is said to be none."""
     with pytest.raises(typer.BadParameter, match="is not a time"):
         moment(text, NOON)
-
-
-def test_audit_for_people_and_programs(service: Service, lab: Path) -> None:
-    """Only what is asked for is asked; a row each, the hostile defused; as JSON unchanged."""
-    entry = {
-        "at": NOON, "by": "person:ilse", "action": "drain", "kind": "gpu", "target": "GPU-0",
-        "from_state": "ok", "to_state": "ok", "reason": "[red]\x1b[2Jexam", "course": "ml",
-    }  # fmt: skip
-    service.answers["/audit"] = iter([[entry], [entry], []])
-    said = run(lab, "audit", "--by", "il se", "--course", "ml", "--limit", "5", "--everything")
-    asked = "/audit?by=il+se&course=ml&everything=true&limit=5"
-    assert service.asked == [("GET", asked, None)]
-    assert " ilse " in said and "gpu GPU-0" in said and "[red]?[2Jexam" in said
-    assert json.loads(run(lab, "audit", "--json")) == [entry]
-    assert run(lab, "audit") == "The audit has no such entries.\n"
 
 
 @pytest.mark.parametrize(

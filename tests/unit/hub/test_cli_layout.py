@@ -49,7 +49,7 @@ def now(*gpus: GpuLayout, **more: Any) -> dict[str, Any]:
 def answer(service: Service, *answers: Any) -> None:
     """What the service says of layouts, one answer after the other."""
     told = iter(answers * 2 if len(answers) == 1 else answers)
-    service.answers = {"/layout": told, "/layout/diff": told}
+    service.answers |= {"/layout": told, "/layout/diff": told}
 
 
 def test_show(service: Service, lab: Path) -> None:

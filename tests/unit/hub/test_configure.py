@@ -82,6 +82,24 @@ SETS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "local servers find the pool": (COURSE, "MIGLocalSpawner", THE_POOL),
     "containers": (DOCKER, "JupyterHub", {"spawner_class": "mig-docker"}),
     "containers find the pool": (DOCKER, "MIGDockerSpawner", THE_POOL),
+    "limits reach the containers, by shape": (
+        DOCKER, "MIGDockerSpawner",
+        {"shape_limits": {"cpu": {"mem_gib": 3.0, "cpus": 2, "pids": 1024, "shm_gib": 1}}},
+    ),
+    "with domains cookies are bound to their host": (
+        DOMAINS + COURSE, "JupyterHub",
+        {
+            "subdomain_host": "https://lab.test", "cookie_host_prefix_enabled": True,
+            "bind_url": "http://127.0.0.1:8000/",
+        },
+    ),
+    "without TLS they cannot be": (
+        DOMAINS.replace("https", "http") + COURSE, "JupyterHub",
+        {"subdomain_host": "http://lab.test", "cookie_host_prefix_enabled": False},
+    ),
+    "on one host a cookie with this prefix would be sent to every student's server": (
+        COURSE, "JupyterHub", {"cookie_host_prefix_enabled": False},
+    ),
     "every page says what is not real": (
         COURSE, "JupyterHub",
         {"template_vars": {
@@ -113,22 +131,6 @@ def test_what_is_set(tmp_path: Path, text: str, of: str, traits: dict[str, Any])
     )
 
 
-def test_limits_reach_the_containers(tmp_path: Path) -> None:
-    """By shape."""
-    assert configured(tmp_path, DOCKER).MIGDockerSpawner.shape_limits["cpu"]["mem_gib"] == 3
-
-
-@pytest.mark.parametrize("is_tls", [False, True])
-def test_cookies_are_bound_to_their_host_with_domains_alone(tmp_path: Path, is_tls: bool) -> None:
-    """On one host a cookie with this prefix would be sent to every student's server."""
-    scheme = "https" if is_tls else "http"
-    c = configured(tmp_path, f'lab.subdomain_host = "{scheme}://lab.test"\n' + COURSE)
-    assert c.JupyterHub.subdomain_host == f"{scheme}://lab.test"
-    assert c.JupyterHub.cookie_host_prefix_enabled is is_tls
-    assert c.JupyterHub.bind_url == "http://127.0.0.1:8000/"
-    assert configured(tmp_path).JupyterHub.cookie_host_prefix_enabled is False
-
-
 def test_everybody_has_the_least_scopes(tmp_path: Path) -> None:
     """The pool ends servers; users reach its page and their leases; each staff role has its own."""
     text = '[authentication]\nadmins = ["root"]\ninstructors = ["prof"]\n' + COURSE
@@ -144,18 +146,6 @@ def test_everybody_has_the_least_scopes(tmp_path: Path) -> None:
     assert roles["miglab-pool"] == {"scopes": own, "services": ["pool"]}
     assert roles["miglab-staff"] == {"scopes": [STAFF_SCOPE, SERVICE_SCOPE], "users": ["prof"]}
     assert roles["miglab-admin"] == {"scopes": [ADMIN_SCOPE, SERVICE_SCOPE], "users": ["root"]}
-
-
-@pytest.mark.parametrize("name", ["ina", "Ina", "timo", "instructor"])
-async def test_a_students_password_opens_no_account_of_staff(tmp_path: Path, name: str) -> None:
-    """Instructors and assistants have the instructors' password, however lab.toml writes them."""
-    door = LabAuthenticator(config=configured(tmp_path, TEACHES))
-    passwords = lab_secrets.read_passwords(lab_with(tmp_path, TEACHES))
-    data = {"username": name, "password": passwords.student}
-    assert await door.authenticate(None, data) is None
-    data["password"] = passwords.instructor
-    let_in = await door.authenticate(None, data)
-    assert let_in == {"name": name.lower(), "admin": False, "groups": []}
 
 
 def test_jobs_are_told_the_site(tmp_path: Path) -> None:
@@ -271,34 +261,23 @@ def test_secrets_are_private_and_stay(tmp_path: Path) -> None:
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
 
 
-PASSWORDS = [
-    ("ada", "student", True),
-    ("ada", "instructor", False),
-    ("ada", "admin", False),
-    ("prof", "instructor", True),
-    ("prof", "student", False),
-    ("root", "admin", True),
-    ("root", "student", False),
-    ("root", "instructor", False),
-]
+OPENS = {
+    "ada": "student", "ina": "instructor", "Ina": "instructor", "timo": "instructor",
+    "instructor": "instructor", "admin": "admin",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name, kind, opens", PASSWORDS)
-async def test_a_password_opens_accounts_of_its_kind(name: str, kind: str, opens: bool) -> None:
-    """The printed password opens students' accounts, and neither an instructor's nor an admin's."""
-    words = {kind: f"{kind}-{'x' * 32}" for kind in ("student", "instructor", "admin")}
-    authenticator = LabAuthenticator(
-        allow_all=True,
-        admin_users={"root"},
-        instructor_users={"prof"},
-        user_password=words["student"],
-        instructor_password=words["instructor"],
-        admin_password=words["admin"],
-    )
-    account = await authenticator.authenticate(None, {"username": name, "password": words[kind]})
-    assert bool(account) is opens
-    if account:
-        assert account["admin"] is (name == "root")
+@pytest.mark.parametrize(("name", "opens"), OPENS.items())
+async def test_a_password_opens_accounts_of_its_kind(tmp_path: Path, name: str, opens: str) -> None:
+    """Students' is none of staff's, however lab.toml writes their names; nor is another."""
+    door = LabAuthenticator(config=configured(tmp_path, TEACHES))
+    passwords = lab_secrets.read_passwords(lab_with(tmp_path, TEACHES))
+    for kind in ("student", "instructor", "admin"):
+        data = {"username": name, "password": getattr(passwords, kind)}
+        account = await door.authenticate(None, data)
+        assert bool(account) is (kind == opens)
+        if account:
+            assert (account["name"], account["admin"]) == (name.lower(), kind == "admin")
 
 
 @pytest.mark.parametrize(

@@ -1,97 +1,25 @@
 """What is kept of a person is told, and then it is nobody's."""
 
 import json
-import shutil
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from jupyterhub import orm
-from sqlalchemy import create_engine
 from tests import old_ledgers
 from typer.testing import CliRunner
 
 from miglab_hub.cli import root
 from miglab_hub.errors import StartError
 from miglab_hub.forget import forget, home_volume, tell
-from miglab_hub.settings.lab_toml import Settings, load
+from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.ledger.rows import MessageRow, TicketRow
 from miglab_slurm.submissions import Stay, Submissions
 
-LAB = """
-[lab]
-port = 21990
-[courses.everyone]
-shapes = ["1g.5gb"]
-members = ["ada", "bob"]
-"""
-TICKET = TicketRow(
-    id=1, user="ada", server="", course="everyone", shape="1g.5gb", asked="1g.5gb",
-    state="cancelled", created_at=1.0, attended_at=1.0, message="ada gave it up",
-)  # fmt: skip
-
-
-@pytest.fixture
-def lab(made: Path, tmp_path: Path) -> Settings:
-    """A lab in which ada and bob have been."""
-    return load(Path(shutil.copytree(made, tmp_path / "lab")) / "lab.toml", {})
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Such a lab, to be copied: its databases take longer to make than each test."""
-    folder = tmp_path_factory.mktemp("lab")
-    file = folder / "lab.toml"
-    file.write_text(LAB)
-    settings = load(file, {})
-    for name in ("ada", "bob"):
-        (settings.homes / name).mkdir(parents=True)
-        (settings.homes / name / "work.txt").write_text("mine")
-    make_hub_database(settings.hub_database)
-    with closing(orm.new_session_factory(f"sqlite:///{settings.hub_database}")()) as hub:
-        hub.add_all([orm.User(name="ada"), orm.User(name="bob")])
-        hub.add(orm.OAuthClient(identifier="jupyterhub"))
-        hub.commit()
-        orm.User.find(hub, "ada").new_api_token(note="for my script")
-        hub.get_bind().dispose()
-    write_ledger(settings.ledger)
-    return folder
-
-
-def make_hub_database(path: Path) -> None:
-    """As JupyterHub makes it; it would start a program for the version alone."""
-    folder = Path(orm.__file__).with_name("alembic")
-    engine = create_engine(f"sqlite:///{path}")
-    orm.Base.metadata.create_all(engine)
-    with engine.begin() as connection:
-        context = MigrationContext.configure(connection)
-        context.stamp(ScriptDirectory(str(folder)), "head")
-    engine.dispose()
-
-
-def write_ledger(path: Path) -> None:
-    """Tickets of both, a message, and acts in words."""
-    ledger = Ledger(path)
-    with ledger.write(1.0, durable=True) as tx:
-        tx.put(replace(TICKET, state="waiting"), by="spawner")
-        tx.put(TICKET, by="server:ada/", reason="ada: enough")
-        tx.put(replace(TICKET, id=2, user="bob", message="ada is his name as well"), by="spawner")
-        tx.put(MESSAGE, by="person:instructor")
-        tx.record(replace(TICKET, id=2, user="bob"), "person:ada", "moved by person:ada", "next")
-        tx.record(replace(TICKET, id=2, user="bob"), "person:adaline", "no ada here", "next")
-    ledger.close()
-
-
-MESSAGE = MessageRow(
-    id=1, at=1.0, by="person:instructor", to_user="ada", to_server=None, to_course=None,
-    text="See me, ada", until=9e9, state="open",
-)  # fmt: skip
+from .conftest import TICKET
 
 
 def words_in(file: Path) -> str:
@@ -99,9 +27,9 @@ def words_in(file: Path) -> str:
     return file.read_bytes().decode("latin-1")
 
 
-def test_everything_is_told(lab: Settings) -> None:
+def test_everything_is_told(used: Settings) -> None:
     """Account, tickets, messages, acts and home; nobody else's."""
-    told = tell(lab, "ada")
+    told = tell(used, "ada")
     assert told["hub"]["name"] == "ada"
     assert [token["note"] for token in told["hub"]["tokens"]] == ["for my script"]
     kept = told["ledger"]
@@ -112,31 +40,31 @@ def test_everything_is_told(lab: Settings) -> None:
     assert told["home"]["bytes"] == len("mine")
 
 
-def test_then_it_is_nobodys(lab: Settings) -> None:
+def test_then_it_is_nobodys(used: Settings) -> None:
     """Account, home and messages are gone, rows are a pseudonym's, others' are as they were."""
-    done = forget(lab, "ada")
-    after = tell(lab, "ada")
+    done = forget(used, "ada")
+    after = tell(used, "ada")
     assert after["hub"] is None and "ledger" in after and after["ledger"] == {}
-    assert not (lab.homes / "ada").exists() and (lab.homes / "bob" / "work.txt").exists()
-    kept = tell(lab, done.pseudonym)["ledger"]
+    assert not (used.homes / "ada").exists() and (used.homes / "bob" / "work.txt").exists()
+    kept = tell(used, done.pseudonym)["ledger"]
     assert kept["tickets"][0]["message"] == f"{done.pseudonym} gave it up"
     assert f"moved by person:{done.pseudonym}" in {row["reason"] for row in kept["transitions"]}
-    bob = tell(lab, "bob")
+    bob = tell(used, "bob")
     assert bob["hub"]["name"] == "bob"
     assert bob["ledger"]["tickets"][0]["message"] == "ada is his name as well"
     assert "person:adaline" in {row["by"] for row in bob["ledger"]["transitions"]}
-    assert "See me" not in words_in(lab.ledger) and "for my script" not in words_in(
-        lab.hub_database
+    assert "See me" not in words_in(used.ledger) and "for my script" not in words_in(
+        used.hub_database
     )
     assert done.named == ("course everyone",)
-    Ledger(lab.ledger).close()
+    Ledger(used.ledger).close()
 
 
-def test_on_slurm_the_home_is_the_sites(lab: Settings) -> None:
+def test_on_slurm_the_home_is_the_sites(used: Settings) -> None:
     """No engine is asked; everything else is erased."""
-    students = lab.servers.model_copy(update={"spawner": "slurm"})
-    on_slurm = lab.model_copy(update={"servers": students})
-    kept = Submissions(lab.slurm_jobs, lab.lab_id)
+    students = used.servers.model_copy(update={"spawner": "slurm"})
+    on_slurm = used.model_copy(update={"servers": students})
+    kept = Submissions(used.slurm_jobs, used.lab_id)
     for job, user in ((1, "ada"), (2, "bob")):
         kept.note(Stay(job, user, "", "ml", "1g.5gb", "gpu:1g.5gb:1", 1.0, 2.0))
     assert [stay["job"] for stay in tell(on_slurm, "ada")["usage"]] == [1]
@@ -147,40 +75,40 @@ def test_on_slurm_the_home_is_the_sites(lab: Settings) -> None:
     assert "site" in tell(on_slurm, "ada")["home"]["where"]
 
 
-def test_once_more_does_the_rest(lab: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once_more_does_the_rest(used: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted before the ledger was written, the second call does that."""
     with monkeypatch.context() as broken:
         broken.setattr(people, "forget", None)
         with pytest.raises(TypeError):
-            forget(lab, "ada")
-    assert tell(lab, "ada")["ledger"]["tickets"]
-    forget(lab, "ada")
-    assert tell(lab, "ada")["ledger"] == {}
+            forget(used, "ada")
+    assert tell(used, "ada")["ledger"]["tickets"]
+    forget(used, "ada")
+    assert tell(used, "ada")["ledger"] == {}
 
 
 @pytest.mark.parametrize("what", ["ticket", "server"])
-def test_not_while_something_is_held(lab: Settings, what: str) -> None:
+def test_not_while_something_is_held(used: Settings, what: str) -> None:
     """A waiting ticket or a running server: refused, and nothing was changed."""
     if what == "ticket":
-        ledger = Ledger(lab.ledger)
+        ledger = Ledger(used.ledger)
         with ledger.write(1.0, durable=True) as tx:
             tx.put(replace(TICKET, id=3, state="waiting"))
         ledger.close()
     else:
-        with closing(orm.new_session_factory(f"sqlite:///{lab.hub_database}")()) as hub:
+        with closing(orm.new_session_factory(f"sqlite:///{used.hub_database}")()) as hub:
             server = orm.Server()
             user = orm.User.find(hub, "ada")
             hub.add(orm.Spawner(name="", user=user, server=server))
             hub.commit()
             hub.get_bind().dispose()
     with pytest.raises(StartError, match=f"still has {what}"):
-        forget(lab, "ada")
-    assert tell(lab, "ada")["hub"] and (lab.homes / "ada").exists()
+        forget(used, "ada")
+    assert tell(used, "ada")["hub"] and (used.homes / "ada").exists()
 
 
-def test_the_command(lab: Settings, tmp_path: Path) -> None:
+def test_the_command(used: Settings, tmp_path: Path) -> None:
     """It exports first, changes nothing unasked, and says what it did."""
-    words = ["forget", "ada", "--export", str(tmp_path / "ada.json"), "--config", str(lab.file)]
+    words = ["forget", "ada", "--export", str(tmp_path / "ada.json"), "--config", str(used.file)]
     told = CliRunner().invoke(root.app, words)
     assert told.exit_code == 0 and "nothing was changed" in told.output
     assert json.loads((tmp_path / "ada.json").read_text())["user"] == "ada"
@@ -191,41 +119,41 @@ def test_the_command(lab: Settings, tmp_path: Path) -> None:
     assert done.exit_code == 0 and "forgotten-" in done.output and "course everyone" in done.output
 
 
-def test_a_name_that_nobody_has_is_questioned(lab: Settings, tmp_path: Path) -> None:
+def test_a_name_that_nobody_has_is_questioned(used: Settings, tmp_path: Path) -> None:
     """A misspelt name must not look as if the person had been forgotten."""
-    words = ["forget", "adda", "--export", str(tmp_path / "adda.json"), "--config", str(lab.file)]
+    words = ["forget", "adda", "--export", str(tmp_path / "adda.json"), "--config", str(used.file)]
     assert "is that the name at the hub?" in CliRunner().invoke(root.app, words).output
 
 
-def test_people_are_found_in_an_old_archive(lab: Settings) -> None:
+def test_people_are_found_in_an_old_archive(used: Settings) -> None:
     """What 3500e72 moved to a file beside the ledger is told, and made nobody's."""
-    old_ledgers.write(old_ledgers.ARCHIVE, lab.ledger_archive)
-    told = tell(lab, "ada")["ledger-archive"]
+    old_ledgers.write(old_ledgers.ARCHIVE, used.ledger_archive)
+    told = tell(used, "ada")["ledger-archive"]
     assert [row["message"] for row in told["tickets"]] == ["ada gave it up"]
     assert "ada: enough" in {row["reason"] for row in told["transitions"]}
-    done = forget(lab, "ada")
+    done = forget(used, "ada")
     assert done.changed["ledger-archive tickets"] == 1
-    assert "ledger-archive" not in {name for name, rows in tell(lab, "ada").items() if rows}
-    assert "ada" not in words_in(lab.ledger_archive)
+    assert "ledger-archive" not in {name for name, rows in tell(used, "ada").items() if rows}
+    assert "ada" not in words_in(used.ledger_archive)
 
 
-def test_a_ledger_of_before_is_brought_up_to_date_first(lab: Settings) -> None:
+def test_a_ledger_of_before_is_brought_up_to_date_first(used: Settings) -> None:
     """Until then nobody is forgotten in it; afterwards they are found there too."""
-    for left in lab.ledger.parent.glob("ledger.sqlite*"):
+    for left in used.ledger.parent.glob("ledger.sqlite*"):
         left.unlink()
-    old_ledgers.write(old_ledgers.LEDGER, lab.ledger)
+    old_ledgers.write(old_ledgers.LEDGER, used.ledger)
     with pytest.raises(StartError, match="start the lab once"):
-        forget(lab, "ada")
-    Ledger(lab.ledger).close()
-    assert {row["id"] for row in tell(lab, "ada")["ledger"]["leases"]} == {1}
-    forget(lab, "ada")
-    assert "ledger" not in {name for name, rows in tell(lab, "ada").items() if rows}
+        forget(used, "ada")
+    Ledger(used.ledger).close()
+    assert {row["id"] for row in tell(used, "ada")["ledger"]["leases"]} == {1}
+    forget(used, "ada")
+    assert "ledger" not in {name for name, rows in tell(used, "ada").items() if rows}
 
 
 @pytest.mark.parametrize("user", ["a'b", "%", "x_y", "ада", "a/b;--", "[a-z]+"])
-def test_a_name_is_no_pattern(lab: Settings, user: str) -> None:
+def test_a_name_is_no_pattern(used: Settings, user: str) -> None:
     """Odd names are matched as they are, and no others with them."""
-    path = lab.ledger
+    path = used.ledger
     ledger = Ledger(path)
     with ledger.write(1.0, durable=True) as tx:
         tx.put(replace(TICKET, id=4, user=user), by=f"server:{user}/", reason=f"by {user}")
@@ -238,7 +166,7 @@ def test_a_name_is_no_pattern(lab: Settings, user: str) -> None:
 
 
 def test_another_engine_has_no_homes_of_this_lab(
-    lab: Settings, monkeypatch: pytest.MonkeyPatch
+    used: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shell without the lab's DOCKER_HOST is told so: no home counts as gone, none is removed."""
     removed: list[str] = []
@@ -247,15 +175,15 @@ def test_another_engine_has_no_homes_of_this_lab(
     )
     monkeypatch.setattr("miglab_hub.forget.docker.APIClient", lambda **_: engine)
     monkeypatch.setattr("miglab_hub.forget.remove_left", lambda *_: None)
-    in_docker = lab.servers.model_copy(update={"spawner": "docker"})
-    lab = lab.model_copy(update={"servers": in_docker})
-    ledger = Ledger(lab.ledger)
+    in_docker = used.servers.model_copy(update={"spawner": "docker"})
+    used = used.model_copy(update={"servers": in_docker})
+    ledger = Ledger(used.ledger)
     ledger.keep_engine(1.0, "own")
     ledger.close()
     with pytest.raises(StartError, match="set DOCKER_HOST"):
-        forget(lab, "ada")
-    assert not removed and tell(lab, "ada")["hub"] is not None
+        forget(used, "ada")
+    assert not removed and tell(used, "ada")["hub"] is not None
     engine.info = lambda: {"ID": "own"}
-    assert forget(lab, "ada").home == home_volume(lab, "ada")
-    assert removed == [home_volume(lab, "ada")]
-    assert home_volume(lab, "Ada.L") == "miglab-home--41da-2e-4c", "as DockerSpawner names it"
+    assert forget(used, "ada").home == home_volume(used, "ada")
+    assert removed == [home_volume(used, "ada")]
+    assert home_volume(used, "Ada.L") == "miglab-home--41da-2e-4c", "as DockerSpawner names it"

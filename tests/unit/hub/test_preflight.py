@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from miglab_bench.harness.ports import free_ports
-from miglab_hub.errors import StartError
 from miglab_hub.launch import preflight
-from miglab_hub.launch.preflight import check_ledger, prepare
+from miglab_hub.launch.preflight import prepare
 
 from .conftest import lab_with
 
@@ -24,14 +23,3 @@ def test_two_labs_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     settings = prepare(file, port)
     assert (settings.lab.port, settings.bridge) == (port, "127.0.0.2")
     assert dict(os.environ) == before
-
-
-def test_a_ledger_that_cannot_be_used(tmp_path: Path) -> None:
-    """None at all is fine, and none is made; a file that is no ledger is named."""
-    settings = lab_with(tmp_path, LAB)
-    settings.ledger.parent.mkdir(parents=True)
-    check_ledger(settings)
-    assert not settings.ledger.exists()
-    settings.ledger.write_bytes(b"this is no ledger" * 100)
-    with pytest.raises(StartError, match="cannot be read as a ledger"):
-        check_ledger(settings)

@@ -63,6 +63,10 @@ REFUSED = {
     "control character": (b"user\na\x1b[31mda\n", ["r.csv, line 2", "not a user name"]),
     "endless name": (b"user\n" + b"x" * 256 + b"\n", ["r.csv, line 2", "not a user name"]),
     "open quote": (b'user\n"ada\nbob\n', ["r.csv, line 2", "not CSV"]),
+    "a line after cells of several": (
+        b'user,note\nada,"two\nlines"\n\nbob,\na/b,\n',
+        ["line 6: 'a/b'"],
+    ),
     "binary": (b"user\n\x00\n", ["r.csv", "line 2"]),
 }
 
@@ -74,12 +78,6 @@ def test_what_is_refused(raw: bytes, words: list[str]) -> None:
         parse_roster(raw, "r.csv")
     for word in words:
         assert word in str(refused.value)
-
-
-def test_a_line_after_a_broken_one_has_its_own_number() -> None:
-    """Lines are the file's, also after a cell of several lines and empty ones."""
-    with pytest.raises(RosterError, match="line 6: 'a/b'"):
-        parse_roster(b'user,note\nada,"two\nlines"\n\nbob,\na/b,\n', "r.csv")
 
 
 def test_all_faults_are_told_at_once_but_not_thousands() -> None:

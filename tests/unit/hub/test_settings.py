@@ -1,6 +1,7 @@
 """lab.toml: what it says, what follows from it, and what is said about a wrong one."""
 
 import re
+from operator import attrgetter
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,7 +13,7 @@ from miglab_hub.launch.up import probes, proxy_command
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, SettingsError, load
 from miglab_hub.settings.reference import keys, reference
 from miglab_hub.settings.tables import host_of
-from miglab_pool.settings import Pool, PoolSettings, Reclaim
+from miglab_pool.settings import Pool, Reclaim
 from miglab_slurm.lab import SlurmSettings
 
 from .conftest import lab_with
@@ -128,6 +129,14 @@ WRONG = {
         SLURM + '[slurm]\npartition = "lab"\n[slurm.shapes.cpu]\n' + COURSE,
         ["courses.everyone.shapes", "1g.5gb", "it has cpu"],
     ),
+    "Slurm without a partition": (
+        SLURM + "[slurm.shapes.cpu]\n" + COURSE.replace('"1g.5gb", ', ""),
+        ["slurm", "partition"],
+    ),
+    "Slurm partition of two words": (
+        SITE.replace('"lab"', '"a b"') + COURSE,
+        ["slurm.partition", "'a b'"],
+    ),
     "Slurm without cpu": (SITE.replace("[slurm.shapes.cpu]\n", "") + COURSE, ['the shape "cpu"']),
     "quotas on Slurm": (
         SITE + COURSE + "[quotas.q]\nmemory_slices = 1\n[limits.cpu]\ncpus = 1\n",
@@ -216,13 +225,44 @@ def test_the_part_on_slurm_can_be_taken_as_it_is_shown(tmp_path: Path) -> None:
     assert settings.slurm.unix_group == "students"
 
 
-def test_a_lab_on_slurm_has_its_site(tmp_path: Path) -> None:
-    """The site's shapes with the lab's courses; no GPU is simulated, and no page says so."""
-    settings = lab_with(tmp_path, SITE + COURSE)
-    assert settings.slurm_site.courses["everyone"].shapes == ("1g.5gb", "cpu")
-    assert settings.slurm_site.partitions == ("lab",)
-    assert settings.simulated_state is None
-    assert settings.notices == ()
+IPV6 = '[lab]\nbase_url = "/ml/"\nhost = "::1"\ntls_key = "k"\ntls_certificate = "c"\n'
+FOLLOWS: dict[str, tuple[str, dict[str, str], dict[str, object]]] = {
+    "paths start at the file, wherever the command was given": (
+        COURSE, {},
+        {"ledger": "HERE/.lab/ledger.sqlite", "simulated_state": "HERE/.lab/gpus"},
+    ),
+    "base URL, TLS and IPv6 are in every address": (
+        IPV6 + COURSE, {},
+        {"public_url": "https://[::1]:8000/ml/", "service_prefix": "/ml/services/pool"},
+    ),
+    "what `./lab up` tells hub and pool through the environment takes over": (
+        COURSE, {ENV_PORT: "18000", ENV_BRIDGE: "172.18.0.1"},
+        {
+            "public_url": "http://127.0.0.1:18000/",
+            "pool_url": "http://127.0.0.1:18003/services/pool",
+            "student_api_url": "http://172.18.0.1:18004",
+            "hub_api_url": "http://172.18.0.1:18002/hub/api",
+        },
+    ),
+    "on Slurm no GPU is simulated, and no page says so": (
+        SITE + COURSE, {},
+        {"slurm_site.partitions": ("lab",), "simulated_state": None, "notices": ()},
+    ),
+    "the pool reads its tables themselves": (
+        "[pool]\nqueue_limit = 3\nlease_s = 0\n" + COURSE, {},
+        {"pool.queue_limit": 3, "pool.lease_s": 0.0},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "environ", "values"), FOLLOWS.values(), ids=FOLLOWS)
+def test_what_follows(
+    tmp_path: Path, text: str, environ: dict[str, str], values: dict[str, object]
+) -> None:
+    """Of the file that the environment names, and of what else that says."""
+    settings = load(None, {ENV_CONFIG: str(lab_with(tmp_path, text).file), **environ})
+    for name, value in values.items():
+        assert str(attrgetter(name)(settings)) == str(value).replace("HERE", str(tmp_path))
 
 
 @pytest.mark.parametrize("text", [SITE + COURSE, SLURM + COURSE])
@@ -235,26 +275,6 @@ def test_a_lab_on_slurm_needs_its_package(
         lab_with(tmp_path, text)
 
 
-def test_paths_start_at_the_file(tmp_path: Path) -> None:
-    """The state folder lies beside lab.toml, wherever the command was given."""
-    settings = lab_with(tmp_path, COURSE)
-    assert settings.ledger == tmp_path / ".lab" / "ledger.sqlite"
-    assert settings.simulated_state == tmp_path / ".lab" / "gpus"
-
-
-def test_the_environment_names_file_port_and_bridge(tmp_path: Path) -> None:
-    """What `./lab up` tells hub and pool through the environment takes over."""
-    file = lab_with(tmp_path, COURSE).file
-    environ = {ENV_CONFIG: str(file), ENV_PORT: "18000", ENV_BRIDGE: "172.18.0.1"}
-    settings = load(None, environ)
-    assert settings.public_url == "http://127.0.0.1:18000/"
-    assert settings.pool_url == "http://127.0.0.1:18003/services/pool"
-    assert settings.student_api_url == "http://172.18.0.1:18004"
-    assert settings.hub_api_url == "http://172.18.0.1:18002/hub/api"
-    with pytest.raises(SettingsError, match=r"lab\.port"):
-        load(None, environ | {ENV_PORT: "http"})
-
-
 def test_a_running_lab_says_its_port(tmp_path: Path) -> None:
     """After `./lab up --port` the other commands find the lab; a start is not led astray by it."""
     settings = lab_with(tmp_path, COURSE)
@@ -265,6 +285,8 @@ def test_a_running_lab_says_its_port(tmp_path: Path) -> None:
     assert load(settings.file, {}, running=False).lab.port == 8000
     settings.port_file.write_text("18000 172.18.0.1\n")
     assert load(settings.file, {}).hub_api_url == "http://172.18.0.1:18002/hub/api"
+    with pytest.raises(SettingsError, match=r"lab\.port"):
+        load(settings.file, {ENV_PORT: "http"})
 
 
 def test_another_accounts_state_folder_is_none_of_ours(
@@ -280,42 +302,11 @@ def test_another_accounts_state_folder_is_none_of_ours(
     assert load(file, {}).lab.port == 8000
 
 
-def test_urls_below_a_base_url(tmp_path: Path) -> None:
-    """Base URL, TLS and IPv6 appear in every address that is made of them."""
-    lab = '[lab]\nbase_url = "/ml/"\nhost = "::1"\ntls_key = "k"\ntls_certificate = "c"\n'
-    settings = lab_with(tmp_path, lab + COURSE)
-    assert settings.public_url == "https://[::1]:8000/ml/"
-    assert settings.service_prefix == "/ml/services/pool"
-
-
-def test_the_pool_gets_its_rules_and_quotas(tmp_path: Path) -> None:
-    """The pool reads the tables themselves; a quota limits nothing that the file does not say."""
-    text = "[pool]\nqueue_limit = 3\nlease_s = 0\n[quotas.each]\nmemory_slices = 3\n"
-    settings: PoolSettings = lab_with(tmp_path, f"{text}{COURSE}weight = 2.0\n")
-    assert (settings.pool.queue_limit, settings.pool.lease_s) == (3, 0)
-    course, (quota,) = settings.courses["everyone"], settings.quotas.values()
-    assert (course.shapes, course.title, course.weight) == (("1g.5gb", "cpu"), "everyone", 2.0)
-    assert quota.memory_slices == 3 and not quota.limit("slice_hours_week")
-
-
 def test_every_setting_is_in_the_reference() -> None:
     """Each key has its place on the page, and there are no more than a person can read."""
     page = reference()
     assert len([key for key in keys() if not key.startswith("slurm.")]) <= 85
     assert all(f"\n({key})=\n" in page for key in keys())
-
-
-NEEDS_DOMAINS = ['[servers]\nspawner = "docker"\n', '[authentication]\nclass = "pam"\n']
-
-
-@pytest.mark.parametrize("real", NEEDS_DOMAINS)
-def test_real_students_need_per_user_domains(tmp_path: Path, real: str) -> None:
-    """Containers and outside sign-in are for real people: one origin is refused everywhere."""
-    with pytest.raises(SettingsError, match=r"(?s)lab\.subdomain_host.*students_can_act_as_staff"):
-        lab_with(tmp_path, real + COURSE)
-    one_origin = "accept_risk.students_can_act_as_staff = true"
-    for key in ('lab.subdomain_host = "https://lab.test"', one_origin):
-        lab_with(tmp_path, f"{key}\n" + real + COURSE)
 
 
 @pytest.mark.parametrize("origin", ["https://lab.test", "https://lab.test:8443"])
@@ -332,28 +323,27 @@ def test_with_domains_everything_has_its_origin(tmp_path: Path, origin: str) -> 
     assert "--host-routing" in proxy_command(lab)
 
 
-OUTSIDE = {
-    "an address": 'lab = {host = "0.0.0.0", plain_http = true}\n',
-    "a front end": 'lab.subdomain_host = "https://lab.example.edu"\n',
-}
+ANYONE, SECRETS = "anyone_can_be_any_student", "students_can_read_secrets"
+RISKS = [
+    ('servers.spawner = "docker"\n', "students_can_act_as_staff"),
+    ('authentication.class = "pam"\n', "students_can_act_as_staff"),
+    *(
+        (f"{outside}accept_risk.{accepted} = true\n", risk)
+        for outside in (
+            'lab = {host = "0.0.0.0", plain_http = true}\n',
+            'lab.subdomain_host = "https://lab.example.edu"\n',
+        )
+        for accepted, risk in ((SECRETS, ANYONE), (ANYONE, SECRETS))
+    ),
+]
 
 
-@pytest.mark.parametrize("outside", OUTSIDE.values(), ids=OUTSIDE.keys())
-def test_a_shared_password_stays_on_this_machine(tmp_path: Path, outside: str) -> None:
-    """Where others reach the lab each student would be any other; a key accepts it by its name."""
-    text = outside + "accept_risk.students_can_read_secrets = true\n"
-    with pytest.raises(SettingsError, match="anyone_can_be_any_student = true"):
+@pytest.mark.parametrize(("text", "risk"), RISKS)
+def test_a_risk_is_accepted_by_its_name_alone(tmp_path: Path, text: str, risk: str) -> None:
+    """Real students on one origin; one password, and local processes, where others reach them."""
+    with pytest.raises(SettingsError, match=f"{risk} = true"):
         lab_with(tmp_path, text + COURSE)
-    lab_with(tmp_path, text + "accept_risk.anyone_can_be_any_student = true\n" + COURSE)
-
-
-@pytest.mark.parametrize("outside", OUTSIDE.values(), ids=OUTSIDE.keys())
-def test_local_processes_stay_on_this_machine(tmp_path: Path, outside: str) -> None:
-    """Where others reach the lab each student could read its secrets; a key accepts that."""
-    text = outside + "accept_risk.anyone_can_be_any_student = true\n"
-    with pytest.raises(SettingsError, match="students_can_read_secrets = true"):
-        lab_with(tmp_path, text + COURSE)
-    lab_with(tmp_path, text + "accept_risk.students_can_read_secrets = true\n" + COURSE)
+    lab_with(tmp_path, f"accept_risk.{risk} = true\n{text}{COURSE}")
 
 
 def test_the_production_template_is_unsafe_in_nothing(tmp_path: Path) -> None:

@@ -349,21 +349,3 @@ def test_reasons_in_words():
     assert [why_it_waits(reason).is_limit for reason in limits] == [True, True, True, False]
     assert all(why_it_waits(reason).never for reason in NEVER)
     assert "Nonsense" in why_it_waits("Nonsense").message
-
-
-@pytest.mark.parametrize(
-    ("table", "word"),
-    [
-        ({"partition": "lab", "shapes": {"1g.5gb": {}}}, "gres"),
-        ({"partition": "lab", "shapes": {"1g.5gb": {"gres": "gpu:1g.5gb"}}}, "gres"),
-        ({"shapes": {"cpu": {}}}, "partition"),
-        ({"nonsense": 1}, "nonsense"),
-        ({"partition": "a b"}, "partition"),
-        ({"partition": "lab", "shapes": {"cpu": {}}, "courses": {"ml": {"shapes": ["8g"]}}}, "8g"),
-        ({"courses": {"ml": {}}}, "cpu"),
-    ],
-)
-def test_a_table_that_makes_no_sense(table: dict[str, Any], word: str):
-    """A wrong key or value is an error that names it."""
-    with pytest.raises(ValueError, match=word):
-        SlurmSite.model_validate(table)

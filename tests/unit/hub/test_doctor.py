@@ -1,0 +1,193 @@
+"""`miglab doctor`: what it finds, what to do about it, and how it ends."""
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import requests
+from docker.errors import DockerException
+from tests.unit.pool.http.fakes import slice_view
+from typer.testing import CliRunner
+
+from miglab_api.gpus import SliceState
+from miglab_hub import doctor as diagnosis
+from miglab_hub.cli import doctor
+from miglab_hub.doctor import (
+    disk_limit,
+    examine_disk,
+    examine_docker,
+    examine_files,
+    examine_gpus,
+    of_lab_toml,
+)
+from miglab_hub.settings.lab_toml import Settings
+from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
+from miglab_pool.worker.health_findings import Level
+
+from .conftest import HEALTHY, Service, pool_of, run
+
+
+def findings(lab: Path, status: int) -> dict[str, Any]:
+    result = CliRunner().invoke(doctor.app, ["--config", str(lab), "--json"])
+    assert result.exit_code == status, result.output
+    said: dict[str, Any] = json.loads(result.stdout)
+    assert all(one["do"] for one in said["findings"] if one["level"] != "ok")
+    return said
+
+
+def wrong_in(said: dict[str, Any]) -> list[dict[str, str]]:
+    return [one for one in said["findings"] if one["level"] == "WRONG"]
+
+
+def test_doctor_finds_nothing(service: Service, lab: Path) -> None:
+    """A sound lab: status 0; and neither a command nor doctor leaves its client open."""
+    said = findings(lab, 0)
+    assert said["ok"] and {one["subject"] for one in said["findings"]} >= {"pool", "GPU 0", "disk"}
+    run(lab, "status")
+    assert [client.is_closed for client in service.clients] == [True, True]
+
+
+def test_doctor_finds_what_the_pool_shows(service: Service, lab: Path) -> None:
+    """Contradictions, and what is set aside, foreign or silent, each with what to do: status 1."""
+    service.answers["/invariants"] = ["1: slice 3 has 2 live leases"]
+    service.answers["/pool"] = pool_of(
+        slice_view(1, 0, state=SliceState.QUARANTINED, reason="in use"),
+        slice_view(2, 1, state=SliceState.FOREIGN, reason="not ours"),
+        state="unknown",
+    )
+    said = findings(lab, 1)
+    wrong = {one["subject"]: one["do"] for one in wrong_in(said)}
+    assert wrong.keys() == {"invariant", "GPU 0", "slice 1", "slice 2"}
+    assert "miglab pool clear 1" in wrong["slice 1"] and "miglab pool adopt 2" in wrong["slice 2"]
+
+
+@pytest.mark.parametrize(
+    ("health", "words"),
+    [
+        ({"is_stuck": True}, "hangs"),
+        ({"failing": ["turn"]}, "failed: turn"),
+        ({"is_reconciled": False}, "not been compared yet"),
+        ({"left_alone": 2}, "left alone: 2"),
+        ({"is_other_engine": True}, "another Docker engine"),
+        ({"silent_servers": 3}, "nobody knows what they do: 3"),
+    ],
+)
+def test_doctor_finds_rounds_that_fail(
+    service: Service, lab: Path, health: dict[str, Any], words: str
+) -> None:
+    """A call that hangs, a loop that fails, or a pool that has not looked yet, is a finding."""
+    service.answers["/health"] = HEALTHY | health
+    assert words in wrong_in(findings(lab, 1))[0]["found"]
+
+
+def test_doctor_says_what_to_do_about_a_lost_gpu(
+    service: Service, lab: Path, settings: Settings
+) -> None:
+    """Not that lab.toml is wrong: the driver's log, and a reset; so too where the pool says it."""
+    service.answers["/pool"] = pool_of(state="lost")
+    machine = SimulatedMachine(settings.simulated_state or lab)
+    machine.break_gpu(Break.LOST, machine.state().gpus[0].uuid)
+    wrong = wrong_in(findings(lab, 1))
+    assert len(wrong) == 2
+    assert all("Xid" in one["do"] and "reset" in one["do"] for one in wrong)
+
+
+def test_a_changed_lab_toml_is_noticed(lab: Path) -> None:
+    """The Health page says that the lab does not run by it yet; back as it was, all is well."""
+    at_start = lab.read_bytes()
+    lab.write_bytes(at_start + b"# more")
+    changed = of_lab_toml(lab, at_start)
+    assert changed.is_wrong and "has changed since" in changed.found
+    lab.write_bytes(at_start)
+    assert not of_lab_toml(lab, at_start).is_wrong
+    lab.unlink()
+    assert of_lab_toml(lab, at_start).is_wrong
+
+
+def test_doctor_without_a_running_pool(lab: Path) -> None:
+    """A pool that does not answer is a finding, not a crash."""
+    assert [one["subject"] for one in wrong_in(findings(lab, 1))] == ["pool"]
+
+
+def test_an_open_secret_is_found(settings: Settings) -> None:
+    """Others can read a secret: a finding."""
+    settings.pool_secret.chmod(0o644)
+    (wrong,) = [one for one in examine_files(settings) if one.is_wrong]
+    assert "mode 644" in wrong.found
+
+
+def test_a_full_disk_is_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too little space is a finding."""
+    monkeypatch.setattr(diagnosis, "LEAST_FREE_GIB", 1e9)
+    (finding,) = examine_disk(settings)
+    assert finding.level is Level.WRONG
+
+
+def test_missing_gpus_are_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that lab.toml lists and the driver does not have is a finding."""
+    monkeypatch.setattr(Settings, "simulated_state", settings.simulated_state)
+    gpus = settings.gpus.model_copy(update={"uuids": ("GPU-not-there",)})
+    (finding, *_) = examine_gpus(settings.model_copy(update={"gpus": gpus}))
+    assert finding.is_wrong and "GPU-not-there" in finding.found
+
+
+class FakeEngine:
+    """An engine that fails so, when it is called or when it is asked for its version."""
+
+    def __init__(self, container: str = "", silent: Exception | None = None) -> None:
+        self.running, self.silent = [{"Id": container}] if container else [], silent
+
+    def version(self) -> dict[str, str]:
+        if self.silent:
+            raise self.silent
+        return {"Version": "28.0.1"}
+
+    def inspect_image(self, image: str) -> None: ...
+
+    def containers(self, filters: dict[str, str], limit: int) -> list[dict[str, str]]:
+        assert filters == {"status": "running"}
+        return self.running
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("engine", "wrong"),
+    [
+        (DockerException("connection refused"), {"Docker": "does not answer"}),
+        (FakeEngine(silent=requests.ReadTimeout("timed out")), {"Docker": "timed out"}),
+        (FakeEngine("ab" * 32), {"processes": "cannot be seen"}),
+        (FakeEngine(), {}),
+    ],
+)
+def test_what_is_wrong_with_the_engine_is_found(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, engine: Any, wrong: dict[str, str]
+) -> None:
+    """It does not answer, or not in time, or hides what its containers run, as far as one runs."""
+    asked = Mock(side_effect=engine) if isinstance(engine, Exception) else lambda **_: engine
+    monkeypatch.setattr(diagnosis.docker, "APIClient", asked)
+    students = settings.servers.model_copy(update={"spawner": "docker"})
+    found = examine_docker(settings.model_copy(update={"servers": students}))
+    told = {finding.subject: finding.found for finding in found if finding.is_wrong}
+    assert told.keys() == wrong.keys()
+    assert all(words in told[subject] for subject, words in wrong.items())
+    (unused,) = examine_docker(settings)
+    assert not unused.is_wrong
+
+
+@pytest.mark.parametrize(
+    ("driver", "backing", "can"),
+    [
+        ("overlay2", "xfs", True),
+        ("zfs", "", True),
+        ("overlay2", "extfs", False),
+        ("btrfs", "", False),
+        ("vfs", "", False),
+    ],
+)
+def test_doctor_says_whether_the_disk_can_be_limited(driver: str, backing: str, can: bool) -> None:
+    """By driver and file system, before every start fails."""
+    status = [["Backing Filesystem", backing]] if backing else None
+    assert disk_limit({"Driver": driver, "DriverStatus": status}).is_wrong is not can
