@@ -1,6 +1,7 @@
 """The pool's client: what it sends, what it understands, when it tries again."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import httpx
@@ -59,48 +60,30 @@ async def test_a_call_carries_the_secret(pool):
     assert network.seen[1].url.params["wait_s"] == "20"
 
 
-async def test_a_refusal_keeps_its_words(pool):
-    """Reason, message and status reach the spawner as the pool said them."""
-    body = {"reason": "queue-full", "message": "200 wait already."}
-    with pytest.raises(RefusedByBackend) as refused:
-        await pool(FakeNetwork(httpx.Response(429, json=body))).request(ASK)
-    said = refused.value
-    assert (said.reason, said.message, said.status) == ("queue-full", "200 wait already.", 429)
-
-
-async def test_connecting_is_tried_again(pool):
-    """Nobody at the door twice: the third attempt counts."""
-    refused = httpx.ConnectError
-    network = FakeNetwork(refused, refused, httpx.Response(200, json=TICKET))
-    assert (await pool(network).request(ASK)).id == 4
-    assert len(network.seen) == 3
+REFUSED = {"reason": "queue-full", "message": "200 wait already."}
 
 
 @pytest.mark.parametrize(
-    ("error", "words", "attempts"),
-    [(httpx.ConnectError, "no pool service at", 4), (httpx.ReadError, "did not answer", 1)],
-)
-async def test_trying_again_has_an_end(pool, error, words, attempts):
-    """What was sent may have done something: a connection lost after that is not tried again."""
-    network = FakeNetwork(error)
-    with pytest.raises(BackendUnreachable, match=words):
-        await pool(network).request(ASK)
-    assert len(network.seen) == attempts
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "error"),
+    ("answers", "error", "words", "attempts"),
     [
-        (200, "{}", BackendMisunderstood),
-        (200, "<html>", BackendMisunderstood),
-        (404, "<html>", BackendMisunderstood),
-        (502, "<html>", BackendUnreachable),
+        ([httpx.ConnectError, httpx.ConnectError, httpx.Response(200, json=TICKET)], None, "", 3),
+        ([httpx.ConnectError], BackendUnreachable, "no pool service at", 4),
+        ([httpx.ReadError], BackendUnreachable, "did not answer", 1),
+        ([httpx.Response(429, json=REFUSED)], RefusedByBackend, "200 wait already.", 1),
+        ([httpx.Response(200, text="{}")], BackendMisunderstood, ".", 1),
+        ([httpx.Response(200, text="<html>")], BackendMisunderstood, ".", 1),
+        ([httpx.Response(404, text="<html>")], BackendMisunderstood, ".", 1),
+        ([httpx.Response(502, text="<html>")], BackendUnreachable, ".", 1),
     ],
 )
-async def test_what_is_no_message_is_no_answer(pool, status, body, error):
-    """Another service at the address, another version, a proxy's error page: each is named."""
-    with pytest.raises(error):
-        await pool(FakeNetwork(httpx.Response(status, text=body))).request(ASK)
+async def test_what_comes_of_a_call(pool, answers, error, words, attempts):
+    """Connecting is tried again, and nothing that was sent; what is no answer is told apart."""
+    network = FakeNetwork(*answers)
+    with pytest.raises(error, match=words) if error else nullcontext() as failed:
+        assert (await pool(network).request(ASK)).id == 4
+    assert len(network.seen) == attempts
+    if error is RefusedByBackend:
+        assert (failed.value.reason, failed.value.status) == ("queue-full", 429)
 
 
 async def test_a_missing_secret_says_so(tmp_path: Path):

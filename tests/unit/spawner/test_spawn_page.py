@@ -1,13 +1,14 @@
 """The spawn page: what is offered, what is chosen beforehand, and what it says."""
 
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from tests.unit.pool.http.fakes import ticket_view
 
 from miglab_api.offers import CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.shape_words import gpu_picture, shape_title
-from miglab_api.tickets import Headcount, TicketState, WaitEstimate
+from miglab_api.tickets import Headcount, TicketState, TicketView, WaitEstimate
 from miglab_spawner.pages.choice import SpawnChoice
 from miglab_spawner.pages.spawn_page import in_gib, in_minutes, page_of, page_without_pool, render
 
@@ -17,10 +18,13 @@ def offer(shape: str, free: int = 0, **more: object) -> ShapeOffer:
     return ShapeOffer(shape=shape, free_now=free, **{**values, **more})  # type: ignore[arg-type]
 
 
-ML = CourseOffers(
-    course="ml", title="Deep <Learning>", shapes=(offer("1g.5gb", 3),), default="1g.5gb"
-)
-ALL = CourseOffers(course="everyone", title="", shapes=(offer("3g.20gb"),), default="3g.20gb")
+def course(*shapes: ShapeOffer, **more: object) -> CourseOffers:
+    values = {"course": "c", "title": "", "default": "cpu", "shapes": shapes}
+    return CourseOffers(**{**values, **more})  # type: ignore[arg-type]
+
+
+ML = course(offer("1g.5gb", 3), course="ml", title="Deep <Learning>", default="1g.5gb")
+ALL = course(offer("3g.20gb"), course="everyone", default="3g.20gb")
 
 
 class Form(HTMLParser):
@@ -51,29 +55,93 @@ class Form(HTMLParser):
         return [radio["value"] for radio in self.radios if "checked" in radio]
 
 
-def form(*courses: CourseOffers, saved: SpawnChoice | None = None, **more: str) -> Form:
-    offers = Offers(simulated=False, courses=courses, paused=more.get("paused", ""))
-    return Form(render(page_of(offers, saved or SpawnChoice(), more.get("news", ""))))
+def form(
+    *courses: CourseOffers,
+    saved: SpawnChoice | None = None,
+    news: str = "",
+    ticket: TicketView | None = None,
+    **more: object,
+) -> Form:
+    offers = Offers(simulated=False, courses=courses, **more)  # type: ignore[arg-type]
+    return Form(render(page_of(offers, saved or SpawnChoice(), news, ticket)))
 
 
-def test_a_card_says_size_use_and_wait():
-    """SMs, memory, what it is good for, how many are free; titles are escaped."""
-    text = " ".join(form(ML).words)
-    said = ("14 SMs, 4.75 GiB", "A small net.", "3 free", "Deep <Learning>", "No GPU")
+NAMELESS = {"sm_count": 0, "memory_mib": 0, "held_up": "Its nodes are down."}
+LEFT = (
+    QuotaLeft(quota="each", limit="memory_slices", most=4, used=1),
+    QuotaLeft(quota="each", limit="slice_hours_week", most=10, used=10, more_in_s=7200),
+    QuotaLeft(quota="all", limit="slice_hours_week", is_shared=True, most=90, used=12.25),
+)
+OPEN = "yours as long as nobody needs it. You are warned before it ends, and your files stay."
+PAUSED = "The pool is paused: maintenance. Until staff resume, nobody"
+WAIT = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="")
+SAID: dict[str, tuple[tuple[CourseOffers, ...], dict[str, Any], list[str]]] = {
+    "size, use and how many are free; titles are escaped": (
+        (ML,), {},
+        ["14 SMs, 4.75 GiB", "A small net.", "3 free", "Deep <Learning>", "No GPU",
+         "What do these names mean?"],
+    ),
+    "with several courses each has its own heading": ((ML, ALL), {}, ["Deep <Learning>"]),
+    "what holds a shape up": (
+        (course(offer("2x1g.5gb", **NAMELESS | {"slices": 2})),), {},
+        ["2 slices", "Its nodes are down."],
+    ),
+    "without a GPU too": ((course(offer("cpu", **NAMELESS)),), {}, ["Its nodes are down."]),
+    "how many could have it, and who holds and waits": (
+        (course(offer("1g.5gb", free=14, total=14)),),
+        {"people": Headcount(shape="1g.5gb", free=14, total=14, holding=9, waiting=13)},
+        ["14 of 14 free", "All shapes share one queue: 9 hold, 13 wait."],
+    ),
+    "why the last server ended, and that the pool is paused": (
+        (ML,), {"news": "It ran out of memory.", "paused": "maintenance"},
+        ["It ran out of memory.", PAUSED, "Not available: the pool is paused"],
+    ),
+    "what the quotas leave; whose": (
+        (ML.model_copy(update={"left": LEFT}),), {},
+        ["Left for you: 3 of 4 memory slices at a time.",
+         "Left for you: 0.0 of 10 slice-hours in seven days; some are back in about 2 hours.",
+         "Left for your course: 77.8 of 90 slice-hours in seven days."],
+    ),
+    "for how long a slice is guaranteed": (
+        (ML.model_copy(update={"guaranteed_s": 5400}),), {},
+        [f"A slice is guaranteed for 1 hour 30 minutes, then {OPEN}"],
+    ),
+    "that it is not": (
+        (ML.model_copy(update={"guaranteed_s": 0}),), {}, [f"A slice is {OPEN}"],
+    ),
+    **{
+        words: ((course(offer("1g.5gb", **more)),), {}, [words])
+        for words, more in {
+            "0 free, nobody waiting yet. The wait cannot be estimated.": {},
+            "2 waiting. The wait cannot be estimated.": {"waiting": 2},
+            "0 free, the free room is held for the first in the queue. The wait":
+                {"is_held": True},
+            "is reserved for a class; unused slots are free in about 10 m": {"reserved_s": 600.0},
+            "0 free, 2 waiting, the free room is held for the first":
+                {"is_held": True, "waiting": 2},
+            "Estimated wait: about 10–25 minutes.": {"wait": WAIT},
+        }.items()
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("courses", "more", "said"), SAID.values(), ids=SAID)
+def test_what_the_page_says(
+    courses: tuple[CourseOffers, ...], more: dict[str, Any], said: list[str]
+) -> None:
+    """Of shapes, waits, people, quotas and guarantees."""
+    text = " ".join(form(*courses, **more).words)
     assert [words for words in said if words not in text] == []
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    """No 0 SMs, no quota, no guarantee; sizes are as short as they can be."""
+    nameless = (offer(name, **NAMELESS) for name in ("1g.5gb", "cpu"))
+    text = " ".join([*form(course(*nameless)).words, *form(ML).words])
+    for words in ("0 SMs", "0 GiB", "Left for", "nobody needs it"):
+        assert words not in text
     assert [in_gib(mib) for mib in (4864, 20480)] == ["4.75 GiB", "20 GiB"]
-
-
-def test_what_a_site_does_not_say_is_left_out():
-    """No 0 SMs and no 0 GiB; and what holds a shape up is said, without a GPU too."""
-    sizes = {"sm_count": 0, "memory_mib": 0, "held_up": "Its nodes are down."}
-    bare = [offer(name).model_copy(update=sizes) for name in ("1g.5gb", "2x1g.5gb", "cpu")]
-    bare[1] = bare[1].model_copy(update={"slices": 2})
-    text = " ".join(form(ML.model_copy(update={"shapes": tuple(bare)})).words)
-    assert "0 SMs" not in text and "0 GiB" not in text
-    assert "2 slices" in text
-    assert text.count("Its nodes are down.") == 3
-    assert "Always free" not in text
+    assert "Always free" not in form(course(offer("cpu", **NAMELESS))).words
 
 
 @pytest.mark.parametrize(
@@ -94,21 +162,20 @@ def test_trap_7_what_is_chosen_beforehand(
     assert form(*courses, saved=saved).chosen == [chosen]
 
 
-def test_the_heading_is_the_course():
-    """With several courses each has its own heading below."""
-    assert page_of(Offers(simulated=False, courses=(ML,)), SpawnChoice()).heading == ML.title
-    both = page_of(Offers(simulated=False, courses=(ML, ALL)), SpawnChoice())
-    assert both.heading == "Start a server"
-    assert ML.title in form(ML, ALL).words
+def test_the_heading_is_the_course() -> None:
+    """The only one there is."""
+    for courses, heading in (((ML,), ML.title), ((ML, ALL), "Start a server")):
+        offers = Offers(simulated=False, courses=courses)
+        assert page_of(offers, SpawnChoice()).heading == heading
 
 
 def test_borrowing_is_a_choice_where_a_course_lends():
     """One card beside the shapes and no GPU, chosen at first if the course says so."""
     lends = ML.model_copy(update={"borrow": ("1g.5gb", "3g.20gb"), "default": "borrow"})
-    form = Form(render(page_of(Offers(simulated=False, courses=(lends,)), SpawnChoice())))
-    assert [radio["value"] for radio in form.radios] == ["1g.5gb", "borrow", "cpu"]
-    assert form.chosen == ["borrow"]
-    assert "Starts at once; a 1g.5gb is free to measure on now" in form.words
+    page = form(lends)
+    assert [radio["value"] for radio in page.radios] == ["1g.5gb", "borrow", "cpu"]
+    assert page.chosen == ["borrow"]
+    assert "Starts at once; a 1g.5gb is free to measure on now" in page.words
 
 
 def test_several_courses_share_one_group():
@@ -120,55 +187,13 @@ def test_several_courses_share_one_group():
     assert (page.hidden, form(ML).hidden) == ({}, {"course": "ml"})
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({}, "0 free, nobody waiting yet. The wait cannot be estimated."),
-        ({"waiting": 2}, "2 waiting. The wait cannot be estimated."),
-        ({"is_held": True}, "0 free, the free room is held for the first in the queue. The wait"),
-        ({"reserved_s": 600.0}, "is reserved for a class; unused slots are free in about 10 m"),
-        ({"is_held": True, "waiting": 2}, "0 free, 2 waiting, the free room is held for the first"),
-        (
-            {"wait": WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="")},
-            "Estimated wait: about 10–25 minutes.",
-        ),
-    ],
-)
-def test_the_wait_is_said(more: dict[str, object], words: str):
-    """Who must wait reads how many wait, for what, and how long that is likely to last."""
-    course = CourseOffers(course="c", title="", shapes=(offer("1g.5gb", **more),), default="cpu")
-    assert words in " ".join(form(course).words)
-
-
-def test_counts_are_of_people():
-    """How many could have the shape, of how many; and who holds and waits, in the same words."""
-    shapes = (offer("1g.5gb", free=14, total=14),)
-    course = CourseOffers(course="c", title="", shapes=shapes, default="cpu")
-    people = Headcount(shape="1g.5gb", free=14, total=14, holding=9, waiting=13)
-    offers = Offers(simulated=True, courses=(course,), people=people)
-    page = Form(render(page_of(offers, SpawnChoice())))
-    assert "14 of 14 free" in page.words
-    assert "All shapes share one queue: 9 hold, 13 wait." in page.words
-
-
 def test_without_the_pool_there_is_no_gpu_to_choose():
     """The page says why, and “no GPU” is chosen."""
     page = Form(render(page_without_pool("The pool is down.", "")))
     assert page.chosen == ["cpu"]
     assert len(page.radios) == 1
     assert "The pool is down." in page.words
-    names = "What do these names mean?"
-    assert names not in page.words and names in form(ML).words
-
-
-def test_news_and_pause_are_shown():
-    """Why the last server ended, and that the pool is paused."""
-    words = " ".join(form(ML, news="It ran out of memory.", paused="maintenance").words)
-    assert "It ran out of memory." in words
-    assert "The pool is paused: maintenance. Until staff resume, nobody" in words
-    assert "Not available: the pool is paused" in words
-    [section] = page_of(Offers(simulated=False, courses=(ML,), paused="so"), SpawnChoice()).sections
-    assert {card.action for card in section.cards} == {"Start"}  # no queue can be joined now
+    assert "What do these names mean?" not in page.words
 
 
 def test_one_click_returns():
@@ -192,40 +217,6 @@ def test_minutes(seconds: float, words: str):
     assert in_minutes(seconds) == words
 
 
-def test_the_page_says_what_the_quotas_leave():
-    """Slices at a time, hours of the week and when some are back; whose."""
-    left = (
-        QuotaLeft(quota="each", limit="memory_slices", most=4, used=1),
-        QuotaLeft(quota="each", limit="slice_hours_week", most=10, used=10, more_in_s=7200),
-        QuotaLeft(quota="all", limit="slice_hours_week", is_shared=True, most=90, used=12.25),
-    )
-    text = " ".join(form(ML.model_copy(update={"left": left})).words)
-    for words in (
-        "Left for you: 3 of 4 memory slices at a time.",
-        "Left for you: 0.0 of 10 slice-hours in seven days; some are back in about 2 hours.",
-        "Left for your course: 77.8 of 90 slice-hours in seven days.",
-    ):
-        assert words in text
-    assert "Left for" not in " ".join(form(ML).words)
-
-
-OPEN = "yours as long as nobody needs it. You are warned before it ends, and your files stay."
-
-
-@pytest.mark.parametrize(
-    ("guaranteed_s", "words"),
-    [
-        (5400, f"A slice is guaranteed for 1 hour 30 minutes, then {OPEN}"),
-        (0, f"A slice is {OPEN}"),
-    ],
-)
-def test_the_page_says_for_how_long_a_slice_is_guaranteed(guaranteed_s: float, words: str):
-    """Before the start; and nothing where leases end when they are set to."""
-    text = " ".join(form(ML.model_copy(update={"guaranteed_s": guaranteed_s})).words)
-    assert words in text
-    assert "nobody needs it" not in " ".join(form(ML).words)
-
-
 @pytest.mark.parametrize(
     ("state", "position", "words"),
     [
@@ -239,8 +230,7 @@ def test_a_ticket_that_outlived_its_start(state: TicketState, position: int | No
     """It is said, its shape is chosen whatever was chosen last, and one button goes on with it."""
     mine = {"course": "everyone", "shape": "3g.20gb", "state": state}
     ticket = ticket_view(1, "ada", **mine, position=position, waiting=5)
-    offers = Offers(simulated=False, courses=(ML, ALL))
-    page = Form(render(page_of(offers, SpawnChoice("1g.5gb", "ml"), "", ticket)))
+    page = form(ML, ALL, saved=SpawnChoice("1g.5gb", "ml"), ticket=ticket)
     assert words in " ".join(page.words)
     assert page.chosen == ["3g.20gb@everyone"]
     assert page.buttons == ["submit"]
@@ -263,11 +253,11 @@ def test_a_shape_in_words_and_as_a_picture(shape: str, of: int, words: str, lit:
     assert gpu_picture(shape, of).count('fill="currentColor"') == lit
 
 
-def test_the_button_says_what_it_does():
-    """Start what is free; else join the queue of all who wait, at its end."""
-    shapes = (offer("1g.5gb", 3), offer("3g.20gb", waiting=2))
-    course = CourseOffers(course="c", title="", shapes=shapes, default="cpu")
+def test_the_button_says_what_it_does() -> None:
+    """Start what is free; else join the queue of all who wait, at its end, unless it is paused."""
+    shapes = course(offer("1g.5gb", 3), offer("3g.20gb", waiting=2))
     people = Headcount(shape="1g.5gb", free=3, total=14, holding=9, waiting=11)
-    page = page_of(Offers(simulated=True, courses=(course,), people=people), SpawnChoice())
-    actions = [card.action for card in page.sections[0].cards]
-    assert actions == ["Start", "Join the queue as 12th", "Start"]
+    for paused, second in (("", "Join the queue as 12th"), ("so", "Start")):
+        offers = Offers(simulated=True, courses=(shapes,), people=people, paused=paused)
+        (section,) = page_of(offers, SpawnChoice()).sections
+        assert [card.action for card in section.cards] == ["Start", second, "Start"]
