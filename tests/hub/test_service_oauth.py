@@ -110,16 +110,6 @@ async def browser(hub: Hub) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def log_in(browser: httpx.AsyncClient, user: str) -> None:
-    """Log in at the hub as a person does."""
-    page = await browser.get("/hub/login")
-    found = re.search(r'name="_xsrf"\s+value="([^"]+)"', page.text)
-    assert found, page.text
-    form = {"username": user, "password": "x", "_xsrf": found[1].replace("&#x3d;", "=")}
-    answer = await browser.post("/hub/login", data=form)
-    assert answer.status_code == 302, answer.text
-
-
 async def way_back(browser: httpx.AsyncClient, pool: httpx.AsyncClient) -> str:
     """Open the pool's page; returns the address to which the hub sends the browser back."""
     target = (await pool.get(f"{PREFIX}/")).headers["location"]
@@ -130,9 +120,11 @@ async def way_back(browser: httpx.AsyncClient, pool: httpx.AsyncClient) -> str:
     return back
 
 
-async def test_a_browser_signs_in(browser: httpx.AsyncClient, pool: httpx.AsyncClient) -> None:
+async def test_a_browser_signs_in(
+    hub: Hub, browser: httpx.AsyncClient, pool: httpx.AsyncClient
+) -> None:
     """Page, hub, way back, page: the person is known, and is not staff."""
-    await log_in(browser, "alice")
+    await hub.sign_in(browser, "alice")
     answer = await pool.get(await way_back(browser, pool))
     assert answer.status_code == 303, answer.text
     page = await pool.get(f"{PREFIX}/")
@@ -146,6 +138,7 @@ async def test_a_browser_signs_in(browser: httpx.AsyncClient, pool: httpx.AsyncC
     [("ina", False, set(BOOK.courses)), ("sam", True, set()), ("gina", False, {"ml"})],
 )
 async def test_staff_sign_in_with_their_role(
+    hub: Hub,
     browser: httpx.AsyncClient,
     pool: httpx.AsyncClient,
     sign_in: SignIn,
@@ -154,26 +147,28 @@ async def test_staff_sign_in_with_their_role(
     instructs: set[str],
 ) -> None:
     """Scopes of staff and groups travel through OAuth."""
-    await log_in(browser, name)
+    await hub.sign_in(browser, name)
     await pool.get(await way_back(browser, pool))
     principal = await sign_in.principal(_request(pool))
     assert (principal.name, principal.admin, principal.instructs) == (name, admin, instructs)
 
 
 async def test_another_browser_cannot_finish_it(
-    browser: httpx.AsyncClient, pool: httpx.AsyncClient
+    hub: Hub, browser: httpx.AsyncClient, pool: httpx.AsyncClient
 ) -> None:
     """A way back that was begun elsewhere gives no session."""
-    await log_in(browser, "mallory")
+    await hub.sign_in(browser, "mallory")
     back = await way_back(browser, pool)
     pool.cookies.clear()
     assert (await pool.get(back)).status_code == 403
     assert (await pool.get(f"{PREFIX}/")).status_code == 302
 
 
-async def test_a_code_serves_once(browser: httpx.AsyncClient, pool: httpx.AsyncClient) -> None:
+async def test_a_code_serves_once(
+    hub: Hub, browser: httpx.AsyncClient, pool: httpx.AsyncClient
+) -> None:
     """A made-up code is refused by the hub, and the refusal is a page."""
-    await log_in(browser, "alice")
+    await hub.sign_in(browser, "alice")
     back = await way_back(browser, pool)
     answer = await pool.get(re.sub(r"code=[^&]+", "code=made-up", back))
     assert answer.status_code == 403

@@ -11,7 +11,6 @@ import pytest
 
 from miglab_api.holders import Liveness, probe_process, process_holder
 from miglab_api.leases import LeaseState
-from miglab_api.tickets import TicketState
 
 from .lab import PoolLab
 
@@ -54,22 +53,13 @@ async def test_a_server_that_is_not_made_in_time_gives_its_slice_back(hub: Hub, 
     await lab.until_empty()
 
 
-async def test_a_reclaimed_slice_says_why_to_its_student(hub: Hub, lab: PoolLab):
-    """The reason stands on the next spawn page, until the next server starts."""
-    await hub.start("ada", shape="1g.5gb")
-    lease = lab.held_by("ada")
-    lab.pool.leases.release(lease.id, by="instructor", reason="The lesson is over.")
-    await hub.stop("ada")
-    assert "The lesson is over." in await hub.spawner("ada").render_spawn_page()
-    # Whoever asked for that page a moment before the end is led from the pending one back to it.
+async def test_who_asks_for_a_page_as_the_server_ends_comes_back_to_it(hub: Hub, lab: PoolLab):
+    """From the pending page to the spawn page; not where the start had failed."""
     page = hub.app.tornado_settings["jinja2_env_sync"].get_template("not_running.html")
     shown = {"user": hub.user("ada"), "server_name": "", "spawn_url": "/hub/spawn/ada"}
     shown["static_url"] = lambda path, **_: path
     assert 'location.replace("/hub/spawn/ada")' in page.render(shown)
     assert "location.replace" not in page.render(shown, failed=True)
-    await hub.start("ada", shape="1g.5gb")
-    await hub.stop("ada")
-    assert 'miglab-news"' not in await hub.spawner("ada").render_spawn_page()
 
 
 async def test_an_address_without_a_page_leads_to_ones_server(hub: Hub, lab: PoolLab):
@@ -79,14 +69,25 @@ async def test_an_address_without_a_page_leads_to_ones_server(hub: Hub, lab: Poo
     assert "There is no such page" in page.text and '/hub/home">your server' in page.text
 
 
-async def test_a_slice_given_back_is_not_called_reclaimed(hub: Hub, lab: PoolLab):
-    """Whoever presses Release reads that they released it."""
+@pytest.mark.parametrize(
+    ("by", "reason", "news"),
+    [
+        ("server:ada/", "released in JupyterLab", "You released your GPU slice"),
+        ("instructor", "The lesson is over.", "The lesson is over."),
+    ],
+)
+async def test_the_end_of_a_slice_is_told_to_its_student(
+    hub: Hub, lab: PoolLab, by: str, reason: str, news: str
+):
+    """On the next spawn page, and as what it was, until the next server starts."""
     await hub.start("ada", shape="1g.5gb")
-    lease = lab.held_by("ada")
-    lab.pool.leases.release(lease.id, by="server:ada/", reason="released in JupyterLab")
+    lab.pool.leases.release(lab.held_by("ada").id, by=by, reason=reason)
     await hub.stop("ada")
     page = await hub.spawner("ada").render_spawn_page()
-    assert "You released your GPU slice" in page and "reclaimed" not in page
+    assert news in page and ("reclaimed" in page) is (by == "instructor")
+    await hub.start("ada", shape="1g.5gb")
+    await hub.stop("ada")
+    assert 'miglab-news"' not in await hub.spawner("ada").render_spawn_page()
 
 
 async def test_named_servers_have_leases_of_their_own(hub: Hub, lab: PoolLab):
@@ -188,49 +189,33 @@ async def test_new_notebooks_come_at_each_start(hub: Hub, lab: PoolLab, tmp_path
     assert (home / "second.ipynb").read_text() == "second"
 
 
-async def test_a_ticket_outlives_the_page(hub: Hub, lab: PoolLab):
-    """Who stops waiting keeps the place, and coming back finds the very ticket."""
-    await hub.start("ada", shape="7g.40gb")
-    await hub.begin("bo", shape="7g.40gb")
-    await lab.until(lambda: lab.waiting(), "bo waits")
-    ticket = lab.waiting()[0].id
-    await hub.stop("bo")
-    assert lab.pool.tickets.find(ticket).state is TicketState.WAITING
-    await hub.begin("bo", shape="7g.40gb")
-    await lab.until(lambda: ("POST", "/api/tickets") in lab.way.calls[-3:], "bo asks again")
-    assert [each.id for each in lab.waiting()] == [ticket]
-
-
 async def _preselected(hub: Hub, name: str) -> str:
     page = await hub.spawner(name).render_spawn_page()
     (checked,) = re.findall(r'value="([^"]*)" required checked', page)
     return str(checked)
 
 
-async def test_a_home_that_is_too_large_gets_no_slice(hub: Hub, lab: PoolLab, tmp_path: Path):
-    """It is refused before any wait, with what to delete; a server without a GPU starts."""
-    hub.user("ada").spawner.home_gib = 1 / 1024
+@pytest.mark.parametrize(
+    ("home_gib", "is_slow", "reason", "words"),
+    [
+        (1 / 1024, False, "home-too-large", "The largest: data (0.0 GiB)"),
+        (1, True, "home-not-measured", "could not be measured in time"),
+    ],
+)
+async def test_a_home_that_is_too_large_gets_no_slice(
+    hub: Hub, lab: PoolLab, tmp_path: Path, home_gib: float, is_slow: bool, reason: str, words: str
+):
+    """Nor one that takes too long to measure: refused before any wait; without a GPU it starts."""
+    spawner = hub.user("ada").spawner
+    spawner.home_gib = home_gib
     (tmp_path / "homes" / "ada" / "data").mkdir(parents=True)
     (tmp_path / "homes" / "ada" / "data" / "set").write_bytes(bytes(2**21))
-    refused = await hub.refused("ada", shape="1g.5gb")
-    assert refused.reason == "home-too-large"
-    assert "The largest: data (0.0 GiB)" in refused.jupyterhub_message
-    assert not lab.waiting() and lab.lease_of("ada") is None
-    assert "MIGLAB_LEASE" not in await hub.start("ada", shape="cpu")
-
-
-async def test_a_home_that_takes_too_long_to_measure_gets_no_slice(
-    hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
-):
-    """It is refused in words, and waits for nothing."""
-    spawner = hub.user("ada").spawner
-    spawner.home_gib = 1
 
     async def slow() -> None:
         """It took too long."""
 
-    monkeypatch.setattr(spawner, "home_use", slow)
+    spawner.home_use = slow if is_slow else spawner.home_use
     refused = await hub.refused("ada", shape="1g.5gb")
-    assert refused.reason == "home-not-measured"
-    assert "could not be measured in time" in refused.jupyterhub_message
+    assert refused.reason == reason and words in refused.jupyterhub_message
     assert not lab.waiting() and lab.lease_of("ada") is None
+    assert "MIGLAB_LEASE" not in await hub.start("ada", shape="cpu")

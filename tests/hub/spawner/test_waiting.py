@@ -263,16 +263,6 @@ async def test_a_ticket_that_outlived_its_start_is_found_again(hub: Hub, lab: Po
     assert [one.id for one in lab.waiting()] == [ticket.id]
 
 
-async def test_another_shape_that_is_free(hub: Hub, lab: PoolLab):
-    """It is served at once, by the same start, and is the choice from now on."""
-    await line_up(hub, lab)
-    assert (await choose(hub, "1g.5gb")).status_code == 202
-    await hub.settled("ada")
-    assert (await hub.environment("ada"))["MIGLAB_SHAPE"] == "1g.5gb"
-    assert hub.spawner("ada").orm_spawner.user_options["shape"] == "1g.5gb"
-    assert lab.waiting() == []
-
-
 async def test_another_shape_whose_answer_is_lost(
     hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
 ):
@@ -293,8 +283,11 @@ async def test_another_shape_whose_answer_is_lost(
     assert answers[0].id == answers[1].id
 
 
-async def test_what_cannot_be_chosen(hub: Hub, lab: PoolLab):
-    """No choice, no shape of the course, one that somebody took meanwhile: the place is kept."""
+async def test_what_can_be_chosen(hub: Hub, lab: PoolLab):
+    """No choice, no shape of the course, one that somebody took meanwhile: the place is kept.
+
+    What is free is served at once, by the same start, and is the choice from now on.
+    """
     ticket = await line_up(hub, lab)
     for body in ({}, {"shape": 3}, {"shape": "x" * 1000}, [], None):
         assert (await waiting(hub, "POST", json=body)).status_code == 400
@@ -315,6 +308,11 @@ async def test_what_cannot_be_chosen(hub: Hub, lab: PoolLab):
     assert [(one.id, one.position) for one in lab.waiting()] == [(ticket.id, 1)]
     assert _waits(hub)
     assert hub.spawner("ada").user_options["shape"] == "7g.40gb"
+    assert (await choose(hub, "1g.5gb")).status_code == 202
+    await hub.settled("ada")
+    assert (await hub.environment("ada"))["MIGLAB_SHAPE"] == "1g.5gb"
+    assert hub.spawner("ada").orm_spawner.user_options["shape"] == "1g.5gb"
+    assert lab.waiting() == []
 
 
 async def test_giving_up(hub: Hub, lab: PoolLab):
@@ -350,9 +348,7 @@ async def test_a_pool_that_restarts_just_then(hub: Hub, lab: PoolLab):
 async def signed_in(hub: Hub, name: str) -> httpx.AsyncClient:
     """This person's browser."""
     http = httpx.AsyncClient(base_url=hub.app.hub.url, timeout=STEP_S)
-    await http.get("login")
-    form = {"username": name, "password": "x", "_xsrf": http.cookies["_xsrf"]}
-    assert (await http.post("login", data=form)).status_code == 302
+    await hub.sign_in(http, name)
     return http
 
 

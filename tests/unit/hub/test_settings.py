@@ -1,5 +1,6 @@
 """lab.toml: what it says, what follows from it, and what is said about a wrong one."""
 
+import os
 import re
 from operator import attrgetter
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 from jupyterhub.utils import subdomain_hook_idna
 
 from miglab_api.tickets import ATTEND_S
+from miglab_bench.harness.ports import free_ports
+from miglab_hub.launch import preflight
 from miglab_hub.launch.up import probes, proxy_command
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, SettingsError, load
 from miglab_hub.settings.reference import keys, reference
@@ -49,10 +52,6 @@ WRONG = {
         + "[testing]\naccept_risk.students_can_read_secrets = true\npool.attach_s = 20\n"
         + COURSE,
         ["[testing] is for tests on this machine alone"],
-    ),
-    "unknown key of limits": (
-        COURSE + '[limits."1g.5gb"]\nram = 1\n',
-        ["limits.1g.5gb.ram", "memory_gib"],
     ),
     "internal key": ("file = 'x'\n" + COURSE, ["unknown key file"]),
     "the pool's tuning": ("[tuning]\nprobe_s = 1\n" + COURSE, ["unknown key tuning"]),
@@ -112,10 +111,6 @@ WRONG = {
     "unknown key of [slurm]": (
         SLURM + "[slurm]\nqos = 1\n" + COURSE,
         ["unknown key slurm.qos", "partition"],
-    ),
-    "unknown key of a Slurm shape": (
-        SLURM + "[slurm.shapes.cpu]\ngpus = 1\n" + COURSE,
-        ["unknown key slurm.shapes.cpu.gpus", "gres"],
     ),
     "Slurm shape without gres": (
         SLURM + '[slurm]\npartition = "lab"\n[slurm.shapes."1g.5gb"]\n' + COURSE,
@@ -287,6 +282,17 @@ def test_a_running_lab_says_its_port(tmp_path: Path) -> None:
     assert load(settings.file, {}).hub_api_url == "http://172.18.0.1:18002/hub/api"
     with pytest.raises(SettingsError, match=r"lab\.port"):
         load(settings.file, {ENV_PORT: "http"})
+
+
+def test_two_labs_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one lab is told, port and network, is not the next one's: nothing is left behind."""
+    monkeypatch.setattr(preflight, "students_bridge", lambda _settings: "127.0.0.2")
+    one_origin = "accept_risk.students_can_act_as_staff = true\n"
+    file = lab_with(tmp_path, f'{one_origin}servers.spawner = "docker"\n{COURSE}').file
+    before, port = dict(os.environ), free_ports()
+    settings = preflight.prepare(file, port)
+    assert (settings.lab.port, settings.bridge) == (port, "127.0.0.2")
+    assert dict(os.environ) == before
 
 
 def test_another_accounts_state_folder_is_none_of_ours(

@@ -10,6 +10,7 @@ from types import MappingProxyType, SimpleNamespace
 
 import pytest
 from fastapi import FastAPI, Request
+from traitlets.config import Config
 
 from miglab_api.leases import (
     KernelSignal,
@@ -34,9 +35,11 @@ from miglab_slurm.records import Node, SlurmJob, Tag
 from miglab_slurm.service.page import PLACES, _draw, activity_in_words
 from miglab_slurm.service.runner import SlurmDoor, SlurmRunner
 from miglab_slurm.service.usage import by_course
+from miglab_slurm.spawner import MIGSlurmSpawner
 from miglab_slurm.submissions import Stay, Submissions
 from miglab_slurm.words import AT_LIMIT, SOONER
 
+ROOT = Path(__file__).parents[3]
 NOW = 1_795_313_000.0
 ME = pwd.getpwuid(os.geteuid()).pw_name
 TOML = """
@@ -325,13 +328,22 @@ def test_a_server_that_does_not_report_is_said_once_it_had_the_time() -> None:
 def test_the_example_of_the_docs_is_whole(tmp_path: Path, monkeypatch) -> None:
     """Copied as printed, it is a lab, and doctor tries its jobs as one of its Unix group."""
     monkeypatch.setattr("grp.getgrnam", lambda group: SimpleNamespace(gr_mem=[f"of {group}"]))
-    page = (Path(__file__).parents[3] / "docs" / "howto" / "slurm.md").read_text()
+    page = (ROOT / "docs" / "howto" / "slurm.md").read_text()
     block = page[page.index("       [lab]") : page.index("   The type names")]
     (tmp_path / "lab.toml").write_text(textwrap.dedent(block))
     settings = on_slurm(load(tmp_path / "lab.toml", {}))
     assert somebody(settings) == "of students"
     assert settings.courses["everyone"].shapes == ("1g.5gb", "cpu")
     assert all(shape.sm_count for shape in settings.slurm.shapes.values() if shape.gres)
+
+
+def test_the_example_hub_is_configured() -> None:
+    """deploy/slurm/jupyterhub_config.py is what the spawner takes."""
+    c = Config()
+    source = (ROOT / "deploy" / "slurm" / "jupyterhub_config.py").read_text(encoding="utf-8")
+    exec(compile(source, "jupyterhub_config.py", "exec"), {"c": c})
+    assert c.JupyterHub.spawner_class == "mig-slurm"
+    assert set(MIGSlurmSpawner(config=c).site.partitions) == {"lab", "lab-cpu"}
 
 
 def test_drains_name_the_operators_command() -> None:

@@ -8,32 +8,36 @@ import pytest
 from miglab_spawner.containers.home_volume import home_of
 from miglab_spawner.home_size import GIB, KIB, HomeUse, measured, too_large, use_of
 
-
-def test_the_owner_reads_what_to_delete() -> None:
-    """How much there is, how much is allowed, what to do, and the largest things first."""
-    largest = (("data", 9 * GIB), (".cache", 2 * GIB), ("a", GIB))
-    assert too_large(HomeUse(12 * GIB, 9, largest), 10) == (
-        "Your files take 12.0 GiB, and this lab allows 10 GiB for each student. Start a server "
-        "without a GPU, delete what you no longer need, and then choose this shape again. The "
-        "largest: data (9.0 GiB), .cache (2.0 GiB), a (1.0 GiB)."
-    )
-    assert too_large(HomeUse(12 * GIB, 9), 10).endswith("choose this shape again.")
-
-
-def test_the_owner_of_too_many_files_reads_where_to_look() -> None:
-    """As many as a disk of that size has room for are allowed, and no more."""
-    assert too_large(HomeUse(0, 2 * 65_536), 2) == ""
-    assert too_large(HomeUse(0, 2 * 65_536 + 1), 2) == (
+LARGEST = (("data", 9 * GIB), (".cache", 2 * GIB), ("a", GIB))
+HOW = (
+    "Start a server without a GPU, delete what you no longer need, and then choose this shape "
+    "again."
+)
+SAID = [
+    (HomeUse(), 10, ""),
+    (HomeUse(10 * GIB, 3), 10, ""),
+    (
+        HomeUse(12 * GIB, 9), 10,
+        f"Your files take 12.0 GiB, and this lab allows 10 GiB for each student. {HOW}",
+    ),
+    (
+        HomeUse(12 * GIB, 9, LARGEST), 10,
+        f"Your files take 12.0 GiB, and this lab allows 10 GiB for each student. {HOW} The "
+        "largest: data (9.0 GiB), .cache (2.0 GiB), a (1.0 GiB).",
+    ),
+    (HomeUse(0, 2 * 65_536), 2, ""),
+    (
+        HomeUse(0, 2 * 65_536 + 1), 2,
         "You have more than 131,072 files and folders, and this lab allows no more for each "
-        "student. Start a server without a GPU, delete what you no longer need, and then choose "
-        "this shape again. In a terminal, `du --inodes -d1 ~` counts them by folder."
-    )
+        f"student. {HOW} In a terminal, `du --inodes -d1 ~` counts them by folder.",
+    ),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("use", [HomeUse(), HomeUse(10 * GIB, 3)])
-def test_within_the_limit_nothing_is_said(use: HomeUse) -> None:
-    """Up to the limit, and where nothing is known."""
-    assert too_large(use, 10) == ""
+@pytest.mark.parametrize(("use", "gib", "said"), SAID)
+def test_the_owner_reads_what_to_delete(use: HomeUse, gib: int, said: str) -> None:
+    """The largest first; of many files where to look; up to the limit or unknown, nothing."""
+    assert too_large(use, gib) == said
 
 
 @pytest.mark.parametrize(

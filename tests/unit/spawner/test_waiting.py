@@ -1,4 +1,7 @@
-"""The wait of one start, moment by moment: a choice, a slice, and an end that come together."""
+"""The wait of one start: a choice, a slice, and an end that come together.
+
+What a choice does where nothing comes between is seen on a real hub, in tests/hub/spawner.
+"""
 
 import asyncio
 from typing import Any
@@ -9,7 +12,7 @@ from tests.refusals import because
 from tests.unit.pool.http.fakes import ticket_view
 
 from miglab_api.tickets import TicketState, TicketView
-from miglab_spawner.backends.base import BackendUnreachable, RefusedByBackend
+from miglab_spawner.backends.base import RefusedByBackend
 from miglab_spawner.pages.waiting import Wait
 
 
@@ -57,41 +60,11 @@ async def begun(queue: FakeQueue, *, keeps_ticket: bool = True) -> tuple[Wait, A
     return wait, task
 
 
-async def test_a_slice_ends_the_wait(queue: FakeQueue):
-    """Whatever moves in the queue before; afterwards there is nothing to change."""
-    wait, task = await begun(queue)
-    queue.news.put_nowait(ticket(position=2))
-    queue.news.put_nowait(ticket(TicketState.OFFERED))
-    assert (await task).state is TicketState.OFFERED
-    with pytest.raises(RefusedByBackend, check=because("not-waiting")):
-        await wait.change_to("cpu")
-
-
-@pytest.mark.parametrize(("keeps_ticket", "kept", "calls"), [
-    (True, 1, []),
-    (False, None, [("given_up", 1)]),
-])  # fmt: skip
-async def test_on_cpu(queue: FakeQueue, keeps_ticket: bool, kept: int | None, calls: list[Any]):
-    """The ticket is left alone where somebody will attend it, and given up where nobody would."""
-    wait, task = await begun(queue, keeps_ticket=keeps_ticket)
+async def test_on_cpu_where_nobody_would_attend_the_ticket(queue: FakeQueue):
+    """It is given up."""
+    wait, task = await begun(queue, keeps_ticket=False)
     await wait.change_to("cpu")
-    assert (await task, wait.kept, queue.calls) == (None, kept, calls)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [RefusedByBackend("over-quota", "You hold all you may.", 403), BackendUnreachable("silent")],
-)
-async def test_a_change_that_fails_costs_nothing(queue: FakeQueue, error: Exception):
-    """Whoever asked is told; the start waits on."""
-    wait, task = await begun(queue)
-    queue.refuses = error
-    with pytest.raises(type(error)):
-        await wait.change_to("1g.5gb")
-    await asyncio.wait([task], timeout=0.05)
-    assert wait.ticket is not None
-    queue.news.put_nowait(ticket(TicketState.OFFERED))
-    assert (await task).id == 1
+    assert (await task, wait.kept, queue.calls) == (None, None, [("given_up", 1)])
 
 
 async def test_a_start_that_fails_leaves_no_change_behind(queue: FakeQueue):
