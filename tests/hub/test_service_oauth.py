@@ -153,17 +153,6 @@ async def test_staff_sign_in_with_their_role(
     assert (principal.name, principal.admin, principal.instructs) == (name, admin, instructs)
 
 
-async def test_another_browser_cannot_finish_it(
-    hub: Hub, browser: httpx.AsyncClient, pool: httpx.AsyncClient
-) -> None:
-    """A way back that was begun elsewhere gives no session."""
-    await hub.sign_in(browser, "mallory")
-    back = await way_back(browser, pool)
-    pool.cookies.clear()
-    assert (await pool.get(back)).status_code == 403
-    assert (await pool.get(f"{PREFIX}/")).status_code == 302
-
-
 async def test_a_code_serves_once(
     hub: Hub, browser: httpx.AsyncClient, pool: httpx.AsyncClient
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -27,6 +28,7 @@ from typer.testing import CliRunner, Result
 from miglab_api.gpus import PoolSnapshot, SliceView
 from miglab_hub import doctor as diagnosis
 from miglab_hub import pool_api
+from miglab_hub.cli import root
 from miglab_hub.cli.pool import commands
 from miglab_hub.lab_secrets import make_all
 from miglab_hub.service.gpus import make_simulated
@@ -188,3 +190,11 @@ def run(lab: Path, *words: str) -> str:
     result = invoked(lab, *words)
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def ended(*words: str) -> object:
+    """The exit status of `miglab`, which prints as in a shell."""
+    with pytest.MonkeyPatch.context() as shell, pytest.raises(SystemExit) as end:
+        shell.setattr(sys, "argv", ["miglab", *words])
+        root.main()
+    return end.value.code

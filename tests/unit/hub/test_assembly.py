@@ -10,20 +10,7 @@ from miglab_hub.service.assembly import private
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.http.connection_limits import bind
 
-LAB = 'lab.port = {port}\ngpus.simulate = ["A100-40GB"]\ncourses.everyone.shapes = ["1g.5gb"]\n'
-
-
-@pytest.fixture
-def port() -> int:
-    """The first of the lab's ports, which are free and stay so."""
-    return free_ports()
-
-
-@pytest.fixture
-def lab(tmp_path: Path, port: int) -> Path:
-    file = tmp_path / "lab.toml"
-    file.write_text(LAB.format(port=port))
-    return file
+from .conftest import LAB, lab_with
 
 
 def says(capsys: pytest.CaptureFixture[str], lab: Path) -> str:
@@ -37,18 +24,19 @@ def says(capsys: pytest.CaptureFixture[str], lab: Path) -> str:
 def test_a_damaged_ledger(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line, and the ledger stays as it is."""
     ledger = load(lab, {}).ledger
-    ledger.parent.mkdir()
     ledger.write_bytes(b"not a ledger at all" * 1000)
     assert "ledger" in says(capsys, lab)
     assert ledger.read_bytes() == b"not a ledger at all" * 1000
 
 
-def test_a_port_in_use(lab: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line that names the address and the key; the ledger was not opened."""
+    port = free_ports()
+    lab = lab_with(tmp_path, LAB.replace("9000", str(port)))
     with bind("127.0.0.1", port + 3, "x"):
-        said = says(capsys, lab)
+        said = says(capsys, lab.file)
     assert f"127.0.0.1:{port + 3}" in said and "lab.port" in said
-    assert not load(lab, {}).ledger.exists()
+    assert not lab.ledger.exists()
 
 
 def test_a_secret_that_others_can_read(tmp_path: Path) -> None:

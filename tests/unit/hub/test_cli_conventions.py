@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from miglab_hub.cli.pool.reports import moment
 from miglab_hub.cli.pool.status import news
 from miglab_hub.errors import RefusedError, SilentError, StartError
 
-from .conftest import Service, invoked, pool_of, run
+from .conftest import Service, ended, invoked, pool_of, run
 
 POOL = typer.main.get_command(commands_room.app)
 REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
@@ -72,32 +71,23 @@ def test_the_statuses_are_in_the_reference() -> None:
     assert listed == known | {0, 1, root.INTERRUPTED}
 
 
-def ended(words: list[str], monkeypatch: pytest.MonkeyPatch) -> object:
-    monkeypatch.setattr(sys, "argv", ["miglab", "pool", *words])
-    with pytest.raises(SystemExit) as end:
-        root.main()
-    return end.value.code
-
-
 def test_each_no_has_its_status(
-    service: Service, lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    service: Service, lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Refused: 3 with the service's sentence on standard error; no lab: 2; done: 0."""
-    at = ["--config", str(lab)]
-    assert ended([*at, "leases"], monkeypatch) == 0
+    at = ["pool", "--config", str(lab)]
+    assert ended(*at, "leases") == 0
     service.refuses = True
     capsys.readouterr()
-    assert ended([*at, "release", "1"], monkeypatch) == 3
+    assert ended(*at, "release", "1") == 3
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "lab: Not yours.\n")
-    assert ended(["--config", str(lab) + ".gone", "status"], monkeypatch) == 2
+    assert ended("pool", "--config", str(lab) + ".gone", "status") == 2
 
 
-def test_no_service_is_another_no(
-    lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_service_is_another_no(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Scripts tell a pool that is away from one that refuses."""
-    assert ended(["--config", str(lab), "status"], monkeypatch) == 4
+    assert ended("pool", "--config", str(lab), "status") == 4
     assert "is the lab running?" in capsys.readouterr().err
 
 

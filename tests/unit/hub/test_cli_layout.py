@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from typer.testing import Result
 
 from miglab_api.layouts import GpuLayout, LayoutDrain, Layouts, PlacedSlice
-from miglab_hub.errors import RefusedError, StartError
+from miglab_hub.errors import StartError
 
 from .conftest import Service, invoked
 
@@ -132,15 +131,6 @@ def test_assert_waits(
     assert run(lab, "assert", str(file), "--wait", "1h").exit_code == 0
     assert (len(service.asked), len(paused)) == (3, 2)
     assert run(lab, "assert", str(file)).exit_code == 1
-
-
-def test_what_is_wrong_in_the_file(service: Service, lab: Path, file: Path) -> None:
-    """The service's sentence, with file and line, and the status of a refusal."""
-    said = {"reason": "bad-layout", "message": "layouts.yaml:2: mig-configs.a: …"}
-    answer(service, httpx.Response(422, json=said))
-    result = run(lab, "apply", str(file))
-    assert isinstance(result.exception, RefusedError)
-    assert str(result.exception).startswith("layouts.yaml:2:")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The lab's folder and what `miglab production` asks of Docker; tests/docker asks a real one."""
 
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,10 @@ from typing import Any
 import pytest
 
 from miglab_hub import production as room
-from miglab_hub.cli import root
 from miglab_hub.errors import StartError
 from miglab_hub.production import Production, init, production
+
+from .conftest import ended
 
 OLD, NEW, BROKEN = "sha256:old", "sha256:new", "sha256:broken"
 IN_USE = "miglab-in-use"
@@ -115,18 +115,11 @@ def test_init_overwrites_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["restart", "stop", "upgrade", "backup", "restore"])
 def test_without_its_folder_a_command_says_so(
-    command: str,
-    tmp_path: Path,
-    engine: FakeCompose,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: str, tmp_path: Path, engine: FakeCompose, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Status 2, what is missing and what makes it; Docker is asked nothing."""
     words = [str(tmp_path), *([str(tmp_path)] if command == "restore" else [])]
-    monkeypatch.setattr(sys, "argv", ["miglab", "production", command, *words])
-    with pytest.raises(SystemExit) as end:
-        root.main()
-    assert end.value.code == 2
+    assert ended("production", command, *words) == 2
     said = capsys.readouterr().err
     assert ".env or lab.toml is missing" in said
     assert f"miglab production init {tmp_path}" in said
@@ -165,30 +158,16 @@ def test_restart_takes_no_new_image(lab: Production, engine: FakeCompose) -> Non
     assert engine.running == NEW
 
 
-@pytest.mark.parametrize(
-    ("plugin", "program"), [(True, "docker compose"), (False, "docker-compose")]
-)
 def test_compose_is_a_plugin_or_a_program(
-    plugin: bool,
-    program: str,
-    lab: Production,
-    engine: FakeCompose,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It is given the folder's .env, whatever the shell had exported."""
-    monkeypatch.setenv("COMPOSE_FILE", "/another")
-    if not plugin:
-        engine.fails["docker compose version"] = "unknown command"
-    lab.restart()
-    assert f"{program} up -d --no-deps --force-recreate pool" in engine.calls
-    assert engine.env["COMPOSE_FILE"] == lab.env["COMPOSE_FILE"]
-
-
-def test_without_compose_the_message_says_what_to_install(
     lab: Production, engine: FakeCompose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine may come without it."""
-    engine.fails["docker compose version"] = "unknown command"
+    """It gets the folder's .env, whatever the shell had exported; without both it says so."""
+    monkeypatch.setenv("COMPOSE_FILE", "/another")
+    for program in ("docker compose", "docker-compose"):
+        lab.restart()
+        assert f"{program} up -d --no-deps --force-recreate pool" in engine.calls
+        engine.fails["docker compose version"] = "unknown command"
+    assert engine.env["COMPOSE_FILE"] == lab.env["COMPOSE_FILE"]
     monkeypatch.setattr(room.shutil, "which", {"docker": "/usr/bin/docker"}.get)
     with pytest.raises(StartError, match="docker-compose-plugin"):
         lab.stop()

@@ -110,7 +110,7 @@ def test_a_roster_comes_beside_lab_toml(tmp_path: Path) -> None:
     file = lab(tmp_path, b"user,role\nada,\nbob,\nIna,instructor\ntimo,assistant\n")
     settings = load(file, {})
     course = settings.courses["everyone"]
-    assert course.members == ("eve", "ada", "bob")
+    assert (course.title, course.members) == ("everyone", ("eve", "ada", "bob"))
     assert (course.instructors, course.assistants) == (("prof", "Ina"), ("timo",))
     staff = settings.role_book().courses["everyone"]
     assert "ina" in staff.instructors and "timo" in staff.assistants
