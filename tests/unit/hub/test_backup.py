@@ -200,9 +200,8 @@ def test_on_slurm_the_record_of_usage_is_kept_and_there_is_no_engine(
 
 def test_on_a_new_host_the_engine_is_forgotten(used: Settings, tmp_path: Path) -> None:
     """Only where it is said: its containers are gone for good."""
-    ledger = Ledger(used.ledger)
-    ledger.keep_engine(1.0, "the first")
-    ledger.close()
+    with closing(Ledger(used.ledger)) as ledger:
+        ledger.keep_engine(1.0, "the first")
     make_backup(used, tmp_path / "copy.tar")
     restore_backup(used, tmp_path / "copy.tar")
     assert Ledger(used.ledger).engine == "the first"

@@ -90,15 +90,12 @@ def test_once_more_does_the_rest(used: Settings, monkeypatch: pytest.MonkeyPatch
 def test_not_while_something_is_held(used: Settings, what: str) -> None:
     """A waiting ticket or a running server: refused, and nothing was changed."""
     if what == "ticket":
-        ledger = Ledger(used.ledger)
-        with ledger.write(1.0, durable=True) as tx:
+        with closing(Ledger(used.ledger)) as ledger, ledger.write(1.0, durable=True) as tx:
             tx.put(replace(TICKET, id=3, state="waiting"))
-        ledger.close()
     else:
         with closing(orm.new_session_factory(f"sqlite:///{used.hub_database}")()) as hub:
-            server = orm.Server()
             user = orm.User.find(hub, "ada")
-            hub.add(orm.Spawner(name="", user=user, server=server))
+            hub.add(orm.Spawner(name="", user=user, server=orm.Server()))
             hub.commit()
             hub.get_bind().dispose()
     with pytest.raises(StartError, match=f"still has {what}"):
@@ -153,12 +150,9 @@ def test_a_ledger_of_before_is_brought_up_to_date_first(used: Settings) -> None:
 @pytest.mark.parametrize("user", ["a'b", "%", "x_y", "ада", "a/b;--", "[a-z]+"])
 def test_a_name_is_no_pattern(used: Settings, user: str) -> None:
     """Odd names are matched as they are, and no others with them."""
-    path = used.ledger
-    ledger = Ledger(path)
-    with ledger.write(1.0, durable=True) as tx:
+    with closing(Ledger(used.ledger)) as ledger, ledger.write(1.0, durable=True) as tx:
         tx.put(replace(TICKET, id=4, user=user), by=f"server:{user}/", reason=f"by {user}")
-    ledger.close()
-    with people.opened(path) as file:
+    with people.opened(used.ledger) as file:
         people.know(file, people.targets_of(file, user))
         assert set(people.forget(file, user, "forgotten")) == {"tickets", "transitions"}
         assert people.kept_of(file, user).get("tickets") is None
@@ -177,9 +171,8 @@ def test_another_engine_has_no_homes_of_this_lab(
     monkeypatch.setattr("miglab_hub.forget.remove_left", lambda *_: None)
     in_docker = used.servers.model_copy(update={"spawner": "docker"})
     used = used.model_copy(update={"servers": in_docker})
-    ledger = Ledger(used.ledger)
-    ledger.keep_engine(1.0, "own")
-    ledger.close()
+    with closing(Ledger(used.ledger)) as ledger:
+        ledger.keep_engine(1.0, "own")
     with pytest.raises(StartError, match="set DOCKER_HOST"):
         forget(used, "ada")
     assert not removed and tell(used, "ada")["hub"] is not None

@@ -1,4 +1,7 @@
-"""The lab's folder and what `miglab production` asks of Docker; tests/docker asks a real one."""
+"""The lab's folder, its compose file, and what `miglab production` asks of Docker.
+
+tests/docker asks a real one.
+"""
 
 import subprocess
 from collections.abc import Mapping
@@ -6,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from miglab_hub import production as room
+from miglab_hub.checkout import checkout
 from miglab_hub.errors import StartError
 from miglab_hub.production import Production, init, production
 
 from .conftest import ended
 
+FILE = checkout() / "images" / "compose.yaml"
+COMPOSE: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+SERVICES = COMPOSE["services"]
 OLD, NEW, BROKEN = "sha256:old", "sha256:new", "sha256:broken"
 IN_USE = "miglab-in-use"
 
@@ -231,3 +239,37 @@ def test_a_restore_leaves_homes_that_are_there(lab: Production, engine: FakeComp
     engine.did(" stop", "restore /backup/lab.tar", up)
     with pytest.raises(StartError, match=r"no lab\.tar"):
         lab.restore(lab.folder)
+
+
+def test_the_proxy_is_given_its_own_secret_alone() -> None:
+    """It faces the internet: no state, no socket, nothing to write to, and no capability."""
+    mounts = [mount.rsplit(":", 2) for mount in SERVICES["proxy"]["volumes"]]
+    assert {mode for *_, mode in mounts} == {"ro"}
+    assert {place for _, place, _ in mounts} == {"/srv/miglab/proxy", "/etc/miglab"}
+    assert SERVICES["proxy"]["tmpfs"] == ["/etc/miglab/backups"], "which have all secrets in them"
+    assert SERVICES["proxy"]["cap_drop"] == ["ALL"]
+    assert SERVICES["proxy"]["security_opt"] == ["no-new-privileges:true"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_containers_log_is_bounded(name: str) -> None:
+    """Four files of 10 MB each; and none is privileged."""
+    logging = SERVICES[name]["logging"]
+    assert logging == {"driver": "json-file", "options": {"max-size": "10m", "max-file": "4"}}
+    assert "privileged" not in SERVICES[name]
+
+
+def test_hub_and_pool_do_not_take_the_hosts_memory() -> None:
+    """Whoever makes one of them grow ends that one, and no student's server."""
+    limits = {name: SERVICES[name].get("mem_limit") for name in ("hub", "pool")}
+    assert limits == {"hub": "2g", "pool": "1g"}
+
+
+@pytest.mark.parametrize("project", ["miglab", "zoo"])
+def test_the_labs_own_network_comes_first(project: str) -> None:
+    """Docker takes the first in the alphabet for ports and names, whoever is joined to what.
+
+    A student's network before it cut all connections, and no hub found the proxy's API any more.
+    """
+    name = COMPOSE["networks"]["inside"]["name"].replace("${COMPOSE_PROJECT_NAME}", project)
+    assert name < "a-student-ada-net"
