@@ -171,14 +171,24 @@ def _in_turns() -> Turns:
     return asyncio.run(turns_async(transformer_step, Way.TIME, copies=2, **tiny))
 
 
-async def test_refused_before_anything_is_borrowed(desk: Desk, tmp_path: Path) -> None:
-    """A shape that is not lent, and what cannot be sent: by name, and no ticket is made."""
+async def test_refused_before_anything_is_borrowed(desk: Desk) -> None:
+    """A shape that is not lent, and what cannot be sent: by name, and no ticket is made.
+
+    Another student's token measures nothing, and a server that holds a slice does not borrow.
+    """
     with pytest.raises(errors.WrongArgument, match="lends 1g"):
         await desk.calls(labkit.measure, product, on="7g.40gb")
     packed = {"train": {"modules": ["labkit"]}}
     with pytest.raises(errors.Unsendable, match="`train` uses `labkit`"):
         borrowed.refuse_own_files(packed, home=Path(labkit.__file__).parents[1])
+    desk.hub.user("eve")
+    path = "api/miglab/runs/ada/?shape=1g.5gb"
+    assert (await desk.hub.ask("eve", "POST", path, content=b"{}")).status_code == 403
     assert not desk.lab.waiting() and not desk.lab.pool.leases.live()
+    await desk.hub.start("eve", shape="1g.5gb")
+    answer = await desk.hub.ask("eve", "POST", path.replace("ada", "eve"), content=b"{}")
+    assert answer.status_code == 409
+    await desk.hub.stop("eve")
 
 
 @pytest.mark.long
@@ -241,7 +251,10 @@ async def test_the_pool_dies_in_the_middle(desk: Desk) -> None:
 
 
 async def test_waits_in_the_queue_and_can_be_given_up(desk: Desk) -> None:
-    """Who waits is told by how many; who hangs up leaves the queue."""
+    """Who waits is told by how many; who hangs up leaves the queue.
+
+    A student who floods is refused politely; those who wait already wait on.
+    """
     lab = desk.lab
     await desk.hub.start("bob", shape="7g.40gb")
     told = asyncio.Event()
@@ -256,6 +269,18 @@ async def test_waits_in_the_queue_and_can_be_given_up(desk: Desk) -> None:
     assert [one.purpose for one in lab.waiting()] == [Purpose.BORROW]
     measuring.cancel()
     await lab.until(lambda: not lab.waiting(), "the place is given up")
+    many = [
+        asyncio.create_task(labkit.measuring.measure.measure_async(product))
+        for _ in range(borrower.MOST_AT_ONCE)
+    ]
+    mine = desk.hub.spawner("ada").borrower
+    await lab.until(lambda: len(mine._runs) == borrower.MOST_AT_ONCE, "all wait")
+    with pytest.raises(errors.NotBorrowed, match="wait already"):
+        await desk.calls(labkit.measure, product)
+    assert len(lab.waiting()) == 1
+    for one in many:
+        one.cancel()
+    await lab.until(lambda: not lab.waiting() and not mine._runs, "all are given up")
     await desk.hub.stop("bob")
 
 
@@ -267,35 +292,6 @@ async def test_lingers_unless_somebody_waits(desk: Desk, monkeypatch: pytest.Mon
     await desk.hub.start("bob", shape="7g.40gb")
     assert [lease.user for lease in desk.lab.pool.leases.live()] == ["bob"]
     await desk.hub.stop("bob")
-
-
-async def test_no_more_than_a_few_at_once(desk: Desk) -> None:
-    """A student who floods is refused politely; those who wait already wait on."""
-    await desk.hub.start("bob", shape="7g.40gb")
-    many = [
-        asyncio.create_task(labkit.measuring.measure.measure_async(product))
-        for _ in range(borrower.MOST_AT_ONCE)
-    ]
-    mine = desk.hub.spawner("ada").borrower
-    await desk.lab.until(lambda: len(mine._runs) == borrower.MOST_AT_ONCE, "all wait")
-    with pytest.raises(errors.NotBorrowed, match="wait already"):
-        await desk.calls(labkit.measure, product)
-    assert len(desk.lab.waiting()) == 1
-    for one in many:
-        one.cancel()
-    await desk.lab.until(lambda: not desk.lab.waiting() and not mine._runs, "all are given up")
-    await desk.hub.stop("bob")
-
-
-async def test_only_by_its_own_token(desk: Desk) -> None:
-    """Another student's token measures nothing, and a server that holds a slice does not borrow."""
-    desk.hub.user("eve")
-    path = "api/miglab/runs/ada/?shape=1g.5gb"
-    assert (await desk.hub.ask("eve", "POST", path, content=b"{}")).status_code == 403
-    await desk.hub.start("eve", shape="1g.5gb")
-    answer = await desk.hub.ask("eve", "POST", path.replace("ada", "eve"), content=b"{}")
-    assert answer.status_code == 409
-    await desk.hub.stop("eve")
 
 
 def _runs(lab: PoolLab) -> bool:

@@ -216,8 +216,13 @@ async def test_who_has_left_the_course_does_not_get_its_slice(hub: Hub, lab: Poo
     assert (await moved(hub))["MIGLAB_COURSE"] == "vision"
 
 
-async def test_nobody_else_moves_it(hub: Hub, lab: PoolLab):
-    """Neither another student nor another server of the same one."""
+async def test_nobody_else_moves_it_and_two_clicks_are_one_move(
+    hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
+):
+    """Neither another student nor another server of the same one; and a second tab moves nothing.
+
+    It is led to the same page, in the time that the first answer is given.
+    """
     await on_cpu(hub, lab)
     await offered(hub, lab)
     await hub.start("ada", "other", shape="cpu")
@@ -225,13 +230,7 @@ async def test_nobody_else_moves_it(hub: Hub, lab: PoolLab):
     assert (await hub.http.post("api/miglab/move/ada/", headers=headers)).status_code == 403
     assert (await hub.ask("bo", "POST", "api/miglab/move/ada/")).status_code == 403
     assert _state(lab) is TicketState.OFFERED
-
-
-async def test_two_clicks_are_one_move(hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch):
-    """The second tab is led to the same page, in the time that the first answer is given."""
     monkeypatch.setattr(hub_pages, "ANSWER_FIRST_S", 1.0)
-    await on_cpu(hub, lab)
-    await offered(hub, lab)
     answers = await asyncio.gather(move(hub), move(hub))
     assert [one.status_code for one in answers] == [202, 202]
     assert len(hub_pages._moves) == 1
