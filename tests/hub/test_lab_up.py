@@ -1,5 +1,6 @@
 """`./lab up` as a process: it says ready, carries a student, and leaves nothing behind."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -108,13 +109,20 @@ accept_risk.students_can_act_as_staff = true
 """
 
 
-def test_no_docker_is_one_message(
-    tmp_path: Path, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The message says which engine does not answer, and there is no traceback."""
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    said = refusal(lab_toml(tmp_path, NO_DOCKER))
-    assert "no Docker engine answers" in said and "Traceback" not in said
+def test_no_docker_is_one_message(tmp_path: Path) -> None:
+    """As a process, too: exit status 2 and no traceback."""
+    nowhere = f"unix://{tmp_path}/none.sock"
+    command = [sys.executable, "-m", "miglab_hub.cli", "up", "--port", str(free_ports())]
+    ended = subprocess.run(
+        [*command, "--config", str(lab_toml(tmp_path, NO_DOCKER))],
+        env={**os.environ, "DOCKER_HOST": nowhere},
+        capture_output=True,
+        text=True,
+        timeout=UP_S,
+    )
+    assert ended.returncode == 2
+    assert "no Docker engine answers" in ended.stderr and "Traceback" not in ended.stderr
+    assert not (tmp_path / ".lab" / "logs").exists()
 
 
 def test_bad_settings_are_one_message(tmp_path: Path, refusal: Refusal) -> None:
