@@ -10,7 +10,7 @@ first.
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.offers import Offers
@@ -27,7 +27,6 @@ from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.retention import delete_old
 from miglab_pool.queue import estimate, gather, offers, tickets
 from miglab_pool.queue import order as queue
-from miglab_pool.reclaim.needs import ending
 from miglab_pool.reservations import transactions as reservations
 from miglab_pool.reservations.promises import unkept
 from miglab_pool.reservations.transactions import Reservations
@@ -127,19 +126,6 @@ class Pool:
         with store.lock:  # GPU threads write to the same connection
             gone = delete_old(store.ledger, store.now(), keep.keep_days, keep.keep_staff_days)
         return gone + self.roster.drop_old(keep.keep_days)
-
-    def close_for_maintenance(self, reason: str, by: str) -> None:
-        """Grant nothing for this reason; empty: grant again, unless a person has paused."""
-        self.staff.close_for_maintenance(reason, by)
-
-    def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
-        """The open leases that end because somebody needs them, and why; by how long each idles."""
-        return ending(self.view, idle_s)
-
-    @property
-    def samples(self) -> int:
-        """How often the slices were read; grows with every `sample` that came back."""
-        return self.store.samples
 
     def sample(self, gpu: str | None = None) -> None:
         """Read memory and processes of a GPU's slices, or of all; the worker's, like `perform`."""

@@ -17,7 +17,6 @@ from miglab_pool.leases.rules import guaranteed_s
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.backfill import any_fits, first_that_fits
 from miglab_pool.reservations import promises, slots
 from miglab_pool.reservations.rules import InForce
 from miglab_pool.state.placement import Choice, Slot, clash, is_same
@@ -144,12 +143,12 @@ def _serve_queue(store: Store, tx: Transaction) -> None:
     view = store.view(tx.at)
     queued = [ticket for ticket in view.queued if ticket.shape != FULL]
     wanted = {(profiles(ticket.shape), ticket.course) for ticket in queued}
-    if not wanted or not any_fits(wanted, slots.open_gpus(view)):
+    if not wanted or not queue.any_fits(wanted, slots.open_gpus(view)):
         return
     waiting = queue.without_slot(view)  # the order of one moment, whoever is served
     while waiting:
         view = store.view(tx.at)
-        grant = first_that_fits(waiting, slots.open_gpus(view), view)
+        grant = queue.first_that_fits(waiting, slots.open_gpus(view), view)
         if grant is None:
             return
         _grant(store, tx, grant.ticket, grant.choices)

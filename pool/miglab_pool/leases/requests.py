@@ -1,7 +1,7 @@
 """Tickets: asked for, attended, taken, given up.
 
 A request gets a position in the queue, or the slices in this very step.  Whether it may be asked
-for is decided in `queue.order`, and who is next in `grant`; `queue.tickets` ends what is overdue.
+for is decided in `queue.offers`, and who is next in `grant`; `queue.tickets` ends what is overdue.
 
 A server that runs without a GPU while its ticket waits attends the ticket by asking: the position
 is kept for as long as it asks, however many browsers are closed and services restarted meanwhile.
@@ -20,7 +20,6 @@ from miglab_pool.leases.transactions import lease_answer
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
 from miglab_pool.queue import offers, tickets
-from miglab_pool.queue import order as queue
 from miglab_pool.refused import Refused
 from miglab_pool.state.store import Store, Subject, locked
 
@@ -199,12 +198,12 @@ def _not_free(shape: str, kept: TicketRow | None) -> Refused:
 
 def _asked(store: Store, tx: Transaction, asked: TicketRequest) -> Answer:
     view = store.view(tx.at)
-    shape, refusal = queue.judge(view, asked)
+    shape, refusal = offers.judge(view, asked)
     ticket = tickets.of_server(store, asked.user, asked.server)
     may_stay = refusal is None or refusal.reason in NO_NEW_ONES
     if may_stay and ticket is not None and _is_same(ticket, asked, shape):
         return tickets.still_waiting(store, tx, ticket), None
-    refusal = refusal or queue.why_not_now(view, asked, shape, ticket)
+    refusal = refusal or offers.why_not_now(view, asked, shape, ticket)
     if refusal is None and ticket is not None:
         _replace(store, tx, ticket)
     return _new(store, tx, asked, shape, refusal), refusal

@@ -7,15 +7,12 @@ it concerns counts, for each kind of limit; shared quotas all count.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Literal, NamedTuple
 
-from miglab_api.leases import LeaseState
 from miglab_api.wording import duration
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
 from miglab_pool.queue.rules import HOUR_S, WEEK_S, Use
 from miglab_pool.settings import PoolSettings, Quota
-from miglab_pool.state.placement import SOON
 
 LEAST_S = 600.0  # hours left that do not last so long are as good as none
 _STEPS = 30  # halvings of a week: exact to less than a millisecond
@@ -240,32 +237,3 @@ def offer_s(settings: PoolSettings, row: TicketRow | LeaseRow) -> float:
     """How long an offer is held; no person has to press a button for a measurement."""
     longest = settings.pool.offer_s
     return min(longest, BORROW_OFFER_S) if row.is_borrow else longest
-
-
-def extensions_s(settings: PoolSettings, lease: LeaseRow) -> float:
-    """By how much the holder may still lengthen the guarantee, seconds."""
-    return extensions_left(settings, lease) * settings.pool.extension_s
-
-
-def extensions_left(settings: PoolSettings, lease: LeaseRow) -> int:
-    """How often the holder may still lengthen the guarantee; what is borrowed ends with it."""
-    return 0 if lease.is_borrow else max(0, settings.pool.extensions - lease.extensions)
-
-
-def frees_at(settings: PoolSettings, lease: LeaseRow) -> float:
-    """When a lease's slices are free if somebody needs them; infinite where nothing is reclaimed.
-
-    At its reclaim, or a warning after its guarantee; what is borrowed, when that is over.
-    """
-    if lease.state == LeaseState.RELEASING:
-        return SOON
-    if lease.is_borrow:
-        return lease.guaranteed_until
-    reclaim = settings.reclaim
-    needed_at = lease.guaranteed_until + reclaim.warning_s if reclaim.acts else inf
-    return needed_at if lease.reclaim_at is None else min(lease.reclaim_at, needed_at)
-
-
-def keepalives_left(settings: PoolSettings, lease: LeaseRow) -> int:
-    """How often "I am still here" still counts."""
-    return max(0, settings.reclaim.keepalives - lease.keepalives)

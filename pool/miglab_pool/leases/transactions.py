@@ -10,28 +10,38 @@ states are here.  The reclaimer never shortens its own warnings: one may be put 
 staff comes sooner where an end that nothing puts off does.
 """
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+
+from sqlalchemy.dialects.sqlite import insert
 
 from miglab_api.gpus import SliceState
 from miglab_api.holders import BadHolder, check_holder
 from miglab_api.leases import Fence, LeaseState, LeaseView, WarningKind
 from miglab_api.tickets import TicketState
-from miglab_pool.leases import activity
+from miglab_api.wording import duration
 from miglab_pool.leases import views as pool_views
-from miglab_pool.leases.activity import Spent
-from miglab_pool.leases.rules import keepalives_left, longest_s
-from miglab_pool.leases.views import Case
+from miglab_pool.leases.rules import longest_s
+from miglab_pool.leases.views import Case, Spent, slice_hours_s
+from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import Transaction
-from miglab_pool.ledger.rows import LeaseRow, SliceRow
-from miglab_pool.queue import order as quota_checks
-from miglab_pool.queue.backfill import others_waiting
+from miglab_pool.ledger.rows import LeaseRow, PauseKind, SliceRow
+from miglab_pool.queue.needs import ending, others_waiting
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import promises
+from miglab_pool.schedule import DAY_S
 from miglab_pool.state.slices import scrub, withdraw
 from miglab_pool.state.store import Store, Subject, locked
 
 USED = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
+_NEW = insert(tables.activity)
+_ADD = _NEW.on_conflict_do_update(
+    index_elements=["lease", "day"],
+    set_={
+        name: tables.activity.c[name] + _NEW.excluded[name]
+        for name in ("active_s", "idle_s", "unknown_s")
+    },
+)
 
 
 class Leases(Subject):
@@ -81,6 +91,34 @@ class Leases(Subject):
             if (row.ends_at is not None and row.ends_at <= view.at)
             or any(one.lost for one in view.slices_of(row))
         ]
+
+    # -- for the reclaimer --------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """The pool's clock, seconds since the epoch."""
+        return self.store.now()
+
+    @property
+    def samples(self) -> int:
+        """How often the slices were read; grows with every reading that came back."""
+        return self.store.samples
+
+    def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
+        """The open leases that end because somebody needs them, and why; by how long each idles."""
+        return ending(self.store.current, idle_s)
+
+    @locked
+    def close_for_maintenance(self, reason: str, by: str) -> None:
+        """Grant nothing for this reason; empty: grant again.  What staff paused stays paused."""
+        state = self.store.state
+        is_ours = state.pause_kind is PauseKind.MAINTENANCE
+        if state.paused == reason or (state.paused and not is_ours):
+            return
+        # granted again, even if of two windows that overlap the other one is still open
+        for said in ["", reason] if state.paused and reason else [reason]:
+            with self.store.write(durable=True) as tx:
+                tx.pause(said, by, PauseKind.MAINTENANCE if said else None)
 
     def cases(self) -> list[Case]:
         """The leases in use, as the reclaimer looks at them."""
@@ -277,8 +315,16 @@ class Leases(Subject):
         self.store.abandoned = numbers
 
     def note_activity(self, spent: Iterable[Spent]) -> None:
-        """Keep what was seen of leases, for reports of usage."""
-        activity.add(self.store, spent)
+        """Add what was seen of leases to their day (UTC), for reports of usage."""
+        with self.store.write() as tx:
+            day = int(tx.at // DAY_S)
+            rows = [
+                {"day": day} | asdict(one)
+                for one in spent
+                if self.store.ledger.find(LeaseRow, one.lease) is not None
+            ]
+            if rows:
+                tx.add(_ADD, rows)
 
 
 def _attached(store: Store, tx: Transaction, lease: LeaseRow, holder: str) -> LeaseRow:
@@ -382,7 +428,13 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
         )
     until = max(lease.guaranteed_until, store.now()) + by_s
     view = store.view()
-    quota_checks.check_guarantee(view, lease, until)
+    left_s = slice_hours_s(view, lease)
+    if left_s is not None and until > view.at + left_s:
+        raise Refused(
+            "no-extension",
+            f"Your slice-hours of these seven days last for {duration(left_s)} more, "
+            "which is less than you ask for. Ask for less, or save your work in time.",
+        )
     promises.check_end(view, lease, until)
 
 
@@ -435,7 +487,7 @@ def _why_no_stay(store: Store, lease: LeaseRow) -> Refused | None:
             f"An extension does not change this end: {lease.warn_reason} Save your work in time."
         )
         return Refused("no-keepalive", message)
-    if keepalives_left(store.settings, lease):
+    if lease.keepalives_left(store.settings):
         return None
     return Refused(
         "no-keepalive",

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.tickets import TicketState, TicketView
-from miglab_pool.leases.rules import extensions_left, keepalives_left
+from miglab_pool.leases.rules import Asked, hours_left_s, longest_s
 from miglab_pool.ledger.audit_wording import is_holder
 from miglab_pool.ledger.rows import LeaseRow, SliceRow, TicketRow
 from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.backfill import others_waiting
+from miglab_pool.queue.needs import others_waiting
 from miglab_pool.queue.offers import headcount
 from miglab_pool.queue.order import answer_by, expires_at
 from miglab_pool.reservations import promises, slots
@@ -140,7 +140,7 @@ def lease_view(
         release_requested_at=row.releasing_at,
         is_given_back=row.releasing_at is not None and is_holder(row.warn_by, row.user, row.server),
         goes_on=row.warn_kind == WarningKind.NEEDED and row.warn_by == "reclaimer",
-        extensions_left=extensions_left(view.settings, row) if most_s else 0,
+        extensions_left=row.extensions_left(view.settings) if most_s else 0,
         extension_s=most_s,
         warning=_warning(view, row),
         others_wait=others_wait,
@@ -155,7 +155,7 @@ def _warning(view: PoolView, row: LeaseRow) -> LeaseWarning | None:
         reclaim_at=row.reclaim_at,
         reason=row.warn_reason,
         kind=WarningKind(row.warn_kind),
-        keepalives_left=keepalives_left(view.settings, row),
+        keepalives_left=row.keepalives_left(view.settings),
     )
 
 
@@ -190,8 +190,17 @@ def snapshot(view: PoolView) -> PoolSnapshot:
 
 def guaranteed_until(view: PoolView, lease: LeaseRow) -> float:
     """Until when it is guaranteed if its server is attached now: no later than at the grant."""
+    lasts_s, left_s = longest_s(view.settings, lease), slice_hours_s(view, lease)
+    by_quota = view.at + (lasts_s if left_s is None else min(lasts_s, left_s))
     drawn_until = slots.drawn_until(view).get(lease.id, 0.0)
-    return min(lease.guaranteed_until, max(queue.guaranteed_until(view, lease), drawn_until))
+    return min(lease.guaranteed_until, max(by_quota, drawn_until))
+
+
+def slice_hours_s(view: PoolView, lease: LeaseRow) -> float | None:
+    """How long the slice-hours of a lease's student last, seconds; None: no limit."""
+    size = sum(row.size for row in view.slices_of(lease))
+    asked = Asked(lease.user, lease.course, lease.server, size)
+    return hours_left_s(view.settings.quotas, asked, view.usage.all, view.at)
 
 
 @once
@@ -241,6 +250,16 @@ class Case:
         """How busy the busiest of its slices is, percent; None if none tells."""
         told = (item.activity_pct for item in self.lease.slices)
         return max((share for share in told if share is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was seen of a lease since it was told last, seconds."""
+
+    lease: int
+    active_s: float = 0.0
+    idle_s: float = 0.0
+    unknown_s: float = 0.0
 
 
 def _sum(figures: Iterable[int | None]) -> int | None:

@@ -7,11 +7,13 @@ says what its type does not: `INDEXED`, `ELSEWHERE`, or which column it ``refere
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import inf
 from typing import ClassVar
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import Purpose, TicketState
+from miglab_pool.settings import PoolSettings
 
 GONE = "gone"  # a slice that is no more; the ledger keeps the row, snapshots do not show it
 
@@ -281,6 +283,27 @@ class LeaseRow(_Numbered):
             warn_reason="",
             warn_by="",
         )
+
+    def frees_at(self, settings: PoolSettings) -> float:
+        """When its slices are free if somebody needs them; infinite where nothing is reclaimed.
+
+        At its reclaim, or a warning after its guarantee; what is borrowed, when that is over.
+        """
+        if self.state == LeaseState.RELEASING:
+            return -inf  # in seconds
+        if self.is_borrow:
+            return self.guaranteed_until
+        reclaim = settings.reclaim
+        needed_at = self.guaranteed_until + reclaim.warning_s if reclaim.acts else inf
+        return needed_at if self.reclaim_at is None else min(self.reclaim_at, needed_at)
+
+    def extensions_left(self, settings: PoolSettings) -> int:
+        """How often the holder may still lengthen the guarantee; what is borrowed ends with it."""
+        return 0 if self.is_borrow else max(0, settings.pool.extensions - self.extensions)
+
+    def keepalives_left(self, settings: PoolSettings) -> int:
+        """How often "I am still here" still counts."""
+        return max(0, settings.reclaim.keepalives - self.keepalives)
 
     @property
     def is_in_use(self) -> bool:

@@ -25,7 +25,7 @@ from math import inf
 
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.queue.backfill import first_that_fits, hold_for
+from miglab_pool.queue.order import first_that_fits, hold_for
 from miglab_pool.queue.rules import Asker, FairShareUsage, Waiting, in_order
 from miglab_pool.state.placement import Choice, GpuOccupancy, beside, open_to, place
 

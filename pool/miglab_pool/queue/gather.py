@@ -12,8 +12,8 @@ from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
 from miglab_pool.gpu.shapes import profiles
-from miglab_pool.leases.rules import extensions_s, frees_at
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
+from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.estimate import Holding, Lately, Scene
 from miglab_pool.queue.rules import DAY_S, HOUR_S, Asker, Use, WaitEstimates, Waiting
@@ -34,7 +34,7 @@ def look(view: PoolView) -> Scene:
     """What the next estimates are made from."""
     claimants_with_slot = slots.claimants_with_slot(view)
     queued = tuple(one for one in queue.served(view) if one.ticket not in claimants_with_slot)
-    shapes = () if len(queued) > MOST_QUEUED else queue.offered_shapes(view)
+    shapes = () if len(queued) > MOST_QUEUED else offers.offered_shapes(view)
     return Scene(
         queued=queued[:MOST_QUEUED],
         gpus=(*slots.open_gpus(view), *_whole(view)),
@@ -101,8 +101,9 @@ def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:
     if lease.reclaim_at is not None and lease.warn_kind != WarningKind.IDLE:
         left_s = max(0.0, lease.reclaim_at - at)
         return Holding(slices, age_s, left_s, is_borrow=lease.is_borrow)
-    end_s = _left_s(frees_at(view.settings, replace(lease, reclaim_at=None)), at)
-    last_end_s = None if end_s is None else end_s + extensions_s(view.settings, lease)
+    end_s = _left_s(replace(lease, reclaim_at=None).frees_at(view.settings), at)
+    more_s = lease.extensions_left(view.settings) * view.settings.pool.extension_s
+    last_end_s = None if end_s is None else end_s + more_s
     idle_end_s = _left_s(lease.reclaim_at, at)
     return Holding(slices, age_s, last_end_s, idle_end_s, lease.is_borrow)
 

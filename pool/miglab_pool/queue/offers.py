@@ -1,24 +1,33 @@
 """What the spawn page offers: shapes, what each is good for, how many are free, how long a wait.
 
-And what somebody who waits could have at once by leaving the queue.
+And what somebody who waits could have at once by leaving the queue, and what may be asked for.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
-from miglab_api.tickets import Headcount, WaitEstimate
+from miglab_api.offers import CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
+from miglab_api.tickets import Headcount, Purpose, TicketRequest, WaitEstimate
 from miglab_pool.gpu.geometry import Placed, legal_placements
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
-from miglab_pool.leases.rules import Asked, longest_set_s
+from miglab_pool.leases import rules as lease_rules
+from miglab_pool.leases.rules import Asked, Limit, longest_set_s
 from miglab_pool.ledger.rows import TicketRow
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.backfill import hold_for
-from miglab_pool.queue.rules import Asker
+from miglab_pool.queue.rules import HOUR_S, Asker, Use
+from miglab_pool.refused import Refused
 from miglab_pool.reservations import promises, slots
 from miglab_pool.reservations.promises import GuaranteeLimit
 from miglab_pool.settings import Course
-from miglab_pool.state.placement import GpuOccupancy, beside, open_to, own_first, place
+from miglab_pool.state.placement import (
+    GpuOccupancy,
+    beside,
+    could_ever_fit,
+    open_to,
+    own_first,
+    place,
+)
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 MOST_COUNTED = 99
@@ -76,7 +85,7 @@ def headcount(view: PoolView) -> Headcount:
 
 def _smallest(view: PoolView) -> Shape | None:
     """The smallest shape that any course offers and a GPU can hold."""
-    shapes = queue.offered_shapes(view)
+    shapes = offered_shapes(view)
     by_size = sorted(shapes, key=lambda one: (one.slice_count, _per_slice(view, one)))
     return next((shape for shape in by_size if _count_all(view, shape, "")), None)
 
@@ -88,10 +97,10 @@ def _course(view: PoolView, name: str, rules: Course, user: str | None) -> Cours
         course=name,
         title=rules.title,
         shapes=tuple(shapes),
-        default=queue.in_profiles(view, rules.default),
-        borrow=tuple(queue.in_profiles(view, text) for text in rules.lends),
-        left=() if user is None else queue.left(view, user, name),
-        guaranteed_s=queue.guaranteed_s(view, user or "", name),
+        default=in_profiles(view, rules.default),
+        borrow=tuple(in_profiles(view, text) for text in rules.lends),
+        left=() if user is None else left(view, user, name),
+        guaranteed_s=guaranteed_s(view, user or "", name),
     )
 
 
@@ -156,7 +165,9 @@ def _states(view: PoolView, course: str) -> list[GpuOccupancy]:
 def _for_newcomers(view: PoolView, course: str) -> list[GpuOccupancy]:
     """The same without the room that is held for the first in the queue."""
     gpus = slots.open_gpus(view)
-    return beside(open_to(gpus, course), hold_for(next(iter(queue.without_slot(view)), None), gpus))
+    return beside(
+        open_to(gpus, course), queue.hold_for(next(iter(queue.without_slot(view)), None), gpus)
+    )
 
 
 def _count_now(view: PoolView, shape: Shape, course: str) -> int:
@@ -299,3 +310,144 @@ def instead(view: PoolView, ticket: TicketRow) -> list[ShapeOffer]:
         if offer.shape not in (CPU, ticket.shape)
         and _free_now(left, resolve(offer.shape, view.geometries), course.course)
     ]
+
+
+@once
+def offered_shapes(view: PoolView) -> list[Shape]:
+    """The shapes that somebody could ask for, of whatever course; ``cpu`` is none."""
+    found = set()
+    for text in {text for rules in view.settings.courses.values() for text in rules.shapes}:
+        with suppress(ShapeError):  # no GPU here has it
+            found.add(resolve(text, view.geometries))
+    return sorted((shape for shape in found if not shape.is_cpu), key=str)
+
+
+def in_profiles(view: PoolView, text: str) -> str:
+    """A shape of lab.toml as it is said to students: a need is the profile that serves it here."""
+    try:
+        return str(resolve(text, view.geometries))
+    except ShapeError:
+        return text
+
+
+# -- quotas ---------------------------------------------------------------------------------------
+
+
+def left(view: PoolView, user: str, course: str) -> tuple[QuotaLeft, ...]:
+    """What a student has left in a course, for the spawn page."""
+    if not view.settings.quotas:
+        return ()
+    now = view.at
+    uses = view.usage.all
+    asked = Asked(user, course, None, 1)
+    return tuple(
+        QuotaLeft(
+            quota=limit.name,
+            limit=limit.kind,
+            is_shared=limit.quota.shared,
+            most=limit.most,
+            used=limit.used,
+            more_in_s=_more_in_s(limit, asked, uses, now),
+        )
+        for limit in lease_rules.limits(view.settings.quotas, asked, uses, now)
+        if limit.kind != "lease_s"
+    )
+
+
+def guaranteed_s(view: PoolView, user: str, course: str) -> float:
+    """For how long somebody's lease in a course would be guaranteed, for the spawn page."""
+    asked, settings = Asked(user, course, None, 1), view.settings
+    return lease_rules.longest_set_s(settings.quotas, asked, settings.pool.lease_s)
+
+
+def _more_in_s(limit: Limit, asked: Asked, uses: list[Use], now: float) -> float | None:
+    if limit.kind != "slice_hours_week" or limit.left >= lease_rules.LEAST_S / HOUR_S:
+        return None
+    return lease_rules.more_in_s(limit, asked, uses, now)
+
+
+# -- may it be asked for --------------------------------------------------------------------------
+
+
+def judge(view: PoolView, asked: TicketRequest) -> tuple[str, Refused | None]:
+    """The shape in profiles, and why nobody of that course may ask for it now."""
+    rules = view.settings.courses.get(asked.course)
+    if rules is None:
+        names = ", ".join(sorted(view.settings.courses)) or "none"
+        message = f"There is no course {asked.course!r} here. Courses: {names}."
+        return asked.shape, Refused("not-in-course", message, 403)
+    try:
+        shape = resolve(asked.shape, view.geometries)
+    except ShapeError as error:
+        if not view.geometries:
+            return asked.shape, _gpus_unknown()
+        return asked.shape, Refused("bad-shape", str(error), 422)
+    return str(shape), _judge_shape(view, asked, shape, rules)
+
+
+def _judge_shape(
+    view: PoolView, asked: TicketRequest, shape: Shape, rules: Course
+) -> Refused | None:
+    if shape.is_cpu:
+        return Refused(
+            "bad-shape", "'cpu' needs no slice: start the server without asking the pool.", 422
+        )
+    title = rules.title or asked.course
+    lends = asked.purpose is Purpose.BORROW
+    offered, verb = (rules.lends, "lend") if lends else (rules.shapes, "offer")
+    asks = {str(shape), asked.shape}
+    if not any(text in asks or in_profiles(view, text) in asks for text in offered):
+        listed = ", ".join(offered) or "nothing"
+        message = f"{title} does not {verb} {shape}; it {verb}s {listed}."
+        return Refused("shape-not-offered", message, 403)
+    if view.paused:
+        return Refused("paused", f"New leases are paused: {view.paused}", 503)
+    if not view.geometries:
+        return _gpus_unknown()
+    if _is_possible(view, shape, asked.course):
+        return None
+    message = f"No GPU that {title} may use can ever hold {shape}. Choose a smaller shape."
+    return Refused("impossible-shape", message, 422)
+
+
+def _gpus_unknown() -> Refused:
+    return Refused("gpus-unknown", "No GPU has answered yet. Try again in a minute.", 503)
+
+
+@once
+def _is_possible(view: PoolView, shape: Shape, course: str) -> bool:
+    """Whether the GPUs that are not another course's can hold the shape."""
+    mine = [one for one in view.facts.values() if one.course in ("", course)]
+    if shape.is_full:
+        return any(one.is_whole for one in mine)
+    gpus = [
+        GpuOccupancy(one.row.uuid, one.hardware)
+        for one in mine
+        if one.hardware is not None and not one.is_whole
+    ]
+    return could_ever_fit(shape.profiles, gpus)
+
+
+def why_not_now(
+    view: PoolView, asked: TicketRequest, shape: str, replaced: TicketRow | None
+) -> Refused | None:
+    """Why this user may not: the queue is full, or a quota is used up."""
+    gives_way = replaced is not None and replaced.is_queued
+    if len(view.queued) - gives_way >= view.settings.pool.queue_limit:
+        return _queue_full(view)
+    if not view.settings.quotas:
+        return None
+    wants = Asked(asked.user, asked.course, asked.server, queue.size_of(view, profiles(shape)))
+    mine = (queue.as_waiting(view, ticket) for ticket in view.queued if ticket.user == asked.user)
+    uses = [*view.usage.all, *(queue.as_use(view, one) for one in mine)]  # as good as held already
+    said = lease_rules.why_not(view.settings.quotas, wants, uses, view.at)
+    return None if said is None else Refused("over-quota", said, 403)
+
+
+def _queue_full(view: PoolView) -> Refused:
+    return Refused(
+        "queue-full",
+        f"{view.settings.pool.queue_limit} are waiting already, the maximum. "
+        "Try again later, or start without a GPU.",
+        429,
+    )

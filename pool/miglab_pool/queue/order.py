@@ -1,28 +1,41 @@
-"""The queue as it stands: who may join, waits, in which order and why, is served.  Reads only.
+"""The queue as it stands: who waits, in which order and why, and who may go now.  Reads only.
 
-What the quotas mean for the rows of the pool is here too, and when a ticket ends or steps aside.
+When the first in the queue does not fit now, the room that is free soonest by the ends that are set
+is held for it.  Those behind may start, in order, outside of it: a big shape is not starved, and no
+slice idles that the first in the queue could not use anyway.
+
+What a course's quota means for those who wait is here too, and when a ticket ends or steps aside.
 Asked for one ticket or for all who wait: what is the same for many is worked out once.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+from typing import NamedTuple
 
-from miglab_api.offers import QuotaLeft
-from miglab_api.tickets import Purpose, TicketRequest, TicketState
-from miglab_api.wording import duration
-from miglab_pool.gpu.geometry import Geometry
-from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
+from miglab_api.tickets import TicketState
+from miglab_pool.gpu.geometry import Geometry, Placed
+from miglab_pool.gpu.shapes import profiles
 from miglab_pool.leases import rules as lease_rules
 from miglab_pool.leases.rules import Asked, Limit, Quotas, offer_s
-from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
-from miglab_pool.queue.rules import HOUR_S, FairShareUsage, Use, Waiting, in_order
-from miglab_pool.refused import Refused
+from miglab_pool.ledger.rows import FULL, TicketRow
+from miglab_pool.queue.rules import FairShareUsage, Grant, Use, Waiting, in_order
 from miglab_pool.reservations import promises, slots
-from miglab_pool.settings import Course, PoolSettings
-from miglab_pool.state.placement import GpuOccupancy, could_ever_fit, open_to, own_first, place
+from miglab_pool.settings import PoolSettings
+from miglab_pool.state.placement import (
+    SOON,
+    Choice,
+    GpuOccupancy,
+    Kept,
+    beside,
+    clash,
+    open_to,
+    own_first,
+    place,
+)
 from miglab_pool.state.view import PoolView, once
 
+_Opened = tuple[str, tuple[str, str] | None]
 ANSWER_S = 600.0  # for the answer to whether one still waits
 ASIDE_S = 12 * 3600.0
 
@@ -35,7 +48,7 @@ def let_by(view: PoolView, queued: Iterable[Waiting]) -> Iterator[Waiting]:
     uses = list(view.usage.live)
     for one in queued:
         if _held_by(view, one, uses) is None:
-            uses.append(_as_use(view, one))
+            uses.append(as_use(view, one))
             yield one
 
 
@@ -45,31 +58,6 @@ def _held_by(view: PoolView, one: Waiting, uses: Iterable[Use]) -> Limit | None:
         return None
     asked = Asked(one.user, one.course, view.tickets[one.ticket].server, one.size)
     return lease_rules.held_by(lease_rules.limits(totals, asked, uses, view.at), asked)
-
-
-def guaranteed_until(view: PoolView, lease: LeaseRow) -> float:
-    """Until when a lease that is attached now is guaranteed, by settings and quotas."""
-    longest_s = lease_rules.longest_s(view.settings, lease)
-    left_s = _hours_left_s(view, lease)
-    return view.at + (longest_s if left_s is None else min(longest_s, left_s))
-
-
-def _hours_left_s(view: PoolView, lease: LeaseRow) -> float | None:
-    """How long the slice-hours of a lease's student last, seconds; None: no limit."""
-    size = sum(row.size for row in view.slices_of(lease))
-    asked = Asked(lease.user, lease.course, lease.server, size)
-    return lease_rules.hours_left_s(view.settings.quotas, asked, view.usage.all, view.at)
-
-
-def check_guarantee(view: PoolView, lease: LeaseRow, until: float) -> None:
-    """Refuse an extension that the student's slice-hours do not cover."""
-    left_s = _hours_left_s(view, lease)
-    if left_s is not None and until > view.at + left_s:
-        raise Refused(
-            "no-extension",
-            f"Your slice-hours of these seven days last for {duration(left_s)} more, "
-            "which is less than you ask for. Ask for less, or save your work in time.",
-        )
 
 
 def why_held(view: PoolView, row: TicketRow) -> str:
@@ -83,39 +71,6 @@ def why_held(view: PoolView, row: TicketRow) -> str:
     )
 
 
-def left(view: PoolView, user: str, course: str) -> tuple[QuotaLeft, ...]:
-    """What a student has left in a course, for the spawn page."""
-    if not view.settings.quotas:
-        return ()
-    now = view.at
-    uses = view.usage.all
-    asked = Asked(user, course, None, 1)
-    return tuple(
-        QuotaLeft(
-            quota=limit.name,
-            limit=limit.kind,
-            is_shared=limit.quota.shared,
-            most=limit.most,
-            used=limit.used,
-            more_in_s=_more_in_s(limit, asked, uses, now),
-        )
-        for limit in lease_rules.limits(view.settings.quotas, asked, uses, now)
-        if limit.kind != "lease_s"
-    )
-
-
-def guaranteed_s(view: PoolView, user: str, course: str) -> float:
-    """For how long somebody's lease in a course would be guaranteed, for the spawn page."""
-    asked, settings = Asked(user, course, None, 1), view.settings
-    return lease_rules.longest_set_s(settings.quotas, asked, settings.pool.lease_s)
-
-
-def _more_in_s(limit: Limit, asked: Asked, uses: list[Use], now: float) -> float | None:
-    if limit.kind != "slice_hours_week" or limit.left >= lease_rules.LEAST_S / HOUR_S:
-        return None
-    return lease_rules.more_in_s(limit, asked, uses, now)
-
-
 @once
 def _totals(view: PoolView) -> Quotas:
     """What whole courses may hold at a time."""
@@ -126,7 +81,8 @@ def _totals(view: PoolView) -> Quotas:
     }
 
 
-def _as_use(view: PoolView, one: Waiting) -> Use:
+def as_use(view: PoolView, one: Waiting) -> Use:
+    """A ticket as if it held already what it asks for."""
     server = view.tickets[one.ticket].server
     return Use(0, one.user, one.course, server, one.size, None, None)
 
@@ -306,106 +262,178 @@ def _is_kept(view: PoolView, key: tuple[str, str], lasts_s: float) -> bool:
     return not promises.grant_limit(view, "", key, choices, view.at + lasts_s).is_enough
 
 
-# -- may it be asked for --------------------------------------------------------------------------
+# -- the decision ---------------------------------------------------------------------------------
 
 
-def judge(view: PoolView, asked: TicketRequest) -> tuple[str, Refused | None]:
-    """The shape in profiles, and why nobody of that course may ask for it now."""
-    rules = view.settings.courses.get(asked.course)
-    if rules is None:
-        names = ", ".join(sorted(view.settings.courses)) or "none"
-        message = f"There is no course {asked.course!r} here. Courses: {names}."
-        return asked.shape, Refused("not-in-course", message, 403)
-    try:
-        shape = resolve(asked.shape, view.geometries)
-    except ShapeError as error:
-        if not view.geometries:
-            return asked.shape, _gpus_unknown()
-        return asked.shape, Refused("bad-shape", str(error), 422)
-    return str(shape), _judge_shape(view, asked, shape, rules)
+def first_that_fits(
+    queue: Iterable[Waiting],
+    gpus: Sequence[GpuOccupancy],
+    view: PoolView | None = None,
+) -> Grant | None:
+    """Decide who gets slices now.
+
+    Args:
+        queue: who waits, first in front.
+        gpus: every GPU.
+        view: the pool whose reservations no grant may break; None: there are none.
+
+    Returns:
+        The grant, or None when nobody can go now.
+    """
+    decision = _Decision(gpus, view if view and view.reservations else None)
+    for one in queue:
+        choices = decision.place(one)
+        if choices is not None:
+            return Grant(one.ticket, choices)
+    return None
 
 
-def _judge_shape(
-    view: PoolView, asked: TicketRequest, shape: Shape, rules: Course
-) -> Refused | None:
-    if shape.is_cpu:
-        return Refused(
-            "bad-shape", "'cpu' needs no slice: start the server without asking the pool.", 422
-        )
-    title = rules.title or asked.course
-    lends = asked.purpose is Purpose.BORROW
-    offered, verb = (rules.lends, "lend") if lends else (rules.shapes, "offer")
-    asks = {str(shape), asked.shape}
-    if not any(text in asks or in_profiles(view, text) in asks for text in offered):
-        listed = ", ".join(offered) or "nothing"
-        message = f"{title} does not {verb} {shape}; it {verb}s {listed}."
-        return Refused("shape-not-offered", message, 403)
-    if view.paused:
-        return Refused("paused", f"New leases are paused: {view.paused}", 503)
-    if not view.geometries:
-        return _gpus_unknown()
-    if _is_possible(view, shape, asked.course):
+def any_fits(wanted: Iterable[tuple[tuple[str, ...], str]], gpus: Sequence[GpuOccupancy]) -> bool:
+    """Whether anything has room now, whoever's turn it is: if nothing has, nobody can go.
+
+    Args:
+        wanted: the profiles and the course of each who waits.
+        gpus: every GPU.
+    """
+    decision = _Decision(gpus)
+    return any(decision.fits(profiles, course) for profiles, course in wanted)
+
+
+class _Decision:
+    """One walk along the queue.  Room only shrinks meanwhile: what did not fit once never does."""
+
+    def __init__(self, gpus: Sequence[GpuOccupancy], view: PoolView | None = None) -> None:
+        self._gpus, self._view = gpus, view
+        self._owners = {one.course for one in gpus}
+        self._hold: Kept | None = None  # for the first that did not fit
+        self._opened: dict[_Opened, list[GpuOccupancy]] = {}
+        self._refused: set[tuple[tuple[str, ...], str, tuple[str, str] | None]] = set()
+
+    def fits(self, profiles: tuple[str, ...], course: str) -> bool:
+        """Whether a course finds room for a shape."""
+        return self._try(profiles, course) is not None
+
+    def place(self, one: Waiting) -> tuple[Choice, ...] | None:
+        """Where the next in the queue may go now; for the first to go nowhere room is held."""
+        choices = self._try(one.profiles, one.course)
+        if choices is not None:
+            return self._promised(one, choices)
+        if self._hold is None:
+            self._hold = hold_for(one, self._gpus)
+            self._opened.clear()
         return None
-    message = f"No GPU that {title} may use can ever hold {shape}. Choose a smaller shape."
-    return Refused("impossible-shape", message, 422)
+
+    def _promised(self, one: Waiting, choices: tuple[Choice, ...]) -> tuple[Choice, ...] | None:
+        """Where it breaks no reservation, or there for as long as it breaks none; else nowhere."""
+        view, key = self._view, (one.course, one.shape)
+        if view is None:
+            return choices
+        mine = promises.claimable(view, one.user, key)
+        beside = self._try(one.profiles, one.course, mine)
+        if beside is not None:
+            return beside
+        until = view.at + lease_rules.guaranteed_s(view.settings, view.tickets[one.ticket])
+        found = promises.grant_limit(view, one.user, key, choices, until)
+        return choices if found.is_enough else None
+
+    def _try(
+        self,
+        profiles: tuple[str, ...],
+        course: str,
+        key: tuple[str, str] | None = None,
+    ) -> tuple[Choice, ...] | None:
+        """Where a shape fits; ``key``: beside what is promised to others."""
+        whose = course if course in self._owners else ""  # all others are alike
+        known = (profiles, whose, key)
+        if known in self._refused:
+            return None
+        choices = place(profiles, self._open(whose, key))
+        if choices is None:
+            self._refused.add(known)
+        return choices
+
+    def _open(self, course: str, key: tuple[str, str] | None) -> list[GpuOccupancy]:
+        """The GPUs as a course may use them; ``key``: without what is promised to others."""
+        known = (course, key)
+        if known not in self._opened:
+            gpus = self._gpus
+            if key is not None and self._view is not None:
+                gpus = promises.without_promised(self._view, gpus, key)
+            self._opened[known] = beside(own_first(gpus, course), self._hold or {})
+        return self._opened[known]
+
+
+# -- the hold -------------------------------------------------------------------------------------
+
+
+def hold_for(first: Waiting | None, gpus: Sequence[GpuOccupancy]) -> Kept:
+    """The room that is kept free for the first in the queue; nothing where nobody is."""
+    return hold(first.profiles, own_first(gpus, first.course)) if first else {}
+
+
+def hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Kept:
+    """Choose the room for a shape: large slices first, each where it is free soonest.
+
+    Args:
+        profiles: what the first in the queue wants.
+        gpus: every GPU.
+
+    Returns:
+        The hold; nothing for what no usable GPU can hold.
+    """
+    held: dict[str, tuple[Placed, ...]] = {}
+    for name in sorted(profiles, key=lambda name: -_size(name, gpus)):
+        candidates = [
+            ((best.frees_at, best.leases, one.gpu not in held, index), one.gpu, best.placed)
+            for index, one in enumerate(gpus)
+            if (best := _best_on(one, name, held.get(one.gpu, ()))) is not None
+        ]
+        if not candidates:
+            break
+        _, gpu, placed = min(candidates, key=lambda one: one[0])
+        held[gpu] = (*held.get(gpu, ()), placed)
+    return held
+
+
+class _Candidate(NamedTuple):
+    """The placement on one GPU that is free soonest, when, and after how many ends."""
+
+    frees_at: float
+    leases: int
+    start: int
+    placed: Placed
+
+
+def _size(name: str, gpus: Iterable[GpuOccupancy]) -> int:
+    sizes = [g.geometry.by_name[name].size for g in gpus if _has(g, name)]
+    return max(sizes, default=0)
+
+
+def _has(occupancy: GpuOccupancy, name: str) -> bool:
+    return name in occupancy.geometry.by_name
 
 
 @once
-def offered_shapes(view: PoolView) -> list[Shape]:
-    """The shapes that somebody could ask for, of whatever course; ``cpu`` is none."""
-    found = set()
-    for text in {text for rules in view.settings.courses.values() for text in rules.shapes}:
-        with suppress(ShapeError):  # no GPU here has it
-            found.add(resolve(text, view.geometries))
-    return sorted((shape for shape in found if not shape.is_cpu), key=str)
-
-
-def in_profiles(view: PoolView, text: str) -> str:
-    """A shape of lab.toml as it is said to students: a need is the profile that serves it here."""
-    try:
-        return str(resolve(text, view.geometries))
-    except ShapeError:
-        return text
-
-
-def _gpus_unknown() -> Refused:
-    return Refused("gpus-unknown", "No GPU has answered yet. Try again in a minute.", 503)
-
-
-@once
-def _is_possible(view: PoolView, shape: Shape, course: str) -> bool:
-    """Whether the GPUs that are not another course's can hold the shape."""
-    mine = [one for one in view.facts.values() if one.course in ("", course)]
-    if shape.is_full:
-        return any(one.is_whole for one in mine)
-    gpus = [
-        GpuOccupancy(one.row.uuid, one.hardware)
-        for one in mine
-        if one.hardware is not None and not one.is_whole
-    ]
-    return could_ever_fit(shape.profiles, gpus)
-
-
-def why_not_now(
-    view: PoolView, asked: TicketRequest, shape: str, replaced: TicketRow | None
-) -> Refused | None:
-    """Why this user may not: the queue is full, or a quota is used up."""
-    gives_way = replaced is not None and replaced.is_queued
-    if len(view.queued) - gives_way >= view.settings.pool.queue_limit:
-        return _queue_full(view)
-    if not view.settings.quotas:
+def _best_on(occupancy: GpuOccupancy, name: str, held: tuple[Placed, ...]) -> _Candidate | None:
+    """Where on a GPU a slice might be held beside these; kept with the GPU, for every decision."""
+    if not occupancy.usable or not _has(occupancy, name):
         return None
-    wants = Asked(asked.user, asked.course, asked.server, size_of(view, profiles(shape)))
-    mine = (as_waiting(view, ticket) for ticket in view.queued if ticket.user == asked.user)
-    uses = [*view.usage.all, *(_as_use(view, one) for one in mine)]  # as good as held already
-    said = lease_rules.why_not(view.settings.quotas, wants, uses, view.at)
-    return None if said is None else Refused("over-quota", said, 403)
+    has_media = occupancy.geometry.by_name[name].has_media
+    live = [(one.placement.mask, one.profile.has_media and has_media) for one in occupancy.live]
+    found = []
+    for placed in _legal(occupancy.geometry, name, (*occupancy.fixed, *held)):
+        mask = placed.placement.mask
+        there = [
+            occupancy.frees_at.get(other, inf) for other, media in live if media or mask & other
+        ]
+        key = (max(there, default=SOON), len(there), placed.placement.start)
+        found.append(_Candidate(*key, placed))
+    return min(found, default=None, key=lambda one: one[:3])
 
 
-def _queue_full(view: PoolView) -> Refused:
-    return Refused(
-        "queue-full",
-        f"{view.settings.pool.queue_limit} are waiting already, the maximum. "
-        "Try again later, or start without a GPU.",
-        429,
-    )
+def _legal(geometry: Geometry, name: str, taken: Sequence[Placed]) -> Iterator[Placed]:
+    profile = geometry.by_name[name]
+    for placement in profile.placements:
+        placed = Placed(profile, placement)
+        if not any(clash(placed, other) for other in taken):
+            yield placed

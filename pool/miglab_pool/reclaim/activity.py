@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from miglab_api.leases import KernelSignal, Signals
-from miglab_pool.leases.activity import Spent
+from miglab_pool.leases.views import Spent
 from miglab_pool.reclaim.token_bucket import TokenBuckets
 from miglab_pool.settings import Reclaim
 

@@ -13,13 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from miglab_api.base import WireModel
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.tickets import Purpose
-from miglab_pool.leases.activity import Spent
-from miglab_pool.leases.views import Case
+from miglab_pool.leases.views import Case, Spent
 from miglab_pool.reclaim.activity import NEVER, Activity, ActivityTotals, Reading, SignalBoard
 from miglab_pool.reclaim.policy import (
     TIME_IS_UP,
@@ -45,7 +44,21 @@ WITHDRAWN = frozenset({WarningKind.IDLE, WarningKind.NEEDED})
 
 
 class KeptLeases(Protocol):
-    """The leases, as `Leases` has them."""
+    """What the reclaimer needs of leases, as `Leases` has them."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+    @property
+    def samples(self) -> int:
+        """How often the slices were read."""
+
+    def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
+        """The leases that end because somebody needs them, and why; by how long each is idle."""
+
+    def close_for_maintenance(self, reason: str, by: str) -> None:
+        """Grant nothing for this reason; empty: grant again, unless a person has paused."""
 
     def cases(self) -> Sequence[Case]:
         """The leases in use."""
@@ -70,25 +83,11 @@ class KeptLeases(Protocol):
 
 
 class LeaseKeeper(Protocol):
-    """What the reclaimer needs of the pool."""
+    """Whoever keeps them."""
 
     @property
     def leases(self) -> KeptLeases:
         """The leases."""
-
-    @property
-    def now(self) -> float:
-        """Seconds since the epoch."""
-
-    @property
-    def samples(self) -> int:
-        """How often the slices were read."""
-
-    def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
-        """The leases that end because somebody needs them, and why; by how long each is idle."""
-
-    def close_for_maintenance(self, reason: str, by: str) -> Any:
-        """Grant nothing for this reason; empty: grant again, unless a person has paused."""
 
 
 class Explanation(WireModel):
@@ -169,32 +168,32 @@ class Reclaimer:
 
     def round(self, pool: LeaseKeeper) -> None:
         """Look at every lease in use once."""
-        cases = {case.lease.id: case for case in pool.leases.cases()}
+        leases = pool.leases
+        cases = {case.lease.id: case for case in leases.cases()}
         self._board.keep(cases)
         for gone in self._watches.keys() - cases.keys():
             del self._watches[gone]
-        self._see_samples(pool)
-        self._listen(cases.values(), pool.now)
-        closed = closed_now(self.rules.maintenance, pool.now) if self.is_acting else ""
-        pool.close_for_maintenance(closed, BY)  # also ends what an acting one began
-        needed = self._needed(pool)
+        self._see_samples(leases)
+        self._listen(cases.values(), leases.now)
+        closed = closed_now(self.rules.maintenance, leases.now) if self.is_acting else ""
+        leases.close_for_maintenance(closed, BY)  # also ends what an acting one began
+        needed = self._needed(leases)
         for case in cases.values():
             try:
-                self._look(pool, case, needed.get(case.lease.id, ""))
-            except (
-                Refused
-            ) as refused:  # it changed meanwhile; the others are looked at all the same
+                self._look(leases, case, needed.get(case.lease.id, ""))
+            except Refused as refused:  # it changed meanwhile, and the others are still looked at
                 log.info("lease %s was left as it is: %s", case.lease.id, refused)
         if spent := self._tally.due():
-            pool.leases.note_activity(spent)
+            leases.note_activity(spent)
 
     def explain(self, pool: LeaseKeeper, user: str | None = None) -> list[Explanation]:
         """What the policy thinks now, of one user's leases or of all; changes nothing."""
-        self._see_samples(pool)
-        cases = [case for case in pool.leases.cases() if user in (None, case.lease.user)]
-        needed = self._needed(pool)
+        leases = pool.leases
+        self._see_samples(leases)
+        cases = [case for case in leases.cases() if user in (None, case.lease.user)]
+        needed = self._needed(leases)
         return [
-            self._explained(case, self._verdict(pool, case, needed.get(case.lease.id, "")))
+            self._explained(case, self._verdict(leases, case, needed.get(case.lease.id, "")))
             for case in cases
         ]
 
@@ -219,14 +218,14 @@ class Reclaimer:
         self.silent_servers = silent_for_long
         self._heard = frozenset(one for one in servers if 2 * silent[one] <= servers[one])
 
-    def _needed(self, pool: LeaseKeeper) -> Mapping[int, str]:
-        return pool.needed({one: watch.idle_s for one, watch in self._watches.items()})
+    def _needed(self, leases: KeptLeases) -> Mapping[int, str]:
+        return leases.needed({one: watch.idle_s for one, watch in self._watches.items()})
 
-    def _see_samples(self, pool: LeaseKeeper) -> None:
-        if pool.samples != self._samples:
-            self._samples, self._sampled_at = pool.samples, self._clock()
+    def _see_samples(self, leases: KeptLeases) -> None:
+        if leases.samples != self._samples:
+            self._samples, self._sampled_at = leases.samples, self._clock()
 
-    def _look(self, pool: LeaseKeeper, case: Case, needed: str) -> None:
+    def _look(self, leases: KeptLeases, case: Case, needed: str) -> None:
         now = self._clock()
         watch = self._watches.setdefault(case.lease.id, _Watch(now))
         reading = self._reading(case)
@@ -238,12 +237,12 @@ class Reclaimer:
             watch.free_for_s = 0.0
         since_s, watch.looked_at = min(LOOK_MAX_S, now - watch.looked_at), now
         if self.is_acting:
-            case = self._keep_time(pool, case, watch)
-        verdict = self._verdict(pool, case, needed)
+            case = self._keep_time(leases, case, watch)
+        verdict = self._verdict(leases, case, needed)
         self._tally.add(case.lease.id, verdict.activity, since_s)
         watch.activity, watch.idle_s = verdict.activity, verdict.idle_s
         self._say(case, watch, verdict)
-        self._act(pool, case, watch, verdict)
+        self._act(leases, case, watch, verdict)
 
     def _reading(self, case: Case) -> Reading:
         watch = self._watches.get(case.lease.id)
@@ -266,7 +265,7 @@ class Reclaimer:
             self.rules.reads_slices,
         )
 
-    def _verdict(self, pool: LeaseKeeper, case: Case, needed: str) -> LeaseVerdict:
+    def _verdict(self, leases: KeptLeases, case: Case, needed: str) -> LeaseVerdict:
         lease, warning, rules = case.lease, case.lease.warning, self.rules
         facts = LeaseFacts(
             held_since=case.held_since,
@@ -286,18 +285,18 @@ class Reclaimer:
             lease.others_wait,
             rules.limits,
             ends,
-            pool.now,
+            leases.now,
         )
 
     # -- acting -------------------------------------------------------------------------------
 
-    def _keep_time(self, pool: LeaseKeeper, case: Case, watch: _Watch) -> Case:
+    def _keep_time(self, leases: KeptLeases, case: Case, watch: _Watch) -> Case:
         """Hold the end of a warning that may be withdrawn against the clock that never jumps.
 
         A warning that this process did not give could not be answered while nobody listened: it
         begins anew.  Is the wall clock set, the end is set with it, and the time left stays.
         """
-        warning, now = case.lease.warning, pool.now
+        warning, now = case.lease.warning, leases.now
         if warning is None or warning.kind not in WITHDRAWN:
             watch.warned_for = None
             return case
@@ -310,41 +309,41 @@ class Reclaimer:
             reason = "the clock was set: the time left stays the same"
         if abs(warning.reclaim_at - (now + left_s)) <= JUMP_S:
             return case
-        return replace(case, lease=pool.leases.move_end(case.lease.id, now + left_s, reason))
+        return replace(case, lease=leases.move_end(case.lease.id, now + left_s, reason))
 
-    def _act(self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+    def _act(self, leases: KeptLeases, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         lease = case.lease
         if lease.warning is not None and lease.warning.kind is WarningKind.STAFF:
-            self._hasten(pool, lease.id, lease.warning, verdict)
+            self._hasten(leases, lease.id, lease.warning, verdict)
             return  # a person's: the desk takes it back, whatever the policy thinks of its use
         if not self.is_acting:
-            self._only_tell(pool, case, watch, verdict)
+            self._only_tell(leases, case, watch, verdict)
             return
         if verdict.has_worked and case.keepalives:
-            pool.leases.worked(lease.id)
+            leases.worked(lease.id)
         if verdict.decision is Decision.RECLAIM and verdict.kind is not None:
             is_told = lease.warning is not None and lease.warning.kind is verdict.kind
             said = lease.warning.reason if is_told and lease.warning else verdict.reason
-            pool.leases.release(lease.id, BY, said)
+            leases.release(lease.id, BY, said)
             self._count(verdict.kind.value)
         elif lease.warning is not None and verdict.kind is not lease.warning.kind:
-            self._change(pool, case, watch, verdict)
+            self._change(leases, case, watch, verdict)
         elif lease.warning is None and verdict.decision is Decision.WARN:
-            self._warn(pool, case, watch, verdict)
+            self._warn(leases, case, watch, verdict)
 
     def _only_tell(
-        self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict
+        self, leases: KeptLeases, case: Case, watch: _Watch, verdict: LeaseVerdict
     ) -> None:
         """Take nothing back; but an end that comes without us is told before it comes."""
         warning = case.lease.warning
         is_coming = verdict.kind is WarningKind.TIME and self.rules.ends_come_anyway
         if warning is not None and not is_coming:
-            pool.leases.end_warning(case.lease.id, BY, "the reclaimer does not act any more")
+            leases.end_warning(case.lease.id, BY, "the reclaimer does not act any more")
         elif warning is None and is_coming and verdict.decision is Decision.WARN:
-            self._warn(pool, case, watch, verdict)
+            self._warn(leases, case, watch, verdict)
 
     def _hasten(
-        self, pool: LeaseKeeper, lease: int, warning: LeaseWarning, verdict: LeaseVerdict
+        self, leases: KeptLeases, lease: int, warning: LeaseWarning, verdict: LeaseVerdict
     ) -> None:
         """A person's warning ends no later than what nobody puts off: the lease's or lab's end.
 
@@ -354,21 +353,21 @@ class Reclaimer:
         at = verdict.reclaim_at
         if self.is_acting and is_end and at is not None and at < warning.reclaim_at:
             told = f"Sooner than said before: {verdict.reason} {warning.reason}"
-            pool.leases.move_end(lease, max(at, pool.now), f"ends sooner: {verdict.reason}", told)
+            leases.move_end(lease, max(at, leases.now), f"ends sooner: {verdict.reason}", told)
 
-    def _change(self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+    def _change(self, leases: KeptLeases, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         """The warning there is has no ground any more; perhaps another has."""
         warning = case.lease.warning
         is_idle = warning is not None and warning.kind is WarningKind.IDLE
         if verdict.decision is Decision.KEEP or not is_idle:
-            pool.leases.end_warning(case.lease.id, BY, verdict.reason)
+            leases.end_warning(case.lease.id, BY, verdict.reason)
         if verdict.decision is Decision.WARN:
-            self._warn(pool, case, watch, verdict)
+            self._warn(leases, case, watch, verdict)
 
-    def _warn(self, pool: LeaseKeeper, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+    def _warn(self, leases: KeptLeases, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
         if verdict.kind is None or verdict.reclaim_at is None:
             return
-        pool.leases.warn(case.lease.id, verdict.kind, verdict.reason, verdict.reclaim_at)
+        leases.warn(case.lease.id, verdict.kind, verdict.reason, verdict.reclaim_at)
         if verdict.kind in WITHDRAWN:
             watch.warned_for = self._clock() + self.rules.limits.warning_s
 

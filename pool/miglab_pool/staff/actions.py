@@ -323,28 +323,15 @@ class Staff(StaffMessages):
 
     # -- all of it ----------------------------------------------------------------------------
 
-    def pause(self, reason: str, by: str, kind: PauseKind = PauseKind.STAFF) -> None:
+    def pause(self, reason: str, by: str) -> None:
         """No new leases until `resume`, also after a restart; what runs, runs on."""
-        self._set_pause(reason, by, kind)
+        with self.store.write(durable=True) as tx:
+            rules.check_pause(self.store.state.paused, reason, told_of(self.store, "pool", ""))
+            tx.pause(reason, by, PauseKind.STAFF if reason else None)
 
     def resume(self, by: str) -> None:
         """Grant again."""
-        self._set_pause("", by, None)
-
-    def close_for_maintenance(self, reason: str, by: str) -> None:
-        """Grant nothing for this reason, empty: grant again; what a person paused stays paused."""
-        was, kind = self.store.state.paused, self.store.state.pause_kind
-        if reason and not was:
-            self.pause(reason, by, PauseKind.MAINTENANCE)
-        elif kind is PauseKind.MAINTENANCE and was != reason:
-            self.resume(by)
-            if reason:  # of two windows that overlap the other one is still open
-                self.pause(reason, by, PauseKind.MAINTENANCE)
-
-    def _set_pause(self, reason: str, by: str, kind: PauseKind | None) -> None:
-        with self.store.write(durable=True) as tx:
-            rules.check_pause(self.store.state.paused, reason, told_of(self.store, "pool", ""))
-            tx.pause(reason, by, kind)
+        self.pause("", by)
 
     # -- leases and tickets -------------------------------------------------------------------
 

@@ -25,7 +25,6 @@ from miglab_pool.layouts.rules import (
     is_possible,
     only,
 )
-from miglab_pool.leases.rules import frees_at
 from miglab_pool.ledger.rows import (
     FULL,
     GPU_OK,
@@ -238,7 +237,7 @@ class GpuSnapshot:
 
     def _frees_at(self, row: SliceRow) -> float:
         lease = self.leases.get(row.lease or 0)
-        return SOON if lease is None else frees_at(self.settings, lease)
+        return SOON if lease is None else lease.frees_at(self.settings)
 
     @once
     def change(self, partition: tuple[str, ...] | None = None) -> Change:

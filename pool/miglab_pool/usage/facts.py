@@ -8,9 +8,9 @@ from sqlalchemy import ColumnElement, Connection, Integer, Select, Table, cast, 
 
 from miglab_api.leases import WarningKind
 from miglab_api.tickets import Purpose, TicketState
-from miglab_pool.leases.activity import DAY_S
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.file import reading
+from miglab_pool.schedule import DAY_S
 from miglab_pool.usage.report import Event, Facts, Held, Looked, Who
 
 RECLAIMER = "reclaimer"

@@ -8,12 +8,11 @@ before its server has reported again.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
-from miglab_pool.leases.activity import Spent
-from miglab_pool.leases.views import Case
+from miglab_pool.leases.views import Case, Spent
 from miglab_pool.ledger.audit_wording import is_holder
 from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
@@ -134,6 +133,8 @@ class SlurmLeases:
         settings: lab.toml.
         now: seconds since the epoch.
     """
+
+    samples = 0
 
     def __init__(self, settings: SlurmSettings, now: Callable[[], float] = time.time) -> None:
         self._settings, self._site = settings, settings.slurm_site
@@ -284,6 +285,18 @@ class SlurmLeases:
         return self._put(replace(asked, warning=None))
 
     # -- by the reclaimer ----------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._now()
+
+    def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
+        """None: Slurm ends a job at its limit, whoever needs it."""
+        return {}
+
+    def close_for_maintenance(self, reason: str, by: str) -> None:
+        """Nothing: maintenance is a reservation of Slurm's own."""
 
     def warn(self, number: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseView:
         """Warn the holder."""

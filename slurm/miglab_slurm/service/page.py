@@ -110,7 +110,7 @@ async def _draw(request: Request, principal: Principal) -> str:
 
 def _activity(runner: SlurmRunner, lease: LeaseView) -> str:
     activity = runner.reclaimer.activities().get(lease.id, Activity.UNKNOWN)
-    return activity_in_words(activity, runner.door.now - lease.granted_at)
+    return activity_in_words(activity, runner.door.leases.now - lease.granted_at)
 
 
 def activity_in_words(activity: Activity, age_s: float) -> str:

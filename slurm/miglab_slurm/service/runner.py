@@ -6,7 +6,7 @@ Nothing is decided on a picture that is old: while Slurm is silent nobody is war
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -33,25 +33,10 @@ class SlurmDoor:
         now: seconds since the epoch.
     """
 
-    samples = 0
-
     def __init__(self, settings: SlurmSettings, now: Callable[[], float] = time.time) -> None:
-        self._now = now
         self.leases = SlurmLeases(settings, now)
         self.tickets = SlurmTickets(self.leases)
         self.staff = SlurmMessages(settings, self.leases, now)
-
-    @property
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return self._now()
-
-    def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
-        """None: Slurm ends a job at its limit, whoever needs it."""
-        return {}
-
-    def close_for_maintenance(self, reason: str, by: str) -> None:
-        """Nothing: maintenance is a reservation of Slurm's own."""
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from miglab_pool.queue.backfill import first_that_fits
+from miglab_pool.queue.order import first_that_fits
 from miglab_pool.queue.rules import ALL_EQUAL, FairShareUsage, Grant, Waiting, in_order
 from miglab_pool.state.placement import GpuOccupancy
 

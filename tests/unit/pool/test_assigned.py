@@ -7,7 +7,7 @@ from tests.pool_settings import changed
 from tests.refusals import because
 
 from miglab_api.tickets import TicketState
-from miglab_pool.queue.backfill import first_that_fits
+from miglab_pool.queue.order import first_that_fits
 from miglab_pool.queue.rules import Waiting
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course

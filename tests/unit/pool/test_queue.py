@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from miglab_pool.gpu.geometry import Placed, Placement
 from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.backfill import any_fits, first_that_fits, hold
+from miglab_pool.queue.order import any_fits, first_that_fits, hold
 from miglab_pool.queue.rules import Waiting
 from miglab_pool.state.placement import GpuOccupancy, beside
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.pool_settings import changed
 
 from miglab_api.usage import GroupBy
-from miglab_pool.leases.activity import Spent
+from miglab_pool.leases.views import Spent
 from miglab_pool.usage.report import (
     Event,
     Facts,

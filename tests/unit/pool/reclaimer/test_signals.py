@@ -3,7 +3,7 @@
 import pytest
 
 from miglab_api.leases import KernelSignal, Signals
-from miglab_pool.leases.activity import Spent
+from miglab_pool.leases.views import Spent
 from miglab_pool.reclaim.activity import (
     BURST,
     HAND_OVER_S,

@@ -1,4 +1,8 @@
-"""Which open leases end because somebody needs their slices.  Pure.
+"""Who waits for what a lease would free, and which open leases end because of it.  Reads only.
+
+A ticket waits for a lease if one of its slices could lie where the lease's slices lie now, beside
+everything else that is leased; and the first in the queue, if its hold lies there.  So does a class
+whose reservation has a slot there: it counts as one more.  It is worked out once for all leases.
 
 A need is the first ticket in the queue's order that nothing free serves, and a slot that is
 reserved now.  For one need the fewest open leases end that make room: of equally few those that are
@@ -7,17 +11,20 @@ already, costs nothing: so nobody else is warned until it is served, and who is 
 keeps the lease.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.wording import clock_time
+from miglab_pool.gpu.geometry import occupied_mask
 from miglab_pool.gpu.shapes import profiles
-from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow
+from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, SliceRow
 from miglab_pool.queue import order as queue
 from miglab_pool.reservations import slots
-from miglab_pool.state.placement import own_first, place
-from miglab_pool.state.view import GpuSnapshot, PoolView
+from miglab_pool.state.placement import Kept, by_gpu, own_first, place
+from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 LOST = (
     "Documents open in JupyterLab are saved; what is in memory and what still runs are lost. Your "
@@ -226,3 +233,95 @@ def _options(name: str, grounds: Iterable[_Ground], gone: _Numbers) -> Iterator[
             if not bits & ground.taken:
                 on_it = {lease.id for held, lease in ground.open if held & bits}
                 yield gone | on_it, ground, bits
+
+
+# -- who waits for a lease ------------------------------------------------------------------------
+
+
+class Demand(NamedTuple):
+    """What is waited for.
+
+    Attributes:
+        wanted: who waits, how often, by profiles and course.
+        names: the profiles that are waited for.
+        first: who is the first in the queue.
+        held: the memory slices of what is held for the first, by GPU, as bits.
+        reserved: those of the reserved slots.
+    """
+
+    wanted: Mapping[tuple[tuple[str, ...], str], Counter[str]]
+    names: frozenset[str]
+    first: str
+    held: Mapping[str, int]
+    reserved: Mapping[str, int]
+
+
+@once
+def demand(view: PoolView) -> Demand:
+    """What is waited for now."""
+    served = () if view.paused else queue.served(view)
+    wanted: defaultdict[tuple[tuple[str, ...], str], Counter[str]] = defaultdict(Counter)
+    for one in served:
+        wanted[one.profiles, one.course][one.user] += 1
+    first = next((one for one in served if one.profiles != (FULL,)), None)
+    reserved = (slot for _, slot in slots.slots_with_reservation(view))
+    return Demand(
+        wanted,
+        frozenset(name for names, _ in wanted for name in names),
+        first.user if first else "",
+        _masks(queue.hold_for(first, view.occupancies)),
+        _masks(by_gpu(reserved)),
+    )
+
+
+def _masks(kept: Kept) -> dict[str, int]:
+    return {gpu: occupied_mask(tuple(places)) for gpu, places in kept.items()}
+
+
+def others_waiting(view: PoolView, lease: LeaseRow) -> int:
+    """How many tickets of other users wait for what this lease would free."""
+    asked, rows = demand(view), view.slices_of(lease)
+    if not lease.is_held or not (asked.wanted or asked.reserved):
+        return 0
+    rooms = [(view.gpus[row.gpu].course, _names_there(view, row, rows, asked)) for row in rows]
+    count = sum(
+        users.total() - users[lease.user]
+        for (names, course), users in asked.wanted.items()
+        if any(whose in ("", course) and not there.isdisjoint(names) for whose, there in rooms)
+    )
+    is_first = asked.first not in ("", lease.user) and _any(asked.held, rows)
+    return max(count, int(is_first)) + int(_any(asked.reserved, rows))
+
+
+def _names_there(
+    view: PoolView, row: SliceRow, freed: Sequence[SliceRow], asked: Demand
+) -> frozenset[str]:
+    """The profiles waited for that could lie where a slice does, all of its lease freed."""
+    occupancy = view.gpus[row.gpu].occupancy
+    if row.profile == FULL or occupancy is None or not occupancy.usable:
+        return frozenset({FULL} if row.profile == FULL else ())
+    mine = {view.placed(one).bits for one in freed if one.gpu == row.gpu}
+    taken = 0
+    for bits in _live_bits(view.gpus[row.gpu]) - mine:
+        taken |= bits
+    places, mask = occupancy.geometry.placements, _mask(row)
+    return frozenset(
+        name
+        for name in asked.names
+        if any(bits & mask and not bits & taken for bits, _ in places.get(name, ()))
+    )
+
+
+@once
+def _live_bits(gpu: GpuSnapshot) -> frozenset[int]:
+    """What cannot be used of a GPU, as `Placed.bits`."""
+    return frozenset(item.bits for item in gpu.occupancy.live) if gpu.occupancy else frozenset()
+
+
+def _any(held: Mapping[str, int], rows: Iterable[SliceRow]) -> bool:
+    """Whether anything of what is kept lies where these slices are."""
+    return any(held.get(row.gpu, 0) & _mask(row) for row in rows)
+
+
+def _mask(row: SliceRow) -> int:
+    return ((1 << row.size) - 1) << row.start
