@@ -7,7 +7,7 @@ the docs' list of them is made from here.
 """
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -33,36 +33,157 @@ Healths = Mapping[str, Health]
 NOTHING_SAID: Healths = MappingProxyType({})
 
 
-class Gauges:
-    """The gauges, in the service's registry.
+def free_of(gpu: GpuView) -> int:
+    """Memory slices of a GPU that nobody holds: not cut, or cut and free.  Pure."""
+    held = sum(item.size for item in gpu.slices if item.state is not SliceState.FREE)
+    return max(0, gpu.memory_slices - held)
+
+
+if TYPE_CHECKING:
+    from miglab_pool.worker.inspect_gpu import Finding
+
+
+__all__ = ["FOUND", "GPU_STATES", "REASONS", "Metrics"]
+
+REASONS = POOL_REASONS.keys() | SERVICE_REASONS.keys()
+"""The refusal reasons that are counted under their own name; others as ``other``."""
+
+
+class Metrics:
+    """The service's metrics, in a registry of their own.
 
     Args:
-        registry: where they are read.
-        shape: the name under which a shape is counted.
+        shapes: the shapes counted under their own name; others as ``other``.
     """
 
-    def __init__(self, registry: CollectorRegistry, shape: Callable[[str], str]) -> None:
-        self._registry = registry
-        self._shape = shape
-        self._leases = self._new(
+    def __init__(self, shapes: Iterable[str] = ()) -> None:
+        self.registry = CollectorRegistry()
+        self._shapes = frozenset(shapes)
+        self._make_gauges()
+        self._make_histograms()
+        self._make_counters()
+
+    def _make_gauges(self) -> None:
+        self._leases = self._gauge(
             "leases", "Live leases, by shape offered or other.", "state", "shape"
         )
-        self._waiting = self._new("tickets_waiting", "Tickets that wait.")
-        self._paused = self._new("paused", "1 while no new lease is granted, else 0.")
-        self._slices = self._new("slices", "Slices that exist now.", "state")
-        self._gpus = self._new("gpus", "GPUs now: ok, unknown or lost.", "state")
-        self._free = self._new("memory_slices_free", "Memory slices that nobody holds.")
-        self._all = self._new("memory_slices", "Memory slices of GPUs that answer.")
-        self._memory = self._new("slice_memory_bytes", "Memory of a slice.", *SLICE)
-        self._used = self._new("slice_memory_used_bytes", "Memory in use on a slice.", *SLICE)
-        self._busy = self._new("slice_activity_ratio", "Recent activity, 0 to 1.", *SLICE)
-        self._heat = self._new("gpu_temperature_celsius", "Temperature of a GPU.", "gpu")
-        self._power = self._new("gpu_power_watts", "Power that a GPU draws.", "gpu")
-        self._ecc = self._new("gpu_ecc_errors", "Uncorrected memory errors since reset.", "gpu")
-        self._xids = self._new("gpu_xids", "Recent Xids; application: a program's.", "gpu", "kind")
+        self._waiting = self._gauge("tickets_waiting", "Tickets that wait.")
+        self._paused = self._gauge("paused", "1 while no new lease is granted, else 0.")
+        self._slices = self._gauge("slices", "Slices that exist now.", "state")
+        self._gpus = self._gauge("gpus", "GPUs now: ok, unknown or lost.", "state")
+        self._free = self._gauge("memory_slices_free", "Memory slices that nobody holds.")
+        self._all = self._gauge("memory_slices", "Memory slices of GPUs that answer.")
+        self._memory = self._gauge("slice_memory_bytes", "Memory of a slice.", *SLICE)
+        self._used = self._gauge("slice_memory_used_bytes", "Memory in use on a slice.", *SLICE)
+        self._busy = self._gauge("slice_activity_ratio", "Recent activity, 0 to 1.", *SLICE)
+        self._heat = self._gauge("gpu_temperature_celsius", "Temperature of a GPU.", "gpu")
+        self._power = self._gauge("gpu_power_watts", "Power that a GPU draws.", "gpu")
+        self._ecc = self._gauge("gpu_ecc_errors", "Uncorrected memory errors since reset.", "gpu")
+        self._xids = self._gauge(
+            "gpu_xids", "Recent Xids; application: a program's.", "gpu", "kind"
+        )
 
-    def set(self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], healths: Healths) -> None:
-        """Set all of them to what is so now."""
+    def _make_histograms(self) -> None:
+        self._wait_s = self._histogram(
+            "wait_seconds",
+            "Time from a ticket to the grant of its lease, for leases that were taken.",
+            "shape",
+            WAIT_BUCKETS_S,
+        )
+        self.job_s = self._histogram(
+            "job_seconds",
+            "Duration of the worker's jobs, ledger included: create, destroy, probe, inspect.",
+            "kind",
+            JOB_BUCKETS_S,
+        )
+        self._driver_s = {
+            kind: self._histogram(
+                f"slice_{kind}_seconds",
+                f"How long the driver took to {kind} a slice; failed calls do not count.",
+                "profile",
+                DRIVER_BUCKETS_S,
+            )
+            for kind in ("create", "destroy")
+        }
+
+    def _make_counters(self) -> None:
+        self.gpu_call_s = self._gauge(
+            "gpu_call_seconds",
+            "Age of the oldest driver call under way, 0 if none; above 20 s its GPU is unknown.",
+        )
+        self.silent_servers = self._gauge(
+            "servers_silent",
+            "Students' servers with a GPU that have not reported for reclaim.stale_s.",
+        )
+        self.refusals = self._counter("refusals", "Refused requests.", "reason")
+        self.failed_rounds = self._counter(
+            "failed_rounds",
+            "Rounds of the service's own loops that failed and were tried again.",
+            "loop",
+        )
+        self.reclaims = self._counter(
+            "reclaims",
+            "Leases reclaimed: idle, needed, time (their end), maintenance, staff.",
+            "reason",
+        )
+        self._unserved = self._counter(
+            "tickets_unserved", "Tickets that ended without a lease.", "reason"
+        )
+        self._repaired = self._counter(
+            "reconcile_repaired", "Differences that reconcile found and mended.", "about"
+        )
+        self._open = self._gauge(
+            "reconcile_open",
+            "Differences that the last reconcile found, for somebody to look at.",
+            "about",
+        )
+
+    def refused(self, reason: str) -> None:
+        """Count a refusal."""
+        self.refusals.labels(reason if reason in REASONS else "other").inc()
+
+    def unserved(self, state: str, reason: str) -> None:
+        """Count a ticket that ended without a lease; one that waited too long is a refusal too."""
+        self._unserved.labels(reason if reason in REASONS else "other").inc()
+        if state == TicketState.REFUSED:
+            self.refused(reason)
+
+    def reclaimed(self, kind: str) -> None:
+        """Count a lease that was reclaimed; ``kind`` is a `WarningKind`."""
+        self.reclaims.labels(kind).inc()
+
+    def waited(self, shape: str, wait_s: float) -> None:
+        """Count a wait that ended with a lease, seconds."""
+        self._wait_s.labels(self._shape(shape)).observe(max(0.0, wait_s))
+
+    def driver_call(self, kind: str, profile: str, took_s: float) -> None:
+        """Count how long the driver took; ``kind`` is ``create`` or ``destroy``."""
+        self._driver_s[kind].labels(profile).observe(took_s)
+
+    def reconciled(self, found: Sequence["Finding"]) -> None:
+        """Count what a round of reconcile found."""
+        still = Tally(one.kind for one in found if not one.done)
+        for about in FOUND:
+            self._open.labels(about).set(still[about])
+        for one in found:
+            if one.done:
+                self._repaired.labels(one.kind).inc()
+
+    def render(
+        self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], healths: Healths = NOTHING_SAID
+    ) -> bytes:
+        """The metrics as Prometheus reads them, with what the pool holds now.
+
+        Args:
+            snapshot: of the pool.
+            leases: the live ones.
+            healths: what each GPU said last, by its UUID.
+        """
+        self._set(snapshot, leases, healths)
+        return generate_latest(self.registry)
+
+    def _set(self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], healths: Healths) -> None:
+        """Set the gauges to what is so now."""
         self._set_leases(snapshot, leases)
         self._set_slices(snapshot)
         for gauge in (self._heat, self._power, self._ecc, self._xids):
@@ -117,147 +238,14 @@ class Gauges:
             self._xids.labels(gpu, "application").set(kinds[True])
             self._xids.labels(gpu, "gpu").set(kinds[False])
 
-    def _new(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"miglab_{name}", text, labels, registry=self._registry)
-
-
-def free_of(gpu: GpuView) -> int:
-    """Memory slices of a GPU that nobody holds: not cut, or cut and free.  Pure."""
-    held = sum(item.size for item in gpu.slices if item.state is not SliceState.FREE)
-    return max(0, gpu.memory_slices - held)
-
-
-if TYPE_CHECKING:
-    from miglab_pool.worker.inspect_gpu import Finding
-
-
-__all__ = ["FOUND", "GPU_STATES", "REASONS", "Metrics"]
-
-REASONS = POOL_REASONS.keys() | SERVICE_REASONS.keys()
-"""The refusal reasons that are counted under their own name; others as ``other``."""
-
-
-class Metrics:
-    """The service's metrics, in a registry of their own.
-
-    Args:
-        shapes: the shapes counted under their own name; others as ``other``.
-    """
-
-    def __init__(self, shapes: Iterable[str] = ()) -> None:
-        self.registry = CollectorRegistry()
-        self._shapes = frozenset(shapes)
-        self._gauges = Gauges(self.registry, self._shape)
-        self._make_histograms()
-        self._make_counters()
-
-    def _make_histograms(self) -> None:
-        self._wait_s = self._histogram(
-            "miglab_wait_seconds",
-            "Time from a ticket to the grant of its lease, for leases that were taken.",
-            "shape",
-            WAIT_BUCKETS_S,
-        )
-        self.job_s = self._histogram(
-            "miglab_job_seconds",
-            "Duration of the worker's jobs, ledger included: create, destroy, probe, inspect.",
-            "kind",
-            JOB_BUCKETS_S,
-        )
-        self._driver_s = {
-            kind: self._histogram(
-                f"miglab_slice_{kind}_seconds",
-                f"How long the driver took to {kind} a slice; failed calls do not count.",
-                "profile",
-                DRIVER_BUCKETS_S,
-            )
-            for kind in ("create", "destroy")
-        }
-
-    def _make_counters(self) -> None:
-        self.gpu_call_s = Gauge(
-            "miglab_gpu_call_seconds",
-            "Age of the oldest driver call under way, 0 if none; above 20 s its GPU is unknown.",
-            registry=self.registry,
-        )
-        self.silent_servers = Gauge(
-            "miglab_servers_silent",
-            "Students' servers with a GPU that have not reported for reclaim.stale_s.",
-            registry=self.registry,
-        )
-        self.refusals = self._counter("miglab_refusals", "Refused requests.", "reason")
-        self.failed_rounds = self._counter(
-            "miglab_failed_rounds",
-            "Rounds of the service's own loops that failed and were tried again.",
-            "loop",
-        )
-        self.reclaims = self._counter(
-            "miglab_reclaims",
-            "Leases reclaimed: idle, needed, time (their end), maintenance, staff.",
-            "reason",
-        )
-        self._unserved = self._counter(
-            "miglab_tickets_unserved", "Tickets that ended without a lease.", "reason"
-        )
-        self._repaired = self._counter(
-            "miglab_reconcile_repaired", "Differences that reconcile found and mended.", "about"
-        )
-        self._open = Gauge(
-            "miglab_reconcile_open",
-            "Differences that the last reconcile found, for somebody to look at.",
-            ["about"],
-            registry=self.registry,
-        )
-
-    def refused(self, reason: str) -> None:
-        """Count a refusal."""
-        self.refusals.labels(reason if reason in REASONS else "other").inc()
-
-    def unserved(self, state: str, reason: str) -> None:
-        """Count a ticket that ended without a lease; one that waited too long is a refusal too."""
-        self._unserved.labels(reason if reason in REASONS else "other").inc()
-        if state == TicketState.REFUSED:
-            self.refused(reason)
-
-    def reclaimed(self, kind: str) -> None:
-        """Count a lease that was reclaimed; ``kind`` is a `WarningKind`."""
-        self.reclaims.labels(kind).inc()
-
-    def waited(self, shape: str, wait_s: float) -> None:
-        """Count a wait that ended with a lease, seconds."""
-        self._wait_s.labels(self._shape(shape)).observe(max(0.0, wait_s))
-
-    def driver_call(self, kind: str, profile: str, took_s: float) -> None:
-        """Count how long the driver took; ``kind`` is ``create`` or ``destroy``."""
-        self._driver_s[kind].labels(profile).observe(took_s)
-
-    def reconciled(self, found: Sequence["Finding"]) -> None:
-        """Count what a round of reconcile found."""
-        still = Tally(one.kind for one in found if not one.done)
-        for about in FOUND:
-            self._open.labels(about).set(still[about])
-        for one in found:
-            if one.done:
-                self._repaired.labels(one.kind).inc()
-
-    def render(
-        self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], healths: Healths = NOTHING_SAID
-    ) -> bytes:
-        """The metrics as Prometheus reads them, with what the pool holds now.
-
-        Args:
-            snapshot: of the pool.
-            leases: the live ones.
-            healths: what each GPU said last, by its UUID.
-        """
-        self._gauges.set(snapshot, leases, healths)
-        return generate_latest(self.registry)
-
     def _shape(self, shape: str) -> str:
         return shape if shape in self._shapes else "other"
 
     def _histogram(self, name: str, text: str, label: str, buckets: Sequence[float]) -> Histogram:
-        return Histogram(name, text, [label], buckets=buckets, registry=self.registry)
+        return Histogram(f"miglab_{name}", text, [label], buckets=buckets, registry=self.registry)
 
     def _counter(self, name: str, text: str, label: str) -> Counter:
-        return Counter(name, text, [label], registry=self.registry)
+        return Counter(f"miglab_{name}", text, [label], registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"miglab_{name}", text, labels, registry=self.registry)

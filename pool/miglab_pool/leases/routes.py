@@ -6,8 +6,15 @@ from fastapi import APIRouter, Query
 
 from miglab_api.base import USER_MAX
 from miglab_api.leases import AttachRequest, ExtendRequest, Fence, LeaseView, ReleaseRequest
-from miglab_pool.http.access.dependencies import Runner, Spawner, lease_for, needs
-from miglab_pool.http.access.principal import NOWHERE, Principal, Right
+from miglab_pool.http.access.dependencies import (
+    MayExtend,
+    MayRelease,
+    MaySeeNames,
+    Runner,
+    Spawner,
+    lease_for,
+)
+from miglab_pool.http.access.principal import NOWHERE, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.pool import Pool
 
@@ -16,7 +23,7 @@ router = APIRouter(prefix="/api", responses=REFUSED)
 
 @router.get("/leases")
 async def leases(
-    principal: Annotated[Principal, needs(Right.SEE_NAMES)],
+    principal: MaySeeNames,
     runner: Runner,
     user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
 ) -> list[LeaseView]:
@@ -32,9 +39,7 @@ async def leases(
 
 
 @router.get("/leases/{lease_id}")
-async def lease(
-    lease_id: int, principal: Annotated[Principal, needs(Right.SEE_NAMES)], runner: Runner
-) -> LeaseView:
+async def lease(lease_id: int, principal: MaySeeNames, runner: Runner) -> LeaseView:
     """One lease."""
     return await runner.decide(lambda pool: lease_for(pool, principal, lease_id, Right.SEE_NAMES))
 
@@ -57,10 +62,7 @@ async def running(lease_id: int, request: Fence, _: Spawner, runner: Runner) -> 
 
 @router.post("/leases/{lease_id}/release")
 async def release(
-    lease_id: int,
-    request: ReleaseRequest,
-    principal: Annotated[Principal, needs(Right.RELEASE)],
-    runner: Runner,
+    lease_id: int, request: ReleaseRequest, principal: MayRelease, runner: Runner
 ) -> LeaseView:
     """Ask for a lease back; it is freed once its holder is confirmed gone."""
     fence = None
@@ -76,10 +78,7 @@ async def release(
 
 @router.post("/leases/{lease_id}/extend")
 async def extend(
-    lease_id: int,
-    request: ExtendRequest,
-    principal: Annotated[Principal, needs(Right.EXTEND)],
-    runner: Runner,
+    lease_id: int, request: ExtendRequest, principal: MayExtend, runner: Runner
 ) -> LeaseView:
     """Ask for more time; staff give more than a holder may take, into nothing that is reserved."""
 

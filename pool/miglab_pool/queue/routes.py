@@ -12,7 +12,14 @@ from miglab_api.base import SERVER_MAX, USER_MAX
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
-from miglab_pool.http.access.dependencies import Runner, Spawner, needs, on_ticket, ticket_for
+from miglab_pool.http.access.dependencies import (
+    MayRelease,
+    MaySeeNames,
+    Runner,
+    Spawner,
+    on_ticket,
+    ticket_for,
+)
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED
 from miglab_pool.http.pool_runner import LONGEST_POLL_S, PoolRunner
@@ -40,7 +47,7 @@ async def ask(request: TicketRequest, _: Spawner, runner: Runner, response: Resp
 @router.get("/tickets/{ticket_id}")
 async def wait_for(
     ticket_id: int,
-    principal: Annotated[Principal, needs(Right.SEE_NAMES)],
+    principal: MaySeeNames,
     runner: Runner,
     wait_s: Annotated[float, Query(ge=0, le=LONGEST_POLL_S)] = 0.0,
 ) -> TicketView:
@@ -54,9 +61,7 @@ async def wait_for(
 
 
 @router.delete("/tickets/{ticket_id}")
-async def cancel(
-    ticket_id: int, principal: Annotated[Principal, needs(Right.RELEASE)], runner: Runner
-) -> TicketView:
+async def cancel(ticket_id: int, principal: MayRelease, runner: Runner) -> TicketView:
     """Leave the queue."""
     return await on_ticket(
         runner,

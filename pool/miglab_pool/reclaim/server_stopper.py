@@ -28,6 +28,7 @@ import httpx
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.offers import CPU
 from miglab_api.tickets import Purpose
+from miglab_pool.state.store import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ class ServerEnder:
     def __init__(self, hub: httpx.AsyncClient, now: Callable[[], float]) -> None:
         self._hub = hub
         self._now = now
-        self._ends: dict[int, _End] = {}
+        self._asked: set[int] = set()
+        self._pauses = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)  # by lease
         self._unknown: dict[int, tuple[float, float]] = {}  # when the hub said so first, and last
 
     @property
@@ -70,17 +72,15 @@ class ServerEnder:
         """One round over all live leases."""
         servers = (item for item in leases if item.purpose is Purpose.SERVER)
         releasing = {item.id: item for item in servers if item.state is LeaseState.RELEASING}
-        for gone in self._ends.keys() - releasing.keys():
-            del self._ends[gone]
+        for gone in self._asked - releasing.keys():
+            self._pauses.clear(gone)
             self._unknown.pop(gone, None)
         now = self._now()
-        asked = []
-        for lease in releasing.values():
-            end = self._ends.setdefault(lease.id, _End(now))
-            if lease.holder and end.is_due(now):
-                end.put_off(now)
-                asked.append(self._stop(lease))
-        await asyncio.gather(*asked)
+        due = [one for one in releasing.values() if one.holder and self._pauses.is_due(one.id, now)]
+        self._asked = (self._asked & releasing.keys()) | {one.id for one in due}
+        for lease in due:
+            self._pauses.fail(lease.id, now)
+        await asyncio.gather(*map(self._stop, due))
 
     async def _stop(self, lease: LeaseView) -> None:
         try:
@@ -159,21 +159,6 @@ class _HubServer:
     @property
     def ran_s(self) -> float:
         return (self.now - self.started).total_seconds()
-
-
-class _End:
-    """When to ask next."""
-
-    def __init__(self, now: float) -> None:
-        self._next_at = now
-        self._pause_s = FIRST_PAUSE_S
-
-    def is_due(self, now: float) -> bool:
-        return now >= self._next_at
-
-    def put_off(self, now: float) -> None:
-        self._next_at = now + self._pause_s
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
 
 def _path(lease: LeaseView) -> str:

@@ -1,24 +1,10 @@
 """How often somebody may ask: so many times at once, and then so many a second.  Pure."""
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 
 
 class TooOften(Exception):
     """Somebody asks more often than they may; nothing was done."""
-
-
-@dataclass(slots=True)
-class Bucket:
-    """One client's.
-
-    Attributes:
-        tokens: how often they may ask at once now.
-        at: when that was worked out.
-    """
-
-    tokens: float
-    at: float
 
 
 class TokenBuckets:
@@ -32,7 +18,7 @@ class TokenBuckets:
 
     def __init__(self, burst: float, per_s: float, clock: Callable[[], float]) -> None:
         self._burst, self._per_s, self._clock = burst, per_s, clock
-        self._buckets: dict[Hashable, Bucket] = {}
+        self._full_at: dict[Hashable, float] = {}  # when each bucket is full again; last asked last
 
     def spend(self, who: Hashable) -> None:
         """Take one.
@@ -41,23 +27,13 @@ class TokenBuckets:
             TooOften: there is none left.
         """
         now = self._clock()
-        self._forget_full(now)
-        bucket = self._buckets.pop(who, None) or Bucket(self._burst, now)
-        bucket.tokens, bucket.at = self._filled(bucket, now), now
-        self._buckets[who] = bucket  # who asked last comes last
-        if bucket.tokens < 1:
+        while self._full_at and self._full_at[oldest := next(iter(self._full_at))] <= now:
+            del self._full_at[oldest]
+        full_at = max(now, self._full_at.pop(who, now))
+        is_left = (full_at - now) * self._per_s <= self._burst - 1
+        self._full_at[who] = full_at + 1 / self._per_s if is_left else full_at
+        if not is_left:
             raise TooOften
-        bucket.tokens -= 1
 
     def __len__(self) -> int:
-        return len(self._buckets)
-
-    def _filled(self, bucket: Bucket, now: float) -> float:
-        return min(self._burst, bucket.tokens + max(0.0, now - bucket.at) * self._per_s)
-
-    def _forget_full(self, now: float) -> None:
-        """Keep no more than those who asked lately; the oldest come first."""
-        for who, bucket in list(self._buckets.items()):
-            if self._filled(bucket, now) < self._burst:
-                break
-            del self._buckets[who]
+        return len(self._full_at)

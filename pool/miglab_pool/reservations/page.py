@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from fastapi import Request, Response
@@ -20,7 +19,7 @@ from fastapi.responses import HTMLResponse
 from miglab_api.offers import CourseOffers, ShapeOffer
 from miglab_api.reservations import WEEKDAYS, ReservationState, ReservationView
 from miglab_api.shape_words import shape_title
-from miglab_pool.http.access.dependencies import Runner, Who, needs
+from miglab_pool.http.access.dependencies import MayReserve, Runner, Who
 from miglab_pool.http.access.principal import Principal, Right, visible_reservation
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages.frame import render, render_part, shown
@@ -280,9 +279,7 @@ def _date(text: str, now: float, zone: str) -> dt.date:
     return day if is_drawn else dt.datetime.fromtimestamp(now, ZoneInfo(zone)).date()
 
 
-async def new_reservation(
-    request: Request, principal: Annotated[Principal, needs(Right.RESERVE)], runner: Runner
-) -> Response:
+async def new_reservation(request: Request, principal: MayReserve, runner: Runner) -> Response:
     """The form that makes a reservation."""
     offers = await _offers(request, principal, runner)
     return HTMLResponse(render_part("details_reservation.html", one=None, **_choices(offers)))

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from miglab_api.base import REASON_MAX
 from miglab_api.reservations import ReservationRequest, ReservationView
-from miglab_pool.http.access.dependencies import Runner, Who, needs
+from miglab_pool.http.access.dependencies import MayReserve, Runner, Who
 from miglab_pool.http.access.principal import Principal, Right, visible_reservation
 from miglab_pool.http.errors import REFUSED
 from miglab_pool.pool import Pool
@@ -23,9 +23,7 @@ async def reservations(principal: Who, runner: Runner) -> list[ReservationView]:
 
 @router.post("", status_code=201)
 async def reserve(
-    request: ReservationRequest,
-    principal: Annotated[Principal, needs(Right.RESERVE)],
-    runner: Runner,
+    request: ReservationRequest, principal: MayReserve, runner: Runner
 ) -> ReservationView:
     """Reserve slices for a course; what clashes or cannot be is refused, saying why."""
     principal.require(Right.RESERVE, request.course)
@@ -35,7 +33,7 @@ async def reserve(
 @router.post("/preview")
 async def preview(
     request: ReservationRequest,
-    principal: Annotated[Principal, needs(Right.RESERVE)],
+    principal: MayReserve,
     runner: Runner,
     reservation: Annotated[int, Query(ge=0)] = 0,
 ) -> ReservationView:
@@ -46,10 +44,7 @@ async def preview(
 
 @router.put("/{reservation_id}")
 async def change(
-    reservation_id: int,
-    request: ReservationRequest,
-    principal: Annotated[Principal, needs(Right.RESERVE)],
-    runner: Runner,
+    reservation_id: int, request: ReservationRequest, principal: MayReserve, runner: Runner
 ) -> ReservationView:
     """Reserve otherwise; if that clashes or cannot be, it stays as it was."""
     principal.require(Right.RESERVE, request.course)
@@ -64,7 +59,7 @@ async def change(
 @router.delete("/{reservation_id}")
 async def unreserve(
     reservation_id: int,
-    principal: Annotated[Principal, needs(Right.RESERVE)],
+    principal: MayReserve,
     runner: Runner,
     reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
 ) -> ReservationView:

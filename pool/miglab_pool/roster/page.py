@@ -16,7 +16,7 @@ from miglab_api.base import COURSE_MAX
 from miglab_api.roster import ClassMessage, ExperimentStage, Presence, RosterRow, RosterView
 from miglab_api.spreadsheet import sheet
 from miglab_api.staff import MessageRequest, SentMessage
-from miglab_pool.http.access.dependencies import Runner, needs
+from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.frame import render, shown
@@ -146,11 +146,7 @@ async def roster(
 
 @router.post("/{course}/messages", status_code=201)
 async def tell(
-    request: Request,
-    course: CourseName,
-    asked: ClassMessage,
-    principal: Annotated[Principal, needs(Right.MESSAGE)],
-    runner: Runner,
+    request: Request, course: CourseName, asked: ClassMessage, principal: MayMessage, runner: Runner
 ) -> list[SentMessage]:
     """Tell some students of a course, whether or not they hold a slice or wait for one."""
     principal.require(Right.MESSAGE, course)

@@ -18,7 +18,7 @@ from fastapi.responses import HTMLResponse
 from miglab_api.base import COURSE_MAX, USER_MAX
 from miglab_api.spreadsheet import sheet
 from miglab_api.staff import AuditEntry, SentMessage
-from miglab_pool.http.access.dependencies import Runner, needs
+from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.buttons import MAY_REASON, Action
@@ -283,9 +283,7 @@ def to_whom(message: SentMessage) -> str:
     return f"all of {message.to_course}" if message.to_course is not None else "everybody"
 
 
-async def message_details(
-    principal: Annotated[Principal, needs(Right.MESSAGE)], runner: Runner, target: str
-) -> Response:
+async def message_details(principal: MayMessage, runner: Runner, target: str) -> Response:
     """One message, with the form that withdraws it; what is not shown (any more) is 404."""
     found = await message_routes.messages(principal, runner)
     message = next((one for one in found if str(one.id) == target), None)

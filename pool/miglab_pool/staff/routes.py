@@ -26,7 +26,14 @@ from miglab_api.staff import (
     UndoRequest,
 )
 from miglab_api.tickets import TicketView
-from miglab_pool.http.access.dependencies import Runner, lease_for, needs, on_ticket
+from miglab_pool.http.access.dependencies import (
+    MayMessage,
+    MayRelease,
+    Runner,
+    lease_for,
+    needs,
+    on_ticket,
+)
 from miglab_pool.http.access.principal import (
     Principal,
     Right,
@@ -38,6 +45,8 @@ from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.pool import Pool
 
 router = APIRouter(prefix="/api", responses=REFUSED)
+MayNext = Annotated[Principal, needs(Right.NEXT)]
+MayPause = Annotated[Principal, needs(Right.PAUSE)]
 
 
 class PauseRequest(WireModel):
@@ -54,18 +63,14 @@ class PauseRequest(WireModel):
 
 
 @router.post("/pool/pause")
-async def pause(
-    request: PauseRequest, principal: Annotated[Principal, needs(Right.PAUSE)], runner: Runner
-) -> PoolSnapshot:
+async def pause(request: PauseRequest, principal: MayPause, runner: Runner) -> PoolSnapshot:
     """No new leases until `resume`; what runs, runs on."""
     await runner.decide(lambda pool: pool.staff.pause(request.reason, principal.by))
     return await runner.snapshot()
 
 
 @router.post("/pool/resume")
-async def resume(
-    principal: Annotated[Principal, needs(Right.PAUSE)], runner: Runner
-) -> PoolSnapshot:
+async def resume(principal: MayPause, runner: Runner) -> PoolSnapshot:
     """Grant leases again."""
     await runner.decide(lambda pool: pool.staff.resume(principal.by))
     return await runner.snapshot()
@@ -121,10 +126,7 @@ for _action in STAFF_ACTIONS:
 
 @router.post("/leases/{lease_id}/reclaim")
 async def reclaim(
-    lease_id: int,
-    request: ReclaimRequest,
-    principal: Annotated[Principal, needs(Right.RELEASE)],
-    runner: Runner,
+    lease_id: int, request: ReclaimRequest, principal: MayRelease, runner: Runner
 ) -> LeaseView:
     """Take a lease back, its holder warned first, or with ``warning_s`` 0 at once."""
 
@@ -143,10 +145,7 @@ async def reclaim(
 
 @router.post("/tickets/{ticket_id}/next")
 async def put_in_front(
-    ticket_id: int,
-    request: ActionRequest,
-    principal: Annotated[Principal, needs(Right.NEXT)],
-    runner: Runner,
+    ticket_id: int, request: ActionRequest, principal: MayNext, runner: Runner
 ) -> TicketView:
     """Give somebody in the queue the next slices that fit; reservations in force go before."""
     said = (request.reason, principal.by, request.expected)
@@ -160,9 +159,7 @@ async def put_in_front(
 
 
 @router.delete("/tickets/{ticket_id}/next")
-async def put_back(
-    ticket_id: int, principal: Annotated[Principal, needs(Right.NEXT)], runner: Runner
-) -> TicketView:
+async def put_back(ticket_id: int, principal: MayNext, runner: Runner) -> TicketView:
     """Return a ticket to its own position in the queue."""
     return await on_ticket(
         runner,
@@ -173,11 +170,8 @@ async def put_back(
     )
 
 
-Sender = Annotated[Principal, needs(Right.MESSAGE)]
-
-
 @router.post("/messages", status_code=201)
-async def send(request: MessageRequest, principal: Sender, runner: Runner) -> SentMessage:
+async def send(request: MessageRequest, principal: MayMessage, runner: Runner) -> SentMessage:
     """Tell a user, one of their servers, a course, or everybody."""
 
     def decision(pool: Pool) -> SentMessage:
@@ -188,7 +182,7 @@ async def send(request: MessageRequest, principal: Sender, runner: Runner) -> Se
 
 
 @router.get("/messages")
-async def messages(principal: Sender, runner: Runner) -> list[SentMessage]:
+async def messages(principal: MayMessage, runner: Runner) -> list[SentMessage]:
     """The messages that are shown, the newest first: one's own, one's courses', and those for all.
 
     What others told a student, only site admins see.
@@ -200,7 +194,7 @@ async def messages(principal: Sender, runner: Runner) -> list[SentMessage]:
 @router.delete("/messages/{message_id}")
 async def end(
     message_id: int,
-    principal: Sender,
+    principal: MayMessage,
     runner: Runner,
     reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
 ) -> SentMessage:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse
@@ -19,7 +18,15 @@ from miglab_api.staff import ActionRequest, MessageRequest, SentMessage
 from miglab_api.tickets import TicketView
 from miglab_api.wording import day_and_time
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.dependencies import OPEN, allowed, needs, page_needs
+from miglab_pool.http.access.dependencies import (
+    OPEN,
+    MayExtend,
+    MayMessage,
+    MayRelease,
+    MaySeeNames,
+    allowed,
+    page_needs,
+)
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.http.pages import frame
@@ -151,9 +158,7 @@ async def health(request: Request) -> dict[str, object]:
 
 
 @api.get("/leases/{lease_id}")
-async def lease(
-    lease_id: int, principal: Annotated[Principal, needs(Right.SEE_NAMES)], request: Request
-) -> LeaseView:
+async def lease(lease_id: int, principal: MaySeeNames, request: Request) -> LeaseView:
     """One server's lease, live or lately over; a lease is a job and has its number."""
     found = runner_of(request).door.leases.find(lease_id)
     return allowed(found, "lease", principal, Right.SEE_NAMES)
@@ -161,10 +166,7 @@ async def lease(
 
 @api.post("/leases/{lease_id}/release")
 async def end(
-    lease_id: int,
-    asked: ActionRequest,
-    principal: Annotated[Principal, needs(Right.RELEASE)],
-    request: Request,
+    lease_id: int, asked: ActionRequest, principal: MayRelease, request: Request
 ) -> LeaseView:
     """End a server: the hub is asked to stop it."""
     runner = runner_of(request)
@@ -176,10 +178,7 @@ async def end(
 
 @api.post("/leases/{lease_id}/extend")
 async def extend(
-    lease_id: int,
-    asked: ExtendRequest,
-    principal: Annotated[Principal, needs(Right.EXTEND)],
-    request: Request,
+    lease_id: int, asked: ExtendRequest, principal: MayExtend, request: Request
 ) -> LeaseView:
     """Lengthen a job, where the lab's account is an Operator."""
     runner = runner_of(request)
@@ -191,10 +190,7 @@ async def extend(
 
 @api.post("/tickets/{job}/cancel")
 async def cancel(
-    job: int,
-    asked: ActionRequest,
-    principal: Annotated[Principal, needs(Right.RELEASE)],
-    request: Request,
+    job: int, asked: ActionRequest, principal: MayRelease, request: Request
 ) -> TicketView:
     """Take a job out of the queue."""
     runner = runner_of(request)
@@ -207,11 +203,7 @@ async def cancel(
 
 
 @api.post("/messages")
-async def message(
-    asked: MessageRequest,
-    principal: Annotated[Principal, needs(Right.MESSAGE)],
-    request: Request,
-) -> SentMessage:
+async def message(asked: MessageRequest, principal: MayMessage, request: Request) -> SentMessage:
     """Tell a course, one student, or all, in JupyterLab."""
     if principal.courses(Right.MESSAGE) is not None:
         principal.require(Right.MESSAGE, asked.to_course)

@@ -4,9 +4,10 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
-from miglab_pool.gpu.geometry import Geometry, Profile
+from pydantic import TypeAdapter
+
+from miglab_pool.gpu.geometry import Geometry
 
 ALIASES = {"A30": "A30-24GB", "H100": "H100-80GB", "H200": "H200-141GB", "A100": "A100-40GB"}
 
@@ -54,7 +55,9 @@ class Model:
 def models() -> dict[str, Model]:
     """Every model by key."""
     text = files(__package__).joinpath("models.json").read_text(encoding="utf-8")
-    return {key: _model(key, facts) for key, facts in json.loads(text)["models"].items()}
+    facts = json.loads(text)["models"]
+    known = {key: {"key": key, **of_model} for key, of_model in facts.items()}
+    return TypeAdapter(dict[str, Model]).validate_python(known)
 
 
 def model_named(name: str) -> Model:
@@ -68,37 +71,3 @@ def model_named(name: str) -> Model:
     if key not in models():
         raise ValueError(f"No simulated GPU is called {name!r}; there are: {', '.join(models())}.")
     return models()[key]
-
-
-def _model(key: str, facts: dict[str, Any]) -> Model:
-    geometry = Geometry(facts["memory_slices"], tuple(map(_profile, facts["profiles"])))
-    major, minor = facts["compute_capability"]
-    return Model(
-        key=key,
-        gpu_name=facts["gpu_name"],
-        memory_mib=facts["memory_mib"],
-        sm_count=facts["sm_count"],
-        compute_capability=(major, minor),
-        power_limit_w=facts["power_limit_w"],
-        is_hopper=facts["is_hopper"],
-        compute_slices=facts["compute_slices"],
-        geometry=geometry,
-        engines={
-            p["id"]: Engines(p["copy_engines"], p["decoders"], p["jpeg"], p["ofa"])
-            for p in facts["profiles"]
-        },
-    )
-
-
-def _profile(facts: dict[str, Any]) -> Profile:
-    return Profile(
-        name=facts["name"],
-        profile_id=facts["id"],
-        enum=facts["enum"],
-        compute_slices=facts["compute_slices"],
-        size=facts["size"],
-        sm_count=facts["sm_count"],
-        memory_mib=facts["memory_mib"],
-        max_count=facts["max_count"],
-        starts=tuple(facts["starts"]),
-    )

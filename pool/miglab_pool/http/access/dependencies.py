@@ -87,6 +87,11 @@ async def _runner(request: Request) -> PoolRunner:  # async: FastAPI gives a pla
 OPEN = Depends(Open())
 Who = Annotated[Principal, needs(Right.SEE_POOL)]
 Spawner = Annotated[Principal, needs(Right.SPAWN)]
+MaySeeNames = Annotated[Principal, needs(Right.SEE_NAMES)]
+MayRelease = Annotated[Principal, needs(Right.RELEASE)]
+MayExtend = Annotated[Principal, needs(Right.EXTEND)]
+MayReserve = Annotated[Principal, needs(Right.RESERVE)]
+MayMessage = Annotated[Principal, needs(Right.MESSAGE)]
 Runner = Annotated[PoolRunner, Depends(_runner)]
 
 

@@ -168,7 +168,7 @@ async def test_what_is_over_is_forgotten() -> None:
     one = ender(FakeHub(), [SEEN_AT])
     await one.ask([releasing()])
     await one.ask([])
-    assert one._ends == {}
+    assert one._asked == set()
 
 
 def told(*answers: httpx.Response) -> tuple[ServerEnder, list[float]]:
