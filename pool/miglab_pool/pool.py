@@ -20,12 +20,12 @@ from miglab_pool.layouts.transactions import PoolLayouts
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
-from miglab_pool.leases.requests import Tickets
+from miglab_pool.leases.requests import Tickets, expire
 from miglab_pool.leases.transactions import Leases
 from miglab_pool.leases.views import Case
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.retention import delete_old
-from miglab_pool.queue import estimate, gather, offers, tickets
+from miglab_pool.queue import estimate, gather, offers
 from miglab_pool.queue import order as queue
 from miglab_pool.reservations import transactions as reservations
 from miglab_pool.reservations.promises import unkept
@@ -167,7 +167,7 @@ class Pool:
         if self._clock is not None:
             self._follow(self._clock)
         with self.store.write(durable=True) as tx:
-            tickets.expire(self.store, tx)
+            expire(self.store, tx)
             reservations.note_phases(self.store, tx)
             reservations.guarantee_drawn(self.store, tx)
             end_old_messages(self.store, tx)

@@ -94,31 +94,16 @@ def install(app: FastAPI, count: Callable[[str], None]) -> None:
     """
 
     async def refused(_request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, Refused | DeniedError)
-        count(error.reason)
-        return _answer(error.status, error.reason, error.message)
-
-    async def malformed(_request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        count("bad-input")
-        return _answer(422, "bad-input", _in_words(error))
-
-    async def unforeseen(_request: Request, _error: Exception) -> JSONResponse:
-        count("unforeseen")
-        answer = _answer(500, "unforeseen", UNFORESEEN)
-        answer.headers.update(HEADERS)  # this answer is given outside of all middleware
+        status, reason, message = _said(error)
+        count(reason)
+        answer = _answer(status, reason, message)
+        if reason == "unforeseen":
+            answer.headers.update(HEADERS)  # this answer is given outside of all middleware
         return answer
 
-    async def bad_disk(_request: Request, error: Exception) -> JSONResponse:
-        count("bad-disk")
-        log.error("%s", error)
-        return _answer(507, "bad-disk", str(error))
-
-    app.add_exception_handler(LedgerUnwritable, bad_disk)
-    app.add_exception_handler(Exception, unforeseen)  # raised again afterwards, for the log
-    app.add_exception_handler(Refused, refused)
-    app.add_exception_handler(DeniedError, refused)
-    app.add_exception_handler(RequestValidationError, malformed)
+    # An error that is unforeseen is raised again afterwards, for the log.
+    for kind in (LedgerUnwritable, Exception, Refused, DeniedError, RequestValidationError):
+        app.add_exception_handler(kind, refused)
     app.add_exception_handler(AnyHTTPException, http_error)
     app.add_middleware(BodyLimit)
     app.add_middleware(SecurityHeaders)
@@ -174,6 +159,18 @@ async def http_error(_request: Request, error: Exception) -> JSONResponse:
     answer = _answer(error.status_code, reason, str(error.detail))
     answer.headers.update(error.headers or {})
     return answer
+
+
+def _said(error: Exception) -> tuple[int, str, str]:
+    """The status, reason and message for an error."""
+    if isinstance(error, Refused | DeniedError):
+        return error.status, error.reason, error.message
+    if isinstance(error, RequestValidationError):
+        return 422, "bad-input", _in_words(error)
+    if isinstance(error, LedgerUnwritable):
+        log.error("%s", error)
+        return 507, "bad-disk", str(error)
+    return 500, "unforeseen", UNFORESEEN
 
 
 def _answer(status: int, reason: str, message: str) -> JSONResponse:

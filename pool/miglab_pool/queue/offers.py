@@ -373,14 +373,12 @@ def judge(view: PoolView, asked: TicketRequest) -> tuple[str, Refused | None]:
     """The shape in profiles, and why nobody of that course may ask for it now."""
     rules = view.settings.courses.get(asked.course)
     if rules is None:
-        names = ", ".join(sorted(view.settings.courses)) or "none"
-        message = f"There is no course {asked.course!r} here. Courses: {names}."
-        return asked.shape, Refused("not-in-course", message, 403)
+        return asked.shape, promises.no_course(view, asked.course, 403)
     try:
         shape = resolve(asked.shape, view.geometries)
     except ShapeError as error:
         if not view.geometries:
-            return asked.shape, _gpus_unknown()
+            return asked.shape, promises.gpus_unknown()
         return asked.shape, Refused("bad-shape", str(error), 422)
     return str(shape), _judge_shape(view, asked, shape, rules)
 
@@ -403,15 +401,11 @@ def _judge_shape(
     if view.paused:
         return Refused("paused", f"New leases are paused: {view.paused}", 503)
     if not view.geometries:
-        return _gpus_unknown()
+        return promises.gpus_unknown()
     if _is_possible(view, shape, asked.course):
         return None
     message = f"No GPU that {title} may use can ever hold {shape}. Choose a smaller shape."
     return Refused("impossible-shape", message, 422)
-
-
-def _gpus_unknown() -> Refused:
-    return Refused("gpus-unknown", "No GPU has answered yet. Try again in a minute.", 503)
 
 
 @once

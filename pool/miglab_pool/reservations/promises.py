@@ -352,12 +352,9 @@ def shape_of(view: PoolView, asked: ReservationRequest) -> str:
     """The shape, resolved; it must be one that students of the course can ask for."""
     rules = view.settings.courses.get(asked.course)
     if rules is None:
-        names = ", ".join(sorted(view.settings.courses)) or "none"
-        raise Refused(
-            "not-in-course", f"There is no course {asked.course!r} here. Courses: {names}.", 422
-        )
+        raise no_course(view, asked.course, 422)
     if not view.geometries:
-        raise Refused("gpus-unknown", "No GPU has answered yet. Try again in a minute.", 503)
+        raise gpus_unknown()
     geometries = view.geometries
     try:
         shape = resolve(asked.shape, geometries)
@@ -374,6 +371,18 @@ def shape_of(view: PoolView, asked: ReservationRequest) -> str:
             422,
         )
     return str(shape)
+
+
+def no_course(view: PoolView, course: str, status: int) -> Refused:
+    """The lab has no such course."""
+    names = ", ".join(sorted(view.settings.courses)) or "none"
+    message = f"There is no course {course!r} here. Courses: {names}."
+    return Refused("not-in-course", message, status)
+
+
+def gpus_unknown() -> Refused:
+    """What the GPUs can hold is not known yet."""
+    return Refused("gpus-unknown", "No GPU has answered yet. Try again in a minute.", 503)
 
 
 def check_times(asked: ReservationRequest, at: float) -> None:

@@ -23,6 +23,7 @@ from miglab_api.staff import AuditEntry
 from miglab_pool.gpu.errors import GpuError, GpuHung, GpuLost
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import GpuInfo, Health, SliceReading, Usage, Versions
+from miglab_pool.leases import requests as tickets
 from miglab_pool.leases import transactions as leases
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
@@ -35,7 +36,6 @@ from miglab_pool.ledger.rows import (
     LeaseRow,
     SliceRow,
 )
-from miglab_pool.queue import tickets
 from miglab_pool.state import slices
 from miglab_pool.state.store import Wellness
 from miglab_pool.state.view import is_whole

@@ -16,10 +16,10 @@ from miglab_pool.gpu.errors import GpuError, InUse, NoRoom
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.leases import grant as grants
+from miglab_pool.leases import requests as tickets
 from miglab_pool.leases import transactions as leases
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, GONE, GPU_LOST, GPU_OK, GPU_UNKNOWN, LeaseRow, SliceRow
-from miglab_pool.queue import tickets
 from miglab_pool.state import slices
 from miglab_pool.state.placement import Choice
 from miglab_pool.state.view import PoolView, once
