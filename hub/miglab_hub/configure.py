@@ -42,7 +42,7 @@ from miglab_hub.settings.lab_toml import SCHEDULER, SERVICE_NAME, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD
 from miglab_hub.sign_in import check_identity, open_to_all
 from miglab_spawner import hub_pages
-from miglab_spawner.scopes import CUSTOM_SCOPES, LEASE_SCOPE
+from miglab_spawner.mixin import CUSTOM_SCOPES, LEASE_SCOPE
 
 ADMIN_SCOPE = "custom:miglab:admin"
 STAFF_SCOPE = "custom:miglab:staff"

@@ -32,7 +32,7 @@ from miglab_slurm.words import AT_LIMIT, SOONER, why_it_ended
 from miglab_spawner.backends.base import BackendError
 from miglab_spawner.backends.pool import PoolClient
 from miglab_spawner.mixin import MIGSpawnerMixin
-from miglab_spawner.pages.choice import is_cpu
+from miglab_spawner.pages.spawn_page import is_cpu
 from miglab_spawner.processes import notebooks_copy
 from miglab_spawner.refusals import NotStarted, why_stopped
 

@@ -26,27 +26,25 @@ from miglab_api.container_processes import kill_processes_of
 from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
 from miglab_spawner.containers import networks
-from miglab_spawner.containers.endings import why_container_ended
 from miglab_spawner.containers.home_volume import home_of, volume_use
 from miglab_spawner.containers.host_config import (
-    gpu_environment,
-    hard_host_config,
-    literal,
-    soft_host_config,
-)
-from miglab_spawner.containers.labels import (
+    ContainerLimits,
     SavedLease,
     container_holder,
     container_of,
     from_labels,
+    gpu_environment,
+    hard_host_config,
+    limits_of,
+    literal,
+    soft_host_config,
     to_labels,
 )
-from miglab_spawner.containers.limits import ContainerLimits, limits_of
 from miglab_spawner.containers.turns import StartTurns
 from miglab_spawner.pool_leases import PoolSpawnerMixin
-from miglab_spawner.refusals import NotStarted
+from miglab_spawner.refusals import NotStarted, why_container_ended
+from miglab_spawner.runs.borrower import SliceRunner
 from miglab_spawner.runs.container import COMMAND, ENGINE_ERRORS, ContainerPlan, ContainerRunner
-from miglab_spawner.runs.runner import SliceRunner
 
 _GONE = 404
 _BUSY = 409

@@ -7,7 +7,7 @@ set_up(c)
 from typing import Any
 
 from miglab_spawner import hub_pages
-from miglab_spawner.scopes import CUSTOM_SCOPES, LEASE_SCOPE
+from miglab_spawner.mixin import CUSTOM_SCOPES, LEASE_SCOPE
 
 
 def set_up(c: Any) -> None:

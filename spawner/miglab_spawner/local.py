@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -21,11 +21,11 @@ from traitlets import Unicode, default
 from miglab_api.holders import living_pid, process_holder
 from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
-from miglab_spawner.containers.endings import why_process_ended
 from miglab_spawner.pool_leases import PoolSpawnerMixin
 from miglab_spawner.processes import gate, notebooks_copy
+from miglab_spawner.refusals import why_process_ended
+from miglab_spawner.runs.borrower import SliceRunner
 from miglab_spawner.runs.process import ProcessRunner
-from miglab_spawner.runs.runner import SliceRunner
 
 _SAFE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _LONGEST_NAME = 200
@@ -44,21 +44,17 @@ def home_name(user: str) -> str:
 
 
 class GatedProcessSpawner(LocalProcessSpawner):
-    """LocalProcessSpawner whose process waits, as itself, until `at_gate` has returned."""
+    """LocalProcessSpawner whose process waits, as itself, until it is attached to its lease."""
 
     cmd: list[str]
     shell_cmd: list[str]
     popen_kwargs: dict[str, Any]
     pid: int
-
-    async def at_gate(self, pid: int) -> None:
-        """The process exists and has run nothing; raise, and it never will."""
-
-    async def past_gate(self) -> None:
-        """The process was let through."""
+    attach: Callable[[str], Awaitable[None]]
+    announce_running: Callable[[], Awaitable[None]]
 
     async def start(self) -> Any:
-        """Start behind the gate, then open it; if `at_gate` raises, the process ends."""
+        """Start behind the gate, then attach and open it; if that is refused, the process ends."""
         reader, writer = os.pipe()
         try:
             with self._behind_gate(reader):
@@ -69,11 +65,11 @@ class GatedProcessSpawner(LocalProcessSpawner):
         finally:
             os.close(reader)
         try:
-            await self.at_gate(self.pid)
+            await self.attach(process_holder(self.pid))
             os.write(writer, gate.GO)
         finally:
             os.close(writer)
-        await self.past_gate()
+        await self.announce_running()
         return where
 
     @contextmanager
@@ -133,14 +129,6 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
     async def home_use(self) -> home_size.HomeUse:
         """Of the home's folder."""
         return await asyncio.to_thread(home_size.measured, self.home, self.home_gib)
-
-    async def at_gate(self, pid: int) -> None:
-        """The fence."""
-        await self.attach(process_holder(pid))
-
-    async def past_gate(self) -> None:
-        """The server runs."""
-        await self.announce_running()
 
     def make_runner(self, lease: LeaseView) -> SliceRunner:
         """A local process beside the student's server."""

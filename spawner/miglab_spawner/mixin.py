@@ -19,13 +19,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from jupyterhub.scopes import scope_definitions
 from traitlets import Dict, Instance, default
 
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import BORROW, CPU, Offers
 from miglab_api.shape_words import gpu_picture, shape_title
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
-from miglab_spawner import home_size, scopes
+from miglab_spawner import home_size
 from miglab_spawner.backends.base import (
     Backend,
     BackendError,
@@ -33,11 +34,19 @@ from miglab_spawner.backends.base import (
     BackendUnreachable,
     RefusedByBackend,
 )
-from miglab_spawner.pages import choice, progress, spawn_page, waiting
-from miglab_spawner.pages.choice import SpawnChoice, is_borrow, is_cpu, needs_slice
-from miglab_spawner.pages.progress import ProgressEvent
+from miglab_spawner.pages import spawn_page, waiting
+from miglab_spawner.pages.spawn_page import SpawnChoice, is_borrow, is_cpu, needs_slice
 from miglab_spawner.refusals import HOPELESS, NotStarted
 from miglab_spawner.traits import SpawnerTraits
+
+#: Lets a server see, extend and release its own lease, and nothing else.
+LEASE_SCOPE = "custom:miglab:lease"
+
+#: Its definition, for ``c.JupyterHub.custom_scopes``.
+CUSTOM_SCOPES = {LEASE_SCOPE: {"description": "See, extend and release the lease of a server."}}
+
+#: What JupyterHub's own role ``server`` holds.
+_SERVER_SCOPES = ("users:activity!user", "access:servers!server")
 
 STATE_KEY = "miglab"
 PAUSE_S = 0.5
@@ -71,7 +80,7 @@ class MIGSpawnerMixin(SpawnerTraits):
     _noticing = Instance(asyncio.Lock, args=())
 
     def __init__(self, **kwargs: Any) -> None:
-        self._events = progress.ProgressEvents()
+        self._events = waiting.ProgressEvents()
         self._wait: waiting.Wait | None = None
         super().__init__(**kwargs)
 
@@ -165,7 +174,7 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     def read_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
         """The options in the spawn page's form; a class with a form of its own adds its own."""
-        return dict(choice.from_form(formdata))
+        return dict(spawn_page.from_form(formdata))
 
     async def form_of_base(self) -> str:
         """The base spawner's own form, shown below ours."""
@@ -190,8 +199,8 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     async def _wanted(self) -> SpawnChoice:
         try:
-            asked = choice.parse(self.user_options)
-        except choice.BadChoice as error:
+            asked = spawn_page.parse(self.user_options)
+        except spawn_page.BadChoice as error:
             raise self._not_started(str(error), "bad-options") from None
         shape = asked.shape or self.default_shape
         if is_borrow(shape):
@@ -242,8 +251,8 @@ class MIGSpawnerMixin(SpawnerTraits):
     def _last_choice(self) -> SpawnChoice:
         """What this user chose last; empty if nothing was, or nothing that can be read."""
         try:
-            return choice.parse(self.user_options)
-        except choice.BadChoice:
+            return spawn_page.parse(self.user_options)
+        except spawn_page.BadChoice:
             return SpawnChoice()
 
     def _next_shape(self) -> str:
@@ -265,7 +274,7 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     @default("server_token_scopes")
     def _lease_scope_too(self) -> Callable[[object], list[str]]:
-        return scopes.server_token_scopes
+        return server_token_scopes
 
     def run_pre_spawn_hook(self) -> Any:
         """Raise a `start_timeout` that would cut the wait short, then run the site's hook."""
@@ -297,7 +306,7 @@ class MIGSpawnerMixin(SpawnerTraits):
     async def progress(self) -> AsyncIterator[dict[str, int | str]]:
         """The events of this start, for JupyterHub's progress page."""
         async for event in self._events.read():
-            yield event.as_event()
+            yield {"progress": event.pct, "message": event.message}
 
     async def _start(self) -> Any:
         self._wait = None
@@ -305,7 +314,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._shape, self._course = wanted.shape, wanted.course
         if self.needs_grant(wanted.shape):
             await self._get_slices()
-        self._report(progress.CREATING, "Making your server.")
+        self._report(waiting.CREATING, "Making your server.")
         limit = asyncio.timeout(self.create_timeout_s)
         try:
             async with limit, self._position_kept():
@@ -320,7 +329,7 @@ class MIGSpawnerMixin(SpawnerTraits):
             )
             raise self._not_started(said, "create-timeout", 503) from None
         self._news = ""
-        self._report(progress.ANSWERING, "Your server is starting; waiting for its first answer.")
+        self._report(waiting.ANSWERING, "Your server is starting; waiting for its first answer.")
         return where
 
     async def _check_home(self) -> None:
@@ -340,19 +349,19 @@ class MIGSpawnerMixin(SpawnerTraits):
     async def _get_slices(self) -> None:
         await self._check_home()
         await self.settle_old()
-        self._report(progress.ASKED, f"Asking for {self._shape}.")
+        self._report(waiting.ASKED, f"Asking for {self._shape}.")
         lease = await self._lease_for(await self.backend.request(self._request_for(self._shape)))
         if lease is None:
             self._shape = CPU
             return
         self._shape = lease.shape
         await self.granted(lease)
-        self._report(progress.OFFERED, f"{lease.shape} is yours.")
+        self._report(waiting.OFFERED, f"{lease.shape} is yours.")
 
     def _not_started(self, message: str, reason: str, status: int = 400) -> NotStarted:
         if reason in HOPELESS:
             # JupyterHub saves the choice otherwise, and the next start fails as well.
-            self._choose(choice.forgotten(self.user_options))
+            self._choose(spawn_page.forgotten(self.user_options))
         return NotStarted(message, reason=reason, status_code=status)
 
     def _no_backend(self, error: BackendError, reason: str) -> NotStarted:
@@ -363,7 +372,7 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     async def _lease_for(self, asked: TicketView) -> LeaseView | None:
         """The lease, once it is there; None: the student goes on without a GPU."""
-        self._wait = waiting.Wait(self, self._say, keeps_ticket=self.keeps_ticket)
+        self._wait = waiting.Wait(self, self._report, keeps_ticket=self.keeps_ticket)
         ticket = await self._wait.until_over(asked)
         if ticket is None:
             return None
@@ -439,9 +448,6 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     def _report(self, pct: int, message: str) -> None:
         self._events.add(pct, message)
-
-    def _say(self, event: ProgressEvent) -> None:
-        self._report(event.pct, event.message)
 
     # What a student does while the server waits, or runs.
 
@@ -546,7 +552,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         """
         super().clear_state()
         if not self._is_starting:
-            self._events = progress.ProgressEvents()
+            self._events = waiting.ProgressEvents()
 
     def get_state(self) -> dict[str, Any]:
         """The base's state; with a key of ours only while there is a grant or news."""
@@ -588,3 +594,14 @@ class MIGSpawnerMixin(SpawnerTraits):
         if self.simulated:
             env["MIGLAB_SIMULATED"] = "1"
         return env
+
+
+def server_token_scopes(_spawner: object = None) -> list[str]:
+    """The scopes of a server's own token: JupyterHub's, and the lease of that very server.
+
+    A hub that does not define the scope gives its servers no more than JupyterHub does.
+    """
+    scopes = list(_SERVER_SCOPES)
+    if LEASE_SCOPE in scope_definitions:
+        scopes.append(f"{LEASE_SCOPE}!server")
+    return scopes

@@ -16,14 +16,12 @@ from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.offers import CPU
 from miglab_spawner.backends.base import BackendError, RefusedByBackend
 from miglab_spawner.backends.pool import PoolClient
-from miglab_spawner.containers.labels import SavedLease
-from miglab_spawner.containers.limits import ContainerLimits, limits_of
+from miglab_spawner.containers.host_config import ContainerLimits, SavedLease, limits_of
 from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
-from miglab_spawner.pages import progress
-from miglab_spawner.pages.choice import needs_slice
+from miglab_spawner.pages import waiting
+from miglab_spawner.pages.spawn_page import needs_slice
 from miglab_spawner.refusals import why_stopped
-from miglab_spawner.runs.borrower import Borrower
-from miglab_spawner.runs.runner import SliceRunner
+from miglab_spawner.runs.borrower import Borrower, SliceRunner
 from miglab_spawner.traits import PoolTraits
 
 _OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
@@ -154,13 +152,13 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         """
         if self._grant is None:
             return
-        self._report(progress.ATTACHING, "Handing the slice over to your server.")
+        self._report(waiting.ATTACHING, "Handing the slice over to your server.")
         self._holder = holder
         own, began = self._grant, self._began()
         await self._patiently(
             lambda: self.backend.attach(own.lease, own.generation, holder, own.ledger, began)
         )
-        self._report(progress.STARTING, "The slice is yours. Starting your server.")
+        self._report(waiting.STARTING, "The slice is yours. Starting your server.")
 
     def _began(self) -> str:
         """When this start began, as the hub's API says it: so it is known, whatever clocks do."""

@@ -1,10 +1,12 @@
 """How a start is refused and an end explained: in a sentence, and a word for the metric."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from jupyterhub.spawner import SpawnException
 
 from miglab_api.leases import LeaseView
+from miglab_spawner.containers.host_config import GIB
 
 #: The reasons the spawner itself gives; the pool's own are passed on unchanged.
 REASONS = {
@@ -57,3 +59,33 @@ def why_stopped(lease: LeaseView) -> str:
     if lease.release_requested_at is None or not lease.reason:
         return ""
     return f"Your server was stopped, because its slice was reclaimed: {lease.reason}"
+
+
+def why_container_ended(state: Mapping[str, Any], mem_bytes: int) -> str:
+    """The words for a container that runs no more.
+
+    Args:
+        state: ``State`` of Docker's inspect.
+        mem_bytes: the memory it was allowed.
+
+    Returns:
+        Empty for one that runs, was never started, or ended in peace.
+    """
+    if state.get("Running") or state.get("Status") == "created":
+        return ""
+    if state.get("OOMKilled"):
+        return (
+            f"Your last server needed more than its {mem_bytes / GIB:.3g} GiB of memory and was "
+            "ended. Your files are there; what was in memory is lost. "
+            "Load less at a time, or choose a bigger shape."
+        )
+    return why_process_ended(int(state.get("ExitCode") or 0))
+
+
+def why_process_ended(exit_code: int) -> str:
+    """The words for an exit code; negative for a signal, 0 for peace (and for not known)."""
+    if exit_code == 0:
+        return ""
+    signal = -exit_code if exit_code < 0 else exit_code - 128 if exit_code > 128 else 0
+    how = f"was ended by signal {signal}" if signal else f"ended with exit code {exit_code}"
+    return f"Your last server {how}. Your files are there; what was in memory is lost."

@@ -5,7 +5,7 @@ from typing import Any
 from traitlets import Bool, Dict, Float, TraitError, Unicode, validate
 from traitlets.config import LoggingConfigurable
 
-from miglab_spawner.containers.limits import SHAPE_LIMITS, checked
+from miglab_spawner.containers.host_config import SHAPE_LIMITS, checked
 
 
 class SpawnerTraits(LoggingConfigurable):

@@ -15,8 +15,7 @@ from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import students_bridge
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_spawner.containers import egress, networks
-from miglab_spawner.containers.host_config import soft_host_config
-from miglab_spawner.containers.limits import GIB, limits_of
+from miglab_spawner.containers.host_config import GIB, limits_of, soft_host_config
 from miglab_spawner.containers.networks import OWN
 
 from .conftest import installed

@@ -14,7 +14,13 @@ from jupyterhub.proxy import Proxy
 from traitlets import Dict
 from traitlets.config import Config
 
-from miglab_spawner.backends import http
+from miglab_spawner.backends.pool import (
+    NoAnswer,
+    NotConnected,
+    PoolRequest,
+    close_connections,
+    send_request,
+)
 
 ANSWER_S = 10.0
 LOOK_S = 0.05  # less, and the looks of eight at once take a tenth of the time they measure
@@ -60,7 +66,7 @@ async def hub_here(config: Config) -> AsyncIterator[HubHere]:
     try:
         yield hub
     finally:
-        await http.close()
+        await close_connections()
         hub.http_server.stop()
         for callback in hub._periodic_callbacks.values():
             callback.stop()
@@ -100,7 +106,7 @@ async def first_answer(where: str | tuple[str, int], path: str) -> None:
     """Wait for the first HTTP answer, whatever it says."""
     url = where if isinstance(where, str) else "http://{}:{}".format(*where)
     while True:
-        with suppress(http.NotConnected, http.NoAnswer):
-            await http.send(http.PoolRequest("GET", f"{url}{path}", {}, ANSWER_S))
+        with suppress(NotConnected, NoAnswer):
+            await send_request(PoolRequest("GET", f"{url}{path}", {}, ANSWER_S))
             return
         await asyncio.sleep(LOOK_S)

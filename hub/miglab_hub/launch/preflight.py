@@ -33,7 +33,7 @@ from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.shapes import ShapeError, resolve
 from miglab_pool.ledger.file import LedgerError, inspect
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
-from miglab_spawner.containers.limits import DEFAULT as LIMITS_OF_ALL_OTHERS
+from miglab_spawner.containers.host_config import DEFAULT as LIMITS_OF_ALL_OTHERS
 from miglab_spawner.containers.networks import ICC, ensure_shared, gateway, keeps_apart
 
 BUILD_COMMAND = "images/build student"

@@ -1,14 +1,164 @@
 """What a server's container is created with, beside what DockerSpawner says.  Pure.
 
+Its labels: the hub saves a spawner's state only after ``start()`` returned, so a crash before loses
+it.  They are on the container itself and outlive every crash: pool and spawner reconcile from them.
+Its limits: what it may use of the host, by the shape it holds.
+
 *Soft* settings give way to the site's ``extra_host_config``; *hard* ones, which make a lease safe,
 do not.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
-from miglab_spawner.containers.labels import SavedLease
-from miglab_spawner.containers.limits import GIB, ContainerLimits
+from miglab_api.holders import (
+    CONTAINER,
+    GENERATION_LABEL,
+    LAB_LABEL,
+    LEASE_LABEL,
+    LEDGER_LABEL,
+    SLICES_LABEL,
+)
+from miglab_api.leases import LeaseView
+
+USER, SERVER = "miglab.user", "miglab.server"
+
+
+@dataclass(frozen=True)
+class SavedLease:
+    """What a server holds: the part of a lease that must survive a hub crash.
+
+    Attributes:
+        lease: the lease's id.
+        generation: the fence that attach presents.
+        ledger: the id of the ledger that granted it; empty before there was one.
+        uuids: the slices, in the lease's order.
+    """
+
+    lease: int
+    generation: int
+    user: str
+    server: str
+    uuids: tuple[str, ...]
+    ledger: str = ""
+
+    @classmethod
+    def of(cls, lease: LeaseView) -> Self:
+        """What a server holds by this lease."""
+        own = (lease.id, lease.generation, lease.user, lease.server, lease.uuids, lease.ledger)
+        return cls(*own)
+
+
+def to_labels(lab: str, grant: SavedLease) -> dict[str, str]:
+    """The labels of a container that is to hold this grant."""
+    return {
+        LAB_LABEL: lab,
+        LEASE_LABEL: str(grant.lease),
+        GENERATION_LABEL: str(grant.generation),
+        USER: grant.user,
+        SERVER: grant.server,
+        SLICES_LABEL: ",".join(grant.uuids),
+        LEDGER_LABEL: grant.ledger,
+    }
+
+
+def from_labels(lab: str, labels: Mapping[str, str] | None) -> SavedLease | None:
+    """The grant a container's labels name; None if they name none, or another lab's."""
+    if not labels or labels.get(LAB_LABEL) != lab:
+        return None
+    lease, generation = labels.get(LEASE_LABEL, ""), labels.get(GENERATION_LABEL, "")
+    if not (lease.isdecimal() and generation.isdecimal()):
+        return None
+    uuids = tuple(uuid for uuid in labels.get(SLICES_LABEL, "").split(",") if uuid)
+    user, server = labels.get(USER, ""), labels.get(SERVER, "")
+    return SavedLease(
+        int(lease), int(generation), user, server, uuids, labels.get(LEDGER_LABEL, "")
+    )
+
+
+def container_holder(container_id: str) -> str:
+    """The holder's name of a container: its full id, never its name, which is used again."""
+    return f"{CONTAINER}:{container_id}"
+
+
+def container_of(holder: str) -> str:
+    """The container id a holder names; empty for another kind of holder."""
+    kind, _, rest = holder.partition(":")
+    return rest if kind == CONTAINER else ""
+
+
+GIB = 1024**3
+DEFAULT = "default"
+
+#: Starting points; a lab sets its own for its hosts.
+SHAPE_LIMITS: dict[str, dict[str, float]] = {
+    "cpu": {"mem_gib": 4, "cpus": 1, "pids": 1024, "shm_gib": 0.5},
+    "borrow": {"mem_gib": 4, "cpus": 1, "pids": 1024, "shm_gib": 0.5},
+    DEFAULT: {"mem_gib": 8, "cpus": 2, "pids": 1024, "shm_gib": 1},
+    "full": {"mem_gib": 64, "cpus": 8, "pids": 4096, "shm_gib": 16},
+}
+_KEYS = {"mem_gib", "cpus", "pids", "shm_gib"}
+_COUNTED = re.compile(r"^(\d+)x(.+)$")
+
+
+@dataclass(frozen=True)
+class ContainerLimits:
+    """Bytes, cores, processes (with threads) and bytes of /dev/shm."""
+
+    mem_bytes: int
+    cpus: float
+    pids: int
+    shm_bytes: int
+
+
+def checked(table: Mapping[str, Mapping[str, float]]) -> None:
+    """Check a limits table.
+
+    Raises:
+        ValueError: an unknown key or a limit that is not above zero, naming shape and key.
+    """
+    for shape, row in table.items():
+        for key, value in row.items():
+            if key not in _KEYS:
+                raise ValueError(f"limits of {shape!r}: no key {key!r}; allowed: {sorted(_KEYS)}")
+            if value <= 0:
+                raise ValueError(f"limits of {shape!r}: {key} must be above 0, not {value}")
+
+
+def limits_of(shape: str, table: Mapping[str, Mapping[str, float]]) -> ContainerLimits:
+    """The limits of a shape.
+
+    The shape's own row; for ``2x1g.5gb`` without one, twice the row of ``1g.5gb``; for several
+    kinds (``1g.5gb,2x2g.10gb``) their sum; else the row ``default``.  A key missing from a row
+    comes from ``default``, and one missing there from `SHAPE_LIMITS`.
+    """
+    rows = {**SHAPE_LIMITS, **table}
+    if shape in rows:
+        return _as_limits(_filled(rows, shape))
+    total: dict[str, float] = dict.fromkeys(_KEYS, 0)
+    for part in shape.split(","):
+        counted = _COUNTED.match(part)
+        count, profile = (int(counted[1]), counted[2]) if counted else (1, part)
+        row = _filled(rows, part) if part in rows else _times(count, _filled(rows, profile))
+        total = {key: total[key] + row[key] for key in _KEYS}
+    return _as_limits(total)
+
+
+def _filled(rows: Mapping[str, Mapping[str, float]], shape: str) -> dict[str, float]:
+    return {**SHAPE_LIMITS[DEFAULT], **rows[DEFAULT], **rows.get(shape, {})}
+
+
+def _times(count: int, row: Mapping[str, float]) -> dict[str, float]:
+    return {key: count * value for key, value in row.items()}
+
+
+def _as_limits(row: Mapping[str, float]) -> ContainerLimits:
+    return ContainerLimits(
+        int(row["mem_gib"] * GIB), row["cpus"], int(row["pids"]), int(row["shm_gib"] * GIB)
+    )
+
 
 _CPU_PERIOD_US = 100_000
 _LOG = {"type": "json-file", "config": {"max-size": "10m", "max-file": "3"}}

@@ -3,6 +3,10 @@
 Order of a run: ticket → wait → lease → create → **attach** (the fence) → start → order → lines.
 Afterwards the runner lingers with its slices for the next order, unless somebody waits for them.
 Whatever goes wrong, the runner is ended and what was borrowed given back.
+
+A runner is a program that takes jobs, line by line: labkit's `job_server`; `labkit.run.borrowed`
+names the lines.  Whoever passes them on reads their first letter and nothing else: what a student's
+code says is not unpacked here.
 """
 
 import asyncio
@@ -10,9 +14,9 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import (
@@ -25,17 +29,59 @@ from miglab_api.tickets import (
 )
 from miglab_spawner.backends.base import BackendError, RefusedByBackend
 from miglab_spawner.backends.pool import PoolClient
-from miglab_spawner.runs.runner import (
-    GRANTED,
-    LAST,
-    QUEUE,
-    REFUSED,
-    RESULT_LIMIT,
-    RunnerFailed,
-    SliceRunner,
-    TooMuchSaid,
-    lines,
-)
+
+QUEUE, GRANTED, REFUSED = b"q", b"g", b"r"
+MESSAGE, END, FAILED = b"m", b"e", b"f"
+LAST = frozenset({END, FAILED})
+
+RESULT_LIMIT = 16 << 20
+"""Bytes that one job may send, all its lines together, and that its order may have."""
+
+
+class TooMuchSaid(Exception):
+    """A job said more than `RESULT_LIMIT`."""
+
+
+class RunnerFailed(Exception):
+    """The runner could not be made or reached; the message is for the log."""
+
+
+class SliceRunner(Protocol):
+    """One program on borrowed slices.  Every method but `end` may raise `RunnerFailed`."""
+
+    async def create(self) -> str:
+        """Make it without starting anything of a student's; returns the holder's name."""
+
+    async def start(self) -> None:
+        """Start it, once the pool has accepted its holder."""
+
+    async def send(self, order: bytes) -> None:
+        """Give it a job: one line."""
+
+    async def read(self) -> bytes:
+        """The next line, without its end; empty once the runner has ended.
+
+        Raises:
+            TooMuchSaid: a line is longer than `RESULT_LIMIT`.
+        """
+
+    async def end(self) -> None:
+        """End it, whatever it does; already gone is fine."""
+
+
+async def lines(runner: SliceRunner) -> AsyncIterator[bytes]:
+    """What the runner says, until it has ended.
+
+    Raises:
+        TooMuchSaid: all together are longer than `RESULT_LIMIT`.
+    """
+    said = 0
+    while line := await runner.read():
+        said += len(line)
+        if said > RESULT_LIMIT:
+            raise TooMuchSaid
+        yield line
+
 
 LINGER_LOOK_S = 1.0  # how soon a lingering runner makes way for whoever waits
 MOST_AT_ONCE = 4  # orders of one server, the running one included

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping
 
 from miglab_api.holders import process_holder
-from miglab_spawner.runs.runner import RESULT_LIMIT, RunnerFailed, TooMuchSaid
+from miglab_spawner.runs.borrower import RESULT_LIMIT, RunnerFailed, TooMuchSaid
 
 COMMAND = (sys.executable, "-m", "labkit.measuring.job_server")
 END_S = 12.0  # longer than the program takes to end its children

@@ -10,7 +10,6 @@ from tests.hubs import STUDENT, Hub, hub_config_for, running_hub
 from tests.pool_sender import over
 from traitlets.config import Config
 
-from miglab_spawner.backends import http
 from miglab_spawner.backends import pool as client
 
 from .lab import URL, PoolLab
@@ -20,7 +19,7 @@ from .lab import URL, PoolLab
 async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PoolLab]:
     """The pool; the spawners' HTTP client leads to it."""
     async with PoolLab(tmp_path) as lab:
-        monkeypatch.setattr(http, "send", over(lab.http))
+        monkeypatch.setattr(client, "send_request", over(lab.http))
         monkeypatch.setattr(client, "RETRY_PAUSES_S", (0.0, 0.0, 0.0))
         yield lab
 

@@ -29,7 +29,7 @@ from miglab_hub.configure import (
 from miglab_hub.settings.lab_toml import Settings
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.local import MIGLocalSpawner
-from miglab_spawner.scopes import LEASE_SCOPE
+from miglab_spawner.mixin import LEASE_SCOPE
 
 from .conftest import lab_with
 

@@ -12,7 +12,7 @@ from miglab_slurm.spawner import MIGSlurmSpawner
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.hub_setup import set_up
 from miglab_spawner.local import GatedProcessSpawner, MIGLocalSpawner, home_name
-from miglab_spawner.scopes import LEASE_SCOPE, server_token_scopes
+from miglab_spawner.mixin import LEASE_SCOPE, server_token_scopes
 
 OURS = [
     (MIGDockerSpawner, DockerSpawner),
@@ -86,5 +86,5 @@ def test_a_hub_is_set_up_once():
 
 def test_a_hub_without_the_scope_gets_jupyterhubs_own(monkeypatch: pytest.MonkeyPatch):
     """An unknown scope would break every start: it is asked for only where it is defined."""
-    monkeypatch.setattr("miglab_spawner.scopes.scope_definitions", {})
+    monkeypatch.setattr("miglab_spawner.mixin.scope_definitions", {})
     assert server_token_scopes() == ["users:activity!user", "access:servers!server"]

@@ -7,15 +7,16 @@ from tests.unit.pool.http.fakes import ticket_view
 
 from miglab_api import wording
 from miglab_api.tickets import WaitEstimate
-from miglab_spawner.containers import endings, labels, limits
+from miglab_spawner import refusals
+from miglab_spawner.containers import host_config
 from miglab_spawner.containers.host_config import (
+    SavedLease,
     gpu_environment,
     hard_host_config,
     literal,
     soft_host_config,
 )
-from miglab_spawner.containers.labels import SavedLease
-from miglab_spawner.pages import choice, progress
+from miglab_spawner.pages import spawn_page, waiting
 
 GRANT = SavedLease(7, 3, "ada", "", ("MIG-a", "MIG-b"))
 GIB = 2**30
@@ -33,7 +34,7 @@ GIB = 2**30
 )
 def test_a_form_becomes_options(form: dict[str, list[str]], options: dict[str, str]):
     """Empty fields are left out, and a shape may carry its course."""
-    assert choice.from_form(form) == options
+    assert spawn_page.from_form(form) == options
 
 
 BAD = [{"shape": 7}, {"shape": {"a": 1}}, {"course": ["a", "b"]}, {"shape": "1" * 65}]
@@ -42,13 +43,13 @@ BAD = [{"shape": 7}, {"shape": {"a": 1}}, {"course": ["a", "b"]}, {"shape": "1" 
 @pytest.mark.parametrize("bad", BAD)
 def test_options_of_another_kind_are_refused(bad: dict[str, object]):
     """An API call may send anything; what is no text, or too long, is refused, naming the key."""
-    with pytest.raises(choice.BadChoice, match=next(iter(bad))):
-        choice.parse(bad)
+    with pytest.raises(spawn_page.BadChoice, match=next(iter(bad))):
+        spawn_page.parse(bad)
 
 
 def test_forgetting_keeps_the_rest():
     """A hopeless choice is dropped, an image stays chosen."""
-    assert choice.forgotten({"shape": "9g", "course": "x", "image": "i"}) == {"image": "i"}
+    assert spawn_page.forgotten({"shape": "9g", "course": "x", "image": "i"}) == {"image": "i"}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_forgetting_keeps_the_rest():
 def test_limits_follow_the_shape(shape: str, mem_gib: float, pids: int):
     """A shape's own row, its multiple, the sum of its parts; unknown parts take the default."""
     table = {"1g.5gb": {"mem_gib": 3, "pids": 100}}
-    found = limits.limits_of(shape, table)
+    found = host_config.limits_of(shape, table)
     assert (found.mem_bytes, found.pids) == (mem_gib * GIB, pids)
 
 
@@ -66,27 +67,27 @@ def test_limits_follow_the_shape(shape: str, mem_gib: float, pids: int):
 def test_a_wrong_limit_is_named(row: dict[str, float]):
     """An unknown key and a limit of nothing are refused, naming the shape."""
     with pytest.raises(ValueError, match=r"1g\.5gb"):
-        limits.checked({"1g.5gb": row})
+        host_config.checked({"1g.5gb": row})
 
 
 def test_labels_bring_the_grant_back():
     """What was written on the container is read back whole."""
-    assert labels.from_labels("lab", labels.to_labels("lab", GRANT)) == GRANT
+    assert host_config.from_labels("lab", host_config.to_labels("lab", GRANT)) == GRANT
 
 
 @pytest.mark.parametrize(
     "found",
-    [None, {}, labels.to_labels("other", GRANT), {"miglab.lab": "lab", "miglab.lease": "x"}],
+    [None, {}, host_config.to_labels("other", GRANT), {"miglab.lab": "lab", "miglab.lease": "x"}],
 )
 def test_labels_of_others_are_nothing(found: dict[str, str] | None):
     """No labels, another lab's, or spoilt ones name no grant."""
-    assert labels.from_labels("lab", found) is None
+    assert host_config.from_labels("lab", found) is None
 
 
 def test_a_container_is_named_by_its_id():
     """The holder's name and back; a process is no container."""
-    assert labels.container_of(labels.container_holder("ab12")) == "ab12"
-    assert labels.container_of("process:1,2,3") == ""
+    assert host_config.container_of(host_config.container_holder("ab12")) == "ab12"
+    assert host_config.container_of("process:1,2,3") == ""
 
 
 @pytest.mark.parametrize(
@@ -98,8 +99,8 @@ def test_ordinals(number: int, words: str):
     assert wording.ordinal(number) == words
 
 
-def queued(**more: object) -> progress.ProgressEvent:
-    return progress.queued(ticket_view(1, "ada", **{"position": 2, "waiting": 5, **more}))
+def queued(**more: object) -> waiting.ProgressEvent:
+    return waiting.queued(ticket_view(1, "ada", **{"position": 2, "waiting": 5, **more}))
 
 
 ESTIMATE = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="from 50 leases")
@@ -128,7 +129,7 @@ def test_nearer_the_front_more_of_the_bar_is_full():
 
 async def test_every_reader_gets_every_event():
     """Two open pages read the same events, from the first; the same words twice are one event."""
-    events = progress.ProgressEvents()
+    events = waiting.ProgressEvents()
     events.add(5, "one")
     events.add(5, "one")
     first = events.read()
@@ -152,7 +153,7 @@ async def test_every_reader_gets_every_event():
 )
 def test_an_end_is_explained(state: dict[str, object], words: str):
     """Out of memory, a signal, an exit code; nothing for an end in peace."""
-    said = endings.why_container_ended(state, 2 * GIB)
+    said = refusals.why_container_ended(state, 2 * GIB)
     assert words in said
     assert bool(said) == bool(words)
 
@@ -177,7 +178,7 @@ def test_a_lease_is_a_device_request_and_no_restart():
 
 def test_the_sites_own_limits_win():
     """Where the site set memory or CPUs, ours are left out."""
-    found = soft_host_config(limits.limits_of("cpu", {}), own_memory=True, own_cpus=True)
+    found = soft_host_config(host_config.limits_of("cpu", {}), own_memory=True, own_cpus=True)
     assert not {"mem_limit", "cpu_quota"} & set(found)
 
 

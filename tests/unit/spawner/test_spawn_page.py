@@ -9,8 +9,14 @@ from tests.unit.pool.http.fakes import ticket_view
 from miglab_api.offers import CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.shape_words import gpu_picture, shape_title
 from miglab_api.tickets import Headcount, TicketState, TicketView, WaitEstimate
-from miglab_spawner.pages.choice import SpawnChoice
-from miglab_spawner.pages.spawn_page import in_gib, in_minutes, page_of, page_without_pool, render
+from miglab_spawner.pages.spawn_page import (
+    SpawnChoice,
+    in_gib,
+    in_minutes,
+    page_of,
+    page_without_pool,
+    render,
+)
 
 
 def offer(shape: str, free: int = 0, **more: object) -> ShapeOffer:

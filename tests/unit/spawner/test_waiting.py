@@ -54,7 +54,7 @@ def queue() -> FakeQueue:
 
 async def begun(queue: FakeQueue, *, keeps_ticket: bool = True) -> tuple[Wait, Any]:
     """A wait that has begun, and its task."""
-    wait = Wait(queue, lambda _event: None, keeps_ticket=keeps_ticket)
+    wait = Wait(queue, lambda _pct, _said: None, keeps_ticket=keeps_ticket)
     task = asyncio.create_task(wait.until_over(ticket()))
     await until(lambda: wait.ticket is not None, "the wait to begin")
     return wait, task
