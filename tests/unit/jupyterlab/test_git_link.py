@@ -9,8 +9,7 @@ from threading import Thread
 
 import pytest
 
-from miglab_jupyterlab.git_link import GitLink, LinkRefused, read_link
-from miglab_jupyterlab.git_pull import git_environment
+from miglab_jupyterlab.git_pull import GitLink, LinkRefused, git_environment, read_link
 
 ALLOWED = ("https://github.com/example/", "https://git.example.edu:8443/courses/vision")
 REPO = "https://github.com/example/exercises"

@@ -8,8 +8,7 @@ import pytest
 
 from miglab_api.leases import Signals
 from miglab_jupyterlab import readings
-from miglab_jupyterlab.signals import MANY, Ages, ServerReading, Tabs, signals
-from miglab_jupyterlab.tabs import OpenTabs
+from miglab_jupyterlab.signals import MANY, Ages, OpenTabs, ServerReading, Tabs, signals
 
 NOBODY = Tabs(open=0, active_age_s=None, unsaved=None)
 

@@ -7,8 +7,15 @@ import pytest
 
 from miglab_api.leases import LeaseState, LeaseView, ServerStatus
 from miglab_api.tickets import TicketState
-from miglab_jupyterlab.history import MOST, History
-from miglab_jupyterlab.state import FIRST_LOOKS, NO_LEASE, KnownStatus, pause_s, shown
+from miglab_jupyterlab.state import (
+    FIRST_LOOKS,
+    MOST,
+    NO_LEASE,
+    History,
+    KnownStatus,
+    pause_s,
+    shown,
+)
 
 from .standin import NOW, lease_view, message, ticket_view, warning
 

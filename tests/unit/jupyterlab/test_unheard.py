@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 
-from miglab_jupyterlab.unheard import ask_unheard
+from miglab_jupyterlab.readings import ask_unheard
 
 STARTS_S = 60.0
 

@@ -24,8 +24,7 @@ from nbgitpuller.handlers import SyncHandler, UIHandler
 from tornado import web
 from tornado.iostream import StreamClosedError
 
-from miglab_jupyterlab.git_link import GitLink, LinkRefused, read_link
-from miglab_jupyterlab.git_pull import command, git_environment
+from miglab_jupyterlab.git_pull import GitLink, LinkRefused, command, git_environment, read_link
 
 COOKIE = "miglab-git-link"
 OPEN_LINKS = 16  # agreed to and not fetched yet; the oldest goes

@@ -14,12 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from miglab_jupyterlab.asking import Answer, ApiClient, HubClient, PoolRefused, PoolSilent
-from miglab_jupyterlab.history import History
-from miglab_jupyterlab.readings import process_cpu_s, read
-from miglab_jupyterlab.signals import Ages, signals
-from miglab_jupyterlab.state import KnownStatus, pause_s, shown
-from miglab_jupyterlab.tabs import OpenTabs
-from miglab_jupyterlab.unheard import ask_unheard
+from miglab_jupyterlab.readings import ask_unheard, process_cpu_s, read
+from miglab_jupyterlab.signals import Ages, OpenTabs, signals
+from miglab_jupyterlab.state import History, KnownStatus, pause_s, shown
 
 MOVE_S = 60.0  # a server that is to end has ended by then
 SAVE_S = 15.0  # other tabs save their documents in this time, or are asked about
