@@ -51,3 +51,10 @@ class WireModel(BaseModel):
 @cache
 def _shared(model: type[WireModel], row: type) -> tuple[str, ...]:
     return tuple(name for name in model.model_fields if hasattr(row, name))
+
+
+class Refusal(WireModel):
+    """The body of every answer that is an error: a word for machines, a sentence for people."""
+
+    reason: str
+    message: str

@@ -1,6 +1,10 @@
 """What slices were used for, as a report that travels."""
 
+import csv
 import datetime as dt
+import io
+import unicodedata
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from miglab_api.base import WireModel
@@ -61,3 +65,56 @@ class UsageReport(WireModel):
     by: GroupBy
     rows: tuple[UsageRow, ...]
     total: UsageRow
+
+
+# -- rows as CSV that a spreadsheet opens without running anything ---------------------------------
+
+FIGURES = (
+    "slice_hours", "leases", "wait_p50_s", "wait_p95_s", "idle_share", "known_share",
+    "reclaims", "refusals",
+)  # fmt: skip
+BOM = "\ufeff"
+FORMULA = frozenset("=+-@|%")
+
+
+def as_csv(found: UsageReport) -> str:
+    """The rows for a spreadsheet: with a byte-order mark, so that it takes the text for UTF-8.
+
+    Shares are from 0 to 1; what is unknown is empty.
+    """
+    rows = [[row.key, *(_number(getattr(row, name)) for name in FIGURES)] for row in found.rows]
+    return sheet([found.by.value, *FIGURES], rows)
+
+
+def file_name(found: UsageReport) -> str:
+    """What a browser saves it as."""
+    return f"usage-by-{found.by.value}-{found.since}-{found.until}.csv"
+
+
+def _number(value: float | None) -> float | str:
+    if value is None:
+        return ""
+    return value if isinstance(value, int) else round(value, 3)
+
+
+def sheet(columns: Sequence[str], rows: Iterable[Sequence[float | str]]) -> str:
+    """Rows under their columns' names; text is made `harmless`, numbers stay numbers."""
+    text = io.StringIO()
+    text.write(BOM)
+    writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\r\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([harmless(item) if isinstance(item, str) else item for item in row])
+    return text.getvalue()
+
+
+def harmless(text: str) -> str:
+    """Text that no spreadsheet takes for a formula: one that could begin one gets an apostrophe.
+
+    Looks at the first sign that is seen, in its plain form: a spreadsheet may drop what stands
+    before it, and take ``＝`` for ``=``.  Line ends become spaces: a row stays a row.
+    """
+    text = " ".join(text.splitlines()) if text else text
+    seen = (sign for sign in text if unicodedata.category(sign)[0] not in "CZ")
+    first = unicodedata.normalize("NFKC", next(seen, ""))[:1]
+    return f"'{text}" if first in FORMULA or text[:1] in ("\t", "'") else text

@@ -15,8 +15,8 @@ import docker.errors  # noqa: TID251 - doctor may ask the Docker engine
 import requests
 
 import docker  # noqa: TID251
-from miglab_api.container_processes import processes_of
 from miglab_api.gpus import PoolSnapshot
+from miglab_api.holders import processes_of
 from miglab_hub.errors import StartError
 from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings.lab_toml import Settings

@@ -17,13 +17,13 @@ from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_slurm.commands import CommandFailed, as_account, run
-from miglab_slurm.estimate import estimate
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.site import SlurmShape, SlurmSite
 from miglab_slurm.views import (
     GONE,
+    estimate,
     lease_of,
     tag_of_ours,
     ticket_gone,

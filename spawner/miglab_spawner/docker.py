@@ -22,7 +22,7 @@ from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk 
 from dockerspawner import DockerSpawner
 from traitlets import Bool, Float, Int, List, Unicode, default
 
-from miglab_api.container_processes import kill_processes_of
+from miglab_api.holders import kill_processes_of
 from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
 from miglab_spawner.containers import networks

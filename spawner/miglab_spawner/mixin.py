@@ -24,8 +24,8 @@ from traitlets import Dict, Instance, default
 
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import BORROW, CPU, Offers
-from miglab_api.shape_words import gpu_picture, shape_title
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
+from miglab_api.wording import gpu_picture, shape_title
 from miglab_spawner import home_size
 from miglab_spawner.backends.base import (
     Backend,

@@ -367,7 +367,7 @@ def check_that_the_pool_ends_what_runs(lab: ProductionLab, engine: docker.Docker
     """Should the engine forget a container, its processes are in reach from within the pool's."""
     other = engine.containers.run("miglab-base", STAYS, detach=True)
     try:
-        words = "from miglab_api.container_processes import kill_processes_of as kill; "
+        words = "from miglab_api.holders import kill_processes_of as kill; "
         words += f"print(kill('container:{other.id}'))"
         assert lab.inside("python", "-c", words) == "True\n"
         assert other.wait(timeout=60)["StatusCode"] == 128 + signal.SIGKILL

@@ -17,8 +17,7 @@ import pytest
 import requests
 
 import docker
-from miglab_api.container_processes import processes_of
-from miglab_api.holders import Liveness
+from miglab_api.holders import Liveness, processes_of
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import TicketRequest
 from miglab_bench.harness.student import wait_for

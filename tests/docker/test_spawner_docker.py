@@ -22,7 +22,7 @@ from tests.pool_sender import over
 from traitlets.config import Config
 
 import docker
-from miglab_api import container_processes
+from miglab_api import holders as processes
 from miglab_api.leases import LeaseState
 from miglab_pool.worker.holders import HostHolders
 from miglab_spawner.backends import pool
@@ -213,7 +213,7 @@ def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A process that the kernel counts as a container's, whatever its engine says."""
     proc = tmp_path / "proc"
     proc.mkdir()
-    monkeypatch.setattr(container_processes, "PROC", proc)
+    monkeypatch.setattr(processes, "PROC", proc)
     started: list[subprocess.Popen[bytes]] = []
 
     def one_of(container: str) -> subprocess.Popen[bytes]:

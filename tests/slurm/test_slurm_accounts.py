@@ -13,7 +13,7 @@ from traitlets.config import Config
 
 from miglab_api.tickets import TicketRequest, TicketState
 from miglab_slurm.service.leases import MOVED_S, JobRecord
-from miglab_slurm.service.usage import SACCT, usage
+from miglab_slurm.service.page import SACCT, usage
 from miglab_slurm.submissions import Submissions
 from miglab_slurm_bench.accounted import AccountedCluster, missing
 from miglab_slurm_bench.cluster import SlurmCluster

@@ -11,7 +11,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from miglab_api.refusals import Refusal
+from miglab_api.base import Refusal
 from miglab_pool.ledger.file import LedgerUnwritable
 from miglab_pool.refused import Refused
 

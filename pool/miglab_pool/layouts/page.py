@@ -30,8 +30,7 @@ from miglab_api.layouts import (
     LayoutText,
 )
 from miglab_api.leases import LeaseState, WarningKind
-from miglab_api.shape_words import gpu_picture
-from miglab_api.wording import duration
+from miglab_api.wording import duration, gpu_picture
 from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot

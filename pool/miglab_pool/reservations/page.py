@@ -18,7 +18,7 @@ from fastapi.responses import HTMLResponse
 
 from miglab_api.offers import CourseOffers, ShapeOffer
 from miglab_api.reservations import WEEKDAYS, ReservationState, ReservationView
-from miglab_api.shape_words import shape_title
+from miglab_api.wording import shape_title
 from miglab_pool.http.access.dependencies import MayReserve, Runner, Who
 from miglab_pool.http.access.principal import Principal, Right, visible_reservation
 from miglab_pool.http.errors import DeniedError

@@ -14,8 +14,8 @@ from fastapi import APIRouter, Path, Request, Response
 
 from miglab_api.base import COURSE_MAX
 from miglab_api.roster import ClassMessage, ExperimentStage, Presence, RosterRow, RosterView
-from miglab_api.spreadsheet import sheet
 from miglab_api.staff import MessageRequest, SentMessage
+from miglab_api.usage import sheet
 from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError

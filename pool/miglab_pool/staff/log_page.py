@@ -16,8 +16,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from miglab_api.base import COURSE_MAX, USER_MAX
-from miglab_api.spreadsheet import sheet
 from miglab_api.staff import AuditEntry, SentMessage
+from miglab_api.usage import sheet
 from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError

@@ -17,8 +17,7 @@ from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from miglab_api.spreadsheet import as_csv, file_name
-from miglab_api.usage import GroupBy, UsageReport, UsageRow
+from miglab_api.usage import GroupBy, UsageReport, UsageRow, as_csv, file_name
 from miglab_api.wording import lab_in_words
 from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal, Right

@@ -14,7 +14,6 @@ import docker.errors  # noqa: TID251
 import requests
 
 import docker  # noqa: TID251 - this is the pool's one room that talks to the Docker engine
-from miglab_api.container_processes import kill_processes_of, processes_of
 from miglab_api.holders import (
     CONTAINER,
     GENERATION_LABEL,
@@ -24,9 +23,11 @@ from miglab_api.holders import (
     PROCESS,
     SLICES_LABEL,
     Liveness,
+    kill_processes_of,
     parse_container,
     parse_process,
     probe_process,
+    processes_of,
 )
 from miglab_pool.worker.worker import Stray
 

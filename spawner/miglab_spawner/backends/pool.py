@@ -19,9 +19,9 @@ from typing import TypeVar
 import aiohttp
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from miglab_api.base import Refusal
 from miglab_api.leases import AttachRequest, Fence, LeaseView, ReleaseRequest, ServerStatus
 from miglab_api.offers import Offers, ShapeOffer
-from miglab_api.refusals import Refusal
 from miglab_api.tickets import TicketRequest, TicketView
 from miglab_spawner.backends.base import (
     BackendError,

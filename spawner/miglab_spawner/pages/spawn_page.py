@@ -13,15 +13,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from miglab_api.base import COURSE_MAX, SHAPE_MAX
 from miglab_api.offers import BORROW, CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
-from miglab_api.shape_words import gpu_picture, shape_title
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import (
     duration,
     estimated_wait,
     free_in_words,
+    gpu_picture,
     ordinal,
     people_in_words,
     queue_position,
+    shape_title,
 )
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from miglab_api.offers import ShapeOffer
-from miglab_api.shape_words import gpu_picture, shape_title
 from miglab_api.tickets import TicketState, TicketView
-from miglab_api.wording import estimated_wait, ordinal, queue_position
+from miglab_api.wording import estimated_wait, gpu_picture, ordinal, queue_position, shape_title
 from miglab_spawner.backends.base import BackendError, RefusedByBackend
 from miglab_spawner.pages.spawn_page import in_gib, is_cpu
 

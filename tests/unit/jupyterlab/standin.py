@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from tests.unit.pool.http import fakes
 
+from miglab_api.base import Refusal
 from miglab_api.leases import (
     ExtendRequest,
     LeaseState,
@@ -18,7 +19,6 @@ from miglab_api.leases import (
     Signals,
     WarningKind,
 )
-from miglab_api.refusals import Refusal
 from miglab_api.roster import NoticeRead, ProgressReport
 from miglab_api.staff import StaffMessage
 from miglab_api.tickets import RequeueRequest, TicketState, TicketView, WaitEstimate

@@ -14,7 +14,7 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
-from miglab_api.refusals import Refusal
+from miglab_api.base import Refusal
 from miglab_api.tickets import TicketState
 from miglab_jupyterlab.handlers import ACTS
 

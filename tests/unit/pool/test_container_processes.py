@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from docker.errors import NotFound
 
-from miglab_api import container_processes
-from miglab_api.container_processes import kill_processes_of, processes_of
-from miglab_api.holders import BadHolder, Liveness
+from miglab_api import holders as processes
+from miglab_api.holders import BadHolder, Liveness, kill_processes_of, processes_of
 from miglab_pool.worker.holders import HostHolders
 
 from .test_holders import Engine
@@ -25,7 +24,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A ``/proc`` of the test's own."""
-    monkeypatch.setattr(container_processes, "PROC", tmp_path)
+    monkeypatch.setattr(processes, "PROC", tmp_path)
     return tmp_path
 
 
@@ -132,8 +131,8 @@ def test_what_may_not_be_killed_keeps_the_container_from_being_gone(
 
     its = start("cat")
     count_as(proc, its.pid, ID)
-    monkeypatch.setattr(container_processes, "KILL_S", 0.0)
-    monkeypatch.setattr(container_processes.signal, "pidfd_send_signal", refused)
+    monkeypatch.setattr(processes, "KILL_S", 0.0)
+    monkeypatch.setattr(processes.signal, "pidfd_send_signal", refused)
     holders = HostHolders("unix:///none", "lab1", client=Engine(NotFound(ID)))
     assert not holders.remove(HOLDER, force=True)
     assert not holders.end(HOLDER)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from miglab_api.tickets import WaitEstimate
-from miglab_slurm.estimate import _futures, estimate, stays_of
 from miglab_slurm.picture import DOWN, RESERVED, ClusterPicture
 from miglab_slurm.records import (
     JOB_FIELDS,
@@ -25,6 +24,7 @@ from miglab_slurm.records import (
     reservations_of,
 )
 from miglab_slurm.site import SlurmSite
+from miglab_slurm.views import _futures, estimate, stays_of
 from miglab_slurm.words import NEVER, why_it_waits
 
 NOW = 1_795_313_000.0

@@ -32,9 +32,8 @@ from miglab_slurm.lab import on_slurm
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import Node, SlurmJob, Tag
-from miglab_slurm.service.page import PLACES, _draw, activity_in_words
+from miglab_slurm.service.page import PLACES, _draw, activity_in_words, by_course
 from miglab_slurm.service.runner import SlurmDoor, SlurmRunner
-from miglab_slurm.service.usage import by_course
 from miglab_slurm.spawner import MIGSlurmSpawner
 from miglab_slurm.submissions import Stay, Submissions
 from miglab_slurm.words import AT_LIMIT, SOONER

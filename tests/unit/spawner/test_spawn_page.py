@@ -7,8 +7,8 @@ import pytest
 from tests.unit.pool.http.fakes import ticket_view
 
 from miglab_api.offers import CourseOffers, Offers, QuotaLeft, ShapeOffer
-from miglab_api.shape_words import gpu_picture, shape_title
 from miglab_api.tickets import Headcount, TicketState, TicketView, WaitEstimate
+from miglab_api.wording import gpu_picture, shape_title
 from miglab_spawner.pages.spawn_page import (
     SpawnChoice,
     in_gib,

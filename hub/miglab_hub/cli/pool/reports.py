@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 
-from miglab_api.spreadsheet import BOM, as_csv
-from miglab_api.usage import GroupBy, UsageReport, UsageRow
+from miglab_api.usage import BOM, GroupBy, UsageReport, UsageRow, as_csv
 from miglab_hub.cli.pool.output import AsJson, Told, api, asks, cell, table, tell, who
 from miglab_hub.pool_api import PoolApi
 

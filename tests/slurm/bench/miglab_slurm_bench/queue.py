@@ -17,13 +17,12 @@ from typing import Annotated
 
 import typer
 
-from miglab_slurm.estimate import LATE_S
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import Tag
 from miglab_slurm.site import SlurmSite
 from miglab_slurm.submissions import Submissions
-from miglab_slurm.views import ticket_of
+from miglab_slurm.views import LATE_S, ticket_of
 from miglab_slurm_bench.cluster import SlurmCluster, missing
 from miglab_slurm_bench.commands import commands_find
 

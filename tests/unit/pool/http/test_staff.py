@@ -9,8 +9,8 @@ import pytest
 from tests.pool_settings import changed
 from tests.unit.pool.conftest import World
 
-from miglab_api.spreadsheet import BOM
 from miglab_api.staff import MessageRequest
+from miglab_api.usage import BOM
 from miglab_pool.http.pool_runner import PoolRunner
 
 from .conftest import LAB, acts, as_, foreign_slice, free_slice, queued

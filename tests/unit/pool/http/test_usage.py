@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.refusals import because
 from tests.unit.pool.conftest import World
 
-from miglab_api.spreadsheet import BOM, FIGURES, FORMULA, as_csv, harmless
-from miglab_api.usage import GroupBy
+from miglab_api.usage import BOM, FIGURES, FORMULA, GroupBy, as_csv, harmless
 from miglab_pool.refused import Refused
 from miglab_pool.usage.report import (
     LONGEST_DAYS,
