@@ -21,7 +21,8 @@ from labkit.evidence import evidence, prediction, published
 from labkit_authoring import cli as labkit_cli
 from labkit_authoring import gallery, seeds
 from miglab_hub.cli import root
-from miglab_hub.settings.reference import reference
+from miglab_hub.settings.keys import reference
+from miglab_hub.settings.lab_toml import settings_model
 from miglab_pool.http import management_app, student_app
 from miglab_pool.http.access.dependencies import Needs
 from miglab_pool.http.access.principal import DOES, Reach, Right, Role, reach
@@ -273,7 +274,7 @@ def published_figures() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "reference/refusals.md": refusals,
     "reference/traits.md": traits,
-    "reference/settings.md": reference,
+    "reference/settings.md": partial(reference, settings_model()),
     "reference/routes.md": routes,
     "reference/commands.md": commands,
     "reference/_rights.md": rights,

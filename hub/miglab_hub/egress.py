@@ -1,10 +1,10 @@
 """What a student's container reaches beyond the lab: tried from one, and the rules that end it.
 
 Unlike the rest of doctor it starts something, a container without rights that it removes again, so
-it runs only when asked for.
+it runs only when asked for.  miglab changes no firewall: the operator installs the rules.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,61 @@ from docker.errors import DockerException  # noqa: TID251 - doctor may ask the D
 import docker  # noqa: TID251
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.worker.health_findings import HealthFinding, fine, wrong
-from miglab_spawner.containers import egress, networks
+from miglab_spawner.containers import networks
+
+METADATA = "169.254.169.254"
+PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
+FORWARD, HOST = "MIGLAB-FORWARD", "MIGLAB-HOST"
+_NO = "REJECT --reject-with icmp-admin-prohibited"  # a plain REJECT looks like a closed port
+
+#: Says for each ``host:port`` given whether anything there answered, be it with a refusal.
+PROBE = """
+import errno, socket, sys
+for where in sys.argv[1:]:
+    host, port = where.rsplit(":", 1)
+    try:
+        socket.create_connection((host, int(port)), 3).close()
+        is_reached = True
+    except OSError as error:
+        is_reached = error.errno == errno.ECONNREFUSED
+    print(where, "reached" if is_reached else "not-reached")
+"""
+
+
+def rules(subnets: Sequence[str], ports: Iterable[int]) -> list[str]:
+    """The iptables commands that leave containers the internet, and of this host the given ports.
+
+    Args:
+        subnets: of the students' networks.
+        ports: TCP ports of this host that they need: the hub's API and the student listener.
+    """
+    own = [f"iptables -A {FORWARD} -d {subnet} -j RETURN" for subnet in subnets]
+    private = [f"iptables -A {FORWARD} -d {network} -j {_NO}" for network in PRIVATE]
+    open_ports = [f"iptables -A {HOST} -p tcp --dport {port} -j RETURN" for port in ports]
+    jumps = [
+        f"iptables -I {chain} -s {subnet} -j {target}"
+        for subnet in subnets
+        for chain, target in (("DOCKER-USER", FORWARD), ("INPUT", HOST))
+    ]
+    answers = "-m conntrack --ctstate ESTABLISHED,RELATED -j RETURN"
+    return [
+        f"iptables -N {FORWARD}",
+        f"iptables -A {FORWARD} {answers}",
+        *own,
+        *private,
+        f"iptables -N {HOST}",
+        f"iptables -A {HOST} {answers}",
+        *open_ports,
+        f"iptables -A {HOST} -j {_NO}",
+        *jumps,
+    ]
+
+
+def reached(said: str) -> list[str]:
+    """The addresses that `PROBE` reached, of what it printed."""
+    lines = (line.split() for line in said.splitlines())
+    return [words[0] for words in lines if len(words) == 2 and words[1] == "reached"]
+
 
 LONGEST_S = 60
 SSH, HTTP = 22, 80
@@ -41,13 +95,13 @@ def _tried(api: Any, settings: Settings) -> HealthFinding:
     with _network(api, settings) as name:
         found = api.inspect_network(name)
         host = networks.gateway(found)
-        targets = [f"{egress.METADATA}:{HTTP}", f"{host}:{SSH}", f"{host}:{settings.pool_port}"]
+        targets = [f"{METADATA}:{HTTP}", f"{host}:{SSH}", f"{host}:{settings.pool_port}"]
         said = _run(api, settings, name, targets)
         subnets = [str(config["Subnet"]) for config in found["IPAM"]["Config"]]
         if name.endswith(networks.OWN):  # each server has another: where they come from, if said
             pools = api.info().get("DefaultAddressPools") or ()
             subnets = [str(pool["Base"]) for pool in pools]
-    if open_to := egress.reached(said):
+    if open_to := reached(said):
         do = _what_to_do(subnets, (settings.hub_port, settings.student_port))
         return wrong("egress", f"students' containers can reach {', '.join(open_to)}", do)
     return fine("egress", f"students' containers cannot reach {', '.join(targets)}")
@@ -59,8 +113,8 @@ def _what_to_do(subnets: list[str], ports: tuple[int, int]) -> str:
             "each server's network has a different address: set default-address-pools in "
             "/etc/docker/daemon.json, restart the engine, and run this again to get the rules"
         )
-    rules = "\n".join(egress.rules(subnets, ports))
-    return f"run this as root on the host, and make it survive reboots:\n{rules}"
+    printed = "\n".join(rules(subnets, ports))
+    return f"run this as root on the host, and make it survive reboots:\n{printed}"
 
 
 def _run(api: Any, settings: Settings, network: str, targets: list[str]) -> str:
@@ -71,7 +125,7 @@ def _run(api: Any, settings: Settings, network: str, targets: list[str]) -> str:
     """
     made = api.create_container(
         settings.servers.image,
-        ["python3", "-c", egress.PROBE, *targets],
+        ["python3", "-c", PROBE, *targets],
         entrypoint=[],
         host_config=api.create_host_config(
             network_mode=network, cap_drop=["ALL"], security_opt=["no-new-privileges"]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import docker
-from miglab_hub.egress import examine_egress
+from miglab_hub.egress import METADATA, examine_egress
 from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import students_bridge
 from miglab_hub.settings.lab_toml import Settings, load
-from miglab_spawner.containers import egress, networks
+from miglab_spawner.containers import networks
 from miglab_spawner.containers.host_config import GIB, limits_of, soft_host_config
 from miglab_spawner.containers.networks import OWN
 
@@ -116,4 +116,4 @@ def test_the_rules_that_doctor_prints_hold(engine: docker.DockerClient, lab: Set
             assert not after.is_wrong, after.found
     finally:
         engine.networks.get(lab.network).remove()
-    assert egress.METADATA in after.found
+    assert METADATA in after.found

@@ -25,8 +25,9 @@ import docker
 from miglab_api.offers import BORROW
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
+from miglab_hub import egress
 from miglab_hub.forget import home_volume
-from miglab_spawner.containers import egress, networks
+from miglab_spawner.containers import networks
 
 from .conftest import installed
 

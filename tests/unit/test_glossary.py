@@ -12,8 +12,9 @@ import typer
 
 import miglab_api
 from miglab_api.base import WireModel
-from miglab_hub.cli.pool.commands import app
-from miglab_hub.settings.reference import keys
+from miglab_hub.cli.pool import app
+from miglab_hub.settings.keys import keys
+from miglab_hub.settings.lab_toml import settings_model
 from miglab_pool.http.access.principal import Right
 from miglab_pool.http.management_app import ROUTERS
 from miglab_pool.http.metrics import Metrics
@@ -73,7 +74,7 @@ IDENTIFIERS = {
     "command": set(typer.main.get_command(app).commands),
     "metric": {metric._name for metric in METRICS},
     "label": {name for metric in METRICS for name in metric._labelnames},
-    "setting": set(keys()),
+    "setting": set(keys(settings_model())),
 }
 
 

@@ -51,7 +51,9 @@ USES = {
         "from miglab_pool.gpu.simulated.machine import SimulatedMachine;"
         "SimulatedMachine.create(Path('gpus'), 1); Ledger(Path('ledger.sqlite')).close()"
     ),
-    "miglab_hub": "from miglab_hub.settings.reference import reference; reference()",
+    "miglab_hub": (
+        "from miglab_hub.settings import keys as k, lab_toml as l; k.reference(l.settings_model())"
+    ),
 }
 POINTS = {
     "miglab_spawner": ["mig-docker", "mig-local"],

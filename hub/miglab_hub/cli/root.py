@@ -22,15 +22,15 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 ADDED = "miglab.commands"
 COMMANDS = {
-    "up": "miglab_hub.cli.up",
-    "pool": "miglab_hub.cli.pool.commands",
+    "up": "miglab_hub.cli.lab",
+    "pool": "miglab_hub.cli.pool",
     "production": "miglab_hub.cli.production",
     "sim": "miglab_hub.cli.sim",
-    "doctor": "miglab_hub.cli.doctor",
+    "doctor": "miglab_hub.cli.lab",
     "roster": "miglab_hub.cli.roster",
-    "backup": "miglab_hub.cli.kept_data",
-    "restore": "miglab_hub.cli.kept_data",
-    "forget": "miglab_hub.cli.kept_data",
+    "backup": "miglab_hub.cli.lab",
+    "restore": "miglab_hub.cli.lab",
+    "forget": "miglab_hub.cli.lab",
 }
 """Each command, and the module whose ``app`` it is, or one of whose commands."""
 

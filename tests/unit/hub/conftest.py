@@ -28,8 +28,7 @@ from typer.testing import CliRunner, Result
 from miglab_api.gpus import PoolSnapshot, SliceView
 from miglab_hub import doctor as diagnosis
 from miglab_hub import pool_api
-from miglab_hub.cli import root
-from miglab_hub.cli.pool import commands
+from miglab_hub.cli import pool, root
 from miglab_hub.lab_secrets import make_all
 from miglab_hub.service.gpus import make_simulated
 from miglab_hub.settings.lab_toml import Settings, load
@@ -182,7 +181,7 @@ def lab_with(folder: Path, toml: str) -> Settings:
 
 def invoked(lab: Path, *words: str, stdin: str = "") -> Result:
     """How a command of `miglab pool` ended."""
-    return CliRunner().invoke(commands.app, ["--config", str(lab), *words], input=stdin)
+    return CliRunner().invoke(pool.app, ["--config", str(lab), *words], input=stdin)
 
 
 def run(lab: Path, *words: str) -> str:

@@ -14,15 +14,14 @@ from tests.unit.pool.http.fakes import gpu_view, slice_view, ticket_view
 from typer.testing import CliRunner
 
 from miglab_api.gpus import PoolSnapshot, SliceState
-from miglab_hub.cli import root
-from miglab_hub.cli.pool import commands as commands_room
+from miglab_hub.cli import pool, root
 from miglab_hub.cli.pool.reports import moment
 from miglab_hub.cli.pool.status import news
 from miglab_hub.errors import RefusedError, SilentError, StartError
 
 from .conftest import Service, ended, invoked, pool_of, run
 
-POOL = typer.main.get_command(commands_room.app)
+POOL = typer.main.get_command(pool.app)
 REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
 
 

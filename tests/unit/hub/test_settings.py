@@ -13,8 +13,8 @@ from miglab_api.tickets import ATTEND_S
 from miglab_bench.harness.ports import free_ports
 from miglab_hub.launch import preflight
 from miglab_hub.launch.up import probes, proxy_command
+from miglab_hub.settings.keys import keys, reference
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, SettingsError, load
-from miglab_hub.settings.reference import keys, reference
 from miglab_hub.settings.tables import host_of
 from miglab_pool.settings import Pool, Reclaim
 from miglab_slurm.lab import SlurmSettings
@@ -204,7 +204,7 @@ def test_the_embedded_default_is_valid_and_complete() -> None:
     text = (ROOT / "lab.toml").read_text(encoding="utf-8")
     settings = load(ROOT / "lab.toml", {})
     assert settings.gpus.simulated and settings.servers.spawner == "local"
-    shown = [key for key in keys() if not key.startswith("addresses.")]
+    shown = [key for key in keys(SlurmSettings) if not key.startswith("addresses.")]
     assert [key for key in shown if key.rsplit(".", 1)[1] not in text] == []
     for name in ("lab", "gpus", "servers", "pool", "reclaim", "addresses", "accept_risk"):
         table = getattr(settings, name)
@@ -310,9 +310,9 @@ def test_another_accounts_state_folder_is_none_of_ours(
 
 def test_every_setting_is_in_the_reference() -> None:
     """Each key has its place on the page, and there are no more than a person can read."""
-    page = reference()
-    assert len([key for key in keys() if not key.startswith("slurm.")]) <= 85
-    assert all(f"\n({key})=\n" in page for key in keys())
+    page = reference(SlurmSettings)
+    assert len([key for key in keys(SlurmSettings) if not key.startswith("slurm.")]) <= 85
+    assert all(f"\n({key})=\n" in page for key in keys(SlurmSettings))
 
 
 @pytest.mark.parametrize("origin", ["https://lab.test", "https://lab.test:8443"])

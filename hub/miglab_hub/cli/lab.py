@@ -1,14 +1,96 @@
-"""`miglab backup, restore, forget`: what the lab keeps is saved, put back, and forgotten."""
+"""`miglab up, doctor, backup, restore, forget`: the lab as a whole, for whoever runs it.
 
+Each command imports what it needs when it runs.
+"""
+
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from miglab_hub.cli.root import Config
-from miglab_hub.settings.lab_toml import load
+from miglab_hub.plugins import plugin
+from miglab_hub.settings.lab_toml import ENV_CONFIG, SCHEDULER, load
+
+FOUND = 1
 
 app = typer.Typer()
+
+
+@app.command()
+def up(
+    config: Annotated[Path, typer.Option(help="The settings file.", envvar=ENV_CONFIG)] = Path(
+        "lab.toml"
+    ),
+    port: Annotated[int | None, typer.Option(help="Overrides lab.port.", min=1, max=65531)] = None,
+    demo: Annotated[
+        bool,
+        typer.Option(
+            "--demo",
+            help="Run a trial lab with a class of simulated students instead, in the folder "
+            ".lab-demo beside the settings file.",
+        ),
+    ] = False,
+) -> None:
+    """Run the lab in the foreground until Ctrl-C."""
+    from miglab_hub.launch.up import up
+
+    raise typer.Exit(up(config, port, demo=demo))
+
+
+@app.command()
+def doctor(
+    config: Config = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    egress: Annotated[
+        bool,
+        typer.Option(
+            "--egress", help="Also test, from a container, what students can reach of the host."
+        ),
+    ] = False,
+    slurm: Annotated[
+        bool,
+        typer.Option(
+            "--slurm",
+            help="Also submit a job of a minute to each partition, to see what its nodes lack.",
+        ),
+    ] = False,
+) -> None:
+    """Find problems with the lab.
+
+    Check settings, files, disk, driver, MIG mode, toolkit, Docker and the running pool; it only
+    reads.  Of a lab on Slurm, check what the lab asks of the site: its daemons' settings,
+    partitions, limits, and whether jobs are accepted.
+
+    Exit status 0: no problems; 1: problems were found; 2: the check could not run.
+    """
+    from miglab_hub.doctor import examine
+    from miglab_hub.sign_in import check_identity
+
+    settings = load(config)
+    check_identity(settings)
+    findings = examine(settings)
+    if settings.is_on_slurm:
+        findings += plugin("doctor", SCHEDULER)(settings, has_jobs=slurm)
+    if egress:
+        from miglab_hub.egress import examine_egress
+
+        findings += examine_egress(settings)
+    is_wrong = any(finding.is_wrong for finding in findings)
+    if as_json:
+        told = [asdict(finding) for finding in findings]
+        print(json.dumps({"ok": not is_wrong, "findings": told}))
+    else:
+        console = Console(soft_wrap=True, highlight=False, markup=False)
+        for finding in findings:
+            console.print(f"{finding.level.value:<5} {finding.subject}: {finding.found}")
+            if finding.do:
+                console.print(f"      → {finding.do}")
+    if is_wrong:
+        raise typer.Exit(FOUND)
 
 
 @app.command()
