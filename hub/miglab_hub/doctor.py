@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from miglab_pool.worker.health_findings import (
     GPU_IS_LOST,
     HealthFinding,
     fine,
+    judged,
     of_gpu,
     of_pool,
     wrong,
@@ -71,10 +73,9 @@ def examine_files(settings: Settings) -> Iterator[HealthFinding]:
     if not settings.state.is_dir():
         yield wrong("state", f"{settings.state} does not exist", "start the lab once: ./lab up")
         return
-    if not os.access(settings.state, os.W_OK):
-        yield wrong("state", f"{settings.state} is not writable", "make the lab's user its owner")
-    else:
-        yield fine("state", str(settings.state))
+    is_writable = os.access(settings.state, os.W_OK)
+    found = f"{settings.state}{'' if is_writable else ' is not writable'}"
+    yield judged("state", is_writable, found, "make the lab's user its owner")
     for file in (settings.pool_secret, settings.service_token, settings.proxy_token):
         yield _secret(file)
 
@@ -96,7 +97,7 @@ def examine_disk(settings: Settings) -> Iterator[HealthFinding]:
     free_gib = shutil.disk_usage(folder).free / 2**30
     found = f"{free_gib:.1f} GiB free in {folder}"
     do = f"free some space: a lab needs at least {LEAST_FREE_GIB:.0f} GiB"
-    yield wrong("disk", found, do) if free_gib < LEAST_FREE_GIB else fine("disk", found)
+    yield judged("disk", free_gib >= LEAST_FREE_GIB, found, do)
 
 
 def examine_sign_in(settings: Settings) -> Iterator[HealthFinding]:
@@ -165,26 +166,23 @@ def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
         do = "start it, and give the lab's user access to its socket (as good as root)"
         yield wrong("Docker", f"the engine at {url} does not answer: {error}", do)
         return
-    try:
-        yield _engine(str(client.version()["Version"]))
-        yield _image(client, settings.servers.image)
-        yield from _processes(client)
-        if settings.servers.disk_gib:
-            yield disk_limit(client.info())
-        if not settings.gpus.simulated:
-            yield _toolkit(client)
-    except (docker.errors.DockerException, requests.RequestException) as error:
-        yield wrong("Docker", f"unknown: {error}", "see the engine's log")
-    finally:
-        client.close()
+    with closing(client):
+        try:
+            yield _engine(str(client.version()["Version"]))
+            yield _image(client, settings.servers.image)
+            yield from _processes(client)
+            if settings.servers.disk_gib:
+                yield disk_limit(client.info())
+            if not settings.gpus.simulated:
+                yield _toolkit(client)
+        except (docker.errors.DockerException, requests.RequestException) as error:
+            yield wrong("Docker", f"unknown: {error}", "see the engine's log")
 
 
 def _engine(version: str) -> HealthFinding:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-    if numbers < OLDEST_ENGINE:
-        do = "install 19.03 or newer, which can pass GPUs to containers"
-        return wrong("Docker", f"engine {version}", do)
-    return fine("Docker", f"engine {version}")
+    do = "install 19.03 or newer, which can pass GPUs to containers"
+    return judged("Docker", numbers >= OLDEST_ENGINE, f"engine {version}", do)
 
 
 def _image(client: Any, image: str) -> HealthFinding:

@@ -80,11 +80,8 @@ def examine_egress(settings: Settings) -> Iterator[HealthFinding]:
         yield fine("egress", "not tested: students' servers are local processes without isolation")
         return
     try:
-        api = docker.APIClient(base_url=settings.docker_url, timeout=LONGEST_S)
-        try:
+        with docker.APIClient(base_url=settings.docker_url, timeout=LONGEST_S) as api:
             yield _tried(api, settings)
-        finally:
-            api.close()
     except (DockerException, requests.RequestException) as error:
         yield wrong(
             "egress", f"not tested: {error}", "check that the engine runs and has the image"

@@ -7,6 +7,10 @@ class StartError(Exception):
     exit_status = 2
 
 
+class SettingsError(StartError):
+    """lab.toml cannot be used: the message names file, key, what is wrong and what is allowed."""
+
+
 class RefusedError(StartError):
     """The pool service refuses: its sentence, its word for programs, and the HTTP status."""
 

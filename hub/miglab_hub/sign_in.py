@@ -6,8 +6,8 @@ at: doctor works without it.
 
 from typing import Any
 
-from miglab_hub.errors import StartError
-from miglab_hub.settings.lab_toml import Settings, SettingsError
+from miglab_hub.errors import SettingsError, StartError
+from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD, is_this_machines, who_is_who
 
 LETS_ALL_IN = "miglab_hub.lti.CourseLTIAuthenticator"  # unless its traits say otherwise

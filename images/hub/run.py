@@ -17,7 +17,7 @@ from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import check_shapes, check_state
 from miglab_hub.launch.up import PRIVATE, siblings_of
 from miglab_hub.service.gpus import geometries
-from miglab_hub.settings.lab_toml import Settings, SettingsError, load
+from miglab_hub.settings.lab_toml import Settings, load
 from miglab_hub.sign_in import check_identity, check_installed
 from miglab_spawner.containers.networks import OWN, ensure_own, remove_unused
 
@@ -88,7 +88,7 @@ def main() -> int:
     try:
         settings = load(None)
         PREPARE[part](settings)
-    except (SettingsError, StartError, docker.errors.DockerException) as error:
+    except (StartError, docker.errors.DockerException) as error:
         print(f"miglab {part}: {error}", file=sys.stderr)
         return BAD_SETTINGS
     if part == "check":

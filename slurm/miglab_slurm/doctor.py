@@ -14,7 +14,7 @@ import jupyterhub
 
 from miglab_api.offers import CPU
 from miglab_hub.settings.tables import is_loopback
-from miglab_pool.worker.health_findings import HealthFinding, fine, wrong
+from miglab_pool.worker.health_findings import HealthFinding, fine, judged, wrong
 from miglab_slurm import node_probe
 from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmSettings
@@ -99,10 +99,6 @@ async def picture_of(settings: SlurmSettings) -> ClusterPicture:
     return await read(settings.slurm_site, submissions)
 
 
-def _judged(subject: str, is_fine: bool, found: str, do: str) -> HealthFinding:
-    return fine(subject, found) if is_fine else wrong(subject, found, do)
-
-
 # -- the daemons' settings -----------------------------------------------------------------------
 
 
@@ -112,14 +108,14 @@ def of_version(config: Config) -> HealthFinding:
     version = tuple(int(part) for part in said.split(".")[:2] if part.isdecimal())
     is_new = version >= OLDEST
     untried = "; miglab was tried with 22.05 and 24.11" if is_new and version not in TRIED else ""
-    return _judged("Slurm", is_new, f"version {said}{untried}", "upgrade to 22.05 or newer")
+    return judged("Slurm", is_new, f"version {said}{untried}", "upgrade to 22.05 or newer")
 
 
 def of_tracking(config: Config) -> HealthFinding:
     """Whether a process that ignores SIGTERM ends with its job."""
     said = config.get("ProctrackType", "unknown")
     do = "set ProctrackType=proctrack/cgroup: what ignores SIGTERM outlives its job otherwise"
-    return _judged("process tracking", said == "proctrack/cgroup", said, do)
+    return judged("process tracking", said == "proctrack/cgroup", said, do)
 
 
 def of_devices(config: Config) -> HealthFinding:
@@ -127,7 +123,7 @@ def of_devices(config: Config) -> HealthFinding:
     task, devices = config.get("TaskPlugin", "unknown"), config.get("ConstrainDevices", "unknown")
     is_fine = "task/cgroup" in task and devices.lower() == "yes"
     do = "set TaskPlugin=task/cgroup and ConstrainDevices=yes: a job can open any slice otherwise"
-    return _judged("isolation", is_fine, f"TaskPlugin={task}, ConstrainDevices={devices}", do)
+    return judged("isolation", is_fine, f"TaskPlugin={task}, ConstrainDevices={devices}", do)
 
 
 def of_kill_wait(config: Config) -> HealthFinding:
@@ -135,7 +131,7 @@ def of_kill_wait(config: Config) -> HealthFinding:
     found = re.match(r"\d+", config.get("KillWait", ""))
     is_fine = found is not None and int(found[0]) <= KILL_WAIT_S
     do = f"set KillWait={KILL_WAIT_S}: a job that is ending blocks its whole node for new jobs"
-    return _judged("KillWait", is_fine, f"{found[0]} s" if found else "unknown", do)
+    return judged("KillWait", is_fine, f"{found[0]} s" if found else "unknown", do)
 
 
 def of_backfill(config: Config) -> HealthFinding:
@@ -143,14 +139,14 @@ def of_backfill(config: Config) -> HealthFinding:
     found = re.search(r"\bbf_interval=(\d+)", config.get("SchedulerParameters", ""))
     seconds = int(found[1]) if found else BF_DEFAULT_S
     do = f"set SchedulerParameters=bf_interval={BF_INTERVAL_S}: starts are planned that rarely"
-    return _judged("backfill", seconds <= BF_INTERVAL_S, f"bf_interval={seconds}", do)
+    return judged("backfill", seconds <= BF_INTERVAL_S, f"bf_interval={seconds}", do)
 
 
 def of_limits(config: Config) -> HealthFinding:
     """Whether Slurm refuses what can never run."""
     said = config.get("EnforcePartLimits", "NO")
     do = "set EnforcePartLimits=ALL: jobs above a partition's limits are accepted, and never run"
-    return _judged("EnforcePartLimits", said.upper() in ("ALL", "ANY", "YES"), said, do)
+    return judged("EnforcePartLimits", said.upper() in ("ALL", "ANY", "YES"), said, do)
 
 
 def of_accounts(config: Config) -> HealthFinding:
@@ -162,7 +158,7 @@ def of_accounts(config: Config) -> HealthFinding:
     do = "set AccountingStoreFlags=job_comment: sacct knows no course otherwise, and usage is from "
     do += "the lab's own log"
     found = f"{kind}, AccountingStoreFlags={flags}"
-    return _judged("accounts", "job_comment" in flags, found, do)
+    return judged("accounts", "job_comment" in flags, found, do)
 
 
 CHECKS: tuple[Check, ...] = (
@@ -275,7 +271,7 @@ def of_name(settings: SlurmSettings, picture: ClusterPicture) -> HealthFinding:
     do = "give each lab a lab.name of its own, or `miglab restore` a backup; cancel by hand "
     do += "(scancel) what nobody needs"
     alone = f"no other lab's job bears the name {settings.lab_id}"
-    return _judged("lab.name", not told, told or alone, do)
+    return judged("lab.name", not told, told or alone, do)
 
 
 # -- submitting ----------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from typer.core import TyperGroup
 
 from miglab_hub import __version__
 from miglab_hub.errors import StartError
-from miglab_hub.settings.lab_toml import ENV_CONFIG, SettingsError
+from miglab_hub.settings.lab_toml import ENV_CONFIG
 from miglab_pool.gpu.errors import GpuError
+from miglab_pool.state.lock import AlreadyRunning
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -85,7 +86,7 @@ def main() -> None:
     """Run the command line; known errors are one message and an exit status (docs/reference)."""
     try:
         app()
-    except (StartError, SettingsError, GpuError) as error:
+    except (StartError, AlreadyRunning, GpuError) as error:
         print(f"lab: {error}", file=sys.stderr)
         raise SystemExit(getattr(error, "exit_status", BAD_INPUT)) from None
     except KeyboardInterrupt:

@@ -25,14 +25,13 @@ from miglab_hub.settings.lab_toml import (
     ENV_PORT,
     SCHEDULER,
     Settings,
-    SettingsError,
     load,
 )
 from miglab_hub.sign_in import check_identity, check_installed
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.shapes import ShapeError, resolve
 from miglab_pool.ledger.file import LedgerError, inspect
-from miglab_pool.state.lock import AlreadyRunning, PoolLock
+from miglab_pool.state.lock import PoolLock
 from miglab_spawner.containers.host_config import DEFAULT as LIMITS_OF_ALL_OTHERS
 from miglab_spawner.containers.networks import ICC, ensure_shared, gateway, keeps_apart
 
@@ -52,16 +51,14 @@ def prepare(file: Path, port: int | None = None) -> Settings:
 
     Raises:
         StartError: something is not as it must be.
+        AlreadyRunning: a pool service runs on this state folder.
     """
     given = os.environ if port is None else {**os.environ, ENV_PORT: str(port)}
-    try:
-        settings = load(file, given, running=False)
-        check_identity(settings)
-    except SettingsError as error:
-        raise StartError(str(error)) from error
+    settings = load(file, given, running=False)
+    check_identity(settings)
     check_ports(settings)
     check_state(settings)
-    check_alone(settings)
+    PoolLock(settings.pool_lock).release()  # before a second hub would touch this state folder
     check_ledger(settings)
     check_installed(settings)
     if settings.is_on_slurm:
@@ -127,18 +124,6 @@ def check_state(settings: Settings) -> None:
         raise StartError(f"cannot create the state folder {settings.state}: {error}") from error
     if not os.access(settings.state, os.W_OK | os.X_OK):
         raise StartError(f"this user cannot write to the state folder {settings.state}")
-
-
-def check_alone(settings: Settings) -> None:
-    """Check that no pool service runs on this state folder, before a second hub would touch it.
-
-    Raises:
-        StartError: one does.
-    """
-    try:
-        PoolLock(settings.pool_lock).release()
-    except AlreadyRunning as error:
-        raise StartError(str(error)) from error
 
 
 def check_ledger(settings: Settings) -> None:

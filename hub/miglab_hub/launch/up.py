@@ -24,7 +24,7 @@ from miglab_hub.launch.process_group import Sibling, Siblings
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD, host_of, is_loopback
 from miglab_hub.sign_in import open_to_all
-from miglab_pool.state.lock import AlreadyRunning, LabLock
+from miglab_pool.state.lock import LabLock
 
 READY_TIMEOUT_S = 120.0
 TICK_S = 0.5
@@ -61,15 +61,13 @@ def up(config: Path, port: int | None = None, *, demo: bool = False) -> int:
 
     Raises:
         StartError: a check failed; nothing was started.
+        AlreadyRunning: this lab runs.
     """
     if demo:
         config = simulated_class.make_folder(config)
     os.environ[ENV_CONFIG] = str(config.absolute())
     settings = prepare(config, port)
-    try:
-        lock = LabLock(settings.lab_lock)
-    except AlreadyRunning as error:
-        raise StartError(str(error)) from error
+    lock = LabLock(settings.lab_lock)
     os.environ[ENV_PORT] = str(settings.lab.port)
     os.environ[ENV_BRIDGE] = settings.bridge
     stop = Stop()

@@ -10,7 +10,6 @@ import os
 import socket
 import sys
 
-from miglab_hub.errors import StartError
 from miglab_hub.service.assembly import ServiceParts, assemble
 from miglab_hub.service.process import foreground, locked_sockets, serve_apps
 from miglab_hub.settings.lab_toml import Settings
@@ -21,8 +20,8 @@ from miglab_pool.ledger.file import LedgerError
 
 def main(arguments: list[str] | None = None) -> int:
     """Run until told to stop; returns the exit status."""
-    expected = (StartError, LedgerError, GpuError)
-    return foreground("miglab-pool", "Run the pool service.", run, *expected, arguments=arguments)
+    own = (LedgerError, GpuError)
+    return foreground("miglab-pool", "Run the pool service.", run, *own, arguments=arguments)
 
 
 def run(settings: Settings) -> None:

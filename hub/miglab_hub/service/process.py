@@ -18,7 +18,8 @@ from fastapi import FastAPI
 from starlette.requests import HTTPConnection
 
 from miglab_hub import lab_secrets
-from miglab_hub.settings.lab_toml import SERVICE_NAME, Settings, SettingsError, load
+from miglab_hub.errors import StartError
+from miglab_hub.settings.lab_toml import SERVICE_NAME, Settings, load
 from miglab_pool.http.access.auth import bearer
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.connection_limits import (
@@ -34,7 +35,7 @@ from miglab_pool.reclaim.policy import Rules
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
 
 OFTEN = ("uvicorn.error", "tornado.application", "miglab_pool.http.access.hub_tokens")
-EXPECTED = (SettingsError, AlreadyRunning, PortInUseError, OSError)
+EXPECTED = (StartError, AlreadyRunning, PortInUseError, OSError)
 MANAGEMENT_KEY = "addresses.pool_bind or lab.port"
 STUDENT_KEY = "addresses.student_bind or lab.port"
 HUB_TIMEOUT_S = 30.0

@@ -13,9 +13,10 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from miglab_hub.errors import SettingsError
 from miglab_hub.plugins import plugin
 from miglab_hub.settings.keys import unknown_keys
-from miglab_hub.settings.rosters import RosterError, read_roster
+from miglab_hub.settings.rosters import read_roster
 from miglab_hub.settings.tables import (
     OWN_STAFF,
     SHARED_PASSWORD,
@@ -43,10 +44,6 @@ SCHEDULER = "slurm"
 DOCKER = "unix:///var/run/docker.sock"
 UNKNOWN = "extra_forbidden"  # told by `unknown_keys`, with what is allowed
 OWN_LOGO = Path(__file__).parents[1] / "hub_templates" / "logo.svg"
-
-
-class SettingsError(Exception):
-    """lab.toml cannot be used: the message names file, key, what is wrong and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -463,10 +460,7 @@ def _refuse_own_staff(
 
 def _enrolled(course: Course, folder: Path) -> Course:
     """The course with the people of its roster beside those of lab.toml."""
-    try:
-        roster = read_roster(folder / course.roster)
-    except RosterError as error:
-        raise SettingsError(str(error)) from error
+    roster = read_roster(folder / course.roster)
     people = {
         "members": (*course.members, *roster.students),
         "instructors": (*course.instructors, *roster.instructors),

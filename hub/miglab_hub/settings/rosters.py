@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from miglab_hub.errors import SettingsError
+
 NAME = re.compile(r"\w([\w.@ -]*[\w.-])?")
 LONGEST_NAME = 255
 MOST_FAULTS = 10
@@ -23,7 +25,7 @@ SAVE_AS = 'Save the file as "CSV UTF-8" (or use iconv -f LATIN1 -t UTF-8), then 
 Fault = tuple[int, str]
 
 
-class RosterError(Exception):
+class RosterError(SettingsError):
     """A roster cannot be used: the message names file, line, what is wrong and what to do."""
 
 

@@ -54,6 +54,11 @@ def wrong(what: str, found: str, do: str) -> HealthFinding:
     return HealthFinding(what, Level.WRONG, found, do)
 
 
+def judged(what: str, is_fine: bool, found: str, do: str) -> HealthFinding:
+    """One or the other."""
+    return fine(what, found) if is_fine else wrong(what, found, do)
+
+
 def of_gpu(gpu: GpuInfo, health: Health) -> Iterator[HealthFinding]:
     """What a GPU says of itself."""
     name = f"GPU {gpu.index}"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from miglab_hub.cli.roster import GroupChange, changes, left_aside
-from miglab_hub.errors import StartError
-from miglab_hub.settings.lab_toml import Settings, SettingsError, load
+from miglab_hub.errors import SettingsError, StartError
+from miglab_hub.settings.lab_toml import Settings, load
 from miglab_hub.settings.rosters import MOST_FAULTS, Roster, RosterError, parse_roster
 
 from .conftest import lab_with

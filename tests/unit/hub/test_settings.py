@@ -11,10 +11,11 @@ from jupyterhub.utils import subdomain_hook_idna
 
 from miglab_api.tickets import ATTEND_S
 from miglab_bench.harness.ports import free_ports
+from miglab_hub.errors import SettingsError
 from miglab_hub.launch import preflight
 from miglab_hub.launch.up import probes, proxy_command
 from miglab_hub.settings.keys import keys, reference
-from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, SettingsError, load
+from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, load
 from miglab_hub.settings.tables import host_of
 from miglab_pool.settings import Pool, Reclaim
 from miglab_slurm.lab import SlurmSettings
