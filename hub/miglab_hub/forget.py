@@ -9,7 +9,7 @@ import secrets
 import shutil
 import sqlite3
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -67,7 +67,7 @@ def tell(settings: Settings, user: str) -> dict[str, Any]:
             "hub": _account(found) if found else None,
             **{file.stem: people.kept_of(one, user) for file, one in files.items()},
             **{k: v for each in plugins("forget") for k, v in each.kept_of(settings, user).items()},
-            "home": _home(settings, user).told(),
+            "home": _told_home(settings, user),
         }
 
 
@@ -89,7 +89,7 @@ def forget(settings: Settings, user: str, *, keep_home: bool = False) -> Forgott
     changed: dict[str, int] = {}
     with _files(settings, user) as files, _hub(settings) as hub:
         _check_holds_nothing(files.get(settings.ledger), hub, user)
-        home = "" if keep_home else _home(settings, user).remove()
+        home = "" if keep_home else _remove_home(settings, user)
         if hub and (found := orm.User.find(hub, user)):
             hub.delete(found)
             hub.commit()
@@ -200,38 +200,29 @@ def _named(settings: Settings, user: str) -> Iterator[str]:
     yield from (where for where, names in people_of.items() if user in names)
 
 
-@dataclass(frozen=True)
-class Home:
-    """Where a person's files lie.
-
-    Attributes:
-        where: a folder, or a volume of the engine.
-    """
-
-    where: str
-    told: Callable[[], dict[str, Any]]
-    remove: Callable[[], str]
-
-
-def _home(settings: Settings, user: str) -> Home:
-    if settings.servers.spawner == "local":
-        folder = settings.homes / home_name(user)
-        return Home(str(folder), lambda: _told_folder(folder), lambda: _remove_folder(folder))
+def _told_home(settings: Settings, user: str) -> dict[str, Any]:
+    """Where a person's files lie."""
     if settings.servers.spawner == "slurm":
-        where = "on the cluster: the site's"
-        return Home(where, lambda: {"where": where}, lambda: "")
-    name = home_volume(settings, user)
-    return Home(name, lambda: {"volume": name}, lambda: _remove_volume(settings, name))
+        return {"where": "on the cluster: the site's"}
+    if settings.servers.spawner == "docker":
+        return {"volume": home_volume(settings, user)}
+    folder = settings.homes / home_name(user)
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {"folder": str(folder), "bytes": sum(path.stat().st_size for path in files)}
+
+
+def _remove_home(settings: Settings, user: str) -> str:
+    """Remove them, which a site on Slurm does itself; where they were."""
+    if settings.servers.spawner == "slurm":
+        return ""
+    if settings.servers.spawner == "docker":
+        return _remove_volume(settings, home_volume(settings, user))
+    return _remove_folder(settings.homes / home_name(user))
 
 
 def home_volume(settings: Settings, user: str) -> str:
     """The name of a person's home volume, as DockerSpawner makes it."""
     return f"{settings.lab_id}-home-{escape(user, _VOLUME_SAFE, escape_char='-').lower()}"
-
-
-def _told_folder(folder: Path) -> dict[str, Any]:
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    return {"folder": str(folder), "bytes": sum(path.stat().st_size for path in files)}
 
 
 def _remove_folder(folder: Path) -> str:

@@ -44,7 +44,7 @@ from miglab_spawner.containers.turns import StartTurns
 from miglab_spawner.pool_leases import PoolSpawnerMixin
 from miglab_spawner.refusals import NotStarted, why_container_ended
 from miglab_spawner.runs.borrower import SliceRunner
-from miglab_spawner.runs.container import COMMAND, ENGINE_ERRORS, ContainerPlan, ContainerRunner
+from miglab_spawner.runs.container import COMMAND, ENGINE_ERRORS, ContainerRunner
 
 _GONE = 404
 _BUSY = 409
@@ -354,7 +354,8 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         extras = (self.extra_create_kwargs, self.extra_host_config)
         create, host = (dict(each) if isinstance(each, Mapping) else {} for each in extras)
         soft = self._soft(limits_of(lease.shape, self.shape_limits), host)
-        plan = ContainerPlan(
+        return ContainerRunner(
+            self.client,
             image=self.image,
             name=f"{self.object_name}-run-{lease.id}",
             labels=to_labels(self.lab_id, loan),
@@ -363,7 +364,6 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             command=self.runner_cmd,
             user=create.get("user"),
         )
-        return ContainerRunner(self.client, plan)
 
     # Small things.
 

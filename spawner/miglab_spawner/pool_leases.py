@@ -8,14 +8,15 @@ Order of an end: stop → end whatever holds → release.
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from jupyterhub.utils import isoformat
 
-from miglab_api.leases import LeaseState, LeaseView
+from miglab_api.leases import LeaseView
 from miglab_api.offers import CPU
 from miglab_spawner.backends.base import BackendError, RefusedByBackend
-from miglab_spawner.backends.pool import PoolClient
+from miglab_spawner.backends.pool import OVER, PoolClient
 from miglab_spawner.containers.host_config import ContainerLimits, SavedLease, limits_of
 from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
 from miglab_spawner.pages import waiting
@@ -23,8 +24,6 @@ from miglab_spawner.pages.spawn_page import needs_slice
 from miglab_spawner.refusals import why_stopped
 from miglab_spawner.runs.borrower import Borrower, SliceRunner
 from miglab_spawner.traits import PoolTraits
-
-_OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
 
 
 class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
@@ -181,7 +180,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         deadline = loop.time() + self.create_timeout_s
         for lease in await self._own_leases():
             await self._release(lease, "the same server starts anew")
-            while lease.state not in _OVER:
+            while lease.state not in OVER:
                 if loop.time() > deadline:
                     raise self._not_started(
                         "Your earlier server has not ended yet. Try again in a minute.",
@@ -190,10 +189,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
                     )
                 await asyncio.sleep(PAUSE_S)
                 await self.end_holder(lease.holder)  # an engine that was away may answer now
-                lease = await self._state_of(lease)
-
-    async def _state_of(self, lease: LeaseView) -> LeaseView:
-        return await self._patiently(lambda: self.backend.lease(lease.id))
+                lease = await self._patiently(partial(self.backend.lease, lease.id))
 
     # The steps of an end.
 
@@ -238,17 +234,15 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         """
         return [
             lease
-            for lease in await self.backend.leases(self.user.name)
-            if lease.server == self.name
-            and lease.state not in _OVER
-            and (lease.holder or (also is not None and _is_grant(lease, also)))
+            for lease in await self.backend.leases(self.user.name, self.name)
+            if lease.holder or (also is not None and _is_grant(lease, also))
         ]
 
     async def _release(self, lease: LeaseView, reason: str) -> None:
         if lease.holder:
             await self.end_holder(lease.holder)
         try:
-            await self.backend.release(lease.id, reason, lease.generation, lease.ledger)
+            await self.backend.release(lease, reason)
         except RefusedByBackend as refused:
             self.log.info("Lease %d needs no release: %s", lease.id, refused)
 

@@ -12,7 +12,7 @@ from docker.errors import NotFound
 import docker
 from miglab_spawner.containers.host_config import container_of, limits_of, soft_host_config
 from miglab_spawner.runs.borrower import RESULT_LIMIT, TooMuchSaid
-from miglab_spawner.runs.container import ContainerPlan, ContainerRunner
+from miglab_spawner.runs.container import ContainerRunner
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 GONE_S = 90.0
@@ -38,7 +38,8 @@ def runner_of(api: docker.APIClient, image: str) -> ContainerRunner:
     """A runner with limits and hardening, and with what a site gives its servers: not passed on."""
     soft = soft_host_config(limits_of("cpu", {}), own_memory=False, own_cpus=False)
     site = {"binds": {"/etc": {"bind": "/home/student", "mode": "ro"}}, "network_mode": "bridge"}
-    plan = ContainerPlan(
+    return ContainerRunner(
+        api,
         image=image,
         name=f"miglab-test-run-{uuid.uuid4().hex}",
         labels={"miglab.test": "runner"},
@@ -46,7 +47,6 @@ def runner_of(api: docker.APIClient, image: str) -> ContainerRunner:
         host_config={**soft, **site},
         command=("python3", "-c", PROGRAM),
     )
-    return ContainerRunner(api, plan)
 
 
 async def gone(api: docker.APIClient, number: str) -> None:

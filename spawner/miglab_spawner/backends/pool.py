@@ -20,7 +20,14 @@ import aiohttp
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from miglab_api.base import Refusal
-from miglab_api.leases import AttachRequest, Fence, LeaseView, ReleaseRequest, ServerStatus
+from miglab_api.leases import (
+    AttachRequest,
+    Fence,
+    LeaseState,
+    LeaseView,
+    ReleaseRequest,
+    ServerStatus,
+)
 from miglab_api.offers import Offers, ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketView
 from miglab_spawner.backends.base import (
@@ -125,6 +132,7 @@ def _session() -> aiohttp.ClientSession:
 
 ANSWER_TIMEOUT_S = 15.0
 RETRY_PAUSES_S = (0.1, 0.3, 1.0)
+OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
 
 Answer = TypeVar("Answer")
 _TICKET = TypeAdapter(TicketView)
@@ -182,9 +190,10 @@ class PoolClient:
         """One lease."""
         return await self._call(_LEASE, "GET", f"/api/leases/{lease}")
 
-    async def leases(self, user: str) -> list[LeaseView]:
-        """The leases of a user."""
-        return await self._call(_LEASES, "GET", "/api/leases", params=(("user", user),))
+    async def leases(self, user: str, server: str) -> list[LeaseView]:
+        """The leases of a server that are not over."""
+        found = await self._call(_LEASES, "GET", "/api/leases", params=(("user", user),))
+        return [lease for lease in found if lease.server == server and lease.state not in OVER]
 
     async def server_status(self, user: str, server: str) -> ServerStatus:
         """What a server holds and waits for; asking keeps its position."""
@@ -209,12 +218,10 @@ class PoolClient:
         body = Fence(generation=generation, ledger=ledger)
         return await self._call(_LEASE, "POST", f"/api/leases/{lease}/running", body=body)
 
-    async def release(
-        self, lease: int, reason: str, generation: int, ledger: str = ""
-    ) -> LeaseView:
+    async def release(self, lease: LeaseView, reason: str) -> LeaseView:
         """Ask for the release; the pool frees after its own confirmation."""
-        body = ReleaseRequest(reason=reason, generation=generation, ledger=ledger)
-        return await self._call(_LEASE, "POST", f"/api/leases/{lease}/release", body=body)
+        body = ReleaseRequest(reason=reason, generation=lease.generation, ledger=lease.ledger)
+        return await self._call(_LEASE, "POST", f"/api/leases/{lease.id}/release", body=body)
 
     async def offers(self, user: str, courses: Sequence[str]) -> Offers:
         """What these courses offer a user now; a name that is no course is left out."""

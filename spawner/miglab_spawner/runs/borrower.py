@@ -86,7 +86,6 @@ async def lines(runner: SliceRunner) -> AsyncIterator[bytes]:
 LINGER_LOOK_S = 1.0  # how soon a lingering runner makes way for whoever waits
 MOST_AT_ONCE = 4  # orders of one server, the running one included
 IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
-OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
 
 Say = Callable[[bytes], Awaitable[None]]
 log = logging.getLogger(__name__)
@@ -233,15 +232,13 @@ class Borrower:
         runner = self._make_runner(lease)
         self._loan = loan = Loan(shape, lease, runner)
         holder = await runner.create()
-        self._loan = loan = Loan(shape, await self._attached(lease, holder), runner)
+        lease = await self._backend.attach(lease.id, lease.generation, holder, lease.ledger)
+        self._loan = loan = Loan(shape, lease, runner)
         await runner.start()
         with contextlib.suppress(BackendError):  # the pool finds out by itself
             await self._backend.running(lease.id, lease.generation, lease.ledger)
         await say(_granted(loan.lease))
         return loan
-
-    async def _attached(self, lease: LeaseView, holder: str) -> LeaseView:
-        return await self._backend.attach(lease.id, lease.generation, holder, lease.ledger)
 
     async def _lease(self, shape: str, say: Say) -> LeaseView:
         request = TicketRequest(
@@ -304,15 +301,11 @@ class Borrower:
             status = await self._backend.server_status(self._user, self._name)
             if status.ticket is not None:
                 await self._backend.cancel(status.ticket.id)
-            for lease in await self._backend.leases(self._user):
-                if lease.server == self._name and lease.state not in OVER:
-                    await self._release(lease, reason)
+            for lease in await self._backend.leases(self._user, self._name):
+                with contextlib.suppress(RefusedByBackend):  # it is over
+                    await self._backend.release(lease, reason[:500])
         except BackendError as error:
             log.warning("%s's borrowed slices lapse by themselves: %s", self._user, error)
-
-    async def _release(self, lease: LeaseView, reason: str) -> None:
-        with contextlib.suppress(RefusedByBackend):  # it is over
-            await self._backend.release(lease.id, reason[:500], lease.generation, lease.ledger)
 
 
 def _queue(ticket: TicketView) -> bytes:

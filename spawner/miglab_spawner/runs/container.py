@@ -48,11 +48,12 @@ FOREIGN_TO_RUNNERS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class ContainerPlan:
-    """What a runner's container is made from.
+@dataclass
+class ContainerRunner:
+    """See `SliceRunner`.
 
-    Attributes:
+    Args:
+        api: docker-py's ``APIClient``.
         image: the student's.
         name: the container's.
         labels: what ties it to its lease.
@@ -61,6 +62,7 @@ class ContainerPlan:
         user: as for a server; None for the image's own.
     """
 
+    api: Any
     image: str
     name: str
     labels: Mapping[str, str]
@@ -68,30 +70,6 @@ class ContainerPlan:
     host_config: Mapping[str, Any]
     command: Sequence[str] = COMMAND
     user: str | None = None
-
-    @property
-    def closed_config(self) -> dict[str, Any]:
-        """The host configuration of a container that reaches nothing."""
-        own = {k: v for k, v in self.host_config.items() if k not in FOREIGN_TO_RUNNERS}
-        return {
-            **own,
-            "network_mode": "none",
-            "log_config": {"type": "none"},
-            "auto_remove": True,
-        }
-
-
-@dataclass
-class ContainerRunner:
-    """See `SliceRunner`.
-
-    Args:
-        api: docker-py's ``APIClient``.
-        plan: what to make.
-    """
-
-    api: Any
-    plan: ContainerPlan
     _id: str = ""
     _answer: Any = None  # the connection closes when this is collected
     _socket: Any = None
@@ -149,18 +127,20 @@ class ContainerRunner:
     # -- on threads ---------------------------------------------------------------------------
 
     def _create(self) -> str:
-        plan = self.plan
+        """A container that reaches nothing."""
+        host = {k: v for k, v in self.host_config.items() if k not in FOREIGN_TO_RUNNERS}
+        closed = {"network_mode": "none", "log_config": {"type": "none"}, "auto_remove": True}
         made = self.api.create_container(
-            plan.image,
-            list(plan.command)[1:],
-            name=plan.name,
-            entrypoint=list(plan.command)[:1],
-            user=plan.user,
-            labels=dict(plan.labels),
-            environment=dict(plan.env),
+            self.image,
+            list(self.command)[1:],
+            name=self.name,
+            entrypoint=list(self.command)[:1],
+            user=self.user,
+            labels=dict(self.labels),
+            environment=dict(self.env),
             stdin_open=True,
             healthcheck={"test": ["NONE"]},
-            host_config=self.api.create_host_config(**plan.closed_config),
+            host_config=self.api.create_host_config(**host, **closed),
         )
         return str(made["Id"])
 

@@ -121,38 +121,27 @@ def news(before: PoolSnapshot | None, now: PoolSnapshot) -> list[str]:
     lines = []
     if now.paused != (before.paused if before else ""):
         lines.append(f"paused: {now.paused}" if now.paused else "new leases are granted again")
-    lines += _changes(_gpu_states(before), _gpu_states(now))
-    lines += _changes(_slice_states(before), _slice_states(now))
-    lines += _changes(_ticket_states(before), _ticket_states(now))
+    known, found = dict(_states(before)) if before else {}, dict(_states(now))
+    lines += [f"{what}: {said}" for what, said in found.items() if known.get(what) != said]
+    lines += [f"{what}: gone" for what in known if what not in found]
     return [shown(line) for line in lines]
 
 
-def _changes(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    changed = [f"{what}: {said}" for what, said in now.items() if before.get(what) != said]
-    return changed + [f"{what}: gone" for what in before if what not in now]
-
-
-def _gpu_states(snapshot: PoolSnapshot | None) -> dict[str, str]:
-    found = {}
-    for gpu in snapshot.gpus if snapshot else ():
+def _states(snapshot: PoolSnapshot) -> Iterator[tuple[str, str]]:
+    """How each GPU, slice and ticket stands."""
+    for gpu in snapshot.gpus:
         draining = f", draining: {gpu.draining}" if gpu.draining else ""
-        found[f"GPU {gpu.index}"] = gpu.state + (f": {gpu.reason}" if gpu.reason else "") + draining
-    return found
-
-
-def _slice_states(snapshot: PoolSnapshot | None) -> dict[str, str]:
-    slices = [item for gpu in (snapshot.gpus if snapshot else ()) for item in gpu.slices]
-    return {f"slice {item.slice_id}": _slice(item) for item in slices}
+        reason = f": {gpu.reason}" if gpu.reason else ""
+        yield f"GPU {gpu.index}", f"{gpu.state}{reason}{draining}"
+    for gpu in snapshot.gpus:
+        yield from ((f"slice {item.slice_id}", _slice(item)) for item in gpu.slices)
+    yield from ((f"ticket {one.id}", _ticket(one)) for one in snapshot.waiting)
 
 
 def _slice(item: SliceView) -> str:
     where = f"GPU {item.gpu} {{{item.start}}}:{item.size}"
     by = f" by {item.user or 'somebody'}" if item.lease is not None else ""
     return f"{item.profile} on {where}, {item.state}{by}"
-
-
-def _ticket_states(snapshot: PoolSnapshot | None) -> dict[str, str]:
-    return {f"ticket {one.id}": _ticket(one) for one in (snapshot.waiting if snapshot else ())}
 
 
 def _ticket(one: TicketView) -> str:
