@@ -155,22 +155,18 @@ def _hub(settings: Settings) -> Iterator[Any]:
 
 
 def _account(user: Any) -> dict[str, Any]:
+    servers, tokens = user.orm_spawners.values(), user.api_tokens
     return {
-        "name": user.name,
-        "admin": user.admin,
-        "created": user.created,
-        "last_activity": user.last_activity,
+        **_said(user, "name", "admin", "created", "last_activity"),
         "groups": sorted(group.name for group in user.groups),
         "roles": sorted(role.name for role in user.roles),
-        "servers": [
-            {"name": one.name, "started": one.started, "last_activity": one.last_activity}
-            for one in user.orm_spawners.values()
-        ],
-        "tokens": [
-            {"note": one.note, "created": one.created, "last_activity": one.last_activity}
-            for one in user.api_tokens
-        ],
+        "servers": [_said(one, "name", "started", "last_activity") for one in servers],
+        "tokens": [_said(one, "note", "created", "last_activity") for one in tokens],
     }
+
+
+def _said(row: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in names}
 
 
 def _check_holds_nothing(ledger: sqlite3.Connection | None, hub: Any, user: str) -> None:

@@ -12,7 +12,7 @@ import inspect
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -450,12 +450,9 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         executor: ThreadPoolExecutor | None = None,
     ) -> Answer:
         """Call with a client of the engine, in a thread: to make one asks the engine as well."""
-
-        def called() -> Answer:
-            return call(self.client, *args)
-
-        future: Awaitable[Answer] = asyncio.wrap_future((executor or self.executor).submit(called))
-        return await future
+        loop = asyncio.get_running_loop()
+        threads = executor or self.executor
+        return await loop.run_in_executor(threads, lambda: call(self.client, *args))
 
     @property
     def _own_network(self) -> str:

@@ -72,7 +72,7 @@ def assemble(settings: Settings) -> ServiceParts:
     """
     lab_secrets.make_all(settings)
     make_simulated(settings)
-    driver, ledger, locks = _open(settings)
+    driver, ledger, opened = _open(settings)
     engine = settings.docker_url if settings.servers.spawner == "docker" else ""
     holders = HostHolders(engine, settings.lab_id)
     pool = Pool(settings, ledger, driver, holders, steady=time.monotonic)
@@ -82,17 +82,18 @@ def assemble(settings: Settings) -> ServiceParts:
     metrics = Metrics(shapes)
     pool.worker.stopwatch.told, pool.store.unserved = metrics.driver_call, metrics.unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
-
-    def close() -> None:
-        ledger.close()
-        driver.close()
-        locks.close()
-
     reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
     end_servers = _end_servers(ServerEnder(hub, time.time), metrics)
     runner = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
     management = _management(settings, runner, access, CourseMembers(hub).of)
-    return ServiceParts(runner, management, _student(settings, runner, pool, board), hub, close)
+    student = student_app(
+        runner,
+        HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN),
+        board,
+        default_course=settings.servers.default_course,
+        roster=pool.roster,
+    )
+    return ServiceParts(runner, management, student, hub, opened.close)
 
 
 def _end_servers(ender: ServerEnder, metrics: Metrics) -> Callable[[PoolRunner], Awaitable[None]]:
@@ -125,28 +126,21 @@ def _management(
     )
 
 
-def _student(settings: Settings, runner: PoolRunner, pool: Pool, board: SignalBoard) -> FastAPI:
-    tokens = HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN)
-    course = settings.servers.default_course
-    return student_app(runner, tokens, board, default_course=course, roster=pool.roster)
-
-
 def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:
-    """GPUs, ledger, and the locks of the GPUs.  A GPU that hangs is not waited for."""
+    """GPUs, ledger, and what gives back both and the locks.  A GPU that hangs is not waited for."""
     driver = open_watched(
         simulated_state=settings.simulated_state,
         gpu_uuids=settings.gpus.uuids or None,
         limit_s=settings.tuning.stuck_s,
     )
     with ExitStack() as opened:
-        locks = lock_gpus(settings.simulated_state or GPU_LOCKS, driver.uuids)
-        opened.enter_context(locks)
+        opened.enter_context(lock_gpus(settings.simulated_state or GPU_LOCKS, driver.uuids))
         opened.callback(driver.close)
         driver.check(GPUS_OPEN_S)
         _keep_backup(settings)
         ledger = Ledger(settings.ledger)
-        opened.pop_all()
-    return driver, ledger, locks
+        opened.callback(ledger.close)
+        return driver, ledger, opened.pop_all()
 
 
 def _keep_backup(settings: Settings) -> None:
