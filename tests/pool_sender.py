@@ -2,7 +2,7 @@
 
 import httpx
 
-from miglab_spawner.backends.pool import NoAnswer, NotConnected, PoolAnswer, PoolRequest, Send
+from miglab_spawner.backends import NoAnswer, NotConnected, PoolAnswer, PoolRequest, Send
 
 
 def over(client: httpx.AsyncClient) -> Send:

@@ -30,7 +30,7 @@ from miglab_slurm.views import (
     ticket_of,
 )
 from miglab_slurm.words import refusal_of, why_it_waits
-from miglab_spawner.backends.base import RefusedByBackend
+from miglab_spawner.backends import RefusedByBackend
 
 log = logging.getLogger(__name__)
 EXHAUSTED = ("over-quota", "over-limit")  # it may be the very job that is given up

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from miglab_spawner.backends.base import BackendError, BackendUnreachable
+from miglab_spawner.backends import BackendError, BackendUnreachable
 
 _SILENT = (
     "unable to contact slurm controller", "socket timed out", "connection refused",

@@ -22,7 +22,7 @@ from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import read
 from miglab_slurm.site import NoAccountError, SlurmShape, SlurmSite, account_of, members_of
 from miglab_slurm.submissions import Submissions, told_of
-from miglab_spawner.backends.base import BackendError
+from miglab_spawner.backends import BackendError
 
 OLDEST = (22, 5)
 TRIED = ((22, 5), (24, 11))

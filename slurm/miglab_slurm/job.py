@@ -19,7 +19,7 @@ from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader, reader_of
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.site import NoAccountError, SlurmSite, account_of
-from miglab_spawner.backends.base import BackendError
+from miglab_spawner.backends import BackendError
 from miglab_spawner.refusals import NotStarted
 
 LISTEN_PAUSE_S = 0.05

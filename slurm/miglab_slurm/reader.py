@@ -27,7 +27,7 @@ from miglab_slurm.records import (
 from miglab_slurm.site import SlurmSite
 from miglab_slurm.submissions import Submissions, told_of
 from miglab_slurm.views import stays_of
-from miglab_spawner.backends.base import BackendError, BackendUnreachable
+from miglab_spawner.backends import BackendError, BackendUnreachable
 
 LEAST_GAP_S = 0.25
 """Between two readings, whoever asks: a start that needs one now does not wait for the next."""

@@ -12,7 +12,7 @@ from miglab_slurm.commands import clean_environment, run
 from miglab_slurm.doctor import picture_of
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.submissions import told_of
-from miglab_spawner.backends.base import BackendError
+from miglab_spawner.backends import BackendError
 
 PARTITIONS = ("sinfo", "-h", "-a", "-o", "%R")
 COMMANDS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue")

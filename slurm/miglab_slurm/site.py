@@ -17,7 +17,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from miglab_api.offers import CPU
-from miglab_spawner.backends.base import RefusedByBackend
+from miglab_spawner.backends import RefusedByBackend
 
 Word = Annotated[str, Field(pattern=r"^[\w.@:,/+-]*$", max_length=200)]
 

@@ -29,8 +29,7 @@ from miglab_slurm.job import HANDOVER, JobSpawner
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.site import SlurmShape
 from miglab_slurm.words import AT_LIMIT, SOONER, why_it_ended
-from miglab_spawner.backends.base import BackendError
-from miglab_spawner.backends.pool import PoolClient
+from miglab_spawner.backends import BackendError, PoolClient
 from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.pages.spawn_page import is_cpu
 from miglab_spawner.processes import notebooks_copy

@@ -18,7 +18,7 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from miglab_slurm.records import SignedTag, SlurmJob, Tag, claim_of
-from miglab_spawner.backends.base import BackendError
+from miglab_spawner.backends import BackendError
 
 CLOCKS_S = 300.0
 """So far may the clocks of hub and slurmctld be apart."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from miglab_api.wording import duration
 from miglab_slurm.commands import CommandFailed
-from miglab_spawner.backends.base import RefusedByBackend
+from miglab_spawner.backends import RefusedByBackend
 
 _TELL = "Tell your instructor."
 FOR_ROOM = frozenset({"", "Resources", "Priority"})

@@ -3,7 +3,7 @@
 mixin.py, traits.py    what every kind of server has in common: choice, start, wait, end
 pool_leases.py         servers that start by a lease of the lab's own pool
 docker.py, local.py    servers in containers, and as local processes
-backends               who is asked for slices
+backends.py            who is asked for slices
 pages                  what students read before their server is there
 containers, processes  how each kind is confined
 """

@@ -29,7 +29,7 @@ from tornado.iostream import StreamClosedError
 
 from miglab_api.base import SHAPE_MAX
 from miglab_api.offers import CPU
-from miglab_spawner.backends.base import BackendError, RefusedByBackend
+from miglab_spawner.backends import BackendError, RefusedByBackend
 from miglab_spawner.mixin import LEASE_SCOPE, MIGSpawnerMixin
 from miglab_spawner.pool_leases import PoolSpawnerMixin
 from miglab_spawner.runs.borrower import RESULT_LIMIT

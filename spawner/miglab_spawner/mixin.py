@@ -27,7 +27,7 @@ from miglab_api.offers import BORROW, CPU, Offers
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
 from miglab_api.wording import gpu_picture, shape_title
 from miglab_spawner import home_size
-from miglab_spawner.backends.base import (
+from miglab_spawner.backends import (
     Backend,
     BackendError,
     BackendMisunderstood,

@@ -15,8 +15,7 @@ from jupyterhub.utils import isoformat
 
 from miglab_api.leases import LeaseView
 from miglab_api.offers import CPU
-from miglab_spawner.backends.base import BackendError, RefusedByBackend
-from miglab_spawner.backends.pool import OVER, PoolClient
+from miglab_spawner.backends import OVER, BackendError, PoolClient, RefusedByBackend
 from miglab_spawner.containers.host_config import ContainerLimits, SavedLease, limits_of
 from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
 from miglab_spawner.pages import waiting

@@ -25,7 +25,7 @@ import docker
 from miglab_api import holders as processes
 from miglab_api.leases import LeaseState
 from miglab_pool.worker.holders import HostHolders
-from miglab_spawner.backends import pool
+from miglab_spawner import backends
 from miglab_spawner.docker import MIGDockerSpawner
 
 from .conftest import SOCKET, STAYS, engine_script
@@ -55,7 +55,7 @@ async def lab(
     """The pool over a simulated GPU whose slices the engine hands over."""
     async with PoolLab(tmp_path, HostHolders(SOCKET, LAB)) as lab:
         assert engine_script("simulate", str(tmp_path / "gpus")).returncode == 0
-        monkeypatch.setattr(pool, "send_request", over(lab.http))
+        monkeypatch.setattr(backends, "send_request", over(lab.http))
         monkeypatch.setattr(MIGDockerSpawner, "_client", None)
         monkeypatch.setattr(MIGDockerSpawner, "_checked_networks", set())
         yield lab

@@ -17,7 +17,7 @@ from miglab_slurm.service.page import SACCT, usage
 from miglab_slurm.submissions import Submissions
 from miglab_slurm_bench.accounted import AccountedCluster, missing
 from miglab_slurm_bench.cluster import SlurmCluster
-from miglab_spawner.backends.base import RefusedByBackend
+from miglab_spawner.backends import RefusedByBackend
 
 from .conftest import SITE
 from .test_slurm_spawner import fresh

@@ -14,7 +14,7 @@ from traitlets.config import Config
 from miglab_slurm.records import Tag
 from miglab_slurm.submissions import Submissions
 from miglab_slurm_bench.cluster import SlurmCluster
-from miglab_spawner.backends.base import BackendUnreachable
+from miglab_spawner.backends import BackendUnreachable
 
 from .test_slurm_spawner import fresh, hold, jobs, until_waiting
 

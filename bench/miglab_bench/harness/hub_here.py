@@ -14,7 +14,7 @@ from jupyterhub.proxy import Proxy
 from traitlets import Dict
 from traitlets.config import Config
 
-from miglab_spawner.backends.pool import (
+from miglab_spawner.backends import (
     NoAnswer,
     NotConnected,
     PoolRequest,

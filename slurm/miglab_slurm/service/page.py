@@ -43,7 +43,7 @@ from miglab_slurm.service.runner import SlurmRunner
 from miglab_slurm.site import SlurmSite
 from miglab_slurm.submissions import Submissions
 from miglab_slurm.views import ticket_of
-from miglab_spawner.backends.base import BackendError
+from miglab_spawner.backends import BackendError
 
 DAYS = 30
 ACCOUNTED = ("ElapsedRaw", "User", "Comment")

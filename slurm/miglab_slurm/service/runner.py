@@ -18,7 +18,7 @@ from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.service.leases import SlurmCommand, SlurmLeases, SlurmMessages, SlurmTickets
-from miglab_spawner.backends.base import BackendError
+from miglab_spawner.backends import BackendError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import estimated_wait, gpu_picture, ordinal, queue_position, shape_title
-from miglab_spawner.backends.base import BackendError, RefusedByBackend
+from miglab_spawner.backends import BackendError, RefusedByBackend
 from miglab_spawner.pages.spawn_page import in_gib, is_cpu
 
 ASKED, OFFERED, CREATING, ATTACHING, STARTING, ANSWERING = 5, 50, 60, 70, 80, 90

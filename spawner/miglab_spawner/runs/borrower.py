@@ -27,8 +27,7 @@ from miglab_api.tickets import (
     TicketView,
     borrower_of,
 )
-from miglab_spawner.backends.base import BackendError, RefusedByBackend
-from miglab_spawner.backends.pool import PoolClient
+from miglab_spawner.backends import BackendError, PoolClient, RefusedByBackend
 
 QUEUE, GRANTED, REFUSED = b"q", b"g", b"r"
 MESSAGE, END, FAILED = b"m", b"e", b"f"

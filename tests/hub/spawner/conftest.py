@@ -10,7 +10,7 @@ from tests.hubs import STUDENT, Hub, hub_config_for, running_hub
 from tests.pool_sender import over
 from traitlets.config import Config
 
-from miglab_spawner.backends import pool as client
+from miglab_spawner import backends as client
 
 from .lab import URL, PoolLab
 

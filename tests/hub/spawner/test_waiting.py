@@ -10,8 +10,7 @@ from traitlets.config import Config
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_bench.harness.student import STEP_S
 from miglab_spawner import hub_pages, mixin
-from miglab_spawner.backends.base import BackendUnreachable
-from miglab_spawner.backends.pool import PoolClient
+from miglab_spawner.backends import BackendUnreachable, PoolClient
 
 from .lab import PoolLab
 

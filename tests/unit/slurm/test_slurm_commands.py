@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from miglab_slurm import commands
-from miglab_spawner.backends.base import BackendUnreachable
+from miglab_spawner.backends import BackendUnreachable
 
 ENDLESS = "sleep 600"  # a command that outlasts the time it is given
 

@@ -9,7 +9,7 @@ from tests.polling import until
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.site import SlurmSite
 from miglab_slurm.submissions import Submissions
-from miglab_spawner.backends.base import BackendUnreachable
+from miglab_spawner.backends import BackendUnreachable
 
 HANGS = '#!/bin/sh\n: > "$0.began"\nexec sleep 600\n'
 FAILS = "#!/bin/sh\nexit 1\n"

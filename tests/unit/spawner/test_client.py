@@ -9,8 +9,12 @@ import pytest
 from tests.pool_sender import over
 
 from miglab_api.tickets import TicketRequest
-from miglab_spawner.backends.base import BackendMisunderstood, BackendUnreachable, RefusedByBackend
-from miglab_spawner.backends.pool import PoolClient
+from miglab_spawner.backends import (
+    BackendMisunderstood,
+    BackendUnreachable,
+    PoolClient,
+    RefusedByBackend,
+)
 
 ASK = TicketRequest(user="ada", course="ml", shape="1g.5gb")
 TICKET = {

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from miglab_spawner.backends import pool
+from miglab_spawner import backends
 
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ENDS = """
 import asyncio
-from miglab_spawner.backends import pool
+from miglab_spawner import backends
 
 async def answer(reader, writer):
     await reader.readuntil(b"\\r\\n\\r\\n")
@@ -24,7 +24,7 @@ async def answer(reader, writer):
 async def main():
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    print((await pool.send_request(pool.PoolRequest("GET", url, {}, 60))).status)
+    print((await backends.send_request(backends.PoolRequest("GET", url, {}, 60))).status)
 
 loop = asyncio.new_event_loop()
 loop.run_until_complete(main())
@@ -36,7 +36,7 @@ OK = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
 @pytest.fixture(autouse=True)
 async def closed() -> AsyncIterator[None]:
     yield
-    await pool.close_connections()
+    await backends.close_connections()
 
 
 @asynccontextmanager
@@ -60,8 +60,8 @@ async def hangs_up(*_: object) -> None:
     """Answer nothing: the connection is closed at once."""
 
 
-def asking(url: str, **what: object) -> pool.PoolRequest:
-    return pool.PoolRequest("POST", url, {"Authorization": "Bearer s"}, 30, **what)
+def asking(url: str, **what: object) -> backends.PoolRequest:
+    return backends.PoolRequest("POST", url, {"Authorization": "Bearer s"}, 30, **what)
 
 
 async def test_a_request_arrives_whole():
@@ -76,8 +76,8 @@ async def test_a_request_arrives_whole():
     body = json.dumps({"a": "ö"}, ensure_ascii=False).encode()[:9]
     async with server(answering) as url:
         params = (("user", "ada b"), ("course", "x"), ("course", "y"))
-        answer = await pool.send_request(asking(url, params=params, body=body))
-    assert answer == pool.PoolAnswer(201, b"{}", "Created")
+        answer = await backends.send_request(asking(url, params=params, body=body))
+    assert answer == backends.PoolAnswer(201, b"{}", "Created")
     assert heard[0].startswith(b"POST /api?user=ada+b&course=x&course=y HTTP/1.1\r\n")
     assert b"Authorization: Bearer s\r\n" in heard[0]
     assert heard[0].endswith(body)
@@ -86,10 +86,10 @@ async def test_a_request_arrives_whole():
 async def test_nobody_there_is_told_from_no_answer():
     """Only what was never sent may be sent again."""
     async with server(hangs_up) as url:
-        with pytest.raises(pool.NoAnswer):
-            await pool.send_request(asking(url))
-    with pytest.raises(pool.NotConnected):
-        await pool.send_request(asking(url))
+        with pytest.raises(backends.NoAnswer):
+            await backends.send_request(asking(url))
+    with pytest.raises(backends.NotConnected):
+        await backends.send_request(asking(url))
 
 
 async def test_a_silent_pool_is_not_waited_for_beyond_the_time_limit():
@@ -100,8 +100,8 @@ async def test_a_silent_pool_is_not_waited_for_beyond_the_time_limit():
         await over.wait()
 
     async with server(silent) as url:
-        with pytest.raises(pool.NoAnswer):
-            await pool.send_request(pool.PoolRequest("GET", url, {}, 0.05))
+        with pytest.raises(backends.NoAnswer):
+            await backends.send_request(backends.PoolRequest("GET", url, {}, 0.05))
         over.set()
 
 

@@ -12,7 +12,7 @@ from tests.refusals import because
 from tests.unit.pool.http.fakes import ticket_view
 
 from miglab_api.tickets import TicketState, TicketView
-from miglab_spawner.backends.base import RefusedByBackend
+from miglab_spawner.backends import RefusedByBackend
 from miglab_spawner.pages.waiting import Wait
 
 

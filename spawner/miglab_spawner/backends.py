@@ -1,7 +1,8 @@
-"""The spawner's side of the conversation with the pool service: HTTP, typed answers, typed errors.
+"""Whom the spawner asks for slices: the calls, what can go wrong, and the lab's own pool.
 
-Knows the messages and nothing below them.  Only failures to *connect* are tried again, a few times:
-then the request has not been sent, so that trying again can do nothing twice.
+`PoolClient` answers for the pool, over HTTP with typed answers and errors; another `Backend`
+answers the same.  Only failures to *connect* are tried again, a few times: then the request has not
+been sent, so that trying again can do nothing twice.
 
 Requests travel by aiohttp, which JupyterHub has loaded for its own.  The hub answers everybody in
 one thread, and a start makes about ten requests to the pool; one costs 0.14 ms here and ten times
@@ -14,7 +15,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import aiohttp
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -30,12 +31,60 @@ from miglab_api.leases import (
 )
 from miglab_api.offers import Offers, ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketView
-from miglab_spawner.backends.base import (
-    BackendError,
-    BackendMisunderstood,
-    BackendUnreachable,
-    RefusedByBackend,
-)
+
+
+class BackendError(Exception):
+    """The base of what can go wrong between a spawner and its backend."""
+
+
+class BackendUnreachable(BackendError):
+    """No answer: it is not running, too slow, or not at this address."""
+
+
+class BackendMisunderstood(BackendError):
+    """An answer that cannot be read: another version, or something else altogether."""
+
+
+class RefusedByBackend(BackendError):
+    """The backend's no.
+
+    Attributes:
+        reason: a short word for machines.
+        message: the same in words that the student can act on.
+        status: the HTTP status.
+    """
+
+    def __init__(self, reason: str, message: str, status: int) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+        self.status = status
+
+
+class Backend(Protocol):
+    """Tickets and leases of one site.  Every call raises `BackendError`'s kinds, and no other."""
+
+    async def request(self, request: TicketRequest) -> TicketView:
+        """Ask for a shape: a new ticket, or the one there is."""
+
+    async def attend(self, ticket: int, wait_s: float) -> TicketView:
+        """Attend a ticket: answers when its state or position changed, or after ``wait_s``."""
+
+    async def cancel(self, ticket: int) -> TicketView:
+        """Leave the queue."""
+
+    async def take(self, ticket: int) -> LeaseView:
+        """Take what was offered; taking twice gives the same lease."""
+
+    async def server_status(self, user: str, server: str) -> ServerStatus:
+        """What a server holds and waits for; asking keeps its position."""
+
+    async def alternatives(self, ticket: int) -> list[ShapeOffer]:
+        """What who waits could have at once, by leaving the queue."""
+
+    async def offers(self, user: str, courses: Sequence[str]) -> Offers:
+        """What these courses offer a user now; a name that is no course is left out."""
+
 
 IDLE_S = 5.0  # the pool keeps idle ones for 75 s: who asks must be who closes first
 

@@ -1,1 +1,0 @@
-"""Whom the spawner asks for slices."""
