@@ -104,7 +104,7 @@ class ClusterPicture:
         return bool(nodes) and not any(node.partitions[partition] for node in nodes)
 
     def queue(self, shape: SlurmShape) -> list[SlurmJob]:
-        """Those who wait for this shape's slices, first come first: Slurm's own order.
+        """Those who wait for this shape's slices, or for no GPU either, in Slurm's own order.
 
         Who is held back by a limit of their own holds up nobody, and is left out.
         """
@@ -114,7 +114,7 @@ class ClusterPicture:
             for job in self.jobs.values()
             if job.is_pending
             and partition in job.partition.split(",")
-            and _wants(job, shape)
+            and (shape.gres_type in job.gres if shape.gres else not job.gres)
             and not why_it_waits(job.reason).message
         )
         return sorted(waiting, key=lambda job: (-job.priority, job.id))
@@ -167,8 +167,3 @@ class ClusterPicture:
                 and server in (None, job.tag.server)
             ):
                 yield job
-
-
-def _wants(job: SlurmJob, shape: SlurmShape) -> bool:
-    """Whether a job waits for slices of this type; for no GPU, whether it wants none either."""
-    return shape.gres_type in job.gres if shape.gres else not job.gres

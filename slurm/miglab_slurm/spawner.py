@@ -98,16 +98,10 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         """Every server is a job, without a GPU as well."""
         return True
 
-    async def settle_old(self) -> None:
-        """Nothing: `give_back` has cancelled the job of an earlier server."""
-
     async def granted(self, lease: LeaseView) -> None:
         """The job is this server's."""
         self._job = lease.id
         self.reader.hold(lease.id, self)
-
-    async def prepare(self) -> None:
-        """Nothing: the job exists."""
 
     async def attended(self, ticket: int) -> TicketView:
         """The ticket when it has changed; a job that reports runs, whatever the last picture."""
@@ -231,15 +225,12 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         self._is_given_back = False
         await super()._get_slices()
         if not self._job:  # the student goes on without a GPU: that is a job as well
-            self._keep_position()
+            self._kept = (self._wait.kept if self._wait else None) or 0
+            if self._kept:
+                self.reader.hold(self._kept, self)
             lease = await self._lease_for(await self.backend.request(self._request_for(CPU)))
             if lease is not None:
                 await self.granted(lease)
-
-    def _keep_position(self) -> None:
-        self._kept = (self._wait.kept if self._wait else None) or 0
-        if self._kept:
-            self.reader.hold(self._kept, self)
 
     def _home_of(self, account: struct_passwd) -> str:
         """The folder in which the server starts."""

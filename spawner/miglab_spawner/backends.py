@@ -335,12 +335,7 @@ def _understood(expected: TypeAdapter[Answer], request: PoolRequest, answer: Poo
     try:
         refusal = Refusal.model_validate_json(answer.content)
     except ValidationError:
-        raise _not_a_refusal(request, answer) from None
+        message = f"{request.url} answered {answer.status} {answer.reason}".rstrip()
+        kind = BackendUnreachable if answer.status >= 500 else BackendMisunderstood
+        raise kind(message) from None
     raise RefusedByBackend(refusal.reason, refusal.message, answer.status)
-
-
-def _not_a_refusal(request: PoolRequest, answer: PoolAnswer) -> BackendError:
-    message = f"{request.url} answered {answer.status} {answer.reason}".rstrip()
-    if answer.status >= 500:
-        return BackendUnreachable(message)
-    return BackendMisunderstood(message)

@@ -299,7 +299,10 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             return found
         found = await super().get_object()
         if found:
-            self._adopt_labelled(found)
+            had = from_labels(self.lab_id, found["Config"]["Labels"])
+            if had is not None and (had.user, had.server) == (self.user.name, self.name):
+                self.adopt(had, container_holder(found["Id"]))
+                self._remove_always()
         return found
 
     async def stop(self, now: bool = False) -> None:
@@ -324,7 +327,9 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         try:
             found = await self._inspect(container)
             if found is not None:
-                self._read_ending(found)
+                memory = found["HostConfig"].get("Memory") or self.limits.mem_bytes
+                if news := why_container_ended(found["State"], memory):
+                    self.tell_next_time(news)
                 await self.docker("stop", container)
                 await self._remove(container)
             await self._drop_network()
@@ -404,18 +409,6 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         if not MIGDockerSpawner._has_said_remove:
             MIGDockerSpawner._has_said_remove = True
             self.log.info("Containers with a lease are always removed; `remove` is for the others")
-
-    def _adopt_labelled(self, found: dict[str, Any]) -> None:
-        had: SavedLease | None = from_labels(self.lab_id, found["Config"]["Labels"])
-        if had is not None and (had.user, had.server) == (self.user.name, self.name):
-            self.adopt(had, container_holder(found["Id"]))
-            self._remove_always()
-
-    def _read_ending(self, found: dict[str, Any]) -> None:
-        memory = found["HostConfig"].get("Memory") or self.limits.mem_bytes
-        news = why_container_ended(found["State"], memory)
-        if news:
-            self.tell_next_time(news)
 
     def _soft(self, limits: ContainerLimits, site_host: Mapping[str, Any]) -> dict[str, Any]:
         if not self.harden:

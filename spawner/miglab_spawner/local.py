@@ -132,7 +132,9 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
 
     def make_runner(self, lease: LeaseView) -> SliceRunner:
         """A local process beside the student's server."""
-        return ProcessRunner({**_own_environment(), **self.runner_env(lease)})
+        # What any program needs of this process's environment; its secrets are not among it.
+        own = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        return ProcessRunner({**own, **self.runner_env(lease)})
 
     def make_preexec_fn(self, name: str) -> Callable[[], None] | None:
         """No change of user: everybody runs as the hub does."""
@@ -174,20 +176,12 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
             pid = living_pid(holder)
             if pid:
                 os.kill(pid, sign)
-                await self._gone(holder, patience_s)
-
-    async def _gone(self, holder: str, patience_s: float) -> None:
-        for _ in range(int(patience_s / _PAUSE_S)):
-            if not living_pid(holder):
-                return
-            await asyncio.sleep(_PAUSE_S)
+            for _ in range(int(patience_s / _PAUSE_S)):
+                if not living_pid(holder):
+                    return
+                await asyncio.sleep(_PAUSE_S)
 
     def _make_home(self) -> None:
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.notebooks_dir:
             notebooks_copy.copy_new(Path(self.notebooks_dir), self.home / "notebooks")
-
-
-def _own_environment() -> dict[str, str]:
-    """What any program needs of this process's environment; its secrets are not among it."""
-    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

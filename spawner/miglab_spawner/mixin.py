@@ -106,8 +106,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         return needs_slice(shape)
 
     async def settle_old(self) -> None:
-        """End what an earlier start of this very server still holds."""
-        raise NotImplementedError
+        """End what an earlier start of this very server still holds; by default that is nothing."""
 
     async def granted(self, lease: LeaseView) -> None:
         """Remember what this server holds from now on."""
@@ -130,8 +129,10 @@ class MIGSpawnerMixin(SpawnerTraits):
         raise NotImplementedError
 
     async def prepare(self) -> None:
-        """Make ready for the base's ``start()``; the grant is known, the server not yet there."""
-        raise NotImplementedError
+        """Make ready for the base's ``start()``; the grant is known, the server not yet there.
+
+        By default nothing: a job of Slurm exists by now.
+        """
 
     async def home_use(self) -> home_size.HomeUse | None:
         """What lies in the home, where a class can tell; None where measuring it took too long.

@@ -93,7 +93,10 @@ class Siblings:
             if sibling.process is not None and sibling.process.poll() is not None:
                 self._schedule(sibling, f"stopped ({_ending(sibling.process.returncode)})")
             if sibling.process is None and self._now() >= sibling.due_at:
-                self._try_to_start(sibling)
+                try:
+                    self._start(sibling)
+                except OSError as error:  # a full disk has no room for its log: later
+                    self._schedule(sibling, f"did not start ({error})")
             self._rotate(sibling)
         bury({s.process.pid for s in self.siblings if s.process is not None})
 
@@ -156,13 +159,6 @@ class Siblings:
             self._say(f"the {sibling.name}'s log could not be put aside and is emptied ({error})")
         os.truncate(log, 0)
         sibling.log_from = 0
-
-    def _try_to_start(self, sibling: Sibling) -> None:
-        """Start one; later, where a full disk has no room for its log."""
-        try:
-            self._start(sibling)
-        except OSError as error:
-            self._schedule(sibling, f"did not start ({error})")
 
     def _schedule(self, sibling: Sibling, what: str) -> None:
         if self._now() - sibling.started_at > STEADY_S:

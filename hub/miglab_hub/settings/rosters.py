@@ -80,7 +80,9 @@ def parse_roster(raw: bytes, file: str) -> Roster:
     user, role = _columns(head, f"{file}, line {line}")
     people, faults = _people(rows, user, role)
     if faults:
-        raise RosterError("\n".join(_told(file, faults)))
+        told = [f"{file}, line {line}: {fault}" for line, fault in faults[:MOST_FAULTS]]
+        more = len(faults) - MOST_FAULTS
+        raise RosterError("\n".join([*told, *([f"{file}: and {more} more"] if more > 0 else [])]))
     students, assistants, instructors = (
         tuple(name for name, place in people.items() if place is one) for one in RosterRole
     )
@@ -146,7 +148,9 @@ def _people(
     for line, row in rows:
         name = _cell(row, user)
         named = _cell(row, role).lower() or RosterRole.STUDENT
-        fault = _fault(name, named) or _again(name, seen)
+        fault = _fault(name, named)
+        if not fault and (first := seen.get(name.lower())):
+            fault = f"{name!r} is already on line {first}: delete one of the two lines"
         if fault:
             faults.append((line, fault))
             continue
@@ -167,16 +171,3 @@ def _fault(name: str, role: str) -> str:
     if role not in list(RosterRole):
         return f"{role[:60]!r} is not a role; use one of {', '.join(RosterRole)}"
     return ""
-
-
-def _again(name: str, seen: dict[str, int]) -> str:
-    first = seen.get(name.lower())
-    if first is None:
-        return ""
-    return f"{name!r} is already on line {first}: delete one of the two lines"
-
-
-def _told(file: str, faults: Sequence[Fault]) -> list[str]:
-    lines = [f"{file}, line {line}: {fault}" for line, fault in faults[:MOST_FAULTS]]
-    more = len(faults) - MOST_FAULTS
-    return [*lines, f"{file}: and {more} more"] if more > 0 else lines

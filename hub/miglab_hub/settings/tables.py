@@ -18,7 +18,6 @@ from pydantic import Field, model_validator
 from miglab_pool.schedule import is_zone, window
 from miglab_pool.settings import FIXED, Name, Seconds, Section, Several
 
-Port = Annotated[int, Field(ge=1, le=65535)]
 PublicPort = Annotated[int, Field(ge=1, le=65531)]  # four more follow it
 GIT_LINK = re.compile(r"(https://[a-z0-9.-]+(:[0-9]{1,5})?|file://)(/[\w.~+-]+)+/?", re.ASCII)
 OWN_STAFF = ("admin", "instructor")  # the accounts of `./lab up`

@@ -102,7 +102,10 @@ def jobs_of_server(picture: ClusterPicture, user: str, server: str) -> ServerJob
     just been given what was waited for.
     """
     jobs = [job for job in picture.own(user, server) if not job.has_left]
-    running = sorted((job for job in jobs if not job.is_pending), key=_age)
+    running = sorted(
+        (job for job in jobs if not job.is_pending),
+        key=lambda job: (bool(job.gres), job.started_at or 0.0, job.id),
+    )
     pending = [job for job in jobs if job.is_pending]
     waiting = [*running[1:], *pending]
     return ServerJobs(running[0] if running else None, waiting[0] if waiting else None)
@@ -113,10 +116,6 @@ def all_servers(picture: ClusterPicture) -> Iterator[tuple[str, str, ServerJobs]
     tags = {job.tag for job in picture.own() if job.tag is not None}
     for user, server in sorted({(tag.user, tag.server) for tag in tags}):
         yield user, server, jobs_of_server(picture, user, server)
-
-
-def _age(job: SlurmJob) -> tuple[bool, float, int]:
-    return bool(job.gres), job.started_at or 0.0, job.id
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,8 @@ class SlurmLeases:
         running = {job.id: job for job in (*servers, *holders)}
         ended = [record for number, record in self.records.items() if number not in running]
         for record in ended:
-            self._forget(record)
+            del self.records[record.job.id]
+            self._remember(self._view(record))
         for number, job in running.items():
             known = self.records.get(number)
             self.records[number] = known.seen(job) if known else JobRecord(job, self._now())
@@ -355,10 +355,6 @@ class SlurmLeases:
     def _put(self, record: JobRecord) -> LeaseView:
         self.records[record.job.id] = record
         return self._view(record)
-
-    def _forget(self, record: JobRecord) -> None:
-        del self.records[record.job.id]
-        self._remember(self._view(record))
 
     def _remember(self, lease: LeaseView) -> None:
         self.over[lease.id] = lease.model_copy(update={"state": LeaseState.RELEASED})

@@ -141,17 +141,15 @@ def limits_of(shape: str, table: Mapping[str, Mapping[str, float]]) -> Container
     for part in shape.split(","):
         counted = _COUNTED.match(part)
         count, profile = (int(counted[1]), counted[2]) if counted else (1, part)
-        row = _filled(rows, part) if part in rows else _times(count, _filled(rows, profile))
-        total = {key: total[key] + row[key] for key in _KEYS}
+        if part in rows:
+            count, profile = 1, part
+        row = _filled(rows, profile)
+        total = {key: total[key] + count * row[key] for key in _KEYS}
     return _as_limits(total)
 
 
 def _filled(rows: Mapping[str, Mapping[str, float]], shape: str) -> dict[str, float]:
     return {**SHAPE_LIMITS[DEFAULT], **rows[DEFAULT], **rows.get(shape, {})}
-
-
-def _times(count: int, row: Mapping[str, float]) -> dict[str, float]:
-    return {key: count * value for key, value in row.items()}
 
 
 def _as_limits(row: Mapping[str, float]) -> ContainerLimits:

@@ -178,7 +178,9 @@ class Wait:
                 found = await self._news(found)
         finally:
             self.ticket = None
-            self._refuse()
+            if self._change is not None:  # whoever chose something else meanwhile is told
+                self._change.done.set_exception(not_waiting())
+                self._change = None
         return found
 
     async def change_to(self, shape: str) -> None:
@@ -233,12 +235,6 @@ class Wait:
         if is_cpu(shape):
             return None
         return over.model_copy(update={"message": "You left the queue."})
-
-    def _refuse(self) -> None:
-        """It is over: whoever chose something else meanwhile is told."""
-        if self._change is not None:
-            self._change.done.set_exception(not_waiting())
-            self._change = None
 
 
 def not_waiting() -> RefusedByBackend:

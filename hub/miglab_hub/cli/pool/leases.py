@@ -83,7 +83,9 @@ def reclaim_(
             raise typer.BadParameter("give a reason with --reason", param_hint="--reason")
         body = {"reason": reason, "warning_s": seconds("0" if now else warning)}
         answer = pool.call("POST", f"/leases/{lease}/reclaim", body)
-        return answer, _taken(answer)
+        told = answer["warning"]
+        when = f"; it ends in {told['reclaim_at'] - told['at']:.0f} s" if told else ""
+        return answer, f"{of_thing(answer, 'lease')}{when}"
     answer = pool.call("GET", "/reclaim", user=explain)
     parts = _parts(answer, with_figures=explain is not None)
     return answer, Group(*parts) if answer else "No lease is in use."
@@ -101,20 +103,16 @@ def left(until: float, now: float, ends_at: float | None = None) -> str:
     return f"{max(0.0, until - now) / 60:.0f} min{'' if ends_at is None else ', then it ends'}"
 
 
-def _taken(lease: Mapping[str, Any]) -> str:
-    """A lease that is reclaimed, in a sentence."""
-    warning = lease["warning"]
-    left_s = None if warning is None else warning["reclaim_at"] - warning["at"]
-    when = "" if left_s is None else f"; it ends in {left_s:.0f} s"
-    return f"{of_thing(dict(lease), 'lease')}{when}"
-
-
 def _parts(told: Sequence[Mapping[str, Any]], *, with_figures: bool) -> Iterator[RenderableType]:
     """What the service told of each lease; with figures also what each was decided by."""
     for one in told:
         yield Text(headline(one))
         if with_figures:
-            yield _figures(one)
+            figures = {**one["figures"], "keepalives": one["keepalives"]}
+            table = Table(box=None, pad_edge=False, show_header=False)
+            for name, value in figures.items():
+                table.add_row("", name, UNKNOWN if value is None else str(value))
+            yield table
 
 
 def headline(one: Mapping[str, Any]) -> str:
@@ -125,10 +123,3 @@ def headline(one: Mapping[str, Any]) -> str:
         f"lease {one['lease']} of {one['user']}{server}, {one['shape']}: {one['activity']}, "
         f"{one['decision']}{acts}. {one['reason']}"
     )
-
-
-def _figures(one: Mapping[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for name, value in {**one["figures"], "keepalives": one["keepalives"]}.items():
-        table.add_row("", name, UNKNOWN if value is None else str(value))
-    return table
