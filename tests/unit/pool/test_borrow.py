@@ -79,15 +79,6 @@ def test_an_offer_that_no_hub_takes_lapses(world: World) -> None:
     assert world.pool.tickets.find(ticket.id).state is TicketState.EXPIRED
 
 
-def test_time_counts_like_held_time(world: World) -> None:
-    """Fair share sees what was borrowed as what was held."""
-    world.borrow("ada", "3g.20gb")
-    world.run("bob", "3g.20gb")
-    world.pass_time(200)
-    counted = {use.user: (use.size, use.ended) for use in world.pool.view.usage.live}
-    assert counted["ada"] == counted["bob"]
-
-
 def borrowed(now: float, *ends: HardEnd) -> tuple[Decision, WarningKind | None]:
     """What the policy says of a borrowed lease that nobody reports on."""
     facts = LeaseFacts(held_since=0.0, is_borrow=True)

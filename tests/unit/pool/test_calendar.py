@@ -13,7 +13,6 @@ from miglab_api.reservations import WEEKDAYS
 from miglab_pool.schedule import (
     DAY_S,
     Schedule,
-    is_zone,
     local_day,
     mask_of,
     names_of,
@@ -62,28 +61,12 @@ def test_clocks_change(day: date, starts: str, ends: str, begun: str, over: str)
     assert times == [begun, over]
 
 
-def test_class_in_the_missing_hour() -> None:
-    """It does not take place that Sunday, and the next one it does."""
-    rule = weekly("sun", "02:10", "02:50")
-    assert occurrence(rule, SPRING) is None
-    following = next_occurrence(rule, utc("2026-03-28T12:00"))
-    assert following == (utc("2026-04-05T00:10"), utc("2026-04-05T00:50"))
-    assert next_occurrence(rule, utc("2026-03-22T01:50") + 1) == following
-
-
 def test_term() -> None:
     """A weekly class keeps within its first and last day, both included."""
     rule = weekly("mon", "10:00", "11:00", "2026-06-08", last=date(2026, 6, 22))
     days = [local_day(one.starts_at, BERLIN).day for one in occurrences(rule, 0, utc("2027-01-01"))]
     assert days == [8, 15, 22]
     assert next_occurrence(rule, utc("2026-06-23")) is None
-
-
-def test_zones() -> None:
-    """Names of time zones, and nothing that looks like a path."""
-    assert is_zone(BERLIN)
-    for name in ("", "Europe", "../etc/passwd", "Mars/Olympus", "/etc/localtime"):
-        assert not is_zone(name)
 
 
 def test_weekday_names() -> None:

@@ -42,44 +42,44 @@ def test_who_has_waited_long_is_asked(full: World) -> None:
     assert later.created_at == ticket.created_at
 
 
-def test_without_an_answer_a_ticket_steps_aside(full: World) -> None:
-    """It counts for nobody, is offered nothing, and says what to do; also after a crash."""
-    ticket, behind = full.ask("ada"), full.ask("bob")
-    for _ in range(int((LONGEST_S + ANSWER_S) / 60)):
-        full.ask("bob")
-        attended(full, ticket.id, 60)
-    aside = full.pool.tickets.find(ticket.id)
-    assert (aside.state, aside.reason) == (TicketState.ASIDE, "not-answered")
-    assert "return to the queue" in aside.message
-    first = full.pool.tickets.find(behind.id)
-    assert (first.position, first.waiting) == (1, 1)
+def aside(world: World, shape: str = "1g.5gb") -> TicketView:
+    """A ticket of ada, who was asked and did not answer."""
+    found = attended(world, world.ask("ada", shape).id, LONGEST_S + ANSWER_S)
+    assert (found.state, found.reason) == (TicketState.ASIDE, "not-answered")
+    assert "return to the queue" in found.message
+    return found
+
+
+def test_a_ticket_that_steps_aside_returns_with_its_age(full: World) -> None:
+    """It counts for nobody, is offered nothing, also after a crash; then it is the first again."""
+    ticket = aside(full)
+    full.pass_time(ASIDE_S - 120)
+    full.work()
+    behind = full.ask("bob")
+    assert (behind.position, behind.waiting) == (1, 1)
     full.crash()
     full.end(full.pool.leases.live()[0])
     assert full.pool.tickets.find(behind.id).state is TicketState.OFFERED
     assert full.pool.tickets.find(ticket.id).state is TicketState.ASIDE
-
-
-def test_who_returns_has_their_age(full: World) -> None:
-    """Hours later the ticket stands before those who came after it."""
-    ticket = full.ask("ada")
-    attended(full, ticket.id, LONGEST_S + ANSWER_S)
-    full.pass_time(ASIDE_S - 120)
-    full.work()
-    full.ask("bob")
+    full.ask("cy")
     assert full.ask("ada").id == ticket.id
     back = full.pool.tickets.find(ticket.id)
     assert (back.state, back.position, back.message) == (TicketState.WAITING, 1, "")
 
 
 def test_nobody_is_aside_for_ever(full: World) -> None:
-    """After half a day the place is gone, and the next ask is a new one."""
-    ticket = full.ask("ada")
-    attended(full, ticket.id, LONGEST_S + ANSWER_S)
+    """It ends after half a day, by another shape, or by leaving the queue; the next is new."""
+    ticket = aside(full)
     full.pass_time(ASIDE_S)
     full.work()
     over = full.pool.tickets.find(ticket.id)
     assert (over.state, over.reason) == (TicketState.EXPIRED, "aside-too-long")
-    assert full.ask("ada").id != ticket.id
+    again = aside(full)
+    assert again.id != ticket.id
+    other = aside(full, "2g.10gb")
+    assert full.pool.tickets.find(again.id).reason == "replaced"
+    full.pool.tickets.cancel_of_server("ada", "", "server:ada/")
+    assert full.pool.tickets.find(other.id).state is TicketState.CANCELLED
 
 
 def test_an_offer_that_was_missed_goes_on(world: World) -> None:
@@ -111,17 +111,6 @@ def test_what_is_granted_in_the_last_second_is_served(full: World) -> None:
         full.pool.tickets.attend(ticket.id)
         full.work()
     assert full.pool.tickets.find(ticket.id).state is TicketState.OFFERED
-
-
-def test_another_shape_takes_the_place_of_one_aside(full: World) -> None:
-    """A server has one ticket, and who leaves the queue leaves it for good."""
-    ticket = full.ask("ada")
-    attended(full, ticket.id, LONGEST_S + ANSWER_S)
-    other = full.ask("ada", "2g.10gb")
-    assert full.pool.tickets.find(ticket.id).reason == "replaced"
-    attended(full, other.id, LONGEST_S + ANSWER_S)
-    full.pool.tickets.cancel_of_server("ada", "", "server:ada/")
-    assert full.pool.tickets.find(other.id).state is TicketState.CANCELLED
 
 
 def test_a_measurement_is_not_asked(world: World) -> None:

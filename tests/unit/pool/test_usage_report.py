@@ -22,7 +22,6 @@ from miglab_pool.usage.report import (
     Who,
     midnight,
     pieces,
-    quantile,
     report,
     total,
     week_of,
@@ -49,24 +48,16 @@ def held(
     return Held(lease=lease, who=who, **(values | more))
 
 
-def test_slice_hours_are_memory_slices_times_hours() -> None:
-    """A lease of four memory slices for two hours is eight; most used comes first."""
-    facts = Facts(held=(held(1, hours=3), held(2, BOB, size=4, hours=2)))
-    rows = report(facts, PERIOD, GroupBy.COURSE)
-    assert [(row.key, row.slice_hours, row.leases) for row in rows] == [
-        ("vision", 8.0, 1),
-        ("ml", 3.0, 1),
-    ]
-    assert total(facts, PERIOD).slice_hours == 11.0
-
-
 def test_what_lies_outside_does_not_count() -> None:
-    """Begun before, over later, and living: each counts with what lies in the period."""
+    """Begun before, over later, and living: each counts with what lies in the period, by size."""
     before = held(1, at=-HOUR, hours=3)
     after = held(2, at=2 * WEEK - HOUR, hours=None)
     never = held(3, began=None, ended=MONDAY + HOUR)
-    row = total(Facts(held=(before, after, never)), PERIOD)
-    assert (row.slice_hours, row.leases) == (3.0, 1)
+    facts = Facts(held=(before, after, never, held(4, BOB, size=4, hours=2)))
+    row = total(facts, PERIOD)
+    assert (row.slice_hours, row.leases) == (11.0, 2)
+    rows = report(facts, PERIOD, GroupBy.COURSE)
+    assert [(row.key, row.slice_hours) for row in rows] == [("vision", 8.0), ("ml", 3.0)]
 
 
 def test_weeks_are_those_of_the_zone_and_have_no_gap() -> None:
@@ -94,6 +85,7 @@ def test_a_week_with_a_change_of_the_clock_has_its_own_length() -> None:
 def test_waits_count_where_they_ended() -> None:
     """Percentiles are of what somebody waited; without a ticket there is no wait."""
     waits = [held(n, wait_s=60.0 * n) for n in range(1, 21)]
+    assert total(Facts(held=tuple(waits[:3])), PERIOD).wait_p95_s == 180.0
     waits.append(held(21, wait_s=None))
     waits.append(held(22, wait_s=9e9, granted_at=MONDAY - 1))
     row = total(Facts(held=tuple(waits)), PERIOD)
@@ -120,15 +112,6 @@ def test_reclaims_and_refusals_count_without_a_lease() -> None:
     facts = Facts(reclaims=(Event(ADA, MONDAY),), refusals=(Event(BOB, MONDAY + 1), late))
     rows = {row.key: (row.reclaims, row.refusals) for row in report(facts, PERIOD, GroupBy.SHAPE)}
     assert rows == {"1g.5gb": (1, 0), "3g.20gb": (0, 1)}
-
-
-@pytest.mark.parametrize(
-    ("values", "share", "is_"),
-    [([], 0.5, None), ([7.0], 0.95, 7.0), ([1.0, 2.0], 0.5, 1.0), ([1.0, 2.0, 3.0], 0.95, 3.0)],
-)
-def test_quantiles(values: list[float], share: float, is_: float | None) -> None:
-    """The smallest value that so many are no longer than."""
-    assert quantile(values, share) == is_
 
 
 @given(
@@ -186,8 +169,14 @@ def test_the_ledger_tells_the_whole_story(world: World) -> None:
     assert rows["cy"].refusals == 1 and rows["cy"].leases == 0
 
 
-def test_who_still_waits_counts_in_the_median(world: World) -> None:
-    """One served at once and two who wait for ten minutes: half of them wait that long."""
+def test_who_still_waits_counts_in_the_median(tmp_path: Path) -> None:
+    """One served at once and two who wait for ten minutes: half of them wait that long.
+
+    Wherever the ledger lies: a folder's name may hold whatever means something in an address.
+    """
+    folder = tmp_path / "100% José? #1 & 🎓"
+    folder.mkdir()
+    world = World(folder)
     world.run("ada", "7g.40gb")
     world.ask("bob", "7g.40gb")
     world.ask("cy", "7g.40gb")
@@ -195,6 +184,7 @@ def test_who_still_waits_counts_in_the_median(world: World) -> None:
     row = total(read(world), Period(world.at - HOUR, world.at, BERLIN))
     assert (row.wait_p50_s, row.leases) == (pytest.approx(600, abs=5), 1)
     assert read(world, {"vision"}).waiting == ()
+    world.close()
 
 
 def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) -> None:
@@ -213,13 +203,3 @@ def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) ->
     lost = world.run("eve")
     world.pool.leases.release(lost.id, "pool", "the slice is gone")
     assert {one.who.user for one in read(world).reclaims} == {"ada", "dee", "fay", "gus"}
-
-
-def test_wherever_the_ledger_lies(tmp_path: Path) -> None:
-    """A folder's name may hold whatever means something in an address."""
-    folder = tmp_path / "100% José? #1 & 🎓"
-    folder.mkdir()
-    world = World(folder)
-    world.run("ada")
-    assert len(read(world).held) == 1
-    world.close()

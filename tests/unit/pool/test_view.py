@@ -59,10 +59,3 @@ def test_small_moves_are_seen_and_wake_nobody(world: World) -> None:
     assert world.pool.version == version
     (case,) = world.pool.leases.cases()
     assert case.activity_pct == 0.5
-
-
-def test_a_pause_of_grants_is_in_the_next_view(world: World) -> None:
-    """A GPU on which a slice could not be made takes no lease from that moment on."""
-    (gpu,) = world.pool.view.gpus
-    world.pool.store.pause_grants(gpu, world.at)
-    assert not world.pool.view.gpus[gpu].is_open

@@ -134,14 +134,6 @@ def test_too_many_reports_are_refused(board: SignalBoard, clock: Clock) -> None:
     assert heard(board).busy is True
 
 
-def test_as_many_as_leases(board: SignalBoard) -> None:
-    """What is over is forgotten."""
-    for lease in range(5):
-        board.take(lease, QUIET)
-    board.keep({3})
-    assert len(board) == 1 and board.known(3) is not None
-
-
 def test_what_was_seen_is_handed_over_once_a_minute(clock: Clock) -> None:
     """Each second is counted once; between two hand-overs nothing is due."""
     tally = ActivityTotals(clock)
