@@ -11,7 +11,7 @@ from miglab_pool.queue.order import first_that_fits
 from miglab_pool.queue.rules import Waiting
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course
-from miglab_pool.state.placement import GpuOccupancy, open_to
+from miglab_pool.state.placement import GpuOccupancy
 
 from .conftest import SETTINGS, SHAPES, World
 from .test_queue import A100, placed
@@ -48,12 +48,17 @@ def served(line: list[Waiting], gpus: list[GpuOccupancy]) -> tuple[int, str] | N
 
 
 def test_a_stranger_gets_nothing_there() -> None:
-    """However empty it is; the course's own do, and are not held up by who stands in front."""
+    """However empty it is; the course's own do, and are not held up by who stands in front.
+
+    A big shape of one course keeps no place on another's GPU, and loses none to it.
+    """
     full = occupancy("a", "", *ONE * 7)
     own = occupancy("b", "vision")
     assert served([waiting(1, "deep")], [full, own]) is None
     assert served([waiting(1, "deep"), waiting(2, "vision")], [full, own]) == (2, "b")
     assert served([waiting(1, "")], [full, own]) is None
+    line = [waiting(1, "deep", "3g.20gb"), waiting(2, "vision", "7g.40gb")]
+    assert served(line, [occupancy("a", "", *ONE * 6), own]) == (2, "b")
 
 
 def test_of_equal_placements_its_own_is_taken() -> None:
@@ -67,21 +72,6 @@ def test_of_equal_placements_its_own_is_taken() -> None:
     shapes = [waiting(1, "vision", "7g.40gb"), waiting(2, "deep")]
     half = [*full, occupancy("c", "", "1g.5gb"), occupancy("d", "vision", "1g.5gb")]
     assert served(shapes, half) == (2, "c")
-
-
-def test_room_is_held_only_where_the_first_may_go() -> None:
-    """A big shape of one course keeps no place on another's GPU, and loses none to it."""
-    held = occupancy("a", "", *ONE * 6)  # no room for a 3g.20gb yet
-    own = occupancy("b", "vision")
-    line = [waiting(1, "deep", "3g.20gb"), waiting(2, "vision", "7g.40gb")]
-    assert served(line, [held, own]) == (2, "b")
-
-
-def test_open_to_leaves_order_and_number() -> None:
-    """Closed GPUs stay where they are, so that indices mean the same to all."""
-    gpus = [occupancy("a"), occupancy("b", "vision"), occupancy("c", "deep")]
-    assert [one.usable for one in open_to(gpus, "vision")] == [True, True, False]
-    assert [one.usable for one in open_to(gpus, "")] == [True, False, False]
 
 
 # -- the pool ------------------------------------------------------------------------------------
@@ -104,20 +94,6 @@ def ask(lab: World, count: int, course: str, shape: str = "1g.5gb", who: str = "
     lab.attend_all()
     lab.work()
     return tickets
-
-
-def test_leases_lie_where_they_may(lab: World) -> None:
-    """Of nine strangers seven are served; vision's seven find their own GPU empty, as offered."""
-    assert [gpu.course for gpu in lab.pool.snapshot().gpus] == ["", "vision"]
-    offers = lab.pool.offers(["deep", "vision"], None)
-    free = [{s.shape: s.free_now for s in course.shapes}["1g.5gb"] for course in offers.courses]
-    assert free == [7, 14]
-    strangers = ask(lab, 9, "deep")
-    states = [lab.pool.tickets.find(one).state for one in strangers]
-    assert states.count(TicketState.OFFERED) == 7
-    ask(lab, 7, "vision")
-    assert gpus_of(lab, "deep") == [0] * 7
-    assert gpus_of(lab, "vision") == [1] * 7
 
 
 def test_a_shape_that_only_anothers_gpu_could_hold_is_refused(make_world: MakeWorld) -> None:
@@ -162,7 +138,11 @@ def test_a_class_has_its_slots_on_its_own_gpu_first(lab: World) -> None:
 
 
 def test_who_waits_elsewhere_wants_nothing_of_it(lab: World) -> None:
-    """A lease on vision's GPU frees nothing for a stranger, so it is not hurried for one."""
+    """A lease on vision's GPU frees nothing for a stranger, who is offered none of it either."""
+    assert [gpu.course for gpu in lab.pool.snapshot().gpus] == ["", "vision"]
+    offers = lab.pool.offers(["deep", "vision"], None)
+    free = [{s.shape: s.free_now for s in course.shapes}["1g.5gb"] for course in offers.courses]
+    assert free == [7, 14]
     for number in range(14):
         lab.run(f"vera{number}", course="vision")
 
@@ -175,17 +155,3 @@ def test_who_waits_elsewhere_wants_nothing_of_it(lab: World) -> None:
     lab.pool.tickets.cancel(last, "last0")
     ask(lab, 1, "deep")
     assert wanted() == [1, 0]
-
-
-def test_who_draws_on_a_reservation_stays_off_it_too(lab: World) -> None:
-    """The last place of vision's GPU would suit best, and is not for deep's class."""
-    first = [lab.run(f"dan{number}", course="deep") for number in range(7)]
-    for number in range(6):
-        lab.run(f"vera{number}", course="vision")
-    for lease in first:
-        lab.end(lease)
-    reserve(lab, "deep", 1)
-    lab.at = TUESDAY
-    lab.work()
-    ask(lab, 1, "deep")
-    assert gpus_of(lab, "deep") == [0]

@@ -127,18 +127,6 @@ def test_what_is_held_for_oneself_is_an_alternative(world: World) -> None:
     assert ticket_of(world).state is TicketState.OFFERED
 
 
-def test_who_stood_behind_goes_first(world: World) -> None:
-    """A place given up serves those behind; only what they leave is free instead."""
-    world.run("bo", "3g.20gb")
-    ticket = world.ask("ada", "7g.40gb")
-    world.ask("cy", "3g.20gb")
-    world.work()
-    assert world.pool.leases.of_server("cy", "") is None
-    assert instead(world, ticket.id) == []
-    world.pool.tickets.cancel(ticket.id, "ada")
-    assert instead(world, ticket.id) == [], "who waits no more needs none"
-
-
 def test_what_is_free_is_granted_in_the_same_step(world: World) -> None:
     """Nothing can come between giving up the place and the slices."""
     world.run("bo", "3g.20gb")

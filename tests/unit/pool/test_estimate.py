@@ -133,14 +133,6 @@ def test_measurements_wait_no_longer_than_they_may_before_any_is_known() -> None
     assert estimate(after_a_server, 29).high_s == after_a_server.longest_wait_s
 
 
-def test_history_gives_a_range() -> None:
-    """How long leases lasted gives three figures in order, and never beyond the last end."""
-    found = estimate(scene(*[None] * 7, lately=KNOWN))
-    assert 0 < found.low_s < found.likely_s < found.high_s
-    assert "50 leases" in found.basis
-    assert estimate(scene(*[100.0] * 7, lately=KNOWN)).high_s <= 100.0
-
-
 def test_an_old_lease_ends_sooner() -> None:
     """A lease that has lasted nearly as long as any ever did frees its slice soon."""
     fresh, old = (

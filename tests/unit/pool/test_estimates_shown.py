@@ -10,7 +10,6 @@ from miglab_api.tickets import TicketView, WaitEstimate
 from miglab_pool.queue import gather
 
 from .conftest import SETTINGS, World
-from .test_queue import placed
 from .test_reservations import RULES, before_class, reserve
 
 MakeWorld = Callable[..., World]
@@ -95,21 +94,6 @@ def test_history_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None
     assert [one.user for one in lately.comers] == ["b", "c"]
 
 
-@pytest.mark.parametrize("shape", ["1g.5gb", "7g.40gb"], ids=["endless", "foreign"])
-def test_nothing_known_nothing_said(make_world: MakeWorld, shape: str) -> None:
-    """Of leases that nobody ends in a new lab, or of what is foreign, no figure is invented."""
-    world = make_world(changed(SETTINGS, enabled=shape != "1g.5gb", lease_s=3600.0))
-    (info,) = world.driver.gpus()
-    profile = info.geometry.by_name["1g.5gb"]
-    world.driver.create(info.uuid, profile, placed("1g.5gb", 6).placement)
-    world.pool.reconcile()
-    for n in range(6):
-        world.run(f"student{n}")
-    ticket = world.ask("ada", shape)
-    world.pool.estimate()
-    assert world.pool.tickets.find(ticket.id).estimate is None
-
-
 def test_the_offer_says_it_too(full: tuple[World, list[LeaseView]]) -> None:
     """The spawn page is told what somebody would wait who asked now, for each shape."""
     world, leases = full
@@ -127,15 +111,6 @@ def test_a_server_that_stops_frees_at_once(full: tuple[World, list[LeaseView]]) 
     ticket = world.ask("ada")
     world.pool.leases.release(leases[6].id, "ada", "stop")
     assert told(world, ticket).high_s == 0.0
-
-
-def test_whole_gpus_are_estimated(make_world: MakeWorld) -> None:
-    """Who waits for a whole GPU with MIG off waits for the end of the lease on it."""
-    world = make_world(OF_AN_HOUR, mig=False)
-    world.pool.sample()
-    lease = world.run("ada", "full")
-    found = told(world, world.ask("bob", "full"))
-    assert found.high_s == pytest.approx(free_in(world, lease))
 
 
 def test_slots_reserved_now_are_told_as_well(make_world: MakeWorld) -> None:

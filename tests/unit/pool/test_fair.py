@@ -8,7 +8,6 @@ import pytest
 from tests.pool_settings import changed
 
 from miglab_api.leases import LeaseState
-from miglab_pool.gpu.geometry import Placed
 from miglab_pool.queue.rules import (
     DAY_S,
     GRAIN_H,
@@ -22,12 +21,9 @@ from miglab_pool.queue.rules import (
     over_by,
 )
 from miglab_pool.settings import Course
-from miglab_pool.state.placement import GpuOccupancy
 from miglab_pool.state.store import Uses
 
 from .conftest import SETTINGS, Crash, World
-from .queueing import next_grant
-from .test_queue import gpu
 
 MakeWorld = Callable[..., World]
 HALF_LIFE_S = 2 * DAY_S
@@ -91,69 +87,6 @@ def test_aged_go_by_arrival() -> None:
 
 
 # -- nobody starves -------------------------------------------------------------------------------
-
-LONGEST_S = 2 * HOUR_S
-AGEING_S = 900.0
-EVERY_S = 200.0  # somebody comes; so often that the line only grows
-
-
-class FairShareWorld:
-    """Two A100s on which small leases never cease to be asked for, in simulated time."""
-
-    def __init__(self, dice: random.Random, ageing_s: float) -> None:
-        self.dice, self.ageing_s = dice, ageing_s
-        self.now, self.number = 0.0, 100
-        self.queued: list[Waiting] = []
-        self.live: list[tuple[Waiting, str, Placed, float]] = []  # who, where, until when
-        self.served: dict[int, float] = {}
-
-    def run(self, watched: int, until: float) -> float:
-        """When the watched ticket is served; the end if it is not."""
-        while watched not in self.served and self.now < until:
-            self.now += EVERY_S
-            self.number += 1
-            self.queued.append(ticket(self.number, f"new{self.number}", since=self.now, size=1))
-            self.live = [lease for lease in self.live if lease[3] > self.now]
-            while self._grant():
-                pass
-        return self.served.get(watched, until)
-
-    def _grant(self) -> bool:
-        users = {"heavy": 300.0} | {who.user: float(who.size) for who, *_ in self.live}
-        usage = FairShareUsage(self.now, {}, users, {}, self.ageing_s)
-        grant = next_grant(self.queued, [self._occupancy("x"), self._occupancy("y")], usage)
-        if grant is None:
-            return False
-        (choice,) = grant.choices
-        one = next(each for each in self.queued if each.ticket == grant.ticket)
-        self.queued.remove(one)
-        self.served[one.ticket] = self.now
-        ends = self.now + self.dice.uniform(0.3, 1.0) * LONGEST_S
-        self.live.append((one, choice.gpu, Placed(choice.profile, choice.placement), ends))
-        return True
-
-    def _occupancy(self, name: str) -> GpuOccupancy:
-        here = {placed: ends for _, where, placed, ends in self.live if where == name}
-        return gpu(name, *here, ends_at=tuple(here.values()))
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("shape", "size"), [("1g.5gb", 1), ("7g.40gb", 8)])
-def test_heavy_user_and_big_shape_wait_a_bounded_time(seed: int, shape: str, size: int) -> None:
-    """The heaviest user, small shape or whole GPU, waits at most the ageing and one lease.
-
-    Without ageing the newcomers, all lighter, go before for ever.
-    """
-    waits = []
-    for ageing_s in (AGEING_S, float("inf")):
-        lab = FairShareWorld(random.Random(seed), ageing_s)
-        lab.run(-1, 1.5 * HOUR_S)  # every slice is held, and a line has formed
-        earlier, began = len(lab.queued), lab.now
-        lab.queued.append(ticket(1, "heavy", profiles=(shape,), since=began, size=size))
-        waits.append(lab.run(1, began + 5 * HOUR_S) - began)
-    rounds = 1 + earlier / 14
-    assert waits[0] <= AGEING_S + rounds * LONGEST_S
-    assert waits[1] >= 5 * HOUR_S
 
 
 # -- slice-hours ----------------------------------------------------------------------------------

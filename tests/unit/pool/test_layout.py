@@ -91,29 +91,10 @@ def test_what_would_fit(geometry: Geometry, partition: tuple[str, ...], says: st
 # -- over all layouts -----------------------------------------------------------------------------
 
 
-def test_every_partition_is_possible_and_exact() -> None:
-    """Each cut that some layout contains is possible, and is laid without any overlap."""
-    assert len(PARTITIONS) > 100
-    for partition in PARTITIONS:
-        assert resolve(partition, A100) == partition
-        for layout in arrangements(A100, partition):
-            assert names(layout) == partition
-            assert not any(clash(one, other) for one, other in combinations(layout, 2))
-
-
 @given(st.lists(st.sampled_from(NAMES), max_size=8).map(lambda some: tuple(sorted(some))))
 def test_possible_means_in_some_layout(partition: tuple[str, ...]) -> None:
     """A cut is possible exactly if some layout of the GPU contains it."""
     assert is_possible(partition, A100) == (partition in PARTITIONS)
-
-
-@given(states)
-def test_a_conforming_gpu_needs_nothing(part: tuple[Placed, ...]) -> None:
-    """Wherever its slices lie: a GPU that has exactly its cut is done."""
-    present = tuple(PresentSlice(n, placed, Kind.FREE) for n, placed in enumerate(part, 1))
-    found = change(A100, names(part), present)
-    assert found.is_done
-    assert found == Change(wanted=found.wanted, keeps=present)
 
 
 @given(states, partitions)

@@ -1,15 +1,10 @@
 """Layouts over the simulated GPUs: cut ahead, applied by draining, and held until the next."""
 
-import random
-import tempfile
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import pynvml
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from tests.pool_settings import changed
 
 from miglab_api.layouts import GpuLayout
@@ -17,7 +12,7 @@ from miglab_api.tickets import TicketState
 from miglab_pool.layouts.file import LayoutDraft
 
 from .conftest import World
-from .layout_drafts import draft, names
+from .layout_drafts import draft
 from .test_pool import refusal
 from .test_reservations import RULES as OF_CLASSES
 from .test_reservations import before_class, reserve, state_of
@@ -134,22 +129,12 @@ def test_when_it_could_be_done(lab: World) -> None:
         (first.id, None), (second.id, None),
     }  # fmt: skip
     assert found.ready_at is None
+    assert [place.profile for place in found.makes] == ["7g.40gb"]
+    assert (found.removes, made(lab)) == ((), {"2g.10gb": 1, "1g.5gb": 1})
     for lease, warning_s in ((first, 3600.0), (second, 600.0)):
         lab.pool.staff.reclaim(lease.id, "A new layout.", "person:ina", warning_s)
     assert diff(lab, "7g.40gb").ready_at == lab.at + 3600
     assert now(lab).layout == ""
-
-
-def test_a_diff_changes_nothing(lab: World) -> None:
-    """Asking what would be done does none of it."""
-    lab.end(lab.run("ada"))
-    before = lab.raw()
-    found = diff(lab, "2x3g.20gb")
-    lab.work()
-    assert lab.raw() == before
-    assert [place.profile for place in found.makes] == ["3g.20gb", "3g.20gb"]
-    assert [place.profile for place in found.removes] == ["1g.5gb"]
-    assert found.partition == ("3g.20gb", "3g.20gb")
 
 
 def test_foreign_is_never_touched(lab: World) -> None:
@@ -297,68 +282,6 @@ def test_the_snapshot_says_what_holds(lab: World) -> None:
 
 
 # -- over all -------------------------------------------------------------------------------------
-
-PARTITIONS = (
-    "7g.40gb", "4g.20gb + 3g.20gb", "4g.20gb + 3x1g.5gb", "2x3g.20gb", "3g.20gb + 4x1g.5gb",
-    "2x2g.10gb + 3g.20gb", "3x2g.10gb + 1g.5gb", "7x1g.5gb", "1g.10gb + 3g.20gb + 2x1g.5gb",
-    "1g.5gb+me + 6x1g.5gb", "2g.10gb", "4x1g.10gb",
-)  # fmt: skip
-ASKED = ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
-
-
-@settings(
-    max_examples=settings.default.max_examples // 8,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),
-)
-@given(
-    asked=st.lists(st.sampled_from(ASKED), max_size=7),
-    partitions=st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3),
-    dice=st.randoms(use_true_random=False),
-)
-def test_applying_ends_conforming(
-    asked: list[str], partitions: list[str], dice: random.Random
-) -> None:
-    """Whatever runs, whichever layouts follow each other, in whatever order leases end, after a
-    restart in between: nobody is cut off, nothing is granted in the way, and it ends conforming.
-    """
-    with tempfile.TemporaryDirectory(prefix="layout-") as folder:
-        room = World(Path(folder), RULES)
-        running = [room.run(f"u{n}", shape) for n, shape in enumerate(asked) if fits(room, shape)]
-        for partition in partitions:
-            lay(room, partition)
-        dice.shuffle(running)
-        for number, lease in enumerate(running):
-            assert room.pool.leases.find(lease.id).state == "running"
-            room.ask(f"late{number}", "1g.5gb")
-            before = {drain.lease for drain in now(room).drains}
-            if number == len(running) // 2:
-                room.crash()
-            room.end(lease)
-            assert len({drain.lease for drain in now(room).drains} - before) == 0
-            room.check()
-        leave(room)
-        assert now(room).conforms
-        assert made(room) == Counter(names(partitions[-1]))
-        room.close()
-
-
-def fits(room: World, shape: str) -> bool:
-    """Whether somebody who asks gets it at once."""
-    ticket = room.ask("probe", shape)
-    room.work()
-    is_offered = room.pool.tickets.find(ticket.id).state == TicketState.OFFERED
-    room.pool.tickets.cancel(ticket.id, "probe")
-    room.work()
-    return is_offered
-
-
-def leave(room: World) -> None:
-    """Who waits or was offered something gives it up."""
-    for ticket in list(room.ledger.state.tickets):
-        room.pool.tickets.cancel(ticket, "late")
-    room.work()
 
 
 def test_a_drained_gpu_is_blocked(lab: World) -> None:

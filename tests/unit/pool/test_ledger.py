@@ -87,15 +87,6 @@ def test_reopen(path: Path, user: str) -> None:
     ledger.close()
 
 
-def test_roll_back(ledger: Ledger) -> None:
-    """A transaction that fails leaves neither disk nor memory changed."""
-    with pytest.raises(ZeroDivisionError), ledger.write(1.0, durable=True) as tx:
-        tx.put(ticket(1))
-        raise ZeroDivisionError
-    assert ledger.state.tickets == {}
-    assert ledger.history() == []
-
-
 def test_a_first_start_that_was_interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is there and has no tables yet: the next start makes them."""
 
