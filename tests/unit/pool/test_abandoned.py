@@ -32,10 +32,7 @@ def test_an_abandoned_holder_is_ended(world: World) -> None:
 def test_what_an_engine_has_forgotten_is_ended_before_its_slice_is_free(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once, whatever the lease's state: of it nobody but the kernel knows.
-
-    While it may not be killed nobody else is given what it uses.
-    """
+    """At once, whatever the lease's state: of it nobody but the kernel knows."""
     lease = world.run("ada")
     world.holders.there.remove(lease.holder)
     world.holders.forgotten.add(lease.holder)

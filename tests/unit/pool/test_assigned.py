@@ -48,10 +48,7 @@ def served(line: list[Waiting], gpus: list[GpuOccupancy]) -> tuple[int, str] | N
 
 
 def test_a_stranger_gets_nothing_there() -> None:
-    """However empty it is; the course's own do, and are not held up by who stands in front.
-
-    A big shape of one course keeps no place on another's GPU, and loses none to it.
-    """
+    """However empty it is; the course's own do, and are not held up by who stands in front."""
     full = occupancy("a", "", *ONE * 7)
     own = occupancy("b", "vision")
     assert served([waiting(1, "deep")], [full, own]) is None
@@ -119,10 +116,7 @@ def reserve(lab: World, course: str, count: int) -> None:
 
 
 def test_a_class_has_its_slots_on_its_own_gpu_first(lab: World) -> None:
-    """So that both classes find theirs, in whichever order they reserved.
-
-    Each is judged by what its course may use, together by what there is.
-    """
+    """So that both classes find theirs, in whichever order they reserved."""
     with pytest.raises(Refused, check=because("impossible-reservation")):
         reserve(lab, "deep", 8)
     reserve(lab, "vision", 7)

@@ -48,26 +48,9 @@ def test_another_server_keeps_nothing(world: World) -> None:
     assert world.pool.tickets.find(ticket.id).reason == "unattended"
 
 
-def test_an_offer_is_no_lease_yet(world: World) -> None:
-    """What is offered, or taken and not yet attached, belongs to the ticket."""
-    ticket = world.ask("ada")
-    world.work()
-    assert world.pool.tickets.server_status("ada", "").lease is None
-    assert ticket_of(world).state is TicketState.OFFERED
-    lease = world.pool.tickets.take(ticket.id)
-    assert ticket_of(world).state is TicketState.TAKEN
-    world.pool.leases.attach(lease.id, lease.generation, world.new_holder())
-    status = world.pool.tickets.server_status("ada", "")
-    assert status.ticket is None
-    assert status.lease is not None and status.lease.id == lease.id
-
-
 @pytest.mark.parametrize("is_granted", [False, True])
 def test_how_a_known_ticket_ended_is_told(world: World, is_granted: bool) -> None:
-    """Who names the ticket it had learns why it is over; who names none does not.
-
-    Nobody asked for it, or its hub died between stop and start and the grant lapses.
-    """
+    """Who names the ticket it had learns why it is over; who names none does not."""
     ticket = world.ask("ada", "7g.40gb")
     world.work()
     if is_granted:

@@ -14,8 +14,7 @@ from miglab_pool.queue.estimate import Holding, Lately, Scene, simulate
 from miglab_pool.queue.rules import FairShareUsage, Waiting, in_order
 from miglab_pool.state.placement import GpuOccupancy
 
-from .queueing import next_grant
-from .test_queue import gpu, placed
+from .test_queue import gpu, next_grant, placed
 
 HOUR_S = 3600.0
 KNOWN = Lately(tuple(sorted(600.0 + 60 * n for n in range(50))))

@@ -38,10 +38,7 @@ def refusal(lab: World, lease: LeaseView, by_s: float = HOUR_S) -> str:
 
 
 def test_no_extension_into_a_class(lab: World) -> None:
-    """Where a class needs every place a stranger's lease is guaranteed until it begins, no longer.
-
-    The refusal says for what, and how much longer it may.
-    """
+    """Where a class needs every place a stranger's lease is guaranteed until it begins."""
     stranger = lab.run("bob")
     reserve(lab)
     reason = refusal(lab, stranger)
@@ -109,14 +106,3 @@ def test_the_holder_sees_how_much_longer(lab: World) -> None:
     assert (longer.extension_s, longer.extensions_left) == (0.0, 0)
     lab.pool.reservations.cancel(1, "ina")
     assert lab.pool.leases.find(stranger.id).extension_s == HOUR_S
-
-
-def test_what_others_do_is_seen_in_a_minute(lab: World) -> None:
-    """Two could stay one by one, not both: refused at once, and told of a little later."""
-    one, other = lab.run("bob"), lab.run("cy")
-    reserve(lab, count=6)
-    assert lab.pool.leases.find(other.id).extension_s == HOUR_S
-    extended(lab, one)
-    assert "reservation 1" in refusal(lab, other)
-    lab.pass_time(61)
-    assert lab.pool.leases.find(other.id).extension_s == 1680.0

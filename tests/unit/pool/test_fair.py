@@ -43,10 +43,7 @@ def order(waiting: list[Waiting], **usage: object) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_each_turn_is_the_least_share(seed: int) -> None:
-    """The order is what looking at everyone before each turn would make it, however many there are.
-
-    Some wait in two courses: a turn in one then counts against them in the other.
-    """
+    """The order is what looking at everyone before each turn would make it."""
     dice = random.Random(seed)
     waiting = [
         ticket(n, f"u{dice.randrange(12)}", dice.choice("abc"), size=dice.choice((1, 2, 4)))
@@ -74,10 +71,7 @@ def test_each_turn_is_the_least_share(seed: int) -> None:
 
 
 def test_aged_go_by_arrival() -> None:
-    """Who has waited `ageing_s` goes before who has not, the earliest first, whatever was used.
-
-    A holder of a reservation goes before all.
-    """
+    """Who has waited `ageing_s` goes before who has not, the earliest first, whatever was used."""
     queued = [ticket(n, since=t) for n, t in ((1, 0.0), (2, 10.0), (3, 95.0))]
     users = {"u1": 50.0, "u2": 5.0, "heavy": 90.0}
     assert order(queued, now=99.0, ageing_s=100.0, users=users) == [3, 2, 1]

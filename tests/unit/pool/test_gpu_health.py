@@ -72,16 +72,3 @@ def test_the_drivers_work_is_timed_by_profile(world: World) -> None:
     assert told == [("create", "3g.20gb", 2)]
     world.settle()
     assert told[1:] == [("destroy", "3g.20gb", 2), ("create", "3g.20gb", 2)]
-
-
-def test_who_ends_without_a_lease_is_told(world: World) -> None:
-    """Each ticket once, with its last state and why; who is served is not told."""
-    told: list[tuple[str, str]] = []
-    world.pool.store.unserved = lambda state, reason: told.append((state, reason))
-    world.run("ada", "7g.40gb")
-    world.pool.tickets.cancel(world.ask("bob").id, "person:bob")
-    world.ask("cy")
-    world.pass_time(world.settings.pool.attend_grace_s + 1)
-    world.work()
-    world.work()
-    assert told == [("cancelled", "cancelled"), ("expired", "unattended")]

@@ -116,10 +116,7 @@ def test_a_gpu_that_hangs_holds_up_no_other(make_lab: MakeLab, function: str) ->
 
 
 def test_a_reading_that_hangs_is_noticed(make_lab: MakeLab) -> None:
-    """Reading the slices' memory tells it too; what was read of the slice counts no more.
-
-    With no slice to be read the GPU is asked something all the same.
-    """
+    """Reading the slices' memory tells it too; what was read of the slice counts no more."""
     lab = make_lab(2)
     lab.pool.reconcile()
     lab.grant("ada")
@@ -155,10 +152,7 @@ def test_a_call_that_creates_and_hangs_shuts_its_gpu(make_lab: MakeLab) -> None:
 
 
 def test_threads_that_hang_are_few(make_lab: MakeLab) -> None:
-    """A GPU is asked again and again, and no more than a few of its threads are left behind.
-
-    What it said of Xid faults is not forgotten with the thread that heard it.
-    """
+    """A GPU is asked again and again, and no more than a few of its threads are left behind."""
     lab = make_lab(1)
     lab.pool.reconcile()
     lab.machine.break_gpu("xid", xid=48)

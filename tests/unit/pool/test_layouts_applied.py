@@ -72,10 +72,7 @@ def test_what_lies_elsewhere_is_remade(lab: World) -> None:
 
 @pytest.mark.parametrize("keep_warm", [True, False])
 def test_made_anew_between_users(make_world: Callable[..., World], keep_warm: bool) -> None:
-    """A lease is drawn on what is cut; after it the slice is another, in the same place.
-
-    Whatever is kept warm elsewhere.
-    """
+    """A lease is drawn on what is cut; after it the slice is another, in the same place."""
     lab = make_world(changed(RULES, keep_warm=keep_warm))
     lay(lab, "2x3g.20gb")
     before = lab.raw()
@@ -87,23 +84,11 @@ def test_made_anew_between_users(make_world: Callable[..., World], keep_warm: bo
     assert lease.slices[0].slice_id not in lab.ledger.state.slices
 
 
-def test_on_demand_again(lab: World) -> None:
-    """A configuration without slices gives the GPU back; its free slices stay until needed."""
-    lay(lab, "7g.40gb")
-    lay(lab, "", name="all-enabled")
-    assert (now(lab).layout, now(lab).conforms, made(lab)) == ("", True, {"7g.40gb": 1})
-    lab.run("ada")
-    assert made(lab) == {"1g.5gb": 1}
-
-
 # -- draining -------------------------------------------------------------------------------------
 
 
 def test_nobody_is_cut_off(lab: World) -> None:
-    """Who runs where the layout has no place runs on; once they end, it is cut.
-
-    The slice without a place is not made anew, only to be destroyed again.
-    """
+    """Who runs where the layout has no place runs on; once they end, it is cut."""
     lease = lab.run("ada", "2g.10gb")
     lay(lab, "2x3g.20gb")
     assert lab.pool.leases.find(lease.id).state == "running"
@@ -157,10 +142,7 @@ def test_foreign_is_never_touched(lab: World) -> None:
 
 @pytest.mark.parametrize("function", ["CreateGpuInstanceWithPlacement", "GetGpuInstances"])
 def test_foreign_that_nobody_has_seen_yet(lab: World, function: str) -> None:
-    """What somebody made by hand a moment ago, just where and as the layout wants it, stays.
-
-    Also if the driver then fails without saying what it did.
-    """
+    """What somebody made by hand a moment ago, just where and as the layout wants it, stays."""
     uuid, profile = gpus(lab)[0], lab.pool.layouts.partitionable()[0].geometry.by_name["1g.5gb"]
     lab.driver.create(uuid, profile, profile.placements[0])
     (theirs,) = [item["uuid"] for gpu in lab.machine.view()["gpus"] for item in gpu["slices"]]
@@ -176,10 +158,7 @@ def test_foreign_that_nobody_has_seen_yet(lab: World, function: str) -> None:
 
 
 def test_after_a_reboot(lab: World) -> None:
-    """Instances are gone after a reboot: the layout is cut anew, before anything is granted.
-
-    Another shape waits, though there would be room, until the layout is removed.
-    """
+    """Instances are gone after a reboot: the layout is cut anew, before anything is granted."""
     lay(lab, "4g.20gb + 1g.5gb")
     lab.machine.reboot()
     lab.crash()

@@ -1,5 +1,6 @@
 """Who is next: first come, first served, and nobody idles what the first cannot use."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -11,11 +12,10 @@ from miglab_pool.gpu.geometry import Placed, Placement
 from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.order import any_fits, first_that_fits, hold
-from miglab_pool.queue.rules import Waiting
-from miglab_pool.state.placement import GpuOccupancy, beside
+from miglab_pool.queue.rules import ALL_EQUAL, FairShareUsage, Grant, Waiting, in_order
+from miglab_pool.state.placement import GpuOccupancy
 
 from .conftest import World
-from .queueing import next_grant
 
 A100 = model_named("A100-40GB").geometry
 
@@ -36,6 +36,13 @@ def gpu(
 
 def one(number: int, *profiles: str) -> Waiting:
     return Waiting(number, profiles, float(number))
+
+
+def next_grant(
+    waiting: Iterable[Waiting], gpus: Sequence[GpuOccupancy], usage: FairShareUsage = ALL_EQUAL
+) -> Grant | None:
+    """The grant to one of those who wait, given in any order; None when nobody can go now."""
+    return first_that_fits(in_order(waiting, usage), gpus)
 
 
 SMALL, BIG = "1g.5gb", "7g.40gb"
@@ -86,14 +93,6 @@ def test_who_is_next(
     assert (grant and (grant.ticket, grant.choices[0].gpu)) == served
 
 
-def test_foreign_placement_is_not_waited_for() -> None:
-    """Where something foreign lies nothing is set aside: it will not become free."""
-    gpus = [SHARED, gpu("b", placed("3g.20gb", 0), placed("3g.20gb", 4))]
-    (free, kept) = beside(gpus, hold((BIG,), gpus))
-    assert free == SHARED
-    assert len(kept.live) == 3
-
-
 @pytest.mark.parametrize("ends_at", [0.0, 3600.0, inf])
 def test_nobody_starts_in_the_hold(ends_at: float) -> None:
     """Whenever the lease there ends: the room behind the first only empties."""
@@ -102,10 +101,7 @@ def test_nobody_starts_in_the_hold(ends_at: float) -> None:
 
 
 def test_the_room_that_is_surely_free_soonest() -> None:
-    """By the ends that are set, whatever the number of leases; without ends where fewest lie.
-
-    For what no GPU can hold there is no room, and who comes behind it is served.
-    """
+    """By the ends that are set, whatever the number of leases; without ends where fewest lie."""
     one_long = gpu("a", placed("3g.20gb", 0), ends_at=(9000.0,))
     small = placed(SMALL, 0), placed(SMALL, 1)
     two_short = gpu("b", *small, ends_at=(60.0, 90.0))

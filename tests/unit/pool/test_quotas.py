@@ -99,10 +99,7 @@ def test_the_end_of_the_limit_is_exact() -> None:
 
 
 def test_hours_end_a_guarantee() -> None:
-    """It ends when the student's hours are used up, the sooner the more is held.
-
-    A quota's own length takes over from the pool's, also where it is longer.
-    """
+    """It ends when the student's hours are used up, the sooner the more is held."""
     assert longest_set_s({}, ADA, 3600.0) == 3600.0
     assert longest_set_s({"each": Quota(lease_s=7200)}, ADA, 3600.0) == 7200.0
     quota = {"each": Quota(slice_hours_week=10)}
@@ -120,10 +117,7 @@ def limited(make_world: MakeWorld, found: Quotas) -> World:
 
 
 def test_a_refusal_is_in_the_ledger(make_world: MakeWorld) -> None:
-    """A second server beyond the quota, which a ticket fills too, is refused in the ledger's words.
-
-    The same ticket may be asked for again, and others' are theirs.
-    """
+    """A second server beyond the quota, which a ticket fills too, is refused, and it is noted."""
     world = limited(make_world, {"each": Quota(memory_slices=1)})
     ticket = world.ask("ada")
     for _ in range(2):

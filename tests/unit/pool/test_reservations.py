@@ -11,7 +11,6 @@ from tests.refusals import because
 
 from miglab_api.reservations import ReservationRequest, ReservationView
 from miglab_api.tickets import TicketState
-from miglab_bench.measures.packing import packs
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import slots as reserved_slots
 from miglab_pool.settings import Course, PoolSettings
@@ -182,20 +181,6 @@ def test_clash_is_refused(
     assert [words for words in says if words not in error.message] == []
 
 
-def test_the_sum_is_the_closed_form(lab: World) -> None:
-    """What is accepted beside each other packs on the GPU, and one more of anything does not."""
-    geometry = lab.pool.view.geometries[0]
-    counts: dict[str, int] = {}
-    for shape in ("3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb", "2g.10gb", "1g.5gb"):
-        more = counts | {shape: counts.get(shape, 0) + 1}
-        if packs(more, 1, geometry):
-            reserve(lab, shape=shape, count=1)
-            counts = more
-        else:
-            assert refusal(lab, shape=shape, count=1).reason == "reservation-clash"
-    assert counts == {"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 2}
-
-
 def test_no_gpu_has_answered(lab: World) -> None:
     """Without any GPU's answer nothing can be promised."""
     lab.pool.store.infos.clear()
@@ -238,26 +223,9 @@ def test_who_waits_for_a_class_is_told(lab: World) -> None:
     lab.pool.tickets.cancel(student.id, "d1")
     lab.end(leases[0])
     message = lab.pool.tickets.find(stranger.id).message
+    assert message == lab.pool.snapshot().waiting[0].message
     assert message.startswith("What is free is kept for a class")
     assert message.endswith("free for all in at most 10 min.")
-
-
-def test_the_snapshot_says_what_each_ticket_says(make_world: Callable[..., World]) -> None:
-    """Why somebody waits is the same whether all are looked at or one: by shape and course.
-
-    The GPU that is the course's own is kept for its class; the other is in use.
-    """
-    lab = before_class(make_world, changed(RULES, assigned={"1": "deep"}, lease_s=7200.0), gpus=2)
-    for number in range(7):
-        lab.run(f"user{number}")
-    reserve(lab)
-    go_to(lab, 60.0 - LEAD_S)
-    for user, course in (("yan", "everyone"), ("zoe", "deep")):
-        lab.ask(user, "3g.20gb", course=course)
-    waiting = lab.pool.snapshot().waiting
-    is_told = {view.user: "kept for a class" in view.message for view in waiting}
-    assert is_told == {"yan": False, "zoe": True}
-    assert list(waiting) == [lab.pool.tickets.find(view.id) for view in waiting]
 
 
 # -- kept, drawn, released ----------------------------------------------------------------------
@@ -338,25 +306,8 @@ def test_until_its_end_the_class_goes_first(lab: World) -> None:
     assert (state_of(lab, stranger.id), state_of(lab, late.id)) == ("offered", "waiting")
 
 
-def test_nobody_is_cut_off(lab: World) -> None:
-    """Who runs there runs on; their places come to the class as they end."""
-    leases = [lab.run(f"s{n}") for n in range(7)]
-    reserve(lab)
-    go_to(lab, 0)
-    student = lab.ask("d1", course="deep")
-    lab.work()
-    assert {lease.state for lease in lab.pool.leases.live()} == {"running"}
-    lab.end(leases[3])
-    stranger = lab.ask("s8")
-    lab.work()
-    assert (state_of(lab, student.id), state_of(lab, stranger.id)) == ("offered", "waiting")
-
-
 def test_created_before_the_start(lab: World) -> None:
-    """From the lead on slots are chosen and cut, whatever lay there; one that is drawn is no more.
-
-    Nobody holds them, and the snapshot names each with its course.
-    """
+    """From the lead on slots are chosen and cut, whatever lay there, until they are drawn."""
     lab.end(lab.run("s1", "7g.40gb"))
     assert [row.profile for row in lab.ledger.state.slices.values()] == ["7g.40gb"]
     made = reserve(lab, shape="2g.10gb", count=3)
@@ -387,10 +338,7 @@ def test_each_who_waits_takes_one_slot(lab: World) -> None:
 
 
 def test_a_lease_that_runs_already_counts(lab: World) -> None:
-    """The course holds seven in all: who came early is one of them.
-
-    A student who restarts within the grace finds the place kept.
-    """
+    """The course holds seven in all: who came early is one of them."""
     reserve(lab)
     early = lab.run("d1", course="deep")
     go_to(lab, 0)
@@ -404,26 +352,6 @@ def test_a_lease_that_runs_already_counts(lab: World) -> None:
     lab.work()
     assert state_of(lab, again.id) == "offered"
     assert {state_of(lab, one.id) for one in strangers} == {"waiting"}
-
-
-def test_pool_restarts_in_the_middle(lab: World) -> None:
-    """What is kept is worked out from the ledger and the clock: a restart forgets nothing."""
-    reserve(lab)
-    go_to(lab, -60)
-    stranger = lab.ask("s1")
-    lab.crash()
-    lab.work()
-    assert state_of(lab, stranger.id) == "waiting"
-    go_to(lab, 60)
-    lab.crash()
-    student = lab.ask("d1", course="deep")
-    lab.work()
-    assert (state_of(lab, student.id), state_of(lab, stranger.id)) == ("offered", "waiting")
-    lab.at = TUESDAY + 901
-    lab.crash()
-    lab.attend_all()
-    lab.work()
-    assert state_of(lab, stranger.id) == "offered"
 
 
 def test_cancelled(lab: World) -> None:
@@ -444,10 +372,7 @@ def test_cancelled(lab: World) -> None:
 
 
 def test_changed(lab: World) -> None:
-    """Under the same number it is another time and count; itself it does not clash with.
-
-    What it keeps follows at once: a stranger gets what it no longer needs.
-    """
+    """Under the same number it is another time and count; itself it does not clash with."""
     made = reserve(lab, count=7)
     go_to(lab, 0)
     stranger = lab.ask("s1")
@@ -495,10 +420,7 @@ def test_what_is_over_or_never_was(lab: World) -> None:
 
 
 def test_once_and_over(lab: World) -> None:
-    """A single class is over after its end, and no longer listed; a weekly one is planned again.
-
-    They are listed in the order in which they begin.
-    """
+    """A single class is over after its end, and no longer listed; a weekly one is planned again."""
     weekly = reserve(lab, count=4)
     once = reserve(lab, weekdays=(), date="2026-06-02", from_time="09:30", count=3)
     assert [one.id for one in lab.pool.reservations.all()] == [once.id, weekly.id]

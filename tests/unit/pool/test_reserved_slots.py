@@ -28,30 +28,6 @@ def candidate(
     return SlotCandidate(GpuOccupancy(gpu, A100, live, ready, fixed=fixed), leased, drawn)
 
 
-def starts(slots: tuple[Slot, ...]) -> list[tuple[str, int]]:
-    return [(slot.gpu, slot.placed.placement.start) for slot in slots]
-
-
-def test_where_the_fewest_leases_lie() -> None:
-    """Of strangers, that must leave: the class's own lease is no place to wait for."""
-    few = (placed("2g.10gb", 0),)
-    own = (placed("3g.20gb", 0),)
-    many = tuple(placed("1g.5gb", n) for n in (4, 5, 6))
-    for there, start in (
-        (candidate("a", leased=(*few, *many)), 0),
-        (candidate("a", leased=many, drawn=own), 4),
-    ):
-        assert starts(choose_slots([("3g.20gb",)], [there])) == [("a", start)]
-
-
-def test_a_good_first_slot_is_given_up_for_all() -> None:
-    """The 1g.10gb at 0 empties first, but only at 6 do six 1g.5gb fit beside it."""
-    leased = (placed("1g.10gb", 6), *(placed("1g.5gb", n) for n in (2, 3, 4, 5)))
-    slots = choose_slots([("1g.10gb",), *[("1g.5gb",)] * 6], [candidate("a", leased=leased)])
-    assert len(slots) == 7
-    assert next(s.placed.placement.start for s in slots if s.request == 0) == 6
-
-
 def test_unusable_and_full() -> None:
     """No seat on a GPU that does not answer or is foreign; what can be had is kept all the same."""
     foreign = candidate("a", fixed=(placed("7g.40gb", 0),))

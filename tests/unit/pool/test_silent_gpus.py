@@ -34,19 +34,6 @@ def test_granted_on_a_gpu_that_went_silent(make_world: MakeWorld, is_looked_at: 
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
-def test_granted_when_nvml_went_silent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No GPU can be read any more: nobody is left with a grant that comes to nothing."""
-    ticket = world.ask("ada")
-    world.pool.turn()
-
-    def silent(gpu: str) -> object:
-        raise UnknownGpuError("NVML does not answer")
-
-    monkeypatch.setattr(world.driver, "info", silent)
-    world.pool.reconcile()
-    assert world.ledger.state.tickets[ticket.id].lease is None
-
-
 def test_nothing_is_made_where_nobody_can_look(world: World) -> None:
     """Whether something lies there is unknown; it is made once the GPU can be read again."""
     ticket = world.ask("ada")

@@ -57,10 +57,7 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
 
 
 def test_who_waits_for_a_drained_lab_reads_why(make_world: MakeWorld) -> None:
-    """While another GPU takes leases, nothing; once none does, in the words of who drained them.
-
-    No restart forgets them.
-    """
+    """While another GPU takes leases, nothing; once none does, in the words of who drained them."""
     world = make_world(gpus=2)
     world.pool.staff.drain(gpu_of(world, 0), "New fans.", INA)
     world.run("big", "7g.40gb")
@@ -96,31 +93,13 @@ def test_a_gpu_leased_whole_is_drained_too(make_world: MakeWorld) -> None:
 # -- a slice --------------------------------------------------------------------------------------
 
 
-def test_a_drained_slice_stays_drained_when_its_lease_ends(world: World) -> None:
-    """It is scrubbed, made anew, and nobody's until somebody ends the drain."""
-    lease = world.run("ada", "4g.20gb")
-    place = lease.slices[0]
-    world.pool.staff.drain(place.slice_id, "Strange errors.", INA)
-    world.ask("bob", "4g.20gb")
-    world.end(lease)
-    (anew,) = slices(world)
-    assert (anew.state, anew.draining) == (SliceState.FREE, "Strange errors.")
-    assert anew.slice_id != place.slice_id and anew.generation > place.generation
-    world.pool.staff.undrain(anew.slice_id, "It was the cable.", JO)
-    world.work()
-    assert world.pool.leases.of_server("bob", "") is not None
-
-
 def free_slice(world: World) -> SliceView:
     world.end(world.run("ada"))
     return slices(world)[0]
 
 
 def test_a_drained_slice_survives_reboot_and_driver_faults(world: World) -> None:
-    """Its place stays closed: after a reboot it is made anew, drained, as often as it takes.
-
-    Nobody gets the slice or its memory; other places are given as ever.
-    """
+    """Its place stays closed: after a reboot it is made anew, drained, as often as it takes."""
     free = free_slice(world)
     world.pool.staff.drain(free.slice_id, "Strange errors.", INA)
     world.machine.reboot()
@@ -267,10 +246,7 @@ def served_next(world: World, lease: LeaseView) -> str:
 
 
 def test_put_in_front(make_world: MakeWorld) -> None:
-    """Before those who came earlier and have waited longest; said to the student, and kept.
-
-    Several are served in the order in which staff put them there; who is put back is not.
-    """
+    """Before those who came earlier and have waited longest; said to the student, and kept."""
     world = make_world(changed(SETTINGS, ageing_s=10.0))
     lease = world.run("big", "7g.40gb")
     tickets = {}

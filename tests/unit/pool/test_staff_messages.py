@@ -12,6 +12,8 @@ from tests.pool_settings import changed
 from tests.refusals import because
 
 from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest
+from miglab_api.tickets import borrower_of
+from miglab_api.wording import server_in_words
 from miglab_pool.ledger.audit_wording import called, did, told
 from miglab_pool.ledger.file import reading
 from miglab_pool.ledger.rows import MessageRow
@@ -202,10 +204,7 @@ def test_reading_waits_for_nobody(world: World) -> None:
 
 
 def test_an_entry_says_everything(world: World) -> None:
-    """When, who, what to what, from which state to which, why, and whose it was.
-
-    What the pool did by itself is there for who asks for all.
-    """
+    """When, who, what to what, from which state to which, why, and whose it was."""
     busy(world)
     (entry,) = world.pool.staff.audit(Question(kind="lease"))
     assert entry.model_dump(exclude={"id"}) == {
@@ -282,6 +281,18 @@ def test_the_audit_is_found_by_its_index(world: World) -> None:
 def test_how_people_are_called(by: str, name: str) -> None:
     """By their own name, or by what they are."""
     assert called(by) == name
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ("", ""), ("lab2", "server “lab2”"), (borrower_of(""), "borrowed"),
+        (borrower_of("lab2"), "borrowed by server “lab2”"),
+    ],
+)  # fmt: skip
+def test_servers_in_words(server: str, words: str) -> None:
+    """Nobody reads the name under which a server borrows."""
+    assert server_in_words(server) == words
 
 
 @pytest.mark.parametrize(

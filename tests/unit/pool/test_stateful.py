@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -14,11 +15,65 @@ from miglab_api.leases import WarningKind
 from .class_room import ASKED, FAULTS, LAYOUTS, USERS, ClassRoom
 from .conftest import LENT
 
-users = st.sampled_from(USERS)
+user = st.sampled_from(USERS)
 dying = st.one_of(st.none(), st.integers(0, 14))
-
-
 WAYS = ("stay", "late", "sooner", "reclaim", "work")  # in which a warning ends or moves
+
+# What anybody does, with what is chosen for it; the pool may die in it.
+DEADLY: dict[str, tuple[Callable[..., object], dict[str, st.SearchStrategy[Any]]]] = {
+    "asks": (
+        ClassRoom.someone_asks,
+        {"user": user, "shape": st.sampled_from(ASKED), "only_if_free": st.booleans()},
+    ),
+    "borrows": (ClassRoom.someone_borrows, {"user": user, "shape": st.sampled_from(LENT)}),
+    "works": (ClassRoom.some_work, {"jobs": st.integers(1, 10)}),
+    "spawns": (ClassRoom.spawn, {"user": user, "is_started": st.booleans()}),
+    "attaches_late": (ClassRoom.late_attach, {}),
+    "ends": (ClassRoom.server_ends, {"user": user, "is_said": st.booleans()}),
+    "releases_early": (ClassRoom.release_early, {"user": user}),
+    "is_warned": (ClassRoom.warn, {"user": user, "kind": st.sampled_from(WarningKind)}),
+    "ends_warning": (ClassRoom.warning_ends, {"user": user, "how": st.sampled_from(WAYS)}),
+    "cancels": (ClassRoom.cancel_all, {"user": user}),
+    "reserves": (
+        ClassRoom.reserve,
+        {
+            "course": st.sampled_from(("everyone", "vision")),
+            "shape": st.sampled_from(("1g.5gb", "1g.5gb", "3g.20gb")),
+            "count": st.integers(1, 9),
+            "in_minutes": st.integers(0, 20),
+        },
+    ),
+    "unreserves": (ClassRoom.unreserve_all, {}),
+    "lays": (
+        ClassRoom.lay,
+        {"partition": st.sampled_from(LAYOUTS), "number": st.integers(0, 5)},
+    ),
+    "unlays": (ClassRoom.unlay_all, {}),
+    "is_drained": (ClassRoom.drain, {"number": st.integers(0, 20), "is_gpu": st.booleans()}),
+    "is_quarantined": (ClassRoom.quarantine, {"number": st.integers(0, 20)}),
+    "is_asked_back": (
+        ClassRoom.staff_reclaim,
+        {"user": user, "warning_s": st.sampled_from((0.0, 60.0))},
+    ),
+    "is_helped": (ClassRoom.staff_help, {"user": user}),
+    "reconciles": (lambda room: room.pool.reconcile(), {}),
+    "reboots": (ClassRoom.reboot, {}),
+}
+# What happens to clock and machines, in which it does not.
+HARMLESS: dict[str, tuple[Callable[..., object], dict[str, st.SearchStrategy[Any]]]] = {
+    "time_passes": (
+        ClassRoom.pass_time,
+        {"seconds": st.sampled_from((0.5, 61.0, 130.0, 4000.0))},
+    ),
+    "driver_reloads": (ClassRoom.driver_reload, {}),
+    "admin_partitions": (ClassRoom.admin_partitions, {"start": st.integers(0, 13)}),
+    "breaks": (ClassRoom.fault, {"number": st.integers(0, len(FAULTS) - 1)}),
+    "engine_answers": (
+        lambda room, is_silent: setattr(room.holders, "is_silent", is_silent),
+        {"is_silent": st.booleans()},
+    ),
+    "heals": (ClassRoom.heal, {}),
+}
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -33,123 +88,6 @@ class PoolMachine(RuleBasedStateMachine):
     def begin(self, gpus: int) -> None:
         self.room = ClassRoom(self.folder, gpus)
 
-    def do(self, action: Callable[[ClassRoom], object], die_at: int | None = None) -> None:
-        room = self.room
-        assert room is not None
-        room.step(lambda: action(room), die_at)
-
-    @rule(user=users, shape=st.sampled_from(ASKED), only_if_free=st.booleans(), die_at=dying)
-    def asks(self, user: str, shape: str, only_if_free: bool, die_at: int | None) -> None:
-        self.do(lambda room: room.someone_asks(user, shape, only_if_free), die_at)
-
-    @rule(user=users, shape=st.sampled_from(LENT), die_at=dying)
-    def borrows(self, user: str, shape: str, die_at: int | None) -> None:
-        self.do(lambda room: room.someone_borrows(user, shape), die_at)
-
-    @rule(acts=st.integers(1, 10), die_at=dying)
-    def works(self, acts: int, die_at: int | None) -> None:
-        self.do(lambda room: room.some_work(acts), die_at)
-
-    @rule(user=users, is_started=st.booleans(), die_at=dying)
-    def spawns(self, user: str, is_started: bool, die_at: int | None) -> None:
-        self.do(lambda room: room.spawn(user, is_started), die_at)
-
-    @rule(die_at=dying)
-    def attaches_late(self, die_at: int | None) -> None:
-        self.do(lambda room: room.late_attach(), die_at)
-
-    @rule(user=users, is_said=st.booleans(), die_at=dying)
-    def ends(self, user: str, is_said: bool, die_at: int | None) -> None:
-        self.do(lambda room: room.server_ends(user, is_said), die_at)
-
-    @rule(user=users, die_at=dying)
-    def releases_early(self, user: str, die_at: int | None) -> None:
-        self.do(lambda room: room.release_early(user), die_at)
-
-    @rule(user=users, kind=st.sampled_from(WarningKind), die_at=dying)
-    def is_warned(self, user: str, kind: WarningKind, die_at: int | None) -> None:
-        self.do(lambda room: room.warn(user, kind), die_at)
-
-    @rule(user=users, how=st.sampled_from(WAYS), die_at=dying)
-    def ends_warning(self, user: str, how: str, die_at: int | None) -> None:
-        self.do(lambda room: room.warning_ends(user, how), die_at)
-
-    @rule(user=users, die_at=dying)
-    def cancels(self, user: str, die_at: int | None) -> None:
-        self.do(lambda room: room.cancel_all(user), die_at)
-
-    @rule(
-        course=st.sampled_from(("everyone", "vision")),
-        shape=st.sampled_from(("1g.5gb", "1g.5gb", "3g.20gb")),
-        count=st.integers(1, 9),
-        in_minutes=st.integers(0, 20),
-        die_at=dying,
-    )
-    def reserves(
-        self, course: str, shape: str, count: int, in_minutes: int, die_at: int | None
-    ) -> None:
-        self.do(lambda room: room.reserve(course, shape, count, in_minutes), die_at)
-
-    @rule(die_at=dying)
-    def unreserves(self, die_at: int | None) -> None:
-        self.do(lambda room: room.unreserve_all(), die_at)
-
-    @rule(partition=st.sampled_from(LAYOUTS), number=st.integers(0, 5), die_at=dying)
-    def lays(self, partition: str, number: int, die_at: int | None) -> None:
-        self.do(lambda room: room.lay(partition, number), die_at)
-
-    @rule(die_at=dying)
-    def unlays(self, die_at: int | None) -> None:
-        self.do(lambda room: room.unlay_all(), die_at)
-
-    @rule(number=st.integers(0, 20), is_gpu=st.booleans(), die_at=dying)
-    def is_drained(self, number: int, is_gpu: bool, die_at: int | None) -> None:
-        self.do(lambda room: room.drain(number, is_gpu), die_at)
-
-    @rule(number=st.integers(0, 20), die_at=dying)
-    def is_quarantined(self, number: int, die_at: int | None) -> None:
-        self.do(lambda room: room.quarantine(number), die_at)
-
-    @rule(user=users, warning_s=st.sampled_from((0.0, 60.0)), die_at=dying)
-    def is_asked_back(self, user: str, warning_s: float, die_at: int | None) -> None:
-        self.do(lambda room: room.staff_reclaim(user, warning_s), die_at)
-
-    @rule(user=users, die_at=dying)
-    def is_helped(self, user: str, die_at: int | None) -> None:
-        self.do(lambda room: room.staff_help(user), die_at)
-
-    @rule(seconds=st.sampled_from((0.5, 61.0, 130.0, 4000.0)))
-    def time_passes(self, seconds: float) -> None:
-        self.do(lambda room: room.pass_time(seconds))
-
-    @rule(die_at=dying)
-    def reconciles(self, die_at: int | None) -> None:
-        self.do(lambda room: room.pool.reconcile(), die_at)
-
-    @rule(die_at=dying)
-    def reboots(self, die_at: int | None) -> None:
-        self.do(lambda room: room.reboot(), die_at)
-
-    @rule()
-    def driver_reloads(self) -> None:
-        self.do(lambda room: room.driver_reload())
-
-    @rule(start=st.integers(0, 13))
-    def admin_partitions(self, start: int) -> None:
-        self.do(lambda room: room.admin_partitions(start))
-
-    @rule(number=st.integers(0, len(FAULTS) - 1))
-    def breaks(self, number: int) -> None:
-        self.do(lambda room: room.fault(number))
-
-    @rule(is_silent=st.booleans())
-    def engine_answers(self, is_silent: bool) -> None:
-        self.do(lambda room: setattr(room.holders, "is_silent", is_silent))
-
-    @rule()
-    def heals(self) -> None:
-        self.do(lambda room: room.heal())
-
     @invariant()
     def holds(self) -> None:
         if self.room is not None:
@@ -161,6 +99,21 @@ class PoolMachine(RuleBasedStateMachine):
             self.room.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+
+def as_rule(name: str, action: Callable[..., object]) -> Callable[..., None]:
+    def does(self: PoolMachine, die_at: int | None = None, **chosen: Any) -> None:
+        room = self.room
+        assert room is not None
+        room.step(lambda: action(room, **chosen), die_at)
+
+    does.__name__ = name
+    return does
+
+
+for name, (action, chosen) in DEADLY.items():
+    setattr(PoolMachine, name, rule(**chosen, die_at=dying)(as_rule(name, action)))
+for name, (action, chosen) in HARMLESS.items():
+    setattr(PoolMachine, name, rule(**chosen)(as_rule(name, action)))
 
 TestPool = PoolMachine.TestCase
 TestPool.settings = settings(

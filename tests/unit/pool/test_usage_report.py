@@ -142,10 +142,7 @@ def read(world: World, courses: set[str] | None = None) -> Facts:
 
 
 def test_the_ledger_tells_the_whole_story(world: World) -> None:
-    """A wait, a lease in use, one that is over, what was seen of it, and a refusal.
-
-    What was seen of a lease that it does not know is no error.
-    """
+    """A wait, a lease in use, one that is over, what was seen of it, and a refusal."""
     first = world.run("ada", "7g.40gb")
     ticket = world.ask("bob", "3g.20gb")
     world.pass_time(60)

@@ -8,10 +8,7 @@ from .conftest import World
 
 
 def test_a_view_is_the_same_while_nothing_changes(world: World) -> None:
-    """One object for a version and a second; another when either has passed.
-
-    It shares the GPUs with the last until something touches them.
-    """
+    """One object for a version and a second; another when either has passed."""
     first, snapshot = world.pool.view, world.pool.snapshot()
     world.pass_time(0.5)
     assert world.pool.view is first and world.pool.snapshot() is snapshot

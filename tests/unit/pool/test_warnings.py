@@ -45,10 +45,7 @@ def test_it_ends_without_a_trace_in_the_view(world: World) -> None:
 
 
 def test_the_end_of_a_warning_is_moved(world: World) -> None:
-    """It stays staff's, in the words that the holder is told now; without a warning nothing moves.
-
-    The holder may have gone since the round looked: that is no error.
-    """
+    """It stays staff's, in the words that the holder is told now; else nothing moves."""
     lease, calm = world.run("bob"), world.run("ada")
     world.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 600.0)
     assert world.pool.leases.move_end(calm.id, world.at + 1, "Sooner.") == calm
@@ -86,15 +83,6 @@ def test_a_harder_end_takes_over(world: World) -> None:
     ):
         with pytest.raises(Refused, match="Somebody needs it"):
             call()
-
-
-def test_still_here_without_a_warning(world: World) -> None:
-    """A second click does nothing and costs nothing."""
-    lease = warned(world)
-    world.pool.leases.keepalive(lease.id, "ada")
-    world.pool.leases.keepalive(lease.id, "ada")
-    again = world.pool.leases.warn(lease.id, IDLE, "Unused.", world.at + 60).warning
-    assert again is not None and again.keepalives_left == 1
 
 
 def test_no_stays(make_world: MakeWorld) -> None:
@@ -139,6 +127,21 @@ def test_others_wait(world: World) -> None:
     assert inside in ({0, 1, 2, 3}, {4, 5, 6})
 
 
+def test_who_cannot_use_it_does_not_wait_for_it(world: World) -> None:
+    """It frees nothing for its own user, while the pool is paused, or on a GPU that is silent."""
+    lease = world.run("ada", "7g.40gb")
+    world.ask("ada", server="mine")
+    assert waits_for(world, lease) == 0
+    world.ask("bob")
+    assert waits_for(world, lease) == 1
+    world.pool.staff.pause("Repairs.", "root")
+    assert waits_for(world, lease) == 0
+    world.pool.staff.resume("root")
+    with world.pool.store.write() as tx:
+        world.pool.store.mark_gpu(tx, world.driver.gpus()[0].uuid, "unknown", "it is stuck")
+    assert waits_for(world, lease) == 0
+
+
 def test_a_class_waits_for_its_reserved_slots(make_world: MakeWorld) -> None:
     """From its lead on a reservation counts for the leases that lie in its places, no others."""
     world = before_class(make_world, changed(SETTINGS, lease_s=600.0), by_s=1800)
@@ -148,13 +151,3 @@ def test_a_class_waits_for_its_reserved_slots(make_world: MakeWorld) -> None:
     world.pass_time(29 * 60)
     world.pool.turn()
     assert sum(waits_for(world, lease) for lease in leases) == 2
-
-
-def test_who_cannot_use_it_does_not_wait_for_it(world: World) -> None:
-    """A lease on a GPU that answers no more would free nothing for anybody."""
-    lease = world.run("ada", "7g.40gb")
-    world.ask("bob")
-    assert waits_for(world, lease) == 1
-    with world.pool.store.write() as tx:
-        world.pool.store.mark_gpu(tx, world.driver.gpus()[0].uuid, "unknown", "it is stuck")
-    assert waits_for(world, lease) == 0

@@ -192,17 +192,6 @@ def test_an_end_that_comes_at_once_leaves_a_whole_warning(make_lab: MakeLab) -> 
     assert lab.warning(lease).reclaim_at == 1_000_790.0 + STEP_S + LIMITS.warning_s
 
 
-def test_nothing_is_taken_for_whom_it_does_not_help(lab: ReclaimWorld) -> None:
-    """Who waits while the pool is paused, or for another kind of room, shrinks no limit."""
-    lease = lab.run("ada")
-    lab.ask("ada", "7g.40gb", server="mine")
-    assert lab.pool.leases.find(lease.id).others_wait == 0  # one's own ticket is nobody else's
-    lab.ask("bob", "7g.40gb")
-    assert lab.pool.leases.find(lease.id).others_wait == 1
-    lab.pool.staff.pause("repairs", "root")
-    assert lab.pool.leases.find(lease.id).others_wait == 0
-
-
 def test_what_each_lease_was_doing(lab: ReclaimWorld) -> None:
     """Told apart for the page and added up in the ledger; a lease that is over is forgotten."""
     active, idle, silent = (lab.run(name) for name in ("ada", "bob", "cy"))

@@ -13,7 +13,7 @@ from miglab_pool.reclaim.activity import (
     Known,
     SignalBoard,
 )
-from miglab_pool.reclaim.token_bucket import TooOften
+from miglab_pool.reclaim.token_bucket import TokenBuckets, TooOften
 
 QUIET = Signals(
     kernels=(KernelSignal(busy=False, last_execution_age_s=100.0),),
@@ -103,10 +103,7 @@ def test_terminals(
 
 
 def test_cpu_needs_two_reports(board: SignalBoard, clock: Clock) -> None:
-    """CPU is a difference: unknown at first, then a share of one core, with its own age.
-
-    When a process ends the sum falls: no rate can be told from that.
-    """
+    """CPU is a difference: unknown at first, then a share of one core, with its own age."""
     board.take(1, QUIET)
     assert heard(board).cpu_age_s is None
     clock.at += 10
@@ -144,3 +141,12 @@ def test_what_was_seen_is_handed_over_once_a_minute(clock: Clock) -> None:
     assert tally.due() == [Spent(1, active_s=10.0, idle_s=20.0, unknown_s=10.0)]
     clock.at += HAND_OVER_S
     assert tally.due() == []
+
+
+def test_who_reports_no_more_is_forgotten(clock: Clock) -> None:
+    """Names that come once take no memory for ever."""
+    buckets = TokenBuckets(2, 0.5, clock)
+    for number in range(1000):
+        buckets.spend(number)
+        clock.at += 1
+    assert len(buckets) < 10
