@@ -39,9 +39,6 @@ def occupancy(gpu: str, course: str = "", *names: str) -> GpuOccupancy:
     return GpuOccupancy(gpu, A100, live, course=course)
 
 
-# -- the decision --------------------------------------------------------------------------------
-
-
 def served(line: list[Waiting], gpus: list[GpuOccupancy]) -> tuple[int, str] | None:
     grant = first_that_fits(line, gpus)
     return None if grant is None else (grant.ticket, grant.choices[0].gpu)
@@ -69,9 +66,6 @@ def test_of_equal_placements_its_own_is_taken() -> None:
     shapes = [waiting(1, "vision", "7g.40gb"), waiting(2, "deep")]
     half = [*full, occupancy("c", "", "1g.5gb"), occupancy("d", "vision", "1g.5gb")]
     assert served(shapes, half) == (2, "c")
-
-
-# -- the pool ------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -24,28 +24,23 @@ def ticket_of(
 
 
 def test_asking_keeps_the_position_through_a_restart(world: World) -> None:
-    """The ticket outlives many grace times and a restart of the pool while its server asks."""
+    """The ticket outlives many grace times and a restart of the pool while its server asks.
+
+    Neither another server of the same student nor another student attends a ticket.
+    """
     full(world)
-    ticket = world.ask("ada", server="lab 2")
+    ticket, other = world.ask("ada", server="lab 2"), world.ask("ada", server="lab")
     for _ in range(4):
         world.pass_time(SETTINGS.pool.attend_grace_s - 1)
         found = ticket_of(world, server="lab 2")
+        assert world.pool.tickets.server_status("ada", "").ticket is None
+        assert world.pool.tickets.server_status("bo", "lab", other.id).ticket is None
         world.work()
     assert (found.id, found.position) == (ticket.id, 1)
+    assert world.pool.tickets.find(other.id).reason == "unattended"
     world.crash()
     found = ticket_of(world, server="lab 2")
     assert (found.id, found.state) == (ticket.id, TicketState.WAITING)
-
-
-def test_another_server_keeps_nothing(world: World) -> None:
-    """Neither another server of the same student nor another student attends the ticket."""
-    full(world)
-    ticket = world.ask("ada", server="lab")
-    world.pass_time(SETTINGS.pool.attend_grace_s)
-    assert world.pool.tickets.server_status("ada", "").ticket is None
-    assert world.pool.tickets.server_status("bo", "lab", ticket.id).ticket is None
-    world.work()
-    assert world.pool.tickets.find(ticket.id).reason == "unattended"
 
 
 @pytest.mark.parametrize("is_granted", [False, True])
@@ -90,9 +85,6 @@ def test_who_holds_a_slice_waits_in_no_queue(world: World) -> None:
     with pytest.raises(Refused, check=because("already-done")):
         world.pool.tickets.requeue("ada", "", lease.ticket or 0, ["everyone"])
     assert world.pool.tickets.server_status("ada", "").ticket is None
-
-
-# -- instead ----------------------------------------------------------------------------------
 
 
 def instead(world: World, ticket: int) -> list[str]:

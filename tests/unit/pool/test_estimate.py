@@ -174,8 +174,6 @@ def test_who_might_ask_is_told_too() -> None:
     assert [found[one].high_s for one in (1, ("1g.5gb",), ("7g.40gb",))] == [900.0, 900.0, 1500.0]
 
 
-# -- calibration ----------------------------------------------------------------------------------
-
 SEEDS = (1, 2, 3, 4)
 RUN_S = 24 * HOUR_S
 

@@ -34,9 +34,6 @@ def refusal(lab: World, lease: LeaseView, by_s: float = HOUR_S) -> str:
     return str(error.value)
 
 
-# -- may stay -------------------------------------------------------------------------------------
-
-
 def test_no_extension_into_a_class(lab: World) -> None:
     """Where a class needs every place a stranger's lease is guaranteed until it begins."""
     stranger = lab.run("bob")

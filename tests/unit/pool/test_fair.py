@@ -38,9 +38,6 @@ def order(waiting: list[Waiting], **usage: object) -> list[int]:
     return [one.ticket for one in in_order(waiting, FairShareUsage(**usage))]  # type: ignore[arg-type]
 
 
-# -- the order ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_each_turn_is_the_least_share(seed: int) -> None:
     """The order is what looking at everyone before each turn would make it."""
@@ -78,12 +75,6 @@ def test_aged_go_by_arrival() -> None:
     assert order(queued, now=115.0, ageing_s=100.0, users=users) == [1, 2, 3]
     reserved = ticket(4, "heavy", since=100.0, reserved=True)
     assert order([*queued, reserved], now=115.0, ageing_s=100.0, users=users) == [4, 1, 2, 3]
-
-
-# -- nobody starves -------------------------------------------------------------------------------
-
-
-# -- slice-hours ----------------------------------------------------------------------------------
 
 
 def use(number: int, began: float | None, ended: float | None, size: int = 1) -> Use:
@@ -156,9 +147,6 @@ def test_an_end_that_memory_does_not_have_is_read(world: World) -> None:
         tx.put(replace(next(iter(world.ledger.state.gpus.values())), reason="tried"))
         raise Crash
     assert [one.ended for one in uses.totals(world.at).all] == [world.at]
-
-
-# -- in the pool ----------------------------------------------------------------------------------
 
 
 COURSES = {"everyone": SETTINGS.courses["everyone"], "b": Course(title="B", shapes=("1g.5gb",))}

@@ -199,3 +199,35 @@ def test_another_engine_does_not_know() -> None:
     assert not asked.remove(HOLDER, force=True)
     engine.id = ""
     assert asked.probe(HOLDER) is Liveness.UNKNOWN
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_a_process_is_asked_and_then_killed(ignores: bool) -> None:
+    """SIGTERM first; whoever ignores it is killed the next time."""
+    code = "import signal, sys; "
+    code += "signal.signal(signal.SIGTERM, signal.SIG_IGN); " if ignores else ""
+    code += "print('ready', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        holder, holders = process_holder(process.pid), HostHolders()
+        holders.end(holder)
+        if ignores:
+            assert holders.probe(holder) is Liveness.ALIVE
+            holders.end(holder)
+        process.wait(60)
+        assert holders.probe(holder) is Liveness.GONE
+
+
+def test_another_process_with_that_pid_is_left_alone() -> None:
+    """A pid that was given again is another process."""
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+    ) as process:
+        pid, started, boot = process_holder(process.pid).split(",")
+        assert HostHolders().end(f"{pid},{int(started) - 1},{boot}")
+        assert process.poll() is None

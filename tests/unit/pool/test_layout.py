@@ -88,9 +88,6 @@ def test_what_would_fit(geometry: Geometry, partition: tuple[str, ...], says: st
     assert len(str(error.value)) < 300
 
 
-# -- over all layouts -----------------------------------------------------------------------------
-
-
 @given(st.lists(st.sampled_from(NAMES), max_size=8).map(lambda some: tuple(sorted(some))))
 def test_possible_means_in_some_layout(partition: tuple[str, ...]) -> None:
     """A cut is possible exactly if some layout of the GPU contains it."""
@@ -176,9 +173,6 @@ def test_placements_disturb_the_fewest(
         return under, sum(item.where not in mine for item in held)
 
     assert cost(wanted) == min(map(cost, arrangements(A100, partition)))
-
-
-# -- grants meanwhile -----------------------------------------------------------------------------
 
 
 @given(gpus(), partitions, st.lists(st.sampled_from(NAMES), min_size=1, max_size=4))

@@ -56,9 +56,6 @@ def diff(lab: World, partition: str) -> GpuLayout:
     return found
 
 
-# -- cut ahead ------------------------------------------------------------------------------------
-
-
 def test_what_lies_elsewhere_is_remade(lab: World) -> None:
     """Made at once, before anybody asks; free slices of another layout make way, if they must."""
     lay(lab, "7x1g.5gb")
@@ -82,9 +79,6 @@ def test_made_anew_between_users(make_world: Callable[..., World], keep_warm: bo
     lab.work()
     assert made(lab) == {"3g.20gb": 2} and now(lab).conforms
     assert lease.slices[0].slice_id not in lab.ledger.state.slices
-
-
-# -- draining -------------------------------------------------------------------------------------
 
 
 def test_nobody_is_cut_off(lab: World) -> None:
@@ -180,9 +174,6 @@ def test_a_failing_driver_is_not_asked_without_end(lab: World) -> None:
     assert now(lab).conforms
 
 
-# -- several layouts ------------------------------------------------------------------------------
-
-
 def test_each_gpu_has_the_last(pair: World) -> None:
     """A layout of some GPUs leaves the others theirs; the log has each, with who and why."""
     lay(pair, "7g.40gb", name="base")
@@ -211,9 +202,6 @@ def test_a_gpu_with_mig_off(make_world: Callable[..., World]) -> None:
     lab = make_world(RULES, mig=False)
     error = refusal(lambda: lay(lab, "1g.5gb"))
     assert "there is no GPU that can be cut now" in error.message
-
-
-# -- reservations ---------------------------------------------------------------------------------
 
 
 def test_reserving_under_a_layout(pair: World) -> None:
@@ -245,9 +233,6 @@ def test_what_is_reserved_is_named(pair: World) -> None:
     pair.pool.layouts.apply(draft("2x3g.20gb", 1), "person:root")
 
 
-# -- pictures for others --------------------------------------------------------------------------
-
-
 def test_the_snapshot_says_what_holds(lab: World) -> None:
     """Each GPU says which layout it has, each slice whether it gives way to it."""
     lab.run("ada")
@@ -258,9 +243,6 @@ def test_the_snapshot_says_what_holds(lab: World) -> None:
     lay(lab, "")
     gpu = lab.pool.snapshot().gpus[0]
     assert (gpu.layout, [item.blocks_layout for item in gpu.slices]) == ("", [""])
-
-
-# -- over all -------------------------------------------------------------------------------------
 
 
 def test_a_drained_gpu_is_blocked(lab: World) -> None:

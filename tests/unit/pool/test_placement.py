@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.maximal_layouts import maximal_layouts
 
 from miglab_bench.measures.packing import packs
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
+from miglab_pool.gpu.geometry import Geometry, Placed, Placement, legal_placements
 from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.state.placement import GpuOccupancy, _empty, could_ever_fit, place
 
@@ -80,17 +81,14 @@ def _worth(placed: Sequence[Placed], geometry: Geometry) -> int:
 
 
 @given(questions())
-def test_none_only_when_nothing_fits(question: tuple[list[str], list[GpuOccupancy]]) -> None:
-    """`place` finds room exactly when brute force finds some."""
-    names, gpus = question
-    assert (place(names, gpus) is not None) == _exists(names, gpus)
-
-
-@given(questions())
 def test_choices_are_legal_and_complete(question: tuple[list[str], list[GpuOccupancy]]) -> None:
-    """All or nothing, in the order asked, on usable GPUs, beside what is live and each other."""
+    """All, in the order asked, on usable GPUs, beside what is live and each other.
+
+    Nothing exactly where brute force finds no room.
+    """
     names, gpus = question
     choices = place(names, gpus)
+    assert (choices is not None) == _exists(names, gpus)
     if choices is None:
         return
     assert [choice.profile.name for choice in choices] == names
@@ -232,34 +230,19 @@ def test_could_ever_place_ignores_what_is_there_now() -> None:
 def test_packs_agrees_with_exhaustive_search(geometry: Geometry, n_gpus: int) -> None:
     """The closed form is right for every multiset that could fit on one or two GPUs."""
     plain = [profile for profile in geometry.profiles if not profile.has_media]
-    one = _multisets(geometry, plain)
-    reachable = one
-    for _ in range(n_gpus - 1):
-        reachable = {
-            tuple(map(sum, zip(a, b, strict=True))) for a, b in itertools.product(reachable, one)
-        }
+    names = [profile.name for profile in plain]
+    one = {
+        tuple(map([item.profile.name for item in part].count, names))
+        for layout in maximal_layouts(geometry, names)
+        for size in range(len(layout) + 1)
+        for part in itertools.combinations(layout, size)
+    }
+    pairs = itertools.product(one, one if n_gpus == 2 else [(0,) * len(plain)])
+    reachable = {tuple(map(sum, zip(a, b, strict=True))) for a, b in pairs}
     most = [n_gpus * geometry.memory_slices // profile.size + 1 for profile in plain]
     for counts in itertools.product(*(range(n + 1) for n in most)):
-        named = {profile.name: n for profile, n in zip(plain, counts, strict=True)}
+        named = dict(zip(names, counts, strict=True))
         assert packs(named, n_gpus, geometry) == (counts in reachable), named
-
-
-def _multisets(geometry: Geometry, plain: Sequence[Profile]) -> set[tuple[int, ...]]:
-    """What one GPU can hold: walk every layout, by its mask."""
-    found: dict[tuple[int, tuple[int, ...]], None] = {(0, (0,) * len(plain)): None}
-    queue = list(found)
-    while queue:
-        mask, counts = queue.pop()
-        for index, profile in enumerate(plain):
-            for placement in profile.placements:
-                if placement.mask & mask:
-                    continue
-                more = tuple(n + (i == index) for i, n in enumerate(counts))
-                state = (mask | placement.mask, more)
-                if state not in found:
-                    found[state] = None
-                    queue.append(state)
-    return {counts for _, counts in found}
 
 
 def test_packs_refuses_media_profiles() -> None:

@@ -33,9 +33,6 @@ def refusal(call: Callable[[], object]) -> Refused:
     return caught.value
 
 
-# -- the path of a lease --------------------------------------------------------------------------
-
-
 def test_whole_path(world: World) -> None:
     """A lease goes from ticket to released, and every step with its reason is in the ledger."""
     lease = world.run("ada")
@@ -59,9 +56,6 @@ def test_what_is_offered_may_be_asked_for(make_world: MakeWorld) -> None:
     assert course.default in [offer.shape for offer in course.shapes]
     for offer in course.shapes:
         assert world.ask("ada", offer.shape, course="vision").shape == offer.shape
-
-
-# -- tickets --------------------------------------------------------------------------------------
 
 
 def test_request_is_idempotent(world: World) -> None:
@@ -130,9 +124,6 @@ def test_server_never_holds_two(world: World) -> None:
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
-# -- the fence ------------------------------------------------------------------------------------
-
-
 def test_attach_is_fenced(world: World) -> None:
     """By its own generation, to one holder that has no other lease; the same may attach again."""
     lease, other = world.run("ada"), world.grant("bob")
@@ -156,9 +147,6 @@ def test_attach_after_reissue(world: World) -> None:
     assert other.uuids == lease.uuids
     said = refusal(lambda: world.pool.leases.attach(lease.id, lease.generation, world.new_holder()))
     assert said.reason == "stale-lease"
-
-
-# -- the end --------------------------------------------------------------------------------------
 
 
 def test_release_waits_for_holder(world: World) -> None:
@@ -223,9 +211,6 @@ def test_a_stopped_container_is_removed_in_the_end(world: World) -> None:
     assert world.pool.leases.find(stopped.id).state == LeaseState.RELEASED
 
 
-# -- time limits ----------------------------------------------------------------------------------
-
-
 def test_a_lease_is_guaranteed_then_open(make_world: MakeWorld) -> None:
     """Its guarantee counts from the attach; after that it goes on, also if the hub says nothing."""
     world = make_world(changed(SETTINGS, lease_s=3600.0))
@@ -261,9 +246,6 @@ def test_extend(make_world: MakeWorld) -> None:
     assert world.pool.leases.extend(lease.id, 600, "ada").guaranteed_until == world.at + 4200
     said = refusal(lambda: world.pool.leases.extend(lease.id, 600, "ada"))
     assert (said.reason, "Save your work" in said.message) == ("no-extension", True)
-
-
-# -- GPUs that fail -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lists", [9, 1], ids=["looked at once", "silent until a restart"])
@@ -333,9 +315,6 @@ def test_destroy_in_use_is_retried_then_quarantined(world: World) -> None:
     assert world.states() == ["leased"]
 
 
-# -- whole GPUs -----------------------------------------------------------------------------------
-
-
 def test_whole_gpu(make_world: MakeWorld) -> None:
     """A GPU with MIG off is leased whole, by its own UUID, and to one at a time."""
     world = make_world(mig=False)
@@ -382,9 +361,6 @@ def test_a_shape_names_the_card(make_world: MakeWorld) -> None:
     world.work()
     assert world.pool.tickets.find(waiting.id).position == 1
     assert [item.gpu for item in world.run("ada", "3g.20gb").slices] == [0]
-
-
-# -- foreign things -------------------------------------------------------------------------------
 
 
 def make_foreign(world: World, profile: str = "3g.20gb", start: int = 4) -> None:
@@ -437,9 +413,6 @@ def test_stray_container_is_removed(world: World) -> None:
     assert {finding.target for finding in found} == {stray, unknown, running}
 
 
-# -- reboot ---------------------------------------------------------------------------------------
-
-
 def test_reboot(world: World) -> None:
     """After a reboot leases whose holders are gone are released, and who waits is served."""
     leases = [world.run(f"student{n}") for n in range(6)]
@@ -475,9 +448,6 @@ def test_slice_gone_holder_alive(world: World) -> None:
     world.pass_time(1)
     world.work()
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
-
-
-# -- what is shown --------------------------------------------------------------------------------
 
 
 def test_sample(world: World) -> None:
@@ -596,3 +566,44 @@ def test_a_slice_that_cannot_be_told_apart_is_tried_ever_more_seldom(world: Worl
     world.work()
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
     assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
+
+
+def test_an_abandoned_holder_is_ended(world: World) -> None:
+    """Only once it is abandoned, only that one, and the ledger says so first."""
+    lease, other = world.run("ada"), world.run("bob")
+    world.pool.leases.release(lease.id, "pool", "The class is over.")
+    world.pass_time(600)
+    world.work()
+    assert lease.holder in world.holders.there
+    world.pool.leases.abandon(frozenset({lease.id, other.id}))
+    world.pass_time(world.settings.tuning.probe_s)
+    world.work()
+    assert world.holders.removed == [lease.holder]
+    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
+    assert world.pool.leases.find(other.id).state == LeaseState.RUNNING
+    said = [row["reason"] for row in world.ledger.history("lease", str(lease.id))]
+    assert any("the pool ends" in words for words in said)
+
+
+def test_what_an_engine_has_forgotten_is_ended_before_its_slice_is_free(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, whatever the lease's state: of it nobody but the kernel knows."""
+    lease = world.run("ada")
+    world.holders.there.remove(lease.holder)
+    world.holders.forgotten.add(lease.holder)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.holders, "end", lambda _holder: False)
+        world.pool.reconcile()
+        world.pass_time(600)
+        world.work()
+    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
+    states = []
+    world.holders.before_remove = lambda: states.append(world.pool.leases.find(lease.id).state)
+    world.pass_time(600)
+    world.pool.reconcile()
+    world.work()
+    assert (world.holders.removed, states) == ([lease.holder], [LeaseState.RUNNING])
+    assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
+    said = [row["reason"] for row in world.ledger.history("lease", str(lease.id))]
+    assert any("its engine has forgotten it" in words for words in said)

@@ -138,8 +138,6 @@ def test_nobody_starves(shapes: list[str], gpus: int, ends: object) -> None:
         live += [(c.gpu, Placed(c.profile, c.placement)) for c in grant.choices]
 
 
-# -- whether a look at the line is worth it -------------------------------------------------------
-
 PLACES = [placed("1g.5gb", 0), placed("2g.10gb", 2), placed("3g.20gb", 4), placed("1g.5gb", 6)]
 
 

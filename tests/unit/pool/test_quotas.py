@@ -33,8 +33,6 @@ def used(hours: float, ago_s: float = DAY_S, **more: object) -> Use:
     return replace(live, began=live.began - ago_s, ended=NOW - ago_s)
 
 
-# -- slices at a time, hours of a week ------------------------------------------------------------
-
 EACH, ALL = Quota(memory_slices=4), Quota(course="vision", shared=True, memory_slices=1)
 WEEK = Quota(slice_hours_week=10)
 OF_VISION = Quota(course="vision", shared=True, slice_hours_week=5)
@@ -95,9 +93,6 @@ def test_the_end_of_the_limit_is_exact() -> None:
     assert why_not(quota, ADA, uses, NOW + wait_s - 60) is not None
 
 
-# -- the length of a lease ------------------------------------------------------------------------
-
-
 def test_hours_end_a_guarantee() -> None:
     """It ends when the student's hours are used up, the sooner the more is held."""
     assert longest_set_s({}, ADA, 3600.0) == 3600.0
@@ -106,9 +101,6 @@ def test_hours_end_a_guarantee() -> None:
     assert hours_left_s(quota, TWO, [used(6)], NOW) == pytest.approx(2 * HOUR_S)
     both = [used(5), held(2, hours=0.5)]
     assert hours_left_s(quota, TWO, both, NOW) == pytest.approx(HOUR_S)
-
-
-# -- in the pool ----------------------------------------------------------------------------------
 
 
 def limited(make_world: MakeWorld, found: Quotas) -> World:

@@ -83,9 +83,6 @@ def refusal(lab: World, **more: Any) -> Refused:
     return error.value
 
 
-# -- making -------------------------------------------------------------------------------------
-
-
 def test_made(lab: World) -> None:
     """A reservation says when it is next, and from when to when its places are kept."""
     made = reserve(lab, reason="week 1")
@@ -188,9 +185,6 @@ def test_no_gpu_has_answered(lab: World) -> None:
     assert refusal(lab).reason == "gpus-unknown"
 
 
-# -- what people are told ------------------------------------------------------------------------
-
-
 def offered(lab: World, course: str, shape: str = "1g.5gb") -> Any:
     (found,) = lab.pool.offers([course]).courses
     return next(one for one in found.shapes if one.shape == shape)
@@ -226,9 +220,6 @@ def test_who_waits_for_a_class_is_told(lab: World) -> None:
     assert message == lab.pool.snapshot().waiting[0].message
     assert message.startswith("What is free is kept for a class")
     assert message.endswith("free for all in at most 10 min.")
-
-
-# -- kept, drawn, released ----------------------------------------------------------------------
 
 
 HALF_FOR_ALL = {"shape": "3g.20gb", "count": 1}

@@ -37,9 +37,6 @@ def texts(world: World, user: str, server: str = "", *courses: str) -> list[str]
     return [one.text for one in world.pool.staff.messages_for(user, server, courses)]
 
 
-# -- messages -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("to", "is_shown"),
     [
@@ -144,9 +141,6 @@ def test_nobody_reads_what_is_for_others(
         assert row.to_user is not None or row.to_course in (None, *courses)
 
 
-# -- the audit ------------------------------------------------------------------------------------
-
-
 def busy(world: World) -> None:
     """Two instructors, two courses, a student and the pool itself."""
     lease = world.run("ada", course="vision")
@@ -201,6 +195,11 @@ def test_reading_waits_for_nobody(world: World) -> None:
         tx.pause("", INA, None)
         assert acts(world) == ALL
     assert acts(world) == [("resume", "ina"), *ALL]
+    with reading(world.ledger.path) as connection:  # what happens meanwhile is in no answer
+        count = "SELECT count(*) FROM tickets"
+        before = connection.exec_driver_sql(count).scalar_one()
+        world.ask("ada")
+        assert connection.exec_driver_sql(count).scalar_one() == before
 
 
 def test_an_entry_says_everything(world: World) -> None:
@@ -246,17 +245,6 @@ def test_what_students_do_in_jupyterlab_is_found_by_their_name(make_world: MakeW
     assert (users["lease"], users["pool"]) == ("ada", "")
 
 
-def test_one_reading_sees_one_moment(world: World) -> None:
-    """A report asks several questions; what happens between them is in none of the answers."""
-    with reading(world.ledger.path) as connection:
-        count = "SELECT count(*) FROM tickets"
-        before = connection.exec_driver_sql(count).scalar_one()
-        world.ask("ada")
-        assert connection.exec_driver_sql(count).scalar_one() == before
-    with reading(world.ledger.path) as connection:
-        assert connection.exec_driver_sql(count).scalar_one() == before + 1
-
-
 def test_the_audit_is_found_by_its_index(world: World) -> None:
     """What people did is not looked for among all that ever happened."""
     asked = query(Question()).compile(dialect=sqlite.dialect())
@@ -265,9 +253,6 @@ def test_the_audit_is_found_by_its_index(world: World) -> None:
     ).all()
     world.ledger.connection.rollback()
     assert any("transitions_actions" in str(step) for step in plan)
-
-
-# -- words ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -129,9 +129,6 @@ def test_pieces_are_the_whole(began: float, lasts: float | None) -> None:
     assert all(begin < end for begin, end in found) and found == sorted(found)
 
 
-# From the ledger.
-
-
 def around(world: World, hours: float = 24.0) -> Period:
     return Period(world.at - hours * HOUR, world.at + HOUR, BERLIN)
 

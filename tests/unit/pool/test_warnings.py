@@ -107,9 +107,6 @@ def test_extending_counts_as_being_there(make_world: MakeWorld) -> None:
         world.pool.leases.extend(lease.id, 60, "ada")
 
 
-# -- who waits for it -----------------------------------------------------------------------------
-
-
 def waits_for(world: World, lease: LeaseView) -> int:
     return world.pool.leases.find(lease.id).others_wait
 

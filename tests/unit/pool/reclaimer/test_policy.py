@@ -58,9 +58,6 @@ def verdict(
     return decide(known, reading, lease, others_wait, LIMITS, ends, now)
 
 
-# -- states ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("known", "reading", "activity"),
     [
@@ -127,9 +124,6 @@ def test_who_writes_and_has_run_nothing_yet_uses_the_slice(
         assert judge(writes, reading, held_s, LIMITS).activity is activity
 
 
-# -- unused ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("age_s", "others_wait", "reading", "decision"),
     [
@@ -193,8 +187,6 @@ def test_the_end_of_a_warning(
     assert words in said.reason
 
 
-# -- silence --------------------------------------------------------------------------------------
-
 HEARD = replace(HELD, others_report=True)
 SILENT = idle(5.0, busy=True, age_s=4000.0)
 LONG_EMPTY = replace(EMPTY, free_for_s=3600 + 900.0)
@@ -230,9 +222,6 @@ def test_the_end_of_a_warning_for_silence() -> None:
         "Nothing has run on the slice itself for 1 hour 15 minutes, "
         "its server last reported 4000 s ago"
     )
-
-
-# -- hard ends ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("known", [idle(0.0, busy=True), None], ids=["busy", "unknown"])
@@ -277,8 +266,6 @@ def test_needed() -> None:
     assert verdict(busy, lease=replace(told, needed="")).decision is Decision.KEEP
     assert verdict(busy, lease=told, ends=(closes(100),)).kind is WarningKind.MAINTENANCE
 
-
-# -- whatever is said -----------------------------------------------------------------------------
 
 ages = st.one_of(st.floats(0, 200_000), st.just(NEVER))
 maybe_ages = st.one_of(ages, st.none())

@@ -182,16 +182,6 @@ def test_an_end_that_nothing_puts_off_comes_before_staffs(make_lab: MakeLab) -> 
     assert [one.id for one in lab.pool.staff.release_reclaimed()] == [lease.id]
 
 
-def test_an_end_that_comes_at_once_leaves_a_whole_warning(make_lab: MakeLab) -> None:
-    """The pool was down until maintenance had begun: the new time is told once, and then stands."""
-    lab = make_lab(maintenance=MAINTENANCE)
-    lease = lab.run("ada")
-    lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", 3600.0)
-    lab.pass_time(790)
-    lab.live(60)
-    assert lab.warning(lease).reclaim_at == 1_000_790.0 + STEP_S + LIMITS.warning_s
-
-
 def test_what_each_lease_was_doing(lab: ReclaimWorld) -> None:
     """Told apart for the page and added up in the ledger; a lease that is over is forgotten."""
     active, idle, silent = (lab.run(name) for name in ("ada", "bob", "cy"))
