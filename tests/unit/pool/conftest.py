@@ -201,6 +201,10 @@ class World:
             self.pool.turn()
         raise AssertionError("the work list never ends")
 
+    def work_after(self, seconds: float) -> None:
+        self.pass_time(seconds)
+        self.work()
+
     def settle(self) -> None:
         """Let time pass until nothing is left to be done, whatever was retried."""
         for _ in range(12):
@@ -235,10 +239,15 @@ class World:
         )
         return self.pool.tickets.request(request)
 
-    def grant(self, user: str, shape: str = "1g.5gb", **more: Any) -> LeaseView:
-        """Ask, wait and take."""
+    def wait(self, user: str, shape: str = "1g.5gb", **more: Any) -> TicketView:
+        """Ask, and do what is due: the ticket as it is then."""
         ticket = self.ask(user, shape, **more)
         self.work()
+        return self.pool.tickets.find(ticket.id)
+
+    def grant(self, user: str, shape: str = "1g.5gb", **more: Any) -> LeaseView:
+        """Ask, wait and take."""
+        ticket = self.wait(user, shape, **more)
         return self.pool.tickets.take(ticket.id)
 
     def new_holder(self) -> str:

@@ -46,16 +46,14 @@ def test_asking_keeps_the_position_through_a_restart(world: World) -> None:
 @pytest.mark.parametrize("is_granted", [False, True])
 def test_how_a_known_ticket_ended_is_told(world: World, is_granted: bool) -> None:
     """Who names the ticket it had learns why it is over; who names none does not."""
-    ticket = world.ask("ada", "7g.40gb")
-    world.work()
+    ticket = world.wait("ada", "7g.40gb")
     if is_granted:
         world.pool.tickets.take(ticket.id)
     else:
         world.pool.tickets.cancel(ticket.id, "ada")
         world.ask("bo", "7g.40gb")
         ticket = world.ask("ada", "7g.40gb")
-    world.pass_time(max(SETTINGS.pool.attach_s, SETTINGS.pool.attend_grace_s))
-    world.work()
+    world.work_after(max(SETTINGS.pool.attach_s, SETTINGS.pool.attend_grace_s))
     assert world.pool.tickets.server_status("ada", "").ticket is None
     ended = ticket_of(world, known=ticket.id)
     reason = "never-attached" if is_granted else "unattended"
@@ -65,10 +63,8 @@ def test_how_a_known_ticket_ended_is_told(world: World, is_granted: bool) -> Non
 
 def test_a_lapsed_offer_is_asked_for_again(world: World) -> None:
     """The same ticket waits on, with its age; not another's, and only by the server."""
-    ticket = world.ask("ada", "at least 9 GiB", course="vision")
-    world.work()
-    world.pass_time(SETTINGS.pool.offer_s)
-    world.work()
+    ticket = world.wait("ada", "at least 9 GiB", course="vision")
+    world.work_after(SETTINGS.pool.offer_s)
     with pytest.raises(Refused, check=because("not-in-course")):
         world.pool.tickets.requeue("ada", "", ticket.id, ["everyone"])
     again = world.pool.tickets.requeue("ada", "", ticket.id, ["vision"])
@@ -94,8 +90,7 @@ def instead(world: World, ticket: int) -> list[str]:
 def test_what_is_held_for_oneself_is_an_alternative(world: World) -> None:
     """Who waits for the whole GPU may have any part of it that is free; and gets it."""
     world.run("bo", "3g.20gb")
-    ticket = world.ask("ada", "7g.40gb")
-    world.work()
+    ticket = world.wait("ada", "7g.40gb")
     assert instead(world, ticket.id) == ["1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb"]
     assert world.ask("ada", "4g.20gb").id != ticket.id
     world.work()
@@ -152,8 +147,7 @@ def test_a_refusal_undoes_what_others_would_have_had(world: World) -> None:
 def test_an_offer_is_kept_when_another_shape_is_not_free(world: World) -> None:
     """Nor is who has no place put in line by asking for what is free only."""
     world.run("bo", "3g.20gb")
-    world.ask("ada")
-    world.work()
+    world.wait("ada")
     for user in ("ada", "cy"):
         with pytest.raises(Refused, check=because("not-free")):
             world.ask(user, "7g.40gb", only_if_free=True)

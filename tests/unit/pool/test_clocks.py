@@ -25,8 +25,7 @@ def busy(world: World) -> tuple[int, int, int]:
     """A grant that was taken, an offer, and one who waits; all attended now."""
     taken = world.grant("ada", "4g.20gb")
     offered = world.ask("bob", "3g.20gb")
-    waiting = world.ask("cy", "7g.40gb")
-    world.work()
+    waiting = world.wait("cy", "7g.40gb")
     assert world.pool.tickets.find(offered.id).state == TicketState.OFFERED
     return taken.id, offered.id, waiting.id
 

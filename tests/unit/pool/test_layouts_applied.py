@@ -156,8 +156,7 @@ def test_after_a_reboot(lab: World) -> None:
     lay(lab, "4g.20gb + 1g.5gb")
     lab.machine.reboot()
     lab.crash()
-    ticket = lab.ask("ada", "2g.10gb")
-    lab.work()
+    ticket = lab.wait("ada", "2g.10gb")
     assert state_of(lab, ticket.id) == TicketState.WAITING
     assert made(lab) == {"4g.20gb": 1, "1g.5gb": 1}
     assert (now(lab).layout, now(lab).conforms) == ("practical", True)

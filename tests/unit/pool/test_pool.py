@@ -60,8 +60,7 @@ def test_what_is_offered_may_be_asked_for(make_world: MakeWorld) -> None:
 
 def test_request_is_idempotent(world: World) -> None:
     """Asking again is the same ticket, also after it was offered and taken."""
-    first = world.ask("ada", "3g.20gb")
-    world.work()
+    first = world.wait("ada", "3g.20gb")
     ticket = world.ask("ada")
     assert ticket.id != first.id
     assert world.pool.tickets.find(first.id).reason == "replaced"
@@ -112,15 +111,13 @@ def test_refusals(world: World, shape: str, course: str, reason: str) -> None:
 def test_server_never_holds_two(world: World) -> None:
     """A server that asks anew waits until its last holder is gone, though there is room."""
     lease = world.run("ada")
-    ticket = world.ask("ada")
-    world.work()
+    ticket = world.wait("ada")
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert "previous server" in world.pool.tickets.find(ticket.id).message
     world.end(lease)
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
     world.holders.there.discard(world.run("bob").holder)
-    ticket = world.ask("bob")
-    world.work()
+    ticket = world.wait("bob")
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
@@ -162,8 +159,7 @@ def test_release_waits_for_holder(world: World) -> None:
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     world.holders.there.discard(lease.holder)
-    world.pass_time(1)
-    world.work()
+    world.work_after(1)
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
@@ -177,8 +173,7 @@ def test_unknown_frees_nothing(world: World) -> None:
         world.pool.leases.release(one.id, "hub", "stopped")
     world.pool.leases.abandon(frozenset({abandoned.id}))
     for _ in range(20):
-        world.pass_time(60)
-        world.work()
+        world.work_after(60)
         world.pool.reconcile()
     for one in (lease, abandoned):
         assert world.pool.leases.find(one.id).state == LeaseState.RELEASING
@@ -205,8 +200,7 @@ def test_a_stopped_container_is_removed_in_the_end(world: World) -> None:
         world.pool.leases.release(lease.id, "hub", "stopped")
     world.work()
     assert world.pool.leases.find(stopped.id).state == LeaseState.RELEASING
-    world.pass_time(SETTINGS.tuning.remove_after_s)
-    world.work()
+    world.work_after(SETTINGS.tuning.remove_after_s)
     assert world.holders.removed == [stopped.holder]
     assert world.pool.leases.find(stopped.id).state == LeaseState.RELEASED
 
@@ -217,8 +211,7 @@ def test_a_lease_is_guaranteed_then_open(make_world: MakeWorld) -> None:
     lease = world.run("ada")
     assert (lease.guaranteed_until, lease.ends_at) == (world.at + 3600, None)
     for _ in range(20):
-        world.pass_time(3600)
-        world.work()
+        world.work_after(3600)
         world.pool.reconcile()
     assert world.pool.leases.due() == []
     assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
@@ -284,8 +277,7 @@ def test_lost_gpu(make_world: MakeWorld) -> None:
     world.machine.break_gpu(Break.LOST)
     world.pool.reconcile()
     assert world.pool.snapshot().gpus[0].state == "lost"
-    ticket = world.ask("bob")
-    world.work()
+    ticket = world.wait("bob")
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
     world.machine.break_gpu(Break.OK)
@@ -304,8 +296,7 @@ def test_destroy_in_use_is_retried_then_quarantined(world: World) -> None:
     other = world.run("bob")
     assert other.slices[0].start != lease.slices[0].start
     for _ in range(SETTINGS.tuning.quarantine_after):
-        world.pass_time(SETTINGS.tuning.retry_max_s)
-        world.work()
+        world.work_after(SETTINGS.tuning.retry_max_s)
     assert world.states() == ["leased", "quarantined"]
     (bad,) = [s for s in world.pool.snapshot().gpus[0].slices if s.state == "quarantined"]
     assert bad.reason
@@ -320,8 +311,7 @@ def test_whole_gpu(make_world: MakeWorld) -> None:
     world = make_world(mig=False)
     gpu = world.pool.snapshot().gpus[0].uuid
     world.machine.add_process(gpu, 77, 100)
-    first = world.ask("ada", "full")
-    world.work()
+    first = world.wait("ada", "full")
     assert world.pool.tickets.find(first.id).state == TicketState.WAITING
     assert "77" in world.pool.snapshot().gpus[0].reason
     world.machine.remove_process(77)
@@ -329,8 +319,7 @@ def test_whole_gpu(make_world: MakeWorld) -> None:
     lease = world.run("ada", "full")
     (held,) = lease.slices
     assert (held.uuid, held.start, held.size, held.sm_count) == (gpu, 0, 8, 108)
-    second = world.ask("bob", "full")
-    world.work()
+    second = world.wait("bob", "full")
     assert world.pool.tickets.find(second.id).state == TicketState.WAITING
     world.end(lease)
     assert world.pool.tickets.find(second.id).state == TicketState.OFFERED
@@ -341,8 +330,7 @@ def test_whole_gpu_unknown_processes(make_world: MakeWorld) -> None:
     world = make_world(mig=False)
     world.fail("nvmlDeviceGetComputeRunningProcesses", pynvml.NVML_ERROR_NOT_SUPPORTED, 1000)
     world.pool.sample()
-    ticket = world.ask("ada", "full")
-    world.work()
+    ticket = world.wait("ada", "full")
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
 
 
@@ -357,8 +345,7 @@ def test_a_shape_names_the_card(make_world: MakeWorld) -> None:
     assert ["A100" in gpu.name for gpu in world.pool.snapshot().gpus] == [True, False]
     for user, shape in (("bo", "3g.40gb"), ("cy", NEED)):
         assert [item.gpu for item in world.run(user, shape).slices] == [1]
-    waiting = world.ask("dora", "3g.40gb")
-    world.work()
+    waiting = world.wait("dora", "3g.40gb")
     assert world.pool.tickets.find(waiting.id).position == 1
     assert [item.gpu for item in world.run("ada", "3g.20gb").slices] == [0]
 
@@ -391,10 +378,8 @@ def test_foreign_slice_is_left_alone(world: World) -> None:
 def test_unseen_foreign_slice(world: World) -> None:
     """A foreign slice made a moment ago is met as no room: it stays, and is shown."""
     make_foreign(world, "7g.40gb", 0)
-    ticket = world.ask("ada")
-    world.work()
-    world.pass_time(10)
-    world.work()
+    ticket = world.wait("ada")
+    world.work_after(10)
     assert world.states() == ["foreign"]
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert len(world.raw()) == 1
@@ -416,8 +401,7 @@ def test_stray_container_is_removed(world: World) -> None:
 def test_reboot(world: World) -> None:
     """After a reboot leases whose holders are gone are released, and who waits is served."""
     leases = [world.run(f"student{n}") for n in range(6)]
-    offered = world.ask("ada")
-    world.work()
+    offered = world.wait("ada")
     waiting = world.ask("bob")
     world.machine.reboot()
     world.holders.there.clear()
@@ -439,14 +423,12 @@ def test_slice_gone_holder_alive(world: World) -> None:
     assert now.state == LeaseState.RELEASING
     assert "slice is gone" in now.reason
     assert [due.id for due in world.pool.leases.due()] == [lease.id]
-    ticket = world.ask("bob")
-    world.work()
+    ticket = world.wait("bob")
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert world.ledger.state.tickets[ticket.id].lease is None
     assert "takes no new lease" in world.pool.snapshot().gpus[0].reason
     world.holders.there.clear()
-    world.pass_time(1)
-    world.work()
+    world.work_after(1)
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
 
@@ -474,8 +456,7 @@ def test_offers(make_world: MakeWorld) -> None:
     assert free == [6, 3, 0, None]
     assert not any(offer.is_held for offer in offers.values())
     assert {offer.compute_slices for offer in offers.values() if offer.shape != "cpu"} == {7}
-    world.ask("bob", "7g.40gb")
-    world.work()
+    world.wait("bob", "7g.40gb")
     offers = offered(world)
     assert (offers["1g.5gb"].free_now, offers["1g.5gb"].is_held) == (0, True)
     assert not offers["7g.40gb"].is_held
@@ -538,8 +519,7 @@ def test_reused_ids_are_not_handed_out(world: World) -> None:
     """After an unseen driver reload a new slice with an old one's UUID is handed to nobody."""
     lease = world.run("ada")
     world.machine.reboot()
-    ticket = world.ask("bob")
-    world.work()
+    ticket = world.wait("bob")
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
 
@@ -562,8 +542,7 @@ def test_a_slice_that_cannot_be_told_apart_is_tried_ever_more_seldom(world: Worl
     assert len(made) <= 8
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     del world.driver.create
-    world.pass_time(world.settings.tuning.retry_max_s)
-    world.work()
+    world.work_after(world.settings.tuning.retry_max_s)
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
     assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
 
@@ -572,12 +551,10 @@ def test_an_abandoned_holder_is_ended(world: World) -> None:
     """Only once it is abandoned, only that one, and the ledger says so first."""
     lease, other = world.run("ada"), world.run("bob")
     world.pool.leases.release(lease.id, "pool", "The class is over.")
-    world.pass_time(600)
-    world.work()
+    world.work_after(600)
     assert lease.holder in world.holders.there
     world.pool.leases.abandon(frozenset({lease.id, other.id}))
-    world.pass_time(world.settings.tuning.probe_s)
-    world.work()
+    world.work_after(world.settings.tuning.probe_s)
     assert world.holders.removed == [lease.holder]
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
     assert world.pool.leases.find(other.id).state == LeaseState.RUNNING
@@ -595,8 +572,7 @@ def test_what_an_engine_has_forgotten_is_ended_before_its_slice_is_free(
     with monkeypatch.context() as patch:
         patch.setattr(world.holders, "end", lambda _holder: False)
         world.pool.reconcile()
-        world.pass_time(600)
-        world.work()
+        world.work_after(600)
     assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
     states = []
     world.holders.before_remove = lambda: states.append(world.pool.leases.find(lease.id).state)

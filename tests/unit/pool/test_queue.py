@@ -167,12 +167,10 @@ def test_without_room_no_order_is_worked_out(world: World, monkeypatch: pytest.M
     without_slot = queue.without_slot
     monkeypatch.setattr(queue, "without_slot", lambda view: looks.append(1) or without_slot(view))
     held = world.grant("ada", "7g.40gb")
-    waiting = world.ask("bob")
-    world.work()
+    waiting = world.wait("bob")
     looks.clear()
     world.pass_time(1)
-    world.ask("cy")
-    world.work()
+    world.wait("cy")
     assert not looks
     world.pool.leases.release(held.id, "ada", "done")
     world.work()

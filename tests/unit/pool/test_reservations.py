@@ -211,8 +211,7 @@ def test_who_waits_for_a_class_is_told(lab: World) -> None:
     leases = [lab.run(f"s{n}") for n in range(7)]
     go_to(lab, 300)
     student = lab.ask("d1", course="deep")
-    stranger = lab.ask("s8")
-    lab.work()
+    stranger = lab.wait("s8")
     assert lab.pool.tickets.find(stranger.id).message == ""
     lab.pool.tickets.cancel(student.id, "d1")
     lab.end(leases[0])
@@ -339,8 +338,7 @@ def test_a_lease_that_runs_already_counts(lab: World) -> None:
     assert {state_of(lab, one.id) for one in students} == {"offered"}
     strangers = [lab.ask(f"s{n}") for n in range(2)]
     lab.end(early)
-    again = lab.ask("d1", course="deep")
-    lab.work()
+    again = lab.wait("d1", course="deep")
     assert state_of(lab, again.id) == "offered"
     assert {state_of(lab, one.id) for one in strangers} == {"waiting"}
 
@@ -350,8 +348,7 @@ def test_cancelled(lab: World) -> None:
     made = reserve(lab)
     go_to(lab, 0)
     lease = lab.run("d1", course="deep")
-    stranger = lab.ask("s1")
-    lab.work()
+    stranger = lab.wait("s1")
     gone = lab.pool.reservations.cancel(made.id, "olaf", "the class is ill")
     assert (gone.state, gone.message) == ("cancelled", "the class is ill")
     lab.work()
@@ -432,8 +429,7 @@ def test_whole_gpus(make_world: Callable[..., World]) -> None:
     strangers = [lab.ask(f"s{n}", "full") for n in range(2)]
     lab.work()
     assert [state_of(lab, one.id) for one in strangers] == ["offered", "waiting"]
-    student = lab.ask("d1", "full", course="deep")
-    lab.work()
+    student = lab.wait("d1", "full", course="deep")
     assert [state_of(lab, one.id) for one in (student, strangers[1])] == ["offered", "waiting"]
 
 

@@ -87,8 +87,7 @@ def test_a_slice_that_an_unknown_server_uses_is_not_destroyed(
 
 def test_a_server_that_ran_when_the_copy_had_only_granted_is_attached_again(world: World) -> None:
     """The grant of the copy does not expire under it."""
-    ticket = world.ask("alice")
-    world.work()
+    ticket = world.wait("alice")
     world.pool.tickets.take(ticket.id)
     copy(world)
     holder = world.run("alice").holder
@@ -179,8 +178,7 @@ def test_a_slice_that_was_still_to_be_made_is_not_destroyed_under_its_server(
     ticket = moment(world, monkeypatch)
     world.work()
     if world.pool.tickets.find(ticket.id).state == TicketState.WAITING:
-        world.pass_time(world.settings.tuning.retry_max_s)
-        world.work()
+        world.work_after(world.settings.tuning.retry_max_s)
     alice = world.run("alice", WHOLE)
     gone = destroyed(world, monkeypatch)
     restore(world)
@@ -194,14 +192,12 @@ def test_a_slice_that_was_still_to_be_made_is_not_destroyed_under_its_server(
 
 def test_a_server_whose_grant_has_expired_in_the_copy_is_left_alone(world: World) -> None:
     """The grant ends while the engine is silent; then its server turns out to run."""
-    world.ask("alice")
-    world.work()
+    world.wait("alice")
     copy(world)
     alice = world.run("alice")
     world.holders.is_silent = True
     restore(world)
-    world.pass_time(world.settings.pool.attach_s + world.settings.pool.attend_grace_s)
-    world.work()
+    world.work_after(world.settings.pool.attach_s + world.settings.pool.attend_grace_s)
     world.holders.is_silent = False
     (found,) = (one for one in world.pool.reconcile() if one.target == alice.holder)
     assert "left alone" in found.finding and world.holders.removed == []
@@ -245,8 +241,7 @@ def test_a_whole_gpu_that_an_unknown_server_uses_is_given_to_nobody(make_world: 
 
 def test_what_the_copy_has_offered_is_not_taken_from_under_a_newer_server(world: World) -> None:
     """Zoe let the offer lapse and Alice got the slice: in the copy Zoe may still take it."""
-    zoe = world.ask("zoe")
-    world.work()
+    zoe = world.wait("zoe")
     copy(world)
     world.pool.tickets.cancel(zoe.id, "zoe")
     alice = world.run("alice")
@@ -313,8 +308,7 @@ def test_a_server_from_before_the_upgrade(world: World) -> None:
     assert world.pool.reconcile() == []
     world.pool.leases.release(lease.id, "spawner", "over", Fence(generation=lease.generation))
     world.holders.there.discard(lease.holder)
-    world.pass_time(world.settings.tuning.probe_s)
-    world.work()
+    world.work_after(world.settings.tuning.probe_s)
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
     world.holders.there.add(lease.holder)
     (found,) = world.pool.reconcile()
@@ -347,8 +341,7 @@ def test_the_engine_is_changed_only_where_nothing_is_at_it(world: World) -> None
 
 def test_a_take_that_a_power_cut_undid_is_no_loss(world: World) -> None:
     """`take` waits for no disk: it is offered once more, or attach does without."""
-    ticket = world.ask("alice")
-    world.work()
+    ticket = world.wait("alice")
     copy(world)
     lease = world.pool.tickets.take(ticket.id)
     restore(world)

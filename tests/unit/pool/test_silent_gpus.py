@@ -58,12 +58,10 @@ def test_a_grant_that_is_never_made_ends(make_world: MakeWorld) -> None:
     world.end(world.run("ada"))
     (row,) = world.ledger.state.slices.values()
     world.machine.add_process(row.uuid, 4242, 10)
-    ticket = world.ask("bob", "7g.40gb")
-    world.work()
+    ticket = world.wait("bob", "7g.40gb")
     assert world.ledger.state.tickets[ticket.id].lease is not None
     for _ in range(11):
-        world.pass_time(60)
-        world.work()
+        world.work_after(60)
     aside = world.pool.tickets.find(ticket.id)
     assert (aside.state, aside.reason) == (TicketState.ASIDE, "never-made")
     assert world.ask("bob", "7g.40gb").id == ticket.id
@@ -84,14 +82,12 @@ def test_a_slice_that_fails_to_go_is_quarantined(world: World) -> None:
 @pytest.mark.parametrize("is_ended", [False, True], ids=["granted", "being scrubbed"])
 def test_what_takes_the_id_of_one_that_is_gone_is_not_ours(world: World, is_ended: bool) -> None:
     """NVML gives ids again: a slice made by hand where ours was seen missing stays."""
-    ticket = world.ask("ada")
-    world.work()
+    ticket = world.wait("ada")
     (row,) = world.ledger.state.slices.values()
     if is_ended:
         world.machine.add_process(row.uuid, 4242, 10)
         world.pool.tickets.cancel(ticket.id, "ada")
-        world.ask("bob", "7g.40gb")
-        world.work()
+        world.wait("bob", "7g.40gb")
         assert SliceState.SCRUBBING in world.states()
     world.machine.reboot()
     world.pool.reconcile()

@@ -47,8 +47,7 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
     assert world.run("cy", "3g.20gb").slices[0].gpu == 1
     (course,) = world.pool.offers(["everyone"]).courses
     assert {one.free_now for one in course.shapes if one.shape != "cpu"} == {0}
-    late = world.ask("dee", "3g.20gb")
-    world.work()
+    late = world.wait("dee", "3g.20gb")
     assert world.pool.tickets.find(late.id).state is TicketState.WAITING
     assert world.pool.leases.find(lease.id).state is LeaseState.RUNNING
     world.end(lease)
@@ -78,8 +77,7 @@ def test_a_gpu_leased_whole_is_drained_too(make_world: MakeWorld) -> None:
     assert (refused.reason, "drain the GPU" in refused.message) == ("whole-gpu", True)
     world.pool.staff.drain(gpu_of(world), "Fan.", INA)
     world.end(lease)
-    world.ask("bob", "full")
-    world.work()
+    world.wait("bob", "full")
     assert slices(world) == ()
 
 

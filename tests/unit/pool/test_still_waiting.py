@@ -53,8 +53,7 @@ def aside(world: World, shape: str = "1g.5gb") -> TicketView:
 def test_a_ticket_that_steps_aside_returns_with_its_age(full: World) -> None:
     """It counts for nobody, is offered nothing, also after a crash; then it is the first again."""
     ticket = aside(full)
-    full.pass_time(ASIDE_S - 120)
-    full.work()
+    full.work_after(ASIDE_S - 120)
     behind = full.ask("bob")
     assert (behind.position, behind.waiting) == (1, 1)
     full.crash()
@@ -70,8 +69,7 @@ def test_a_ticket_that_steps_aside_returns_with_its_age(full: World) -> None:
 def test_nobody_is_aside_for_ever(full: World) -> None:
     """It ends after half a day, by another shape, or by leaving the queue; the next is new."""
     ticket = aside(full)
-    full.pass_time(ASIDE_S)
-    full.work()
+    full.work_after(ASIDE_S)
     over = full.pool.tickets.find(ticket.id)
     assert (over.state, over.reason) == (TicketState.EXPIRED, "aside-too-long")
     again = aside(full)
@@ -84,12 +82,10 @@ def test_nobody_is_aside_for_ever(full: World) -> None:
 
 def test_an_offer_that_was_missed_goes_on(world: World) -> None:
     """The next in the queue is served, and whoever missed it returns by asking again."""
-    ticket = world.ask("ada", "7g.40gb")
-    world.work()
+    ticket = world.wait("ada", "7g.40gb")
     world.pass_time(SETTINGS.pool.offer_s - 1)
     behind = world.ask("bob", "7g.40gb")
-    world.pass_time(1)
-    world.work()
+    world.work_after(1)
     aside = world.pool.tickets.find(ticket.id)
     assert (aside.state, aside.reason, aside.lease) == (TicketState.ASIDE, "offer-expired", None)
     assert world.pool.tickets.find(behind.id).state is TicketState.OFFERED

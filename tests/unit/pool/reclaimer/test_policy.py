@@ -87,17 +87,8 @@ def verdict(
         (idle(1000), COMPUTES, Activity.ACTIVE),
         (idle(1000), replace(RESTS, computed_age_s=60.0), Activity.ACTIVE),
         (idle(1000), replace(RESTS, computed_age_s=600.0), Activity.IDLE_HOLDING),
-        (idle(1000), RESTS, Activity.IDLE_HOLDING),
-        (idle(1000, execution_age_s=None), COMPUTES, Activity.ACTIVE),
-        (idle(1000, execution_age_s=None), RESTS, Activity.UNKNOWN),
-        (idle(1000, cpu_age_s=None), RESTS, Activity.UNKNOWN),
-        (idle(10), RESTS, Activity.ACTIVE),
-        (idle(10, age_s=91.0), COMPUTES, Activity.ACTIVE),
-        (idle(10, age_s=91.0), RESTS, Activity.UNKNOWN),
         (None, COMPUTES, Activity.ACTIVE),
-        (None, RESTS, Activity.UNKNOWN),
         (idle(1000), replace(COMPUTES, processes=None), Activity.ACTIVE),
-        (idle(1000), replace(RESTS, processes=None), Activity.UNKNOWN),
     ],
 )
 def test_states(known: Known | None, reading: Reading, activity: Activity) -> None:
