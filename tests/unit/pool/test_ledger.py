@@ -1,4 +1,4 @@
-"""The ledger as a file, and the lock beside it."""
+"""The ledger as a file, what is deleted from it when it is old, and the lock beside it."""
 
 import hashlib
 import os
@@ -17,12 +17,15 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from tests import old_ledgers
 
 from miglab_api.tickets import TicketState
-from miglab_pool.ledger import file
+from miglab_pool.ledger import file, retention
 from miglab_pool.ledger.file import VERSION, LedgerBusy, LedgerDamaged, LedgerTooNew, LedgerTooOld
 from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger, LedgerMismatch
+from miglab_pool.ledger.retention import DAY_S, delete_old
 from miglab_pool.ledger.rows import ROWS, LeaseRow, SliceRow, TicketRow
 from miglab_pool.ledger.tables import metadata
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
+
+from .conftest import World
 
 
 def ticket(number: int, user: str = "ada") -> TicketRow:
@@ -324,6 +327,7 @@ import sys
 from pathlib import Path
 from sqlalchemy.exc import OperationalError
 from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.retention import DAY_S, delete_old
 from miglab_pool.ledger.rows import TicketRow
 
 def fail(*_):
@@ -358,3 +362,65 @@ def test_an_update_of_a_row_that_is_not_there(ledger: Ledger) -> None:
         tx.put(replace(ticket(7), state=TicketState.CANCELLED, reason="x", message="x"))
     assert ledger.state.tickets == {}
     assert ledger.history() == []
+
+
+NOW = 1000 * DAY_S
+LONG_AGO, LATELY = NOW - 500 * DAY_S, NOW - 5 * DAY_S
+TICKET = replace(ticket(1), state="cancelled", created_at=LONG_AGO, attended_at=LONG_AGO)
+
+
+@pytest.fixture
+def aged(tmp_path: Path) -> Ledger:
+    """Four tickets: two old, one of them a lease's; one old that waits; the newest."""
+    made = Ledger(tmp_path / "aged.sqlite")
+    with made.write(LONG_AGO, durable=True) as tx:
+        tx.put(TICKET, by="server:ada/")
+        tx.put(replace(TICKET, id=2, state="expired"))
+        tx.put(LeaseRow(1, 2, 1, "ada", "", "vision", "1g.5gb", "released", LONG_AGO))
+        tx.put(replace(TICKET, id=3, state="waiting"))
+        tx.record(TICKET, "person:instructor", "in your favour", "next")
+    with made.write(LATELY, durable=True) as tx:
+        tx.put(replace(TICKET, id=4, created_at=LATELY))
+    return made
+
+
+def test_what_is_old_is_deleted(aged: Ledger) -> None:
+    """Not what waits, what a lease came of, what is new, or what staff did."""
+    assert delete_old(aged, NOW, 400, 1200) == 5
+    assert [row["action"] for row in aged.history()] == ["", "next"]
+    assert aged.find(TicketRow, 2) and aged.find(TicketRow, 3) and not aged.find(TicketRow, 1)
+    assert delete_old(aged, NOW, 400, 1200) == 0
+
+
+def test_staffs_actions_have_an_age_of_their_own(aged: Ledger) -> None:
+    """They may go sooner, later, or never; 0 keeps all."""
+    assert delete_old(aged, NOW, 0, 0) == 0
+    assert sorted(row["id"] for row in aged.history()) == [1, 2, 3, 4, 5, 6]
+    assert delete_old(aged, NOW, 0, 400) == 1
+
+
+def test_no_number_comes_again(aged: Ledger) -> None:
+    """With everything old, the newest ticket stays to count from."""
+    delete_old(aged, NOW + 1000 * DAY_S, 400, 400)
+    aged.close()
+    assert Ledger(aged.path).new_id("ticket") == 5
+
+
+def test_a_round_is_bounded(aged: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much is old, a round deletes so many rows of a table."""
+    monkeypatch.setattr(retention, "MOST", 2)
+    assert [delete_old(aged, NOW, 400, 1200) for _ in range(3)] == [3, 2, 0]
+
+
+def test_the_pool_deletes_it_under_its_lock(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads write to the same connection: their transactions would be ended in between."""
+    store, owned = world.pool.store, []
+    read = store.ledger.read
+
+    def watched(query: object) -> object:
+        owned.append(store.lock._is_owned())  # type: ignore[attr-defined]
+        return read(query)
+
+    monkeypatch.setattr(store.ledger, "read", watched)
+    world.pool.delete_old()
+    assert owned and all(owned)

@@ -339,23 +339,20 @@ def test_the_engine_is_changed_only_where_nothing_is_at_it(world: World) -> None
     assert world.holders.expected == world.ledger.engine == "another"
 
 
-def test_a_take_that_a_power_cut_undid_is_no_loss(world: World) -> None:
-    """`take` waits for no disk: it is offered once more, or attach does without."""
+def test_what_a_power_cut_undid_is_no_loss(world: World) -> None:
+    """`take` and `running` wait for no disk: it is offered anew, or attach does without.
+
+    What was started has ended with the host, and so its lease ends.
+    """
     ticket = world.wait("alice")
     copy(world)
     lease = world.pool.tickets.take(ticket.id)
     restore(world)
     again = world.ask("alice")
     assert (again.id, again.state) == (ticket.id, TicketState.OFFERED)
-    world.pool.leases.attach(lease.id, lease.generation, world.new_holder())
-    assert world.pool.tickets.find(ticket.id).state == TicketState.TAKEN
-
-
-def test_a_start_that_a_power_cut_undid_is_no_loss(world: World) -> None:
-    """`running` waits for no disk: the holder has ended with the host, and so its lease ends."""
-    lease = world.grant("alice")
     holder = world.new_holder()
     world.pool.leases.attach(lease.id, lease.generation, holder)
+    assert world.pool.tickets.find(ticket.id).state == TicketState.TAKEN
     copy(world)
     world.pool.leases.running(lease.id)
     world.holders.there.discard(holder)
