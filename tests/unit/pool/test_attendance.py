@@ -1,18 +1,21 @@
-"""A server that runs without a GPU keeps its place, and learns how its ticket ended."""
+"""Who waits keeps their place while they ask, is asked in the end, and learns how it ended."""
 
 import pytest
 from tests.refusals import because
 
-from miglab_api.tickets import TicketState, TicketView
+from miglab_api.tickets import Purpose, TicketState, TicketView
+from miglab_pool.queue.order import ANSWER_S, ASIDE_S
 from miglab_pool.refused import Refused
 
 from .conftest import SETTINGS, World
 
 
-def full(world: World) -> None:
-    """Seven others hold all there is."""
+@pytest.fixture
+def full(world: World) -> World:
+    """Nothing is free, and nobody's lease ends by itself."""
     for n in range(7):
-        world.run(f"student{n}")
+        world.run(f"holder{n}")
+    return world
 
 
 def ticket_of(
@@ -23,23 +26,22 @@ def ticket_of(
     return found
 
 
-def test_asking_keeps_the_position_through_a_restart(world: World) -> None:
+def test_asking_keeps_the_position_through_a_restart(full: World) -> None:
     """The ticket outlives many grace times and a restart of the pool while its server asks.
 
     Neither another server of the same student nor another student attends a ticket.
     """
-    full(world)
-    ticket, other = world.ask("ada", server="lab 2"), world.ask("ada", server="lab")
+    ticket, other = full.ask("ada", server="lab 2"), full.ask("ada", server="lab")
     for _ in range(4):
-        world.pass_time(SETTINGS.pool.attend_grace_s - 1)
-        found = ticket_of(world, server="lab 2")
-        assert world.pool.tickets.server_status("ada", "").ticket is None
-        assert world.pool.tickets.server_status("bo", "lab", other.id).ticket is None
-        world.work()
+        full.pass_time(SETTINGS.pool.attend_grace_s - 1)
+        found = ticket_of(full, server="lab 2")
+        assert full.pool.tickets.server_status("ada", "").ticket is None
+        assert full.pool.tickets.server_status("bo", "lab", other.id).ticket is None
+        full.work()
     assert (found.id, found.position) == (ticket.id, 1)
-    assert world.pool.tickets.find(other.id).reason == "unattended"
-    world.crash()
-    found = ticket_of(world, server="lab 2")
+    assert full.pool.tickets.find(other.id).reason == "unattended"
+    full.crash()
+    found = ticket_of(full, server="lab 2")
     assert (found.id, found.state) == (ticket.id, TicketState.WAITING)
 
 
@@ -154,3 +156,105 @@ def test_an_offer_is_kept_when_another_shape_is_not_free(world: World) -> None:
         world.work()
     assert ticket_of(world).state is TicketState.OFFERED
     assert world.pool.tickets.server_status("cy", "").ticket is None
+
+
+LONGEST_S = SETTINGS.pool.longest_wait_s
+
+
+def attended(world: World, number: int, for_s: float) -> TicketView:
+    """Time passes while the waiting page is open."""
+    for _ in range(int(for_s / 60)):
+        world.pass_time(60)
+        world.pool.tickets.attend(number)
+        world.work()
+    return world.pool.tickets.find(number)
+
+
+def test_who_has_waited_long_is_asked(full: World) -> None:
+    """They wait on meanwhile, in their position; to ask again is the answer, and loses no age."""
+    ticket = full.ask("ada")
+    assert attended(full, ticket.id, LONGEST_S - 60).answer_by is None
+    asked = attended(full, ticket.id, 60)
+    assert (asked.state, asked.position) == (TicketState.WAITING, 1)
+    assert asked.answer_by == full.at + ANSWER_S
+    attended(full, ticket.id, ANSWER_S - 60)
+    assert full.ask("ada").id == ticket.id
+    later = attended(full, ticket.id, LONGEST_S - 60)
+    assert (later.state, later.answer_by) == (TicketState.WAITING, None)
+    assert later.created_at == ticket.created_at
+
+
+def aside(world: World, shape: str = "1g.5gb") -> TicketView:
+    """A ticket of ada, who was asked and did not answer."""
+    found = attended(world, world.ask("ada", shape).id, LONGEST_S + ANSWER_S)
+    assert (found.state, found.reason) == (TicketState.ASIDE, "not-answered")
+    assert "return to the queue" in found.message
+    return found
+
+
+def test_a_ticket_that_steps_aside_returns_with_its_age(full: World) -> None:
+    """It counts for nobody, is offered nothing, also after a crash; then it is the first again."""
+    ticket = aside(full)
+    full.work_after(ASIDE_S - 120)
+    behind = full.ask("bob")
+    assert (behind.position, behind.waiting) == (1, 1)
+    full.crash()
+    full.end(full.pool.leases.live()[0])
+    assert full.pool.tickets.find(behind.id).state is TicketState.OFFERED
+    assert full.pool.tickets.find(ticket.id).state is TicketState.ASIDE
+    full.ask("cy")
+    assert full.ask("ada").id == ticket.id
+    back = full.pool.tickets.find(ticket.id)
+    assert (back.state, back.position, back.message) == (TicketState.WAITING, 1, "")
+
+
+def test_nobody_is_aside_for_ever(full: World) -> None:
+    """It ends after half a day, by another shape, or by leaving the queue; the next is new."""
+    ticket = aside(full)
+    full.work_after(ASIDE_S)
+    over = full.pool.tickets.find(ticket.id)
+    assert (over.state, over.reason) == (TicketState.EXPIRED, "aside-too-long")
+    again = aside(full)
+    assert again.id != ticket.id
+    other = aside(full, "2g.10gb")
+    assert full.pool.tickets.find(again.id).reason == "replaced"
+    full.pool.tickets.cancel_of_server("ada", "", "server:ada/")
+    assert full.pool.tickets.find(other.id).state is TicketState.CANCELLED
+
+
+def test_an_offer_that_was_missed_goes_on(world: World) -> None:
+    """The next in the queue is served, and whoever missed it returns by asking again."""
+    ticket = world.wait("ada", "7g.40gb")
+    world.pass_time(SETTINGS.pool.offer_s - 1)
+    behind = world.ask("bob", "7g.40gb")
+    world.work_after(1)
+    aside = world.pool.tickets.find(ticket.id)
+    assert (aside.state, aside.reason, aside.lease) == (TicketState.ASIDE, "offer-expired", None)
+    assert world.pool.tickets.find(behind.id).state is TicketState.OFFERED
+    with pytest.raises(Refused, match="still waits"):
+        world.pool.tickets.take(ticket.id)
+    assert world.ask("ada", "7g.40gb").state is TicketState.WAITING
+
+
+def test_what_is_granted_in_the_last_second_is_served(full: World) -> None:
+    """The time to create slices counts for nobody's answer; and what fails then waits on."""
+    ticket = full.ask("ada")
+    attended(full, ticket.id, LONGEST_S + ANSWER_S - 60)
+    full.fail("nvmlDeviceCreateGpuInstance")
+    lease = full.pool.leases.live()[0]
+    full.holders.there.discard(lease.holder)
+    full.pool.leases.release(lease.id, "hub", "stopped")
+    for step_s in (59, 30, 30, 30, 30):
+        full.pass_time(step_s)
+        full.pool.tickets.attend(ticket.id)
+        full.work()
+    assert full.pool.tickets.find(ticket.id).state is TicketState.OFFERED
+
+
+def test_a_measurement_is_not_asked(world: World) -> None:
+    """It waits in a notebook's cell, which is told that nothing became free."""
+    world.run("holder", "7g.40gb")
+    ticket = world.ask("ada", purpose=Purpose.BORROW)
+    over = attended(world, ticket.id, LONGEST_S + 60)
+    assert (over.state, over.reason) == (TicketState.REFUSED, "waited-too-long")
+    assert "60 minutes" in over.message or "1 hour" in over.message

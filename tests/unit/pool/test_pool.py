@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import repeat
-from typing import Any
 
 import pynvml
 import pytest
@@ -375,16 +374,6 @@ def test_foreign_slice_is_left_alone(world: World) -> None:
     assert refusal(lambda: world.pool.staff.adopt(foreign, "root")).reason == "not-foreign"
 
 
-def test_unseen_foreign_slice(world: World) -> None:
-    """A foreign slice made a moment ago is met as no room: it stays, and is shown."""
-    make_foreign(world, "7g.40gb", 0)
-    ticket = world.wait("ada")
-    world.work_after(10)
-    assert world.states() == ["foreign"]
-    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    assert len(world.raw()) == 1
-
-
 def test_stray_container_is_removed(world: World) -> None:
     """A labelled container that never ran, and whose lease is over, is removed."""
     lease = world.run("ada")
@@ -522,29 +511,6 @@ def test_reused_ids_are_not_handed_out(world: World) -> None:
     ticket = world.wait("bob")
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
-
-
-def test_a_slice_that_cannot_be_told_apart_is_tried_ever_more_seldom(world: World) -> None:
-    """While NVML gives every new slice ids that are in use, the pauses grow; then all is well."""
-    lease = world.run("ada")
-    create, made = world.driver.create, []
-
-    def repeats(*where: Any) -> SliceReading:
-        made.append(where)
-        return replace(create(*where), uuid=lease.uuids[0])
-
-    world.driver.create = repeats  # type: ignore[method-assign]
-    ticket = world.ask("bob")
-    for _ in range(60):
-        world.work(50)
-        world.pass_time(1.0)
-        world.pool.tickets.attend(ticket.id)
-    assert len(made) <= 8
-    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    del world.driver.create
-    world.work_after(world.settings.tuning.retry_max_s)
-    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
-    assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
 
 
 def test_an_abandoned_holder_is_ended(world: World) -> None:

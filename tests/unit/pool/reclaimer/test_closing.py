@@ -9,6 +9,7 @@ from miglab_hub.service.process import rules_of
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.reclaim.policy import closed_now, ends_of
 from miglab_pool.schedule import BadTime, window
+from miglab_pool.settings import Reclaim
 
 TUESDAY = datetime(2026, 11, 24, tzinfo=UTC)
 
@@ -86,22 +87,11 @@ def test_settings_are_checked(table: dict[str, object], words: str) -> None:
 
 def test_settings_become_rules() -> None:
     """What lab.toml says reaches the policy, in its own words."""
-    rules = rules_of(
-        Settings.model_validate(
-            {
-                "reclaim": {
-                    "dry_run": True, "idle_s": 50, "idle_wanted_s": 20, "unused_s": 70,
-                    "stale_s": 30, "warning_s": 10, "holding_factor": 3,
-                },
-                "lab": {"timezone": "Europe/Berlin", "maintenance": ["tue 06:00-08:00"]},
-                "courses": {"everyone": {"shapes": ["cpu"]}},
-            }
-        )
-    )  # fmt: skip
-    assert rules.limits.enabled and rules.limits.dry_run
-    limits = rules.limits
-    assert (limits.idle_s, limits.idle_wanted_s, limits.holding_factor) == (50, 20, 3)
-    assert (limits.warning_s, limits.unused_s, limits.stale_s) == (10, 70, 30)
+    table = {"dry_run": True, "idle_s": 50, "idle_wanted_s": 20, "unused_s": 70, "stale_s": 30}
+    lab = {"timezone": "Europe/Berlin", "maintenance": ["tue 06:00-08:00"]}
+    courses = {"everyone": {"shapes": ["cpu"]}}
+    rules = rules_of(Settings.model_validate({"reclaim": table, "lab": lab, "courses": courses}))
+    assert rules.limits == Reclaim(**table)
     assert closed_now(rules.maintenance, at(5)) and not closed_now(rules.maintenance, at(7))
 
 
