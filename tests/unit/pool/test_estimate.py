@@ -66,29 +66,22 @@ def extended(one: Scene) -> Scene:
 TWO_ENDS = scene(*[3000.0] * 5, 2000.0, 1000.0, queued=2)
 
 
-@pytest.mark.parametrize(
-    ("one", "ticket", "told"),
-    [
-        pytest.param(scene(*[3000.0] * 6, 1200.0), 1, 1200.0, id="the first end"),
-        pytest.param(TWO_ENDS, 1, 1000.0, id="the first waits for the first end"),
-        pytest.param(TWO_ENDS, 2, 2000.0, id="the second waits for the second"),
-        pytest.param(
-            extended(scene(*[1200.0] * 7)), 1, 3000.0,
-            id="at worst everybody extends as often as they may",
-        ),
-        pytest.param(
-            scene(*[600.0] * 7, queued=8, lease_s=1800.0), 8, 2400.0,
-            id="far behind one waits for the leases of those in front",
-        ),
-        pytest.param(
-            replace(scene(*[600.0] * 6, 1800.0), queued=(waiting(1, "7g.40gb"),)), 1,
-            1800.0, id="the whole GPU waits for the last end on it",
-        ),
-        pytest.param(
-            scene(*[4 * HOUR_S] * 7), 1, 14400.0, id="four hours are told"
-        ),
-    ],
-)  # fmt: skip
+ENDS = {
+    "the first end": (scene(*[3000.0] * 6, 1200.0), 1, 1200.0),
+    "the first waits for the first end": (TWO_ENDS, 1, 1000.0),
+    "the second waits for the second": (TWO_ENDS, 2, 2000.0),
+    "at worst everybody extends as often as they may": (extended(scene(*[1200.0] * 7)), 1, 3000.0),
+    "far behind one waits for the leases of those in front": (
+        scene(*[600.0] * 7, queued=8, lease_s=1800.0), 8, 2400.0,
+    ),
+    "the whole GPU waits for the last end on it": (
+        replace(scene(*[600.0] * 6, 1800.0), queued=(waiting(1, "7g.40gb"),)), 1, 1800.0,
+    ),
+    "four hours are told": (scene(*[4 * HOUR_S] * 7), 1, 14400.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "ticket", "told"), ENDS.values(), ids=ENDS)
 def test_ends_alone_bound_the_wait(one: Scene, ticket: int, told: float) -> None:
     """Without a history the longest possible wait is told, and said to be that."""
     found = estimate(one, ticket)

@@ -164,27 +164,23 @@ COSTLY = GpuOccupancy("a", A100, warm=(_at("3g.20gb", 0),))
 MEDIA = GpuOccupancy("a", A30, warm=(_at("1g.6gb+me", 3, A30),))
 
 
-@pytest.mark.parametrize(
-    ("name", "gpus", "chosen"),
-    [
-        pytest.param(
-            "3g.20gb", [GpuOccupancy("a", A100), WARM], ("b", 4, True, ()),
-            id="among equally good places the warm slice is reused",
-        ),
-        pytest.param(
-            "3g.20gb", [COSTLY], ("a", 4, False, ()),
-            id="a warm slice at a place that costs more legal placements is left alone",
-        ),
-        pytest.param(
-            "2g.12gb+me", [MEDIA], ("a", 0, False, MEDIA.warm),
-            id="a warm +me slice that cannot be reused goes, though nothing overlaps",
-        ),
-        pytest.param(
-            "1g.6gb", [GpuOccupancy("a", A100), GpuOccupancy("b", A30)], ("b", 0, False, ()),
-            id="each profile goes to the GPU that has it",
-        ),
-    ],
-)  # fmt: skip
+TIES = {
+    "among equally good places the warm slice is reused": (
+        "3g.20gb", [GpuOccupancy("a", A100), WARM], ("b", 4, True, ()),
+    ),
+    "a warm slice at a place that costs more legal placements is left alone": (
+        "3g.20gb", [COSTLY], ("a", 4, False, ()),
+    ),
+    "a warm +me slice that cannot be reused goes, though nothing overlaps": (
+        "2g.12gb+me", [MEDIA], ("a", 0, False, MEDIA.warm),
+    ),
+    "each profile goes to the GPU that has it": (
+        "1g.6gb", [GpuOccupancy("a", A100), GpuOccupancy("b", A30)], ("b", 0, False, ()),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "gpus", "chosen"), TIES.values(), ids=TIES)
 def test_warmth_breaks_ties(
     name: str, gpus: list[GpuOccupancy], chosen: tuple[object, ...]
 ) -> None:

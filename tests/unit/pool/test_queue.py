@@ -53,38 +53,27 @@ EMPTIER = gpu("a", placed(SMALL, 0))
 FULLER = gpu("b", placed("3g.20gb", 4), placed(SMALL, 0))
 
 
-@pytest.mark.parametrize(
-    ("queued", "gpus", "served"),
-    [
-        pytest.param([], [gpu("a")], None, id="nobody waits"),
-        pytest.param([one(1, SMALL)], [], None, id="there is no GPU"),
-        pytest.param([one(2, SMALL), one(1, SMALL)], [gpu("a")], (1, "a"), id="the earlier of two"),
-        pytest.param(
-            [Waiting(5, (SMALL,), 1.0), Waiting(4, (SMALL,), 1.0)], [gpu("a")], (4, "a"),
-            id="of two who came in one moment the lower number",
-        ),
-        pytest.param(
-            [one(1, BIG), one(2, SMALL)], [HALF_FULL], None,
-            id="nobody where it empties for the first",
-        ),
-        pytest.param(
-            [one(1, BIG), one(2, BIG)], [HALF_FULL], None, id="nobody of the first one's shape"
-        ),
-        pytest.param(
-            [one(1, BIG), one(2, SMALL)], [EMPTIER, FULLER], (2, "b"),
-            id="a small one elsewhere",
-        ),
-        pytest.param(
-            [one(1, "3g.20gb"), one(2, SMALL)],
-            [gpu("a", placed(SMALL, 0), placed("2g.10gb", 4))], (2, "a"),
-            id="a small one beside what is kept on the same GPU",
-        ),
-        pytest.param(
-            [one(1, BIG), one(2, SMALL)], [gpu("b", usable=False), SHARED], (2, "a"),
-            id="whoever comes after a first that no usable GPU can serve",
-        ),
-    ],
-)  # fmt: skip
+WHO_IS_NEXT = {
+    "nobody waits": ([], [gpu("a")], None),
+    "there is no GPU": ([one(1, SMALL)], [], None),
+    "the earlier of two": ([one(2, SMALL), one(1, SMALL)], [gpu("a")], (1, "a")),
+    "of one moment the lower number": (
+        [Waiting(5, (SMALL,), 1.0), Waiting(4, (SMALL,), 1.0)], [gpu("a")], (4, "a"),
+    ),
+    "nobody where it empties for the first": ([one(1, BIG), one(2, SMALL)], [HALF_FULL], None),
+    "nobody of the first one's shape": ([one(1, BIG), one(2, BIG)], [HALF_FULL], None),
+    "a small one elsewhere": ([one(1, BIG), one(2, SMALL)], [EMPTIER, FULLER], (2, "b")),
+    "a small one beside what is kept on the same GPU": (
+        [one(1, "3g.20gb"), one(2, SMALL)], [gpu("a", placed(SMALL, 0), placed("2g.10gb", 4))],
+        (2, "a"),
+    ),
+    "whoever comes after a first that no usable GPU can serve": (
+        [one(1, BIG), one(2, SMALL)], [gpu("b", usable=False), SHARED], (2, "a"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("queued", "gpus", "served"), WHO_IS_NEXT.values(), ids=WHO_IS_NEXT)
 def test_who_is_next(
     queued: list[Waiting], gpus: list[GpuOccupancy], served: tuple[int, str] | None
 ) -> None:

@@ -225,42 +225,32 @@ HALF_FOR_ALL = {"shape": "3g.20gb", "count": 1}
 NEXT_CLASS = {"course": "everyone", "from_time": "12:00", "to_time": "14:00"}
 
 
+WHO_IS_SERVED = {
+    "all before the lead": ([{}], -LEAD_S - 121, [(1, "everyone")], [1]),
+    "nobody else from the lead on": ([{}], -LEAD_S, [(1, "everyone")], [0]),
+    "whoever asks in its course": ([{}], 0, [(1, "everyone"), (1, "deep")], [0, 1]),
+    "the class, as many as reserved": ([{}], 60, [(3, "everyone"), (8, "deep")], [0, 7]),
+    "the class within its grace": ([{}], 899, [(6, "everyone"), (1, "deep")], [0, 1]),
+    "everybody after its grace": ([{}], 900, [(6, "everyone"), (1, "deep")], [6, 1]),
+    "others of what is not reserved": (
+        [HALF_FOR_ALL], 0, [(5, "everyone"), (1, "deep", "3g.20gb")], [4, 1],
+    ),
+    "as many of the class as reserved, then all in turn": (
+        [{"count": 2}], 0, [(2, "deep"), (5, "everyone"), (1, "deep")], [2, 4, 1],
+    ),
+    "two classes at once, whoever comes first": (
+        [HALF_FOR_ALL, {"course": "everyone", "count": 3}], 0,
+        [(3, "everyone"), (1, "deep", "3g.20gb")], [3, 1],
+    ),
+    "nobody of what the next class has reserved": (
+        [{}, NEXT_CLASS], 7200 - 60, [(1, "deep"), (1, "vision")], [0, 0],
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("reserved", "at_s", "asking", "offered"),
-    [
-        pytest.param([{}], -LEAD_S - 121, [(1, "everyone")], [1], id="all before the lead"),
-        pytest.param([{}], -LEAD_S, [(1, "everyone")], [0], id="nobody else from the lead on"),
-        pytest.param(
-            [{}], 0, [(1, "everyone"), (1, "deep")], [0, 1], id="whoever asks in its course"
-        ),
-        pytest.param(
-            [{}], 60, [(3, "everyone"), (8, "deep")], [0, 7], id="the class, as many as reserved"
-        ),
-        pytest.param(
-            [{}], 899, [(6, "everyone"), (1, "deep")], [0, 1], id="the class within its grace"
-        ),
-        pytest.param(
-            [{}], 900, [(6, "everyone"), (1, "deep")], [6, 1], id="everybody after its grace"
-        ),
-        pytest.param(
-            [HALF_FOR_ALL], 0, [(5, "everyone"), (1, "deep", "3g.20gb")], [4, 1],
-            id="others of what is not reserved",
-        ),
-        pytest.param(
-            [{"count": 2}], 0, [(2, "deep"), (5, "everyone"), (1, "deep")], [2, 4, 1],
-            id="as many of the class as reserved, then all in turn",
-        ),
-        pytest.param(
-            [HALF_FOR_ALL, {"course": "everyone", "count": 3}], 0,
-            [(3, "everyone"), (1, "deep", "3g.20gb")], [3, 1],
-            id="two classes at once, whoever comes first",
-        ),
-        pytest.param(
-            [{}, NEXT_CLASS], 7200 - 60, [(1, "deep"), (1, "vision")], [0, 0],
-            id="nobody of what the next class has reserved",
-        ),
-    ],
-)  # fmt: skip
+    ("reserved", "at_s", "asking", "offered"), WHO_IS_SERVED.values(), ids=WHO_IS_SERVED
+)
 def test_who_is_served(
     lab: World,
     reserved: list[dict[str, Any]],
