@@ -342,30 +342,34 @@ def told(world: World, ticket: TicketView) -> WaitEstimate:
     return found
 
 
-def test_first_and_second_are_told(held: tuple[World, list[LeaseView]]) -> None:
-    """Without a history they are told the ends of the leases, which come nearer."""
+def test_what_is_told(held: tuple[World, list[LeaseView]]) -> None:
+    """Without a history the ends of the leases, which come nearer, with the ticket and the offer.
+
+    What is new wakes who waits for news, and the same again does not.
+    """
     world, leases = held
+    world.pool.estimate()
+    offers = {one.shape: one.wait for one in world.pool.offers(["everyone"]).courses[0].shapes}
+    for shape, lease in (("1g.5gb", leases[0]), ("7g.40gb", leases[6])):
+        wait = offers[shape]
+        assert wait is not None and wait.high_s == pytest.approx(free_in(world, lease))
+    assert offers["cpu"] is None
     for user, lease in (("ada", leases[0]), ("bob", leases[1])):
         ticket = world.ask(user)
         assert ticket.estimate is None
+        before = world.pool.version
         found = told(world, ticket)
+        assert world.pool.version > before
         assert (found.low_s, found.high_s) == (0.0, pytest.approx(free_in(world, lease)))
+    again = world.pool.version
+    world.pool.estimate()
+    assert world.pool.version == again
     world.pass_time(60)
     later = world.pool.tickets.find(ticket.id).estimate
     assert later is not None and later.high_s == pytest.approx(found.high_s - 60)
-
-
-def test_news_are_a_change(held: tuple[World, list[LeaseView]]) -> None:
-    """A new estimate wakes who waits for news; the same again does not."""
-    world, _ = held
-    world.ask("ada")
-    before = world.pool.version
-    world.pool.estimate()
-    changed = world.pool.version
-    assert changed > before
-    world.pool.estimate()
-    assert world.pool.version == changed
-    assert world.pool.snapshot().waiting[0].estimate is not None
+    world.pool.leases.release(leases[6].id, "ada", "stop")
+    world.pool.leases.release(leases[5].id, "ada", "stop")
+    assert told(world, ticket).high_s == 0.0, "what is being released ends in seconds"
 
 
 def test_history_is_used(world: World) -> None:
@@ -394,25 +398,6 @@ def test_history_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None
     lately = gather.look(world.pool.view).lately
     assert [round(lasted_s, -2) for lasted_s in lately.lasted_s] == [300, 1000]
     assert [one.user for one in lately.comers] == ["b", "c"]
-
-
-def test_the_offer_says_it_too(held: tuple[World, list[LeaseView]]) -> None:
-    """The spawn page is told what somebody would wait who asked now, for each shape."""
-    world, leases = held
-    world.pool.estimate()
-    offers = {one.shape: one.wait for one in world.pool.offers(["everyone"]).courses[0].shapes}
-    for shape, lease in (("1g.5gb", leases[0]), ("7g.40gb", leases[6])):
-        wait = offers[shape]
-        assert wait is not None and wait.high_s == pytest.approx(free_in(world, lease))
-    assert offers["cpu"] is None
-
-
-def test_a_server_that_stops_frees_at_once(held: tuple[World, list[LeaseView]]) -> None:
-    """A lease being released ends in seconds, whatever its end was."""
-    world, leases = held
-    ticket = world.ask("ada")
-    world.pool.leases.release(leases[6].id, "ada", "stop")
-    assert told(world, ticket).high_s == 0.0
 
 
 def test_slots_reserved_now_are_told_as_well(make_world: MakeWorld) -> None:
