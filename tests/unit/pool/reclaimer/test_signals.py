@@ -50,15 +50,6 @@ def heard(board: SignalBoard, lease: int = 1) -> Known:
     return known
 
 
-def test_ages_grow_with_the_receivers_clock(board: SignalBoard, clock: Clock) -> None:
-    """An age is what the server said plus the time since, by this process's own clock."""
-    board.take(1, QUIET)
-    clock.at += 30
-    known = heard(board)
-    assert (known.age_s, known.execution_age_s, known.browser_age_s) == (30, 130, 80)
-    assert known.busy is False and known.kernels == 1
-
-
 @pytest.mark.parametrize(
     ("kernels", "busy", "age_s"),
     [
