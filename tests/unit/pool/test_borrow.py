@@ -72,7 +72,7 @@ def test_a_server_keeps_what_it_has(world: World) -> None:
 def test_an_offer_that_no_hub_takes_lapses(world: World) -> None:
     """A hub that died while its student waited holds a slice for seconds, not for minutes."""
     ticket = world.wait("ada", server=RUNNER, purpose=Purpose.BORROW)
-    assert world.pool.tickets.find(ticket.id).state is TicketState.OFFERED
+    assert ticket.state is TicketState.OFFERED
     world.work_after(BORROW_OFFER_S)
     assert world.pool.tickets.find(ticket.id).state is TicketState.EXPIRED
 

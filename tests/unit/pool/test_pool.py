@@ -111,13 +111,12 @@ def test_server_never_holds_two(world: World) -> None:
     """A server that asks anew waits until its last holder is gone, though there is room."""
     lease = world.run("ada")
     ticket = world.wait("ada")
-    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
+    assert ticket.state == TicketState.WAITING
     assert "previous server" in world.pool.tickets.find(ticket.id).message
     world.end(lease)
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
     world.holders.there.discard(world.run("bob").holder)
-    ticket = world.wait("bob")
-    assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
+    assert world.wait("bob").state == TicketState.OFFERED
 
 
 def test_attach_is_fenced(world: World) -> None:
@@ -277,7 +276,7 @@ def test_lost_gpu(make_world: MakeWorld) -> None:
     world.pool.reconcile()
     assert world.pool.snapshot().gpus[0].state == "lost"
     ticket = world.wait("bob")
-    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
+    assert ticket.state == TicketState.WAITING
     assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
     world.machine.break_gpu(Break.OK)
     world.pass_time(100)
@@ -310,8 +309,7 @@ def test_whole_gpu(make_world: MakeWorld) -> None:
     world = make_world(mig=False)
     gpu = world.pool.snapshot().gpus[0].uuid
     world.machine.add_process(gpu, 77, 100)
-    first = world.wait("ada", "full")
-    assert world.pool.tickets.find(first.id).state == TicketState.WAITING
+    assert world.wait("ada", "full").state == TicketState.WAITING
     assert "77" in world.pool.snapshot().gpus[0].reason
     world.machine.remove_process(77)
     world.pool.sample()
@@ -319,7 +317,7 @@ def test_whole_gpu(make_world: MakeWorld) -> None:
     (held,) = lease.slices
     assert (held.uuid, held.start, held.size, held.sm_count) == (gpu, 0, 8, 108)
     second = world.wait("bob", "full")
-    assert world.pool.tickets.find(second.id).state == TicketState.WAITING
+    assert second.state == TicketState.WAITING
     world.end(lease)
     assert world.pool.tickets.find(second.id).state == TicketState.OFFERED
 
@@ -329,8 +327,7 @@ def test_whole_gpu_unknown_processes(make_world: MakeWorld) -> None:
     world = make_world(mig=False)
     world.fail("nvmlDeviceGetComputeRunningProcesses", pynvml.NVML_ERROR_NOT_SUPPORTED, 1000)
     world.pool.sample()
-    ticket = world.wait("ada", "full")
-    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
+    assert world.wait("ada", "full").state == TicketState.WAITING
 
 
 NEED = "at least 30 GiB"
@@ -413,7 +410,7 @@ def test_slice_gone_holder_alive(world: World) -> None:
     assert "slice is gone" in now.reason
     assert [due.id for due in world.pool.leases.due()] == [lease.id]
     ticket = world.wait("bob")
-    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
+    assert ticket.state == TicketState.WAITING
     assert world.ledger.state.tickets[ticket.id].lease is None
     assert "takes no new lease" in world.pool.snapshot().gpus[0].reason
     world.holders.there.clear()
@@ -508,8 +505,7 @@ def test_reused_ids_are_not_handed_out(world: World) -> None:
     """After an unseen driver reload a new slice with an old one's UUID is handed to nobody."""
     lease = world.run("ada")
     world.machine.reboot()
-    ticket = world.wait("bob")
-    assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
+    assert world.wait("bob").state == TicketState.WAITING
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
 
 

@@ -129,8 +129,7 @@ def test_a_course_waits_for_its_own(make_world: MakeWorld) -> None:
     world = limited(make_world, {"b": Quota(course="b", shared=True, memory_slices=2)})
     leases = [world.run(f"b{n}", course="b") for n in range(2)]
     held_back = world.ask("b2", course="b")
-    other = world.wait("ada", "3g.20gb")
-    assert world.pool.tickets.find(other.id).state == TicketState.OFFERED
+    assert world.wait("ada", "3g.20gb").state == TicketState.OFFERED
     view = world.pool.tickets.find(held_back.id)
     assert view.state == TicketState.WAITING
     assert "holds 2 of the 2 memory slices" in view.message

@@ -54,7 +54,7 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
     (course,) = world.pool.offers(["everyone"]).courses
     assert {one.free_now for one in course.shapes if one.shape != "cpu"} == {0}
     late = world.wait("dee", "3g.20gb")
-    assert world.pool.tickets.find(late.id).state is TicketState.WAITING
+    assert late.state is TicketState.WAITING
     assert world.pool.leases.find(lease.id).state is LeaseState.RUNNING
     world.end(lease)
     assert [one.lease for one in slices(world)] == [before.id], "nothing is made ahead there"
