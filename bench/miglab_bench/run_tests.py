@@ -34,25 +34,18 @@ def run_tests(pytest_args: Sequence[str], *, everything: bool) -> int:
     if not (folder / "tests").is_dir():
         raise StartError(f"{folder} has no tests: run ./lab test in a checkout")
     selected = [] if everything else ["-m", "not long"]
-    asked = pytest_args or [*SIDE_BY_SIDE, "-n", str(_workers(everything=everything))]
+    # One a core; one more where no test measures at full length, as many wait for a lab.
+    workers = len(os.sched_getaffinity(0)) + (not everything)
+    asked = pytest_args or [*SIDE_BY_SIDE, "-n", str(min(MOST_WORKERS, max(2, workers)))]
     command = [sys.executable, "-m", "pytest", *selected, *asked]
+    # Bytecode is kept: the tests start hundreds of Python processes.
+    environment = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
     status = subprocess.run(
-        command, cwd=folder, env=_environment(), stdin=subprocess.DEVNULL
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL
     ).returncode
     if not everything:
         print("lab: the tests marked long were left out; ./lab test --all runs them too")
     return status
-
-
-def _workers(*, everything: bool) -> int:
-    """One a core; one more where no test measures at full length, as many wait for a lab."""
-    cores = len(os.sched_getaffinity(0))
-    return min(MOST_WORKERS, max(2, cores if everything else cores + 1))
-
-
-def _environment() -> dict[str, str]:
-    """This process's, but bytecode is kept: the tests start hundreds of Python processes."""
-    return {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
 
 
 @app.command(

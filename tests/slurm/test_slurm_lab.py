@@ -10,7 +10,6 @@ import pytest
 from tests.students import asking, served
 
 from miglab_bench.harness.student import Student, wait_for
-from miglab_hub.lab_secrets import read_passwords
 from miglab_slurm_bench.cluster import confines_devices, missing
 from miglab_slurm_bench.lab import SlurmLab, slurm_lab
 
@@ -40,9 +39,7 @@ def test_no_new_server_is_told_that_it_holds_nothing(lab: SlurmLab):
 @pytest.fixture
 def staff(lab: SlurmLab) -> Iterator[Student]:
     """The instructor's browser, signed in at the service as well."""
-    password = read_passwords(lab.lab.settings).instructor
-    person = Student(lab.lab.settings.public_url, "instructor", password)
-    person.sign_in()
+    person = lab.lab.signed_in("instructor")
     person.page("/services/pool/")
     yield person
     person.close()

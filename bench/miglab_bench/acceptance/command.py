@@ -21,9 +21,9 @@ from miglab_bench.acceptance import borrowing, probing, reserving, waiting
 from miglab_bench.acceptance.reserving import COURSE, MEMBERS
 from miglab_bench.acceptance.run import Run
 from miglab_bench.harness.pool_operator import SHAPE
-from miglab_bench.harness.student import CheckFailed
 from miglab_bench.harness.tables import table_of
 from miglab_bench.harness.temporary import temporary_lab
+from miglab_hub.errors import StartError
 
 # The first estimates are made of the ends that are set.
 POOL = """
@@ -81,7 +81,7 @@ END = "the lab ends and leaves no process"
 L = TypeVar("L")
 R = TypeVar("R")
 app = typer.Typer()
-EXPECTED = (CheckFailed, httpx.HTTPError, WebSocketException, OSError)
+EXPECTED = (StartError, httpx.HTTPError, WebSocketException, OSError)
 
 
 @dataclass(frozen=True)

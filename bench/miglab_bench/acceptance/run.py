@@ -37,9 +37,7 @@ class Run:
     def sign_in(self, count: int) -> None:
         """Let more students sign in through the login form, until there are so many."""
         for number in range(len(self.students) + 1, count + 1):
-            student = Student(self.lab.settings.public_url, f"student-{number}", self.lab.password)
-            self.students.append(student)
-            student.sign_in()
+            self.students.append(self.lab.signed_in(f"student-{number}"))
 
     @property
     def holding(self) -> list[Student]:

@@ -99,7 +99,7 @@ def idle_are_warned(run: Run) -> str:
     assert lease.warning is not None
     expect(lease.warning.kind is WarningKind.IDLE, f"warned about: {lease.warning}")
     for number in (STAYS, GOES):
-        wait_for(partial(_is_told, run.student(number)), "the warning in JupyterLab")
+        wait_for(run.student(number).is_warned, "the warning in JupyterLab")
     left_s = lease.warning.reclaim_at - lease.warning.at
     return f"2 of {len(run.holding)} warned, {left_s:.0f} s before: {lease.warning.reason}"
 
@@ -147,7 +147,7 @@ def moves_to_the_slice(run: Run) -> str:
     """One stops; the slice is offered in JupyterLab, and one click restarts the server with it."""
     leaving, served = run.student(LEAVING), run.waiting.pop(0)
     leaving.leave()
-    wait_for(lambda: served.lease()["ticket"]["state"] == "offered", "the offer in JupyterLab")
+    wait_for(served.is_offered, "the offer in JupyterLab")
     left_s = served.lease()["ticket"]["left_s"]
     served.move()
     wait_for(
@@ -198,7 +198,3 @@ def _held(run: Run) -> dict[str, tuple[int, tuple[str, ...]]]:
 
 def _in_state(run: Run, state: LeaseState) -> dict[str, LeaseView]:
     return {user: lease for user, lease in run.lab.leases().items() if lease.state is state}
-
-
-def _is_told(student: Student) -> bool:
-    return student.lease()["warning"] is not None

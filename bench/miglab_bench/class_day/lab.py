@@ -18,7 +18,7 @@ from miglab_pool.gpu.readings import ProcessReading, SliceReading, Usage
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml  # noqa: TID251 -- nothing hangs here
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.ledger.rows import LIVE_TICKETS
+from miglab_pool.ledger.rows import LIVE_TICKETS, LeaseRow
 from miglab_pool.pool import Pool
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, PoolSettings
@@ -186,11 +186,6 @@ class DayLab:
         self._is_changed = True
         return ticket
 
-    def is_offered(self, ticket: int) -> bool:
-        """Whether there is a slice for a ticket."""
-        row = self.pool.store.state.tickets.get(ticket)
-        return row is not None and row.state == TicketState.OFFERED
-
     def attend(self, ticket: int) -> bool:
         """Keep the ticket; whether it is not over."""
         is_live = self.pool.tickets.attend(ticket).state in LIVE_TICKETS
@@ -206,8 +201,11 @@ class DayLab:
 
     # -- servers ------------------------------------------------------------------------------
 
-    def start(self, ticket: int) -> LeaseView:
-        """Take the offer and start a server or a runner on it."""
+    def start(self, ticket: int) -> LeaseView | None:
+        """Take the offer, if there is one, and start a server or a runner on it."""
+        row = self.pool.store.state.tickets.get(ticket)
+        if row is None or row.state != TicketState.OFFERED:
+            return None
         lease = self.pool.tickets.take(ticket)
         self.asked.discard(ticket)
         holder = f"container:{next(self._numbers):064x}"
@@ -215,29 +213,21 @@ class DayLab:
         self.pool.leases.attach(lease.id, lease.generation, holder)
         return self.pool.leases.running(lease.id)
 
-    def clock_of(self, moment: float) -> float:
-        """Seconds since midnight, of what the pool calls a moment."""
-        return moment - MIDNIGHT
-
     def is_wanted(self, lease: int) -> bool:
         """Whether somebody waits for what a lease holds."""
         return bool(self.asked) and self.pool.leases.find(lease).others_wait > 0
 
     def stop(self, lease: int, reason: str) -> None:
         """Stop the server; its slices are free once the pool has seen that it is gone."""
-        row = self.pool.store.state.leases[lease]
+        row = self.row(lease)
         self._servers.there.discard(row.holder)
         self._is_changed = True
         if row.state is not LeaseState.RELEASING:
             self.pool.leases.release(lease, "hub", reason)
 
-    def is_needed(self, lease: int) -> bool:
-        """Whether a live lease ends because somebody needs its slices."""
-        return self.pool.store.state.leases[lease].warn_kind == "needed"
-
-    def lease_state(self, lease: int) -> LeaseState:
-        """How a live lease stands."""
-        return LeaseState(self.pool.store.state.leases[lease].state)
+    def row(self, lease: int) -> LeaseRow:
+        """A live lease, as the ledger has it."""
+        return self.pool.store.state.leases[lease]
 
     def keepalive(self, lease: int, user: str) -> bool:
         """Say "I am still here"; whether it counts."""

@@ -101,17 +101,12 @@ def plans(day: Day, students: int, seed: int) -> list[Plan]:
 
     Those of the practical come on top of them, one for each slice that is reserved.
     """
-    practical = range(reserved(day, students))
-    return [
-        *(_plan(day, number, seed) for number in range(students)),
-        *(_plan_of_practical(day, number, seed) for number in practical),
-    ]
-
-
-def _plan_of_practical(day: Day, number: int, seed: int) -> Plan:
-    rng = random.Random(f"{seed}/{number}/practical")  # noqa: S311 -- a simulation, not a secret
-    session = _session(rng, day, day.practical, has_lunch=False)
-    return Plan(f"practical-{number:03}", day.profiles[0], (session,), PRACTICAL)
+    found = [_plan(day, number, seed) for number in range(students)]
+    for number in range(reserved(day, students)):
+        rng = random.Random(f"{seed}/{number}/practical")  # noqa: S311 -- a simulation
+        session = _session(rng, day, day.practical, has_lunch=False)
+        found.append(Plan(f"practical-{number:03}", day.profiles[0], (session,), PRACTICAL))
+    return found
 
 
 def _plan(day: Day, number: int, seed: int) -> Plan:

@@ -71,7 +71,7 @@ class MiglabReclaimer(Nobody):
         }
         lab.pool.sample()
         self._reclaimer.round(lab.pool)
-        return [one for one in servers if lab.lease_state(one.lease) is LeaseState.RELEASING]
+        return [one for one in servers if lab.row(one.lease).state == LeaseState.RELEASING]
 
 
 class Culler(Nobody):
@@ -170,7 +170,8 @@ def _look(lab: DayLab, students: Sequence[DayStudent], ender: Nobody, at: float,
         student.live_to(at)
     lab.at = at
     for server in ender.ends(at, lab, servers):
-        with_server[server.lease].cut_off(at, is_needed=lab.is_needed(server.lease))
+        is_needed = lab.row(server.lease).warn_kind == "needed"
+        with_server[server.lease].cut_off(at, is_needed=is_needed)
         lab.stop(server.lease, "ended")
 
 

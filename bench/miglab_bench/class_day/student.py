@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from miglab_api.leases import KernelSignal, LeaseState, Signals
 from miglab_api.tickets import Purpose
 from miglab_bench.class_day.assumptions import Day
-from miglab_bench.class_day.lab import DayLab
+from miglab_bench.class_day.lab import MIDNIGHT, DayLab
 from miglab_bench.class_day.plan import PhaseKind, Plan, StudentPhase, StudentSession
 
 AT_REST = 0.003  # CPU seconds per second of a server that does nothing
@@ -56,6 +56,15 @@ class DayServer:
         self.cpu_s += seconds
         if prints:
             self.told_at = until
+
+    def run_on(self, at: float, until: float) -> float:
+        """The run that was left alone goes on; returns for how long."""
+        seconds = max(0.0, min(self.run_left_s, until - at))
+        self.run_left_s -= seconds
+        self.is_busy = seconds > 0 and self.run_left_s > 0
+        if seconds:
+            self.ran(at + seconds, seconds, prints=not self.is_silent)
+        return seconds
 
     def rest(self, until: float) -> None:
         """Time has passed; an open page's connection is traffic, whoever looks at it."""
@@ -204,21 +213,13 @@ class DayStudent:
             return
         at, self._lived_to = max(self._lived_to, self._ready_at), until
         if self.server is not None:
-            self._run_on(self.server, at, until)
+            seconds = self.server.run_on(at, until)
+            self.tally.useful_s += seconds
+            self._run_done_s += seconds
         while at < until and self._phases and self._wait is None:
             at = self._go_on(at, until)
         if self.server is not None:
             self.server.rest(until)
-
-    def _run_on(self, server: DayServer, at: float, until: float) -> None:
-        """The run that was left alone."""
-        seconds = max(0.0, min(server.run_left_s, until - at))
-        server.run_left_s -= seconds
-        server.is_busy = seconds > 0 and server.run_left_s > 0
-        if seconds:
-            self.tally.useful_s += seconds
-            self._run_done_s += seconds
-            server.ran(at + seconds, seconds, prints=not server.is_silent)
 
     def _go_on(self, at: float, until: float) -> float:
         """Go on with the first phase; returns until when."""
@@ -237,7 +238,12 @@ class DayStudent:
             self.tally.useful_s += seconds
         if self._left_s > 0:
             return until
-        self._end_phase(phase, at + seconds)
+        if phase.kind is PhaseKind.BUSY and not phase.is_again:
+            self._done_s += phase.s
+            if loan is not None:
+                loan.lingers_to = at + seconds + self._day.linger_s
+        self._phases.popleft()
+        self._begin_phase()
         return at + seconds
 
     def _need_slice(self, phase: StudentPhase, at: float) -> float:
@@ -262,14 +268,6 @@ class DayStudent:
         server.touch(until)
         if phase.kind is PhaseKind.BUSY:
             server.ran(until, seconds)
-
-    def _end_phase(self, phase: StudentPhase, at: float) -> None:
-        if phase.kind is PhaseKind.BUSY and not phase.is_again:
-            self._done_s += phase.s
-            if self._loan is not None:
-                self._loan.lingers_to = at + self._day.linger_s
-        self._phases.popleft()
-        self._begin_phase()
 
     def _begin_phase(self) -> None:
         self._left_s = self._phases[0].s if self._phases else 0.0
@@ -355,12 +353,15 @@ class DayStudent:
         return not (self._phases or self._wait)
 
     def _act(self, at: float, lab: DayLab, session: StudentSession) -> None:
+        server = self.server
         if at >= session.until or self._is_done:
             self._leave(at, lab, session)
         elif self._wait is not None:
             self._ask(at, lab, self._wait, session)
-        elif self.server is not None:
-            self._answer(at, lab, self.server)
+        elif server is not None and self._phases[0].answers:
+            is_warned = lab.row(server.lease).state == LeaseState.WARNED
+            if is_warned and lab.keepalive(server.lease, self.plan.name):
+                server.touched_at = at
 
     def _due_at(self, at: float) -> float:
         session, wait, loan = self._session, self._wait, self._loan
@@ -405,26 +406,20 @@ class DayStudent:
     def take_offer(self, at: float, lab: DayLab) -> None:
         """Start what the slice is for, if there is one."""
         wait, day = self._wait, self._day
-        if wait is None or wait.ticket is None or not lab.is_offered(wait.ticket):
+        if wait is None or wait.ticket is None or (lease := lab.start(wait.ticket)) is None:
             return
-        lease = lab.start(wait.ticket)
         if wait.purpose is Purpose.SERVER:
             self.server = DayServer(lease.id, lease.uuids, at, told_at=at, touched_at=at)
             self._ready_at = at + day.start_s
         else:
             assert lease.ends_at is not None
-            self._loan = DayLoan(lease.id, at, lab.clock_of(lease.ends_at))
+            self._loan = DayLoan(lease.id, at, lease.ends_at - MIDNIGHT)
             self._rebuild_first()
             self._ready_at = at + day.runner_s
         self.tally.waits_s.append(self._ready_at - wait.since)
         self._wait = None
         self._begin_phase()
         self.due_at = self._due_at(at)
-
-    def _answer(self, at: float, lab: DayLab, server: DayServer) -> None:
-        is_warned = lab.lease_state(server.lease) is LeaseState.WARNED
-        if self._phases[0].answers and is_warned and lab.keepalive(server.lease, self.plan.name):
-            server.touched_at = at
 
     def _leave(self, at: float, lab: DayLab, session: StudentSession) -> None:
         self._give_up(at, lab)

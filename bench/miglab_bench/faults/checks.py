@@ -67,7 +67,11 @@ def breaches(lesson: FaultClass, *, is_ledger_older: bool) -> list[str]:
         *_of_servers(running, leases, slices, is_ledger_older=is_ledger_older),
         *broken,
         *(f"{user}'s server was ended by nobody" for user in lesson.ends_unannounced()),
-        *_notes(lesson),
+        *(
+            f"of {student.name}'s notes {len(lost)} are lost"
+            for student in lesson.students
+            if (lost := set(student.written) - set(lesson.servers.notes(student.name)))
+        ),
         *lesson.without_words,
     ]
 
@@ -96,10 +100,3 @@ def _of_servers(
             yield f"{server.user}'s server has other slices than its lease"
         for uuid in set(server.uuids) - slices:
             yield f"slice {uuid} is gone under {server.user}'s server"
-
-
-def _notes(lesson: FaultClass) -> Iterator[str]:
-    for student in lesson.students:
-        lost = set(student.written) - set(lesson.servers.notes(student.name))
-        if lost:
-            yield f"of {student.name}'s notes {len(lost)} are lost"

@@ -7,8 +7,6 @@ written down.
 
 import os
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -16,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from docker.errors import APIError, DockerException, NotFound  # noqa: TID251 -- real containers
+from docker.errors import APIError, DockerException  # noqa: TID251 -- real containers
 
 import docker  # noqa: TID251 -- real containers
 from miglab_api.holders import LAB_LABEL, parse_container
-from miglab_bench.harness.student import CheckFailed
+from miglab_bench.harness.temporary import ENGINE_SCRIPT, engine_script
 from miglab_hub.checkout import checkout
 from miglab_hub.settings.lab_toml import DOCKER, Settings
 
 IMAGE = "miglab-base"
-SCRIPT = "tests/docker/engine"
 MACHINES = DOCKER
 TIMEOUT_S = 60
 NOTES = "work.txt"
@@ -47,29 +44,25 @@ class OwnEngine:
         """Start it for the first time, and give it the base image."""
         self.start()
         with (
-            closing(docker.APIClient(base_url=MACHINES, version="auto")) as source,
+            closing(docker.DockerClient(base_url=MACHINES)) as source,
             closing(self.client()) as target,
-            tempfile.TemporaryFile(dir=self.folder) as archive,
         ):
-            for part in source.get_image(IMAGE):
-                archive.write(part)
-            archive.seek(0)
-            list(target.load_image(archive))  # type: ignore[no-untyped-call]  # its stubs lack it
+            target.images.load(b"".join(source.images.get(IMAGE).save(named=True)))
 
     @staticmethod
     def is_possible() -> bool:
         """Whether the machine's engine has the base image, and a second one can be started."""
-        if os.geteuid() != 0 or not (checkout() / SCRIPT).exists():
+        if os.geteuid() != 0 or not (checkout() / ENGINE_SCRIPT).exists():
             return False
         try:
-            with closing(docker.APIClient(base_url=MACHINES, version="auto", timeout=5)) as api:
-                return bool(api.images(name=IMAGE))
+            with closing(docker.DockerClient(base_url=MACHINES, timeout=5)) as machines:
+                return bool(machines.images.list(IMAGE))
         except DockerException:
             return False
 
-    def client(self) -> docker.APIClient:
+    def client(self) -> docker.DockerClient:
         """A client of it, to be closed."""
-        return docker.APIClient(base_url=self.url, version="auto", timeout=TIMEOUT_S)
+        return docker.DockerClient(base_url=self.url, timeout=TIMEOUT_S)
 
     def stop(self) -> None:
         """End the engine; its containers run on."""
@@ -86,11 +79,12 @@ class OwnEngine:
     def close(self) -> None:
         """End the engine and every container of it; its folder can be removed afterwards."""
         self.start()
-        with closing(self.client()) as api:
-            while left := api.containers(all=True):  # one may still have been in the making
-                for found in left:
+        with closing(self.client()) as client:
+            # one may still have been in the making
+            while left := client.containers.list(all=True, ignore_removed=True):
+                for container in left:
                     with suppress(APIError):
-                        api.remove_container(found["Id"], force=True)
+                        container.remove(force=True)
         self.stop()
         self._end_shims()
         mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
@@ -107,11 +101,7 @@ class OwnEngine:
                         left.kill()
 
     def _do(self, *words: str) -> None:
-        command = [sys.executable, str(checkout() / SCRIPT), "--home", str(self.folder), "--here"]
-        env = {**os.environ, "MIGLAB_PYTHON": sys.executable}
-        done = subprocess.run([*command, *words], env=env, capture_output=True, text=True)
-        if done.returncode:
-            raise CheckFailed(f"{SCRIPT} {' '.join(words)}: {done.stderr}")
+        engine_script("--home", str(self.folder), "--here", *words)
 
 
 @dataclass(frozen=True)
@@ -140,14 +130,15 @@ class StudentServers:
     def __init__(self, engine: OwnEngine, settings: Settings) -> None:
         self._engine = engine
         self._lab = settings.lab_id
-        self._known: dict[tuple[str, bool], SeenServer] = {}
 
     def all(self) -> dict[str, SeenServer]:
         """Those that are there, by holder; also one that is not yet started."""
-        with closing(self._engine.client()) as api:
-            listed = api.containers(all=True, filters={"label": [f"{LAB_LABEL}={self._lab}"]})
-            found = [self._seen(api, item["Id"], item["State"] == "running") for item in listed]
-        return {server.holder: server for server in found if server is not None}
+        with closing(self._engine.client()) as client:
+            listed = client.containers.list(
+                all=True, filters={"label": [f"{LAB_LABEL}={self._lab}"]}, ignore_removed=True
+            )
+        found = [_seen_server(container.attrs) for container in listed]
+        return {server.holder: server for server in found}
 
     def ended(self, holders: Iterable[str]) -> set[str]:
         """Those of these servers, all of which were started, that run no more."""
@@ -164,8 +155,8 @@ class StudentServers:
 
     def end(self, holder: str) -> None:
         """It is gone afterwards, and nobody was told."""
-        with suppress(DockerException), closing(self._engine.client()) as api:  # it may be away
-            api.remove_container(holder.partition(":")[2], force=True)
+        with suppress(DockerException), closing(self._engine.client()) as client:  # may be away
+            client.containers.get(holder.partition(":")[2]).remove(force=True)
 
     def notes(self, user: str) -> list[str]:
         """The lines in the student's file."""
@@ -176,17 +167,8 @@ class StudentServers:
     def _running(self) -> set[str]:
         return {one.holder for one in self.all().values() if one.is_running}
 
-    def _seen(self, api: Any, number: str, is_running: bool) -> SeenServer | None:
-        if (number, is_running) not in self._known:
-            try:
-                details = api.inspect_container(number)
-            except NotFound:
-                return None
-            self._known[number, is_running] = _seen_server(details, is_running)
-        return self._known[number, is_running]
 
-
-def _seen_server(details: dict[str, Any], is_running: bool) -> SeenServer:
+def _seen_server(details: dict[str, Any]) -> SeenServer:
     env = dict(line.partition("=")[::2] for line in details["Config"]["Env"])
     given = details["HostConfig"]["DeviceRequests"] or ()
     return SeenServer(
@@ -195,5 +177,5 @@ def _seen_server(details: dict[str, Any], is_running: bool) -> SeenServer:
         uuids=tuple(uuid for request in given for uuid in request["DeviceIDs"] or ()),
         lease=int(env.get("MIGLAB_LEASE", 0)),
         token=env["JUPYTERHUB_API_TOKEN"],
-        is_running=is_running,
+        is_running=details["State"]["Status"] == "running",
     )

@@ -7,8 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from miglab_bench.faults.clock import sleep_by_select
 from miglab_bench.faults.hub_log import STARTED, STARTING
+from miglab_bench.faults.machine import sleep_by_select
 from miglab_bench.harness import student_server
 from miglab_hub.configure import configure
 from miglab_hub.settings.lab_toml import load

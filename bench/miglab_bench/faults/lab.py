@@ -8,7 +8,6 @@ started again, as systemd would.
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,11 +20,10 @@ from unittest import mock
 import httpx
 
 from miglab_bench.faults import hub_config, service
-from miglab_bench.faults.clock import OwnClock
 from miglab_bench.faults.engine import IMAGE, OwnEngine
 from miglab_bench.faults.hub_log import HubLog
-from miglab_bench.faults.machine import LabDatabases, OwnDisk, OwnNetwork
-from miglab_bench.harness.logs import log_ends, logs_below
+from miglab_bench.faults.machine import LabDatabases, OwnClock, OwnDisk, OwnNetwork
+from miglab_bench.harness.logs import Process, log_ends, logs_below, start
 from miglab_bench.harness.student import CheckFailed, wait_for
 from miglab_bench.harness.temporary import ONE_ORIGIN, PATIENT, write_lab
 from miglab_hub import lab_secrets
@@ -58,7 +56,7 @@ class FaultLab:
     """
 
     def __init__(self) -> None:
-        self.parts: dict[str, subprocess.Popen[bytes]] = {}
+        self.parts: dict[str, Process] = {}
         with ExitStack() as opened:
             self.folder = Path(tempfile.mkdtemp(prefix="miglab-faults-"))
             opened.callback(shutil.rmtree, self.folder)
@@ -104,28 +102,20 @@ class FaultLab:
             if name not in self.parts or self.parts[name].poll() is not None:
                 self.parts[name] = self._start(name)
 
-    def _start(self, name: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str) -> Process:
         settings = self.settings
         siblings = {one.name: one for one in siblings_of(settings, Path(hub_config.__file__))}
         command, clock = siblings[name].command, self.clock.environment()
         if name == "pool":
             command = [sys.executable, "-m", service.__name__, str(settings.file)]
         own = {ENV_CONFIG: str(settings.file), ENV_BRIDGE: settings.bridge}
-        with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
-                command,
-                env={
-                    **os.environ,
-                    **own,
-                    **siblings[name].env,
-                    **(clock if name != "proxy" else {}),
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
-            )
+        return start(
+            self.folder / f"{name}.log",
+            command,
+            {**own, **siblings[name].env, **(clock if name != "proxy" else {})},
+            start_new_session=True,
+            preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
+        )
 
     def send(self, number: signal.Signals, *names: str) -> None:
         """Signal these; nothing to one that ended by itself."""

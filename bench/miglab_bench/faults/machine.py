@@ -1,4 +1,4 @@
-"""A disk, a network and databases of the harness's own: the machine's are left alone.
+"""A disk, a network, a clock and databases of the harness's own: the machine's are left alone.
 
 The disk is a small tmpfs, so that the machine's is never full.  Two Docker engines in one network
 namespace would rewrite each other's rules: the thread that makes a namespace, and what it starts
@@ -8,19 +8,23 @@ from then on, are in it.
 import ctypes
 import os
 import resource
+import select
 import shutil
 import sqlite3
 import subprocess
+import time
 from contextlib import closing
 from pathlib import Path
+from typing import SupportsFloat, SupportsIndex
 
-from miglab_bench.faults.service import FAILING
 from miglab_hub.settings.lab_toml import Settings
 
 DISK_MIB = 64
 BLOCKS_BYTES = (1 << 20, 1 << 12, 1)
 CLONE_NEWNET = 0x40000000  # sched.h
 OLDER = "0012"  # before tickets knew since when their student waits
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
+FAILING = "failing-statement"
 LOOPBACK_UP = ("ip", "link", "set", "lo", "up")
 
 
@@ -73,6 +77,55 @@ class OwnNetwork:
         if self._libc.setns(self._before, CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
         os.close(self._before)
+
+
+class OwnClock:
+    """The machine's until `step` moves it, for what the harness starts; not without libfaketime.
+
+    Args:
+        folder: where the file lies that says how far it is off.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.is_there = FAKETIME.exists()
+        self._file = folder / "clock"
+        self._offset_s = 0
+        self.step(0)
+
+    def step(self, by_s: int) -> None:
+        """Set it by so much, for every process that has `environment`."""
+        self._offset_s += by_s
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(f"{self._offset_s:+d}\n")
+        fresh.replace(self._file)
+
+    def environment(self) -> dict[str, str]:
+        """What a process needs to go by it."""
+        if not self.is_there:
+            return {}
+        return {
+            "LD_PRELOAD": str(FAKETIME),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_NO_CACHE": "1",
+            "NO_FAKE_STAT": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+            # For glibc before 2.24; with a newer one each wait for Python's lock would spin.
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",
+        }
+
+
+def sleep_by_select() -> None:
+    """Let this process, which goes by such a clock, sleep.
+
+    Python's own asks for an absolute time of the monotonic clock, at which libfaketime 0.9.10
+    without a fake monotonic clock answers EINVAL.
+    """
+
+    def sleep(seconds: SupportsFloat | SupportsIndex, /) -> None:
+        select.select((), (), (), float(seconds))
+
+    time.sleep = sleep
 
 
 class LabDatabases:

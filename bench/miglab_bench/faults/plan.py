@@ -3,7 +3,6 @@
 Pure.  What an act comes to depends on how its student stands then.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -36,7 +35,6 @@ class FaultPlan:
     """A fault, and what is done around it.
 
     Attributes:
-        number: of the fault, from 0.
         before: acts that are under way when it begins.
         at_s: how long they are.
         lasts_s: how long the fault lasts.
@@ -45,8 +43,6 @@ class FaultPlan:
         seed: of what the fault itself draws.
     """
 
-    number: int
-    kind: str
     before: tuple[Act, ...]
     at_s: float
     lasts_s: float
@@ -61,8 +57,6 @@ def plan_of(seed: int, number: int, kind: str, students: int) -> FaultPlan:
     who = rng.sample(range(students), BEFORE + DURING)
     acts = tuple(Act(one, rng.random(), rng.choice(SHAPES)) for one in who)
     return FaultPlan(
-        number=number,
-        kind=kind,
         before=acts[:BEFORE],
         at_s=rng.uniform(0, AT_S),
         lasts_s=rng.uniform(0, LASTS_S.get(kind, OTHERS_LAST_S)),
@@ -70,12 +64,3 @@ def plan_of(seed: int, number: int, kind: str, students: int) -> FaultPlan:
         steering=rng.choice(STEERING) if rng.random() < STEERS else "",
         seed=rng.random(),
     )
-
-
-def order_of(seed: int, kinds: Sequence[str], count: int) -> list[str]:
-    """So many kinds: each once before any comes again, in an order that the seed draws."""
-    order: list[str] = []
-    shuffle = Random(seed)  # noqa: S311 -- no secret
-    while len(order) < count:
-        order += shuffle.sample(kinds, len(kinds))
-    return order[:count]

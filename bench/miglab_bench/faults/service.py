@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
-from miglab_bench.faults.clock import sleep_by_select
+from miglab_bench.faults.machine import FAILING, sleep_by_select
 from miglab_hub.service import __main__ as service
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.reclaim import server_stopper
@@ -21,7 +21,6 @@ from miglab_pool.settings import Tuning
 
 STUCK_S = 2.0
 UNKNOWN_S = 4.0
-FAILING = "failing-statement"
 
 
 def let_disk_fail(file: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from miglab_api.reservations import WEEKDAYS
 from miglab_bench.faults.engine import SeenServer, StudentServers
 from miglab_bench.faults.hub_log import AnsweredStart
 from miglab_bench.faults.lab import FaultLab
@@ -27,7 +28,7 @@ RESERVATION = {
     "course": COURSE,
     "shape": "1g.5gb",
     "count": 1,
-    "weekdays": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"],
+    "weekdays": WEEKDAYS,
     "from_time": "00:05",
     "to_time": "23:55",
     "tz": "UTC",
@@ -237,20 +238,13 @@ class FaultClass:
             self.lab.ask("POST", "/pool/pause", reason="A word to all.")
         elif what == "reserve":
             self.lab.ask("POST", "/reservations", **RESERVATION)
-        else:
-            self._steer_lease(what, which)
-
-    def _steer_lease(self, what: str, which: float) -> None:
-        leases = [one for one in self.lab.get("/leases") or () if one["state"] == "running"]
-        if not leases:
-            return
-        lease = leases[int(which * len(leases))]
-        if what == "extend":
-            self.lab.ask("POST", f"/leases/{lease['id']}/extend", by_s=600)
-            return
-        self._announce(lease["user"], lease["holder"])
-        said = {"reason": "Another class needs it.", "warning_s": 0}
-        self.lab.ask("POST", f"/leases/{lease['id']}/reclaim", **said)
+        elif leases := [one for one in self.lab.get("/leases") or () if one["state"] == "running"]:
+            lease = leases[int(which * len(leases))]
+            said: dict[str, Any] = {"by_s": 600}
+            if what == "reclaim":
+                self._announce(lease["user"], lease["holder"])
+                said = {"reason": "Another class needs it.", "warning_s": 0}
+            self.lab.ask("POST", f"/leases/{lease['id']}/{what}", **said)
 
     def tidy(self) -> None:
         """What doctor tells the operator: end servers of no lease, clear and adopt slices."""

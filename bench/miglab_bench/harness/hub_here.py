@@ -5,9 +5,9 @@ It has no proxy: servers are asked directly, so that only the way to the server 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from jupyterhub.app import JupyterHub
 from jupyterhub.proxy import Proxy
@@ -23,6 +23,7 @@ from miglab_spawner.backends import (
 )
 
 ANSWER_S = 10.0
+Took = TypeVar("Took")
 LOOK_S = 0.05  # less, and the looks of eight at once take a tenth of the time they measure
 
 
@@ -110,3 +111,18 @@ async def first_answer(where: str | tuple[str, int], path: str) -> None:
             await send_request(PoolRequest("GET", f"{url}{path}", {}, ANSWER_S))
             return
         await asyncio.sleep(LOOK_S)
+
+
+async def in_turns(
+    ours: Callable[[], Awaitable[Took]], plain: Callable[[], Awaitable[Took]], rounds: int
+) -> list[tuple[Took, Took]]:
+    """So many rounds of both, after one that does not count; who goes first changes each round.
+
+    Returns:
+        What ours took and what plain took, by round.
+    """
+    found = []
+    for number in range(rounds + 1):
+        took = {start: await start() for start in ((ours, plain), (plain, ours))[number % 2]}
+        found.append((took[ours], took[plain]))
+    return found[1:]

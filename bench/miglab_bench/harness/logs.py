@@ -1,9 +1,13 @@
-"""Where the processes that a check has started write their logs: a failing test shows the ends."""
+"""What a check starts as a process of its own, and its log: a failing test shows the ends."""
 
-from collections.abc import Iterator
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+Process = subprocess.Popen[bytes]
 TAIL_LINES = 30
 
 _folders: set[Path] = set()
@@ -19,10 +23,30 @@ def logs_below(folder: Path) -> Iterator[None]:
         _folders.discard(folder)
 
 
-def log_ends() -> list[tuple[str, str]]:
-    """A title and the last lines of each log of what runs now."""
+def log_ends(*folders: Path) -> list[tuple[str, str]]:
+    """A title and the last lines of each log below these folders; else of what runs now."""
     found = []
-    for log in sorted(log for folder in _folders for log in folder.rglob("*.log")):
+    for log in sorted(log for folder in folders or _folders for log in folder.rglob("*.log")):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         found.append((f"end of {log.name}", "\n".join(lines[-TAIL_LINES:])))
     return found
+
+
+def start(log: Path, command: Sequence[str], env: Mapping[str, str], **more: Any) -> Process:
+    """Start a process that reads nothing and appends what it says to a log.
+
+    Args:
+        log: the file.
+        command: program and arguments.
+        env: added to this process's environment.
+        more: of `subprocess.Popen`.
+    """
+    with log.open("ab") as said:
+        return subprocess.Popen(
+            command,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            **more,
+        )

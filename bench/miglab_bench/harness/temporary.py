@@ -1,4 +1,7 @@
-"""A lab for the time of a check: its own folder, its own ports, one simulated A100-40GB."""
+"""A lab for the time of a check: its own folder, its own ports, one simulated A100-40GB.
+
+What a check with containers needs of the engine is prepared, and removed with the lab.
+"""
 
 import json
 import os
@@ -14,19 +17,22 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from docker.errors import DockerException  # noqa: TID251 -- as below
 
-from miglab_bench.harness.containers import prepare_engine, remove_all
-from miglab_bench.harness.logs import logs_below
+import docker  # noqa: TID251 -- removes what a check has made
+from miglab_bench.harness import student_server
+from miglab_bench.harness.logs import logs_below, start
 from miglab_bench.harness.pool_operator import SHAPE, PoolOperator
 from miglab_bench.harness.ports import free_ports
-from miglab_bench.harness.student import CheckFailed, wait_for
+from miglab_bench.harness.student import CheckFailed, Student, wait_for
 from miglab_hub import lab_secrets
-from miglab_hub.checkout import checkout
-from miglab_hub.errors import StartError
-from miglab_hub.launch.preflight import prepare
+from miglab_hub.checkout import ENV_CHECKOUT, checkout
+from miglab_hub.launch.preflight import prepare, students_bridge
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_hub.settings.tables import ServerSettings
 
+SMALLEST_SERVER = [sys.executable, "-I", "-S", student_server.__file__]
+ENGINE_SCRIPT = "tests/docker/engine"
 START_S = 300.0
 END_S = 120.0
 ONE_ORIGIN = "students_can_act_as_staff = true"
@@ -65,6 +71,7 @@ default = "{default}"
 """
 LINES = {"lab", "servers", "pool", "testing", "course", "accept", "more"}
 PARTS = {
+    "proxy": ["configurable-http-proxy", "--api-port"],
     "hub": ["jupyterhub", "-f"],
     "pool": ["miglab_hub.service", "--config"],
     "reclaimer": ["miglab_slurm.service", "--config"],
@@ -83,15 +90,7 @@ class TemporaryLab(PoolOperator):
         super().__init__(settings)
         self._said = settings.folder / "up.log"
         command = [sys.executable, "-m", "miglab_hub.cli", "up", "--config", str(settings.file)]
-        with self._said.open("wb") as log:
-            self.process = subprocess.Popen(
-                command,
-                cwd=checkout(),
-                env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        self.process = start(self._said, command, environment, cwd=checkout())
 
     def is_ready(self) -> bool:
         """Whether it says so.
@@ -109,6 +108,13 @@ class TemporaryLab(PoolOperator):
         """The students' password."""
         return lab_secrets.read_passwords(self.settings).student
 
+    def signed_in(self, name: str) -> Student:
+        """Somebody past the login form, to be closed: a student, or the instructor or the admin."""
+        password = getattr(lab_secrets.read_passwords(self.settings), name, self.password)
+        person = Student(self.settings.public_url, name, password)
+        person.sign_in()
+        return person
+
     def kill(self, *parts: str) -> None:
         """SIGKILL to the hub or the pool, and wait until another process has its place."""
         before = {part: self._all_of(part)[0] for part in parts}
@@ -117,6 +123,11 @@ class TemporaryLab(PoolOperator):
         for part, process in before.items():
             wait_for(partial(self._is_new, part, process), f"a new {part}")
         self.wait_until_up()
+
+    def processor_times(self) -> dict[str, float]:
+        """Processor seconds of hub, pool and proxy so far, without their children."""
+        times = {part: self._all_of(part)[0].cpu_times() for part in ("hub", "pool", "proxy")}
+        return {part: spent.user + spent.system for part, spent in times.items()}
 
     def wait_until_up(self) -> None:
         """Wait until hub and pool answer through the proxy."""
@@ -212,10 +223,7 @@ def prepared_lab(**options: Any) -> Iterator[Settings]:
         settings = prepare(write_lab(Path(folder), **options))
         if settings.servers.spawner == "docker":
             stack.callback(remove_all, settings)
-            try:
-                prepare_engine(settings)
-            except CheckFailed as error:
-                raise StartError(str(error)) from error
+            prepare_engine(settings)
         yield settings
 
 
@@ -227,7 +235,9 @@ def temporary_lab(
     shapes: Sequence[str] = SHAPES,
     lent: Sequence[str] = (),
     testing: str = "",
+    patience: str = PATIENT,
     files: Mapping[str, str] | None = None,
+    hub_config: str = "",
     **options: Any,
 ) -> Iterator[TemporaryLab]:
     """A lab that runs until the block ends; its folder is kept when the block fails.
@@ -238,8 +248,10 @@ def temporary_lab(
             ``more`` describes.
         shapes: what the course offers.
         lent: what it lends.
-        testing: as in `write_lab`; reconciles often, and is patient with who does not attend.
+        testing: as in `write_lab`.
+        patience: more of it: reconciles often, and is patient with who does not attend.
         files: what lies beside lab.toml, such as a roster.
+        hub_config: the hub's configuration, as JupyterHub reads it; empty for the checkout's.
         options: of `write_lab`.
     """
     folder = Path(tempfile.mkdtemp(prefix="miglab-check-"))
@@ -247,22 +259,65 @@ def temporary_lab(
         folder,
         spawner="docker" if docker else "local" if slurm is None else "slurm",
         shapes=shapes,
-        testing=f"{PATIENT}\n{testing}",
+        testing=f"{patience}\n{testing}",
         course=f"lends = {json.dumps(lent)}",
         **options,
     )
-    for name, text in (files or {}).items():
+    own_hub = {"jupyterhub_config.py": hub_config} if hub_config else {}
+    for name, text in {**(files or {}), **own_hub}.items():
         (folder / name).write_text(text)
+    environment = {**(slurm or {}), **({ENV_CHECKOUT: str(folder)} if own_hub else {})}
     settings = load(file, {})
     with logs_below(folder), ExitStack() as stack:
         if docker:
             prepare_engine(settings)
             stack.callback(remove_all, settings)
-        lab = TemporaryLab(settings, slurm or {})
+        lab = TemporaryLab(settings, environment)
         stack.callback(lab.close)
         wait_for(lab.is_ready, "the line that says ready", START_S)
         yield lab
     shutil.rmtree(folder)
+
+
+def prepare_engine(settings: Settings) -> None:
+    """Check engine and image; let the stand-in for NVIDIA's hook know the lab's simulated GPUs.
+
+    Raises:
+        StartError: the engine cannot carry the check.
+    """
+    students_bridge(settings)
+    if (checkout() / ENGINE_SCRIPT).exists():
+        engine_script("simulate", str(settings.simulated_state))
+
+
+def engine_script(*words: str) -> None:
+    """Run the script that starts, stops and equips engines.
+
+    Raises:
+        CheckFailed: it fails.
+    """
+    command = [sys.executable, str(checkout() / ENGINE_SCRIPT), *words]
+    env = {**os.environ, "MIGLAB_PYTHON": sys.executable}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise CheckFailed(f"{ENGINE_SCRIPT} {' '.join(words)}: {done.stderr}")
+
+
+def remove_all(settings: Settings) -> None:
+    """Remove the containers, volumes and the network of this lab, and of no other."""
+    name = settings.lab_id
+    try:
+        client = docker.DockerClient(base_url=settings.docker_url)
+        # By name: a server without a GPU has no label of the pool's.
+        for container in client.containers.list(all=True, filters={"name": f"^/{name}-"}):
+            container.remove(force=True, v=True)
+        for volume in client.volumes.list(filters={"name": f"{name}-home-"}):
+            volume.remove(force=True)
+        for network in client.networks.list(names=[settings.network]):
+            network.remove()
+        client.close()
+    except DockerException as error:
+        raise CheckFailed(f"removing what the check made: {error}") from error
 
 
 def _command(process: psutil.Process) -> str:

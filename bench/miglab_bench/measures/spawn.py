@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Annotated
 
 import typer
@@ -21,7 +20,7 @@ from rich.console import Console
 from miglab_bench.harness.pool_operator import SHAPE
 from miglab_bench.harness.pool_service import running_pool
 from miglab_bench.harness.temporary import prepared_lab
-from miglab_bench.measures.ratio import Ratio, ratio_of
+from miglab_bench.measures.ratio import beside, ratio_of
 
 BOUND = 1.05
 SLICES_PER_GPU = 7
@@ -92,12 +91,6 @@ def _show(measured: Sequence[Round], image: str, at_once: int, *, as_json: bool)
         said = {"ratio": asdict(ratio), "bound": BOUND, "stop_ratio": asdict(stop)}
         print(json.dumps({**said, "at_once": at_once, "rounds": samples, "how": how}))
         return
-    start = f"{_sentence('MIGDockerSpawner', ratio, *starts)}; {ratio.within(BOUND)}"
-    Console().print(start, _sentence("The end of all", stop, *stops), how, sep="\n")
-
-
-def _sentence(what: str, ratio: Ratio, ours_s: Sequence[float], plain_s: Sequence[float]) -> str:
-    return (
-        f"{what} takes {ratio} of plain DockerSpawner's time; "
-        f"medians {median(ours_s):.2f} s and {median(plain_s):.2f} s"
-    )
+    start = beside("MIGDockerSpawner", "DockerSpawner", *starts)
+    end = beside("The end of all", "DockerSpawner", *stops)
+    Console().print(f"{start}; {ratio.within(BOUND)}", end, how, sep="\n")

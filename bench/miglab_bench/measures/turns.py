@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -14,7 +13,7 @@ from dockerspawner import DockerSpawner
 from traitlets.config import Config
 
 from miglab_api.gpus import SliceState
-from miglab_bench.harness.hub_here import HubHere, hub_here, time_start
+from miglab_bench.harness.hub_here import LOOK_S, hub_here, in_turns, time_start
 from miglab_bench.harness.pool_operator import SHAPE, PoolOperator
 from miglab_hub.configure import configure
 from miglab_hub.errors import StartError
@@ -23,7 +22,6 @@ from miglab_hub.settings.lab_toml import Settings
 Times = tuple[float, float, float, float]  # starts, ours and plain; ends, the same
 SAME = ("image", "network_name", "use_internal_ip", "prefix", "client_kwargs", "default_url")
 HOME = "/home/jovyan"  # of the student image
-LOOK_S = 0.05
 
 
 async def measure(
@@ -42,54 +40,36 @@ async def measure(
     """
     config = Config()
     configure(config, settings)
-    pool = PoolOperator(settings)
-    with closing(pool), ExitStack() as held:
+    with closing(PoolOperator(settings)) as pool, ExitStack() as held:
         slices = [held.enter_context(pool.held(f"beside-{n}"))[0].uuids for n in range(len(plain))]
+
+        def is_warm() -> bool:
+            """Whether what ours held is made anew, so that the next finds it warm."""
+            states = Counter(each.state for gpu in pool.snapshot().gpus for each in gpu.slices)
+            return states == {SliceState.LEASED: len(slices), SliceState.FREE: len(slices)}
+
+        async def start_ours() -> tuple[float, float]:
+            took_s = await _start_and_stop([hub.users[name] for name in ours], shape=SHAPE)
+            while not await asyncio.to_thread(is_warm):  # noqa: ASYNC110 -- the pool wakes nobody
+                await asyncio.sleep(LOOK_S)
+            return took_s
+
+        async def start_plain() -> tuple[float, float]:
+            users = [hub.users[name] for name in plain]
+            for user, uuids in zip(users, slices, strict=True):
+                traits = plain_traits(config, uuids)
+                user.spawners[""] = user._new_spawner("", DockerSpawner, **traits)
+            return await _start_and_stop(users)
+
         try:
             async with hub_here(config) as hub:
-                users = [[hub.users[name] for name in names] for names in (ours, plain)]
-                bench = _Bench(hub, pool, slices, *users)
-                await bench.round(is_ours_first=True)
-                return [await bench.round(is_ours_first=bool(n % 2)) for n in range(rounds)]
+                turns = await in_turns(start_ours, start_plain, rounds)
         except DockerException as error:
             raise StartError(
                 f"the Docker engine refused: {error}. To hand over simulated GPUs it needs a "
                 "stand-in for NVIDIA's hook: tests/docker/engine start starts one with it"
             ) from error
-
-
-@dataclass(frozen=True)
-class _Bench:
-    """Starts now one spawner's servers, now the other's; the plain ones have these slices."""
-
-    hub: HubHere
-    pool: PoolOperator
-    slices: Sequence[tuple[str, ...]]
-    ours: Sequence[Any]
-    plain: Sequence[Any]
-
-    async def round(self, *, is_ours_first: bool) -> Times:
-        """One turn of each; then what ours held is made anew, so that the next finds it warm."""
-        if is_ours_first:
-            ours = await _start_and_stop(self.ours, shape=SHAPE)
-            plain = await self._start_plain()
-        else:
-            plain = await self._start_plain()
-            ours = await _start_and_stop(self.ours, shape=SHAPE)
-        while not await asyncio.to_thread(self._is_warm):  # noqa: ASYNC110 -- the pool wakes nobody
-            await asyncio.sleep(LOOK_S)
-        return ours[0], plain[0], ours[1], plain[1]
-
-    async def _start_plain(self) -> tuple[float, float]:
-        for user, uuids in zip(self.plain, self.slices, strict=True):
-            traits = plain_traits(self.hub.config, uuids)
-            user.spawners[""] = user._new_spawner("", DockerSpawner, **traits)
-        return await _start_and_stop(self.plain)
-
-    def _is_warm(self) -> bool:
-        states = Counter(each.state for gpu in self.pool.snapshot().gpus for each in gpu.slices)
-        count = len(self.slices)
-        return states == {SliceState.LEASED: count, SliceState.FREE: count}
+    return [(ours_s[0], plain_s[0], ours_s[1], plain_s[1]) for ours_s, plain_s in turns]
 
 
 async def _start_and_stop(users: Sequence[Any], **options: str) -> tuple[float, float]:

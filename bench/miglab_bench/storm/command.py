@@ -8,22 +8,28 @@ or after.
 
 import json
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
+from miglab_bench.harness.pool_operator import SHAPE
 from miglab_bench.harness.tables import table_of
-from miglab_bench.harness.temporary import prepared_lab
+from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_bench.measures.ratio import p95
-from miglab_bench.storm.lab import processor_times, running_lab
-from miglab_bench.storm.waves import Wave, storm
+from miglab_bench.storm.visitors import Wave, storm
 
 OURS, PLAIN = "miglab", "plain"
 CLASSES = (50, 200, 440)
+HUB_CONFIG = """
+from miglab_bench.storm.plain import use_both_spawners
+
+use_both_spawners(c)
+"""
 SLICES_PER_GPU = 7
 FOR_THE_PROBE = 2  # GPUs
 
@@ -99,16 +105,26 @@ def measure(students: int, within_s: float, rounds: int, reasons: set[str]) -> l
     """
     rows: dict[str, list[StormRow]] = {OURS: [], PLAIN: []}
     gpus = students // SLICES_PER_GPU + FOR_THE_PROBE
-    with prepared_lab(gpus=gpus) as settings, running_lab(settings) as siblings:
+    with temporary_lab(
+        docker=False, shapes=(SHAPE,), patience="", hub_config=HUB_CONFIG, gpus=gpus
+    ) as lab:
+        signal.signal(signal.SIGTERM, lambda *_: _end_now(lab))
         for number in range(rounds):
             for spawner in (PLAIN, OURS) if number % 2 == 0 else (OURS, PLAIN):
-                before = processor_times(siblings)
+                before = lab.processor_times()
                 names = [f"{spawner}-{number}-{each}" for each in range(students)]
-                wave = storm(settings, names, within_s)
-                after = processor_times(siblings)
+                wave = storm(lab.settings, names, within_s)
+                after = lab.processor_times()
                 rows[spawner].append(row_of(spawner, wave, before, after))
                 reasons |= {each.why_not for each in wave.visits if each.why_not}
     return [median_of(each) for each in rows.values()]
+
+
+def _end_now(lab: TemporaryLab) -> NoReturn:
+    """Leave no process behind; students' threads may sleep for a minute, so they are not joined."""
+    lab.process.terminate()
+    lab.process.wait()
+    os._exit(128 + signal.SIGTERM)
 
 
 def row_of(

@@ -1,18 +1,16 @@
 """The hub's configuration: a student's name decides which spawner starts the server.
 
 Both start the same processes; one asks the pool for a slice first, the other is JupyterHub's own.
-JupyterHub reads it as a file.
 """
 
-import sys
 from importlib.metadata import version
 from typing import Any
 
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
 from jupyterhub.user import User
 
-from miglab_bench.harness import student_server
 from miglab_bench.harness.pool_operator import SHAPE
+from miglab_bench.harness.temporary import SMALLEST_SERVER
 from miglab_hub.configure import configure
 from miglab_hub.settings.lab_toml import load
 from miglab_spawner.local import MIGLocalSpawner
@@ -29,7 +27,7 @@ def use_both_spawners(c: Any) -> None:
     settings = load()
     configure(c, settings)
     for spawner in (c.MIGLocalSpawner, c.PlainSpawner):
-        spawner.cmd = [sys.executable, "-I", "-S", str(student_server.__file__)]
+        spawner.cmd = SMALLEST_SERVER
         spawner.args = []
         spawner.environment = {"MIGLAB_HUB_VERSION": version("jupyterhub")}
     c.PlainSpawner.http_timeout = c.MIGLocalSpawner.http_timeout
@@ -42,7 +40,3 @@ def use_both_spawners(c: Any) -> None:
 def class_for(user: str) -> type[LocalProcessSpawner]:
     """The spawner class of a user."""
     return PlainSpawner if user.startswith(PLAIN) else MIGLocalSpawner
-
-
-if "get_config" in globals():  # JupyterHub reads this file
-    use_both_spawners(get_config())  # type: ignore[name-defined]  # noqa: F821

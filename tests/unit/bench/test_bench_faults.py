@@ -13,9 +13,10 @@ from miglab_bench.faults.engine import SeenServer
 from miglab_bench.faults.hub_log import STARTED, STARTING, AnsweredStart, HubLog
 from miglab_bench.faults.kinds import KINDS
 from miglab_bench.faults.machine import OLDER, LabDatabases
-from miglab_bench.faults.plan import BEFORE, DURING, order_of, plan_of
-from miglab_bench.faults.run import KindResult, summary
+from miglab_bench.faults.plan import BEFORE, DURING, plan_of
+from miglab_bench.faults.series import KindResult, order_of, summary
 from miglab_bench.faults.students import STARTS_ANEW, FaultClass
+from miglab_bench.measures.ratio import p95
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.ledger.file import inspect
@@ -48,7 +49,7 @@ def test_the_summary_counts_and_says_what_did_not_hold() -> None:
         "pool killed": KindResult(2, ["fault 1, pool killed: two on one slice"], [1.0, 3.0]),
         "upgrade": KindResult(),
     }
-    found = summary(results)
+    found = summary(results, recovery_p95_s=p95)
     assert (found["faults"], found["breaches"]) == (2, 1)
     assert found["said"] == ["fault 1, pool killed: two on one slice"]
     rows = found["rows"]

@@ -13,8 +13,7 @@ from miglab_bench.commands import app
 from miglab_bench.harness import student_server
 from miglab_bench.storm import command, plain
 from miglab_bench.storm.command import median_of, row_of
-from miglab_bench.storm.visitor import Visitor, VisitTimes, kind_of
-from miglab_bench.storm.waves import Wave
+from miglab_bench.storm.visitors import Visitor, VisitTimes, Wave, kind_of
 from miglab_spawner.local import MIGLocalSpawner
 
 VISITS = [

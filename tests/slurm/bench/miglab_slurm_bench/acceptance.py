@@ -6,12 +6,9 @@ What a reservation, a ledger and simulated GPUs have to do with is Slurm's there
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from functools import partial
 
-from miglab_bench.acceptance.run import expect, in_parallel
+from miglab_bench.acceptance.run import Run, expect, in_parallel
 from miglab_bench.harness.student import Student, wait_for
-from miglab_hub.lab_secrets import read_passwords
 from miglab_slurm_bench.cluster import missing
 from miglab_slurm_bench.lab import SlurmLab, slurm_lab
 
@@ -35,33 +32,34 @@ STAYS, GOES, LEAVES = 0, 1, 2
 """Of those with a slice: who says to be there, whose slice is reclaimed, and who stops."""
 
 
-@dataclass
-class SlurmRun:
+class SlurmRun(Run):
     """What the steps share.
 
     Attributes:
         jobs: of those who have a slice, by name.
-        tickets: the waiting jobs, first in front.
+        waiting_jobs: first in front.
     """
 
-    on: SlurmLab
-    students: list[Student] = field(default_factory=list)
-    jobs: dict[str, int] = field(default_factory=dict)
-    tickets: list[int] = field(default_factory=list)
+    def __init__(self, on: SlurmLab) -> None:
+        super().__init__(on.lab)
+        self.cluster = on.cluster
+        self.jobs: dict[str, int] = {}
+        self.waiting_jobs: list[int] = []
+
+    @property
+    def holding(self) -> list[Student]:
+        """Those who have a slice."""
+        return [student for student in self.students if student.name in self.jobs]
 
     def queue(self, *states: str, partition: str = "lab") -> list[int]:
         """Slurm's own word: the jobs in these states."""
         words = ("squeue", "-h", "-t", ",".join(states), "-p", partition, "-o", "%i", "-S", "i")
-        return [int(line) for line in self.on.cluster.command(*words).split()]
+        return [int(line) for line in self.cluster.command(*words).split()]
 
 
 def sign_in(run: SlurmRun) -> str:
     """The students sign in through the login form."""
-    url, password = run.on.lab.settings.public_url, run.on.lab.password
-    for number in range(STUDENTS):
-        student = Student(url, f"student-{number + 1}", password)
-        run.students.append(student)
-        student.sign_in()
+    run.sign_in(STUDENTS)
     return f"{STUDENTS} students signed in"
 
 
@@ -83,24 +81,22 @@ def two_wait(run: SlurmRun) -> str:
     said = []
     for number, student in enumerate(run.students[SLICES:], 1):
         student.ask(SHAPE)
-        wait_for(partial(_waits, student), f"{student.name} to wait")
+        wait_for(student.waiting, f"{student.name} to wait")
         shown = student.waiting()["message"]
         position = ("1st of 1 in the queue", "2nd of 2 in the queue")[number - 1]
         expect(position in shown, f"{student.name} reads: {shown}")
         said.append(shown)
-    run.tickets = run.queue("PENDING")
-    expect(len(run.tickets) == 2, f"waiting jobs: {run.tickets}")
+    run.waiting_jobs = run.queue("PENDING")
+    expect(len(run.waiting_jobs) == 2, f"waiting jobs: {run.waiting_jobs}")
     return " / ".join(said)
 
 
 def staff_see_the_cluster(run: SlurmRun) -> str:
     """The instructor sees who holds and who waits, a reservation and a node; a student does not."""
-    url, names = run.on.lab.settings.public_url, [one.name for one in run.students]
-    staff = Student(url, "instructor", read_passwords(run.on.lab.settings).instructor)
-    staff.sign_in()
+    names, staff = [one.name for one in run.students], run.lab.signed_in("instructor")
     words = ("create", "reservation", "reservationname=exam", "starttime=now+2hours", "duration=60")
-    node = run.on.cluster.nodes[0]
-    run.on.cluster.command("scontrol", *words, f"nodes={node}", "users=root")
+    node = run.cluster.nodes[0]
+    run.cluster.command("scontrol", *words, f"nodes={node}", "users=root")
     expected = [*names, node, "scontrol delete reservationname=exam"]
 
     def is_shown() -> bool:
@@ -109,7 +105,7 @@ def staff_see_the_cluster(run: SlurmRun) -> str:
 
     wait_for(is_shown, f"the instructor's page to show {expected}", 30)
     staff.close()
-    run.on.cluster.command("scontrol", "delete", "reservationname=exam")
+    run.cluster.command("scontrol", "delete", "reservationname=exam")
     own = run.students[0].page(CLUSTER_PAGE)
     seen = [name for name in names[1:] if name in own]
     expect(node in own and not seen, f"a student's page shows {seen}")
@@ -120,12 +116,12 @@ def idle_are_warned(run: SlurmRun) -> str:
     """Those who compute nothing while others wait are warned in JupyterLab; nobody who computes."""
     idle = run.students[: GOES + 1]
     for student in idle:
-        wait_for(partial(_is_warned, student), f"{student.name} to be warned")
-    busy = [student.lease()["warning"] for student in run.students[LEAVES:SLICES]]
-    expect(busy == [None] * len(busy), f"warned, though they compute: {busy}")
+        wait_for(student.is_warned, f"{student.name} to be warned")
+    busy = [student.name for student in run.students[LEAVES:SLICES] if student.is_warned()]
+    expect(not busy, f"warned, though they compute: {busy}")
     warning = idle[GOES].lease()["warning"]
     run.students[STAYS].keepalive()
-    expect(run.students[STAYS].lease()["warning"] is None, "“I am still here” ended no warning")
+    expect(not run.students[STAYS].is_warned(), "“I am still here” ended no warning")
     return f"{warning['reason']} One said to be still there, and keeps it."
 
 
@@ -135,11 +131,11 @@ def starts_on_cpu(run: SlurmRun) -> str:
     student.start_alternative("cpu")
     student.wait_until_ready()
     job, _, gpu = _where(student)
-    expect(not gpu and job not in run.tickets, f"job {job} has slice {gpu}")
-    expect(run.tickets[1] in run.queue("PENDING", "RUNNING"), "the position is lost")
+    expect(not gpu and job not in run.waiting_jobs, f"job {job} has slice {gpu}")
+    expect(run.waiting_jobs[1] in run.queue("PENDING", "RUNNING"), "the position is lost")
     wait_for(lambda: student.lease()["ticket"] is not None, "the position in JupyterLab")
     shown = student.lease()["ticket"]
-    expect(shown["id"] == run.tickets[1], f"JupyterLab shows {shown}")
+    expect(shown["id"] == run.waiting_jobs[1], f"JupyterLab shows {shown}")
     return f"job {job} on CPU; job {shown['id']} still {shown['state']}"
 
 
@@ -151,7 +147,9 @@ def next_is_served(run: SlurmRun) -> str:
     expect("reclaimed: Nothing has happened on it" in news, f"the hub page says: {news}")
     served.wait_until_ready()
     job, _, gpu = _where(served)
-    expect(job == run.tickets[0] and bool(gpu), f"{served.name} runs as job {job}, slice {gpu}")
+    expect(
+        job == run.waiting_jobs[0] and bool(gpu), f"{served.name} runs as job {job}, slice {gpu}"
+    )
     del run.jobs[leaving.name]
     run.jobs[served.name] = job
     served.compute_on()
@@ -163,33 +161,33 @@ def moves_to_the_slice(run: SlurmRun) -> str:
     leaving, served = run.students[LEAVES], run.students[-1]
     leaving.leave()
     del run.jobs[leaving.name]
-    wait_for(lambda: _is_offered(served), "the offer in JupyterLab")
+    wait_for(served.is_offered, "the offer in JupyterLab")
     served.move()
     wait_for(lambda: not run.queue("RUNNING", partition="labcpu"), "the job on CPU to be over")
     served.wait_until_ready()
     job, _, gpu = _where(served)
-    expect(job == run.tickets[1] and bool(gpu), f"{served.name} runs as job {job}, slice {gpu}")
-    run.jobs[served.name] = run.tickets[1]
+    expect(
+        job == run.waiting_jobs[1] and bool(gpu), f"{served.name} runs as job {job}, slice {gpu}"
+    )
+    run.jobs[served.name] = run.waiting_jobs[1]
     served.compute_on()
-    return f"{served.name} runs as job {run.tickets[1]}, which had waited"
+    return f"{served.name} runs as job {run.waiting_jobs[1]}, which had waited"
 
 
 def survives_kill(run: SlurmRun) -> str:
     """Hub and reclaimer are killed and started again: every job is still its student's server."""
-    run.on.lab.kill("hub", "reclaimer")
-    holding = [student for student in run.students if student.name in run.jobs]
-    for student in holding:
+    run.lab.kill("hub", "reclaimer")
+    for student in run.holding:
         wait_for(student.is_ready, f"the hub to know the server of {student.name} again")
         expect(_where(student)[0] == run.jobs[student.name], f"{student.name} has another job")
     expect(run.queue("RUNNING") == sorted(run.jobs.values()), f"jobs: {run.queue('RUNNING')}")
-    return f"{len(holding)} servers unchanged"
+    return f"{len(run.jobs)} servers unchanged"
 
 
 def all_leave(run: SlurmRun) -> str:
     """All leave, and no job is left in any partition."""
-    holding = [student for student in run.students if student.name in run.jobs]
-    in_parallel(holding, Student.leave)
-    wait_for(lambda: not run.on.cluster.command("squeue", "-h"), "no job left")
+    in_parallel(run.holding, Student.leave)
+    wait_for(lambda: not run.cluster.command("squeue", "-h"), "no job left")
     return "no job is left"
 
 
@@ -202,19 +200,6 @@ def _where(student: Student) -> tuple[int, str, str]:
     """A cell's own word: job, node, and slice; empty for none."""
     job, node, gpu = json.loads(student.run_cell(CELL))
     return int(job), node, gpu
-
-
-def _waits(student: Student) -> bool:
-    return bool(student.waiting())
-
-
-def _is_warned(student: Student) -> bool:
-    return student.lease()["warning"] is not None
-
-
-def _is_offered(student: Student) -> bool:
-    ticket = student.lease()["ticket"]
-    return ticket is not None and ticket["state"] == "offered"
 
 
 __all__ = ["STEPS", "SlurmRun", "lab", "missing"]

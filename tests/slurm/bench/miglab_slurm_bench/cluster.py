@@ -18,6 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
+import psutil
+import typer
+
+from miglab_bench.harness.logs import Process, log_ends, start
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import CheckFailed
 
@@ -42,6 +46,13 @@ def missing() -> str:
         return "root"
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     return " ".join(name for name in PROGRAMS if shutil.which(name, path=path) is None)
+
+
+def require_slurm(name: str) -> None:
+    """End the benchmark of that name with status 2 where it lacks something."""
+    if absent := missing():
+        typer.echo(f"{name} needs {absent}", err=True)
+        raise typer.Exit(2)
 
 
 def confines_devices() -> bool:
@@ -82,7 +93,7 @@ class SlurmCluster:
         self._gres = dict(GRES if gres is None else gres)
         self._partitions = partitions
         self._settings = dict(settings or {})
-        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._daemons: dict[str, Process] = {}
         first = free_ports(nodes + 1)
         self.ports = list(range(first, first + nodes + 1))
         self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
@@ -105,9 +116,9 @@ class SlurmCluster:
     def start(self) -> None:
         """Start all that does not run, and wait until every node takes jobs."""
         self.start_munged()
-        self.start_controller()
+        self._run("slurmctld", "slurmctld", "-D")
         for node in self.nodes:
-            self.start_node(node)
+            self._run(node, "slurmd", "-D", "-N", node)
         self.until(self._are_nodes_idle, "nodes idle")
 
     def start_munged(self) -> None:
@@ -119,14 +130,6 @@ class SlurmCluster:
             f"--seed-file={munge / 'munged.seed'}", f"--log-file={munge / 'munged.log'}",
         )  # fmt: skip
         self.until((munge / "munge.sock").exists, "munged's socket")
-
-    def start_controller(self) -> None:
-        """Start slurmctld."""
-        self._run("slurmctld", "slurmctld", "-D")
-
-    def start_node(self, node: str) -> None:
-        """Start the slurmd of a node."""
-        self._run(node, "slurmd", "-D", "-N", node)
 
     def kill(self, part: str) -> None:
         """SIGKILL ``munged``, ``slurmctld`` or a node's slurmd; its jobs' processes live on."""
@@ -162,7 +165,8 @@ class SlurmCluster:
         """End every process of the cluster, its jobs' included, and remove what it wrote."""
         if self.is_up("slurmctld"):
             with contextlib.suppress(subprocess.SubprocessError, ClusterError):
-                for partition in self._partition_names():
+                for line in self._partitions:
+                    partition = line.split()[0].partition("=")[2]
                     self.command("scancel", "--partition", partition, timeout=5, check=False)
                 self.until(lambda: not self.command("squeue", "-h", timeout=5), "jobs over", 8)
         for part in (*self.nodes, "slurmctld", *self.further_parts, "munged"):
@@ -221,11 +225,7 @@ class SlurmCluster:
 
     def logs(self) -> str:
         """The ends of all logs."""
-        files = sorted(self.folder.rglob("*.log"))
-        ends = (file.read_text(errors="replace").splitlines()[-15:] for file in files)
-        return "\n".join(
-            f"== {file.name}\n" + "\n".join(end) for file, end in zip(files, ends, strict=True)
-        )
+        return "\n".join(f"== {title}\n{lines}" for title, lines in log_ends(self.folder))
 
     def write_configuration(self) -> None:
         """The configuration files and all folders; also again, after a change of `settings`."""
@@ -309,9 +309,6 @@ class SlurmCluster:
                 files = f"{self.folder}/dev/{node}-{type_}-{last}"
                 yield f"NodeName={node} Name=gpu Type={type_} File={files}"
 
-    def _partition_names(self) -> list[str]:
-        return [line.split()[0].partition("=")[2] for line in self._partitions]
-
     def _are_nodes_idle(self) -> bool:
         try:
             said = self.command("sinfo", "-h", "-N", "-o", "%N %t", timeout=5)
@@ -323,15 +320,8 @@ class SlurmCluster:
     def _run(self, part: str, *words: str) -> None:
         if self.is_up(part):
             return
-        with (self.folder / f"{part}.out.log").open("ab") as log:
-            self._daemons[part] = subprocess.Popen(
-                words,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        log = self.folder / f"{part}.out.log"
+        self._daemons[part] = start(log, words, self.environment, start_new_session=True)
 
     def _end(self, part: str, sign: signal.Signals) -> None:
         daemon = self._daemons.pop(part, None)
@@ -346,21 +336,15 @@ class SlurmCluster:
 
     def _end_jobs(self) -> None:
         """Kill what outlived its slurmd: step daemons, and whatever a job had started."""
-        marker = f"SLURM_CONF={self.folder}".encode()
-        for process in Path("/proc").iterdir():
-            if not process.name.isdecimal() or int(process.name) == os.getpid():
-                continue
-            with contextlib.suppress(OSError):
-                if marker in (process / "environ").read_bytes():
-                    os.kill(int(process.name), signal.SIGKILL)
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                conf = process.environ().get("SLURM_CONF", "")
+                if conf.startswith(str(self.folder)) and process.pid != os.getpid():
+                    process.kill()
 
 
 def _remove_cgroups(folder: Path) -> None:
     """Remove a node's cgroups, which Slurm leaves behind."""
-    if folder.is_dir():
-        for child in sorted(folder.rglob("*"), reverse=True):
-            if child.is_dir():
-                with contextlib.suppress(OSError):
-                    child.rmdir()
+    for child in (*sorted(folder.rglob("*"), reverse=True), folder):
         with contextlib.suppress(OSError):
-            folder.rmdir()
+            child.rmdir()

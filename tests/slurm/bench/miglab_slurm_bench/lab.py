@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from miglab_bench.harness.logs import logs_below
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
@@ -56,12 +57,11 @@ def slurm_lab(
     gres: Mapping[str, int] | None = None,
     partitions: tuple[str, ...] = PARTITIONS,
     settings: Mapping[str, str] | None = None,
-    first_path: str = "",
     slurm: str = "",
     shape: str = "",
     more: str = "",
-    testing: str = "",
     notebooks: str = "",
+    **options: Any,
 ) -> Iterator[SlurmLab]:
     """A lab whose students are jobs of two nodes.
 
@@ -69,23 +69,14 @@ def slurm_lab(
         gres: the fake slices of each node; None for four 1g.5gb and one 3g.20gb.
         partitions: lines of slurm.conf.
         settings: more of slurm.conf.
-        first_path: a folder in which jobs look for programs first.
         slurm: more lines of [slurm].
         shape: more lines of the table of 1g.5gb.
         more: more tables of lab.toml.
-        testing: constants that are others here.
         notebooks: a folder of notebooks for the students.
+        options: of `temporary_lab`.
     """
-    python = Path(sys.executable)
     with SlurmCluster(gres=gres, partitions=partitions, settings=settings) as cluster:
-        site = SITE.format(
-            python=python,
-            bin=f"{first_path}:{python.parent}" if first_path else python.parent,
-            folder=cluster.folder,
-            notebooks=notebooks,
-            more=slurm,
-            shape=shape,
-        )
+        site = site_of(cluster, notebooks=notebooks, more=slurm, shape=shape)
         with (
             logs_below(cluster.folder),
             temporary_lab(
@@ -93,7 +84,20 @@ def slurm_lab(
                 slurm=cluster.environment,
                 shapes=SHAPES,
                 more=site + more,
-                testing=testing,
+                **options,
             ) as lab,
         ):
             yield SlurmLab(lab, cluster)
+
+
+def site_of(cluster: SlurmCluster, *, notebooks: str = "", more: str = "", shape: str = "") -> str:
+    """What a lab.toml says of a cluster; the arguments are as in `slurm_lab`."""
+    python = Path(sys.executable)
+    return SITE.format(
+        python=python,
+        bin=python.parent,
+        folder=cluster.folder,
+        notebooks=notebooks,
+        more=more,
+        shape=shape,
+    )

@@ -7,13 +7,11 @@ warned, the slice is reclaimed, and the next one starts.
 """
 
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,8 +20,8 @@ from typing import Annotated
 import typer
 
 from miglab_bench.harness.student import CheckFailed, Student, wait_for
-from miglab_hub.checkout import checkout
-from miglab_slurm_bench.cluster import missing
+from miglab_hub.checkout import make_notebooks
+from miglab_slurm_bench.cluster import require_slurm
 from miglab_slurm_bench.lab import SlurmLab, slurm_lab
 
 SHAPE, GRES = "1g.5gb", {"1g.5gb": 4}
@@ -71,9 +69,7 @@ def bench_slurm_class(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """A class on Slurm over HTTP, until everybody had a slice and gave it back; needs root."""
-    if absent := missing():
-        typer.echo(f"slurm-class needs {absent}", err=True)
-        raise typer.Exit(2)
+    require_slurm("slurm-class")
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, _lab(Path(folder)) as on:
         lesson = SlurmLessonOverHttp(on, notebooks)
@@ -103,8 +99,7 @@ def _jobs_left(on: SlurmLab) -> int:
 
 
 def _lab(folder: Path) -> AbstractContextManager[SlurmLab]:
-    maker = [sys.executable, "notebooks/make_notebooks.py", "notebooks/src", str(folder)]
-    subprocess.run(maker, cwd=checkout(), check=True, capture_output=True)
+    make_notebooks(folder)
     return slurm_lab(gres=GRES, notebooks=str(folder), more=MORE, testing=TESTING)
 
 
@@ -122,18 +117,16 @@ class SlurmLessonOverHttp:
 
     def _one(self, number: int) -> Seat:
         seat = Seat(f"student-{number}")
-        settings = self._on.lab.settings
-        student = Student(settings.public_url, seat.name, self._on.lab.password)
         try:
-            student.sign_in()
-            student.ask(SHAPE)
-            self._until_slice(student, seat, likes_cpu=number % 3 == 0)
-            self._work(student, seat, is_whole=number < self._notebooks)
-            self._until_taken_back(student, seat)
+            with closing(self._on.lab.signed_in(seat.name)) as student:
+                student.ask(SHAPE)
+                self._until_slice(student, seat, likes_cpu=number % 3 == 0)
+                self._work(student, seat, is_whole=number < self._notebooks)
+                _patiently(partial(_is_warned, student, seat), "the warning")
+                _patiently(student.has_no_server, "the slice to be reclaimed")
+                seat.told = student.news()
         except Exception as error:
             seat.failed = f"{type(error).__name__}: {error}"[:300]
-        finally:
-            student.close()
         return seat
 
     def _until_slice(self, student: Student, seat: Seat, *, likes_cpu: bool) -> None:
@@ -145,7 +138,7 @@ class SlurmLessonOverHttp:
             seat.on_cpu = True
             _patiently(student.is_ready, "a server on CPU")
             student.run_cell("")
-            _patiently(partial(_is_offered, student), "the offer")
+            _patiently(student.is_offered, "the offer")
             student.move()
             _patiently(lambda: not self._is_on_cpu(student), "the server on CPU to be over")
         _patiently(student.is_ready, "a server with the slice")
@@ -165,11 +158,6 @@ class SlurmLessonOverHttp:
             student.run_notebook(NOTEBOOK)
             seat.ran_notebook = True
 
-    def _until_taken_back(self, student: Student, seat: Seat) -> None:
-        _patiently(partial(_is_warned, student, seat), "the warning")
-        _patiently(student.has_no_server, "the slice to be reclaimed")
-        seat.told = student.news()
-
 
 def _patiently(look: Callable[[], bool], what: str) -> None:
     wait_for(look, what, PATIENCE_S)
@@ -178,10 +166,5 @@ def _patiently(look: Callable[[], bool], what: str) -> None:
 def _is_warned(student: Student, seat: Seat) -> bool:
     if student.has_no_server():
         return True
-    seat.warned = student.lease()["warning"] is not None
+    seat.warned = student.is_warned()
     return seat.warned
-
-
-def _is_offered(student: Student) -> bool:
-    ticket = student.lease()["ticket"]
-    return ticket is not None and ticket["state"] == "offered"

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Annotated
+from unittest import mock
 
 import typer
 
@@ -23,8 +24,7 @@ from miglab_slurm.records import Tag
 from miglab_slurm.site import SlurmSite
 from miglab_slurm.submissions import Submissions
 from miglab_slurm.views import LATE_S, ticket_of
-from miglab_slurm_bench.cluster import SlurmCluster, missing
-from miglab_slurm_bench.commands import commands_find
+from miglab_slurm_bench.cluster import SlurmCluster, require_slurm
 
 LAB, SHAPE, GRES = "bench", "1g.5gb", {"1g.5gb": 4}
 SLICES = 8
@@ -106,10 +106,8 @@ def bench_slurm_queue(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Positions and estimates on Slurm against the real starts; needs root and Slurm."""
-    if absent := missing():
-        typer.echo(f"slurm-queue needs {absent}", err=True)
-        raise typer.Exit(2)
-    with SlurmCluster(gres=GRES) as cluster, commands_find(cluster):
+    require_slurm("slurm-queue")
+    with SlurmCluster(gres=GRES) as cluster, mock.patch.dict(os.environ, cluster.environment):
         run = asyncio.run(_run(cluster, students, seed))
     said = figures(run, students)
     print(json.dumps(said) if as_json else _sentences(said))

@@ -5,13 +5,106 @@ students on four slices, whose servers are the smallest there are.  After each f
 must agree again within two minutes: no server lost or doubled, no job that nobody owns.
 """
 
-import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from random import Random
 from typing import Annotated
 
+import httpx
 import typer
 
-from miglab_slurm_bench.cluster import missing
-from miglab_slurm_bench.faults.run import SlurmFaultRun
+from miglab_bench.faults.series import FaultSeries, run_and_say
+from miglab_bench.harness.temporary import SMALLEST_SERVER
+from miglab_slurm.job import POLL_S
+from miglab_slurm_bench.cluster import require_slurm
+from miglab_slurm_bench.faults.kinds import KINDS, FaultScene, SlurmFaultKind
+from miglab_slurm_bench.faults.lesson import SlurmLesson
+from miglab_slurm_bench.lab import slurm_lab
+
+GRES = {"1g.5gb": 2}
+SITE = "attend_grace_s = 5.0\noffer_s = 10.0\ncommand_timeout_s = 4.0\n"
+SETTINGS = {"PreemptType": "preempt/partition_prio", "PreemptMode": "CANCEL"}
+PARTITIONS = (
+    "PartitionName=lab Nodes={nodes} Default=YES MaxTime=240 PriorityTier=1 PreemptMode=CANCEL",
+    "PartitionName=labcpu Nodes={nodes} MaxTime=240 PreemptMode=off",
+    "PartitionName=urgent Nodes={nodes} PriorityTier=10 PreemptMode=off",
+)
+HUB_CONFIG = f"""
+from miglab_hub.configure import configure
+from miglab_hub.settings.lab_toml import load
+
+configure(c, load())
+c.MIGSlurmSpawner.cmd = {SMALLEST_SERVER}
+"""
+BEFORE, DURING = 4, 2
+LASTS_S = (0.2, 4.0)
+BOUND_S = 120.0
+"""How long servers and jobs may take to agree again; generous, because a machine may be busy."""
+QUIET_S = POLL_S + 2.0
+"""So long after that they are looked at again: the hub has looked at every job meanwhile."""
+
+
+class SlurmFaultRun(FaultSeries):
+    """A lab on Slurm, its class, and one fault after another; see `FaultSeries`."""
+
+    def __init__(self, seed: int, tell: Callable[[str], None] = lambda _line: None) -> None:
+        super().__init__(seed, sorted(KINDS), tell)
+        self._stack = ExitStack()
+        lab = slurm_lab(gres=GRES, slurm=SITE, settings=SETTINGS, partitions=PARTITIONS,
+                        testing="reclaim.every_s = 2", hub_config=HUB_CONFIG)  # fmt: skip
+        self.lesson = SlurmLesson(self._stack.enter_context(lab))
+
+    def close(self) -> None:
+        """End everything."""
+        self.lesson.close()
+        self._stack.close()
+
+    def strike(self, number: int, kind: str) -> list[str]:
+        """One fault; what does not hold after it."""
+        rng = Random(f"{self.seed}:{number}")
+        fault, scene = KINDS[kind], FaultScene(self.lesson, rng)
+        self._acts(rng, BEFORE)
+        time.sleep(rng.uniform(*LASTS_S))  # where in a start it strikes is what is tried
+        before = {job.id: job for job in self.lesson.jobs()}
+        had = {name: job for name, job in self.lesson.ready().items() if job in before}
+        fault.begin(scene)
+        self._acts(rng, DURING)
+        time.sleep(rng.uniform(*LASTS_S))
+        fault.end(scene)
+        began = time.monotonic()
+        wrong = self._disagreement()
+        if not wrong:
+            self.results[kind].recoveries_s.append(time.monotonic() - began)
+            time.sleep(QUIET_S)
+            wrong = self._disagreement()
+        return [*wrong, *self._lost(scene, fault, had)]
+
+    def _acts(self, rng: Random, count: int) -> None:
+        for _ in range(count):
+            try:
+                self.lesson.act(rng)
+            except (httpx.HTTPError, OSError):
+                continue  # what is down does not answer
+
+    def _disagreement(self) -> list[str]:
+        """What hub and Slurm do not agree on in time."""
+        deadline = time.monotonic() + BOUND_S
+        while (wrong := self.lesson.wrong()) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        return wrong
+
+    def _lost(self, scene: FaultScene, kind: SlurmFaultKind, had: dict[str, int]) -> Iterator[str]:
+        """Servers that were there, whose job still runs, and which are there no more."""
+        running = {job.id for job in self.lesson.jobs()}
+        ready = self.lesson.ready()
+        for student, job in had.items():
+            if job in running and ready.get(student) != job and student not in self.lesson.stopped:
+                yield f"{student}'s server, job {job}, still runs, and the hub has lost it"
+            may_end = kind.ends_node or (kind.ends_victim and job == scene.victim)
+            if job not in running and not may_end and student not in self.lesson.stopped:
+                yield f"{student}'s server, job {job}, was ended by nobody"
+        self.lesson.stopped.clear()
 
 
 def bench_slurm_faults(
@@ -22,29 +115,6 @@ def bench_slurm_faults(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """A lab on Slurm under seeded faults: daemons, nodes, jobs, hub and reclaimer; needs root."""
-    if absent := missing():
-        typer.echo(f"slurm-faults needs {absent}", err=True)
-        raise typer.Exit(2)
+    require_slurm("slurm-faults")
     run = SlurmFaultRun(seed, tell=lambda line: typer.echo(line, err=True))
-    try:
-        results = run.run(count)
-    finally:
-        run.close()
-    rows = [
-        {
-            "kind": kind,
-            "faults": result.faults,
-            "breaches": len(result.breaches),
-            "settled_max_s": round(max(result.settled_s, default=0.0), 1),
-        }
-        for kind, result in results.items()
-    ]
-    said = [one for result in results.values() for one in result.breaches]
-    if as_json:
-        print(json.dumps({"faults": count, "breaches": len(said), "rows": rows, "said": said}))
-    else:
-        for row in rows:
-            words = f"{row['faults']} faults, {row['breaches']} breaches"
-            print(f"{row['kind']:<26} {words}, agreed again after {row['settled_max_s']} s at most")
-    if said:
-        raise typer.Exit(1)
+    run_and_say(run, count, as_json=as_json, settled_max_s=lambda took_s: max(took_s, default=0.0))

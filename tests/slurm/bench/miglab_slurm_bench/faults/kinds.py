@@ -1,15 +1,15 @@
 """The kinds of faults: how each begins and ends, and whether it ends a student's server."""
 
 import contextlib
-import os
-import signal
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 
+import psutil
+
+from miglab_bench.harness.student import CheckFailed, wait_for
+from miglab_bench.harness.temporary import SMALLEST_SERVER
 from miglab_slurm_bench.cluster import ClusterError, SlurmCluster
 from miglab_slurm_bench.faults.lesson import RUNNING, SlurmLesson
 
@@ -67,13 +67,6 @@ class SlurmFaultKind:
     ends_node: bool = False
 
 
-def _killed(part: str) -> Step:
-    def step(scene: FaultScene) -> None:
-        scene.lesson.on.lab.kill(part)
-
-    return step
-
-
 def _down(part: str) -> Step:
     def step(scene: FaultScene) -> None:
         scene.pick()
@@ -120,30 +113,25 @@ def _ends_by_time(scene: FaultScene) -> None:
     scene.pick()
     if scene.victim:
         scene.control("update", f"jobid={scene.victim}", "endtime=now")
-        deadline = time.monotonic() + 90
-        while time.monotonic() < deadline and scene.victim in _alive(scene):
-            time.sleep(0.5)
-
-
-def _alive(scene: FaultScene) -> set[int]:
-    return {job.id for job in scene.lesson.jobs()}
+        with contextlib.suppress(CheckFailed):
+            wait_for(
+                lambda: all(job.id != scene.victim for job in scene.lesson.jobs()), "its end", 90
+            )
 
 
 def _dies(scene: FaultScene) -> None:
     time.sleep(DIES_AFTER_S)
     scene.pick()
-    marker = f"SLURM_JOB_ID={scene.victim}\0".encode()
-    for process in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            if not process.name.isdecimal() or marker not in (process / "environ").read_bytes():
-                continue
-            if b"job_server.py" in (process / "cmdline").read_bytes():
-                os.kill(int(process.name), signal.SIGKILL)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            is_its = process.environ().get("SLURM_JOB_ID") == str(scene.victim)
+            if is_its and SMALLEST_SERVER[-1] in process.cmdline():
+                process.kill()
 
 
 KINDS: dict[str, SlurmFaultKind] = {
-    "hub killed": SlurmFaultKind(_killed("hub")),
-    "reclaimer killed": SlurmFaultKind(_killed("reclaimer")),
+    "hub killed": SlurmFaultKind(lambda scene: scene.lesson.on.lab.kill("hub")),
+    "reclaimer killed": SlurmFaultKind(lambda scene: scene.lesson.on.lab.kill("reclaimer")),
     "slurmctld down": SlurmFaultKind(_down("slurmctld"), _up),
     "slurmd down": SlurmFaultKind(_down("slurmd"), _up),
     "munged down": SlurmFaultKind(_down("munged"), _up),

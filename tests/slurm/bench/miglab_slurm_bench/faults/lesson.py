@@ -33,13 +33,9 @@ class SlurmLesson:
 
     def __init__(self, on: SlurmLab) -> None:
         self.on = on
-        self.students: list[Student] = []
         self.stopped: set[str] = set()
         self._asking = ThreadPoolExecutor(2 * STUDENTS)
-        for number in range(STUDENTS):
-            student = Student(on.lab.settings.public_url, f"student-{number}", on.lab.password)
-            student.sign_in()
-            self.students.append(student)
+        self.students = [on.lab.signed_in(f"student-{number}") for number in range(STUDENTS)]
 
     def act(self, rng: Random) -> None:
         """Somebody comes or goes; what cannot be done while something is down is left.
@@ -61,18 +57,13 @@ class SlurmLesson:
 
     def ready(self) -> dict[str, int]:
         """Students whose server the hub calls ready and which answers; name to its own job."""
-        found = {}
-        for student in self.students:
-            if student.is_ready():
-                answer = student.page(f"/user/{student.name}/")
-                found[student.name] = int(answer) if answer.isdecimal() else 0
-        return found
+        return {one.name: _own_job(one) for one in self.students if one.is_ready()}
 
     def wrong(self) -> list[str]:
         """What does not hold now, in words; empty when servers and jobs agree."""
         try:
             jobs, ready = self.jobs(), self.ready()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, httpx.HTTPError) as error:
             return [f"cannot look: {error}"]
         return [*self._per_student(jobs, ready), *self._nobodys(jobs)]
 
@@ -99,6 +90,12 @@ class SlurmLesson:
         self._asking.shutdown()
         for student in self.students:
             student.close()
+
+
+def _own_job(student: Student) -> int:
+    """What the student's server says; 0 where something else answers."""
+    answer = student.page(f"/user/{student.name}/environment")
+    return int(json.loads(answer)["SLURM_JOB_ID"]) if answer.startswith("{") else 0
 
 
 def _ask(student: Student) -> None:

@@ -1,0 +1,118 @@
+"""Seeded faults of several kinds, one after the other; and what is said of them.
+
+Pure, but for what is told.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from miglab_bench.harness.tables import table_of
+
+
+@dataclass
+class KindResult:
+    """What came of the faults of one kind.
+
+    Attributes:
+        breaches: what did not hold, in words, each with the fault's number.
+        recoveries_s: how long it took until all was well again, after each.
+    """
+
+    faults: int = 0
+    breaches: list[str] = field(default_factory=list)
+    recoveries_s: list[float] = field(default_factory=list)
+
+
+class FaultSeries:
+    """A lab and its class under one fault after another.
+
+    Args:
+        seed: of everything that is drawn; the same seed draws the same.
+        kinds: of the faults.
+        tell: is told of each fault: its number, its kind, how long the lab took, what was wrong.
+
+    Attributes:
+        is_lost: the lab does not become well again: what comes after would say nothing.
+    """
+
+    def __init__(
+        self, seed: int, kinds: Sequence[str], tell: Callable[[str], None] = lambda _line: None
+    ) -> None:
+        self.seed, self.tell, self.is_lost = seed, tell, False
+        self.results = {name: KindResult() for name in kinds}
+
+    def strike(self, number: int, kind: str) -> list[str]:
+        """One fault, and how long the lab took; what does not hold after it, in words."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End everything."""
+        raise NotImplementedError
+
+    def run(self, count: int) -> dict[str, KindResult]:
+        """So many faults, evenly of all kinds."""
+        for number, kind in enumerate(order_of(self.seed, tuple(self.results), count)):
+            result, found = self.results[kind], self.strike(number, kind)
+            result.faults += 1
+            result.breaches += [f"seed {self.seed}, fault {number}, {kind}: {one}" for one in found]
+            told = "; ".join(found) or f"well again after {result.recoveries_s[-1]:.1f} s"
+            self.tell(f"fault {number}, {kind}: {told}")
+            if self.is_lost:
+                break
+        return self.results
+
+
+def order_of(seed: int, kinds: Sequence[str], count: int) -> list[str]:
+    """So many kinds: each once before any comes again, in an order that the seed draws."""
+    order: list[str] = []
+    shuffle = Random(seed)  # noqa: S311 -- no secret
+    while len(order) < count:
+        order += shuffle.sample(kinds, len(kinds))
+    return order[:count]
+
+
+def run_and_say(
+    series: FaultSeries, count: int, *, as_json: bool, **figures: Callable[[list[float]], float]
+) -> None:
+    """Run so many faults, end the lab, and print what came of it; exit status 1 after a breach.
+
+    Args:
+        series: not yet run.
+        count: of faults.
+        as_json: not a table.
+        figures: by name, what is said of a kind's recoveries.
+    """
+    try:
+        said = summary(series.run(count), **figures)
+    finally:
+        series.close()
+    if as_json:
+        print(json.dumps(said, indent=1))
+    else:
+        Console().print(table_of(said["rows"]), *said["said"], sep="\n")
+    if said["breaches"]:
+        raise typer.Exit(1)
+
+
+def summary(
+    results: Mapping[str, KindResult], **figures: Callable[[list[float]], float]
+) -> dict[str, Any]:
+    """The results as JSON has them."""
+    rows = [
+        {
+            "kind": kind,
+            "faults": result.faults,
+            "breaches": len(result.breaches),
+            **{name: round(figure(result.recoveries_s), 2) for name, figure in figures.items()},
+        }
+        for kind, result in results.items()
+    ]
+    said = [one for result in results.values() for one in result.breaches]
+    faults = sum(result.faults for result in results.values())
+    return {"faults": faults, "breaches": len(said), "rows": rows, "said": said}
