@@ -12,9 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from miglab_bench.harness.pool_service import wait_until_ready
 from miglab_bench.harness.student import STEP_S, wait_for
-from miglab_bench.harness.temporary import write_lab
+from miglab_bench.harness.temporary import wait_until_ready, write_lab
 from miglab_hub.lab_secrets import read
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.gpu.simulated.machine import SimulatedMachine

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from miglab_bench.harness.pool_service import wait_until_ready
-from miglab_bench.harness.temporary import write_lab
+from miglab_bench.harness.temporary import wait_until_ready, write_lab
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.state.lock import PoolLock

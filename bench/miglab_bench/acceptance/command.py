@@ -4,7 +4,6 @@ Each step returns what it saw, or raises `CheckFailed`.  Times are shortened by 
 settings.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -14,14 +13,13 @@ from typing import Annotated, NoReturn, TypeVar
 
 import httpx
 import typer
-from rich.console import Console
 from websocket import WebSocketException
 
 from miglab_bench.acceptance import borrowing, probing, reserving, waiting
 from miglab_bench.acceptance.reserving import COURSE, MEMBERS
 from miglab_bench.acceptance.run import Run
 from miglab_bench.harness.pool_operator import SHAPE
-from miglab_bench.harness.tables import table_of
+from miglab_bench.harness.tables import say, table_of
 from miglab_bench.harness.temporary import temporary_lab
 from miglab_hub.errors import StartError
 
@@ -100,13 +98,13 @@ def run_steps(
     steps: Iterable[tuple[str, Callable[[R], str]]],
 ) -> list[ReportLine]:
     """The steps with what came of them; after one that failed, none is tried."""
-    report: list[ReportLine] = []
+    steps_done: list[ReportLine] = []
     name, began = START, time.monotonic()
 
     def add(name: str, detail: str, *, ok: bool = True) -> None:
         nonlocal began
         before, began = began, time.monotonic()
-        report.append(ReportLine(name, ok, detail, round(began - before, 1)))
+        steps_done.append(ReportLine(name, ok, detail, round(began - before, 1)))
 
     try:
         with temporary as lab:
@@ -118,21 +116,19 @@ def run_steps(
         add(END, "none left")
     except EXPECTED as error:
         add(name, str(error) or type(error).__name__, ok=False)
-    return report
+    return steps_done
 
 
-def say(steps: list[ReportLine], *, as_json: bool) -> NoReturn:
+def report(steps: list[ReportLine], *, as_json: bool) -> NoReturn:
     """Print the steps as a table or as JSON, and end with status 0 only if all held."""
     is_ok = all(step.ok for step in steps)
-    if as_json:
-        print(json.dumps({"ok": is_ok, "steps": [asdict(step) for step in steps]}))
-    else:
-        rows = [
-            {"step": one.name, "held": "yes" if one.ok else "NO", "seconds": one.took_s,
-             "seen": one.detail}
-            for one in steps
-        ]  # fmt: skip
-        Console().print(table_of(rows))
+    rows = [
+        {"step": one.name, "held": "yes" if one.ok else "NO", "seconds": one.took_s,
+         "seen": one.detail}
+        for one in steps
+    ]  # fmt: skip
+    found = {"ok": is_ok, "steps": [asdict(step) for step in steps]}
+    say(found, table_of(rows), as_json=as_json)
     raise typer.Exit(0 if is_ok else 1)
 
 
@@ -149,9 +145,9 @@ def check(
 ) -> None:
     """Check a temporary lab with twenty students on one simulated GPU; status 0 if all is well."""
     if slurm:
-        say(_steps_on_slurm(), as_json=as_json)
+        report(_steps_on_slurm(), as_json=as_json)
     lab = temporary_lab(docker=docker, pool=POOL, more=MORE, testing=TESTING, lent=(SHAPE,))
-    say(run_steps(lab, Run, STEPS), as_json=as_json)
+    report(run_steps(lab, Run, STEPS), as_json=as_json)
 
 
 def _steps_on_slurm() -> list[ReportLine]:

@@ -1,6 +1,5 @@
 """`./lab bench class`: a day of a class under four policies, with the same students and GPUs."""
 
-import json
 import os
 import sys
 import time
@@ -11,12 +10,11 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
 
 from miglab_bench.class_day.assumptions import Day, day_with
 from miglab_bench.class_day.figures import bounds
 from miglab_bench.class_day.run import DayCase, DayPolicy, run_all
-from miglab_bench.harness.tables import table_of
+from miglab_bench.harness.tables import say, table_of
 
 SIZES = (30, 120, 400)
 
@@ -47,9 +45,6 @@ def bench_class(
     began = time.perf_counter()
     said = _figures(cases, jobs)
     how = _how(cases, jobs, time.perf_counter() - began)
-    if as_json:
-        typer.echo(json.dumps({**said, "assumptions": asdict(day), "how": how}))
-        return
     held = {name: [one for one in said["bounds"] if one["policy"] == name] for name in DayPolicy}
     tables = {
         "the day": said["rows"],
@@ -57,7 +52,8 @@ def bench_class(
         "bounds": held[DayPolicy.MIGLAB],
         "bounds of borrow": held[DayPolicy.BORROW],
     }
-    Console().print(*(table_of(records, title) for title, records in tables.items()), how, sep="\n")
+    shown = [table_of(records, title) for title, records in tables.items()]
+    say({**said, "assumptions": asdict(day), "how": how}, *shown, how, as_json=as_json)
 
 
 def _figures(cases: Sequence[DayCase], jobs: int) -> dict[str, list[dict[str, Any]]]:

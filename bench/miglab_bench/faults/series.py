@@ -3,16 +3,14 @@
 Pure, but for what is told.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import typer
-from rich.console import Console
 
-from miglab_bench.harness.tables import table_of
+from miglab_bench.harness.tables import say, table_of
 
 
 @dataclass
@@ -92,10 +90,7 @@ def run_and_say(
         said = summary(series.run(count), **figures)
     finally:
         series.close()
-    if as_json:
-        print(json.dumps(said, indent=1))
-    else:
-        Console().print(table_of(said["rows"]), *said["said"], sep="\n")
+    say(said, table_of(said["rows"]), *said["said"], as_json=as_json)
     if said["breaches"]:
         raise typer.Exit(1)
 

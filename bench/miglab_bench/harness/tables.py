@@ -1,9 +1,11 @@
-"""Records as a table for people."""
+"""What a benchmark prints: JSON, or records as a table for people."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -21,3 +23,11 @@ def table_of(records: Sequence[Mapping[str, Any]], title: str = "") -> Table:
     for record in records:
         table.add_row(*(escape(str(value)) for value in record.values()))
     return table
+
+
+def say(found: Mapping[str, Any], *shown: object, as_json: bool) -> None:
+    """Print what was found as one JSON object, or what is shown of it, one below the other."""
+    if as_json:
+        print(json.dumps(found))
+    else:
+        Console().print(*shown, sep="\n")

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 from docker.errors import DockerException  # noqa: TID251 -- as below
 
@@ -27,8 +28,9 @@ from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import CheckFailed, Student, wait_for
 from miglab_hub import lab_secrets
 from miglab_hub.checkout import ENV_CHECKOUT, checkout
+from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import prepare, students_bridge
-from miglab_hub.settings.lab_toml import Settings, load
+from miglab_hub.settings.lab_toml import ENV_BRIDGE, Settings, load
 from miglab_hub.settings.tables import ServerSettings
 
 SMALLEST_SERVER = [sys.executable, "-I", "-S", student_server.__file__]
@@ -277,6 +279,38 @@ def temporary_lab(
         wait_for(lab.is_ready, "the line that says ready", START_S)
         yield lab
     shutil.rmtree(folder)
+
+
+@contextmanager
+def running_pool(settings: Settings) -> Iterator[None]:
+    """The pool service of these settings.
+
+    Raises:
+        StartError: it did not start; the message is what it said.
+    """
+    log_file = settings.folder / "log"
+    command = [sys.executable, "-m", "miglab_hub.service", "--config", str(settings.file)]
+    with start(log_file, command, {ENV_BRIDGE: settings.bridge}) as service:
+        try:
+            wait_until_ready(settings, service, log_file)
+            yield
+        finally:
+            service.terminate()
+
+
+def wait_until_ready(settings: Settings, service: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until it answers.
+
+    Raises:
+        StartError: it does not.
+    """
+
+    def answers() -> bool:
+        if service.poll() is not None:
+            raise StartError(f"the pool service did not start:\n{log.read_text()}")
+        return httpx.get(f"{settings.pool_url}/api/health", trust_env=False).is_success
+
+    wait_for(answers, "the pool service", START_S, 0.05)
 
 
 def prepare_engine(settings: Settings) -> None:

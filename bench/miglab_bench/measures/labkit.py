@@ -1,14 +1,89 @@
-"""`./lab bench labkit`: labkit's times over other people's timers, on what this machine has."""
+"""`./lab bench labkit`: labkit's times over other people's timers, on what this machine has.
 
-import json
-from typing import Annotated
+On a CPU against torch.utils.benchmark; on a GPU against triton.testing.do_bench with the same
+flush.  Always in alternated blocks, so that drift hurts both alike.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from statistics import median
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from miglab_bench.harness.tables import table_of
+from miglab_bench.harness.tables import say, table_of
 
 MISSING = 2
+ROUNDS = 20
+FLUSH_BYTES = 256 << 20  # do_bench's own
+Timer = Callable[[], float]
+
+
+def alternate(ours: Timer, theirs: Timer, blocks: int) -> list[float]:
+    """Our time over theirs, block by block, with the first turn changing."""
+    found = []
+    for block in range(blocks):
+        turn = (ours, theirs) if block % 2 == 0 else (theirs, ours)
+        seconds = {timer: timer() for timer in turn}
+        found.append(seconds[ours] / seconds[theirs])
+    return found
+
+
+def own_timer(torch: Any, work: Callable[[], Any], *, is_gpu: bool) -> Timer:
+    """A block of labkit's timing loop, as its median."""
+    from labkit.timing import EventClock, make_clock, plan_inner, timing_loop, warm_up
+
+    clock = make_clock(torch, cold=False)
+    if is_gpu:  # as much as the other one writes
+        clock = EventClock(torch, torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda"))
+    inner = plan_inner(warm_up("work", work, clock), clock)
+
+    def loop_median() -> float:
+        blocks = timing_loop({"work": work}, range(ROUNDS), clock, inner, ROUNDS)
+        return median(turn.seconds for turns in blocks for turn in turns)
+
+    return loop_median
+
+
+def works(torch: Any, *, is_gpu: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Products that compute, and a copy that moves memory."""
+    if is_gpu:
+        sizes, words, what, copied = [4096, 8192], 1 << 28, "bf16", "copy 1 GiB"
+        place = {"device": "cuda", "dtype": torch.bfloat16}
+    else:
+        sizes, words, what, copied = [512], 1 << 22, "fp32", "copy 16 MiB"
+        place = {}
+    for size in sizes:
+        a, b = (torch.randn(size, size, **place) for _ in range(2))
+        yield f"matmul {what} n={size}", partial(torch.matmul, a, b)
+    source = torch.empty(words, device="cuda" if is_gpu else "cpu").normal_()
+    yield copied, partial(torch.empty_like(source).copy_, source)
+
+
+def their_timer(torch: Any, work: Callable[[], Any], ours: Timer, *, is_gpu: bool) -> Timer:
+    """triton's, which flushes as we do; torch's, with as many threads as we use."""
+    if is_gpu:
+        do_bench: Any = importlib.import_module("triton.testing").do_bench
+        return lambda: float(do_bench(work, warmup=5, rep=100, quantiles=[0.5])) / 1e3
+    from torch.utils import benchmark
+
+    threads, number = torch.get_num_threads(), max(1, int(0.002 / ours()))
+    timer = benchmark.Timer("work()", globals={"work": work}, num_threads=threads)
+    return lambda: median(timer.timeit(number).median for _ in range(ROUNDS))
+
+
+def all_ratios(blocks: int) -> dict[str, float]:
+    """The median over the blocks of every comparison that this machine allows, by name."""
+    import torch
+
+    is_gpu = torch.cuda.is_available()
+    found = {}
+    for name, work in works(torch, is_gpu=is_gpu):
+        ours = own_timer(torch, work, is_gpu=is_gpu)
+        theirs = their_timer(torch, work, ours, is_gpu=is_gpu)
+        found[name] = round(median(alternate(ours, theirs, blocks)), 4)
+    return found
 
 
 def bench_labkit(
@@ -17,15 +92,10 @@ def bench_labkit(
 ) -> None:
     """Compare labkit's timing with torch's own (CPU) or triton's (GPU)."""
     try:
-        from miglab_bench.measures import timers
-
-        ratios = timers.all_ratios(count)
+        ratios = all_ratios(count)
     except ImportError as error:
         typer.echo(f"{error.name} is not installed here: pip install ./notebooks[torch]", err=True)
         raise typer.Exit(MISSING) from error
-    if as_json:
-        typer.echo(json.dumps({"ratios": ratios}))
-        return
     title = f"labkit's time over other timers', medians of {count} alternated blocks"
     rows = [{"what": name, "ratio": f"{ratio:.4f}"} for name, ratio in ratios.items()]
-    Console().print(table_of(rows, title))
+    say({"ratios": ratios}, table_of(rows, title), as_json=as_json)

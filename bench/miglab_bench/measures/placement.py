@@ -7,7 +7,6 @@ What is refused is gone: no queue, so that packing alone is compared.
 
 import heapq
 import itertools
-import json
 import os
 import random
 import statistics
@@ -20,9 +19,8 @@ from functools import partial
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from miglab_bench.harness.tables import table_of
+from miglab_bench.harness.tables import say, table_of
 from miglab_bench.measures.packing import POLICIES
 from miglab_pool.gpu.geometry import Geometry, Placed, legal_placements
 from miglab_pool.gpu.simulated.models import models
@@ -167,17 +165,16 @@ def bench_placement(
     rows = compare(geometry, jobs=jobs)
     how = _how(jobs, time.perf_counter() - began)
     if as_json:
-        typer.echo(json.dumps({"rows": [asdict(row) for row in rows], "decision_us": decisions}))
         typer.echo(how, err=True)
-        return
     by_policy: dict[str, dict[str, str]] = {name: {"policy": name} for name in POLICIES}
     for row in rows:
         cell = f"{row.accepted:.3f} ({row.accepted_weighted:.3f})"
         by_policy[row.policy][f"{row.mix} ρ={row.rho}"] = cell
     title = "accepted fraction (weighted by memory slices)"
     times = ", ".join(f"{n} GPUs {us:.0f} µs" for n, us in decisions.items())
-    said = f"decision, median: {times}"
-    Console().print(table_of(list(by_policy.values()), title), said, how, sep="\n")
+    shown = table_of(list(by_policy.values()), title), f"decision, median: {times}", how
+    found = {"rows": [asdict(row) for row in rows], "decision_us": decisions}
+    say(found, *shown, as_json=as_json)
 
 
 def _how(jobs: int, took_s: float) -> str:

@@ -15,11 +15,10 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from miglab_bench.harness.pool_operator import SHAPE
-from miglab_bench.harness.pool_service import running_pool
-from miglab_bench.harness.temporary import prepared_lab
+from miglab_bench.harness.tables import say
+from miglab_bench.harness.temporary import prepared_lab, running_pool
 from miglab_bench.measures.ratio import beside, ratio_of
 
 BOUND = 1.05
@@ -86,11 +85,10 @@ def _show(measured: Sequence[Round], image: str, at_once: int, *, as_json: bool)
         f"goes first changes each round; median of the rounds' ratios, 95 % bootstrap interval; "
         f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the end"
     )
-    if as_json:
-        samples = [asdict(each) for each in measured]
-        said = {"ratio": asdict(ratio), "bound": BOUND, "stop_ratio": asdict(stop)}
-        print(json.dumps({**said, "at_once": at_once, "rounds": samples, "how": how}))
-        return
     start = beside("MIGDockerSpawner", "DockerSpawner", *starts)
     end = beside("The end of all", "DockerSpawner", *stops)
-    Console().print(f"{start}; {ratio.within(BOUND)}", end, how, sep="\n")
+    said = {
+        "ratio": asdict(ratio), "bound": BOUND, "stop_ratio": asdict(stop), "at_once": at_once,
+        "rounds": [asdict(each) for each in measured], "how": how,
+    }  # fmt: skip
+    say(said, f"{start}; {ratio.within(BOUND)}", end, how, as_json=as_json)

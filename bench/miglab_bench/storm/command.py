@@ -6,7 +6,6 @@ not JupyterLab.  A class whose servers JupyterHub's own spawner starts comes to 
 or after.
 """
 
-import json
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -15,15 +14,14 @@ from statistics import median
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
 from miglab_bench.harness.pool_operator import SHAPE
-from miglab_bench.harness.tables import table_of
+from miglab_bench.harness.tables import say, table_of
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_bench.measures.ratio import p95
 from miglab_bench.storm.visitors import Wave, storm
 
-OURS, PLAIN = "miglab", "plain"
+OURS, PLAIN = "miglab", "plain"  # the beginnings of students' names
 CLASSES = (50, 200, 440)
 HUB_CONFIG = """
 from miglab_bench.storm.plain import use_both_spawners
@@ -88,10 +86,8 @@ def bench_storm(
         f"students and lab on the same {os.cpu_count()} cores; load {os.getloadavg()[0]:.1f} at "
         f"the end"
     )
-    if as_json:
-        print(json.dumps({"rows": found, "reasons": sorted(reasons), "how": how}))
-        return
-    Console().print(table_of(found), *sorted(reasons), how, sep="\n")
+    said = {"rows": found, "reasons": sorted(reasons), "how": how}
+    say(said, table_of(found), *sorted(reasons), how, as_json=as_json)
 
 
 def measure(students: int, within_s: float, rounds: int, reasons: set[str]) -> list[StormRow]:

@@ -11,11 +11,10 @@ from jupyterhub.user import User
 
 from miglab_bench.harness.pool_operator import SHAPE
 from miglab_bench.harness.temporary import SMALLEST_SERVER
+from miglab_bench.storm.command import PLAIN
 from miglab_hub.configure import configure
 from miglab_hub.settings.lab_toml import load
 from miglab_spawner.local import MIGLocalSpawner
-
-PLAIN, OURS = "plain", "miglab"
 
 
 class PlainSpawner(SimpleLocalProcessSpawner):  # type: ignore[misc]  # base is untyped

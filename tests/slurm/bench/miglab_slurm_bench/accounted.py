@@ -15,14 +15,7 @@ from miglab_slurm_bench import cluster as slurm_cluster
 from miglab_slurm_bench.cluster import SlurmCluster
 
 PROGRAMS = ("slurmdbd", "mariadbd", "sacctmgr", "sacct")
-SYSTEM_TABLES = tuple(
-    Path("/usr/share/mysql") / name
-    for name in (
-        "mysql_system_tables.sql",
-        "mysql_performance_tables.sql",
-        "mysql_system_tables_data.sql",
-    )
-)
+SYSTEM_TABLES = ("system_tables", "performance_tables", "system_tables_data")
 SETTINGS = {
     "AccountingStorageType": "accounting_storage/slurmdbd",
     "AccountingStorageHost": "127.0.0.1",
@@ -79,7 +72,9 @@ class AccountedCluster(SlurmCluster):
         options = ("--no-defaults", "--user=root", f"--datadir={self._database}")
         if not self._database.exists():
             (self._database / "mysql").mkdir(parents=True)
-            tables = "".join(file.read_text() for file in SYSTEM_TABLES)
+            tables = "".join(
+                Path(f"/usr/share/mysql/mysql_{name}.sql").read_text() for name in SYSTEM_TABLES
+            )
             # what mariadb-install-db does, which needs all of mariadb-server
             self.command("mariadbd", *options, "--bootstrap", stdin=f"use mysql;\n{tables}")
         socket = self._database / "socket"

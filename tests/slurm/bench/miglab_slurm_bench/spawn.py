@@ -17,6 +17,7 @@ from unittest import mock
 import typer
 
 from miglab_bench.harness.pool_operator import SHAPE
+from miglab_bench.harness.tables import say
 from miglab_bench.harness.temporary import prepared_lab
 from miglab_bench.measures.ratio import beside, ratio_of
 from miglab_hub.settings.lab_toml import Settings
@@ -64,13 +65,10 @@ def bench_slurm_spawn(
         f"first changes each round; median of the rounds' ratios, 95 % bootstrap interval; load "
         f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the end"
     )
-    if as_json:
-        samples = [asdict(each) for each in measured]
-        said = {"ratio": asdict(ratio), "bound": BOUND, "rounds": samples, "how": how}
-        print(json.dumps(said))
-        return
+    samples = [asdict(each) for each in measured]
+    said = {"ratio": asdict(ratio), "bound": BOUND, "rounds": samples, "how": how}
     sentence = beside("MIGSlurmSpawner", "batchspawner", *both)
-    print(f"{sentence}; {ratio.within(BOUND, by_low=True)}", how, sep="\n")
+    say(said, f"{sentence}; {ratio.within(BOUND, by_low=True)}", how, as_json=as_json)
 
 
 async def _measure(cluster: SlurmCluster, settings: Settings, rounds: int) -> list[SlurmRound]:

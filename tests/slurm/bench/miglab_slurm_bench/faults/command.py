@@ -7,7 +7,7 @@ must agree again within two minutes: no server lost or doubled, no job that nobo
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from random import Random
 from typing import Annotated
 
@@ -82,10 +82,8 @@ class SlurmFaultRun(FaultSeries):
 
     def _acts(self, rng: Random, count: int) -> None:
         for _ in range(count):
-            try:
+            with suppress(httpx.HTTPError, OSError):  # what is down does not answer
                 self.lesson.act(rng)
-            except (httpx.HTTPError, OSError):
-                continue  # what is down does not answer
 
     def _disagreement(self) -> list[str]:
         """What hub and Slurm do not agree on in time."""
