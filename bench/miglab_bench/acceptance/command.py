@@ -144,17 +144,12 @@ def check(
     ] = False,
 ) -> None:
     """Check a temporary lab with twenty students on one simulated GPU; status 0 if all is well."""
-    if slurm:
-        report(_steps_on_slurm(), as_json=as_json)
+    if slurm:  # the steps that a checkout adds, with a Slurm of its own
+        (point,) = entry_points(group="miglab.checks", name="slurm")
+        on_slurm = point.load()
+        if absent := on_slurm.missing():
+            print(f"--slurm needs {absent}: apt-get install slurmctld slurmd munge slurm-client")
+            raise typer.Exit(2)
+        report(run_steps(on_slurm.lab(), on_slurm.SlurmRun, on_slurm.STEPS), as_json=as_json)
     lab = temporary_lab(docker=docker, pool=POOL, more=MORE, testing=TESTING, lent=(SHAPE,))
     report(run_steps(lab, Run, STEPS), as_json=as_json)
-
-
-def _steps_on_slurm() -> list[ReportLine]:
-    """The steps that a checkout adds, with a Slurm of its own."""
-    (point,) = entry_points(group="miglab.checks", name="slurm")
-    on_slurm = point.load()
-    if absent := on_slurm.missing():
-        print(f"--slurm needs {absent}: apt-get install slurmctld slurmd munge slurm-client")
-        raise typer.Exit(2)
-    return run_steps(on_slurm.lab(), on_slurm.SlurmRun, on_slurm.STEPS)

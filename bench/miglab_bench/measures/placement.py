@@ -163,7 +163,13 @@ def bench_placement(
     began = time.perf_counter()
     decisions = {str(n): round(decision_us(geometry, n), 1) for n in DECISION_GPUS}
     rows = compare(geometry, jobs=jobs)
-    how = _how(jobs, time.perf_counter() - began)
+    took_s = time.perf_counter() - began
+    how = (
+        f"how: one run, {N_GPUS} simulated {MODEL} geometries, {ARRIVALS} Poisson arrivals (the "
+        f"first {WARM_UP} dropped), exponential lifetimes, {len(SEEDS)} seeds, no queue, the same "
+        f"arrivals for every policy; decisions: median of {DECISIONS} on part-filled GPUs, "
+        f"perf_counter, Python {sys.version.split()[0]}; {jobs} processes, {took_s:.0f} s"
+    )
     if as_json:
         typer.echo(how, err=True)
     by_policy: dict[str, dict[str, str]] = {name: {"policy": name} for name in POLICIES}
@@ -175,12 +181,3 @@ def bench_placement(
     shown = table_of(list(by_policy.values()), title), f"decision, median: {times}", how
     found = {"rows": [asdict(row) for row in rows], "decision_us": decisions}
     say(found, *shown, as_json=as_json)
-
-
-def _how(jobs: int, took_s: float) -> str:
-    return (
-        f"how: one run, {N_GPUS} simulated {MODEL} geometries, {ARRIVALS} Poisson arrivals (the "
-        f"first {WARM_UP} dropped), exponential lifetimes, {len(SEEDS)} seeds, no queue, the same "
-        f"arrivals for every policy; decisions: median of {DECISIONS} on part-filled GPUs, "
-        f"perf_counter, Python {sys.version.split()[0]}; {jobs} processes, {took_s:.0f} s"
-    )

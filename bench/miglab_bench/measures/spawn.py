@@ -43,11 +43,6 @@ class Round:
     plain_stop_s: float
 
 
-def names(who: str, at_once: int) -> list[str]:
-    """The students of one spawner."""
-    return [f"{who}-{number}" for number in range(at_once)]
-
-
 def bench_spawn(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     rounds: Annotated[
@@ -63,7 +58,7 @@ def bench_spawn(
     """
     from miglab_bench.measures.turns import measure  # takes seconds: JupyterHub, and all it needs
 
-    both = names(OURS, at_once), names(PLAIN, at_once)
+    both = [[f"{who}-{number}" for number in range(at_once)] for who in (OURS, PLAIN)]
     with prepared_lab(
         spawner="docker",
         shapes=(SHAPE, "cpu"),

@@ -19,7 +19,7 @@ from miglab_bench.harness.pool_operator import SHAPE
 from miglab_bench.harness.tables import say, table_of
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_bench.measures.ratio import p95
-from miglab_bench.storm.visitors import Wave, storm
+from miglab_bench.storm.visitors import VisitTimes, storm
 
 OURS, PLAIN = "miglab", "plain"  # the beginnings of students' names
 CLASSES = (50, 200, 440)
@@ -109,10 +109,10 @@ def measure(students: int, within_s: float, rounds: int, reasons: set[str]) -> l
             for spawner in (PLAIN, OURS) if number % 2 == 0 else (OURS, PLAIN):
                 before = lab.processor_times()
                 names = [f"{spawner}-{number}-{each}" for each in range(students)]
-                wave = storm(lab.settings, names, within_s)
-                after = lab.processor_times()
-                rows[spawner].append(row_of(spawner, wave, before, after))
-                reasons |= {each.why_not for each in wave.visits if each.why_not}
+                visits, pool_s = storm(lab.settings, names, within_s)
+                spent_s = {part: at - before[part] for part, at in lab.processor_times().items()}
+                rows[spawner].append(row_of(spawner, visits, pool_s, spent_s))
+                reasons |= {each.why_not for each in visits if each.why_not}
     return [median_of(each) for each in rows.values()]
 
 
@@ -124,24 +124,25 @@ def _end_now(lab: TemporaryLab) -> NoReturn:
 
 
 def row_of(
-    spawner: str, wave: Wave, before: Mapping[str, float], after: Mapping[str, float]
+    spawner: str,
+    visits: Sequence[VisitTimes],
+    pool_s: Sequence[float],
+    spent_s: Mapping[str, float],
 ) -> StormRow:
-    """The figures of one class; before and after it, the processor seconds of the three."""
-    starts = [each.start_s for each in wave.visits if each.start_s is not None]
-    stops = [each.stop_s for each in wave.visits if each.stop_s is not None]
-    hub = [seconds for each in wave.visits for _, seconds in each.requests]
+    """The figures of one class; meanwhile, the processor seconds of hub, pool and proxy."""
+    starts = [each.start_s for each in visits if each.start_s is not None]
+    stops = [each.stop_s for each in visits if each.stop_s is not None]
+    hub = [seconds for each in visits for _, seconds in each.requests]
     return StormRow(
-        students=len(wave.visits),
+        students=len(visits),
         spawner=spawner,
-        failed=sum(bool(each.why_not) for each in wave.visits),
+        failed=sum(bool(each.why_not) for each in visits),
         start_p50_s=round(median(starts), 3) if starts else 0.0,
         start_p95_s=round(p95(starts), 3),
         hub_p95_s=round(p95(hub), 3),
-        pool_p95_s=round(p95(wave.pool_s), 4),
+        pool_p95_s=round(p95(pool_s), 4),
         stop_s=round(p95(stops), 3),
-        hub_cpu_s=round(after["hub"] - before["hub"], 2),
-        pool_cpu_s=round(after["pool"] - before["pool"], 2),
-        proxy_cpu_s=round(after["proxy"] - before["proxy"], 2),
+        **{f"{part}_cpu_s": round(seconds, 2) for part, seconds in spent_s.items()},
     )
 
 

@@ -133,28 +133,22 @@ class Visitor(Student):
         raise CheckFailed(f"the progress of {self.name} ended without a server")
 
 
-@dataclass(frozen=True)
-class Wave:
-    """What one class met.
+def storm(
+    settings: Settings, names: Sequence[str], within_s: float
+) -> tuple[list[VisitTimes], list[float]]:
+    """Let the class come and leave.
 
-    Attributes:
-        visits: of each student.
-        pool_s: seconds of each request to the pool that does not wait.
+    Returns:
+        How it went for each student, and the seconds of each request to the pool that does not
+        wait.
     """
-
-    visits: Sequence[VisitTimes]
-    pool_s: Sequence[float]
-
-
-def storm(settings: Settings, names: Sequence[str], within_s: float) -> Wave:
-    """Let the class come and leave."""
     password = lab_secrets.read_passwords(settings).student
     visits = [Visitor(settings.public_url, name, password) for name in names]
     with ProcessPoolExecutor(1) as other, ThreadPoolExecutor(len(names)) as class_room:
         probe = other.submit(probe_pool, settings, 2 * within_s)  # first: no thread is forked
         _evenly(class_room, [partial(each.come, SHAPE) for each in visits], within_s)
         _evenly(class_room, [each.go for each in visits], within_s)
-        return Wave([each.times for each in visits], probe.result())
+        return [each.times for each in visits], probe.result()
 
 
 def _evenly(

@@ -13,7 +13,7 @@ from miglab_bench.commands import app
 from miglab_bench.harness import student_server
 from miglab_bench.storm import command, plain
 from miglab_bench.storm.command import median_of, row_of
-from miglab_bench.storm.visitors import Visitor, VisitTimes, Wave, kind_of
+from miglab_bench.storm.visitors import Visitor, VisitTimes, kind_of
 from miglab_spawner.local import MIGLocalSpawner
 
 VISITS = [
@@ -21,8 +21,8 @@ VISITS = [
     VisitTimes(3.0, 0.4, "", [("GET /hub/login", 0.02), ("POST /hub/login", 0.05)]),
     VisitTimes(None, None, "no slice today", [("GET /hub/login", 0.01)]),
 ]
-CPU_S = {"hub": 3.004, "pool": 1.0, "proxy": 0.5}, {"hub": 6.008, "pool": 2.0, "proxy": 1.0}
-ROW = row_of("miglab", Wave(VISITS, [0.01] * 30), *CPU_S)
+CPU_S = {"hub": 3.004, "pool": 1.0, "proxy": 0.5}
+ROW = row_of("miglab", VISITS, [0.01] * 30, CPU_S)
 URL = "http://lab"
 FORM = '<input name="shape" value="1g.5gb">'
 
@@ -128,13 +128,13 @@ def test_a_row_counts_failures_and_takes_percentiles() -> None:
 
 def test_nobody_served_is_a_row_too() -> None:
     """No sample, no crash."""
-    row = row_of("plain", Wave([VisitTimes(None, None, "no")], []), *CPU_S)
+    row = row_of("plain", [VisitTimes(None, None, "no")], [], CPU_S)
     assert (row.failed, row.start_p95_s, row.stop_s) == (1, 0.0, 0.0)
 
 
 def test_several_rounds_give_medians_but_no_failure_is_lost() -> None:
     """Two good rounds do not hide what a third did."""
-    fast = row_of("miglab", Wave(VISITS[:1], [0.01]), *CPU_S)
+    fast = row_of("miglab", VISITS[:1], [0.01], CPU_S)
     both = median_of([fast, ROW, fast])
     assert (both.students, both.spawner, both.failed) == (1, "miglab", 1)
     assert both.start_p50_s == 1.0

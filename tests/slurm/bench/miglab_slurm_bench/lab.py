@@ -92,10 +92,9 @@ def slurm_lab(
 
 def site_of(cluster: SlurmCluster, *, notebooks: str = "", more: str = "", shape: str = "") -> str:
     """What a lab.toml says of a cluster; the arguments are as in `slurm_lab`."""
-    python = Path(sys.executable)
     return SITE.format(
-        python=python,
-        bin=python.parent,
+        python=sys.executable,
+        bin=Path(sys.executable).parent,
         folder=cluster.folder,
         notebooks=notebooks,
         more=more,
