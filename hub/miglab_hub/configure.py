@@ -270,12 +270,7 @@ def update_docker(c: Any, settings: Settings) -> None:
     c.MIGDockerSpawner.disk_gib = settings.servers.disk_gib
     c.MIGDockerSpawner.client_kwargs = {"base_url": settings.docker_url}
     c.MIGDockerSpawner.shape_limits = {
-        shape: {
-            "mem_gib": limits.memory_gib,
-            "cpus": limits.cpus,
-            "pids": limits.pids,
-            "shm_gib": limits.shm_gib,
-        }
+        shape: {"mem_gib": limits.memory_gib, **limits.model_dump(exclude={"memory_gib"})}
         for shape, limits in settings.limits.items()
     }
 

@@ -117,11 +117,6 @@ class PoolAnswer:
     content: bytes
     reason: str = ""
 
-    @property
-    def is_success(self) -> bool:
-        """Whether it did what was asked."""
-        return 200 <= self.status < 300
-
 
 Send = Callable[[PoolRequest], Awaitable[PoolAnswer]]
 
@@ -325,7 +320,7 @@ class PoolClient:
 
 
 def _understood(expected: TypeAdapter[Answer], request: PoolRequest, answer: PoolAnswer) -> Answer:
-    if answer.is_success:
+    if 200 <= answer.status < 300:
         try:
             return expected.validate_json(answer.content)
         except ValidationError as error:

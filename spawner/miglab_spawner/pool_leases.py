@@ -30,6 +30,9 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
     A class that uses it comes first in the bases, overrides `prepare` and `end_holder`, and calls
     `attach` when its server exists but does not run yet, `announce_running` when it does.
+
+    Attributes:
+        grant: what this server holds now; None without a lease.
     """
 
     backend_name = "pool"
@@ -38,7 +41,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         "If it stays so, tell your instructor."
     )
 
-    _grant: SavedLease | None = None
+    grant: SavedLease | None = None
     _holder = ""
     _borrower: Borrower | None = None
 
@@ -58,32 +61,27 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         return bool(self.student_api_url)
 
     @property
-    def grant(self) -> SavedLease | None:
-        """What this server holds now; None without a lease."""
-        return self._grant
-
-    @property
     def limits(self) -> ContainerLimits:
         """What this server may use of its host."""
         return limits_of(self._shape or CPU, self.shape_limits)
 
     def adopt(self, grant: SavedLease, holder: str) -> None:
         """Take a lease over that a label names: the hub crashed before it saved its state."""
-        self._grant, self._holder = grant, holder
+        self.grant, self._holder = grant, holder
 
     async def granted(self, lease: LeaseView) -> None:
         """Remember the lease: what `attach` presents, and what is released at the end."""
-        self._grant = SavedLease.of(lease)
+        self.grant = SavedLease.of(lease)
 
     def held(self) -> dict[str, Any]:
         """The lease and its holder."""
-        if self._grant is None:
+        if self.grant is None:
             return {}
         return {
-            "lease": self._grant.lease,
-            "generation": self._grant.generation,
-            "ledger": self._grant.ledger,
-            "uuids": list(self._grant.uuids),
+            "lease": self.grant.lease,
+            "generation": self.grant.generation,
+            "ledger": self.grant.ledger,
+            "uuids": list(self.grant.uuids),
             "holder": self._holder,
         }
 
@@ -92,14 +90,14 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         self._holder = held["holder"]
         whose, slices = (self.user.name, self.name), tuple(held["uuids"])
         had = (held["lease"], held["generation"], *whose, slices, held.get("ledger", ""))
-        self._grant = SavedLease(*had)
+        self.grant = SavedLease(*had)
 
     def get_env(self) -> dict[str, str]:
         """The environment of every server, and the lease with its slices."""
         env: dict[str, str] = super().get_env()
-        if self._grant is not None:
-            env["MIGLAB_LEASE"] = str(self._grant.lease)
-            env["MIGLAB_SLICES"] = ",".join(self._grant.uuids)
+        if self.grant is not None:
+            env["MIGLAB_LEASE"] = str(self.grant.lease)
+            env["MIGLAB_SLICES"] = ",".join(self.grant.uuids)
         return env
 
     async def end_holder(self, holder: str) -> None:
@@ -148,11 +146,11 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         Raises:
             RefusedByBackend: the lease is over or another's; the server must not be started.
         """
-        if self._grant is None:
+        if self.grant is None:
             return
         self._report(waiting.ATTACHING, "Handing the slice over to your server.")
         self._holder = holder
-        own, began = self._grant, self._began()
+        own, began = self.grant, self._began()
         await self._patiently(
             lambda: self.backend.attach(own.lease, own.generation, holder, own.ledger, began)
         )
@@ -165,13 +163,13 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
     async def announce_running(self) -> None:
         """Tell the pool that the holder was started; it finds out by itself if this fails."""
-        if self._grant is None:
+        if self.grant is None:
             return
-        own = self._grant
+        own = self.grant
         try:
             await self.backend.running(own.lease, own.generation, own.ledger)
         except BackendError as error:
-            self.log.warning("Lease %d runs, but the pool: %s", self._grant.lease, error)
+            self.log.warning("Lease %d runs, but the pool: %s", self.grant.lease, error)
 
     async def settle_old(self) -> None:
         """End earlier holders of this very server, so that the pool need not refuse the new one."""
@@ -197,14 +195,14 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
         Ends what may still hold the slices first: JupyterHub may have skipped ``stop()``.
         """
-        grant, holder = self._grant, self._holder
+        grant, holder = self.grant, self._holder
         borrower, self._borrower = self._borrower, None
         try:
             if borrower is not None:
                 await borrower.end()
             await self._give_back(grant, holder)
         finally:
-            self._grant, self._holder = None, ""
+            self.grant, self._holder = None, ""
 
     async def _give_back(self, grant: SavedLease | None, holder: str) -> None:
         if holder:
