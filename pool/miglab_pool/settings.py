@@ -4,7 +4,6 @@ The module is long because it declares: one field a setting, with the help that
 the docs' page of settings is made of.
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal, Self, TypeVar
@@ -406,7 +405,14 @@ class PoolSettings(Section):
 
     @model_validator(mode="after")
     def _courses_agree(self) -> Self:
-        check_names(self.courses)
+        for name in sorted(self.courses):  # a group that would make its members another's staff
+            for ending in (INSTRUCTORS, ASSISTANTS):
+                if name + ending in self.courses:
+                    raise ValueError(
+                        f'courses: "{name}{ending}" is the hub group of the {ending[1:]} of '
+                        f'"{name}", so its students would be just that: give that course another '
+                        "name"
+                    )
         _ = self.assigned
         return self
 
@@ -425,45 +431,25 @@ class PoolSettings(Section):
         """The course of each GPU that one course alone gets leases on.
 
         By UUID; a simulated GPU, which has none before it is made, by its index as text.
+
+        Raises:
+            ValueError: there is no such GPU, or it is assigned to two courses.
         """
-        return assigned_gpus(self.courses, self.gpus)
+        found: dict[str, str] = {}
+        for name, course in self.courses.items():
+            for given in course.gpus:
+                key = _key(name, given, self.gpus)
+                if key in found:
+                    other = f'"{found[key]}"' if found[key] != name else "the same course"
+                    raise ValueError(
+                        f"courses.{name}.gpus: GPU {given} is assigned to {other} already"
+                    )
+                found[key] = name
+        return found
 
     def assigned_course(self, uuid: str, index: int) -> str:
         """The course that a GPU is assigned to; empty for none: every course gets leases there."""
         return self.assigned.get(uuid) or self.assigned.get(str(index), "")
-
-
-def check_names(courses: Iterable[str]) -> None:
-    """Refuse a course whose group would make its members another course's staff.
-
-    Raises:
-        ValueError: naming both.
-    """
-    known = set(courses)
-    for name in sorted(known):
-        for ending in (INSTRUCTORS, ASSISTANTS):
-            if name + ending in known:
-                raise ValueError(
-                    f'courses: "{name}{ending}" is the hub group of the {ending[1:]} of "{name}", '
-                    "so its students would be just that: give that course another name"
-                )
-
-
-def assigned_gpus(courses: Mapping[str, Course], gpus: Gpus) -> dict[str, str]:
-    """The course of each assigned GPU, by UUID or by index as text.
-
-    Raises:
-        ValueError: there is no such GPU, or it is assigned to two courses.
-    """
-    found: dict[str, str] = {}
-    for name, course in courses.items():
-        for given in course.gpus:
-            key = _key(name, given, gpus)
-            if key in found:
-                other = f'"{found[key]}"' if found[key] != name else "the same course"
-                raise ValueError(f"courses.{name}.gpus: GPU {given} is assigned to {other} already")
-            found[key] = name
-    return found
 
 
 def _key(course: str, given: int | str, gpus: Gpus) -> str:

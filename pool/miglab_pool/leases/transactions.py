@@ -409,10 +409,7 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
     if not lease.is_in_use:
         raise Refused("no-extension", f"Lease {lease.id} is {lease.state} and cannot be extended.")
     if lease.warn_kind in (WarningKind.NEEDED, WarningKind.MAINTENANCE, WarningKind.STAFF):
-        message = (
-            f"An extension does not change this end: {lease.warn_reason} Save your work in time."
-        )
-        raise Refused("no-extension", message)
+        raise Refused("no-extension", _fixed(lease))
     if lease.is_borrow:
         message = f"A measurement borrows slices for at most {settings.pool.borrow_s:g} s."
         raise Refused("no-extension", message)
@@ -436,6 +433,10 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
             "which is less than you ask for. Ask for less, or save your work in time.",
         )
     promises.check_end(view, lease, until)
+
+
+def _fixed(lease: LeaseRow) -> str:
+    return f"An extension does not change this end: {lease.warn_reason} Save your work in time."
 
 
 def release_in(
@@ -483,10 +484,7 @@ def _why_no_stay(store: Store, lease: LeaseRow) -> Refused | None:
     if lease.state != LeaseState.WARNED:
         return None
     if lease.warn_kind != WarningKind.IDLE:
-        message = (
-            f"An extension does not change this end: {lease.warn_reason} Save your work in time."
-        )
-        return Refused("no-keepalive", message)
+        return Refused("no-keepalive", _fixed(lease))
     if lease.keepalives_left(store.settings):
         return None
     return Refused(

@@ -40,16 +40,10 @@ def told(view: PoolView, who: Asker) -> WaitEstimate | None:
     if said is None:
         return None
     passed_s = max(0.0, view.at - view.estimates.at)
-    low_s, likely_s, high_s = (
-        max(0.0, each - passed_s) for each in (said.low_s, said.likely_s, said.high_s)
-    )
-    return WaitEstimate(
-        low_s=low_s,
-        likely_s=likely_s,
-        high_s=high_s,
-        basis=said.basis,
-        is_late=view.at > view.estimates.due.get(who, view.at),
-    )
+    lasts_s = ("low_s", "likely_s", "high_s")
+    left_s = {name: max(0.0, getattr(said, name) - passed_s) for name in lasts_s}
+    is_late = view.at > view.estimates.due.get(who, view.at)
+    return said.model_copy(update={**left_s, "is_late": is_late})
 
 
 def offers(view: PoolView, courses: Sequence[str], user: str | None = None) -> Offers:

@@ -23,8 +23,7 @@ from miglab_pool.http.pages.frame import render, shown
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import IDLE
-from miglab_pool.roster import rules
-from miglab_pool.roster.rules import NowInPool, SharedProgress
+from miglab_pool.roster.rules import row_of
 
 MARKS = {
     Presence.HOLDING: "leased",
@@ -192,18 +191,21 @@ async def _rows(request: Request, principal: Principal, course: str) -> RosterVi
     idle = {lease for lease, does in activity.items() if does in IDLE}
     waiting = (await runner.snapshot()).waiting
 
-    def look(pool: Pool) -> tuple[NowInPool, SharedProgress]:
-        held = pool.leases.brief()
-        return NowInPool.of(course, held, waiting, idle), pool.roster.shared(course)
-
-    in_pool, shared = await runner.look(look)
+    held, shared = await runner.look(lambda pool: (pool.leases.brief(), pool.roster.shared(course)))
+    leases = {one.user: one for one in held if one.course == course}
+    tickets = {one.user: one for one in waiting if one.course == course and one.user}
     staff = state.sign_in.book.courses.get(course)
     teachers = (staff.instructors | staff.assistants) if staff else frozenset()
-    users = ((members or set()) | in_pool.users) - teachers
-    seen = [user for user in users if principal.may(Right.SEE_CLASS, course, user)]
-    found = rules.rows(seen, in_pool, shared)
+    users = ((members or set()) | leases.keys() | tickets.keys()) - teachers
     return RosterView(
-        course=course, is_shared=shared.is_shared, is_complete=members is not None, rows=found
+        course=course,
+        is_shared=shared.is_shared,
+        is_complete=members is not None,
+        rows=tuple(
+            row_of(user, leases.get(user), tickets.get(user), idle, shared)
+            for user in sorted(users)
+            if principal.may(Right.SEE_CLASS, course, user)
+        ),
     )
 
 

@@ -4,7 +4,7 @@ Unknown is never absent: who has not read the notice, or whose course shares not
 in the room.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from miglab_api.leases import LeaseView
@@ -48,48 +48,22 @@ class SharedProgress:
     experiments: Mapping[str, tuple[SharedExperiment, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class NowInPool:
-    """What the pool itself knows of a course, whatever its servers tell.
+def row_of(
+    user: str,
+    lease: LeaseView | None,
+    ticket: TicketView | None,
+    idle: Collection[int],
+    shared: SharedProgress,
+) -> RosterRow:
+    """A student's row.
 
-    Attributes:
-        leases: the live ones of the course, by user.
-        tickets: those that wait, by user.
+    Args:
+        user: who.
+        lease: what they hold in the course.
+        ticket: what they wait for there.
         idle: the leases that do nothing, as the reclaimer sees it.
+        shared: what the course's servers have reported.
     """
-
-    leases: Mapping[str, LeaseView]
-    tickets: Mapping[str, TicketView]
-    idle: Collection[int] = ()
-
-    @classmethod
-    def of(
-        cls,
-        course: str,
-        leases: Iterable[LeaseView],
-        waiting: Iterable[TicketView],
-        idle: Collection[int],
-    ) -> "NowInPool":
-        """What of the whole pool belongs to a course."""
-        return cls(
-            {lease.user: lease for lease in leases if lease.course == course},
-            {one.user: one for one in waiting if one.course == course and one.user},
-            idle,
-        )
-
-    @property
-    def users(self) -> frozenset[str]:
-        """Who holds something or waits."""
-        return frozenset(self.leases) | frozenset(self.tickets)
-
-
-def rows(users: Iterable[str], in_pool: NowInPool, shared: SharedProgress) -> tuple[RosterRow, ...]:
-    """A row for each of these, by name."""
-    return tuple(_row(user, in_pool, shared) for user in sorted(users))
-
-
-def _row(user: str, in_pool: NowInPool, shared: SharedProgress) -> RosterRow:
-    lease, ticket = in_pool.leases.get(user), in_pool.tickets.get(user)
     is_known = shared.is_shared and user in shared.told
     heard = shared.heard.get(user)
     row = RosterRow(
@@ -99,7 +73,7 @@ def _row(user: str, in_pool: NowInPool, shared: SharedProgress) -> RosterRow:
         experiments=shared.experiments.get(user, ()) if is_known else None,
     )
     if lease is not None:
-        presence = Presence.IDLE if lease.id in in_pool.idle else Presence.HOLDING
+        presence = Presence.IDLE if lease.id in idle else Presence.HOLDING
         held = {"presence": presence, "shape": lease.shape, "since": lease.granted_at}
         return row.model_copy(update=held)
     if ticket is not None:

@@ -15,10 +15,12 @@ def new_slice(
 ) -> SliceRow:
     """The row of a slice that is to be made."""
     profile, placement = choice.profile, choice.placement
+    generation = store.state.gpus[choice.gpu].generation + 1  # never given twice
+    tx.put(replace(store.state.gpus[choice.gpu], generation=generation))
     return SliceRow(
         id=store.ledger.new_id("slice"),
         gpu=choice.gpu,
-        generation=next_generation(store, tx, choice.gpu),
+        generation=generation,
         profile=profile.name,
         start=placement.start,
         size=placement.size,
@@ -28,14 +30,6 @@ def new_slice(
         lease=lease,
         course=course,
     )
-
-
-def next_generation(store: Store, tx: Transaction, gpu: str) -> int:
-    """The generation of the next slice on a GPU; never given twice."""
-    row = store.state.gpus[gpu]
-    row = replace(row, generation=row.generation + 1)
-    tx.put(row)
-    return row.generation
 
 
 def scrub(

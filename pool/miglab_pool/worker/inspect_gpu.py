@@ -37,6 +37,7 @@ from miglab_pool.ledger.rows import (
     SliceRow,
 )
 from miglab_pool.state import slices
+from miglab_pool.state.placement import Choice
 from miglab_pool.state.store import Wellness
 from miglab_pool.state.view import is_whole
 from miglab_pool.worker.worker import Worker
@@ -275,15 +276,9 @@ def _lose(worker: Worker, tx: Transaction, lease: LeaseRow) -> None:
 
 
 def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Finding:
-    row = SliceRow(
-        id=worker.store.ledger.new_id("slice"),
-        gpu=reading.gpu_uuid,
-        generation=slices.next_generation(worker.store, tx, reading.gpu_uuid),
-        profile=reading.profile.name,
-        start=reading.placement.start,
-        size=reading.placement.size,
-        sm_count=reading.profile.sm_count,
-        memory_mib=reading.profile.memory_mib,
+    choice = Choice(reading.gpu_uuid, reading.profile, reading.placement)
+    row = replace(
+        slices.new_slice(worker.store, tx, choice),
         state=SliceState.FOREIGN,
         gi_id=reading.gi_id,
         ci_id=reading.ci_id,

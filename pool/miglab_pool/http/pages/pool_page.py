@@ -250,7 +250,8 @@ async def pool_parts(request: Request, principal: Principal) -> list[PagePart]:
     snapshot = visible_snapshot(await runner.snapshot(), principal)
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
-    shelf, now = _shelf(request, principal), time.time()
+    shelves: Shelves = request.app.state.shelves
+    shelf, now = shelves.of(principal), time.time()
     last_hour = runner.last_hour
     hour = shelf.part(
         "hour", "part_hour.html", last_hour.seen(now), lambda: last_hour.strip(now), now
@@ -260,14 +261,6 @@ async def pool_parts(request: Request, principal: Principal) -> list[PagePart]:
 
 def _own(pool: Pool, principal: Principal) -> list[LeaseView]:
     return pool.leases.live(principal.name) if principal.is_user(principal.name) else []
-
-
-def _shelf(request: Request, principal: Principal) -> PartsCache:
-    state = request.app.state
-    if not hasattr(state, "shelves"):
-        state.shelves = Shelves(state.course_titles)
-    shelves: Shelves = state.shelves
-    return shelves.of(principal)
 
 
 def parts_of(
