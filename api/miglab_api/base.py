@@ -41,7 +41,8 @@ class WireModel(BaseModel):
         """A message about a row: the fields that the row has by the same name, and the others.
 
         Args:
-            row: of a class that declares its fields; those that are named are not taken from it.
+            row: of a class that declares its fields, as wire models do; those that are named are
+                not taken from it.
             others: what it does not have, or is told otherwise.
         """
         shared = {name: getattr(row, name) for name in _shared(cls, row.__class__)}
@@ -50,7 +51,8 @@ class WireModel(BaseModel):
 
 @cache
 def _shared(model: type[WireModel], row: type) -> tuple[str, ...]:
-    return tuple(name for name in model.model_fields if hasattr(row, name))
+    declared = getattr(row, "model_fields", {})
+    return tuple(name for name in model.model_fields if hasattr(row, name) or name in declared)
 
 
 class Refusal(WireModel):

@@ -3,7 +3,7 @@
 Names are all in: who may see them is the service's to decide.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from miglab_api.gpus import SliceState
 from miglab_api.layouts import GpuLayout, LayoutDrain, Layouts, PlacedSlice
@@ -27,29 +27,24 @@ def partitionable(view: PoolView) -> list[PartitionableGpu]:
 
 def layouts(view: PoolView) -> Layouts:
     """Every GPU that can be cut, against its layout."""
-    found = ((gpu, gpu.layout, gpu.partition) for gpu in _gpus(view))
-    return Layouts(at=view.at, gpus=tuple(_gpu_layout(view, *one) for one in found))
+    gpus = _gpus(view)
+    return Layouts(
+        at=view.at, gpus=tuple(_gpu_layout(view, gpu, gpu.layout, gpu.partition) for gpu in gpus)
+    )
 
 
 def diff(view: PoolView, name: str, partitions: Mapping[str, tuple[str, ...]]) -> Layouts:
     """The GPUs that a layout names, against it."""
     gpus = (gpu for gpu in _gpus(view) if gpu.uuid in partitions)
-    found = ((gpu, name, partitions[gpu.uuid]) for gpu in gpus)
-    return Layouts(
-        at=view.at,
-        gpus=tuple(_gpu_layout(view, *one) for one in found),
-        breaks=tuple(_broken(view, name, partitions)),
-    )
-
-
-def _broken(view: PoolView, name: str, partitions: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """The reservations that would have fewer slices under a layout, for people."""
     cut = {
         uuid: view.facts[uuid].cut(name, partition, view.at)
         for uuid, partition in partitions.items()
     }
-    for one in feasible.broken_by(view, {**view.gpus, **cut}):
-        yield one.words
+    return Layouts(
+        at=view.at,
+        gpus=tuple(_gpu_layout(view, gpu, name, partitions[gpu.uuid]) for gpu in gpus),
+        breaks=tuple(one.words for one in feasible.broken_by(view, {**view.gpus, **cut})),
+    )
 
 
 def _gpus(view: PoolView) -> list[GpuSnapshot]:
@@ -116,15 +111,13 @@ _WAY_OUT: dict[str, str] = {
 def _drain(view: PoolView, item: PresentSlice) -> LayoutDrain:
     row = view.slices[item.number]
     lease = view.leases[row.lease or 0]
-    return LayoutDrain(
+    return LayoutDrain.of(
+        lease,
         profile=row.profile,
         start=row.start,
         size=row.size,
         slice_id=row.id,
         lease=lease.id,
-        user=lease.user,
-        course=lease.course,
-        guaranteed_until=lease.guaranteed_until,
         ends_at=_ends_at(lease),
     )
 

@@ -422,7 +422,11 @@ def why_not_now(
     """Why this user may not: the queue is full, or a quota is used up."""
     gives_way = replaced is not None and replaced.is_queued
     if len(view.queued) - gives_way >= view.settings.pool.queue_limit:
-        return _queue_full(view)
+        message = (
+            f"{view.settings.pool.queue_limit} are waiting already, the maximum. "
+            "Try again later, or start without a GPU."
+        )
+        return Refused("queue-full", message, 429)
     if not view.settings.quotas:
         return None
     wants = Asked(asked.user, asked.course, asked.server, queue.size_of(view, profiles(shape)))
@@ -430,12 +434,3 @@ def why_not_now(
     uses = [*view.usage.all, *(queue.as_use(view, one) for one in mine)]  # as good as held already
     said = lease_rules.why_not(view.settings.quotas, wants, uses, view.at)
     return None if said is None else Refused("over-quota", said, 403)
-
-
-def _queue_full(view: PoolView) -> Refused:
-    return Refused(
-        "queue-full",
-        f"{view.settings.pool.queue_limit} are waiting already, the maximum. "
-        "Try again later, or start without a GPU.",
-        429,
-    )

@@ -418,10 +418,13 @@ def _best_on(occupancy: GpuOccupancy, name: str, held: tuple[Placed, ...]) -> _C
     """Where on a GPU a slice might be held beside these; kept with the GPU, for every decision."""
     if not occupancy.usable or not _has(occupancy, name):
         return None
-    has_media = occupancy.geometry.by_name[name].has_media
+    profile, taken = occupancy.geometry.by_name[name], (*occupancy.fixed, *held)
+    has_media = profile.has_media
     live = [(one.placement.mask, one.profile.has_media and has_media) for one in occupancy.live]
     found = []
-    for placed in _legal(occupancy.geometry, name, (*occupancy.fixed, *held)):
+    for placed in (Placed(profile, placement) for placement in profile.placements):
+        if any(clash(placed, other) for other in taken):
+            continue
         mask = placed.placement.mask
         there = [
             occupancy.frees_at.get(other, inf) for other, media in live if media or mask & other
@@ -429,11 +432,3 @@ def _best_on(occupancy: GpuOccupancy, name: str, held: tuple[Placed, ...]) -> _C
         key = (max(there, default=SOON), len(there), placed.placement.start)
         found.append(_Candidate(*key, placed))
     return min(found, default=None, key=lambda one: one[:3])
-
-
-def _legal(geometry: Geometry, name: str, taken: Sequence[Placed]) -> Iterator[Placed]:
-    profile = geometry.by_name[name]
-    for placement in profile.placements:
-        placed = Placed(profile, placement)
-        if not any(clash(placed, other) for other in taken):
-            yield placed

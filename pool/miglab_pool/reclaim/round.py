@@ -384,13 +384,9 @@ class Reclaimer:
 
     def _explained(self, case: Case, verdict: LeaseVerdict) -> Explanation:
         lease = case.lease
-        return Explanation(
+        return Explanation.of(
+            lease,
             lease=lease.id,
-            user=lease.user,
-            server=lease.server,
-            course=lease.course,
-            shape=lease.shape,
-            state=lease.state,
             decision=verdict.decision,
             is_acted_on=self.is_acting,
             activity=verdict.activity,
@@ -398,5 +394,4 @@ class Reclaimer:
             reason=verdict.reason,
             figures=dict(verdict.figures),
             keepalives=case.keepalives,
-            warning=lease.warning,
         )

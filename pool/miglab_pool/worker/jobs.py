@@ -390,29 +390,33 @@ def _keep_drained(worker: Worker, tx: Transaction, gone: SliceRow) -> None:
 
     Where that has failed it is not tried again at once: nobody waits for it.
     """
-    choice = Choice(gone.gpu, worker.store.profile(gone), Placement(gone.start, gone.size))
-    row = slices.new_slice(worker.store, tx, choice)
     not_before = worker.store.creation_backoff.until(gone.gpu) or 0.0
-    if not slices.is_in_the_way(worker.store, row):
-        row = replace(row, draining=gone.draining, retry_at=not_before)
-        tx.put(row, reason="made anew, drained")
+    _make_again(worker, tx, gone, not_before, "made anew, drained")
 
 
 def make_warm(worker: Worker, tx: Transaction, gone: SliceRow) -> None:
     """Make the same anew, so that the next does not wait; unless someone else got the room."""
     gpu = worker.store.state.gpus[gone.gpu]
     geometry = worker.store.geometry(gone.gpu)
-    profile = geometry.by_name.get(gone.profile) if geometry else None
+    has_it = geometry is not None and gone.profile in geometry.by_name
     is_closed = gpu.state != GPU_OK or bool(gpu.draining)
     view = worker.store.view()
-    if is_closed or profile is None or any(ticket.shape != FULL for ticket in view.queued):
+    if is_closed or not has_it or any(ticket.shape != FULL for ticket in view.queued):
         return
     if view.gpus[gone.gpu].layout:
         return  # what is missing there is made for the layout
-    choice = Choice(gone.gpu, profile, Placement(gone.start, gone.size))
+    _make_again(worker, tx, gone, 0.0, "made anew for the next")
+
+
+def _make_again(
+    worker: Worker, tx: Transaction, gone: SliceRow, not_before: float, reason: str
+) -> None:
+    """The same slice, drained if it was, unless something lies there by now."""
+    choice = Choice(gone.gpu, worker.store.profile(gone), Placement(gone.start, gone.size))
     row = slices.new_slice(worker.store, tx, choice)
     if not slices.is_in_the_way(worker.store, row):
-        tx.put(row, reason="made anew for the next")
+        row = replace(row, draining=gone.draining, retry_at=not_before)
+        tx.put(row, reason=reason)
 
 
 # -- probe --------------------------------------------------------------------------------------
