@@ -215,18 +215,14 @@ def _asked(store: Store, tx: Transaction, asked: TicketRequest) -> Answer:
         return still_waiting(store, tx, ticket), None
     refusal = refusal or offers.why_not_now(view, asked, shape, ticket)
     if refusal is None and ticket is not None:
-        _replace(store, tx, ticket)
+        message = "You asked for another shape, so this request left the queue."
+        end(store, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)
     return _new(store, tx, asked, shape, refusal), refusal
 
 
 def _is_same(ticket: TicketRow, asked: TicketRequest, shape: str) -> bool:
     mine = (ticket.course, ticket.shape, ticket.purpose)
     return mine == (asked.course, shape, asked.purpose)
-
-
-def _replace(store: Store, tx: Transaction, ticket: TicketRow) -> None:
-    message = "You asked for another shape, so this request left the queue."
-    end(store, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)
 
 
 def _new(

@@ -33,7 +33,6 @@ from miglab_pool.ledger.rows import (
     GPU_OK,
     GPU_UNKNOWN,
     GpuRow,
-    LeaseRow,
     SliceRow,
 )
 from miglab_pool.state import slices
@@ -124,11 +123,14 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
         readings = _read(worker, info)
     except GpuError as error:
         with worker.store.write() as tx:
-            _note_unread(worker, tx, gpu)
+            if gpu not in worker.store.state.gpus:  # it is shown even so, with what is wrong
+                tx.put(_unread(gpu, worker.driver.uuids.index(gpu)), reason="listed")
             gpu_failed(worker, tx, gpu, error)
         return [Finding("gpu", gpu, str(error), "takes no new lease until it answers")]
     with worker.store.write(durable=True) as tx:
-        _take_in(worker, tx, info)
+        worker.store.infos[gpu] = info
+        worker.store.changed([gpu])
+        tx.put(_row_of(info, worker.store.state.gpus.get(gpu)), reason="listed")
         found = _settle(worker, tx, gpu, readings)
         worker.gpu_backoff.clear(gpu)
         worker.store.mark_gpu(tx, gpu, GPU_OK)
@@ -165,12 +167,6 @@ def check_whole_unclaimed(worker: Worker, gpu: str) -> None:
     raise GpuError(f"{claim.holder} uses {gpu}, and this ledger does not know of it; end it")
 
 
-def _take_in(worker: Worker, tx: Transaction, info: GpuInfo) -> None:
-    worker.store.infos[info.uuid] = info
-    worker.store.changed([info.uuid])
-    tx.put(_row_of(info, worker.store.state.gpus.get(info.uuid)), reason="listed")
-
-
 def _row_of(info: GpuInfo, known: GpuRow | None) -> GpuRow:
     """The GPU's row with what it says of itself; what was done with it stays."""
     row = known or _unread(info.uuid, info.index)
@@ -187,14 +183,6 @@ def _row_of(info: GpuInfo, known: GpuRow | None) -> GpuRow:
 
 def _unread(uuid: str, index: int) -> GpuRow:
     return GpuRow(uuid, index, NO_NAME, 0, 0, None, None, GPU_UNKNOWN, "it was not looked at yet")
-
-
-def _note_unread(worker: Worker, tx: Transaction, gpu: str) -> None:
-    """A GPU that never answered is in the ledger too: it is shown, with what is wrong."""
-    if gpu in worker.store.state.gpus:
-        return
-    index = worker.driver.uuids.index(gpu)
-    tx.put(_unread(gpu, index), reason="listed")
 
 
 def gpu_failed(worker: Worker, tx: Transaction, gpu: str, error: GpuError) -> None:
@@ -260,19 +248,15 @@ def _settle_missing(
         return [Finding("slice", str(row.id), reason, "its ticket waits on")]
     tx.put(replace(row, lost=True, reason=reason), reason=reason)
     tx.record(row, "pool", reason)
-    _lose(worker, tx, lease)
+    if lease.state != LeaseState.RELEASING:
+        said = "The slice is gone (was the host rebooted?). Your files are safe; start again."
+        leases.start_release(worker.store, tx, lease, "pool", said)
     return [Finding("lease", str(lease.id), f"its slice {row.id} is gone", "is being released")]
 
 
 def _not_there(row: SliceRow) -> SliceRow:
     """What may come to lie there later, perhaps by the same id, is not ours to destroy."""
     return replace(row, gi_id=None, ci_id=None, tried=False)
-
-
-def _lose(worker: Worker, tx: Transaction, lease: LeaseRow) -> None:
-    if lease.state != LeaseState.RELEASING:
-        reason = "The slice is gone (was the host rebooted?). Your files are safe; start again."
-        leases.start_release(worker.store, tx, lease, "pool", reason)
 
 
 def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Finding:
@@ -295,16 +279,12 @@ def keep_health(worker: Worker, gpu: str, health: Health) -> Health:
         before = worker.store.wellness.get(gpu)
         worker.store.wellness[gpu] = Wellness(worker.store.now(), health)
         row = worker.store.state.gpus.get(gpu)
-    if row is not None:
-        _record(worker, row, news(before.health if before else None, health))
-    return health
-
-
-def _record(worker: Worker, row: GpuRow, found: Sequence[str]) -> None:
-    if found:
+    found = news(before.health if before else None, health)
+    if row is not None and found:
         with worker.store.write() as tx:
             for line in found:
                 tx.record(row, BY, line)
+    return health
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,20 +378,12 @@ def _record_gone(worker: Worker, tx: Transaction, row: SliceRow) -> None:
     row = worker.store.state.slices[row.id]
     tx.put(replace(row, state=GONE), reason="destroyed")
     worker.gpu_backoff.clear(row.gpu)
-    if row.draining:
-        _keep_drained(worker, tx, row)
+    if row.draining:  # before anybody gets its placement; not at once where that has failed
+        not_before = worker.store.creation_backoff.until(row.gpu) or 0.0
+        _make_again(worker, tx, row, not_before, "made anew, drained")
     grants.grant_all(worker.store, tx)
     if row.remake and not row.draining:
         make_warm(worker, tx, row)
-
-
-def _keep_drained(worker: Worker, tx: Transaction, gone: SliceRow) -> None:
-    """Make a drained slice anew, drained, before anybody can get its placement.
-
-    Where that has failed it is not tried again at once: nobody waits for it.
-    """
-    not_before = worker.store.creation_backoff.until(gone.gpu) or 0.0
-    _make_again(worker, tx, gone, not_before, "made anew, drained")
 
 
 def make_warm(worker: Worker, tx: Transaction, gone: SliceRow) -> None:

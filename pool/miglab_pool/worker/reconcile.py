@@ -151,12 +151,8 @@ def ask_after_holders(worker: Worker) -> list[Finding]:
     found = []
     for holder in sorted(worker.holders.missing(set(held)) if held else ()):
         probe(worker, held[holder].id)
-        if _is_over(worker, held[holder]):
-            done = "its lease is released"
-            found.append(Finding("holder", holder, "it is gone", done))
+        with worker.store.lock:
+            is_over = held[holder].id not in worker.store.state.leases
+        if is_over:
+            found.append(Finding("holder", holder, "it is gone", "its lease is released"))
     return found
-
-
-def _is_over(worker: Worker, lease: LeaseRow) -> bool:
-    with worker.store.lock:
-        return lease.id not in worker.store.state.leases

@@ -217,7 +217,7 @@ def _box(
         _mark(item, gpu, slot, doings),
         "whole GPU" if item.profile == "full" else item.profile,
         used_pct=_used_pct(item),
-        memory=_memory(item),
+        memory=amount(item.memory_used_mib, item.memory_mib),
         activity="" if item.activity_pct is None else f"{round(item.activity_pct)} % busy",
         address=_address(item, principal),
     )
@@ -279,7 +279,3 @@ def _used_pct(item: SliceView) -> int | None:
     if item.memory_used_mib is None or not item.memory_mib:
         return None
     return min(100, round(100 * item.memory_used_mib / item.memory_mib))
-
-
-def _memory(item: SliceView) -> str:
-    return amount(item.memory_used_mib, item.memory_mib)
