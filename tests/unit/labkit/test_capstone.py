@@ -1,9 +1,10 @@
-"""The capstone's answer is open: no shape is always the cheapest, and waiting has a price."""
+"""The capstone's answer is open, and of one's own: no shape is the cheapest of all jobs."""
 
 import math
 import random
 from collections import Counter
 
+import labkit
 from labkit.exercises.formula_checks import check_job_hours, check_price, check_step_price
 from labkit.exercises.packing import A100
 from labkit.machine.profile import OperationCount, by_limit
@@ -57,3 +58,14 @@ def test_what_limits_an_operation_is_its_intensity_and_not_its_name():
     counted = {"aten::mm": OperationCount(10, 1000), "aten::thin": OperationCount(10, 100)}
     found = by_limit(took, counted, ridge=50.0)
     assert found == {"sm_ms": 2.0, "memory_ms": 4.0, "operations": 3.0}
+
+
+def test_a_student_keeps_the_same_numbers_and_others_have_others(monkeypatch):
+    """On every machine; a marker names the student."""
+    choices = {"batch": (32, 64, 128), "millions": (10, 25, 60)}
+    monkeypatch.setenv("JUPYTERHUB_USER", "ada")
+    own = labkit.drawn("4b", **choices)
+    assert own == labkit.drawn("4b", **choices) == labkit.drawn("4b", student="ada", **choices)
+    assert all(own[name] in some for name, some in choices.items())
+    found = {str(labkit.drawn("4b", student=f"s{one}", **choices)) for one in range(40)}
+    assert len(found) == 9

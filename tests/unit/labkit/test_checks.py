@@ -36,23 +36,6 @@ def test_a_check_can_come_out_either_way(key):
         assert verdict in outcomes(CHECKS[key].relation)
 
 
-def test_of_several_parts_one_that_is_wrong_contradicts():
-    """All are right together; a step that is out of proportion on the part contradicts."""
-    check = CHECKS["MIG-5"]
-    slower = [1.9 * j for j in JITTER]
-    data = {"part": slower, "whole": JITTER, "part, in proportion": [0.95 * j for j in JITTER]}
-    assert check.relation.judge(data).verdict is Verdict.SUPPORTED
-    out = {**data, "part, in proportion": slower}
-    assert check.relation.judge(out).verdict is Verdict.CONTRADICTED
-
-
-def test_a_false_claim_is_followed_by_what_is_true_with_its_number():
-    """The student reads what holds instead, not only that the claim does not."""
-    judged = CHECKS["MX-9"].judge({"kept with AMP over pure bf16": [1.357]}, Tier.CPU)
-    assert judged.verdict is Verdict.CONTRADICTED
-    assert judged.why.startswith("AMP keeps 1.36 times as much")
-
-
 def test_what_is_false_somewhere_says_what_is_true_instead():
     """And every such sentence has room for one number."""
     false = [one for one in CHECKS.values() if Verdict.CONTRADICTED in one.expected.values()]
@@ -98,62 +81,66 @@ def test_a_missing_series_says_measure_first():
         CHECKS["DP-3"].judge({"one rank": JITTER}, Tier.CPU)
 
 
+UNASKED = "not applicable here"
+
+
 def test_an_emulated_slice_is_not_asked_about_bandwidth_and_isolation():
     """It has the whole GPU's memory paths, so a verdict about a slice's would be a lie."""
     for key in ("MIG-3", "MIG-6"):
         nothing = dict.fromkeys(CHECKS[key].relation.needs, ())
         judged = CHECKS[key].judge(nothing, Tier.SLICE, emulated=True)
-        assert judged.expected == "not applicable here"
+        assert judged.expected == UNASKED
         assert "emulated" in judged.why
 
 
+def series(times):
+    """Samples that take so many times as long as a second, by what was measured."""
+    return {name: [each * j for j in JITTER] for name, each in times.items()}
+
+
+def ranks(one, two):
+    """Series of DP-3: how long the work takes one rank, and two of them."""
+    return series({"one rank": one / 50, "two ranks": two / 50})
+
+
 def on_cores(gain, speed_up, share=1.0):
-    """Series of DP-3 on a CPU on which two ranks get `gain` times as much done as one."""
-    work = [j / 50 for j in JITTER]
-    return {
-        "one rank": [speed_up * seconds for seconds in work],
-        "two ranks": work,
-        ALL_WORK_ALONE: [gain * seconds for seconds in work],
-        ALL_WORK_TOGETHER: work,
-        CORE_SHARE: [share] * len(work),
-    }
+    """The same on a CPU on which two ranks get `gain` times as much done as one."""
+    side = series({ALL_WORK_ALONE: gain / 50, ALL_WORK_TOGETHER: 1 / 50})
+    return ranks(speed_up, 1) | side | {CORE_SHARE: [share] * len(JITTER)}
 
 
-@pytest.mark.parametrize("gain", [0.95, 1.0, 1.3])
-def test_two_ranks_on_one_core_are_not_asked_whether_they_are_faster(gain):
-    """Hyperthreads, or a core that others use, say nothing of data parallelism."""
-    judged = CHECKS["DP-3"].judge(on_cores(gain, 0.9), Tier.CPU)
-    assert f"{gain:.1f} times as much" in judged.why
+def part(in_proportion):
+    """Series of MIG-5, of which only one is not always right."""
+    return series({"part": 1.9, "whole": 1.0, "part, in proportion": in_proportion})
 
 
-def test_ranks_that_share_their_cores_with_others_are_not_asked_either():
-    """A second process wins time from a busy neighbour, so that the gain alone looks well."""
-    judged = CHECKS["DP-3"].judge(on_cores(1.9, 0.9, share=0.6), Tier.CPU)
-    assert judged.expected == "not applicable here"
-    assert "60% of a core" in judged.why
+AMP = {"kept with AMP over pure bf16": [1.357]}
+NEAR_IDEAL = series({"the best": 0.8, "its ideal": 1.0})
+LITTLE_TO_HIDE = series({"flat": 1.1, "buckets": 1.0, "no sync": 1.0})
 
 
-def test_what_beats_its_ideal_shows_that_the_ideal_is_none():
-    """A pipeline under 0.95 of it decides nothing."""
-    fast = {"the best": [0.8 * j for j in JITTER], "its ideal": JITTER}
-    judged = CHECKS["MP-6"].judge(fast, Tier.SEVERAL_GPUS)
-    assert judged.verdict is Verdict.UNDECIDED
-    assert "no ideal" in judged.why
-
-
-def test_hardly_any_sending_leaves_nothing_to_hide():
-    """Under a fifth of the step, whatever the buckets do is undecided."""
-    times = {"flat": 1.1, "buckets": 1.0, "no sync": 1.0}
-    data = {name: [seconds * j for j in JITTER] for name, seconds in times.items()}
-    judged = CHECKS["DP-6"].judge(data, Tier.CPU)
-    assert judged.verdict is Verdict.UNDECIDED
-    assert "only 9%" in judged.why
-
-
-def test_on_two_free_cores_a_slow_second_rank_contradicts():
-    """With a core each, the same times are data parallelism's own fault; without figures, too."""
-    slow = on_cores(1.9, 0.9)
-    assert CHECKS["DP-3"].judge(slow, Tier.CPU).verdict is Verdict.CONTRADICTED
-    assert CHECKS["DP-3"].judge(on_cores(1.9, 1.8), Tier.CPU).verdict is Verdict.SUPPORTED
-    on_gpus = {name: slow[name] for name in ("one rank", "two ranks")}
-    assert CHECKS["DP-3"].judge(on_gpus, Tier.SEVERAL_GPUS).verdict is Verdict.CONTRADICTED
+@pytest.mark.parametrize(
+    ("key", "tier", "data", "says", "why"),
+    [
+        ("MIG-5", Tier.WHOLE_GPU, part(0.95), "supported", ""),
+        ("MIG-5", Tier.WHOLE_GPU, part(1.9), "contradicted", ""),
+        ("MX-9", Tier.CPU, AMP, "contradicted", "AMP keeps 1.36 times as much"),
+        ("MP-6", Tier.SEVERAL_GPUS, NEAR_IDEAL, "undecided", "no ideal"),
+        ("DP-6", Tier.CPU, LITTLE_TO_HIDE, "undecided", "only 9%"),
+        # hyperthreads, or a core that others use, say nothing of data parallelism
+        ("DP-3", Tier.CPU, on_cores(0.95, 0.9), UNASKED, "0.9 times as much"),
+        ("DP-3", Tier.CPU, on_cores(1.0, 0.9), UNASKED, "1.0 times as much"),
+        ("DP-3", Tier.CPU, on_cores(1.3, 0.9), UNASKED, "1.3 times as much"),
+        # a second process wins time from a busy neighbour, so that the gain alone looks well
+        ("DP-3", Tier.CPU, on_cores(1.9, 0.9, share=0.6), UNASKED, "60% of a core"),
+        # with a core each it is data parallelism's own fault; without such figures, too
+        ("DP-3", Tier.CPU, on_cores(1.9, 0.9), "contradicted", ""),
+        ("DP-3", Tier.CPU, on_cores(1.9, 1.8), "supported", ""),
+        ("DP-3", Tier.SEVERAL_GPUS, ranks(0.9, 1), "contradicted", ""),
+    ],
+)
+def test_what_series_say_of_a_claim(key, tier, data, says, why):
+    """A false claim is followed by what is true, with its number."""
+    judged = CHECKS[key].judge(data, tier)
+    assert says == (UNASKED if judged.expected == UNASKED else judged.verdict.value)
+    assert why in judged.why

@@ -13,7 +13,6 @@ from labkit.evidence.evidence import Evidence, Point
 from labkit.evidence.prediction import Prediction, Trend, predict
 from labkit.evidence.relations import values_in
 from labkit.notebook.catalogue import EXPERIMENTS, reading
-from labkit.notebook.experiments import experiment
 from labkit.notebook.steps import computed_step
 from labkit.notebook.summary import summary
 from labkit.panel.answers import comparison
@@ -55,24 +54,17 @@ def seen(prediction, points=POINTS):
         (5.0, "4 times the prediction"),
         (100.0, "0.2 times the prediction"),
         (-5.0, "25 more than predicted"),
+        (Trend.RISES, "It rises, as you said. From 10 (one) to 20 (two)."),
+        (Trend.FLAT, "You said it stays flat; it rises. From 10 (one) to 20 (two)."),
     ],
 )
-def test_a_number_is_compared_with_the_result(said, says):
-    """In one sentence, whatever was said."""
-    assert says in comparison(LINE, seen(Prediction("why", "", said, "ms")))
-
-
-@pytest.mark.parametrize(
-    ("trend", "says"),
-    [
-        (Trend.RISES, "It rises, as you said."),
-        (Trend.FLAT, "You said it stays flat; it rises."),
-    ],
-)
-def test_a_trend_is_compared_with_both_ends(trend, says):
-    """From the first point to the last."""
-    said = comparison(replace(LINE, unit=None), seen(Prediction("why", "", trend=trend)))
-    assert said == f"{says} From 10 (one) to 20 (two)."
+def test_what_was_predicted_is_compared_with_the_result(said, says):
+    """A number with a point's, a trend with both ends; in one sentence, whatever was said."""
+    if isinstance(said, Trend):
+        prediction, unit = Prediction("why", "", trend=said), None
+    else:
+        prediction, unit = Prediction("why", "", said, "ms"), "ms"
+    assert says in comparison(replace(LINE, unit=unit), seen(prediction))
 
 
 def test_a_cross_is_drawn_for_an_end_of_an_interval():
@@ -123,19 +115,6 @@ def test_no_verdict_before_a_claim_and_the_first_claim_counts(tmp_path):
     assert "you: contradicted; data: supported" in str(summary("MIG-12"))
 
 
-def test_a_refused_prediction_is_answered_beside_its_button(tmp_path):
-    """Where the folded steps hide the line below them; a good one is answered there again."""
-    widgets = Widgets(panel := Panel(packing_runner(tmp_path).experiment, tmp_path))
-    panel._widgets = widgets
-    widgets.lock.click()
-    assert panel.runner.message in widgets.refused.value
-    assert widgets.status.layout.display == "none"
-    widgets.said.value, widgets.because.value = "84", "I counted"
-    widgets.lock.click()
-    assert widgets.refused.value == "" and widgets.status.layout.display is None
-    assert "You predict" in widgets.status.value
-
-
 def test_a_second_run_and_another_day_keep_the_words(tmp_path):
     """They are the student's until the student writes others."""
     first = packing_runner(tmp_path)
@@ -164,45 +143,37 @@ def series_drawn(widgets):
     return " ".join(json.dumps(data[MIME], ensure_ascii=False) for data in drawn)
 
 
-def test_a_recorded_run_can_be_switched_on_beside_ones_own(tmp_path):
-    """After a run it is another layer; sentence, verdict and evidence stay. Off again, it goes."""
-    panel = Panel(EXPERIMENTS["MX-5"], tmp_path)
-    said = predict("5", "it is safe", "%")
-    own = replace(replay.recorded("MX-5"), replayed_from=None, prediction=said)
-    panel.runner.evidence, panel.runner.message = own, "You said 5 %; it is 10 %."
-    panel._repr_mimebundle_()
-    widgets = panel._widgets
-    assert "not yours" not in series_drawn(widgets)
-    (recorded,) = (one for one in widgets.layers if "recorded" in one.description)
-    recorded.value = True
-    assert (panel.evidence, panel.runner.message) == (own, "You said 5 %; it is 10 %.")
-    assert "not yours" in series_drawn(widgets)
-    assert "not yours" not in widgets.status.value
-    recorded.value = False
-    assert "not yours" not in series_drawn(widgets)
-
-
-def test_what_others_measured_is_shown_after_a_prediction_only(tmp_path, monkeypatch):
-    """The button is locked, and says so to whoever presses it all the same."""
+def test_what_others_measured_is_shown_beside_ones_own_after_a_prediction(tmp_path, monkeypatch):
+    """Its button is locked before, and says so; switched on, sentence and evidence stay."""
     monkeypatch.setattr(replay, "CLASS", tmp_path)
-    middle = replace(replay.recorded("MX-5"), replayed_from="the class, median of 9")
-    store.save(middle, tmp_path)
+    recorded = replay.recorded("MX-5")
+    store.save(replace(recorded, replayed_from="the class, median of 9"), tmp_path)
     panel = Panel(EXPERIMENTS["MX-5"], tmp_path / "evidence")
     panel._repr_mimebundle_()
-    layers = panel._widgets.layers
-    assert [one.description for one in layers] == ["Show recorded run", "Show the class"]
-    assert all(one.disabled for one in layers)
+    widgets = panel._widgets
+    assert [one.description for one in widgets.layers] == ["Show recorded run", "Show the class"]
+    assert all(one.disabled for one in widgets.layers)
     panel.switch("the class", is_on=True)
     assert "Predict first" in panel.runner.message
     panel.lock_in("5", "it is safe")
-    assert not any(one.disabled for one in layers)
-    panel.switch("the class", is_on=True)
-    assert "the class, median" not in panel.runner.message
-    assert any("the class" in one.name for plot in panel.plots() for one in plot.series)
+    assert not any(one.disabled for one in widgets.layers)
+    own = replace(recorded, replayed_from=None, prediction=predict("5", "it is safe", "%"))
+    panel.runner.evidence, panel.runner.message = own, "You said 5 %; it is 10 %."
+    for layer, name in zip(widgets.layers, ("not yours", "the class: "), strict=True):
+        assert name not in series_drawn(widgets)
+        layer.value = True
+        assert (panel.evidence, panel.runner.message) == (own, "You said 5 %; it is 10 %.")
+        assert name in series_drawn(widgets)
+        assert name not in widgets.status.value
+        layer.value = False
+        assert name not in series_drawn(widgets)
 
 
 def test_the_next_step_is_open_and_its_button_is_the_strong_one(tmp_path):
-    """Predict, then measure, then explain; what is said first is one sentence."""
+    """Predict, then measure, then explain; what is said first is one sentence.
+
+    A refused prediction is answered beside its button, where the folded steps hide the line below.
+    """
     panel = Panel(packing_runner(tmp_path).experiment, tmp_path)
     panel._repr_mimebundle_()
     widgets = panel._widgets
@@ -215,6 +186,9 @@ def test_the_next_step_is_open_and_its_button_is_the_strong_one(tmp_path):
         return [one.layout.display is None for one in widgets.bodies]
 
     assert (strong(), is_open()) == (["Lock in prediction"], [True, False, False])
+    widgets.lock.click()
+    assert panel.runner.message in widgets.refused.value
+    assert widgets.status.layout.display == "none"
     widgets.slider.value = 84.0
     assert widgets.said.value == "84"
     (empty,) = widgets.plots[0].outputs
@@ -227,6 +201,8 @@ def test_the_next_step_is_open_and_its_button_is_the_strong_one(tmp_path):
     assert widgets.said.value == "84"
     widgets.because.value = "I counted"
     widgets.lock.click()
+    assert widgets.refused.value == "" and widgets.status.layout.display is None
+    assert "You predict" in widgets.status.value
     assert (strong(), is_open()) == (["Run"], [False, True, False])
     asyncio.run(panel._run_by_hand())
     assert (strong(), is_open()) == (["Keep"], [False, True, True])
@@ -262,10 +238,3 @@ def test_a_panel_without_steps_offers_no_run(tmp_path):
     assert "cannot measure that" in panel.runner.message
     panel.lock_in("3", "a guess")
     assert not panel.can_run
-
-
-def test_an_experiment_of_ones_own_needs_only_words():
-    """A key that no notebook has, with its texts."""
-    words = {"title": "Mine", "question": "How many?", "x_label": "x", "y_label": "ms"}
-    made = experiment("MY-1", computed_step("a", 1, lambda: 1.0), **words, unit="ms")
-    assert made.experiment.unit == "ms"

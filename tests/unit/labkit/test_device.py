@@ -15,6 +15,11 @@ GPU = Device("cuda", "A100", 40960, sms=108, uuid="GPU-a")
 OTHER_GPU = Device("cuda", "A100", 40960, sms=108, uuid="GPU-b")
 
 
+def holding(tier, *held):
+    """A server with these devices."""
+    return Place(tier, held, "", CpuBudget(2.0, 2), Lease())
+
+
 @pytest.mark.parametrize(
     ("devices", "tier"),
     [
@@ -52,28 +57,26 @@ def test_cpu_quota_is_read_or_unknown(text, cores):
 
 
 def test_the_budget_is_the_smaller_of_quota_and_affinity(tmp_path):
-    """A quota of half a core counts even where many cores are visible."""
+    """A quota of half a core counts; older hosts keep it in two files, where -1 means none."""
     (tmp_path / "cpu.max").write_text("50000 100000")
     assert device.cpu_budget(tmp_path).cores == 0.5
     assert device.threads_for(device.cpu_budget(tmp_path), 2) == 1
-
-
-def test_cgroup_v1_is_understood(tmp_path):
-    """Older hosts keep the quota in two files; -1 means none."""
-    (tmp_path / "cpu").mkdir()
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("150000")
-    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000")
-    assert device.read_quota(tmp_path) == 1.5
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1")
-    assert device.read_quota(tmp_path) is None
+    older = tmp_path / "v1"
+    (older / "cpu").mkdir(parents=True)
+    (older / "cpu" / "cpu.cfs_period_us").write_text("100000")
+    for quota, cores in (("150000", 1.5), ("-1", None)):
+        (older / "cpu" / "cpu.cfs_quota_us").write_text(quota)
+        assert device.read_quota(older) == cores
 
 
 def test_each_rank_gets_a_slice_of_its_own():
-    """Two ranks over two slices: one UUID each, and half the threads."""
-    budget = CpuBudget(4.0, 4)
-    added = [device.child_environment(("MIG-a", "MIG-b"), rank, 2, budget) for rank in range(2)]
+    """One UUID each, and a share of the threads; more ranks than slices are the CPU's."""
+    two, budget = ("MIG-a", "MIG-b"), CpuBudget(4.0, 4)
+    added = [device.child_environment(two, rank, 2, budget) for rank in range(2)]
     assert [env["CUDA_VISIBLE_DEVICES"] for env in added] == ["MIG-a", "MIG-b"]
     assert added[0]["OMP_NUM_THREADS"] == "2"
+    third = device.child_environment(two, 0, 3, budget)
+    assert (third["CUDA_VISIBLE_DEVICES"], third["LABKIT_CPU_RANKS"]) == ("", "1")
 
 
 @pytest.mark.parametrize(
@@ -87,16 +90,8 @@ def test_each_rank_gets_a_slice_of_its_own():
 )
 def test_a_process_that_needs_one_gpu_opens_no_other(held, environ, opened, monkeypatch):
     """Of several whole GPUs it gets the first it may use; else its environment stays as it is."""
-    here = Place(device.tier_of(held), held, "", CpuBudget(2.0, 2), Lease())
-    monkeypatch.setitem(place._PLACE, "here", here)
+    monkeypatch.setitem(place._PLACE, "here", holding(device.tier_of(held), *held))
     assert place.only_one(environ) == opened
-
-
-def test_more_ranks_than_devices_are_cpu_ranks_and_say_so():
-    """Three ranks on one slice never share it silently."""
-    added = device.child_environment(("MIG-a",), 0, 3, CpuBudget(2.0, 2))
-    assert added["CUDA_VISIBLE_DEVICES"] == ""
-    assert added["LABKIT_CPU_RANKS"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -114,8 +109,7 @@ async def test_ranks_that_may_share_go_around_the_devices(
     """Only where there are too few; without a GPU they stay on the CPU."""
     monkeypatch.setenv("MIGLAB_SLICES", slices)
     held = (CPU,) if not slices else ()
-    here = Place(Tier.CPU, held, "", CpuBudget(2.0, 2), Lease())
-    monkeypatch.setitem(place._PLACE, "here", here)
+    monkeypatch.setitem(place._PLACE, "here", holding(Tier.CPU, *held))
     added, found = await place.spread(ranks, share_device=True)
     assert [env["CUDA_VISIBLE_DEVICES"] for env in added] == given
     assert found == backend
@@ -125,7 +119,7 @@ async def test_ranks_that_may_share_go_around_the_devices(
 def test_half_of_a_slice_is_what_the_driver_gives(sms, half, share):
     """Six of fourteen SMs are no half: what is expected of a part follows from its real size."""
     held = Device("cuda", "A100", 4864, sms=sms, capability="8.0", is_slice=True)
-    made = parts.parts_of(Place(Tier.SLICE, (held,), "", CpuBudget(2.0, 2), Lease()))
+    made = parts.parts_of(holding(Tier.SLICE, held))
     assert made.half == half
     assert made.whole / made.half == pytest.approx(share)
 

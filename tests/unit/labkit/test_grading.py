@@ -70,30 +70,32 @@ def honest(seed=0):
     )
 
 
-def zipped(
-    folder, student, evidence, code="def area(r):\n    import math\n    return 3.14159265*r*r"
-):
-    """A zip as hand_in makes it."""
+def notebook_of(code):
+    """A notebook of one cell."""
+    return json.dumps({"cells": [{"cell_type": "code", "source": code}]})
+
+
+def zip_of(file, parts):
+    """A zip of these texts, by their names in it."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in parts.items():
+            archive.writestr(name, text)
+
+
+def handed_in(student, evidence, code="def area(r):\n    import math\n    return 3.14159265*r*r"):
+    """What lies in the zip that hand_in makes."""
     data = {"schema": store.SCHEMA, **to_data(evidence)}
     data["digest"] = store.digest(data)
-    cell = {"cell_type": "code", "source": code}
-    with zipfile.ZipFile(folder / f"{student}.zip", "w") as archive:
-        archive.writestr("manifest.json", json.dumps({"student": student}))
-        archive.writestr("evidence/MX-2.json", json.dumps(data))
-        archive.writestr("notebooks/geometry.ipynb", json.dumps({"cells": [cell]}))
-
-
-@pytest.fixture
-def sources(tmp_path):
-    folder = tmp_path / "src"
-    folder.mkdir()
-    (folder / "geometry.py").write_text(SOURCE)
-    return folder
+    return {
+        "manifest.json": json.dumps({"student": student}),
+        "evidence/MX-2.json": json.dumps(data),
+        "notebooks/geometry.ipynb": notebook_of(code),
+    }
 
 
 def test_identical_samples_of_two_students_are_flagged():
     """Samples are noise: two people never measure the same twenty."""
-    seeds = {"ann": 0, "bob": 0, "cy": 1}
+    seeds = {"ann": 0, "bob": 0, "cyd": 1}
     zips = [Submission(who, who, {"MX-2": honest(seed)}) for who, seed in seeds.items()]
     found = consistency.same_samples(zips)
     assert found == {("ann", "MX-2"): ["bob"], ("bob", "MX-2"): ["ann"]}
@@ -118,13 +120,8 @@ def test_a_run_that_was_stopped_gets_no_mark():
 
 def packed_again(folder, names):
     """A zip of the same parts under other names, beside what a packer adds."""
-    zipped(folder, "ann", honest(0))
-    with zipfile.ZipFile(folder / "ann.zip") as source:
-        parts = {name: source.read(name) for name in source.namelist()}
-    with zipfile.ZipFile(folder / "ann.zip", "w") as archive:
-        for name, data in parts.items():
-            archive.writestr(names(name), data)
-        archive.writestr("__MACOSX/._x", b"\x00\xff")
+    parts = {names(name): text for name, text in handed_in("ann", honest(0)).items()}
+    zip_of(folder / "ann.zip", {**parts, "__MACOSX/._x": b"\x00\xff"})
     return submissions.read_zip(folder / "ann.zip")
 
 
@@ -145,96 +142,53 @@ def test_a_zip_with_nothing_of_a_hand_in_has_a_row(tmp_path):
     assert (row.file, row.item, row.readable) == ("ann.zip", "zip", "no")
 
 
-def graded(folder, sources, tmp_path, *more):
-    """Run the command; answers the rows by the zip's name and item."""
-    table = tmp_path / "out.csv"
-    command = ["grade", str(folder), "--csv", str(table), "--sources", str(sources), "--run-code"]
-    assert cli.main([*command, *more]) == 0
-    with table.open(encoding="utf-8-sig") as file:
-        return {
-            (row["file"].removesuffix(".zip"), row["item"]): row for row in csv.DictReader(file)
-        }
-
-
 @pytest.mark.bubblewrap
 @pytest.mark.long
-def test_a_class_is_marked(tmp_path, sources, capsys):
-    """Honest work gets its marks, a copy, a wrong reading and wrong code do not."""
-    folder = tmp_path / "zips"
-    folder.mkdir()
-    zipped(folder, "ann", honest(0))
-    zipped(folder, "bob", honest(0), code="def area(r):\n    return r")
-    zipped(folder, "cy", replace(honest(1), verdict_read=Verdict.CONTRADICTED), code="def area(r:")
-    zipped(folder, "dee", replace(honest(2), headless=True), code="def area(r):\n    return 1 / 0")
-    (folder / "eve.zip").write_bytes(b"nothing")
-    plot = tmp_path / "class.svg"
-    rows = graded(folder, sources, tmp_path, "--plot", str(plot))
-    marks = {who: int(rows[who, "MX-2"]["machine_mark"]) for who in ("ann", "bob", "cy", "dee")}
-    assert marks == {"ann": 0, "bob": 0, "cy": 0, "dee": 0}
+def test_a_class_is_marked(tmp_path, capsys):
+    """Honest work gets its marks, a copy, a wrong reading and wrong code do not.
+
+    The explanation is left to a person, and is no formula.
+    """
+    zips, sources, table = (tmp_path / name for name in ("zips", "src", "out.csv"))
+    zips.mkdir(), sources.mkdir()
+    (sources / "geometry.py").write_text(SOURCE)
+    misread = replace(honest(1), verdict_read=Verdict.CONTRADICTED)
+    for student, parts in {
+        "ann": (honest(0),),
+        "bob": (honest(0), "def area(r):\n    return r"),
+        "cyd": (misread, "def area(r:"),
+        "dee": (replace(honest(2), headless=True), "def area(r):\n    return 1 / 0"),
+        "flo": (honest(4),),
+    }.items():
+        zip_of(zips / f"{student}.zip", handed_in(student, *parts))
+    (zips / "eve.zip").write_bytes(b"nothing")
+    command = ["grade", str(zips), "--csv", str(table), "--sources", str(sources), "--run-code"]
+    assert cli.main([*command, "--plot", str(tmp_path / "class.svg")]) == 0
+    with table.open(encoding="utf-8-sig") as file:
+        rows = {(row["file"][:3], row["item"]): row for row in csv.DictReader(file)}
+    mark = {who: row["machine_mark"] for (who, item), row in rows.items() if item == "MX-2"}
+    assert mark == {"ann": "0", "bob": "0", "cyd": "0", "dee": "0", "flo": "1"}
     assert "the same samples as bob.zip" in rows["ann", "MX-2"]["look_at"]
-    assert rows["cy", "MX-2"]["verdict_read"] == "no"
+    assert rows["cyd", "MX-2"]["verdict_read"] == "no"
     assert rows["dee", "MX-2"]["students_own"] == "no"
-    code = {who: rows[who, "geometry: area"]["code_exact"] for who in marks}
-    assert code == {"ann": "yes", "bob": "no", "cy": "no", "dee": "no"}
+    code = {who: rows[who, "geometry: area"]["code_exact"] for who in mark}
+    assert code == {"ann": "yes", "bob": "no", "cyd": "no", "dee": "no", "flo": "yes"}
+    assert rows["flo", "geometry: area"]["machine_mark"] == "1"
     assert "ZeroDivisionError" in rows["dee", "geometry: area"]["look_at"]
     assert rows["eve", "zip"]["readable"] == "no"
-    assert "The class's results" in plot.read_text()
+    assert rows["flo", "MX-2"]["explanation_0_to_3"] == ""
+    assert rows["flo", "MX-2"]["explanation"] == "'=SUM(A1)"
+    assert "The class's results" in (tmp_path / "class.svg").read_text()
     assert "cannot prevent it" in capsys.readouterr().out
 
 
-@pytest.mark.bubblewrap
-@pytest.mark.long
-def test_honest_work_alone_gets_full_marks(tmp_path, sources):
-    """One student: both rows marked, the explanation left to a person and no formula."""
-    folder = tmp_path / "zips"
-    folder.mkdir()
-    zipped(folder, "ann", honest(0))
-    rows = graded(folder, sources, tmp_path)
-    assert {row["machine_mark"] for row in rows.values()} == {"1"}
-    assert rows["ann", "MX-2"]["explanation_0_to_3"] == ""
-    assert rows["ann", "MX-2"]["explanation"] == "'=SUM(A1)"
-
-
-@pytest.mark.bubblewrap
-@pytest.mark.long
-def test_an_edited_check_changes_nothing(sources):
-    """Only exercises come from the student; the check and its numbers come from the source."""
-    cheat = (
-        "def area(r):\n    return 0\ndef check_area():\n    return 'right'\narea_verdict = 'right'"
-    )
-    text = json.dumps({"cells": [{"cell_type": "code", "source": cheat}]})
-    (marked,) = grade_code.mark(text, grade_code.answer_key(sources / "geometry.py"))
-    assert not marked.right
-    assert marked.said == "not yet right: 0"
-
-
-@pytest.mark.bubblewrap
-@pytest.mark.long
-def test_a_students_own_helper_is_taken_along(sources):
-    """An exercise may use a function that only the student has."""
-    own = "def square(x):\n    return x * x\ndef area(r):\n    return math.pi * square(r)"
-    text = json.dumps({"cells": [{"cell_type": "code", "source": own}]})
-    (marked,) = grade_code.mark(text, grade_code.answer_key(sources / "geometry.py"))
-    assert marked.right
-
-
-@pytest.mark.bubblewrap
-@pytest.mark.long
-def test_code_without_an_end_is_ended(sources):
-    """A loop without an end costs the limit, not the evening."""
-    text = json.dumps({"cells": [{"cell_type": "code", "source": "def area(r):\n    while 1: 0"}]})
-    key = grade_code.answer_key(sources / "geometry.py")
-    (marked,) = grade_code.mark(text, key, limit_s=0.5)
-    assert marked.said == "no answer within 0.5 s"
-
-
-def test_exercises_alone_need_the_code_to_run(tmp_path, capsys):
-    """Without --run-code a zip of exercises gives no row, and the command says what would."""
-    with zipfile.ZipFile(tmp_path / "ann.zip", "w") as archive:
-        archive.writestr("manifest.json", json.dumps({"student": "ann"}))
-        archive.writestr("notebooks/geometry.ipynb", json.dumps({"cells": []}))
+def test_without_asking_no_code_is_run(tmp_path, capsys):
+    """By default a zip of exercises gives no row, and the command says what would."""
+    code = f"open({str(tmp_path / 'ran')!r}, 'w')"
+    zip_of(tmp_path / "ann.zip", {"notebooks/geometry.ipynb": notebook_of(code)})
     assert cli.main(["grade", str(tmp_path), "--csv", str(tmp_path / "o.csv")]) == 0
     assert "--run-code marks the exercises" in capsys.readouterr().out
+    assert not (tmp_path / "ran").exists()
 
 
 def test_nothing_to_grade_is_a_sentence(tmp_path, capsys):

@@ -114,23 +114,19 @@ def test_it_is_drawn_and_described(plot):
     assert "Prediction: " in vega.spec(plot)["description"]
 
 
-def test_pointing_at_a_mark_says_what_the_table_says():
-    """Name, value, interval and number of samples."""
-    (points,) = layers(replace(PLOT, prediction=None), "point")
-    first = values(points)[0]
-    said = [first[one["field"]] for one in points["encoding"]["tooltip"]]
-    assert said == ["1", "10", "9 – 11", "3", "measured here"]
-
-
 def test_an_interval_is_drawn_over_its_point_and_broader_than_it():
-    """Its ends are seen where it is shorter than the dot, too."""
+    """Its ends are seen where it is shorter than the dot, too; pointing says what the table says:
+    name, value, interval and number of samples.
+    """
     kinds = [one["mark"]["type"] for one in vega.spec(PLOT)["layer"]]
-    caps = layers(PLOT, "tick")[-1]
-    dots = values(layers(PLOT, "point")[0])
+    caps, points = layers(PLOT, "tick")[-1], layers(PLOT, "point")[0]
+    dots = values(points)
     assert kinds.index("rule") > kinds.index("point")
     assert caps["mark"]["size"] > max(dot["size"] for dot in dots) ** 0.5
     assert {row["value"] for row in values(caps)} == {9, 11}
-    assert caps["encoding"]["tooltip"] == layers(PLOT, "point")[0]["encoding"]["tooltip"]
+    assert caps["encoding"]["tooltip"] == points["encoding"]["tooltip"]
+    said = [dots[0][one["field"]] for one in points["encoding"]["tooltip"]]
+    assert said == ["1", "10", "9 – 11", "3", "measured here"]
 
 
 @pytest.mark.parametrize("is_zoomed", [True, False])

@@ -32,15 +32,11 @@ def test_what_is_no_number_is_answered_in_a_sentence(typed):
         parse_number(typed, "GB/s")
 
 
-def test_what_cannot_be_measured_is_no_prediction():
-    """Times, ratios, counts and percentages are not below zero."""
+def test_a_number_is_not_below_zero_and_may_have_no_unit():
+    """Times, ratios, counts, percentages; the largest number of a format, a relative error."""
     with pytest.raises(NotAPrediction, match="below zero"):
         parse_number("-3", "GB/s")
     assert parse_number("0", "%") == 0.0
-
-
-def test_a_number_without_a_unit_is_asked_for_and_said_alone():
-    """The largest number of a format, a relative error."""
     with pytest.raises(NotAPrediction, match=r"Type one, for example"):
         parse_number("much", "")
     assert str(predict("65504", "five bits", "")) == "65504, because five bits"
@@ -54,15 +50,12 @@ def test_trends_are_three():
     assert str(predict("flat", "no reason", None)) == "it stays flat, because no reason"
 
 
-@pytest.mark.parametrize(("unit", "says"), [(None, "Choose first"), ("ms", "Type a number in ms")])
-def test_what_is_missing_is_asked_for_in_its_order(unit, says):
+@pytest.mark.parametrize(
+    ("said", "unit", "says"),
+    [("", None, "Choose first"), ("", "ms", "Type a number in ms"), ("1", "x", "why")],
+)
+def test_what_is_missing_is_asked_for_in_its_order(said, unit, says):
     """Whoever presses Lock in at once is asked for the prediction, then for the reason."""
     with pytest.raises(NotAPrediction, match=says):
-        predict("", "", unit)
-
-
-def test_a_prediction_needs_a_reason():
-    """Because is not optional."""
-    with pytest.raises(NotAPrediction, match="why"):
-        predict("1", " ", "x")
+        predict(said, " ", unit)
     assert "because fewer SMs" in str(predict("7.5", "fewer SMs", "x"))

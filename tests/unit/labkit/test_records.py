@@ -54,18 +54,12 @@ def test_a_changed_record_is_refused(change):
         from_data(Measurement, {"name": "matmul"})
 
 
-def test_summaries_follow_from_the_samples():
-    """Median, spread and rate are computed, never stored."""
+def test_what_is_said_of_a_record_follows_from_its_samples():
+    """Median, spread and rate; the caption names the device, and of a CPU that it is no GPU."""
     assert RECORD.median_s == 0.5
     assert RECORD.iqr_s == pytest.approx(0.25)
     assert RECORD.tflops == pytest.approx(2.0)
-
-
-def test_captions_name_device_tier_ranks_and_samples():
-    """Whatever is drawn says what it was measured on; a CPU says that it is no GPU."""
-    assert "14 SMs" in RECORD.caption
-    assert "tier slice" in RECORD.caption
-    assert "3 samples" in RECORD.caption
+    assert all(words in RECORD.caption for words in ("14 SMs", "tier slice", "3 samples"))
     cpu = Device("cpu", "Xeon", 1024, cpu_cores=2.0)
     assert "not a GPU" in Measurement("f", (1.0,), Tier.CPU, (cpu,), "host", False).caption
 

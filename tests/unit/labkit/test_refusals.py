@@ -1,6 +1,8 @@
 """Every argument of every public call, wrong in every way that people get it wrong, is refused."""
 
 import inspect
+import re
+import types
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,8 @@ RIGHT = {
     },
 }  # fmt: skip
 TAKE_NOTHING = {"is_quick", "peak_rss_mib", "rounds", "where"}
+FINDS_OUT = sorted(TAKE_NOTHING | {"is_measured_here"})
+SOURCES = Path(__file__).parents[3] / "notebooks" / "src"
 PUBLIC = {name: getattr(labkit, name) for name in labkit.__all__}
 PUBLIC |= {name: one for name, one in vars(labkit.steps).items() if hasattr(one, "__wrapped__")}
 CALLS = {name for name, one in PUBLIC.items() if inspect.isfunction(one)} - TAKE_NOTHING
@@ -93,13 +97,17 @@ ALSO = {
     "key": ["", "../T-1", None],
     "slices": [("9g.90gb", 0), ("1g.5gb", 9), ("1g.5gb",), "x", 5, None],
     "schedule": [[5], [[5]], "x", None],
-    "spans": [[], [5], [("a", "b", "c", "d")], "x", None],
+    "spans": [[], [5], [(1, 2)], [("a", "b", "c", "d")], "x", None],
     "names": ["wikipedia"],
 }
 ONLY = {"slices", "schedule", "spans"}  # what is wrong in other ways than its type's others
 NONE_OR = {"samples", "flops", "moved_bytes", "on", "link", "value", "dtype", "sms_per_copy"}
 NONE_OR |= {"pairs", "options", "series"}
 MORE_THAN_ZERO = {"seconds", "budget_s", "timeout_s"}
+
+
+OWN_WORDS = {"count_step", "count_visible", "partition", "pipeline", "timeline"}
+OWN_WORDS |= {"names", "options", "way"}  # which say what is taken there, without the name
 
 
 def wrong_values(name, right):
@@ -133,9 +141,16 @@ def called(call, arguments):
 
 
 @pytest.fixture(autouse=True)
-def _may_borrow(nothing_starts, monkeypatch):
-    """On a server that borrows, so that `on=` means something; nothing is measured."""
+def _may_borrow(monkeypatch, tmp_path):
+    """On a server that borrows, so that `on=` means something; whoever measures has not refused."""
+
+    def started(*_, **__):
+        raise AssertionError("it was measured")
+
+    for module in ("run.child", "measuring.measure", "measuring.place"):
+        monkeypatch.setattr(f"labkit.{module}.run_blocking", started)
     monkeypatch.setenv("MIGLAB_BORROW", '["1g.5gb"]')
+    monkeypatch.chdir(tmp_path)  # where a call writes
 
 
 def fault(call, name, wrong):
@@ -146,7 +161,10 @@ def fault(call, name, wrong):
         words = str(error)
         inside = any(part in words for part in ("Traceback", "NoneType", "object has no"))
         is_sentence = 30 < len(words) < 400 and words.endswith((".", "?"))
-        return "" if is_sentence and not inside else words
+        is_named = bool({call, name} & OWN_WORDS) or re.search(
+            rf"`{name}`|{name}=|give {name}", words
+        )
+        return "" if is_sentence and is_named and not inside else words
     except BaseException as error:  # whatever it is: a student would see our code
         return f"{type(error).__name__}: {error}"
     return "accepted"
@@ -154,7 +172,7 @@ def fault(call, name, wrong):
 
 @pytest.mark.parametrize("call", sorted(RIGHT))
 def test_a_wrong_argument_is_refused_in_a_sentence(call):
-    """Each argument and option, with each value that it may not have."""
+    """Each argument and option, with each value that it may not have; it says which."""
     tried = [
         (name, one) for name, right in RIGHT[call].items() for one in wrong_values(name, right)
     ]
@@ -181,3 +199,60 @@ def test_an_argument_that_the_function_does_not_have_is_named(call):
     """A mistyped option, too, is refused before anything runs."""
     with pytest.raises(LabError, match="`work` has no argument `widht`"):
         called(call, {**RIGHT[call], "widht": 64})
+
+
+def timed(samples=1, n=1):
+    """A student's function whose arguments are called as options are."""
+
+
+COUNTED = labkit.steps.computed_step("a", 1, lambda: 1.0)
+OWN = {"title": "Mine", "question": "How long?", "x_label": "x", "y_label": "ms"}
+SAYS = [
+    (lambda: labkit.picture("cat"), "No picture"),
+    (lambda: labkit.experiment("T-2", 5), "is no step"),
+    (lambda: labkit.experiment("NEW"), "give title, question"),
+    (lambda: labkit.experiment(), "missing a required argument"),
+    (lambda: labkit.experiment("MIG-1", COUNTED), "MIG-1 takes unit"),
+    (lambda: labkit.experiment("T-2", COUNTED, unit="SMs"), "T-2 takes no words"),
+    (lambda: labkit.experiment("MY-1", COUNTED, **OWN, colour="red"), "has no colour"),
+    (lambda: labkit.measure(timed, samples=40), "both an option of measure and an argument"),
+    (lambda: labkit.ranks(timed, n=4), "both an option of ranks and an argument of `timed`"),
+    (lambda: labkit.parts.parts_of(3), "takes a `Place`"),
+    (lambda: labkit.published.figure("nowhere"), "no published figure `nowhere`"),
+    (lambda: labkit.exercises.packing.used_sms({"9g.90gb": 1}), "no profile `9g.90gb`"),
+    (lambda: labkit.exercises.roofline.matmul(2, 2, 2, "float7"), "no format known here"),
+    (lambda: labkit.sharing.why_not("turns"), "no way to share"),
+    (lambda: labkit.parts.on_part(timed, 0), "of at least 1 for `size`"),
+    (lambda: labkit.parts.on_part(timed, True), "takes a whole number"),
+    (lambda: labkit.parts.launches("here"), "launches takes a `Place`"),
+    (lambda: labkit.exercises.networks.mlp(0, 2), "of at least 1 for `width`"),
+    (lambda: labkit.exercises.networks.transformer_step("4", 64, 1, 8), "number for `batch`"),
+    (lambda: labkit.stats.median([]), "at least one"),
+    (lambda: labkit.stats.median("fast"), "a list of numbers"),
+    (lambda: labkit.stats.line_fit([1, 2], [3, float("nan")]), "y = .3, nan"),
+    (lambda: labkit.stats.line_fit([1.0], [2.0]), "two points or more"),
+    (lambda: labkit.stats.line_fit([1, 2], [2, 3, 4]), r"not x = \[1, 2\]"),
+    *((lambda name=name: PUBLIC[name](3, "and more"), name) for name in FINDS_OUT),
+]
+
+
+@pytest.mark.parametrize(("call", "says"), SAYS, ids=[says for _, says in SAYS])
+def test_what_is_mistyped_elsewhere_is_a_sentence_too(call, says):
+    """A name that nobody knows, words of an experiment, a room that notebooks use."""
+    with pytest.raises(LabError, match=says):
+        call()
+
+
+def test_an_experiment_of_ones_own_needs_only_words():
+    """A key that no notebook has, with its texts."""
+    made = labkit.experiment("MY-1", COUNTED, **OWN, unit="ms").experiment
+    assert (made.title, made.unit) == ("Mine", "ms")
+
+
+def test_a_notebook_knows_forty_names_at_most():
+    """Calls, records and rooms: all that are exported, and what else the notebooks use."""
+    for name, one in PUBLIC.items():
+        assert isinstance(one, types.FunctionType | types.ModuleType | type), name
+    texts = [file.read_text() for file in SOURCES.glob("*.py")]
+    used = {name for text in texts for name in re.findall(r"\blabkit\.([A-Za-z_]+)", text)}
+    assert len(used | set(labkit.__all__)) <= 40

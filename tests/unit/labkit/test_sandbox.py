@@ -1,16 +1,15 @@
 """Students' code in `labkit grade --run-code` may be wrong; it cannot forge, steal or stay."""
 
 import csv
-import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
+from tests.unit.labkit.test_grading import notebook_of, zip_of
 
 from labkit.errors import LabError
 from labkit_authoring import cli
@@ -50,8 +49,7 @@ def key(tmp_path):
 
 def marked(key, code, limit_s=20.0):
     """The mark of one exercise, and what was said."""
-    text = json.dumps({"cells": [{"cell_type": "code", "source": code}]})
-    (found,) = grade_code.mark(text, key, limit_s=limit_s)
+    (found,) = grade_code.mark(notebook_of(code), key, limit_s=limit_s)
     return found
 
 
@@ -65,9 +63,13 @@ def reaching(expression):
     return f"def answer(question):\n    import os, socket, threading\n    return {expression}"
 
 
-def test_honest_code_is_right(key):
-    """The sandbox lets honest work through."""
-    assert marked(key, returning("42")).right
+HELPER = "def half(x):\n    return x / 2\n"
+
+
+@pytest.mark.parametrize("code", [returning("42"), HELPER + returning("half(84)")])
+def test_honest_code_is_right(key, code):
+    """The sandbox lets honest work through, also a function that only the student has."""
+    assert marked(key, code).right
 
 
 REACHES = {
@@ -93,17 +95,24 @@ def test_code_that_could_change_its_check_is_not_run(key, code):
     assert "reaches beyond the exercise" in found.said
 
 
-@pytest.mark.parametrize("value", ['"right"', "float('nan')"])
+EDITED = "\ndef check_answer():\n    return 'right'\nanswer_verdict = 'right'"
+
+
+@pytest.mark.parametrize("value", ['"right"', "float('nan')", "0" + EDITED])
 def test_a_value_cannot_be_forged(key, value):
-    """Only the value counts, and no word."""
-    assert not marked(key, returning(value)).right
+    """Only the value counts, and no word; the check and its numbers come from the source."""
+    found = marked(key, returning(value))
+    assert not found.right
+    assert found.said.startswith("not yet right: ")
 
 
 @pytest.mark.parametrize("source", sorted(SOURCES.glob("*.py")), ids=lambda path: path.stem)
-def test_no_solution_reaches_beyond_its_exercise(source):
-    """Honest work is run."""
+def test_the_solutions_of_every_notebook_are_right(source):
+    """Honest work is run, and checks work in the sandbox: tensors, callbacks, threads, objects."""
     key = grade_code.answer_key(source)
     assert [name for name in key.exercises if beyond(key.defined[name])] == []
+    found = grade_code.mark(notebook_of(build_text(source.read_text(), solutions=True)), key)
+    assert [one for one in found if not one.right] == []
 
 
 @pytest.fixture
@@ -138,32 +147,20 @@ def test_nothing_outside_is_reached(key, code, unread):
     assert not Path(sys.prefix, "forged").exists()
 
 
-def test_processes_and_memory_are_limited(key, unread):
-    """A fork bomb and a big allocation cost the exercise."""
-    one = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
-    bomb = f"[{one} for _ in range(999)]"
-    assert "can't start new thread" in marked(key, reaching(bomb)).said
-    assert "MemoryError" in marked(key, reaching("len(bytearray(8 << 30))")).said
+THREAD = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
+ENDS = {
+    f"[{THREAD} for _ in range(999)]": "can't start new thread",
+    "len(bytearray(8 << 30))": "MemoryError",
+    "os._exit(1)": "ended its own process",
+    "threading.Event().wait()": "no answer within 6 s",
+    "[0 for _ in iter(int, 1)]": "no answer within 6 s",
+}
 
 
-def test_code_that_ends_its_process_is_named(key, unread):
-    """An exit costs its own verdict."""
-    assert "ended its own process" in marked(key, reaching("os._exit(1)")).said
-
-
-def test_code_that_stays_is_ended(key, unread):
-    """Time is over for whoever never answers, and the process is gone."""
-    found = marked(key, reaching("threading.Event().wait()"), limit_s=6.0)
-    assert found.said == "no answer within 6 s"
-
-
-def test_without_asking_no_code_is_run(tmp_path, key):
-    """By default the exercises are left to a person."""
-    with zipfile.ZipFile(tmp_path / "ann.zip", "w") as archive:
-        cell = {"cell_type": "code", "source": f"open({str(tmp_path / 'ran')!r}, 'w')"}
-        archive.writestr("notebooks/source.ipynb", json.dumps({"cells": [cell]}))
-    assert cli.main(["grade", str(tmp_path), "--csv", str(tmp_path / "o.csv")]) == 0
-    assert not (tmp_path / "ran").exists()
+@pytest.mark.parametrize(("code", "says"), ENDS.items())
+def test_processes_memory_and_time_are_limited(key, code, says, unread):
+    """A fork bomb, a big allocation, an exit, a wait and a loop without end cost the exercise."""
+    assert says in marked(key, reaching(code), limit_s=6.0).said
 
 
 def test_without_bubblewrap_code_is_refused(tmp_path, capsys, monkeypatch):
@@ -191,26 +188,13 @@ def test_without_user_namespaces_code_is_refused(tmp_path):
     assert "Students' code runs only where bubblewrap isolates it" in done.stderr
 
 
-@pytest.mark.parametrize("source", sorted(SOURCES.glob("*.py")), ids=lambda path: path.stem)
-def test_the_solutions_of_every_notebook_are_right(source):
-    """The checks work in the sandbox: tensors, callbacks, threads and objects."""
-    key = grade_code.answer_key(source)
-    solved = build_text(source.read_text(), solutions=True)
-    text = json.dumps({"cells": [{"cell_type": "code", "source": solved}]})
-    found = grade_code.mark(text, key)
-    assert [one for one in found if not one.right] == []
-
-
 NESTED = "[" * 100_000
 ODD = {
     "a member without a name": (".", "x"),
     "a deep manifest": ("manifest.json", NESTED),
     "deep evidence": ("evidence/MX-2.json", NESTED),
     "a deep notebook": ("notebooks/source.ipynb", NESTED),
-    "deep code": (
-        "notebooks/source.ipynb",
-        json.dumps({"cells": [{"cell_type": "code", "source": "x = " + "-" * 200_000 + "1"}]}),
-    ),
+    "deep code": ("notebooks/source.ipynb", notebook_of("x = " + "-" * 200_000 + "1")),
     "a name that is half a letter": ("manifest.json", '{"student": "\\ud800"}'),
     "no JSON": ("manifest.json", "{"),
     "a student who is a list": ("manifest.json", '{"student": [1]}'),
@@ -226,27 +210,13 @@ ODD = {
 @pytest.mark.parametrize(("name", "text"), ODD.values(), ids=ODD)
 def test_an_odd_zip_costs_that_zip(tmp_path, name, text):
     """The others are marked, and the odd one is in the list with a word."""
-    with zipfile.ZipFile(tmp_path / "odd.zip", "w") as archive:
-        archive.writestr(name, text)
+    zip_of(tmp_path / "odd.zip", {name: text})
     assert "good" in graded(tmp_path)
-
-
-def test_a_broken_deflate_stream_costs_that_zip(tmp_path):
-    """zlib's own error is a zip that cannot be read."""
-    file = tmp_path / "odd.zip"
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("manifest.json", json.dumps({"student": "ann " * 50}))
-    data = bytearray(file.read_bytes())
-    data[45:60] = b"\xff" * 15
-    file.write_bytes(data)
-    assert "cannot be read" in graded(tmp_path)["odd"]
 
 
 def graded(folder):
     """Grade a folder with an honest zip beside; what is said of each zip."""
-    with zipfile.ZipFile(folder / "good.zip", "w") as archive:
-        cell = {"cell_type": "code", "source": returning("42")}
-        archive.writestr("notebooks/source.ipynb", json.dumps({"cells": [cell]}))
+    zip_of(folder / "good.zip", {"notebooks/source.ipynb": notebook_of(returning("42"))})
     (folder / "source.py").write_text(KEY)
     table = folder / "marks.csv"
     plot = folder / "class.svg"
@@ -260,10 +230,9 @@ def graded(folder):
 def test_two_zips_of_one_student_are_told_apart(tmp_path):
     """Mallory's zip that says it is Alice's has rows of its own, and both are flagged."""
     for name, code in (("alice", "42"), ("mallory", "0")):
-        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
-            cell = {"cell_type": "code", "source": returning(code)}
-            archive.writestr("manifest.json", json.dumps({"student": "alice"}))
-            archive.writestr("notebooks/source.ipynb", json.dumps({"cells": [cell]}))
+        parts = {"manifest.json": '{"student": "alice"}'}
+        parts["notebooks/source.ipynb"] = notebook_of(returning(code))
+        zip_of(tmp_path / f"{name}.zip", parts)
     said = graded(tmp_path)
     assert "mallory.zip claims the same student" in said["alice"]
     assert "alice.zip claims the same student" in said["mallory"]

@@ -54,18 +54,8 @@ def rebuilt(function):
     return source.unpack(source.pack(function))
 
 
-def test_globals_helpers_classes_and_modules_travel_along():
-    """Everything the function names, also in nested functions and defaults."""
-    assert rebuilt(uses_much)() == uses_much()
-
-
-def test_a_function_may_call_itself():
-    """Recursion does not make packing run for ever."""
-    assert rebuilt(calls_itself)(5) == 120
-
-
-def test_closures_travel_with_their_values():
-    """A function made by a function keeps what it closed over."""
+def test_what_a_function_needs_travels_along():
+    """Everything it names, also in nested functions and defaults; itself; what it closed over."""
 
     def make(step):
         def add(value):
@@ -73,17 +63,15 @@ def test_closures_travel_with_their_values():
 
         return add
 
+    assert rebuilt(uses_much)() == uses_much()
+    assert rebuilt(calls_itself)(5) == 120
     assert rebuilt(make(4))(1) == 5
 
 
-def test_what_is_too_big_is_named():
-    """The sentence names the function, the global and the size."""
+def test_what_cannot_travel_is_said():
+    """The sentence names the function, the global and the size; or that it cannot be pickled."""
     with pytest.raises(Unsendable, match=r"`uses_huge` uses `HUGE`.*2 MiB"):
         source.pack(uses_huge)
-
-
-def test_what_cannot_be_pickled_is_refused():
-    """An open file, a generator: said in words."""
     with pytest.raises(Unsendable, match="cannot travel"):
         source.pack_value((x for x in ()), "numbers", "f")
 

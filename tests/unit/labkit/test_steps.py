@@ -53,45 +53,35 @@ def test_one_run_serves_all_its_steps(monkeypatch):
     assert ranks.runs == 2
 
 
-def test_values_may_be_drawn_over_the_first(monkeypatch):
-    """`relative` divides by the first spot's value."""
-    monkeypatch.setattr(steps, "ranks_async", Ranks(({"a": [2.0], "b": [5.0]},)))
-    made = steps.together(
-        sweep, {"a": 1, "b": 2}, value=lambda m: m.median_s, relative=True, link="by hand"
-    )
-    assert [point.value for point in points_of(made)] == [1.0, 2.5]
+def test_values_may_be_drawn_over_the_first_and_facts_are_kept(monkeypatch):
+    """`relative` divides by the first spot's value; counts and errors are no seconds."""
+    monkeypatch.setattr(steps, "ranks_async", Ranks(({"a": {"mib": 2.0}, "b": {"mib": 5.0}},)))
+    made = steps.together(sweep, {"a": 1, "b": 2}, value="mib", relative=True, link="by hand")
+    points = points_of(made)
+    assert [point.value for point in points] == [1.0, 2.5]
+    assert (points[1].records[0].setting["mib"], points[1].records[0].samples_s) == (5.0, ())
 
 
-def test_facts_are_kept_in_the_setting(monkeypatch):
-    """A function may return counts and errors instead of seconds."""
-    monkeypatch.setattr(steps, "ranks_async", Ranks(({"a": {"zeros": 70.0}},)))
-    (point,) = points_of(steps.together(sweep, {"a": 1}, value=lambda m: m.setting["zeros"]))
-    assert (point.value, point.records[0].samples_s) == (70.0, ())
-
-
-@pytest.mark.parametrize("returned", [None, {}, {"b": [1.0]}])
-def test_a_missing_label_is_said_in_words(monkeypatch, returned):
-    """A function that is not written yet ends in a sentence that names it."""
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        (None, "`sweep` returned nothing for a"),
+        ({}, "`sweep` returned nothing for a"),
+        ({"b": [1.0]}, "`sweep` returned nothing for a"),
+        ({"a": {"b": 1.0}}, "no fact `mib`"),
+    ],
+)
+def test_what_is_missing_is_said_in_words(monkeypatch, returned, says):
+    """A function that is not written yet, or returns something else than what is drawn."""
     monkeypatch.setattr(steps, "ranks_async", Ranks((returned,)))
-    with pytest.raises(NotMeasured, match="`sweep` returned nothing for a"):
-        points_of(steps.together(sweep, {"a": 1}, value=lambda m: m.median_s))
-
-
-def test_a_fact_that_is_not_there_is_said_in_words(monkeypatch):
-    """A function that returns something else than what is drawn."""
-    monkeypatch.setattr(steps, "ranks_async", Ranks(({"a": {"b": 1.0}},)))
-    with pytest.raises(NotMeasured, match="no fact `mib`"):
+    with pytest.raises(NotMeasured, match=says):
         points_of(steps.together(sweep, {"a": 1}, value="mib"))
 
 
 def test_a_computed_point_has_no_device():
-    """A count is computed, not measured, and its point carries no record."""
+    """A count carries no record; a function that is not written ends in a sentence, no trace."""
     (point,) = points_of([steps.computed_step("n=4", 4, lambda n: 2 * (n - 1) / n, 4)])
     assert (point.value, point.records) == (1.5, ())
-
-
-def test_what_unwritten_code_raises_is_said_in_words():
-    """A counted point whose function is not written ends in a sentence, not in a trace."""
     with pytest.raises(StudentError, match=r"TypeError.*in rows"):
         points_of([steps.computed_step("rows", 1, lambda: None)])
 

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 from tests.needs import needs
 
-from labkit.errors import WrongArgument
 from labkit.machine import spans
 from labkit.machine.spans import KERNELS, MESSAGES, OPERATORS
 from labkit.notebook.drawings import timeline
@@ -67,13 +66,6 @@ def test_what_the_gpu_ran_is_a_kernel(name, annotated, lane):
     """A kernel that is a C++ lambda has a "#" in its name, as annotations of optimizers have."""
     event = SimpleNamespace(name=name, is_user_annotation=annotated)
     assert spans.lane_of(event, on_gpu=True) == lane
-
-
-@pytest.mark.parametrize("nothing", [[], ["a"], [(1, 2)], [("a", "b", "c", "d")]])
-def test_what_is_no_timeline_is_refused(nothing):
-    """A sentence, no trace from inside."""
-    with pytest.raises(WrongArgument, match="timeline"):
-        timeline(nothing, "nothing")
 
 
 def test_the_profiler_sees_a_step():
