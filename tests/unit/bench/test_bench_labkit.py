@@ -16,14 +16,10 @@ def ratios(monkeypatch):
     monkeypatch.setattr(labkit, "all_ratios", lambda count: {"copy 1 GiB": 1.0, "blocks": count})
 
 
-def test_json_holds_the_medians(ratios):
-    """One object, one number a comparison."""
+def test_json_and_a_table_hold_the_medians(ratios):
+    """One object, one number a comparison; for people each comparison in a row."""
     said = CliRunner().invoke(app, ["labkit", "--json", "--count", "12"])
     assert json.loads(said.output) == {"ratios": {"copy 1 GiB": 1.0, "blocks": 12}}
-
-
-def test_people_get_a_table(ratios):
-    """Each comparison in a row."""
     said = CliRunner().invoke(app, ["labkit"])
     assert "copy 1 GiB" in said.output
     assert "1.0000" in said.output

@@ -75,36 +75,20 @@ def message(
 
 
 class StandIn:
-    """What the listener and the hub answer now, and what they were told.
-
-    Attributes:
-        lease: the lease; None: the server has none.
-        ticket: its place in line; None: it has none.
-        messages: what staff say.
-        broken: an HTTP status to fail with, as when the pool restarts.
-        refuses: what an extension or a move is refused with.
-        told: every report, as the pool would understand it.
-        sharing: the courses that ask for progress, and whether the notice was read.
-        reports: what was told of it.
-        known: the ticket that each report named.
-        moved: every server that the hub was asked to restart.
-        moved_to: with which shape; empty for what is offered.
-        asked: path and bearer token of every request.
-    """
+    """What the listener and the hub answer now, and what they were told."""
 
     def __init__(self) -> None:
-        self.lease: LeaseView | None = lease_view()
+        self.lease: LeaseView | None = lease_view()  # None: the server has none
         self.ticket: TicketView | None = None
         self.messages: tuple[StaffMessage, ...] = ()
-        self.broken = 0
-        self.refuses: Refusal | None = None
+        self.broken = 0  # an HTTP status to fail with, as when the pool restarts
+        self.refuses: Refusal | None = None  # an extension or a move
         self.told: list[Signals] = []
-        self.sharing: dict[str, bool] = {}
+        self.known: list[int | None] = []  # the ticket that each report named
+        self.sharing: dict[str, bool] = {}  # courses that ask for progress; was the notice read?
         self.reports: list[ProgressReport] = []
-        self.known: list[int | None] = []
-        self.moved: list[tuple[str, str]] = []
-        self.moved_to: list[str] = []
-        self.asked: list[tuple[str, str]] = []
+        self.moved: list[tuple[str, str, str]] = []  # user, server, shape; empty: what is offered
+        self.asked: list[tuple[str, str]] = []  # path and bearer token of every request
         self.url = ""
 
     async def start(self) -> None:
@@ -198,8 +182,7 @@ class StandIn:
 
         @app.post("/hub/api/miglab/move/{user}/{server:path}")
         async def move(user: str, server: str, asked: dict[str, str]) -> object:
-            self.moved.append((user, server))
-            self.moved_to.append(asked.get("shape", ""))
+            self.moved.append((user, server, asked.get("shape", "")))
             if self.refuses:
                 return JSONResponse(self.refuses.model_dump(), 409)
             return JSONResponse({"url": "/hub/miglab/moving/ada/"}, 202)

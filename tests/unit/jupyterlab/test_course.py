@@ -53,10 +53,6 @@ def test_what_is_done_is_counted(root: Path) -> None:
     (folder / "T-2.json").write_text(evidence(" "))
     first, _ = course("Lab", root, "notebooks")["notebooks"]
     assert (first["measured"], first["explained"]) == (2, 1)
-
-
-def test_a_hand_in_is_told_by_its_time(root: Path) -> None:
-    """The page says when the zip was made."""
     (root / "notebooks/hand-in.zip").write_bytes(b"")
     assert course("Lab", root, "notebooks")["handed_in"] is not None
 
@@ -67,11 +63,7 @@ def test_a_damaged_notebook_is_still_listed(root: Path, text: str) -> None:
     (root / "notebooks/1_first.ipynb").write_text(text)
     first, _ = course("Lab", root, "notebooks")["notebooks"]
     assert (first["title"], first["experiments"]) == ("1 first", 0)
-
-
-def test_no_folder_is_no_notebook(tmp_path: Path) -> None:
-    """A course without notebooks has an empty list."""
-    assert course("Lab", tmp_path, "notebooks")["notebooks"] == []
+    assert course("Lab", root, "no folder")["notebooks"] == []
 
 
 def test_progress_is_a_key_a_stage_and_a_minute(root: Path) -> None:

@@ -82,12 +82,6 @@ def test_any_other_repository_is_refused(home: Path, repo: str):
         read(home, repo=repo)
 
 
-def test_without_the_setting_links_are_off(home: Path):
-    """An empty list allows nothing."""
-    with pytest.raises(LinkRefused, match="switched off"):
-        read_link({"repo": REPO}.get, (), home)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("target", ["week1", "notebooks/week1", "a/b/c", "week1/", "short/week1"])
 def test_folders_in_the_home(home: Path, target: str):
     """A plain folder, there or not, also through a link that stays inside."""
@@ -141,9 +135,12 @@ def test_odd_parameters_are_refused(home: Path, given: dict[str, str]):
 
 
 def test_plain_parameters_are_kept(home: Path):
-    """Branch, depth and backup go on to nbgitpuller."""
-    link = read(home, repo=REPO, branch="feature/x-1.2", depth="3", backup="true")
+    """Branch, depth and backup go on to nbgitpuller; but not where links are switched off."""
+    given = {"repo": REPO, "branch": "feature/x-1.2", "depth": "3", "backup": "true"}
+    link = read(home, **given)
     assert (link.branch, link.depth, link.backup) == ("feature/x-1.2", 3, True)
+    with pytest.raises(LinkRefused, match="switched off"):
+        read_link(lambda name: given.get(name, ""), (), home)
 
 
 class Redirect(BaseHTTPRequestHandler):

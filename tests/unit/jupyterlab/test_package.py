@@ -61,15 +61,11 @@ def test_every_borrowed_package_is_declared():
     assert borrowed == set(declared)
 
 
-def test_the_page_names_every_signal():
-    """Who reads what is sent reads all of it."""
+def test_the_page_names_every_signal_and_setting():
+    """Who reads what is sent reads all of it; of the settings the defaults, and no other."""
     for message in (Signals, KernelSignal):
         for name in message.model_fields:
             assert f"`{name}`" in PAGE
-
-
-def test_the_page_names_every_setting_with_its_default():
-    """And no other."""
     listed = re.findall(r"`c\.LeaseExtension\.(\w+)` \| (\d+) \|", PAGE)
     own = LeaseExtension.class_own_traits().items()
     defaults = {name: trait.default_value for name, trait in own if name.endswith("_s")}

@@ -55,6 +55,21 @@ class JupyterServer:
     def keeper(self) -> Any:
         return self.extension.keeper
 
+    async def post(self, what: str, **body: object) -> httpx.Response:
+        """What a button does."""
+        return await self.client.post(f"miglab/api/{what}", json=body, headers=MINE)
+
+    async def lease(self) -> dict[str, Any]:
+        """What a page that was just opened shows."""
+        answer = await self.client.get("miglab/api/lease", headers=MINE)
+        return dict(answer.json())
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Let what was sent arrive."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_so():
+                await self.lease()
+
     async def watch(self, headers: dict[str, str]) -> WebSocketClientConnection:
         url = f"ws://127.0.0.1:{self.port}{BASE}miglab/api/watch"
         self.tabs.append(await websocket_connect(HTTPRequest(url, headers=headers)))
@@ -134,7 +149,7 @@ async def test_a_round_tells_and_learns(server: JupyterServer, pool: StandIn):
     assert pool.asked == [("/api/server/signals", "Bearer servers-own-token")]
     assert (pool.told[0].kernels, pool.told[0].terminals) == ((), 0)
     assert pool.told[0].cpu_s is not None
-    shown = (await server.client.get("miglab/api/lease", headers=MINE)).json()
+    shown = await server.lease()
     assert (shown["state"], shown["shape"]) == ("held", "1g.5gb")
     assert shown["lease"]["others_wait"] == 3
     assert 0 < shown["lease"]["left_s"] <= 600
@@ -177,7 +192,7 @@ async def test_what_a_button_does_is_seen_in_every_tab(
     one, other = await server.watch(MINE), await server.watch(MINE)
     assert (await received(one))["warning"]["kind"] == "idle"
     await received(other)
-    answer = await server.client.post(f"miglab/api/{what}", json=body, headers=MINE)
+    answer = await server.post(what, **body)
     for told in (answer.json(), await received(one), await received(other)):
         assert (told["state"], told["warning"]) == (state, None)
     assert pool.asked[-1][0] == f"/api/lease/{what}"
@@ -187,7 +202,7 @@ async def test_what_a_button_does_is_seen_in_every_tab(
 async def test_a_refusal_comes_through_in_the_pools_words(start: Start, pool: StandIn, what: str):
     """The person who pressed the button reads why, and nothing goes anywhere."""
     pool.refuses, server = NOT_NOW, start()
-    answer = await server.client.post(f"miglab/api/{what}", json={"by_s": 60}, headers=MINE)
+    answer = await server.post(what, by_s=60)
     assert (answer.status_code, answer.json()) == (409, NOT_NOW.model_dump())
     assert server.keeper.shown()["moving"] == ""
 
@@ -197,7 +212,7 @@ async def test_nonsense_is_not_passed_on(start: Start, pool: StandIn, value: obj
     """400, and the pool is not asked."""
     server = start()
     for what, body in (("extend", {"by_s": value}), ("read", {"message": value})):
-        answer = await server.client.post(f"miglab/api/{what}", json=body, headers=MINE)
+        answer = await server.post(what, **body)
         assert (answer.status_code, pool.asked) == (400, [])
 
 
@@ -211,7 +226,7 @@ async def test_a_pool_that_restarts_is_said_and_survived(
     shown = server.keeper.shown()
     assert (shown["state"], shown["problem"]) == ("held", "silent")
     for what in ("keepalive", "move"):
-        answer = await server.client.post(f"miglab/api/{what}", headers=MINE, json={})
+        answer = await server.post(what)
         assert (answer.status_code, answer.json()["reason"]) == (503, "pool-silent")
     pool.broken = 0
     await server.keeper.round()
@@ -232,12 +247,10 @@ async def test_silent_without_a_pool(start: Start, pool: StandIn):
     """Nothing is sent, nothing is shown, nothing fails; a button says that there is nobody."""
     server = start(MIGLAB_API="", **CPU)
     await server.extension._start_jupyter_server_extension(server.app)
-    shown = await server.client.get("miglab/api/lease", headers=MINE)
-    assert (shown.json()["state"], pool.asked) == ("none", [])
+    assert ((await server.lease())["state"], pool.asked) == ("none", [])
     assert server.keeper._task is None
     for what in ("release", "cancel", "requeue"):
-        answer = await server.client.post(f"miglab/api/{what}", json={}, headers=MINE)
-        assert answer.status_code in (404, 409)
+        assert (await server.post(what)).status_code in (404, 409)
 
 
 async def test_the_loop_starts_with_the_server(start: Start, pool: StandIn):
@@ -250,31 +263,23 @@ async def test_the_loop_starts_with_the_server(start: Start, pool: StandIn):
 
 
 async def test_what_a_tab_reports_reaches_the_pool(start: Start, pool: StandIn):
-    """Unsaved documents and the last key press; what cannot be read is passed over."""
+    """Unsaved documents and the last key press; what cannot be read is passed over.
+
+    A tab that is closed is not counted: nobody is there any more, and nobody is written to.
+    """
     server = start()
     tab = await server.watch(MINE)
     await received(tab)
     for message in ("not json", "[1]", "x" * 2000, '{"unsaved": 2, "active_age_s": 4.0}'):
         await tab.write_message(message)
-    async with asyncio.timeout(PATIENCE_S):
-        while server.keeper.tabs.summary(0.0).unsaved is None:
-            await server.client.get("miglab/api/lease", headers=MINE)  # lets the message arrive
+    await server.until(lambda: server.keeper.tabs.summary(0.0).unsaved is not None)
     await server.keeper.round()
     said = pool.told[-1]
     assert (said.browsers, said.unsaved) == (1, 2)
     assert said.browser_age_s is not None
     assert said.browser_age_s >= 4.0
-
-
-async def test_a_tab_that_is_closed_is_not_counted(start: Start, pool: StandIn):
-    """Nobody is there any more, and nobody is written to."""
-    server = start()
-    tab = await server.watch(MINE)
-    await received(tab)
     tab.close()
-    async with asyncio.timeout(PATIENCE_S):
-        while server.keeper.tabs.summary(0.0).open:
-            await server.client.get("miglab/api/lease", headers=MINE)
+    await server.until(lambda: not server.keeper.tabs.summary(0.0).open)
     await server.keeper.round()
     assert pool.told[-1].browsers == 0
 
@@ -301,10 +306,6 @@ async def waiting(start: Start, pool: StandIn) -> JupyterServer:
     return server
 
 
-def offered(pool: StandIn) -> None:
-    pool.ticket = ticket_view(TicketState.OFFERED)
-
-
 async def test_the_position_is_shown_and_kept(waiting: JupyterServer, pool: StandIn):
     """Each report attends the ticket, and brings the place and the likely wait."""
     shown = waiting.keeper.shown()
@@ -321,7 +322,7 @@ async def test_an_offer_comes_to_every_tab(waiting: JupyterServer, pool: StandIn
     """With how long it is held."""
     tab = await waiting.watch(MINE)
     await received(tab)
-    offered(pool)
+    pool.ticket = ticket_view(TicketState.OFFERED)
     await waiting.extension._start_jupyter_server_extension(waiting.app)
     place = (await received(tab))["ticket"]
     assert place["state"] == "offered"
@@ -331,12 +332,12 @@ async def test_an_offer_comes_to_every_tab(waiting: JupyterServer, pool: StandIn
 @pytest.mark.parametrize(("what", "shape"), [("move", ""), ("to-cpu", "cpu")])
 async def test_one_click_asks_the_hub(waiting: JupyterServer, pool: StandIn, what: str, shape: str):
     """For this very server, to what is offered or without a slice; every tab learns where to go."""
-    offered(pool)
+    pool.ticket = ticket_view(TicketState.OFFERED)
     tab = await waiting.watch(MINE)
     await received(tab)
-    answer = await waiting.client.post(f"miglab/api/{what}", json={}, headers=MINE)
+    answer = await waiting.post(what)
     assert answer.json()["moving"] == "/hub/miglab/moving/ada/"
-    assert (pool.moved, pool.moved_to) == ([("ada ß", "lab 2")], [shape])
+    assert pool.moved == [("ada ß", "lab 2", shape)]
     assert pool.asked[-1][1] == "Bearer servers-own-token"
     views = [await received(tab) for _ in range(2)]
     assert [view["moving"] for view in views] == ["saving", answer.json()["moving"]]
@@ -346,33 +347,26 @@ async def test_one_click_asks_the_hub(waiting: JupyterServer, pool: StandIn, wha
 async def test_other_tabs_save_first(
     waiting: JupyterServer, pool: StandIn, monkeypatch: pytest.MonkeyPatch
 ):
-    """The hub is asked only when every tab has saved; a tab that cannot is asked about."""
-    offered(pool)
+    """The hub is asked only when every tab has saved; a tab that cannot is asked about.
+
+    That is refused with what to do; who then says so goes without it.
+    """
     tab = await waiting.watch(MINE)
     await received(tab)
-    waiting.keeper.told(waiting.keeper.tabs._unsaved.copy().popitem()[0], {"unsaved": 1})
-    click = asyncio.create_task(waiting.client.post("miglab/api/move", json={}, headers=MINE))
+    await tab.write_message('{"unsaved": 1}')
+    await waiting.until(lambda: waiting.keeper.tabs.summary(0.0).unsaved == 1)
+    click = asyncio.create_task(waiting.post("move"))
     assert (await received(tab))["moving"] == "saving"
     assert pool.moved == []
     await tab.write_message('{"unsaved": 0}')
     assert (await click).status_code == 200
-    assert len(pool.moved) == 1
-
-
-async def test_what_nobody_saves_is_asked_about(
-    waiting: JupyterServer, pool: StandIn, monkeypatch: pytest.MonkeyPatch
-):
-    """Refused with what to do; who then says so goes without it."""
+    await tab.write_message('{"unsaved": 1}')
+    await waiting.until(lambda: waiting.keeper.tabs.summary(0.0).unsaved == 1)
     monkeypatch.setattr("miglab_jupyterlab.keeper.SAVE_S", 0.0)
-    tab = object()
-    waiting.keeper.tabs.opened(tab)
-    waiting.keeper.told(tab, {"unsaved": 1})
-    answer = await waiting.client.post("miglab/api/move", json={}, headers=MINE)
-    assert (answer.status_code, answer.json()["reason"]) == (409, "unsaved")
-    assert pool.moved == []
-    without = {"leave_unsaved": True}
-    answer = await waiting.client.post("miglab/api/move", json=without, headers=MINE)
-    assert (answer.status_code, len(pool.moved)) == (200, 1)
+    answer = await waiting.post("move")
+    assert (answer.status_code, answer.json()["reason"], len(pool.moved)) == (409, "unsaved", 1)
+    answer = await waiting.post("move", leave_unsaved=True)
+    assert (answer.status_code, len(pool.moved)) == (200, 2)
 
 
 async def test_a_hub_that_could_not_end_the_server(
@@ -382,7 +376,7 @@ async def test_a_hub_that_could_not_end_the_server(
     monkeypatch.setattr("miglab_jupyterlab.keeper.MOVE_S", 0.0)
     tab = await waiting.watch(MINE)
     await received(tab)
-    await waiting.client.post("miglab/api/move", json={}, headers=MINE)
+    await waiting.post("move")
     async with asyncio.timeout(PATIENCE_S):
         while (await received(tab))["moving"] != "":
             pass
@@ -391,7 +385,7 @@ async def test_a_hub_that_could_not_end_the_server(
 
 async def test_a_ticket_given_up(waiting: JupyterServer, pool: StandIn):
     """Nothing is left of it, and nothing is said of how it ended: the person knows."""
-    answer = await waiting.client.post("miglab/api/cancel", json={}, headers=MINE)
+    answer = await waiting.post("cancel")
     assert answer.json()["ticket"] is None
     pool.ticket = ticket_view(TicketState.CANCELLED)  # the answer to a report under way
     await waiting.keeper.round()
@@ -404,11 +398,11 @@ async def test_a_ticket_that_ended_is_told_until_read(waiting: JupyterServer, po
     await waiting.keeper.round()
     ended = waiting.keeper.shown()["ticket"]
     assert (ended["state"], ended["message"]) == ("over", "Not taken in time.")
-    answer = await waiting.client.post("miglab/api/requeue", json={}, headers=MINE)
+    answer = await waiting.post("requeue")
     assert (answer.json()["ticket"]["id"], answer.json()["ticket"]["position"]) == (6, 5)
     pool.ticket = ticket_view(TicketState.REFUSED, id=6)
     await waiting.keeper.round()
-    answer = await waiting.client.post("miglab/api/forget", json={}, headers=MINE)
+    answer = await waiting.post("forget")
     assert answer.json()["ticket"] is None
     await waiting.keeper.round()
     assert waiting.keeper.shown()["ticket"] is None
@@ -419,40 +413,30 @@ async def test_a_ticket_that_ended_is_told_until_read(waiting: JupyterServer, po
 
 async def test_messages_are_shown_until_read(start: Start, pool: StandIn):
     """With and without a slice, the oldest first, as they were written; reading is for all tabs."""
-    pool.messages = (
-        message_of(4, "<script>alert(1)</script>"),
-        message_of(3),
-        message_of(2, left_s=-1),
-    )
+    script = "<script>alert(1)</script>"
+    pool.messages = (message_of(4, script), message_of(3), message_of(2, left_s=-1))
     server = start()
     await server.keeper.round()
     tab = await server.watch(MINE)
     shown = (await received(tab))["messages"]
-    assert [(one["id"], one["text"]) for one in shown] == [
-        (3, "Ten minutes left."),
-        (4, "<script>alert(1)</script>"),
-    ]
-    await server.client.post("miglab/api/read", json={"message": 3}, headers=MINE)
+    assert [(one["id"], one["text"]) for one in shown] == [(3, "Ten minutes left."), (4, script)]
+    await server.post("read", message=3)
     assert [one["id"] for one in (await received(tab))["messages"]] == [4]
     await server.keeper.round()
     assert [one["id"] for one in server.keeper.shown()["messages"]] == [4]
 
 
 async def test_progress_is_told_once_the_notice_was_read(start: Start, pool: StandIn):
-    """Not a word of it before; then at once, and once a minute."""
+    """Not a word of it before; then at once, and once a minute; without a course nothing."""
     pool.sharing = {"ml": False, "vision": True}
+    server = start(MIGLAB_COURSE="")
+    await server.keeper.round()
+    assert server.keeper.shown()["sharing"] is None
+    assert (await server.post("notice-read")).is_error
     server = start(MIGLAB_COURSE="ml")
     await server.keeper.round()
-    shown = (await server.client.get("miglab/api/lease", headers=MINE)).json()
-    assert (shown["sharing"], pool.reports) == (False, [])
-    answer = await server.client.post("miglab/api/notice-read", headers=MINE, json={})
-    assert answer.json()["sharing"] is True
+    assert ((await server.lease())["sharing"], pool.reports) == (False, [])
+    assert (await server.post("notice-read")).json()["sharing"] is True
     await server.keeper.round()
     await server.keeper.round()
     assert [(one.course, one.experiments) for one in pool.reports] == [("ml", ())]
-
-
-async def test_no_course_shares_nothing(server: JupyterServer):
-    """As where the lab is no lab."""
-    assert server.keeper.shown()["sharing"] is None
-    assert (await server.client.post("miglab/api/notice-read", headers=MINE, json={})).is_error

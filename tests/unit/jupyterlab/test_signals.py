@@ -29,6 +29,8 @@ def test_what_is_sent_is_the_pools_message():
     assert [kernel.busy for kernel in said.kernels or ()] == [True, False]
     assert (said.terminals, said.browsers, said.unsaved) == (1, 2, 2)
     assert (said.browser_age_s, said.cpu_s) == (3.0, 1.5)
+    other = signals(reading(sockets=1), NOBODY, Ages(), 0.0)
+    assert other["browsers"] == 1, "a connection without our tab is somebody all the same"
 
 
 @pytest.mark.parametrize("state", ["starting", "unknown", "dead", "", "новый"])
@@ -63,11 +65,6 @@ def test_the_youngest_terminal_counts():
     for found, count in (({}, 0), (None, None)):  # what cannot be told is not zero
         body = signals(reading(terminals=found), NOBODY, ages, 50.0)
         assert (body["terminals"], body["terminal_age_s"]) == (count, None)
-
-
-def test_other_front_ends_are_seen_by_their_kernels():
-    """A connection without our tab is somebody all the same."""
-    assert signals(reading(sockets=1), NOBODY, Ages(), 0.0)["browsers"] == 1
 
 
 def test_tabs_add_up():
@@ -115,16 +112,12 @@ def test_never_more_than_the_pool_takes():
     assert (len(said.kernels or ()), said.terminals, said.browsers) == (MANY, MANY, MANY)
 
 
-def test_cpu_time_is_of_the_whole_family():
-    """This process and what it started; never less than its own."""
+def test_cpu_time_is_of_the_whole_family(monkeypatch: pytest.MonkeyPatch):
+    """This process and what it started, never less than its own; without psutil it is unknown."""
     own = psutil.Process().cpu_times()
     found = readings.process_cpu_s(os.getpid())
     assert found is not None
     assert found >= own.user + own.system
-
-
-def test_without_psutil_cpu_time_is_unknown(monkeypatch: pytest.MonkeyPatch):
-    """None, not zero."""
     monkeypatch.setattr(readings, "psutil", None)
     assert readings.process_cpu_s() is None
 

@@ -37,16 +37,11 @@ def test_time_left_is_counted_by_one_clock():
     assert (open_ended["left_s"], open_ended["guaranteed_s"]) == (None, 570)
 
 
-@pytest.mark.parametrize(("used", "shows"), [(600, 600), (0, 0), (None, None)])
-def test_memory_that_is_not_known_is_not_zero(used: int | None, shows: int | None):
-    """NVML's None comes through."""
-    told = shown(known(lease_view(used_mib=used)), 100.0)["lease"]
-    assert (told["memory_mib"], told["memory_used_mib"]) == (4864, shows)
-
-
-def test_a_warning_says_why_and_how_long():
-    """With what still helps against it."""
-    told = shown(known(lease_view(warned=warning(60))), 110.0)
+@pytest.mark.parametrize("used", [600, 0, None])
+def test_what_is_told_of_a_lease(used: int | None):
+    """NVML's None comes through: what is not known is not zero. Why it is warned, and for long."""
+    told = shown(known(lease_view(used_mib=used, warned=warning(60))), 110.0)
+    assert (told["lease"]["memory_mib"], told["lease"]["memory_used_mib"]) == (4864, used)
     said = {"kind": "idle", "reason": "Nothing ran for 20 min.", "left_s": 50, "keepalives_left": 1}
     assert told["warning"] == said
 
