@@ -1,6 +1,7 @@
 """Real child processes: what they measure, how they fail, and that nothing is left of them."""
 
 import asyncio
+import functools
 import http.server
 import json
 import threading
@@ -23,26 +24,15 @@ from labkit.run.jobs import make_job
 needs("torch", "children measure with torch")
 
 
-def matmul(size=48):
-    import torch
-
-    matrix = torch.ones(size, size)
-
-    def work():
-        return matrix @ matrix
-
-    return work
-
-
-def product(n=8, dtype="float32"):
+def product(n=48, dtype="float32"):
     import torch
 
     matrix = torch.ones(n, n, dtype=getattr(torch, dtype))
     return lambda: matrix @ matrix
 
 
-def twice(size=48):
-    work = matmul(size)
+def eight_times():
+    work = product()
     return lambda: [work() for _ in range(8)]
 
 
@@ -173,7 +163,7 @@ def test_a_measurement_carries_all_its_circumstances():
 
 def test_eight_times_the_work_is_not_the_same():
     """A comparison in turns finds a plain difference at its first look."""
-    found = labkit.compare(twice, matmul)
+    found = labkit.compare(eight_times, product)
     assert found.verdict is Verdict.CONTRADICTED
     assert found.ratio > 2
     assert found.looks[0].rounds == 20
@@ -188,12 +178,6 @@ def test_the_students_line_comes_first():
     assert lines[1].startswith("RuntimeError: mat1 and mat2")
     assert caught.value._render_traceback_() == [str(caught.value)]
     assert "Traceback" in caught.value.details
-
-
-def test_a_killed_child_is_explained():
-    """SIGKILL is most often the container's memory; the notebook is unharmed."""
-    with pytest.raises(errors.ChildKilled, match=r"SIGKILL.*memory was full"):
-        labkit.measure(dies)
 
 
 def says_who():
@@ -226,10 +210,17 @@ def test_a_fork_server_that_died_is_started_again():
     assert found[3], "no job waits for what optimizers import"
 
 
-def test_too_little_memory_is_explained():
-    """An exabyte does not fit; the sentence begins with the line that asked."""
-    with pytest.raises(errors.OutOfMemory, match=r"torch\.empty.*\n.*Out of memory"):
-        labkit.peak(hogs)
+@pytest.mark.parametrize(
+    ("call", "function", "error", "says"),
+    [
+        (labkit.measure, dies, errors.ChildKilled, r"SIGKILL.*memory was full"),
+        (labkit.peak, hogs, errors.OutOfMemory, r"torch\.empty.*\n.*Out of memory"),
+    ],
+)
+def test_the_end_of_a_child_is_explained(call, function, error, says):
+    """SIGKILL is most often the container's memory; of an exabyte the line that asked is named."""
+    with pytest.raises(error, match=says):
+        call(function)
 
 
 def test_samples_taken_before_a_failure_are_kept():
@@ -305,26 +296,16 @@ def test_a_lease_without_a_device_never_falls_back(monkeypatch):
     monkeypatch.setenv("MIGLAB_SHAPE", "1g.5gb")
     monkeypatch.setenv("MIGLAB_SLICES", "MIG-0000")
     with pytest.raises(errors.NoRealSlice, match="Nothing was measured"):
-        labkit.measure(matmul)
-
-
-class ReleasedListener(http.server.BaseHTTPRequestHandler):
-    """A student listener whose lease has been released."""
-
-    def do_GET(self):
-        body = json.dumps({"id": 7, "state": "released"}).encode()
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+        labkit.measure(product)
 
 
 @pytest.fixture
-def released_lease(monkeypatch):
+def released_lease(monkeypatch, tmp_path):
     """The environment of a server whose lease the pool took back."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ReleasedListener)
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api/lease").write_text('{"id": 7, "state": "released"}')
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     monkeypatch.setenv("MIGLAB_API", f"http://127.0.0.1:{server.server_port}")
@@ -406,3 +387,27 @@ def test_a_reclaimed_slice_is_named_as_the_reason():
     with pytest.raises(errors.LeaseGone, match=r"took back 1g\.5gb") as caught:
         labkit.measure(breaks_later, samples=1000, budget_s=100)
     assert len(caught.value.kept.samples_s) > 0
+
+
+def swaps():
+    """Both ranks send first and receive then, a matrix and a vector."""
+    import torch
+    import torch.distributed as dist
+
+    from labkit.exercises.wires import Wires
+
+    rank, wires = dist.get_rank(), Wires()
+    sent = torch.full((3, 2), float(rank))
+    wires.send(1 - rank, sent)
+    sent += 100  # a copy was sent
+    wires.send(1 - rank, torch.arange(4.0) + rank)
+    first, second = wires.receive(1 - rank), wires.receive(1 - rank)
+    wires.finish()
+    return [first, second]
+
+
+def test_tensors_arrive_whole_and_in_order():
+    """Shape and values survive, and both may send before either receives."""
+    zero, one = labkit.ranks(swaps, n=2).values
+    assert zero == [[[1.0, 1.0]] * 3, [1.0, 2.0, 3.0, 4.0]]
+    assert one == [[[0.0, 0.0]] * 3, [0.0, 1.0, 2.0, 3.0]]

@@ -98,27 +98,24 @@ def is_noise(evidence) -> bool:
     return evidence.experiment == "T-1" and 0.75 < evidence.points[0].value < 1.33
 
 
-def test_the_solved_notebook_measures_what_its_tier_shows(tmp_path, no_lease):
-    """With solutions and the quick budget, no cell fails and no verdict is the wrong way round."""
-    no_lease.setenv("LAB_QUICK", "1")
-    assert_it_measures(QUICKEST, tmp_path)
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        (QUICKEST, "LAB_QUICK"),
+        *(pytest.param(name, "LAB_HEADLESS", marks=pytest.mark.long) for name in NAMES),
+    ],
+)
+def test_the_solved_notebook_measures_what_its_tier_shows(name, how, tmp_path, no_lease):
+    """From the first cell to the hand-in no cell fails, and no verdict is the wrong way round.
 
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", NAMES)
-def test_the_solved_notebook_at_full_length(name, tmp_path, no_lease):
-    """With every sample that a student's run takes, the same verdicts."""
-    no_lease.setenv("LAB_HEADLESS", "1")
-    assert_it_measures(name, tmp_path)
-
-
-def assert_it_measures(name: str, folder: Path):
-    """Solved, from the first cell to the hand-in, with verdicts as expected."""
-    notebook = build(name, folder, solutions=True)
-    execute(notebook, folder)
-    assert_evidence(name, folder)
+    With the quick budget, or with every sample that a student's run takes.
+    """
+    no_lease.setenv(how, "1")
+    notebook = build(name, tmp_path, solutions=True)
+    execute(notebook, tmp_path)
+    assert_evidence(name, tmp_path)
     assert "not chosen yet" not in said_in(notebook)  # notebook 6: its tables are filled, too
-    assert (folder / "hand-in.zip").is_file()
+    assert (tmp_path / "hand-in.zip").is_file()
 
 
 def said_in(notebook) -> str:
@@ -142,31 +139,18 @@ def test_run_all_without_answers_ends_in_sentences(name, tmp_path, no_lease):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_students_build_holds_no_solution(name, tmp_path):
-    """Neither the marks nor a line between the solution marks reach the student."""
-    text = (NOTEBOOKS / "src" / f"{name}.py").read_text()
-    given = maker.build_text(text, solutions=False)
-    solved = maker.build_text(text, solutions=True)
+def test_a_student_gets_the_parts_that_are_promised_and_no_solution(name, tmp_path):
+    """What one can decide, published figures, a summary, exercises, short cells, handing in.
+
+    The same source gives the same bytes: unedited copies in homes can be told from edited ones.
+    """
+    given, solved = (maker.build_text(source_of(name), solutions=it) for it in (False, True))
     assert given != solved
-    assert "solution>" not in given + solved
-    assert "student>" not in given + solved
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_same_source_gives_the_same_bytes(name, tmp_path):
-    """Unedited copies in students' homes can be told from edited ones."""
-    pages = []
-    for again in ("a", "b"):
-        (tmp_path / again).mkdir()
-        build(name, tmp_path / again, solutions=False)
-        pages.append((tmp_path / again / f"{name}.ipynb").read_bytes())
-    assert pages[0] == pages[1]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_has_the_parts_it_promises(name, tmp_path):
-    """What one can decide, published figures, a summary, exercises, short cells, handing in."""
+    assert not re.search("(solution|student)>", given + solved)
     notebook = build(name, tmp_path, solutions=False)
+    made = (tmp_path / f"{name}.ipynb").read_bytes()
+    build(name, tmp_path, solutions=False)
+    assert (tmp_path / f"{name}.ipynb").read_bytes() == made
     prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     for part in ("Afterwards you can decide", "Summary", "ublished", "ptional"):
         assert part.casefold() in prose.casefold(), part
@@ -200,16 +184,6 @@ def test_each_build_gets_its_own_lines():
     assert maker.build_text(text, solutions=False) == "def f():\n    return None\n"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_core_experiment_has_a_check(name):
-    """What the core measures is judged by the check of its own name."""
-    shown = shown_in(name)
-    assert {
-        key for key in shown if EXPERIMENTS[key].check and not EXPERIMENTS[key].is_optional
-    } == CORE[name]
-    assert set(CHECKS) >= CORE[name]
-
-
 def source_of(name: str) -> str:
     return (NOTEBOOKS / "src" / f"{name}.py").read_text()
 
@@ -220,8 +194,14 @@ def shown_in(name: str) -> set[str]:
 
 
 def test_the_catalogue_holds_what_the_notebooks_show_and_no_more():
-    """No words without a panel, no panel without words."""
-    assert set().union(*map(shown_in, NAMES)) == set(EXPERIMENTS)
+    """No words without a panel, no panel without words; the core has checks of the same names."""
+    shown = {name: [(key, EXPERIMENTS[key]) for key in shown_in(name)] for name in NAMES}
+    assert {key for pairs in shown.values() for key, _ in pairs} == set(EXPERIMENTS)
+    assert {
+        name: {key for key, one in pairs if one.check and not one.is_optional}
+        for name, pairs in shown.items()
+    } == CORE
+    assert set(CHECKS) >= set().union(*CORE.values())
 
 
 @pytest.mark.parametrize("name", NAMES)

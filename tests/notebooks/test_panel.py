@@ -137,7 +137,10 @@ def test_stop_takes_effect_at_once_and_keeps_the_samples(tmp_path, kernel):
 
 
 def test_what_saw_nothing_keeps_the_prediction_and_a_fault_ends_the_run(tmp_path, kernel):
-    """Stop before the first sample: Run stays unlocked. A plot that fails: no run without end."""
+    """Stop before the first sample: Run stays unlocked. A plot that fails: no run without end.
+
+    A failing step ends it with the student's line; nothing is raised into the notebook.
+    """
     notebook = run_cells(
         tmp_path,
         "STEPS = ((50, 60, 1000),)" + MAKE,
@@ -161,26 +164,16 @@ def test_what_saw_nothing_keeps_the_prediction_and_a_fault_ends_the_run(tmp_path
         await broken.settle()
         print(broken.runner.state, broken.runner.message, broken._widgets.status.value)
         """,
+        "STEPS = ((2, 60, 6),)" + MAKE.replace("time.sleep(ms / 1000)", "time.sleep(nothing)"),
+        "e = await panel.run()\nprint(panel.runner.state, panel.runner.message)",
         kernel=kernel,
     )
-    stands, fault = printed(notebook, -2), printed(notebook)
+    stands, fault, mistake = (printed(notebook, cell) for cell in (-4, -3, -1))
     assert stands.startswith("stopped True Stopped by hand. Nothing was measured")
     assert fault.startswith("failed This is a fault of labkit, not yours")
     assert "IndexError" in fault.split("<div", 1)[1]
-
-
-def test_an_error_in_the_function_is_a_sentence_in_the_panel(tmp_path, kernel):
-    """A failing step ends the run with the student's line; nothing is raised into the notebook."""
-    notebook = run_cells(
-        tmp_path,
-        "STEPS = ((2, 60, 6),)" + MAKE.replace("time.sleep(ms / 1000)", "time.sleep(nothing)"),
-        "e = await panel.run()\nprint(panel.runner.state)\nprint(panel.runner.message)",
-        kernel=kernel,
-    )
-    said = printed(notebook)
-    assert said.startswith("failed")
-    assert "NameError" in said
-    assert "time.sleep(nothing)" in said
+    assert mistake.startswith("failed")
+    assert "NameError" in mistake and "time.sleep(nothing)" in mistake
 
 
 def test_after_a_restart_the_saved_evidence_is_shown(tmp_path):

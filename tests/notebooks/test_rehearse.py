@@ -141,18 +141,16 @@ def test_only_whole_runs_on_a_real_gpu_are_replayed(found, only, is_worth):
     assert _is_replayable(found, only) is is_worth
 
 
-def test_the_page_survives_any_text(tmp_path):
-    """A bar or a line's end in a text breaks no table."""
+def test_the_page_survives_any_text_and_names_an_emulated_slice_as_its_records_do(tmp_path):
+    """A bar or a line's end breaks no table.
+
+    The process that records sees the whole GPU; only its children are confined.
+    """
     run = Rehearsal("a.py", tmp_path, failed='one\ntwo | "three"')
-    store.save(measured(GPU), tmp_path)
-    write_note(tmp_path, place(GPU), [measured(GPU)], [run])
+    small = replace(GPU, is_slice=True, sms=16, emulated="sms=16")
+    store.save(measured(small), tmp_path)
+    write_note(tmp_path, place(GPU), [measured(small)], [run])
     text = page(tmp_path)
     assert 'one two \\| "three"' in text
     assert "here \\| there" in text
-
-
-def test_the_page_names_an_emulated_slice_as_its_records_do(tmp_path):
-    """The process that records sees the whole GPU; only its children are confined."""
-    small = replace(GPU, is_slice=True, sms=16, emulated="sms=16")
-    write_note(tmp_path, place(GPU), [measured(small)], [])
-    assert f"on 1 × {small.label}." in page(tmp_path)
+    assert f"on 1 × {small.label}." in text

@@ -75,11 +75,16 @@ def hub_that_says(*events: dict[str, object], server: int = 200) -> httpx.MockTr
     return httpx.MockTransport(answer)
 
 
-def test_a_visit_ends_with_an_open_server() -> None:
-    """Signed in, asked, listened, opened: a time, and no complaint."""
-    way = hub_that_says({"progress": 0, "message": "asked"}, {"progress": 100, "ready": True})
+def visited(way: httpx.MockTransport) -> Visitor:
+    """A student who has come."""
     student = Visitor(URL, "ada", "secret", way)
     student.come("1g.5gb")
+    return student
+
+
+def test_a_visit_is_timed_from_an_open_server_until_the_hub_has_none() -> None:
+    """Signed in, asked, listened, opened: a time, and no complaint. Who got a server ends it."""
+    student = visited(hub_that_says({"progress": 0, "message": "asked"}, {"ready": True}))
     assert student.times.why_not == ""
     assert student.times.start_s is not None
     assert [what for what, _ in student.times.requests] == [
@@ -88,18 +93,8 @@ def test_a_visit_ends_with_an_open_server() -> None:
         "GET /hub/spawn",
         "GET /hub/spawn",
     ]
-
-
-def test_leaving_is_timed_until_the_hub_has_no_server() -> None:
-    """Who got a server ends it; who got none has nothing to end."""
-    came = Visitor(URL, "ada", "secret", hub_that_says({"ready": True}))
-    came.come("1g.5gb")
-    came.go()
-    assert came.times.stop_s is not None
-    in_vain = Visitor(URL, "ada", "secret", hub_that_says({"failed": True, "message": "no"}))
-    in_vain.come("1g.5gb")
-    in_vain.go()
-    assert (in_vain.times.stop_s, in_vain.times.why_not) == (None, "ada: no")
+    student.go()
+    assert student.times.stop_s is not None
 
 
 @pytest.mark.parametrize(
@@ -113,31 +108,22 @@ def test_leaving_is_timed_until_the_hub_has_no_server() -> None:
 )
 def test_a_failed_spawn_says_why(way: httpx.MockTransport, why: str) -> None:
     """A refusal, a silent end, a server that does not answer, a hub that errs: no success."""
-    student = Visitor(URL, "ada", "secret", way)
-    student.come("1g.5gb")
-    assert student.times.start_s is None
+    student = visited(way)
+    student.go()  # there is nothing to end
+    assert (student.times.start_s, student.times.stop_s) == (None, None)
     assert why in student.times.why_not
 
 
 def test_a_row_counts_failures_and_takes_percentiles() -> None:
-    """Over all requests to the hub."""
+    """Over all requests to the hub; no sample, no crash; no failure is lost in several rounds."""
     assert (ROW.students, ROW.spawner, ROW.failed) == (3, "miglab", 1)
     assert (ROW.start_p50_s, ROW.pool_p95_s, ROW.hub_cpu_s) == (2.0, 0.01, 3.0)
     assert ROW.hub_p95_s >= 0.03
-
-
-def test_nobody_served_is_a_row_too() -> None:
-    """No sample, no crash."""
-    row = row_of("plain", [VisitTimes(None, None, "no")], [], CPU_S)
-    assert (row.failed, row.start_p95_s, row.stop_s) == (1, 0.0, 0.0)
-
-
-def test_several_rounds_give_medians_but_no_failure_is_lost() -> None:
-    """Two good rounds do not hide what a third did."""
+    nobody = row_of("plain", [VisitTimes(None, None, "no")], [], CPU_S)
+    assert (nobody.failed, nobody.start_p95_s, nobody.stop_s) == (1, 0.0, 0.0)
     fast = row_of("miglab", VISITS[:1], [0.01], CPU_S)
-    both = median_of([fast, ROW, fast])
-    assert (both.students, both.spawner, both.failed) == (1, "miglab", 1)
-    assert both.start_p50_s == 1.0
+    three = median_of([fast, ROW, fast])
+    assert (three.students, three.spawner, three.failed, three.start_p50_s) == (1, "miglab", 1, 1.0)
 
 
 def test_names_decide_the_spawner() -> None:
@@ -176,9 +162,8 @@ def test_the_smallest_server(
     assert kept == (["one\n"] if request_.endswith("one") else [])
 
 
-@pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A machine that has been measured already; the sizes of classes that were asked for."""
+def test_json_for_machines_and_a_table_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row for each class: the three of the design, or the one that was asked for; and reasons."""
     sizes: list[int] = []
 
     def measure(students: int, *more: Any) -> list[command.StormRow]:
@@ -187,21 +172,11 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return [ROW]
 
     monkeypatch.setattr(command, "measure", measure)
-    return sizes
-
-
-def test_json_holds_a_row_for_each_class(measured: list[int]) -> None:
-    """One object; without a wish the three classes of the design."""
     said = json.loads(CliRunner().invoke(app, ["storm", "--json"]).output)
-    assert measured == [50, 200, 440]
     assert len(said["rows"]) == 3
     assert said["rows"][0]["start_p50_s"] == 2.0
     assert said["reasons"] == ["no slice today"]
-
-
-def test_people_read_a_table_and_reasons(measured: list[int]) -> None:
-    """The class that was asked for alone."""
-    said = CliRunner().invoke(app, ["storm", "--students", "7"]).output
-    assert measured == [7]
-    assert "no slice today" in said
-    assert "miglab" in said
+    table = CliRunner().invoke(app, ["storm", "--students", "7"]).output
+    assert sizes == [50, 200, 440, 7]
+    assert "no slice today" in table
+    assert "miglab" in table

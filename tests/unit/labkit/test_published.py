@@ -14,20 +14,20 @@ def test_every_known_error_is_there_and_every_mark_points_to_one():
     assert {item.error for item in published.figures().values() if item.error} <= set(errors)
 
 
-def test_figures_name_their_source():
-    """Seed, file, line and section, for each."""
+def test_each_figure_names_its_source_and_is_shown():
+    """Seed, file, line, section; drawn by the catalogue or a notebook, or left out for a reason.
+
+    What the source prints is the number we draw (ranges like 35-40 are drawn at their end).
+    """
+    shown = seeds.shown_in()
     for item in published.figures().values():
         assert item.source.line > 0
         assert item.source.section
         assert item.source.file.startswith(item.source.seed)
-
-
-def test_printed_spelling_and_value_agree():
-    """What the source prints is the number we draw (ranges like 35-40 are drawn at their end)."""
-    for item in published.figures().values():
         printed = (item.as_printed or "").replace(",", "").lstrip("/").split("-")[-1]
         if printed.replace(".", "").isdigit():
             assert float(printed) == item.value, item.id
+        assert (item.id in shown) != bool(item.left_out_because), item.id
 
 
 def test_cerns_ratios_follow_from_its_rates():
@@ -49,10 +49,3 @@ def test_rates_are_drawn_per_sm_and_times_only_as_ratios():
     base = published.figure("cern6.epoch.full.4")
     assert time.height(base) == pytest.approx(160 / 210)
     assert published.figure("cern6.epoch.2g.32").height(base) is None
-
-
-def test_every_figure_is_shown_or_left_out_for_a_reason():
-    """By the catalogue or a notebook."""
-    shown = seeds.shown_in()
-    for figure in published.figures().values():
-        assert (figure.id in shown) != bool(figure.left_out_because), figure.id
