@@ -20,16 +20,17 @@ except ports.NoFreePorts:
 """
 
 
+def another(only: int, **environment: str) -> str:
+    """What another process is given of one port."""
+    command = [sys.executable, "-c", ANOTHER, str(only)]
+    return subprocess.check_output(command, text=True, env=os.environ | environment).strip()
+
+
 def test_two_that_look_before_either_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The ports are free to see; neither this process nor another gets them again."""
     only = ports.free_ports(1)
     monkeypatch.setattr(ports, "PORT_RANGE", [only])
     with pytest.raises(ports.NoFreePorts):
         ports.free_ports(1)
-    said = subprocess.check_output([sys.executable, "-c", ANOTHER, str(only)], text=True)
-    assert said == "none\n"
-    elsewhere = {**os.environ, "TMPDIR": str(tmp_path)}  # where nobody has been given any
-    said = subprocess.check_output(
-        [sys.executable, "-c", ANOTHER, str(only)], text=True, env=elsewhere
-    )
-    assert said == f"{only}\n"
+    assert another(only) == "none"
+    assert another(only, TMPDIR=str(tmp_path)) == str(only), "nobody has been given any there"

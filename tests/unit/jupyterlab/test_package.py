@@ -2,17 +2,14 @@
 
 import json
 import re
-import subprocess
-import sys
 import zipfile
-from pathlib import Path
 
 import pytest
+from tests.wheels import ROOT, build_wheels
 
 from miglab_api.leases import KernelSignal, Signals
 from miglab_jupyterlab.app import LeaseExtension
 
-ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "images/student/jupyterlab"
 STATIC = SOURCE / "labextension/static"
 PAGE = (ROOT / "docs/howto/jupyterlab.md").read_text()
@@ -22,9 +19,7 @@ PAGE = (ROOT / "docs/howto/jupyterlab.md").read_text()
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """The distribution, built as the image builds it."""
     folder = tmp_path_factory.mktemp("wheel")
-    options = ["--no-deps", "--no-index", "--no-build-isolation", "--quiet"]
-    command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", folder, SOURCE]
-    subprocess.run(command, check=True)
+    build_wheels(folder, ["images/student/jupyterlab"])
     (file,) = folder.glob("*.whl")
     return zipfile.ZipFile(file)
 

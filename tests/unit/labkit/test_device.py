@@ -125,18 +125,16 @@ def test_half_of_a_slice_is_what_the_driver_gives(sms, half, share):
 
 
 def test_a_real_slice_that_torch_cannot_see_stops_with_the_reason():
-    """Never a fall back to the CPU: its figures would be taken for the slice's."""
-    lease = Lease("7", "1g.5gb", slices=("MIG-a",))
+    """Never a fall back to the CPU: its figures would be taken for the slice's.
+
+    A simulated slice is shown on the card, and the CPU is measured and named.
+    """
+    real = Lease("7", "1g.5gb", slices=("MIG-a",))
     with pytest.raises(NoRealSlice, match="built without CUDA") as caught:
-        device.require_slice(lease, False, "this torch was built without CUDA", {})
+        device.require_slice(real, False, "this torch was built without CUDA", {})
     assert "Nothing was measured" in str(caught.value)
-
-
-def test_simulated_slices_ask_nothing_of_torch():
-    """A simulated slice is shown on the card, and the CPU is measured and named."""
     lease = from_environment({"MIGLAB_SLICES": "MIG-a, MIG-b", "MIGLAB_SIMULATED": "1"})
-    assert lease.slices == ("MIG-a", "MIG-b")
-    assert lease.real_slices == ()
+    assert (lease.slices, lease.real_slices) == (("MIG-a", "MIG-b"), ())
     device.require_slice(lease, False, "no GPU", {})
 
 

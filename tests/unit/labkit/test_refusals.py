@@ -95,8 +95,8 @@ ALSO = {
     "works": [None, [], {}, {"a": 1}, work],
     "options": [{"budget": 1}, {"ranks": 0}, {"ranks": "x"}, {"cold": "no"}, {"on": 5}],
     "key": ["", "../T-1", None],
-    "slices": [("9g.90gb", 0), ("1g.5gb", 9), ("1g.5gb",), "x", 5, None],
-    "schedule": [[5], [[5]], "x", None],
+    "slices": [("9g.90gb", 0), ("1g.5gb", 8), ("1g.5gb", "0"), ("1g.5gb",), "x", 5, None],
+    "schedule": [[5], [[5]], [["a"]], "x", None],
     "spans": [[], [5], [(1, 2)], [("a", "b", "c", "d")], "x", None],
     "names": ["wikipedia"],
 }
@@ -253,6 +253,7 @@ def test_a_notebook_knows_forty_names_at_most():
     """Calls, records and rooms: all that are exported, and what else the notebooks use."""
     for name, one in PUBLIC.items():
         assert isinstance(one, types.FunctionType | types.ModuleType | type), name
+        assert one.__doc__, "the reference is made of them"
     texts = [file.read_text() for file in SOURCES.glob("*.py")]
     used = {name for text in texts for name in re.findall(r"\blabkit\.([A-Za-z_]+)", text)}
     assert len(used | set(labkit.__all__)) <= 40

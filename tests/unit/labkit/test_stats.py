@@ -99,15 +99,6 @@ def test_an_effect_of_the_order_does_not_look_like_a_difference():
     assert low < 1 < high
 
 
-def test_a_true_difference_is_found():
-    """Three in ten slower is outside a band of 5 %, at the first look."""
-    generator = np.random.default_rng(7)
-    a, b = 1.3 * np.exp(0.05 * generator.normal(size=80)), np.exp(0.05 * generator.normal(size=80))
-    looks = stats.judge(list(a), list(b), (0.95, 1.05))
-    assert [look.rounds for look in looks] == [20]
-    assert looks[-1].verdict is Verdict.CONTRADICTED
-
-
 def test_the_interval_holds_the_true_ratio_as_often_as_it_says():
     """98.3 % intervals of a true ratio of 1.25 hold it in at least 96 % of 200 trials."""
     generator = np.random.default_rng(11)
@@ -116,13 +107,22 @@ def test_the_interval_holds_the_true_ratio_as_often_as_it_says():
     assert np.mean((low <= 1.25) & (high >= 1.25)) >= 0.96
 
 
-def test_there_are_never_more_than_three_looks():
-    """However many rounds there are, an undecided comparison ends after the third look."""
-    generator = np.random.default_rng(13)
-    a, b = (np.exp(0.5 * generator.normal(size=500)) for _ in range(2))
-    looks = stats.judge(list(a), list(b), (0.999, 1.001))
-    assert [look.rounds for look in looks] == [20, 40, 80]
-    assert looks[-1].verdict is Verdict.UNDECIDED
+@pytest.mark.parametrize(
+    ("slower", "spread", "band", "looks", "verdict"),
+    [
+        (1.3, 0.05, (0.95, 1.05), [20], Verdict.CONTRADICTED),
+        (1.0, 0.5, (0.999, 1.001), [20, 40, 80], Verdict.UNDECIDED),
+    ],
+)
+def test_a_true_difference_is_found_at_once_and_no_more_than_three_looks_are_taken(
+    slower, spread, band, looks, verdict
+):
+    """Three in ten slower is outside a band of 5 %; undecided it ends, whatever rounds are left."""
+    generator = np.random.default_rng(7)
+    a, b = (np.exp(spread * generator.normal(size=500)) for _ in range(2))
+    found = stats.judge(list(slower * a), list(b), band)
+    assert [look.rounds for look in found] == looks
+    assert found[-1].verdict is verdict
 
 
 @pytest.mark.parametrize(

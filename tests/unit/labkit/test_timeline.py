@@ -19,15 +19,14 @@ STEP = [
 
 
 def test_what_overlaps_counts_once():
-    """Two messages at a time are one busy link; hidden is what travels while something runs."""
+    """Two messages at a time are one busy link; hidden is what travels while something runs.
+
+    `linear` calls `addmm`: only the outer one is a box; a message is never inside one.
+    """
     assert spans.busy_ms(STEP, OPERATORS) == 5
     assert spans.busy_ms(STEP, MESSAGES) == 5
     assert spans.hidden_ms(STEP) == 2
     assert spans.hidden_ms([*STEP, (KERNELS, "gemm", 7.5, 9.0)]) == 0.5
-
-
-def test_an_operator_inside_another_is_not_drawn():
-    """`linear` calls `addmm`: only the outer one is a box; a message is never inside one."""
     inner = [*STEP, (OPERATORS, "aten::addmm", 1.0, 2.0)]
     assert list(spans.outermost(inner)) == sorted(STEP, key=lambda one: one[2])
 
