@@ -170,10 +170,12 @@ def test_eight_times_the_work_is_not_the_same():
 
 
 def test_the_students_line_comes_first():
-    """An error in the function shows its line, then what it raised."""
+    """An error in the function shows its line, as numbered in the cell, then what it raised."""
     with pytest.raises(errors.StudentError) as caught:
         labkit.measure(wrong_shape)
     lines = str(caught.value).splitlines()
+    number = wrong_shape.__code__.co_firstlineno + 4
+    assert lines[0].startswith(f"line {number} of the cell, in `wrong_shape`:")
     assert lines[0].endswith("return a @ a")
     assert lines[1].startswith("RuntimeError: mat1 and mat2")
     assert caught.value._render_traceback_() == [str(caught.value)]

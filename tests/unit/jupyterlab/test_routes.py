@@ -253,15 +253,6 @@ async def test_silent_without_a_pool(start: Start, pool: StandIn):
         assert (await server.post(what)).status_code in (404, 409)
 
 
-async def test_the_loop_starts_with_the_server(start: Start, pool: StandIn):
-    """The first tab learns of the lease without anybody asking; the end of the server ends it."""
-    server = start()
-    tab = await server.watch(MINE)
-    assert (await received(tab))["state"] == "unknown"
-    await server.extension._start_jupyter_server_extension(server.app)
-    assert (await received(tab))["state"] == "held"
-
-
 async def test_what_a_tab_reports_reaches_the_pool(start: Start, pool: StandIn):
     """Unsaved documents and the last key press; what cannot be read is passed over.
 
@@ -282,16 +273,6 @@ async def test_what_a_tab_reports_reaches_the_pool(start: Start, pool: StandIn):
     await server.until(lambda: not server.keeper.tabs.summary(0.0).open)
     await server.keeper.round()
     assert pool.told[-1].browsers == 0
-
-
-async def test_a_kernel_is_seen(start: Start, pool: StandIn):
-    """A real kernel manager's answer is understood; the kernel is not touched."""
-    server = start()
-    models = [{"id": "k", "execution_state": "busy", "last_activity": "t", "connections": 1}]
-    server.app.kernel_manager.list_kernels = lambda: models
-    await server.keeper.round()
-    (kernel,) = pool.told[-1].kernels or ()
-    assert (kernel.busy, kernel.last_execution_age_s) == (True, 0.0)
 
 
 # -- a server without a slice ------------------------------------------------------------------
@@ -319,7 +300,7 @@ async def test_the_position_is_shown_and_kept(waiting: JupyterServer, pool: Stan
 
 
 async def test_an_offer_comes_to_every_tab(waiting: JupyterServer, pool: StandIn):
-    """With how long it is held."""
+    """With how long it is held; the loop starts with the server, without anybody asking."""
     tab = await waiting.watch(MINE)
     await received(tab)
     pool.ticket = ticket_view(TicketState.OFFERED)

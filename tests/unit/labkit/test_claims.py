@@ -116,18 +116,26 @@ def test_no_verdict_before_a_claim_and_the_first_claim_counts(tmp_path):
 
 
 def test_a_second_run_and_another_day_keep_the_words(tmp_path):
-    """They are the student's until the student writes others."""
+    """They are the student's until the student writes others.
+
+    What was saved is shown, and on what it was measured; an edited file is refused in a sentence.
+    """
     first = packing_runner(tmp_path)
     run_by_hand(first)
     first.explain("one slice is left over", None)
     another_day = packing_runner(tmp_path)
+    assert another_day.message.startswith("Saved 20")
+    assert "on computed, not measured." in another_day.message
     field = Widgets(Panel(another_day.experiment, tmp_path)).explanation
     assert field.value == "one slice is left over"
     run_by_hand(another_day)
     assert store.load(tmp_path / "MIG-12.json").explanation == "one slice is left over"
     another_day.show_recorded(another_day.evidence, predict("84", "I counted", "SMs"))
     run_by_hand(another_day)
-    assert store.load(tmp_path / "MIG-12.json").explanation == "one slice is left over"
+    file = tmp_path / "MIG-12.json"
+    assert store.load(file).explanation == "one slice is left over"
+    file.write_text(file.read_text().replace('"value": ', '"value": 1'))
+    assert "changed after it was measured" in packing_runner(tmp_path).message
 
 
 def test_nobody_at_the_panel_gets_the_verdict_at_once(tmp_path):

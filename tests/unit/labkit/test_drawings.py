@@ -2,7 +2,6 @@
 
 import pytest
 
-from labkit.exercises.schedule import played
 from labkit.notebook.drawings import partition, pipeline
 
 FOUR = [("1g.5gb", start) for start in range(4)]
@@ -52,10 +51,3 @@ def test_a_schedule_shows_its_waiting():
         assert pipeline(nothing, 2)._repr_mimebundle_() == {
             "text/plain": "There is no schedule to draw yet."
         }
-
-
-def test_stages_that_wait_for_one_another_are_told():
-    """An order is played tick by tick; a stage waits for what the others make."""
-    assert played(["FB", "FB"]) == [[(0, "F", 0)], [(1, "F", 0)], [(1, "B", 0)], [(0, "B", 0)]]
-    assert played(["BF", "FB"]) is None
-    assert played(["", ""]) == []
