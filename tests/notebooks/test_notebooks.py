@@ -36,14 +36,10 @@ CORE = {
     "6_choose_your_slice": {"CH-1", "CH-2", "CH-3"},
 }
 QUICKEST = "1_your_slice"  # which `./lab test` solves
+LONG = pytest.mark.long
 ONE_OF_ALL = "4b_sending"  # its exercises stand between most of its panels
 CELL_S = 600  # a cell that hangs fails; how long one takes is the machine's affair
 CELL_LINES = 16  # the median of a notebook's cells may not grow beyond this
-
-
-def all_but(quick: str):
-    """All notebooks, of which only this one is in the quick run."""
-    return [pytest.param(name, marks=[] if name == quick else pytest.mark.long) for name in NAMES]
 
 
 def build(name: str, target: Path, *, solutions: bool):
@@ -102,7 +98,7 @@ def is_noise(evidence) -> bool:
     ("name", "how"),
     [
         (QUICKEST, "LAB_QUICK"),
-        *(pytest.param(name, "LAB_HEADLESS", marks=pytest.mark.long) for name in NAMES),
+        *(pytest.param(name, "LAB_HEADLESS", marks=LONG) for name in NAMES),
     ],
 )
 def test_the_solved_notebook_measures_what_its_tier_shows(name, how, tmp_path, no_lease):
@@ -127,7 +123,9 @@ def said_in(notebook) -> str:
     )
 
 
-@pytest.mark.parametrize("name", all_but(ONE_OF_ALL))
+@pytest.mark.parametrize(
+    "name", [name if name == ONE_OF_ALL else pytest.param(name, marks=LONG) for name in NAMES]
+)
 def test_run_all_without_answers_ends_in_sentences(name, tmp_path, no_lease):
     """As a student gets it, Run All leaves no traceback, measures no panel, and says what to do."""
     notebook = build(name, tmp_path, solutions=False)
