@@ -6,6 +6,7 @@ import http.server
 import json
 import threading
 from multiprocessing.forkserver import _forkserver
+from pathlib import Path
 
 import psutil
 import pytest
@@ -13,7 +14,6 @@ from tests.needs import needs
 
 import labkit
 from labkit import errors
-from labkit.machine.readings import Readings
 from labkit.measuring import place as placing
 from labkit.measuring.measure import measure_async
 from labkit.measuring.sharing import Copies, Way, run_copies
@@ -65,12 +65,12 @@ def sleeps():
     return work
 
 
-def sleeps_with_child():
+def sleeps_with_child(note):
     import subprocess
     import sys
 
     started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    print("started", started.pid)
+    Path(note).write_text(str(started.pid))
     return sleeps()
 
 
@@ -265,24 +265,23 @@ def test_a_hanging_collective_is_ended_and_explained():
         labkit.ranks(one_rank_stays_away, n=2, timeout_s=8.0)
 
 
-async def test_cancelling_ends_the_child_and_what_it_started():
+async def test_cancelling_ends_the_child_and_what_it_started(tmp_path):
     """Stop kills the whole process group and keeps what was read."""
-    readings, started = Readings(1), asyncio.Event()
+    records, started, note = [], asyncio.Event(), tmp_path / "note"
     task = asyncio.create_task(
         measure_async(
             sleeps_with_child,
             samples=1000,
-            readings=readings,
-            on_update=lambda seen: seen.count() and started.set(),
+            on_update=lambda record: (records.append(record), started.set()),
+            arguments={"note": str(note)},
         )
     )
     await asyncio.wait_for(started.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert readings.count() > 0
-    (line,) = [line for line in readings.ranks[0].printed if line.startswith("started")]
-    grandchild = int(line.split()[1])
+    assert records[-1].samples_s and records[-1].stopped == "not finished"
+    grandchild = int(note.read_text())
     assert (
         not psutil.pid_exists(grandchild)
         or psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE

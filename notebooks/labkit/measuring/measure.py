@@ -23,14 +23,12 @@ from labkit.run.jobs import (
     BUDGET_S,
     TIMEOUT_S,
     Function,
-    OnUpdate,
     distinct_names,
     is_quick,
     make_job,
-    nobody_watches,
-    run_borrowed,
     run_job,
     usual_samples,
+    workers,
 )
 
 Given = ParamSpec("Given")
@@ -45,9 +43,9 @@ async def _carry_out(
     options: Mapping[str, Any],
     *,
     timeout_s: float,
-    on_update: OnUpdate = nobody_watches,
     on: str | None = None,
-    record: Callable[[str], Measurement | Comparison] | None = None,
+    record: Callable[[str], Any] = lambda stopped: None,
+    on_update: Callable[[Any], None] | None = None,
 ) -> str:
     """Run a job in as many children as there are readings for.
 
@@ -58,27 +56,30 @@ async def _carry_out(
         arguments: passed to the functions.
         options: as for `make_job`.
         timeout_s: how long the children may live.
-        on_update: called while readings come in.
         on: the shape to borrow; None for what the server holds, or the course's usual shape where
             it lends.
         record: makes the record that an error keeps; asked once every function has a sample.
+        on_update: called with the record while readings come in.
 
     Returns:
         The backend that the ranks used.
     """
     count, backend = len(readings.ranks), "gloo"
+    added = [dict[str, str]()] * count
     shape = borrowed.chosen(on, os.environ, count)
+
+    def update() -> None:
+        if on_update is not None and readings.count() >= len(functions):
+            on_update(record("not finished"))
+
     try:
         if shape is None:
             share_device = bool(options.get("share_device"))
             added, backend = await spread(count, share_device=share_device)
         job = make_job(kind, functions, arguments, backend=backend, **options)
-        if shape is None:
-            await run_job(job, added, timeout_s, on_update, readings)
-        else:
-            await run_borrowed(job, shape, timeout_s, on_update, readings)
+        await run_job(workers(job, added, timeout_s, shape), readings, update)
     except errors.LabError as error:
-        if record is not None and readings.count() >= len(functions):
+        if readings.count() >= len(functions):
             error.kept = record(str(error))
         raise
     return backend
@@ -96,8 +97,7 @@ async def measure_async(
     budget_s: float = BUDGET_S,
     timeout_s: float = TIMEOUT_S,
     on: str | None = None,
-    on_update: OnUpdate = nobody_watches,
-    readings: Readings | None = None,
+    on_update: Callable[[Measurement], None] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> Measurement:
     """Time a function in a child process; see `measure`.
@@ -115,12 +115,11 @@ async def measure_async(
         budget_s: stop after this long and say so.
         timeout_s: end the children after this long, whatever they do.
         on: the shape to borrow, on a server that borrows; the course's usual one by default.
-        on_update: called while readings come in.
-        readings: where to collect them, for a caller that wants them after an error.
+        on_update: called with the unfinished record while samples come in.
         arguments: passed to the function.
     """
     given = dict(arguments or {})
-    taken = readings or Readings(ranks)
+    taken = Readings(ranks)
     counted = {"dtype": dtype, "flops": flops, "moved_bytes": moved_bytes}
     (name,) = distinct_names([function])
 
@@ -186,7 +185,7 @@ async def compare_async(
     budget_s: float = 2 * BUDGET_S,
     timeout_s: float = TIMEOUT_S,
     on: str | None = None,
-    on_update: OnUpdate = nobody_watches,
+    on_update: Callable[[Comparison], None] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> Comparison:
     """Time two functions in turns in one child, and judge the ratio of their times; see `compare`.
@@ -201,7 +200,7 @@ async def compare_async(
         budget_s: no new look after this long.
         timeout_s: end the children after this long.
         on: as in `measure_async`.
-        on_update: called while readings come in.
+        on_update: as in `measure_async`.
         arguments: passed to both functions.
     """
     given = dict(arguments or {})

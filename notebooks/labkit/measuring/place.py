@@ -12,7 +12,7 @@ from labkit.machine.readings import Readings
 from labkit.records import Device, Place, Tier, from_data
 from labkit.run import borrowed
 from labkit.run.child import run_blocking
-from labkit.run.jobs import TIMEOUT_S, make_job, nobody_watches, run_borrowed, run_job
+from labkit.run.jobs import TIMEOUT_S, make_job, run_job, workers
 
 
 async def where_async() -> Place:
@@ -24,34 +24,24 @@ async def where_async() -> Place:
         NoRealSlice: the lease names a real slice and torch sees none.
         NotBorrowed: the slice or its runner did not come, or went.
     """
-    shape = borrowed.chosen(None, os.environ)
-    if shape is not None:
-        return await _where_borrowed(shape)
     held, budget = lease.from_environment(os.environ), device.cpu_budget()
-    choices = held.real_slices or (None,)
+    shape, lends = borrowed.chosen(None, os.environ), borrowed.lent(os.environ)
     found: list[Device] = []
+    for choice in held.real_slices or (None,):
+        readings = await _look_around({"CUDA_VISIBLE_DEVICES": choice} if choice else {}, shape)
+        (own,), seen = readings.devices, readings.ranks[0].facts["devices"]
+        is_alone = own.is_slice or not seen  # on a slice or a CPU; else every GPU that is there
+        found += [own] if is_alone else [from_data(Device, one) for one in seen]
+    tier, versions = device.tier_of(found), readings.ranks[0].versions
+    link, devices = device.LINKS[tier], tuple(found)
+    return Place(tier, devices, link, budget, held, versions, lends, readings.borrowed)
+
+
+async def _look_around(added: Mapping[str, str], shape: str | None = None) -> Readings:
+    """What one child sees that has this in its environment, or a slice of a shape."""
     readings = Readings(1)
-    for choice in choices:
-        readings = Readings(1)
-        added = {"CUDA_VISIBLE_DEVICES": choice} if choice else {}
-        await run_job(make_job("around", [], {}), [added], TIMEOUT_S, nobody_watches, readings)
-        found += _around(readings)
-    tier = device.tier_of(found)
-    return Place(tier, tuple(found), device.LINKS[tier], budget, held, readings.ranks[0].versions)
-
-
-async def _where_borrowed(shape: str) -> Place:
-    readings, held = Readings(1), lease.from_environment(os.environ)
-    await run_borrowed(make_job("around", [], {}), shape, TIMEOUT_S, nobody_watches, readings)
-    tier, found, budget = readings.tier, readings.devices, device.cpu_budget()
-    versions, lends = readings.ranks[0].versions, borrowed.lent(os.environ)
-    return Place(tier, found, device.LINKS[tier], budget, held, versions, lends, readings.borrowed)
-
-
-def _around(readings: Readings) -> list[Device]:
-    """The devices one process saw: on a slice just that, else every GPU, else the CPU."""
-    (own,), seen = readings.devices, readings.ranks[0].facts["devices"]
-    return [own] if own.is_slice or not seen else [from_data(Device, one) for one in seen]
+    await run_job(workers(make_job("around", [], {}), [added], TIMEOUT_S, shape), readings)
+    return readings
 
 
 _PLACE: dict[str, Place] = {}
@@ -94,11 +84,8 @@ def count_visible(choices: Sequence[str]) -> int:
     """
     if not choices or not all(isinstance(one, str) for one in choices):
         raise WrongArgument(f"count_visible takes a list of devices' names, not {choices!r:.60}.")
-    readings = Readings(1)
-    added = [{"CUDA_VISIBLE_DEVICES": ",".join(choices)}]
-    job = make_job("around", [], {})
-    run_blocking(lambda: run_job(job, added, TIMEOUT_S, nobody_watches, readings))
-    return len(readings.ranks[0].facts.get("devices", []))
+    added = {"CUDA_VISIBLE_DEVICES": ",".join(choices)}
+    return len(run_blocking(lambda: _look_around(added)).ranks[0].facts["devices"])
 
 
 async def spread(count: int, *, share_device: bool = False) -> tuple[list[dict[str, str]], str]:

@@ -30,8 +30,9 @@ from labkit.measuring.place import only_one
 from labkit.measuring.windows import in_windows
 from labkit.records import Borrowed, Device, Measurement, Tier, circumstances, now_text
 from labkit.run import borrowed
+from labkit.run.borrowed import BorrowedCrew
 from labkit.run.child import Crew, run_blocking
-from labkit.run.jobs import follow, is_quick, make_job, nobody_watches, run_borrowed
+from labkit.run.jobs import is_quick, make_job, run_job
 
 PROBE_S = 60.0
 PAIRS, QUICK_PAIRS = 20, 5
@@ -186,12 +187,11 @@ async def run_copies(job: Mapping[str, Any], copies: Copies, timeout_s: float) -
         LabError: the way does not work here, or a copy failed.
     """
     readings, shape = Readings(copies.count), shape_for(copies, borrowed.lent(os.environ))
-    if shape is not None:
+    if shape is None:
+        await run_job(crew_of(job, copies, timeout_s), readings)
+    else:
         told = asdict(copies)
-        await run_borrowed(job, shape, timeout_s, nobody_watches, readings, copies=told)
-        return readings
-    async with crew_of(job, copies, timeout_s) as crew:
-        await follow(crew, nobody_watches, readings)
+        await run_job(BorrowedCrew(job, copies.count, shape, timeout_s, told), readings)
     return readings
 
 

@@ -21,7 +21,6 @@ from labkit.arguments import (
 )
 from labkit.errors import NotMeasured, StudentError, WrongArgument
 from labkit.evidence.evidence import Point
-from labkit.machine.readings import Readings
 from labkit.machine.side_by_side import SideBySide
 from labkit.measuring.measure import compare_async, measure_async, ranks_async
 from labkit.measuring.sharing import Turns, Way, turns_async, way_of
@@ -64,20 +63,21 @@ def timed_step(
     refuse_options("timed_step", measure_async, given)
     refuse_arguments("timed_step", function, arguments)
     drawn = reader(value)
-    counted = {name: given.get(name) for name in ("dtype", "flops", "moved_bytes")}
+
+    def point(record: Measurement) -> Point:
+        return Point(x, label, drawn(record), (record,), series=series)
+
+    known = {**given, "budget_s": seconds, "arguments": arguments}
+    return _live_step(label, seconds, point, partial(measure_async, function, **known))
+
+
+def _live_step(
+    label: str, seconds: float, point: Callable[[Any], Point], measured: Callable[..., Any]
+) -> MeasuringStep:
+    """A step whose point is drawn while it is measured."""
 
     async def run(report: Report) -> Point:
-        readings = Readings(given.get("ranks", 1))
-
-        def point(record: Measurement) -> Point:
-            return Point(x, label, drawn(record), (record,), series=series)
-
-        def update(seen: Readings) -> None:
-            if seen.count():
-                report(point(seen.measurement(name_of(function), "not finished", **counted)))
-
-        known = {**given, "budget_s": seconds, "arguments": arguments}
-        return point(await measure_async(function, on_update=update, readings=readings, **known))
+        return point(await measured(on_update=lambda record: report(point(record))))
 
     return MeasuringStep(label, run, seconds)
 
@@ -101,24 +101,13 @@ def compared_step(
     for function in (a, b):
         refuse_arguments("compared_step", function, arguments)
 
-    async def run(report: Report) -> Point:
-        def point(record: Comparison) -> Point:
-            last = record.looks[-1] if record.looks else None
-            low, high = (last.low, last.high) if last else (None, None)
-            pair = (record.a, record.b)
-            return Point(x, label, record.ratio, pair, record, low, high, series)
+    def point(record: Comparison) -> Point:
+        last = record.looks[-1] if record.looks else None
+        low, high = (last.low, last.high) if last else (None, None)
+        return Point(x, label, record.ratio, (record.a, record.b), record, low, high, series)
 
-        def update(seen: Readings) -> None:
-            names = list(seen.ranks[0].turns)
-            if len(names) == 2 and all(seen.rounds(name) for name in names):
-                first, second = (seen.measurement(name, "not finished") for name in names)
-                ratio = first.median_s / second.median_s
-                report(Point(x, label, ratio, (first, second), series=series))
-
-        known = {**(options or {}), "budget_s": seconds, "arguments": arguments}
-        return point(await compare_async(a, b, band=band, on_update=update, **known))
-
-    return MeasuringStep(label, run, seconds)
+    known = {**(options or {}), "budget_s": seconds, "arguments": arguments}
+    return _live_step(label, seconds, point, partial(compare_async, a, b, band=band, **known))
 
 
 @public

@@ -98,6 +98,7 @@ class BorrowedCrew:
         copies: Mapping[str, Any] | None = None,
     ) -> None:
         self._shape = shape
+        self._functions = job["functions"]
         order = {"job": job, "ranks": ranks, "timeout_s": timeout_s, "copies": copies}
         self._order = json.dumps(order).encode()
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
@@ -105,6 +106,7 @@ class BorrowedCrew:
         self._began = 0.0
 
     async def __aenter__(self) -> BorrowedCrew:
+        refuse_own_files(self._functions)
         if len(self._order) > RESULT_LIMIT:
             raise errors.Unsendable("The functions and arguments are larger than 16 MiB together.")
         self._began = time.monotonic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from labkit import errors
@@ -15,11 +16,11 @@ from labkit.arguments import name_of, public
 from labkit.machine import lease
 from labkit.machine.readings import Readings
 from labkit.run import source
-from labkit.run.borrowed import BorrowedCrew, refuse_own_files
+from labkit.run.borrowed import BorrowedCrew
 from labkit.run.child import Crew
 
 Function = Callable[..., Any]
-OnUpdate = Callable[[Readings], None]
+Workers = AbstractAsyncContextManager[Crew | BorrowedCrew]
 TIMEOUT_S = 120.0
 BUDGET_S = 10.0
 SAMPLES, QUICK_SAMPLES = 20, 5
@@ -34,10 +35,6 @@ def is_quick() -> bool:
 def usual_samples() -> int:
     """How many samples a measurement takes: 20, or 5 under LAB_QUICK (too few for a verdict)."""
     return QUICK_SAMPLES if is_quick() else SAMPLES
-
-
-def nobody_watches(_: Readings) -> None:
-    """What an update means to nobody who watches."""
 
 
 def make_job(
@@ -72,22 +69,40 @@ def distinct_names(functions: Sequence[Function]) -> list[str]:
     )
 
 
-async def run_job(
+def workers(
     job: Mapping[str, Any],
     added: Sequence[Mapping[str, str]],
     timeout_s: float,
-    on_update: OnUpdate,
-    readings: Readings,
+    shape: str | None = None,
+) -> Workers:
+    """The workers of a job: on what this server holds, or on slices of a shape borrowed for it.
+
+    Args:
+        job: what they do.
+        added: for each of them, what its environment gets here.
+        timeout_s: how long they may take.
+        shape: what to borrow.
+    """
+    if shape is None:
+        return Crew(job, added, timeout_s)
+    return BorrowedCrew(job, len(added), shape, timeout_s)
+
+
+async def run_job(
+    found: Workers, readings: Readings, on_update: Callable[[], None] = lambda: None
 ) -> None:
-    """Run a job's children to the end, filling `readings`.
+    """Let workers run to their end, filling `readings`.
 
     Raises:
         LabError: with `kept` left to the caller, who knows what record the readings make.
         LeaseGone: the pool says the slice was taken back, whatever CUDA made of that.
     """
     try:
-        async with Crew(job, added, timeout_s) as crew:
-            await follow(crew, on_update, readings)
+        async with found as crew:
+            async for rank, message in crew.messages():
+                readings.take(rank, message)
+                if message["type"] in ("turns", "stage", "warm"):
+                    on_update()
     except (
         errors.StudentError,
         errors.ChildKilled,
@@ -100,30 +115,3 @@ async def run_job(
                 lease.gone_sentence(held, readings.count()), details=error.details
             ) from error
         raise
-
-
-async def run_borrowed(
-    job: Mapping[str, Any],
-    shape: str,
-    timeout_s: float,
-    on_update: OnUpdate,
-    readings: Readings,
-    copies: Mapping[str, Any] | None = None,
-) -> None:
-    """Run a job, one worker for each rank of `readings`, on slices borrowed for it.
-
-    Raises:
-        LabError: as for `run_job`; NotBorrowed where the slices or their runner did not come, or
-            went.
-    """
-    refuse_own_files(job["functions"])
-    async with BorrowedCrew(job, len(readings.ranks), shape, timeout_s, copies) as crew:
-        await follow(crew, on_update, readings)
-
-
-async def follow(crew: Crew | BorrowedCrew, on_update: OnUpdate, readings: Readings) -> None:
-    """Take what the workers say, until they are done."""
-    async for rank, message in crew.messages():
-        readings.take(rank, message)
-        if message["type"] in ("turns", "stage", "warm"):
-            on_update(readings)

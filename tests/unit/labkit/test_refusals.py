@@ -29,7 +29,7 @@ class Network:
         return []
 
 
-TIME = {"samples": 20, "flops": 1.0, "moved_bytes": 1.0, "readings": None}
+TIME = {"samples": 20, "flops": 1.0, "moved_bytes": 1.0}
 CHILD = {"budget_s": 10.0, "timeout_s": 60.0, "on": "1g.5gb"}
 PAIR = {**CHILD, "ranks": 1, "cold": True, "dtype": "float32", "on_update": work}
 STEP = {"label": "a", "x": 1.0, "function": work}
@@ -102,7 +102,7 @@ ALSO = {
 }
 ONLY = {"slices", "schedule", "spans"}  # what is wrong in other ways than its type's others
 NONE_OR = {"samples", "flops", "moved_bytes", "on", "link", "value", "dtype", "sms_per_copy"}
-NONE_OR |= {"pairs", "options", "series"}
+NONE_OR |= {"pairs", "options", "series", "on_update"}
 MORE_THAN_ZERO = {"seconds", "budget_s", "timeout_s"}
 
 
