@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 
 from labkit.errors import NotMeasured
@@ -86,16 +86,16 @@ PLAIN = Look(0)
 
 @dataclass(frozen=True)
 class AskedPoint:
-    """What a predicted number is about.
+    """What a predicted number is about that is no value of the y axis.
 
     Attributes:
-        find: the point that it is compared with; it may look for one that is not measured yet.
-        height: how high a number is drawn where it is no value of the y axis.
+        find: the point that shows it, by its value; it may look for one that is not measured yet.
+        scale: how high on the y axis the number 0 lies, and how much higher the number 1.
         points_unit: of the points' values, where the number has another.
     """
 
     find: Callable[[Points], Point | None]
-    height: Callable[[Points, float], float] | None = None
+    scale: Callable[[Points], tuple[float, float]]
     points_unit: str | None = None
 
 
@@ -146,9 +146,12 @@ class Experiment:
 
     def height(self, points: Points, said: float) -> float | None:
         """How high a predicted number is drawn; nowhere until what it is a share of is measured."""
-        if not isinstance(self.asked, AskedPoint) or self.asked.height is None:
+        if not isinstance(self.asked, AskedPoint):
             return said
-        return self.asked.height(points, said) if self.answer(points, is_whole=True) else None
+        if self.answer(points, is_whole=True) is None:
+            return None
+        zero, one = self.asked.scale(points)
+        return zero + one * said
 
     @property
     def unit_of_points(self) -> str:
@@ -164,7 +167,10 @@ class Experiment:
         if self.asked is None:
             return points[-1] if is_whole else None
         try:
-            return (self.asked.find if isinstance(self.asked, AskedPoint) else self.asked)(points)
+            if not isinstance(self.asked, AskedPoint):
+                return self.asked(points)
+            found, (zero, one) = self.asked.find(points), self.asked.scale(points)
+            return found and replace(found, value=(found.value - zero) / one)
         except (LookupError, StopIteration):
             return None  # it is not measured yet
 

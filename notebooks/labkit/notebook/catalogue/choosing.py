@@ -15,13 +15,12 @@ def on_all(points: Points) -> Point:
 def by_sms(points: Points) -> Data:
     """SMs (or threads) and seconds, on all and on the smallest part, where there is one."""
     graphs = [point for point in points if not point.series]
-    names = ("all: SMs x time", "a part: SMs x time", "all", "a part")
+    names = ("all: SMs x time", "a part: SMs x time")
     if len(graphs) < 2:
         return dict.fromkeys(names, ())
-    part, whole = graphs[0], graphs[-1]
-    costs = [[one.x * seconds for seconds in one.records[0].samples_s] for one in (whole, part)]
-    times = [one.records[0].samples_s for one in (whole, part)]
-    return dict(zip(names, (*costs, *times), strict=True))
+    ends = (graphs[-1], graphs[0])
+    costs = ([one.x * seconds for seconds in one.records[0].samples_s] for one in ends)
+    return dict(zip(names, costs, strict=True))
 
 
 def growth(points: Points) -> Data:

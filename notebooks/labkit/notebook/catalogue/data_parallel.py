@@ -27,14 +27,10 @@ def added_over_averaged(points: Points, optimizer: str) -> list[float]:
     return [loss[added, x] / loss[averaged, x] for x in places]
 
 
-def adam_at_the_end(points: Points) -> Point:
-    """With Adam, the last loss of the run that adds over that of the run that averages."""
-    return replace(points[-1], value=added_over_averaged(points, "Adam")[-1])
-
-
-def times_the_mean(points: Points, times: float) -> float:
-    """How high so many times the averaged run's last loss is drawn."""
-    return times * next(p.value for p in reversed(points) if p.series == "Adam, averaged")
+def times_the_averaged(points: Points) -> tuple[float, float]:
+    """With Adam, the averaged run's loss at the last step of the run that adds."""
+    last = reading.at_the_end("Adam, added")(points).x
+    return 0.0, next(p.value for p in points if p.series == "Adam, averaged" and p.x == last)
 
 
 def added_at_the_end(points: Points) -> Data:
@@ -45,10 +41,9 @@ def added_at_the_end(points: Points) -> Data:
     }
 
 
-def saved(points: Points) -> Point:
-    """How much less the views need, at the same number of ranks."""
-    kinds = {point.series: point for point in points if point.label == points[0].label}
-    return replace(kinds["views"], value=kinds["copies"].value - kinds["views"].value)
+def views(points: Points) -> Point:
+    """What the views need, at the number of ranks at which the copies come first."""
+    return next(p for p in points if p.series == "views" and p.label == points[0].label)
 
 
 def at_the_small_batch(points: Points) -> Data:
@@ -57,31 +52,27 @@ def at_the_small_batch(points: Points) -> Data:
     return {point.series: point.records[0].samples_s for point in points if point.x == least}
 
 
-def bytes_share(points: Points) -> Point:
-    """At the smallest batch: the share of a step that the gradient's bytes take, in percent."""
+def without_the_bytes(points: Points) -> Point:
+    """At the smallest batch: the step that sends one number."""
     found = {point.series: point for point in points if point.x == points[0].x}
-    whole, one = found[WHOLE_GRADIENT], found[ONE_NUMBER]
-    return replace(whole, value=100 * (1 - one.value / whole.value))
+    return replace(found[WHOLE_GRADIENT], value=found[ONE_NUMBER].value)
 
 
-def without_the_bytes(points: Points, percent: float) -> float:
-    """How high the step is if its bytes take so many percent."""
-    whole = next(point for point in points if point.series == WHOLE_GRADIENT)
-    return whole.value * (1 - percent / 100)
+def percent_of_a_step(points: Points) -> tuple[float, float]:
+    """How high the whole step is, and how much lower without a percent of it."""
+    whole = next(point.value for point in points if point.series == WHOLE_GRADIENT)
+    return whole, -whole / 100
 
 
-def hidden_share(points: Points) -> Point | None:
-    """How much of flat's sending the buckets hide, in percent."""
-    took = {point.label: point for point in points}
-    sending = took["flat"].value - took["no sync"].value
-    saved = took["flat"].value - took["buckets"].value
-    return replace(took["buckets"], value=100 * saved / sending) if sending > 0 else None
-
-
-def with_so_much_hidden(points: Points, percent: float) -> float:
-    """How high the step with buckets is if they hide so many percent."""
+def percent_of_sending(points: Points) -> tuple[float, float]:
+    """How high the step without buckets is, and how much lower with a percent of it hidden."""
     took = {point.label: point.value for point in points}
-    return took["flat"] - (took["flat"] - took["no sync"]) * percent / 100
+    return took["flat"], (took["no sync"] - took["flat"]) / 100
+
+
+def with_buckets(points: Points) -> Point | None:
+    """The step with buckets, where there is sending that they could hide."""
+    return reading.at("buckets")(points) if percent_of_sending(points)[1] < 0 else None
 
 
 EXPERIMENTS = (
@@ -102,7 +93,7 @@ EXPERIMENTS = (
         x_label="training step",
         y_label="loss",
         unit="x",
-        asked=AskedPoint(adam_at_the_end, times_the_mean, "loss"),
+        asked=AskedPoint(reading.at_the_end("Adam, added"), times_the_averaged, "loss"),
         data=added_at_the_end,
         look=Look.LOG_Y,
     ),
@@ -171,7 +162,7 @@ EXPERIMENTS = (
         x_label="batch of both ranks together",
         y_label="ms a step",
         unit="%",
-        asked=AskedPoint(bytes_share, without_the_bytes, "ms"),
+        asked=AskedPoint(without_the_bytes, percent_of_a_step, "ms"),
         data=at_the_small_batch,
         look=Look.LOG_X | Look.LOG_Y,
     ),
@@ -182,7 +173,7 @@ EXPERIMENTS = (
         x_label="how gradients are sent",
         y_label="ms",
         unit="%",
-        asked=AskedPoint(hidden_share, with_so_much_hidden, "ms"),
+        asked=AskedPoint(with_buckets, percent_of_sending, "ms"),
         data=reading.on_free_cores(reading.by_label),
         look=Look.BARS,
     ),
@@ -219,7 +210,7 @@ EXPERIMENTS = (
         x_label="ranks",
         y_label="peak MiB (on a CPU: RSS)",
         unit="MiB",
-        asked=AskedPoint(saved, lambda points, saves: points[0].value - saves),
+        asked=AskedPoint(views, lambda points: (points[0].value, -1.0)),
         look=Look.BARS | Look.OPTIONAL,
     ),
     Experiment(

@@ -23,15 +23,9 @@ def counted(points: Points, step: str) -> Point:
     return replace(found, value=sum(reading.facts(found)[kind] for kind in KINDS))
 
 
-def with_recomputing(points: Points) -> Point:
-    """What recomputing leaves of the plain step's bar, in percent."""
-    left, plain = counted(points, "recompute"), counted(points, "plain")
-    return replace(left, value=100 * left.value / plain.value)
-
-
 def where_both_send_the_same(points: Points) -> Point:
-    """The batch at which the row split, which grows with it, reaches the gradient's numbers."""
-    return replace(points[-1], value=GRADIENT * points[-1].x / points[-1].value)
+    """Where the row split, which grows with the batch, reaches the gradient's numbers."""
+    return replace(points[-1], value=GRADIENT)
 
 
 def at_both_ends(points: Points) -> Data:
@@ -101,7 +95,7 @@ EXPERIMENTS = (
         unit="samples",
         asked=AskedPoint(
             where_both_send_the_same,
-            lambda points, batch: points[0].value / points[0].x * batch,
+            lambda points: (0.0, points[0].value / points[0].x),
             "numbers",
         ),
         published=PublishedRow(
@@ -118,8 +112,8 @@ EXPERIMENTS = (
         y_label="MiB, each kind at its most",
         unit="%",
         asked=AskedPoint(
-            with_recomputing,
-            lambda points, percent: counted(points, "plain").value * percent / 100,
+            lambda points: counted(points, "recompute"),
+            lambda points: (0.0, counted(points, "plain").value / 100),
             "MiB",
         ),
         also={"parameters": None, **{name: name for name in OTHER_KINDS}},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from labkit.evidence.checks import ALL_WORK_ALONE, ALL_WORK_TOGETHER, CORE_SHARE
 from labkit.evidence.evidence import Point
@@ -27,15 +26,7 @@ def ratio(label: str, base: str, unit: str, factor: float = 1.0) -> AskedPoint:
         unit: of both.
         factor: 100 for percent.
     """
-
-    def find(points: Points) -> Point:
-        found = at(label)(points)
-        return replace(found, value=factor * found.value / at(base)(points).value)
-
-    def height(points: Points, said: float) -> float:
-        return at(base)(points).value * said / factor
-
-    return AskedPoint(find, height, unit)
+    return AskedPoint(at(label), lambda points: (0.0, at(base)(points).value / factor), unit)
 
 
 def first(points: Points) -> Point:
@@ -79,15 +70,6 @@ def on_free_cores(series: Callable[[Points], Data]) -> Callable[[Points], Data]:
             ALL_WORK_TOGETHER: both["together_s"],
             CORE_SHARE: both["core_share"],
         }
-
-    return read
-
-
-def values(name: str, *labels: str) -> Callable[[Points], Data]:
-    """What is drawn, of some points or of all, as one series."""
-
-    def read(points: Points) -> Data:
-        return {name: [point.value for point in points if not labels or point.label in labels]}
 
     return read
 

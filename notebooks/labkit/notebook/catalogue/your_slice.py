@@ -66,17 +66,15 @@ def roofs_by_part(points: Points) -> Curves:
     }
 
 
-def ridge_of_part(points: Points) -> Point:
-    """Where the slant of the first part meets its roof in fp32."""
-    found = {point.label.rpartition(", ")[0]: point for point in reversed(points)}
-    slant = found[MEMORY]
-    return replace(found[FP32], value=found[FP32].value * slant.x / slant.value)
+def roof_of_part(points: Points) -> Point:
+    """The roof of the first part in fp32, which its slant meets at the ridge."""
+    return next(point for point in points if point.label.rpartition(", ")[0] == FP32)
 
 
-def height_of_ridge(points: Points, ridge: float) -> float:
-    """How high the first part's slant is at a predicted ridge."""
+def slant_of_part(points: Points) -> tuple[float, float]:
+    """How high the first part's slant begins, and how much it rises for an operation a byte."""
     slant = next(point for point in points if point.label.startswith(MEMORY))
-    return ridge * slant.value / slant.x
+    return 0.0, slant.value / slant.x
 
 
 def ridges(points: Points) -> Data:
@@ -173,7 +171,7 @@ EXPERIMENTS = (
         x_label="operations per byte",
         y_label="GFLOP/s",
         unit="FLOP/byte",
-        asked=AskedPoint(ridge_of_part, height_of_ridge, "GFLOP/s"),
+        asked=AskedPoint(roof_of_part, slant_of_part, "GFLOP/s"),
         data=ridges,
         curves=roofs_by_part,
         look=Look.UNJOINED | Look.LOG_X | Look.LOG_Y | Look.OPTIONAL,
