@@ -2,28 +2,40 @@
 
 Both runs go through the notebook's own steps, series and check. An experiment *notices* what is
 absent in the twin's world when the verdict is decided here and is not the same there.
+
+What only makes something in a notebook is executed, as a kernel does it; loops, output and whatever
+measures are left out.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import contextlib
+import io
+import linecache
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from unittest import mock
 
 from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import NOT_APPLICABLE
 from labkit.panel.experiment import Experiment
+from labkit.panel.panel import Panel
 from labkit.panel.runner import Runner
 from labkit.records import Place, Verdict
 from labkit_authoring import twins
-from labkit_authoring.definitions import define, experiments
 from labkit_authoring.twins import TWINS
+from labkit_grading.cells import read_cells
 
+MEASURING = frozenset({"measure", "compare", "ranks", "settle", "where", "below"})
+RUNS_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 FAILED = "failed"
 DECIDED = {Verdict.SUPPORTED.value, Verdict.CONTRADICTED.value}
 
@@ -71,11 +83,8 @@ def controls(
         only: keys of experiments; none means all.
     """
     for notebook in notebooks:
-        found = {
-            one.key: one for one in experiments(define(notebook, place, probing=True)) if one.check
-        }
-        for key, experiment in found.items():
-            if not only or key in only:
+        for key, experiment in experiments(define(notebook, place)).items():
+            if experiment.check and (not only or key in only):
                 reason = why_not(experiment, place)
                 yield Skipped(key, reason) if reason else control(experiment, notebook, place)
 
@@ -95,8 +104,8 @@ def control(experiment: Experiment, notebook: Path, place: Place) -> Control | S
     if not plain.applies:
         return Skipped(twin.key, plain.why)
     if twin.is_in_the_notebook:
-        names = define(notebook, place, probing=True, changes={twin.target: twin.change})
-        (experiment,) = (one for one in experiments(names) if one.key == twin.key)
+        names = define(notebook, place, {twin.target: twin.change})
+        experiment = experiments(names)[twin.key]
     there = said_by(experiment, twins.environment(twin.key))
     return Control(twin.key, plain.verdict, twin.absent, there.verdict, plain.why, there.why)
 
@@ -117,3 +126,54 @@ def said_by(experiment: Experiment, added: Mapping[str, str]) -> _Said:
     if found is None:
         return _Said(FAILED, runner.message)
     return _Said(found.verdict.value, found.why, found.expected != NOT_APPLICABLE)
+
+
+def define(
+    notebook: Path,
+    place: Place,
+    changes: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """A notebook's names on a machine, solutions kept; nothing is measured to find out.
+
+    Args:
+        notebook: its source.
+        place: the machine.
+        changes: by the name of a function or class, what makes another of it.
+    """
+    names = vars(types.ModuleType("__main__"))
+    names["place"] = place
+    for cell in read_cells(notebook):
+        file = f"<{notebook.name}, cell {cell.number}>"
+        linecache.cache[file] = (len(cell.text), None, cell.text.splitlines(keepends=True), file)
+        for statement in ast.parse(cell.text).body:
+            if _defines(statement):
+                code = compile(ast.Module([statement], []), file, "exec")
+                # What needs a result fails, and only words for the student are made of results.
+                with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
+                    exec(code, names)  # noqa: S102  the project's own notebook
+                defined = getattr(statement, "name", "")
+                if defined in changes:
+                    names[defined] = changes[defined](names[defined])
+    return names
+
+
+def experiments(names: Mapping[str, Any]) -> dict[str, Experiment]:
+    """The experiments among a notebook's names, by key."""
+    found = (value.experiment for value in names.values() if isinstance(value, Panel))
+    return {one.key: one for one in found}
+
+
+def _defines(statement: ast.stmt) -> bool:
+    """Whether a statement only makes something: no loop, no output, nothing that measures."""
+    if isinstance(statement, RUNS_LATER):
+        return True
+    if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.If):
+        return False
+    return not any(_measures(node) for node in ast.walk(statement))
+
+
+def _measures(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.Await)
+    called: Any = node.func
+    return getattr(called, "attr", getattr(called, "id", "")) in MEASURING

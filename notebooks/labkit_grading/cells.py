@@ -1,6 +1,6 @@
-"""The code cells of a notebook, read without jupytext or nbformat, each with the section it is in.
+"""The code cells of a notebook, each with the section it is in.
 
-Sources are py:percent (`# %%`) with marks: between `# <solution>` and `# </solution>` stands what
+Sources are py:percent with marks: between `# <solution>` and `# </solution>` stands what
 the student shall write, between `# <student>` and `# </student>` what the student finds instead. A
 source is read with its solutions kept. An .ipynb is read as it is.
 """
@@ -12,10 +12,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import jupytext
+
 from labkit.errors import LabError
 from make_notebooks import build_text, marked
 
-CELL = re.compile(r"^# %%(.*)$")
 HEADING = re.compile(r"^#{1,2} +(.+)$", re.MULTILINE)
 START = "start"
 
@@ -42,7 +43,8 @@ def read_cells(path: Path) -> list[Cell]:
     if path.suffix == ".ipynb":
         return notebook_cells(text, path.name)
     if path.suffix == ".py":
-        return _numbered(_percent_cells(build_text(text, solutions=True)))
+        source = jupytext.reads(build_text(text, solutions=True), fmt="py:percent")
+        return _numbered([(cell.cell_type, cell.source) for cell in source.cells])
     raise LabError(f"{path.name} is neither a .py source nor an .ipynb notebook")
 
 
@@ -64,23 +66,6 @@ def solution_lines(text: str) -> set[int]:
     """The numbers, in the text with solutions, of the lines that are solutions."""
     kept = [block for _, block in marked(text) if block != "student"]
     return {number for number, block in enumerate(kept, 1) if block == "solution"}
-
-
-def _percent_cells(text: str) -> list[tuple[str, str]]:
-    kind, lines = "code", list[str]()
-    found: list[tuple[str, str]] = []
-    for line in [*text.splitlines(), "# %%"]:
-        if mark := CELL.match(line):
-            words = "\n".join(lines).strip("\n")
-            found.append((kind, _uncommented(words) if kind == "markdown" else words))
-            kind, lines = ("markdown" if "[markdown]" in mark[1] else "code"), []
-        else:
-            lines.append(line)
-    return found
-
-
-def _uncommented(text: str) -> str:
-    return re.sub(r"^# ?", "", text, flags=re.MULTILINE)
 
 
 def _numbered(cells: list[tuple[str, str]]) -> list[Cell]:
