@@ -9,7 +9,7 @@ an exercise already decides has no claim.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from labkit import stats
 from labkit.errors import NotMeasured
@@ -34,13 +34,27 @@ CORE_SHARE = "share of a core"
 LEAST_CORE_SHARE = 0.9  # less, and somebody else computes on it, too
 
 
+SUPPORTED, CONTRADICTED = Verdict.SUPPORTED, Verdict.CONTRADICTED
+
+
+def everywhere(verdict: Verdict) -> Expected:
+    """The same on every tier."""
+    return dict.fromkeys(Tier, verdict)
+
+
+def on_gpus(verdict: Verdict, cpu: Verdict | str) -> Expected:
+    """The same on every GPU tier, something else on the CPU."""
+    return {**everywhere(verdict), Tier.CPU: cpu}
+
+
 @dataclass(frozen=True)
 class Check:
     """A relation to be measured.
 
     Attributes:
         says: the relation in words.
-        expected: what each tier should show; a tier may rightly expect the opposite.
+        expected: what each tier should show, by default that it holds; a tier may rightly expect
+            the opposite.
         emulated: why an emulated slice cannot be asked; empty where it can.
         least_gain: how many times as much the ranks must get done side by side as one alone, in the
             same rounds, before the relation can be asked of CPU cores.
@@ -49,7 +63,7 @@ class Check:
 
     says: str
     relation: Relation
-    expected: Expected
+    expected: Expected = field(default_factory=lambda: everywhere(SUPPORTED))
     emulated: str = ""
     least_gain: float = 0.0
     instead: str = ""
@@ -105,17 +119,6 @@ def no_free_cores(data: Data, least_gain: float) -> str:
     )
 
 
-def everywhere(verdict: Verdict) -> Expected:
-    """The same on every tier."""
-    return dict.fromkeys(Tier, verdict)
-
-
-def on_gpus(verdict: Verdict, cpu: Verdict | str) -> Expected:
-    """The same on every GPU tier, something else on the CPU."""
-    return {**everywhere(verdict), Tier.CPU: cpu}
-
-
-SUPPORTED, CONTRADICTED = Verdict.SUPPORTED, Verdict.CONTRADICTED
 EMULATED = (
     "an emulated slice has few SMs and little memory, but the whole GPU's bandwidth and cache"
 )
@@ -127,7 +130,6 @@ CHECKS: dict[str, Check] = {
     "T-1": Check(
         "The same function against itself differs by less than 5 %",
         ratio_in("first", "second", (0.95, 1.05)),
-        everywhere(SUPPORTED),
     ),
     # an unsynchronised timer reads 9 to 110 times too fast (H200, n = 4096 and 8192)
     "T-2": Check(
@@ -139,7 +141,6 @@ CHECKS: dict[str, Check] = {
     "T-3": Check(
         "Your own timer agrees with labkit's to 10 %, in both directions",
         ratio_in("own", "labkit", (0.9, 1.1)),
-        everywhere(SUPPORTED),
     ),
     # roofline: right of the ridge the rate is flat; 20 to 75 times for 256 to 4096
     "T-4": Check(
@@ -215,7 +216,6 @@ CHECKS: dict[str, Check] = {
         "At the same rate of requests, a request waits longer where answers come in the "
         "biggest batch",
         greater("a request, biggest batch", "a request, batch 1"),
-        everywhere(SUPPORTED),
     ),
     # CERN: tensor over fp32 9.8 to 14.9 times; no direction is promised on a CPU
     "MX-2": Check(
@@ -242,7 +242,6 @@ CHECKS: dict[str, Check] = {
     "MX-12": Check(
         "With bf16 the model ends within 2 % of the bits per byte that it has with fp32",
         values_in("bits of bf16 over fp32", 0.98, 1.02),
-        everywhere(SUPPORTED),
     ),
     # Adam divides by the size of past gradients, in which a constant factor cancels
     "DP-12": Check(
@@ -267,20 +266,17 @@ CHECKS: dict[str, Check] = {
     "DP-3": Check(
         "Two ranks are faster than one",
         greater("one rank", "two ranks"),
-        everywhere(SUPPORTED),
         least_gain=1.5,
     ),
     # the same step with an all-reduce of one number in its place, in turns
     "DP-4": Check(
         "With the small batch, sending the gradient's bytes makes a step at least 10 % longer",
         greater("the whole gradient", "one number", 1.1),
-        everywhere(SUPPORTED),
     ),
     # four buckets, the first after a quarter; waiting for a core is nothing they can hide
     "DP-6": Check(
         "On the simulated network, buckets hide at least a third of what flat's message costs",
         hidden_share("flat", "buckets", "no sync", 1 / 3),
-        everywhere(SUPPORTED),
         least_gain=1.0,
     ),
     # the mean of two halves' gradients is the whole batch's: only rounding differs
@@ -304,7 +300,6 @@ CHECKS: dict[str, Check] = {
     "MP-6": Check(
         "With the best number of micro-batches, a pipeline takes at most 1.25 times its ideal",
         near_ideal("the best", "its ideal", 1.25),
-        everywhere(SUPPORTED),
         least_gain=1.5,
     ),
     # T = a + b/s, so s T = a s + b; 811 and 1,360 SM ms on 16 and 132 SMs of an H200, and 1.06
@@ -322,12 +317,10 @@ CHECKS: dict[str, Check] = {
             values_in("memory, biggest over smallest batch", 1.1),
             values_in("memory a sample, biggest over smallest batch", high=1),
         ),
-        everywhere(SUPPORTED),
     ),
     # a small batch leaves SMs idle; an H200: 0.28 to 0.13 ms a sample
     "CH-3": Check(
         "In the biggest batch a sample takes less time than in the smallest",
         less("biggest batch, a sample", "smallest batch, a sample"),
-        everywhere(SUPPORTED),
     ),
 }

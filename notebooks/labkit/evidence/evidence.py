@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -187,12 +187,3 @@ def inconsistencies(evidence: Evidence) -> list[str]:
             if len(record.samples_s) > 4 and len(set(record.samples_s)) == 1:
                 found.append(f"all samples of {record.name} are identical")
     return found
-
-
-def explain(
-    evidence: Evidence, text: str, folder: Path = FOLDER, read_as: Verdict | None = None
-) -> Evidence:
-    """Add the student's explanation, and the verdict they read, and save."""
-    explained = replace(evidence, explanation=text.strip(), verdict_read=read_as)
-    save(explained, folder)
-    return explained

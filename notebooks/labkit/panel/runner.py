@@ -295,8 +295,10 @@ class Runner:
             kept = "This run is not yours: nothing is kept of it."
             self.evidence = replace(self.evidence, verdict_read=first)
         else:
-            self.evidence = store.explain(self.evidence, text, self._folder, first)
-            self._explanation = self.evidence.explanation
+            self._explanation = text.strip()
+            explained = replace(self.evidence, explanation=self._explanation)
+            self.evidence = replace(explained, verdict_read=first)
+            store.save(self.evidence, self._folder)
         own = f"You say: {first}." if first and self.evidence.judgement else ""
         self._say(" ".join(words for words in (kept, own, self.verdict_or_question()) if words))
 

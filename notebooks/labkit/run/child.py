@@ -15,6 +15,7 @@ import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -191,22 +192,19 @@ def run_blocking(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     An interrupt (the kernel's stop button) cancels it, so that its children are ended, and is then
     raised.
     """
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(make())
+    cancel: concurrent.futures.Future[Callable[[], Any]] = concurrent.futures.Future()
 
-    def run() -> T:
-        try:
-            return loop.run_until_complete(task)
-        finally:
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
+    async def run() -> T:
+        task, loop = asyncio.ensure_future(make()), asyncio.get_running_loop()
+        cancel.set_result(partial(loop.call_soon_threadsafe, task.cancel))
+        return await task
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        future = pool.submit(run)
+        future = pool.submit(asyncio.run, run())
         try:
             return future.result()
         except KeyboardInterrupt:
-            loop.call_soon_threadsafe(task.cancel)
+            cancel.result()()
             with contextlib.suppress(concurrent.futures.CancelledError, asyncio.CancelledError):
                 return future.result()
             raise

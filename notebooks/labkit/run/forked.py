@@ -73,7 +73,7 @@ class ForkedWorker:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_BRIEFLY)  # read by the server, with torch
         CONTEXT.set_forkserver_preload(PRELOADED)
         vars(sys.modules["__main__"]).setdefault("__spec__", None)  # a notebook may have none
-        with _IDLE:
+        with _IDLE.lock:
             self._fork()
         for end in self._theirs:
             end.close()
@@ -102,7 +102,7 @@ class ForkedWorker:
                 self._hear(TOO_LONG)
                 break
         connection.wait([self._process.sentinel])
-        with _IDLE:  # how it ended can be read once
+        with _IDLE.lock:  # how it ended can be read once
             self._process.join()
         self._listener.join(LAST_WORDS_S)
         self._hear(None)
@@ -134,13 +134,7 @@ class _IdleServer:
     """Ends the fork server when nothing has been asked for a while: torch holds 300 MiB there."""
 
     def __init__(self) -> None:
-        self._lock, self._timer = threading.Lock(), threading.Timer(IDLE_S, self._end)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self.lock, self._timer = threading.Lock(), threading.Timer(IDLE_S, self._end)
 
     def begin(self) -> None:
         """Count anew from now."""
@@ -150,7 +144,7 @@ class _IdleServer:
         self._timer.start()
 
     def _end(self) -> None:
-        with self._lock:
+        with self.lock:
             if not multiprocessing.active_children():
                 forkserver._forkserver._stop()  # type: ignore[attr-defined]
 

@@ -15,7 +15,7 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -88,7 +88,7 @@ def _run(job: Mapping[str, Any], emit: Emit) -> None:
     here = device.read_device(torch, lease.from_environment(os.environ), os.environ)
     versions = device.read_versions(torch)
     emit({"type": "hello", "device": to_data(here), "versions": versions})
-    with emulation.translating(torch), _Group(torch, job, emit):
+    with emulation.translating(torch), _group(torch, job, emit):
         TASKS[job["kind"]](torch, job, emit)
 
 
@@ -104,27 +104,21 @@ def _enter_partition(torch: Any) -> None:
         enter_green_context(torch, int(wanted))
 
 
-class _Group:
+@contextlib.contextmanager
+def _group(torch: Any, job: Mapping[str, Any], emit: Emit) -> Iterator[None]:
     """The process group of this job's ranks, met through a file on this machine's loopback."""
-
-    def __init__(self, torch: Any, job: Mapping[str, Any], emit: Emit) -> None:
-        self._torch, self._job, self._emit = torch, job, emit
-        self._wanted = job["world"] > 1
-
-    def __enter__(self) -> None:
-        if not self._wanted:
-            return
-        self._emit({"type": "stage", "stage": "meeting the other ranks"})
-        # Without it a rank that has little to do is gone before another has met everybody.
-        os.environ["TORCH_DIST_INIT_BARRIER"] = "1"
-        self._torch.distributed.init_process_group(
-            self._job["backend"],
-            init_method=f"file://{self._job['rendezvous']}",
-            rank=self._job["rank"],
-            world_size=self._job["world"],
-            timeout=datetime.timedelta(seconds=self._job["timeout_s"] + LATER_S),
-        )
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if self._wanted and kind is None:  # after an error the others may never come to say goodbye
-            self._torch.distributed.destroy_process_group()
+    if job["world"] == 1:
+        yield
+        return
+    emit({"type": "stage", "stage": "meeting the other ranks"})
+    # Without it a rank that has little to do is gone before another has met everybody.
+    os.environ["TORCH_DIST_INIT_BARRIER"] = "1"
+    torch.distributed.init_process_group(
+        job["backend"],
+        init_method=f"file://{job['rendezvous']}",
+        rank=job["rank"],
+        world_size=job["world"],
+        timeout=datetime.timedelta(seconds=job["timeout_s"] + LATER_S),
+    )
+    yield  # after an error the others may never come to say goodbye
+    torch.distributed.destroy_process_group()
