@@ -22,11 +22,11 @@ from labkit.notebook.drawn import drawn
 from labkit.notebook.experiments import experiment
 from labkit.notebook.handing_in import fresh_copy, hand_in
 from labkit.notebook.pictures import picture
-from labkit.notebook.steps import in_turns, rounds
+from labkit.notebook.steps import in_turns
 from labkit.notebook.summary import cite, evidence_of, recorded_note, recorded_run, summary
 from labkit.panel.runner import is_measured_here
 from labkit.records import Tier
-from labkit.run.jobs import is_quick
+from labkit.run.jobs import is_quick, rounds
 from labkit.run.tasks import peak_rss_mib
 
 __version__ = "0.1.0"

@@ -56,16 +56,10 @@ class Readings:
         elif kind == "borrowed":
             self.borrowed = message["borrowed"]
         else:
-            self._take_fact(mine, message)
-
-    def _take_fact(self, mine: RankReadings, message: Mapping[str, Any]) -> None:
-        if message["type"] == "warm":
-            mine.warm = message["samples"]
-        if message["type"] == "budget":
-            self.over_budget_s = message["budget_s"]
-        mine.facts |= {
-            name: value for name, value in message.items() if name not in ("type", "samples")
-        }
+            known = {name: value for name, value in message.items() if name != "type"}
+            mine.warm = known.pop("samples", mine.warm)
+            self.over_budget_s = known.get("budget_s", self.over_budget_s)
+            mine.facts |= known
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -52,23 +52,18 @@ async def _serve(say: Say) -> None:
 
 async def _run(order: Mapping[str, Any], say: Say) -> None:
     """One job to its end; whatever goes wrong is said, and the runner stays for the next."""
-    say(*await _outcome(order, say))
-
-
-async def _outcome(order: Mapping[str, Any], say: Say) -> tuple[str, Any]:
-    """Run a job; returns the line that says how it ended."""
     try:
         with Messages(say) as said:
             async with _crew_for(order) as crew:
                 async for rank, message in crew.messages():
                     said.add(rank, message)
     except LabError as error:
-        failed = {"kind": type(error).__name__, "message": str(error), "details": error.details}
-        return "f", failed
+        say("f", {"kind": type(error).__name__, "message": str(error), "details": error.details})
     except Exception as error:  # the outer frame: an order that cannot be read ends no runner
         words = f"The runner could not do this: {type(error).__name__}: {error}"
-        return "f", {"kind": "LabError", "message": words, "details": ""}
-    return "e", None
+        say("f", {"kind": "LabError", "message": words, "details": ""})
+    else:
+        say("e", None)
 
 
 @contextlib.asynccontextmanager

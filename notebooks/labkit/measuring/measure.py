@@ -26,8 +26,8 @@ from labkit.run.jobs import (
     distinct_names,
     is_quick,
     make_job,
+    rounds,
     run_job,
-    usual_samples,
     workers,
 )
 
@@ -126,7 +126,7 @@ async def measure_async(
     def record(stopped: str | None = None) -> Measurement:
         return taken.measurement(name, stopped, setting=_readable(given), **counted)
 
-    options = {"looks": [samples or usual_samples()], "cold": cold, "budget_s": budget_s}
+    options = {"looks": [samples or rounds()], "cold": cold, "budget_s": budget_s}
     told: dict[str, Any] = {"timeout_s": timeout_s, "on_update": on_update, "on": on}
     await _carry_out("time", [function], taken, given, options, record=record, **told)
     return record()
@@ -264,7 +264,7 @@ async def ranks_async(
     def record(stopped: str | None = None) -> Measurement:
         return taken.measurement(name_of(function), stopped, setting=_readable(given))
 
-    looks = [samples or usual_samples()]
+    looks = [samples or rounds()]
     options = {"looks": looks, "budget_s": budget_s, "share_device": share_device}
     told: dict[str, Any] = {"timeout_s": timeout_s, "on": on}
     backend = await _carry_out("call", [function], taken, given, options, record=record, **told)

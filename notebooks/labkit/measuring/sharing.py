@@ -28,7 +28,7 @@ from labkit.machine import device, lease
 from labkit.machine.readings import Readings
 from labkit.measuring.place import only_one
 from labkit.measuring.windows import in_windows
-from labkit.records import Borrowed, Device, Measurement, Tier, circumstances, now_text
+from labkit.records import Borrowed, Device, Measurement, Tier, circumstances, counted_record
 from labkit.run import borrowed
 from labkit.run.borrowed import BorrowedCrew
 from labkit.run.child import Crew, run_blocking
@@ -98,32 +98,21 @@ class Turns:
     ) -> Measurement:
         """A record of all copies, or of the first `ranks` of them."""
         those = replace(self, devices=self.devices[:ranks])
-        return Measurement(
-            name=name,
+        return counted_record(
+            name,
+            those,
+            {"way": str(self.way), "copies": self.copies, **(facts or {})},
             samples_s=samples_s,
             clock="host",
-            cold=False,
             ranks=ranks or self.copies,
             link="none: the copies do not talk",
             cpu_per_copy=statistics.mean(self.cpu_per_copy),
-            setting={"way": str(self.way), "copies": self.copies, **(facts or {})},
-            date=now_text(),
-            **circumstances(those),
         )
 
-    @property
-    def gain(self) -> float:
-        """Work done together over the work of one alone in the same time."""
-        return statistics.median(self.together) / statistics.median(self.alone)
-
-    @property
-    def slowdown(self) -> float:
-        """How much longer one call takes with busy neighbours."""
-        return statistics.median(self.alone) / statistics.median(self.crowded)
-
-    def series(self, name: str, ranks: int) -> Measurement:
+    def series(self, name: str) -> Measurement:
         """The rates of one kind of window as a record of seconds per call."""
         rates: Sequence[float] = getattr(self, name)
+        ranks = 1 if name == "alone" else self.copies
         return self.record(name, tuple(1 / rate for rate in rates), ranks=ranks)
 
 

@@ -7,7 +7,8 @@ children (`together`, with `in_turns` inside the child). Counts need no child (`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from labkit.measuring.measure import compare_async, measure_async, ranks_async
 from labkit.measuring.sharing import Turns, Way, turns_async, way_of
 from labkit.panel.experiment import MeasuringStep, Report, Value, reader
 from labkit.records import Comparison, Measurement, RankResults, counted_record
-from labkit.run.jobs import BUDGET_S, is_quick, usual_samples
+from labkit.run.jobs import BUDGET_S, is_quick
 from labkit.run.source import describe_error, error_sentence
 from labkit.timing import Work, make_clock, timing_loop, warm_up
 
@@ -111,12 +112,6 @@ def compared_step(
 
 
 @public
-def rounds() -> int:
-    """How many rounds a sweep takes: as many as a measurement takes samples."""
-    return usual_samples()
-
-
-@public
 def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
     """Time several functions in turns; call it inside a function that `together` sends to a child.
 
@@ -156,38 +151,26 @@ def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
     return {**samples, HOW: how}
 
 
-class _Once:
-    """One run of a function whose results several steps read; the first step runs it anew."""
-
-    def __init__(
-        self, name: str, run: Callable[[], Awaitable[RankResults]], link: str | None
-    ) -> None:
-        self._name, self._run, self._link = name, run, link
-        self._found: RankResults | None = None
-
-    async def record(self, label: str, *, again: bool) -> Measurement:
-        """What the run says about one label, as a record."""
-        if again or self._found is None:
-            self._found = await self._run()
-        found, name = self._found, self._name
-        said = [value.get(label) if isinstance(value, dict) else None for value in found.values]
-        if any(value is None for value in said):
-            raise NotMeasured(f"`{name}` returned nothing for {label}: is your part of it written?")
-        how, clocks = (found.values[0].get(key, {}) for key in (HOW, CLOCKS))
-        known = {"label": label, **found.values[0].get(FACTS, {})}
-        return counted_record(
-            name,
-            found,
-            dict(said[0]) if isinstance(said[0], dict) else known,
-            samples_s=_slowest(said),
-            clock=clocks.get(label, how.get("clock", "host")),
-            cold=how.get("cold", False),
-            warmup_s=tuple(how.get("warmup", {}).get(label, ())),
-            launch_s=tuple(how.get("launch", {}).get(label, ())),
-            side_by_side=how.get("side_by_side", {}),
-            ranks=len(found.values),
-            link=self._link or found.link,
-        )
+def _record_of(found: RankResults, name: str, label: str, link: str | None) -> Measurement:
+    """What a run of a function says about one label, as a record."""
+    said = [value.get(label) if isinstance(value, dict) else None for value in found.values]
+    if any(value is None for value in said):
+        raise NotMeasured(f"`{name}` returned nothing for {label}: is your part of it written?")
+    how, clocks = (found.values[0].get(key, {}) for key in (HOW, CLOCKS))
+    known = {"label": label, **found.values[0].get(FACTS, {})}
+    return counted_record(
+        name,
+        found,
+        dict(said[0]) if isinstance(said[0], dict) else known,
+        samples_s=_slowest(said),
+        clock=clocks.get(label, how.get("clock", "host")),
+        cold=how.get("cold", False),
+        warmup_s=tuple(how.get("warmup", {}).get(label, ())),
+        launch_s=tuple(how.get("launch", {}).get(label, ())),
+        side_by_side=how.get("side_by_side", {}),
+        ranks=len(found.values),
+        link=link or found.link,
+    )
 
 
 def _slowest(said: list[Any]) -> tuple[float, ...]:
@@ -235,16 +218,19 @@ def together(
     refuse_arguments("together", function, arguments)
     drawn = reader(value)
     run = partial(ranks_async, function, n=n, on=on, share_device=share_device, arguments=arguments)
-    once, first = _Once(name_of(function), run, link), next(iter(spots), "")
+    name, first = name_of(function), next(iter(spots), "")
+    runs: list[RankResults] = []  # the last one; the first step runs the function anew
 
     def step(label: str, x: float) -> MeasuringStep:
-        async def run(_: Report) -> Point:
-            record = await once.record(label, again=label == first)
-            base = drawn(await once.record(first, again=False)) if relative else 1.0
+        async def read(_: Report) -> Point:
+            if label == first or not runs:
+                runs[:] = [await run()]
+            record = _record_of(runs[0], name, label, link)
+            base = drawn(_record_of(runs[0], name, first, link)) if relative else 1.0
             group = (series or {}).get(label, "")
             return Point(x, label, drawn(record) / base, (record,), series=group)
 
-        return MeasuringStep(label, run, seconds if label == first else 0.0)
+        return MeasuringStep(label, read, seconds if label == first else 0.0)
 
     return tuple(step(label, x) for label, x in spots.items())
 
@@ -284,20 +270,16 @@ def computed_step(
     return MeasuringStep(label, run, 1.0)
 
 
-def _gain(found: Turns) -> tuple[float, tuple[Measurement, ...]]:
-    return found.gain, (found.series("alone", 1), found.series("together", found.copies))
+SHOWS = {"gain": ("alone", "together"), "slowdown": ("crowded", "alone"), "rate": ()}
+"""Windows whose rates are compared, the second over the first; none for the rates themselves."""
 
 
-def _slowdown(found: Turns) -> tuple[float, tuple[Measurement, ...]]:
-    return found.slowdown, (found.series("crowded", found.copies), found.series("alone", 1))
-
-
-def _rate(found: Turns) -> tuple[float, tuple[Measurement, ...]]:
-    each = {"calls per second": list(found.each_per_s)}
-    return sum(found.each_per_s), (found.record("calls of all copies", facts=each),)
-
-
-SHOWS = {"gain": _gain, "slowdown": _slowdown, "rate": _rate}
+def _shown(found: Turns, windows: Sequence[str]) -> tuple[float, tuple[Measurement, ...]]:
+    if not windows:
+        each = {"calls per second": list(found.each_per_s)}
+        return sum(found.each_per_s), (found.record("calls of all copies", facts=each),)
+    base, rate = (statistics.median(getattr(found, name)) for name in windows)
+    return rate / base, tuple(map(found.series, windows))
 
 
 @public
@@ -329,7 +311,7 @@ def shared_step(
     split_options("shared_step", turns_async, function, options)
 
     async def run(_: Report) -> Point:
-        value, records = SHOWS[shows](await turns_async(function, chosen, **options))
+        value, records = _shown(await turns_async(function, chosen, **options), SHOWS[shows])
         bound = " (CPU-bound)" if any(record.is_cpu_bound for record in records) else ""
         return Point(x, label + bound, value, records, series=series)
 

@@ -32,8 +32,12 @@ def is_quick() -> bool:
     return os.environ.get("LAB_QUICK") == "1"
 
 
-def usual_samples() -> int:
-    """How many samples a measurement takes: 20, or 5 under LAB_QUICK (too few for a verdict)."""
+@public
+def rounds() -> int:
+    """How many rounds a sweep takes: as many as a measurement takes samples.
+
+    20, or 5 under LAB_QUICK (too few for a verdict).
+    """
     return QUICK_SAMPLES if is_quick() else SAMPLES
 
 

@@ -153,7 +153,7 @@ async def test_copies_share_what_is_borrowed(desk: Desk) -> None:
     turns = await desk.calls(_in_turns)
     assert turns.copies == 2 and len(turns.together) == len(turns.alone) == 5
     assert turns.borrowed is not None and turns.borrowed.shape == "1g.5gb"
-    assert turns.series("alone", 1).borrowed == turns.borrowed
+    assert turns.series("alone").borrowed == turns.borrowed
     shared = await desk.calls(_shared, product, Way.TIME, copies=3, pairs=1)
     assert shared.borrowed == turns.borrowed and len(shared.each_per_s) == 3
     with pytest.raises(errors.TooFewRanks, match="your lease holds 0"):  # simulated slices
