@@ -15,22 +15,11 @@ def errors_at_ends(points: Points) -> Data:
     return {"error at 2^-10 over that at 2^10": [off[-10] / max(off[10], 1e-12)]}
 
 
-def traces(points: Points) -> tuple[list[float], list[float]]:
-    """Both scales, step by step: the first point has all of them, older runs only its own."""
-    known = reading.facts(points[0])
-    if "trace" in known:
-        return list(known["trace"]), list(known["torch trace"])  # type: ignore[call-overload]
-    both = [reading.facts(point) for point in points]
-    return [fact["scale"] for fact in both], [fact["torch"] for fact in both]
-
-
 def every_step(points: Points) -> Curves:
-    """The whole saw-tooth, and PyTorch's beside it."""
-    if not points or "trace" not in reading.facts(points[0]):
-        return {}
-    own, torchs = traces(points)
-    both = {"your scale, every step": own, "PyTorch's GradScaler": torchs}
-    return {name: list(enumerate(scales)) for name, scales in both.items()}
+    """The whole saw-tooth, and PyTorch's beside it, which the first point has."""
+    known = points[0].records[0].setting
+    both = {"your scale, every step": "trace", "PyTorch's GradScaler": "torch trace"}
+    return {name: list(enumerate(known[fact])) for name, fact in both.items()}
 
 
 def kept_with_amp(points: Points) -> Data:

@@ -57,8 +57,6 @@ def beside_the_ideal(points: Points) -> Data:
 
 def ideals(points: Points) -> Curves:
     """(m + 1) times the slowest stage's time at that micro-batch, over the time with m = 1."""
-    if not points or "stages" not in reading.facts(points[0]):
-        return {}
     stages = cast("Mapping[str, Sequence[float]]", reading.facts(points[0])["stages"])
     whole = points[0].records[0].median_s
     line = [(p.x, (p.x + 1) * statistics.median(stages[p.label]) / whole) for p in points]

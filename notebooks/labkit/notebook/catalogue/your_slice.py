@@ -39,13 +39,8 @@ def roof(points: Points) -> Curves:
         return {}
     slant, end = found[MEMORY], max(point.x for point in points)
     formats = [label for label in found if label.startswith(LIMIT) and label != MEMORY]
-    return {_roof_name(label): _roof(slant, found[label].value, end) for label in formats}
-
-
-def _roof_name(label: str) -> str:
-    """Older recorded runs have one limit, and no format's name."""
-    named = label.removeprefix(LIMIT)
-    return "the roof" if named == "arithmetic" else f"the roof in {named}"
+    named = {f"the roof in {label.removeprefix(LIMIT)}": found[label] for label in formats}
+    return {name: _roof(slant, flat.value, end) for name, flat in named.items()}
 
 
 def _roof(slant: Point, most: float, end: float) -> list[tuple[float, float]]:
