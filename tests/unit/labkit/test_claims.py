@@ -24,9 +24,10 @@ from labkit.panel.vega import MIME, spec
 from labkit.panel.widgets import Widgets
 from labkit.records import Verdict
 
+USED = "SMs used by the best packing"
 PACKED = Check(
     "No packing of one GPU strands fewer SMs than seven 1g.5gb",
-    values_in("SMs used by the best packing", 98, 99),
+    values_in(USED, 98, 99),
     everywhere(Verdict.SUPPORTED),
 )
 """A claim about points that are computed, so that no child is started."""
@@ -82,11 +83,8 @@ def packing_runner(folder, best=98.0):
         computed_step("3x2g.10gb", 0, lambda: 84.0),
         computed_step("the best", 1, lambda: best),
     )
-
-    def read(points):
-        return {"SMs used by the best packing": [points[-1].value]}
-
-    return Runner(replace(EXPERIMENTS["MIG-12"], steps=steps, data=read), folder)
+    known = replace(EXPERIMENTS["MIG-12"], steps=steps)
+    return Runner(replace(known, data=lambda points: {USED: [points[-1].value]}), folder)
 
 
 def run_by_hand(runner):
