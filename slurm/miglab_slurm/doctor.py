@@ -20,8 +20,9 @@ from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import read
-from miglab_slurm.site import NoAccountError, SlurmShape, SlurmSite, account_of, members_of
+from miglab_slurm.site import SlurmShape, SlurmSite
 from miglab_slurm.submissions import Submissions, told_of
+from miglab_slurm.unix_accounts import NoAccountError, account_of, members_of
 from miglab_spawner.backends import BackendError
 
 OLDEST = (22, 5)
