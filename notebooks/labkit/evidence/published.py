@@ -115,6 +115,14 @@ class Figure:
             return self.value / base.value
         raise ValueError(f"{self.id} may only be drawn as a ratio; name the figure it is over")
 
+    @property
+    def label(self) -> str:
+        """What every overlay must say: tool, size, type, device and source."""
+        said_by = SHORT.get(self.id.split(".")[0], self.source.file)
+        parts = [self.tool, self.size, self.dtype, self.device, said_by]
+        mark = [f"known error {self.error}"] if self.error else []
+        return ", ".join([part for part in parts if part] + mark)
+
 
 @functools.cache
 def _data() -> Mapping[str, Any]:
