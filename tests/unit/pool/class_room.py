@@ -287,10 +287,8 @@ class ClassRoom(World):
         """Set a slice aside, or try one again."""
         slices = list(self.ledger.state.slices.values())
         if slices:
-            item = slices[number % len(slices)]
-            do = (
-                self.pool.staff.clear if item.state == "quarantined" else self.pool.staff.quarantine
-            )
+            item, staff = slices[number % len(slices)], self.pool.staff
+            do = staff.clear if item.state == "quarantined" else staff.quarantine
             do(item.id, "person:ina", "errors")
 
     def staff_reclaim(self, user: str, warning_s: float) -> None:
@@ -413,14 +411,10 @@ class ClassRoom(World):
         assert self.ledger.state.leases == {}
         assert set(self.states()) <= {"free", "foreign"}
         rows = self.ledger.state.slices.values()
-        foreign = {(r.gpu, r.profile, r.start) for r in rows if r.state == "foreign"}
-        known = {(r.gpu, r.profile, r.start) for r in self.ledger.state.slices.values()}
-        slices = self.on_gpus()
-        assert {(gpu, item["profile"], item["start"]) for gpu, item in slices} == known
-        ours = [
-            one for one in slices if (one[0], one[1]["profile"], one[1]["start"]) not in foreign
-        ]
-        assert all(item["uuid"] for _, item in ours)
+        known = {(row.gpu, row.profile, row.start): row.state for row in rows}
+        there = {(gpu, one["profile"], one["start"]): one["uuid"] for gpu, one in self.on_gpus()}
+        assert there.keys() == known.keys()
+        assert all(uuid or known[place] == "foreign" for place, uuid in there.items())
         assert all(gpu.conforms or gpu.blocked for gpu in self.pool.layouts.all().gpus)
         self.verify()
 

@@ -1,21 +1,20 @@
 """What the driver does with GPUs that refuse, fail and disappear."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pynvml
 import pytest
 
 from miglab_pool.gpu import errors
-from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.nvml.call import call, read
-from miglab_pool.gpu.nvml.health import judge
+from miglab_pool.gpu.nvml.health import _is_share, judge
 from miglab_pool.gpu.readings import SliceReading, Usage
-from miglab_pool.gpu.simulated.machine import SimulatedMachine, error_code
-from miglab_pool.gpu.simulated.nvml import SimulatedNvml
+from miglab_pool.gpu.simulated.machine import error_code
 from miglab_pool.gpu.watched import open_gpus
 
-from .conftest import Machine
+from .conftest import Machine, SleepClock
 
 IN_USE = error_code("IN_USE")
 
@@ -84,15 +83,6 @@ def test_half_made_slice_that_is_stuck_is_seen_and_destroyed_later(a100: Machine
     assert a100.driver.slices(a100.uuid) == []
 
 
-def test_destroying_twice_is_fine(a100: Machine) -> None:
-    """A slice that is gone already is no error, and has no usage: gone is said, not zero."""
-    made = _make(a100)
-    for _ in range(2):
-        a100.driver.destroy(a100.uuid, made.gi_id)
-    assert a100.driver.slices(a100.uuid) == []
-    assert a100.driver.usages(a100.uuid, [made]) == {}
-
-
 def test_compute_instance_already_gone_does_not_save_its_gpu_instance(a100: Machine) -> None:
     """When someone else destroyed the compute instance in between, the rest is still done."""
     made = _make(a100)
@@ -102,7 +92,7 @@ def test_compute_instance_already_gone_does_not_save_its_gpu_instance(a100: Mach
 
 
 def test_slice_in_use_is_not_destroyed(a100: Machine) -> None:
-    """A process keeps its slice, and the slice stays whole."""
+    """A process keeps its slice whole; one that is gone already is no error, and has no usage."""
     made = _make(a100)
     assert made.uuid
     a100.outside.add_process(made.uuid, 42, 10)
@@ -110,6 +100,11 @@ def test_slice_in_use_is_not_destroyed(a100: Machine) -> None:
         a100.driver.destroy(a100.uuid, made.gi_id)
     assert a100.driver.slices(a100.uuid) == [made]
     assert a100.driver.usages(a100.uuid, [made])[made].memory_used_mib == 10
+    a100.outside.remove_process(42)
+    for _ in range(2):
+        a100.driver.destroy(a100.uuid, made.gi_id)
+    assert a100.driver.slices(a100.uuid) == []
+    assert a100.driver.usages(a100.uuid, [made]) == {}
 
 
 def test_all_slices_are_read_in_one_walk(a100: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,23 +127,15 @@ def test_all_slices_are_read_in_one_walk(a100: Machine, monkeypatch: pytest.Monk
     assert len(opened) == len(set(opened))
 
 
-def test_a_machine_may_have_hundreds_of_gpus(tmp_path: Path) -> None:
-    """Each is found by its UUID, and the last one is cut like the first."""
-    folder = SimulatedMachine.create(tmp_path, 200).folder
-    nvml = SimulatedNvml(folder)
-    nvml.nvmlInit()
-    driver = Driver(nvml)
-    gpus = driver.gpus()
-    assert len({gpu.uuid for gpu in gpus}) == 200
-    profile = gpus[-1].geometry.profiles[0]
-    made = driver.create(gpus[-1].uuid, profile, profile.placements[0])
-    assert driver.slices(gpus[-1].uuid) == [made]
-    assert driver.slices(gpus[0].uuid) == []
-
-
 def test_lost_gpu_is_listed_with_its_mode_unknown(a100: Machine) -> None:
-    """What was known of it stays; its mode is None, its health says lost and what to do."""
+    """What was known of it stays; its mode is None, its health says lost and what to do.
+
+    Before that health goes on telling of a fault after its event was taken.
+    """
     before = a100.driver.gpus()[0]
+    a100.driver.health(a100.uuid)
+    a100.outside.break_gpu("xid", a100.uuid, xid=48)
+    assert [a100.driver.health(a100.uuid).xids for _ in range(2)] == [(48,), (48,)]
     a100.outside.break_gpu("lost", a100.uuid)
     after = a100.driver.gpus()[0]
     assert (after.uuid, after.geometry, after.mig) == (before.uuid, before.geometry, None)
@@ -188,8 +175,86 @@ def test_health_is_judged_by_faults_of_the_gpu(ecc_errors, xids, ok) -> None:
     assert bool(reason) == (ok is not True)
 
 
-def test_xid_seen_once_is_remembered(a100: Machine) -> None:
-    """Health goes on telling of a fault after its event was taken."""
-    a100.driver.health(a100.uuid)
-    a100.outside.break_gpu("xid", a100.uuid, xid=48)
-    assert [a100.driver.health(a100.uuid).xids for _ in range(2)] == [(48,), (48,)]
+ONE = "1g"
+
+
+def cut(machine: Machine, start: int) -> SliceReading:
+    """A smallest slice at a start."""
+    profile = next(p for p in machine.driver.gpus()[0].geometry.profiles if p.name[:2] == ONE)
+    return machine.driver.create(machine.uuid, profile, profile.placements[start])
+
+
+def activity(machine: Machine, *slices: SliceReading) -> list[float | None]:
+    return [machine.driver.usages(one.gpu_uuid, [one])[one].activity_pct for one in slices]
+
+
+def test_the_busy_slice_is_told_from_its_neighbour(h100: Machine) -> None:
+    """On Hopper each slice tells its own, from the second reading on."""
+    busy, idle = cut(h100, 0), cut(h100, 1)
+    assert busy.uuid is not None
+    h100.outside.add_process(busy.uuid, 41, 100, activity_pct=60)
+    assert activity(h100, busy, idle) == [None, None]
+    assert activity(h100, busy, idle) == [60, 0]
+
+
+def test_an_a100_does_not_tell(a100: Machine) -> None:
+    """Before Hopper a slice's activity is unknown, however busy it is; a partitioned GPU's too."""
+    busy = cut(a100, 0)
+    assert busy.uuid is not None
+    a100.outside.add_process(busy.uuid, 41, 100, activity_pct=60)
+    assert [activity(a100, busy) for _ in range(3)] == [[None]] * 3
+    assert a100.driver.gpu_usage(a100.uuid).activity_pct is None
+
+
+@pytest.mark.parametrize("model", ["A100-40GB", "H100"])
+def test_a_whole_gpu_tells(tmp_path: Path, clock: SleepClock, model: str) -> None:
+    """With MIG off older cards tell their utilisation, newer ones what GPM says; none is cut."""
+    machine = Machine(tmp_path, model, clock, mig=False)
+    for pid, busy in ((41, 70), (42, 50)):
+        machine.outside.add_process(machine.uuid, pid, 100, activity_pct=busy)
+    told = [machine.driver.gpu_usage(machine.uuid).activity_pct for _ in range(2)]
+    assert told[1] == 100
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        machine.create(19)
+
+
+@pytest.mark.parametrize(
+    "refuses", ["nvmlGpmQueryDeviceSupport", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet"]
+)
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_UNKNOWN])
+def test_what_gpm_refuses_is_unknown_and_no_more(h100: Machine, refuses: str, code: int) -> None:
+    """Memory and processes are read all the same."""
+    one = cut(h100, 0)
+    h100.outside.fail_next(refuses, code, times=9)
+    usages = [h100.driver.usages(one.gpu_uuid, [one])[one] for _ in range(2)]
+    assert [usage.activity_pct for usage in usages] == [None, None]
+    assert [usage.processes for usage in usages] == [(), ()]
+
+
+def test_an_id_used_again_is_another_slice(h100: Machine) -> None:
+    """What lies between samples of two slices is nothing: the new one begins unknown."""
+    one = cut(h100, 0)
+    activity(h100, one)
+    h100.driver.destroy(h100.uuid, one.gi_id)
+    again = cut(h100, 0)
+    assert again.gi_id == one.gi_id
+    assert [activity(h100, again), activity(h100, again)] == [[None], [0]]
+
+
+def test_every_sample_is_given_back(h100: Machine) -> None:
+    """One is held for each slice that was read, none for one that is gone or after the end."""
+    held = h100.nvml.library._samples
+    slices = [cut(h100, n) for n in range(3)]
+    for _ in range(3):
+        activity(h100, *slices)
+        assert len(held) == 3
+    h100.driver.destroy(h100.uuid, slices[0].gi_id)
+    assert len(held) == 2
+    h100.driver.close()
+    assert len(held) == 0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 101.0])
+def test_nonsense_is_unknown(value: float) -> None:
+    """What is no percentage says nothing."""
+    assert not _is_share(SimpleNamespace(nvmlReturn=pynvml.NVML_SUCCESS, value=value))

@@ -1,9 +1,8 @@
-"""What fits on a GPU."""
-
-from collections import Counter
+"""What fits on a GPU, and shapes in words."""
 
 import pytest
-from tests.maximal_layouts import maximal_layouts
+from hypothesis import given
+from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import (
     Geometry,
@@ -12,26 +11,10 @@ from miglab_pool.gpu.geometry import (
     legal_placements,
     occupied_mask,
 )
+from miglab_pool.gpu.shapes import Need, Shape, ShapeError, parse_shape, resolve
 from miglab_pool.gpu.simulated.models import model_named, models
 
-EIGHT_SLICES = [key for key, model in models().items() if model.geometry.memory_slices == 8]
-PLAIN_IDS = (19, 14, 9, 5, 0)
 A100, A30 = model_named("A100-40GB").geometry, model_named("A30").geometry
-
-
-def _count(geometry: Geometry, ids: tuple[int, ...]) -> tuple[int, int]:
-    layouts = list(maximal_layouts(geometry, [geometry.by_id[number].name for number in ids]))
-    assert len(set(layouts)) == len(layouts)
-    multisets = {frozenset(Counter(p.profile.name for p in layout).items()) for layout in layouts}
-    return len(layouts), len(multisets)
-
-
-@pytest.mark.parametrize("model", EIGHT_SLICES)
-def test_plain_profiles_have_nineteen_maximal_layouts(model: str) -> None:
-    """With 1g to 7g 19 layouts of 14 kinds, with the double-memory 1g 78 layouts of 38 kinds."""
-    geometry = models()[model].geometry
-    assert _count(geometry, PLAIN_IDS) == (19, 14)
-    assert _count(geometry, (*PLAIN_IDS, 15)) == (78, 38)
 
 
 @pytest.mark.parametrize(
@@ -83,3 +66,119 @@ def test_unknown_model_is_named_with_those_there_are() -> None:
     """A model that cannot be simulated is one clear message."""
     with pytest.raises(ValueError, match=r"'B200'.*A100-40GB.*H200-141GB"):
         model_named("B200")
+
+
+H200 = model_named("H200").geometry
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical", "count"),
+    [
+        ("cpu", "cpu", 0),
+        ("full", "full", 1),
+        ("1g.5gb", "1g.5gb", 1),
+        ("2x1g.5gb", "2x1g.5gb", 2),
+        ("2 × 1G.5GB", "2x1g.5gb", 2),
+        ("1g.5gb+me", "1g.5gb+me", 1),
+        ("2g.10gb,1g.5gb", "1g.5gb,2g.10gb", 2),
+        ("1g.5gb, 1g.5gb", "2x1g.5gb", 2),
+        ("  3g.20gb ", "3g.20gb", 1),
+        ("64x1g.5gb", "64x1g.5gb", 64),
+    ],
+)
+def test_shapes_are_read_and_written_in_one_way(text: str, canonical: str, count: int) -> None:
+    """Every spelling has one canonical form, which reads back to the same shape."""
+    shape = parse_shape(text)
+    assert isinstance(shape, Shape)
+    assert (str(shape), shape.slice_count, len(shape.profiles)) == (canonical, count, count)
+    assert parse_shape(canonical) == shape
+
+
+@pytest.mark.parametrize(
+    ("text", "need"),
+    [
+        ("at least 9 GiB", Need(memory_gib=9)),
+        ("at least 28 SMs", Need(sm_count=28)),
+        ("At least 9.5 GB and 28 SM", Need(9.5, 28)),
+        ("at least 28 SMs, at least 9 GiB", Need(9, 28)),
+    ],
+)
+def test_needs_are_read(text: str, need: Need) -> None:
+    """A need may name memory, SMs or both."""
+    assert parse_shape(text) == need
+    assert parse_shape(str(need)) == need
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "gpu",
+        "1g",
+        "0x1g.5gb",
+        "65x1g.5gb",
+        "33x1g.5gb,32x2g.10gb",
+        "1g.5gb,",
+        "1g.5gb;2g.10gb",
+        "cpu,1g.5gb",
+        "at least",
+        "at least 9",
+        "at least nine GiB",
+        "at least 1.5 SMs",
+        "٣g.20gb",
+        "1g.5gb\N{NO-BREAK SPACE}\N{PILE OF POO}",
+        "x" * 10_000,
+        "1g.5gb," * 1000,
+    ],
+)
+def test_what_is_no_shape_is_refused_in_few_words(text: str) -> None:
+    """Empty, unicode and over-long input end in one short message."""
+    with pytest.raises(ShapeError) as refusal:
+        parse_shape(text)
+    assert 20 < len(str(refusal.value)) < 300
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_a_shape_or_refused(text: str) -> None:
+    """Nothing but ShapeError comes out of reading, and what is read is written the same."""
+    try:
+        shape = parse_shape(text)
+    except ShapeError:
+        return
+    assert parse_shape(str(shape)) == shape
+
+
+@pytest.mark.parametrize(
+    ("text", "profile"),
+    [
+        ("at least 1 GiB", "1g.5gb"),
+        ("at least 4.75 GiB", "1g.5gb"),
+        ("at least 5 GiB", "1g.10gb"),
+        ("at least 9 GiB", "1g.10gb"),
+        ("at least 9 GiB and 28 SMs", "2g.10gb"),
+        ("at least 28 SMs", "2g.10gb"),
+        ("at least 43 SMs", "4g.20gb"),
+        ("at least 19 GiB", "3g.20gb"),
+        ("at least 39 GiB", "7g.40gb"),
+    ],
+)
+def test_need_is_met_by_the_smallest_profile(text: str, profile: str) -> None:
+    """The profile with the fewest memory slices, then compute slices, that serves."""
+    assert str(resolve(text, [A100])) == profile
+    assert str(resolve("at least 16 GiB", [A100, H200])) == "1g.18gb", "of all GPUs"
+
+
+@pytest.mark.parametrize("text", ["at least 50 GiB", "at least 99 SMs", "1g.6gb", "1g.5gb,2g.20gb"])
+def test_what_no_gpu_has_is_refused_with_what_there_is(text: str) -> None:
+    """A shape that cannot exist here is answered with the profiles that can."""
+    with pytest.raises(ShapeError, match=r"what there is: .*7g\.40gb"):
+        resolve(text, [A100])
+
+
+def test_without_gpus_only_cpu_and_full_remain() -> None:
+    """Where nothing can be cut, the message says what is left."""
+    assert resolve("cpu", []).is_cpu
+    assert resolve("full", []).is_full
+    with pytest.raises(ShapeError, match="only 'cpu' and 'full'"):
+        resolve("1g.5gb", [])

@@ -1,20 +1,25 @@
-"""Modes, reboot, readings, delays, faults: behaviours 4, 5, 7, 8 of docs/explanation/mig.md."""
+"""The simulated machine: behaviours 1 to 8 of docs/explanation/mig.md."""
 
 import time
+from collections.abc import Callable
+from ctypes import byref, c_uint
 from pathlib import Path
-from typing import Any
 
 import pynvml
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from miglab_pool.gpu.geometry import Placement
+from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
 from miglab_pool.gpu.simulated.machine import SimulatedMachine, error_code
+from miglab_pool.gpu.simulated.models import model_named
+from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 from miglab_pool.gpu.simulated.state import Delays
 from miglab_pool.gpu.watched import open_gpus
 
-from .conftest import Machine, SleepClock
+from .conftest import Machine
 
-ONE, THREE = 19, 9
+ONE, TWO, THREE, SEVEN, MEDIA = 19, 14, 9, 0, 20
 ON, OFF = 1, 0
 
 
@@ -85,33 +90,6 @@ def test_memory_and_processes_per_slice(a100: Machine) -> None:
     everywhere = a100.nvml.nvmlDeviceGetComputeRunningProcesses(a100.gpu)
     assert len({p.gpuInstanceId for p in everywhere}) == 2
     assert [p.usedGpuMemory for p in everywhere] == [1000 << 20, None]  # untold is not zero
-
-
-def test_a_whole_gpu(tmp_path: Path, clock: SleepClock) -> None:
-    """With MIG off there is a number; profiles can be read, but nothing be created."""
-    machine = Machine(tmp_path, "A100-40GB", clock, mig=False)
-    machine.outside.add_process(machine.uuid, 41, 100, activity_pct=70)
-    machine.outside.add_process(machine.uuid, 42, 100, activity_pct=50)
-    assert machine.nvml.nvmlDeviceGetUtilizationRates(machine.gpu).gpu == 100
-    assert machine.nvml.nvmlDeviceGetGpuInstanceProfileInfo(machine.gpu, 0).id == ONE
-    with pytest.raises(pynvml.NVMLError_NotSupported):
-        machine.create(ONE)
-
-
-def _activity(machine: Machine, gi_id: int) -> float:
-    nvml = machine.nvml
-    request = pynvml.c_nvmlGpmMetricsGet_t()
-    request.version, request.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, 1
-    request.metrics[0].metricId = pynvml.NVML_GPM_METRIC_SM_UTIL
-    samples = [nvml.nvmlGpmSampleAlloc() for _ in range(2)]
-    for sample in samples:
-        nvml.nvmlGpmMigSampleGet(machine.gpu, gi_id, sample)
-    request.sample1, request.sample2 = samples
-    metric: Any = nvml.nvmlGpmMetricsGet(request).metrics[0]
-    assert metric.nvmlReturn == pynvml.NVML_SUCCESS
-    for sample in samples:
-        nvml.nvmlGpmSampleFree(sample)
-    return float(metric.value)
 
 
 # -- delays ---------------------------------------------------------------------------------------
@@ -278,3 +256,161 @@ def test_everything_of_pynvml_is_there(a100: Machine) -> None:
             assert getattr(a100.nvml, name) is value
     with pytest.raises(AttributeError, match="nvmlNoSuchThing"):
         _ = a100.nvml.nvmlNoSuchThing
+
+
+Act = Callable[[Machine], object]
+
+
+def several(*profile_ids: int) -> Act:
+    """GPU instances one after another, where the driver likes."""
+    return lambda machine: [machine.create(profile_id) for profile_id in profile_ids]
+
+
+def at(profile_id: int, start: int, size: int = 1) -> Act:
+    return lambda machine: machine.create_at(profile_id, start, size)
+
+
+REFUSED: dict[str, tuple[Act, Act, str]] = {
+    "an enum where the id belongs": (several(), several(1), "InvalidArgument"),
+    "a start past the last": (several(), at(ONE, 7), "InvalidArgument"),
+    "a start past the GPU": (several(), at(ONE, 9), "InvalidArgument"),
+    "a size that is another's": (several(), at(ONE, 0, 2), "InvalidArgument"),
+    "a second media slice": (at(MEDIA, 0), at(MEDIA, 1), "InsufficientResources"),
+    "no room by the driver's own choice": (
+        several(ONE, ONE, TWO),
+        several(THREE),
+        "InsufficientResources",
+    ),
+    "activity of a slice on Ampere": (
+        several(ONE),
+        lambda m: m.nvml.nvmlGpmMigSampleGet(m.gpu, 0, m.nvml.nvmlGpmSampleAlloc()),
+        "NotSupported",
+    ),
+    "a function that is not simulated": (
+        several(),
+        lambda m: m.nvml.nvmlDeviceGetNvLinkVersion(m.gpu, 0),
+        "FunctionNotFound",
+    ),
+    "everything, without the driver": (
+        lambda m: m.outside.break_gpu("no-driver"),
+        lambda m: m.nvml.nvmlInit(),
+        "DriverNotLoaded",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "act", "error"), REFUSED.values(), ids=REFUSED)
+def test_refused(a100: Machine, before: Act, act: Act, error: str) -> None:
+    """As NVML refuses it."""
+    before(a100)
+    with pytest.raises(getattr(pynvml, f"NVMLError_{error}")):
+        act(a100)
+
+
+def test_possible_placements_stay_the_same_when_taken(a100: Machine) -> None:
+    """The list is static; what remains is another question."""
+    a100.create_at(SEVEN, 0, 8)
+    count = c_uint()
+    a100.nvml.nvmlDeviceGetGpuInstancePossiblePlacements(a100.gpu, ONE, None, byref(count))
+    assert count.value == 7
+    assert a100.nvml.nvmlDeviceGetGpuInstanceRemainingCapacity(a100.gpu, ONE) == 0
+
+
+def test_destruction_is_in_the_reverse_order_of_creation(a100: Machine) -> None:
+    """A process keeps its compute instance in use, that its GPU instance.
+
+    A monitoring client's handle blocks the GPU instance, not its compute instance.
+    """
+    nvml, instance = a100.nvml, a100.create_at(ONE, 0, 1)
+    compute = a100.fill(instance)
+    (reading,) = a100.driver.slices(a100.uuid)
+    with pytest.raises(pynvml.NVMLError_InUse):
+        nvml.nvmlGpuInstanceDestroy(instance)
+    a100.outside.add_process(str(reading.uuid), 42, 100)
+    with pytest.raises(pynvml.NVMLError_InUse):
+        nvml.nvmlComputeInstanceDestroy(compute)
+    a100.outside.remove_process(42)
+    a100.outside.break_gpu("leak")
+    nvml.nvmlComputeInstanceDestroy(compute)
+    with pytest.raises(pynvml.NVMLError_InUse):
+        nvml.nvmlGpuInstanceDestroy(instance)
+    assert a100.mig_indices() == []
+    assert [r.ci_id for r in a100.driver.slices(a100.uuid)] == [None]
+    a100.outside.break_gpu("ok")
+    nvml.nvmlGpuInstanceDestroy(instance)
+    with pytest.raises(pynvml.NVMLError_NotFound):
+        nvml.nvmlGpuInstanceGetInfo(instance)
+
+
+def test_compute_instances_share_a_gpu_instance(a100: Machine) -> None:
+    """A 3g takes a 2c and a 1c, then is full; a 4c it cannot have."""
+    instance = a100.create_at(THREE, 4, 4)
+    a100.fill(instance, 1)
+    a100.fill(instance, 0)
+    with pytest.raises(pynvml.NVMLError_InsufficientResources):
+        a100.fill(instance, 0)
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        a100.fill(instance, 3)
+    assert [r.ci_id for r in a100.driver.slices(a100.uuid)] == [0, 1]
+
+
+def test_indices_are_sparse_and_handles_used_again(a100: Machine) -> None:
+    """A destroyed slice leaves a hole, and an old handle then reads the slice that fills it."""
+    instances = [a100.create_at(ONE, start, 1) for start in range(3)]
+    computes = [a100.fill(instance) for instance in instances]
+    old = a100.nvml.nvmlDeviceGetMigDeviceHandleByIndex(a100.gpu, 1)
+    a100.nvml.nvmlComputeInstanceDestroy(computes[1])
+    assert a100.mig_indices() == [0, 2]
+    with pytest.raises(pynvml.NVMLError_NotFound):
+        a100.nvml.nvmlDeviceGetGpuInstanceId(old)
+    new = a100.create_at(TWO, 4, 2)
+    a100.fill(new, 1)
+    assert a100.nvml.nvmlDeviceGetGpuInstanceId(old) == a100.nvml.nvmlGpuInstanceGetInfo(new).id
+
+
+def test_uuid_repeats_after_re_creation_elsewhere(a100: Machine) -> None:
+    """The same ids give the same UUID, even for a slice at another place.
+
+    GPU-instance ids neither are nor follow the placements.
+    """
+    profile = a100.driver.gpus()[0].geometry.by_id[ONE]
+    first = a100.driver.create(a100.uuid, profile, Placement(0, 1))
+    a100.driver.destroy(a100.uuid, first.gi_id)
+    second = a100.driver.create(a100.uuid, profile, Placement(6, 1))
+    assert (first.uuid, first.gi_id) == (second.uuid, second.gi_id)
+    assert first.placement != second.placement
+    rest = [a100.driver.create(a100.uuid, profile, Placement(start, 1)) for start in range(6)]
+    ids = [one.gi_id for one in (*rest, second)]
+    assert len(set(ids)) == 7
+    assert ids != sorted(ids) and not set(ids) & set(range(7))
+
+
+@settings(max_examples=settings.default.max_examples // 2, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), model=st.sampled_from(["A100-40GB", "A30", "H200"]))
+def test_any_order_of_calls_keeps_to_the_geometry(
+    data: st.DataObject, model: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A creation works exactly where the geometry allows it, whatever was made and destroyed."""
+    folder = tmp_path_factory.mktemp("machine")
+    SimulatedMachine.create(folder, model=model)
+    machine = Machine.__new__(Machine)
+    machine.nvml = SimulatedNvml(folder)
+    machine.nvml.nvmlInit()
+    machine.gpu = machine.nvml.nvmlDeviceGetHandleByIndex(0)
+    geometry = model_named(model).geometry
+    live: dict[int, Placed] = {}
+    for _ in range(data.draw(st.integers(1, 12))):
+        if live and data.draw(st.booleans()):
+            gi_id = data.draw(st.sampled_from(sorted(live)))
+            del live[gi_id]
+            handle = machine.nvml.nvmlDeviceGetGpuInstanceById(machine.gpu, gi_id)
+            machine.nvml.nvmlGpuInstanceDestroy(handle)
+            continue
+        profile = data.draw(st.sampled_from(geometry.profiles))
+        place = data.draw(st.sampled_from(profile.placements))
+        if place in legal_placements(geometry, profile, live.values()):
+            made = machine.create_at(profile.profile_id, place.start, place.size)
+            live[machine.nvml.nvmlGpuInstanceGetInfo(made).id] = Placed(profile, place)
+        else:
+            with pytest.raises(pynvml.NVMLError_InsufficientResources):
+                machine.create_at(profile.profile_id, place.start, place.size)

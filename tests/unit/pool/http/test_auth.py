@@ -1,18 +1,32 @@
-"""Signing in with a browser: the state, the cookie, the XSRF token."""
+"""Signing in with a browser: the state, the cookie, the XSRF token; what guessed tokens cost."""
 
-from collections.abc import AsyncIterator
+import logging
 from dataclasses import replace
 from http.cookies import SimpleCookie
-from urllib.parse import parse_qs, urlparse, urlsplit
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from tests.refusals import because
 from tests.unit.pool.conftest import World
 
+from miglab_hub.service.process import OnceAMinute
 from miglab_pool.http.access.auth import Sessions, SignIn, server_of
+from miglab_pool.http.access.hub_tokens import (
+    GUESSES_IN_ALL,
+    GUESSES_OF_AN_ADDRESS,
+    SERVER_TOKEN,
+    WINDOW_S,
+    HubTokens,
+)
+from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.http.student_app import student_app
+from miglab_pool.reclaim.activity import SignalBoard
 
+from .conftest import as_, visiting
 from .fakes import ACCESS, BOOK, OWNERS, PREFIX, SECRET, FakeTokens
 
 
@@ -22,7 +36,7 @@ async def begin(
     """Open the page; returns the state, the cookie that was set, and the query to the hub."""
     answer = await client.get(page, headers=headers)
     assert answer.status_code == 302
-    target = urlparse(answer.headers["location"])
+    target = urlsplit(answer.headers["location"])
     assert target.path == "/hub/api/oauth2/authorize"
     query = {key: values[0] for key, values in parse_qs(target.query).items()}
     return query["state"], SimpleCookie(answer.headers["set-cookie"]), query
@@ -34,10 +48,6 @@ async def signed_in(client: httpx.AsyncClient, code: str, page: str = "/") -> ht
     answer = await client.get("/oauth_callback", params={"state": state, "code": code})
     assert (answer.status_code, answer.headers["location"]) == (303, f"{PREFIX}{page}")
     return answer
-
-
-def xsrf(page: str) -> str:
-    return page.split('name="miglab-xsrf" content="')[1].split('"')[0]
 
 
 @pytest.mark.parametrize(
@@ -59,14 +69,9 @@ async def test_the_way_to_the_hub(
     assert cookie["secure"] == secure
 
 
-async def test_the_page_asked_for_comes_after_the_hub(client: httpx.AsyncClient) -> None:
-    """With what its address asks for: a link to a class or a week is sent around."""
-    await signed_in(client, "alice-token", "/class?course=ml")
-
-
 async def test_a_session_after_the_hub(client: httpx.AsyncClient) -> None:
-    """After the hub the browser has a session: HttpOnly, and without the hub's token in it."""
-    answer = await signed_in(client, "alice-token")
+    """On the page asked for the browser has a session: HttpOnly, without the hub's token in it."""
+    answer = await signed_in(client, "alice-token", "/class?course=ml")
     assert "alice-token" not in str(answer.headers)
     assert "service-pool-session=" in answer.headers["set-cookie"]
     assert "HttpOnly" in answer.headers["set-cookie"]
@@ -109,41 +114,35 @@ async def test_a_strange_way_back(client: httpx.AsyncClient, query: str) -> None
     assert answer.headers["content-type"].startswith("text/html")
 
 
-@pytest.mark.parametrize("sent", [None, "", "guessed", "é"])
-async def test_a_write_needs_the_pages_token(
-    client: httpx.AsyncClient, world: World, sent: str | None
-) -> None:
-    """A cookie alone writes nothing: another page on the site could have sent it."""
+async def test_a_write_needs_the_pages_token(client: httpx.AsyncClient, world: World) -> None:
+    """A cookie alone writes nothing: another page on the site could have sent it.
+
+    With the page's token the holder releases, and the ledger is told who it was.
+    """
     await signed_in(client, "alice-token")
-    headers = {} if sent is None else {"X-XSRFToken": sent.encode()}
-    answer = await client.post("/api/leases/1/release", json={}, headers=headers)
-    assert (answer.status_code, answer.json()["reason"]) == (403, "xsrf")
+    path, done = "/api/leases/1/release", {"reason": "done"}
+    for headers in ({}, *({"X-XSRFToken": sent.encode()} for sent in ("", "guessed", "é"))):
+        answer = await client.post(path, json=done, headers=headers)
+        assert (answer.status_code, answer.json()["reason"]) == (403, "xsrf")
     assert world.pool.leases.find(1).state == "running"
-
-
-async def test_the_page_can_write(client: httpx.AsyncClient, world: World) -> None:
-    """With the page's token the holder releases, and the ledger is told who it was."""
-    await signed_in(client, "alice-token")
-    headers = {"X-XSRFToken": xsrf((await client.get("/")).text)}
-    answer = await client.post("/api/leases/1/release", json={"reason": "done"}, headers=headers)
+    page = (await client.get("/")).text
+    token = page.split('name="miglab-xsrf" content="')[1].split('"')[0]
+    answer = await client.post(path, json=done, headers={"X-XSRFToken": token})
     assert answer.status_code == 200
     step = world.ledger.history("lease", "1")[0]
     assert (step["to_state"], step["by"], step["reason"]) == ("releasing", "person:alice", "done")
 
 
-async def test_a_bearer_token_goes_before_the_cookie(client: httpx.AsyncClient) -> None:
-    """A bad bearer token is not mended by a good cookie, so a write cannot slip past XSRF."""
-    await signed_in(client, "alice-token")
-    headers = {"Authorization": "Bearer wrong"}
-    answer = await client.post("/api/leases/1/release", json={}, headers=headers)
-    assert answer.status_code == 401
-
-
-async def test_a_revoked_session_ends(
+async def test_a_session_is_what_its_token_is(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the hub no longer knows the session's token, the browser is sent to sign in."""
+    """A bad bearer token is not mended by a good cookie, so a write cannot slip past XSRF.
+
+    When the hub no longer knows the session's token, the browser is sent to sign in.
+    """
     await signed_in(client, "alice-token")
+    answer = await client.post("/api/leases/1/release", json={}, headers=as_("wrong"))
+    assert answer.status_code == 401
     monkeypatch.delitem(OWNERS, "alice-token")
     assert (await client.get("/api/pool")).status_code == 401
     assert (await client.get("/")).status_code == 302
@@ -187,47 +186,134 @@ def test_whose_server_a_token_is(token: str, server: tuple[str, str] | None) -> 
 
 async def test_the_secret_is_not_a_prefix(client: httpx.AsyncClient, sign_in: SignIn) -> None:
     """Neither a part of the secret nor an empty token passes for the spawner."""
-    for token in ("the-spawners-own-secre", "the-spawners-own-secretx", "é"):
+    for token in ("the-spawners-own-secre", "the-spawners-own-secretx", "é", ""):
         headers = {"Authorization": f"Bearer {token}".encode()}
         assert (await client.get("/api/pool", headers=headers)).status_code == 401
-    assert (await client.get("/api/pool", headers={"Authorization": "Bearer "})).status_code == 401
-
-
-# -- on an origin of its own -----------------------------------------------------------------------
 
 
 HUB, OWN = "https://lab.test", "https://pool--service.lab.test"
 
 
-@pytest.fixture
-async def own_origin(runner: PoolRunner) -> AsyncIterator[httpx.AsyncClient]:
-    """A browser at the service of a lab with per-user domains."""
+async def test_the_hubs_origin_and_ours(runner: PoolRunner) -> None:
+    """With a domain for each user addresses are absolute: relative ones stay on the host they
+    are read on.  Cookies are bound to the host as `__Host-` demands, also where the state's is
+    deleted.
+    """
     access = replace(ACCESS, hub_origin=HUB, origin=OWN)
     sign_in = SignIn(access, SECRET, BOOK, FakeTokens(access))
     app = management_app(runner, sign_in, default_course="everyone", notices=())
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url=f"{OWN}{PREFIX}") as client:
-        yield client
-
-
-async def test_the_hubs_origin_and_ours(own_origin: httpx.AsyncClient) -> None:
-    """Addresses are absolute: a relative one would stay on the host it is read on.
-
-    Cookies are bound to the host as `__Host-` demands, also where the state's is deleted.
-    """
-    refused = await own_origin.get("/oauth_callback", params={"state": "forged", "code": "x"})
+    async with visiting(app, f"{OWN}{PREFIX}") as client:
+        refused = await client.get("/oauth_callback", params={"state": "forged", "code": "x"})
+        begun = await client.get("/")
+        where = urlsplit(begun.headers["location"])
+        query = parse_qs(where.query)
+        sent = {"state": query["state"][0], "code": "alice-token"}
+        done = await client.get("/oauth_callback", params=sent)
+        names = [cookie.name for cookie in client.cookies.jar]
     assert f'href="{HUB}/hub/home"' in refused.text
-    begun = await own_origin.get("/")
-    where = urlsplit(begun.headers["location"])
-    query = parse_qs(where.query)
     assert f"{where.scheme}://{where.netloc}" == HUB
     assert query["redirect_uri"] == [f"{OWN}{PREFIX}/oauth_callback"]
-    sent = {"state": query["state"][0], "code": "alice-token"}
-    done = await own_origin.get("/oauth_callback", params=sent)
     assert done.status_code == 303
     for text in (*begun.headers.get_list("set-cookie"), *done.headers.get_list("set-cookie")):
         ((name, cookie),) = SimpleCookie(text).items()
         assert name.startswith("__Host-service-pool-")
         assert (cookie["path"], cookie["secure"], cookie["domain"]) == ("/", True, "")
-    names = [cookie.name for cookie in own_origin.cookies.jar]
     assert names == ["__Host-service-pool-session"]
+
+
+GUESSER = "10.0.0.9"
+
+
+class CountingTokens(HubTokens):
+    """Over a hub that knows `OWNERS`, and counts how often it is asked."""
+
+    def __init__(self, **given: Any) -> None:
+        self.at = 0.0
+        super().__init__(ACCESS, now=lambda: self.at, **given)
+        self.asked: list[str] = []
+        self.oauth.user_for_token = self._look_up
+
+    async def _look_up(self, token: str, **_: Any) -> dict[str, Any] | None:
+        self.asked.append(token)
+        return OWNERS.get(token)
+
+
+async def guess(tokens: HubTokens, address: str = GUESSER, count: int = 20) -> None:
+    """As many invented tokens, each another."""
+    for number in range(count):
+        await tokens.owner(f"{address}-invented-{number}", address)
+
+
+async def test_what_the_hub_cannot_have_made_is_not_asked_about() -> None:
+    """A server's token has one form; a garbage one costs the hub nothing."""
+    tokens = CountingTokens(form=SERVER_TOKEN)
+    for garbage in ("", "x" * 32, "0" * 31, "0" * 33, "A" * 32, "é" * 32):
+        assert await tokens.owner(garbage, GUESSER) is None
+    assert tokens.asked == []
+    assert await tokens.owner("0123456789abcdef" * 2, GUESSER) is None
+    assert len(tokens.asked) == 1
+
+
+@pytest.mark.parametrize("is_student", [True, False], ids=["student", "management"])
+async def test_an_invented_token_asks_the_hub_once_a_minute(
+    runner: PoolRunner, is_student: bool
+) -> None:
+    """At either listener, however often it is sent."""
+    tokens = CountingTokens()
+    app = (
+        student_app(runner, tokens, SignalBoard())
+        if is_student
+        else management_app(runner, SignIn(ACCESS, SECRET, BOOK, tokens), default_course="")
+    )
+    path = "http://lab/api/server" if is_student else "/api/pool"
+    async with visiting(app) as client:
+        for at in (0.0, 1.0, WINDOW_S - 1, WINDOW_S):
+            tokens.at = at
+            assert (await client.get(path, headers=as_("0" * 32))).status_code == 401
+    assert len(tokens.asked) == 2
+
+
+async def test_a_known_token_from_a_guessers_address_is_served() -> None:
+    """Only tokens that the hub has not known are counted, and refused when they are too many: a
+    class behind one address signs in within a minute.
+
+    In the next minute the address is heard again; others do not wait, nor one that stands for many.
+    """
+    tokens = CountingTokens()
+    for name in OWNERS.keys() - {"bob-token", "alice-token"}:
+        assert await tokens.owner(name, GUESSER)
+    await guess(tokens)
+    await guess(tokens, "127.0.0.1", 30)
+    asked = len(tokens.asked)
+    with pytest.raises(DeniedError, check=because("too-often")):
+        await tokens.owner("bob-token", GUESSER)
+    assert len(tokens.asked) == asked
+    assert await tokens.owner("alice-server", GUESSER)
+    assert await tokens.owner("bob-token", "10.0.0.8")
+    tokens.at = WINDOW_S
+    assert await tokens.owner("alice-token", GUESSER)
+
+
+async def test_all_addresses_together_have_a_limit() -> None:
+    """From however many addresses they come, the hub hears so many a minute."""
+    tokens = CountingTokens()
+    for number in range(GUESSES_IN_ALL // GUESSES_OF_AN_ADDRESS):
+        await guess(tokens, f"10.0.1.{number}")
+    with pytest.raises(DeniedError, check=because("too-often")):
+        await tokens.owner("one-more", "10.0.2.1")
+    assert len(tokens.asked) == GUESSES_IN_ALL
+
+
+def test_a_warning_that_strangers_cause_is_written_once_a_minute() -> None:
+    """By its words, whatever the values in them; another is written beside it."""
+    at = [0.0]
+    often = OnceAMinute(lambda: at[0])
+
+    def is_written(text: str, value: str) -> bool:
+        record = logging.LogRecord("x", logging.WARNING, "", 1, text, (value,), None)
+        return bool(often.filter(record))
+
+    assert [is_written("no user for %s", name) for name in "ab"] == [True, False]
+    assert is_written("silent: %s", "a")
+    at[0] = 60.0
+    assert is_written("no user for %s", "a")

@@ -32,10 +32,10 @@ DONE = {"experiment": "T-1", "stage": "claimed", "minute": 16_000}
 class ClassLab:
     """The course ml, whose servers tell how far their students are, or do not."""
 
-    def __init__(self, folder: Path, *, is_shared: bool = True) -> None:
+    def __init__(self, folder: Path) -> None:
         offers = {"shapes": ("1g.5gb",), "default": "1g.5gb"}
         courses = {
-            "ml": Course(title="Machine learning", shares_progress=is_shared, **offers),
+            "ml": Course(title="Machine learning", shares_progress=True, **offers),
             "vision": Course(title="Vision", **offers),
         }
         self.world = World(folder, PoolSettings(courses=courses, pool=PoolTable(keep_days=30)))
@@ -58,6 +58,10 @@ class ClassLab:
         )
         self.staff = visiting(staff)
         self.student = visiting(student, "http://student")
+
+    def share_nothing(self) -> None:
+        """As every course is at first."""
+        self.world.pool.store.settings.courses["ml"] = Course(shapes=("1g.5gb",), default="1g.5gb")
 
     async def _members(self, course: str) -> frozenset[str] | None:
         return self.members if course == "ml" else frozenset()
@@ -87,15 +91,6 @@ class ClassLab:
 async def lab(tmp_path: Path) -> AsyncIterator[ClassLab]:
     lab = ClassLab(tmp_path)
     lab.world.pass_time(3600)
-    yield lab
-    await lab.runner.stop()
-    lab.world.close()
-
-
-@pytest.fixture
-async def silent(tmp_path: Path) -> AsyncIterator[ClassLab]:
-    """The same, where nothing is shared, as every course is at first."""
-    lab = ClassLab(tmp_path, is_shared=False)
     yield lab
     await lab.runner.stop()
     lab.world.close()
@@ -157,43 +152,37 @@ async def test_nothing_else_can_be_told(lab: ClassLab, extra: dict[str, object])
     assert (await lab.told(DONE, **extra)).status_code == 422
 
 
-async def test_off_by_default(silent: ClassLab) -> None:
+async def test_off_by_default(lab: ClassLab) -> None:
     """Who neither holds a slice nor waits is not known, which is not absent; nothing is kept."""
-    silent.world.run("bob", course="ml")
-    rows = await silent.rows()
+    lab.share_nothing()
+    lab.world.run("bob", course="ml")
+    rows = await lab.rows()
     assert (rows["bob"]["presence"], rows["dan"]["presence"]) == ("on a slice", "not known")
-    assert (await silent.student.get("/api/server", headers=SERVER)).json()["sharing"] == {}
-    assert (await silent.told(DONE)).json()["reason"] == "not-shared"
-    page = await silent.staff.get("/class?course=ml", headers=STAFF)
+    assert (await lab.student.get("/api/server", headers=SERVER)).json()["sharing"] == {}
+    assert (await lab.told(DONE)).json()["reason"] == "not-shared"
+    page = await lab.staff.get("/class?course=ml", headers=STAFF)
     assert "which does not mean absent" in page.text
     assert "Handed in" not in page.text
 
 
-async def test_a_course_that_the_lab_does_not_have(lab: ClassLab) -> None:
-    """Is no empty class."""
-    page = await lab.staff.get("/class?course=mll", headers=as_("admin-token"))
-    assert (page.status_code, "This lab has no course “mll”." in page.text) == (404, True)
-
-
-async def test_a_guest_of_a_course_sees_their_own_row(silent: ClassLab) -> None:
-    """Who holds a slice in a course without being on its roster sees themselves there."""
-    assert "You are on no course" in (await silent.staff.get("/class", headers=BOB)).text
-    silent.world.run("bob", course="ml")
-    page = (await silent.staff.get("/class", headers=BOB)).text
-    assert 'data-user="bob"' in page and "on a slice" in page
-    assert "lab.toml" not in page
-
-
 async def test_students_see_their_own_row(lab: ClassLab) -> None:
-    """And nobody else's, on the page as in the API; of no course that is not theirs."""
+    """And nobody else's, on the page as in the API; of no course that is not theirs.
+
+    A guest, who holds a slice in a course without being on its roster, sees their own there; a
+    course that the lab does not have is no empty class.
+    """
+    lab.members = MEMBERS - {"bob"}
+    assert "You are on no course" in (await lab.staff.get("/class", headers=BOB)).text
     lab.world.run("bob", course="ml")
     assert list(await lab.rows(ALICE)) == ["alice"]
     page = (await lab.staff.get("/class", headers=ALICE)).text
-    assert "alice" in page
-    assert "bob" not in page
-    assert 'id="tell"' not in page
+    assert "alice" in page and "bob" not in page and 'id="tell"' not in page
+    guests = (await lab.staff.get("/class", headers=BOB)).text
+    assert 'data-user="bob"' in guests and "on a slice" in guests and "lab.toml" not in guests
     assert await lab.rows(as_("vision-token")) == {}
     assert lab.looks() == []
+    page = await lab.staff.get("/class?course=mll", headers=ADMIN)
+    assert (page.status_code, "This lab has no course “mll”." in page.text) == (404, True)
 
 
 async def test_looking_and_exporting_are_in_the_log(lab: ClassLab) -> None:
@@ -240,7 +229,7 @@ async def test_what_is_old_or_shared_no_longer_goes(lab: ClassLab) -> None:
     assert lab.world.pool.roster.drop_old(30) == 2
     assert (await lab.rows())["alice"]["experiments"] is None
     await lab.read_the_notice()
-    lab.world.pool.store.settings.courses["ml"] = Course(shapes=("1g.5gb",), default="1g.5gb")
+    lab.share_nothing()
     assert lab.world.pool.delete_old() > 0
     assert lab.world.pool.roster.shared("ml").told == frozenset()
 
@@ -254,7 +243,9 @@ async def test_the_hub_is_asked_once_a_minute() -> None:
         name = request.url.path.rsplit("/", 1)[-1]
         if not users:
             return httpx.Response(503)
-        return httpx.Response(200, json={"users": users[name]}) if name in users else NOT_THERE
+        if name not in users:
+            return httpx.Response(404)
+        return httpx.Response(200, json={"users": users[name]})
 
     client = httpx.AsyncClient(base_url="http://hub/hub/api", transport=httpx.MockTransport(hub))
     members = CourseMembers(client, lambda: clock[0])
@@ -265,9 +256,6 @@ async def test_the_hub_is_asked_once_a_minute() -> None:
     assert await members.of("ml") == {"ada"}
     assert await members.of("vision") is None
     assert asked.count("/hub/api/groups/ml") == 2
-
-
-NOT_THERE = httpx.Response(404)
 
 
 async def test_progress_goes_with_the_person(lab: ClassLab) -> None:

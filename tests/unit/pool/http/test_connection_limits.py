@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -26,15 +27,13 @@ HALF = b"GET /health HTTP/1.1\r\nHost: x\r\n"
 LONG = b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"
 
 
+@dataclass
 class ConnectedStudent:
     """A listener with limits, and connections to it."""
 
-    def __init__(
-        self, limits: ConnectionLimits, taken: socket.socket, connections: Collection[Any]
-    ) -> None:
-        self.limits = limits
-        self.address = taken.getsockname()
-        self.connections = connections
+    limits: ConnectionLimits
+    address: tuple[str, int]
+    connections: Collection[Any]
 
     async def connect(self, say: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection(*self.address)
@@ -60,7 +59,7 @@ async def student() -> AsyncIterator[ConnectedStudent]:
         serving = asyncio.create_task(serve([(server, taken)], stop))
         async with asyncio.timeout(60):
             await until(lambda: server.started, "the listener to listen")
-            yield ConnectedStudent(limits, taken, server.server_state.connections)
+            yield ConnectedStudent(limits, taken.getsockname(), server.server_state.connections)
             stop.set()
             await serving
 
@@ -196,13 +195,10 @@ def test_the_address_is_the_one_that_the_proxy_saw() -> None:
 HTTPX_KEEP_ALIVE_S = 5
 
 
-def test_the_protocol_is_named() -> None:
-    """asyncio switches Nagle's algorithm off only where the socket says that it is TCP."""
+def test_what_a_socket_is_told() -> None:
+    """That it is TCP, or asyncio leaves Nagle's algorithm on; and that the client closes first, or
+    a request could meet a connection that the service is just closing.
+    """
     with bind("127.0.0.1", 0, "[pool] port") as taken:
         assert taken.proto == socket.IPPROTO_TCP
-
-
-def test_the_client_closes_first() -> None:
-    """Otherwise a request could meet a connection that the service is just closing."""
-    assert listener(FastAPI()).config.timeout_keep_alive == KEEP_ALIVE_S
-    assert KEEP_ALIVE_S > HTTPX_KEEP_ALIVE_S
+    assert listener(FastAPI()).config.timeout_keep_alive == KEEP_ALIVE_S > HTTPX_KEEP_ALIVE_S

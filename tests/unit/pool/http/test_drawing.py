@@ -68,26 +68,24 @@ def test_who_runs_on_a_reserved_slot_runs_on() -> None:
     ]
 
 
+OTHERS = [(state, NOTHING, state.value) for state in SliceState if state is not SliceState.LEASED]
+
+
 @pytest.mark.parametrize(
-    ("doings", "mark"),
+    ("state", "doings", "mark"),
     [
-        (NOTHING, BoxMark.LEASED),
-        (Doings(idle={1}), BoxMark.IDLE),
-        (Doings(idle={1}, warned={1}), BoxMark.ENDING),
+        *OTHERS,
+        (SliceState.LEASED, NOTHING, BoxMark.LEASED),
+        (SliceState.LEASED, Doings(idle={1}), BoxMark.IDLE),
+        (SliceState.LEASED, Doings(idle={1}, warned={1}), BoxMark.ENDING),
     ],
 )
-def test_what_a_lease_does(doings: Doings, mark: BoxMark) -> None:
-    """In use, idle, or warned."""
-    assert boxes(gpu_view(slice_view(1, 0, "bob")), [], SPAWNER, doings)[0].mark is mark
-
-
-@pytest.mark.parametrize("state", [s for s in SliceState if s is not SliceState.LEASED])
-def test_every_other_state_has_its_mark(state: SliceState) -> None:
+def test_every_state_has_its_mark(state: SliceState, doings: Doings, mark: str) -> None:
     """No two states look alike, and what is told apart by colour is told apart by word."""
     assert set(WORDS) == set(BoxMark) and len(set(WORDS.values())) == len(BoxMark)
-    assert (
-        boxes(gpu_view(slice_view(1, 0, state=state)), [], SPAWNER, NOTHING)[0].mark == state.value
-    )
+    user = "bob" if state is SliceState.LEASED else None
+    (box, _) = boxes(gpu_view(slice_view(1, 0, user, state=state)), [], SPAWNER, doings)
+    assert box.mark == mark
 
 
 def test_names_and_memory() -> None:
@@ -108,28 +106,17 @@ def test_names_and_memory() -> None:
 
 
 def test_sums() -> None:
-    """People are counted, and of the idle only those whom the viewer sees."""
+    """People are counted; what somebody does is shown to, and counted for, who sees the name."""
     unseen = slice_view(3, 2, "eva").model_copy(update={"user": None})
     view = gpu_view(slice_view(1, 0, "bob"), slice_view(2, 1, "bob"), unseen)
-    idle = idle_people([view], {item.lease for item in view.slices if item.lease})
+    assert Doings({1, 3, 9}, {3}).on(view) == Doings({1}, frozenset())
     people = Headcount(shape="1g.5gb", free=3, total=7, holding=2, waiting=5)
-    assert sums(people, idle) == [
+    assert sums(people, idle_people([view], {1, 2, 3})) == [
         ("3 of 7", "free (1g.5gb)"),
         ("2", "hold"),
         ("1", "of them idle"),
         ("5", "wait"),
     ]
-
-
-def test_what_somebody_does_is_shown_to_who_sees_the_name() -> None:
-    """Of a holder who is not named it is not told whether they work."""
-    view = gpu_view(
-        slice_view(1, 0, "bob"), slice_view(2, 1, "eva").model_copy(update={"user": None})
-    )
-    assert Doings({1, 2, 9}, {2}).on(view) == Doings({1}, frozenset())
-
-
-# The last hour.
 
 
 def test_the_last_hour_is_a_strip() -> None:
@@ -153,9 +140,8 @@ def test_the_last_hour_is_a_strip() -> None:
 def test_the_strip_is_drawn_by_the_minute() -> None:
     """What tells that it is the same changes with a look and with the clock's minute alone."""
     hour = LastHour()
-    hour.note(Headcount(total=10, holding=9), 0.5)
-    hour.note(Headcount(total=10, holding=2), 60.5)
-    hour.note(Headcount(total=10, holding=3), 120.5)
+    for holding, at in ((9, 0.5), (2, 60.5), (3, 120.5)):
+        hour.note(Headcount(total=10, holding=holding), at)
     early, late, later = 3600.1, 3659.9, 3660.1
     assert hour.seen(early) == hour.seen(late) != hour.seen(later)
     assert hour.strip(early) == hour.strip(late) != hour.strip(later)

@@ -158,7 +158,10 @@ def sick(world: World, gpu: str, runner: PoolRunner, monkeypatch: pytest.MonkeyP
 async def test_the_page_says_what_is_wrong_and_what_to_do(
     client: httpx.AsyncClient, sick: int
 ) -> None:
-    """First what needs somebody, then what each GPU said, its history, and what is foreign."""
+    """First what needs somebody, then what each GPU said, its history, and what is foreign.
+
+    A part that is replaced can give the keyboard's place back only to what has an id.
+    """
     page = (await client.get("/health", headers=as_("staff-token"))).text
     assert "5 problems" in page
     for words in (
@@ -167,6 +170,10 @@ async def test_the_page_says_what_is_wrong_and_what_to_do(
         "The fan is loud.", "(a program&#39;s)", 'aria-current="page">Health',
     ):  # fmt: skip
         assert words.replace("&#39;", "'") in page.replace("&#39;", "'"), words
+    inside = page.split('class="part"', 1)[1].split("</main>")[0]
+    found = re.findall(r"<(?:a|summary|button|details)\b[^>]*>|<\w+[^>]* tabindex=[^>]*>", inside)
+    assert len(found) > 4
+    assert [tag for tag in found if ' id="' not in tag] == []
 
 
 async def test_the_history_is_told_with_names(
@@ -194,13 +201,13 @@ async def test_the_history_is_told_with_names(
     ]
 
 
-async def test_what_has_the_focus_has_a_name(client: httpx.AsyncClient, sick: int) -> None:
-    """A part that is replaced can give the keyboard's place back only to what has an id."""
-    page = (await client.get("/health", headers=as_("admin-token"))).text
-    inside = page.split('class="part"', 1)[1].split("</main>")[0]
-    found = re.findall(r"<(?:a|summary|button|details)\b[^>]*>|<\w+[^>]* tabindex=[^>]*>", inside)
-    assert len(found) > 4
-    assert [tag for tag in found if ' id="' not in tag] == []
+async def test_the_host_is_examined_for_the_page(runner: PoolRunner, sign_in: SignIn) -> None:
+    """What is wrong with disk or Docker is on the page, with what to do."""
+    wrongs = [wrong("disk", "it is full", "make room")]
+    app = management_app(runner, sign_in, default_course="x", look=lambda: wrongs)
+    async with visiting(app, **as_("admin-token")) as client:
+        page = (await client.get("/health")).text
+    assert "it is full" in page and "make room" in page
 
 
 async def test_all_is_well(client: httpx.AsyncClient) -> None:
@@ -208,13 +215,3 @@ async def test_all_is_well(client: httpx.AsyncClient) -> None:
     page = (await client.get("/health", headers=as_("admin-token"))).text
     assert "No problems found" in page
     assert "every server to a lease" in page
-
-
-async def test_the_host_is_examined_for_the_page(runner: PoolRunner, sign_in: SignIn) -> None:
-    """What is wrong with disk or Docker is on the page, with what to do."""
-    app = management_app(
-        runner, sign_in, default_course="x", look=lambda: [wrong("disk", "it is full", "make room")]
-    )
-    async with visiting(app) as client:
-        page = await client.get("/health", headers=as_("admin-token"))
-    assert "it is full" in page.text and "make room" in page.text

@@ -1,15 +1,19 @@
-"""Layouts over HTTP: mistakes with their line, GPUs by who may cut them, names by who may see."""
+"""Layouts as files and over HTTP: mistakes with their line, and who may cut and see what."""
 
 import re
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.maximal_layouts import maximal_layouts
 from tests.pool_settings import changed
 from tests.unit.pool.conftest import World
 
 from miglab_api.layouts import GpuLayout, LayoutDrain, PlacedSlice
-from miglab_pool.gpu.simulated.models import model_named
-from miglab_pool.layouts.file import PartitionableGpu
+from miglab_pool.gpu.geometry import Geometry, Profile
+from miglab_pool.gpu.simulated.models import model_named, models
+from miglab_pool.layouts.file import LayoutError, PartitionableGpu, dump, read, resolve
 from miglab_pool.layouts.page import GpuChange, changes, examples
 
 from .conftest import LAB, acts, as_, visiting
@@ -117,58 +121,45 @@ async def test_names_of_other_courses_are_not_shown(client: httpx.AsyncClient) -
             assert drains and set(drains) <= users
 
 
-@pytest.mark.parametrize("text", ["<script>alert(1)</script>", "\x00", "[" * 30_000, "x" * 40_000])
+@pytest.mark.parametrize(
+    "text", ["", "<script>alert(1)</script>", "\x00", "[" * 30_000, "x" * 40_000]
+)
 async def test_hostile_text(client: httpx.AsyncClient, text: str) -> None:
-    """Whatever is sent: a refusal, and no more of it is repeated than helps."""
-    answer = await client.put("/api/layout", json={"text": text}, headers=as_("admin-token"))
-    assert answer.status_code == 422
-    assert len(answer.text) < 500
+    """Whatever is sent, also by the page: a refusal in JSON, which repeats no more than helps."""
+    for method, path in (("PUT", "/api/layout"), ("POST", "/layouts/preview")):
+        answer = await client.request(method, path, json={"text": text}, headers=as_("admin-token"))
+        assert answer.status_code == 422 and len(answer.text) < 500
+        assert answer.json().keys() == {"reason", "message"}
 
 
 # -- the page --------------------------------------------------------------------------------------
 
 
-A100 = PartitionableGpu("GPU-0", 0, "NVIDIA A100", model_named("A100-40GB").geometry)
-EXAMPLE = examples([A100])[0][1]
-
-
-async def test_staff_see_what_is_applied(client: httpx.AsyncClient) -> None:
-    """The layouts and how each GPU stands to them; who may not cut finds no form to apply."""
-    page = (await client.get("/layouts", headers=as_("admin-token"))).text
-    assert "GPU 0" in page and "Make a layout" in page
-    for token, may in (("admin-token", True), ("assistant-token", False)):
-        answer = await client.post("/layouts/preview", json={"text": EXAMPLE}, headers=as_(token))
-        assert answer.status_code == 200
-        assert ('id="apply"' in answer.text) is may
-
-
-@pytest.mark.parametrize("text", ["", "version: v1\nmig-configs: {<script>: []}"])
-async def test_a_bad_file_is_refused_with_its_line(client: httpx.AsyncClient, text: str) -> None:
-    """As by the API: what is wrong, and where; as JSON, so no markup comes of it."""
-    answer = await client.post("/layouts/preview", json={"text": text}, headers=as_("staff-token"))
-    assert answer.status_code == 422
-    assert answer.json().keys() == {"reason", "message"}
-
-
 async def test_a_layout_is_drawn_as_fields(client: httpx.AsyncClient) -> None:
-    """How many of each profile, as the file has it; what it replaces, and whose slice it drains."""
-    asked = {"text": EXAMPLE.replace("1g.5gb: 7", "3g.20gb: 2")}
-    answer = await client.post("/layouts/preview", json=asked, headers=as_("admin-token"))
-    fields = re.findall(r'value="(\d+)" data-profile="([^"]+)"', answer.text)
+    """How many of each profile, as the file has it; what it replaces, and whose slice it drains.
+
+    Who may not cut finds no form to apply; what cannot lie there has none, but the reason why.
+    """
+    applied = (await client.get("/layouts", headers=as_("admin-token"))).text
+    assert "GPU 0" in applied and "Make a layout" in applied
+
+    async def preview(token: str, partition: str) -> str:
+        asked = {"text": EXAMPLE.replace("1g.5gb: 7", partition)}
+        answer = await client.post("/layouts/preview", json=asked, headers=as_(token))
+        assert answer.status_code == 200
+        return answer.text
+
+    assert 'id="apply"' not in await preview("assistant-token", "3g.20gb: 2")
+    page = await preview("admin-token", "3g.20gb: 2")
+    fields = re.findall(r'value="(\d+)" data-profile="([^"]+)"', page)
     assert [profile for count, profile in fields if count == "2"] == ["3g.20gb"]
-    assert "no named layout on GPU 0" in answer.text
-    assert "alice, 1g.5gb on GPU 0" in answer.text
-    hidden = await client.post("/layouts/preview", json=asked, headers=as_("vision-token"))
-    assert "somebody, 1g.5gb on GPU 0" in hidden.text and "alice" not in hidden.text
-
-
-async def test_what_cannot_lie_there_says_why_and_has_no_apply(client: httpx.AsyncClient) -> None:
-    """The fields stay, with the reason beside them."""
-    asked = {"text": EXAMPLE.replace("1g.5gb: 7", "4g.20gb: 2")}
-    answer = await client.post("/layouts/preview", json=asked, headers=as_("admin-token"))
-    assert answer.status_code == 200
-    assert 'value="2" data-profile="4g.20gb"' in answer.text
-    assert "there is no place for 4g.20gb" in answer.text and 'id="apply"' not in answer.text
+    assert "no named layout on GPU 0" in page and "alice, 1g.5gb on GPU 0" in page
+    assert 'id="apply"' in page
+    hidden = await preview("vision-token", "3g.20gb: 2")
+    assert "somebody, 1g.5gb on GPU 0" in hidden and "alice" not in hidden
+    wrong = await preview("admin-token", "4g.20gb: 2")
+    assert 'value="2" data-profile="4g.20gb"' in wrong
+    assert "there is no place for 4g.20gb" in wrong and 'id="apply"' not in wrong
 
 
 # -- a GPU before and after ------------------------------------------------------------------------
@@ -234,15 +225,202 @@ def test_who_must_not_be_named_is_somebody() -> None:
 
 
 def test_as_it_is_to_be_and_without_a_layout() -> None:
-    """Both are said; where there is no layout there is nothing it is to become."""
-    keeps = [place("2g.10gb", 0, 2)]
-    conforming = change(conforms=True, keeps=keeps)
+    """Both are said; without a layout it is to become nothing; a GPU that is gone is left out."""
+    conforming = change(conforms=True, keeps=[place("2g.10gb", 0, 2)])
     assert conforming.says == "Conforms"
     assert (conforming.then[0].fate, conforming.then[0].what) == ("stays", "2g.10gb")
     free = change(layout="")
     assert (free.then, free.says) == ((), "No layout: partitioned on demand")
-
-
-def test_a_gpu_that_is_gone_is_left_out() -> None:
-    """A layout may name one that is not there any more."""
     assert changes([GpuLayout(gpu="GPU-9", index=9, conforms=False)], [gpu_view()], NOW, {}) == []
+
+
+A100 = model_named("A100-40GB").geometry
+A30 = Geometry(4, (Profile("1g.6gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),))
+GPUS = [PartitionableGpu(f"GPU-{n}", n, "NVIDIA A100", A100) for n in range(3)]
+MIXED = [*GPUS[:1], PartitionableGpu("GPU-a30", 1, "NVIDIA A30", A30)]
+
+EXAMPLE = examples(GPUS[:1])[0][1]
+
+WHOLE = """\
+version: v1
+mig-configs:
+  all-disabled:
+    - devices: all
+      mig-enabled: false
+
+  all-enabled:
+    - devices: all
+      mig-enabled: true
+      mig-devices: {}
+
+  # the GPUs of the practical
+  practical:
+    - devices: [0, 2]
+      mig-enabled: true
+      mig-devices:
+        "4g.20gb": 1
+        "1g.5gb": 3
+        "2g.10gb": 0
+    - devices: [1]
+      mig-enabled: true
+      mig-devices: {7g.40gb: 1}
+
+  all-balanced:
+    - device-filter: ["0x20B010DE", "0x20B110DE"]
+      devices: all
+      mig-enabled: true
+      mig-devices:
+        "3g.20gb": 1
+"""
+
+
+def partitions(
+    text: str, name: str = "", gpus: list[PartitionableGpu] = GPUS
+) -> dict[str, tuple[str, ...]]:
+    return resolve(read(text, "practical.yaml", name), gpus)
+
+
+def test_read() -> None:
+    """A configuration means what it says, others' oddities aside; the only one needs no name."""
+    small = ("1g.5gb", "1g.5gb", "1g.5gb", "4g.20gb")
+    assert partitions(WHOLE, "practical") == {
+        "GPU-0": small, "GPU-2": small, "GPU-1": ("7g.40gb",),
+    }  # fmt: skip
+    assert partitions(WHOLE, "all-enabled") == dict.fromkeys(("GPU-0", "GPU-1", "GPU-2"), ())
+    text = "version: v1\nmig-configs: {a: [{devices: [1], mig-enabled: true, mig-devices: {}}]}"
+    assert (read(text, "a.yaml").name, partitions(text)) == ("a", {"GPU-1": ()})
+
+
+@pytest.mark.parametrize("model", models())
+def test_the_examples_fit_each_model(model: str) -> None:
+    """All small fills a GPU, Mixed sizes has more than one, and On demand has none.
+
+    Two models have two groups, each with its own profiles.
+    """
+    gpu = PartitionableGpu("GPU-0", 0, model, model_named(model).geometry)
+    small, mixed, none = (partitions(text, gpus=[gpu])["GPU-0"] for _, text in examples([gpu]))
+    assert len(small) == max(profile.max_count for profile in gpu.geometry.profiles)
+    assert 1 < len(set(mixed)) < len(mixed) and none == ()
+    text = dict(examples(MIXED))["All small"]
+    assert partitions(text, gpus=MIXED) == {"GPU-0": ("1g.5gb",) * 7, "GPU-a30": ("1g.6gb",) * 4}
+
+
+PARTITIONS = sorted(
+    {
+        tuple(sorted(item.profile.name for item in layout))
+        for layout in maximal_layouts(A100, [profile.name for profile in A100.profiles])
+    }
+)
+
+
+@given(st.lists(st.sampled_from([(), *PARTITIONS]), min_size=3, max_size=3))
+@settings(max_examples=3 * settings.default.max_examples)
+def test_round_trip(three: list[tuple[str, ...]]) -> None:
+    """What is written of any layouts is read as those very layouts."""
+    gpus = [
+        GpuLayout(gpu=f"GPU-{n}", index=n, partition=partition, conforms=True)
+        for n, partition in enumerate(three)
+    ]
+    assert partitions(dump(gpus)) == {gpu.gpu: gpu.partition for gpu in gpus}
+
+
+# -- what is wrong --------------------------------------------------------------------------------
+
+HEAD = "version: v1\nmig-configs:\n  a:\n    - "
+FEW = "{devices: all, mig-enabled: true, mig-devices: "
+ON = "devices: %s\n      mig-enabled: true\n      mig-devices: {%s}"
+AT = "practical.yaml:4: mig-configs.a.0"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "practical.yaml:1: it is empty; begin with version: v1."),
+        ("# nothing\n", "practical.yaml:1: it is empty"),
+        ("just words", "practical.yaml:1: it must be a mapping with the keys version, mig-configs"),
+        ("- a\n- b", "practical.yaml:1: it must be a mapping"),
+        ("version: v1", "practical.yaml:1: the key mig-configs is missing."),
+        ("mig-configs: {}", "practical.yaml:1: the key version is missing."),
+        ("version: 1\nlayouts: {}", "practical.yaml:2: layouts: there is no such key; allo"),
+        ("version: v2\nmig-configs: {}", "practical.yaml:1: version: this miglab reads version v1"),
+        ("version: [1]\nmig-configs: {}", "practical.yaml:1: version: it must be one word"),
+        ("version: v1\nmig-configs: {}", "practical.yaml:2: mig-configs: say which configuration "
+         "is meant; there are none."),
+        ("version: v1\nmig-configs: []", "practical.yaml:2: mig-configs: it must be a mapping"),
+        (WHOLE, "say which configuration is meant; there are all-disabled, all-enabled, practical"),
+        (HEAD[:-7] + " {}", "practical.yaml:3: mig-configs.a: it must be a list."),
+        (HEAD[:-7] + " []", "practical.yaml:3: mig-configs.a: it has no group with devices"),
+        (HEAD + "all", f"{AT}: it must be a mapping with the keys devices, mig-enabled, mig-dev"),
+        (HEAD + "device: all", f"{AT}.device: there is no such key; allowed here: devices, mig-en"),
+        (HEAD + "devices: all", f"{AT}: the key mig-enabled is missing."),
+        (HEAD + "{devices: all, mig-enabled: true}", f"{AT}: the key mig-devices is missing."),
+        (HEAD + FEW + "{}, device-filter: '0x20B010DE'}", f"{AT}.device-filter: this is not read"),
+        (HEAD + "{devices: all, mig-enabled: false}", f"{AT}.mig-enabled: it must be true: the "
+         "lab changes no MIG mode."),
+        (HEAD + FEW + "7}", f"{AT}.mig-devices: it must be a mapping"),
+        (HEAD + FEW + "{1g.5gb: some}}", f"{AT}.mig-devices.1g.5gb: it must be a count such as 7."),
+        (HEAD + FEW + "{1g.5gb: -1}}", "it must be a count"),
+        (HEAD + FEW + "{1g.5gb: ¹}}", "it must be a count"),
+        (HEAD + FEW + "{1g.5gb: 1.5}}", "it must be a count"),
+        (HEAD + FEW + "{1g.5gb: [1]}}", f"{AT}.mig-devices.1g.5gb: it must be one word or text."),
+        (HEAD + FEW + "{1g.5gb: 65}}", f"{AT}.mig-devices: these are more than 64 slices"),
+        (HEAD + FEW + "{1g.5gb: 1, 1g.5gb: 2}}", "it stands there already, in line 4."),
+        (HEAD + ON % ("all", "4g.20gb: 1, 1g.5gb: 4"), f"{AT}: GPU 0 (NVIDIA A100): 4g.20gb + "
+         "4x1g.5gb do not fit on it: beside 4g.20gb + 3x1g.5gb, which would fit, there is no place "
+         "for 1g.5gb."),
+        (HEAD + ON % ("all", "1c.3g.20gb: 1"), "GPU 0 (NVIDIA A100): it has no 1c.3g.20gb; it can "
+         "be cut into 1g.5gb, 2g.10gb"),
+        (HEAD + ON % ("[3]", ""), f"{AT}: there is no GPU 3 that can be cut; there are 0, 1, 2."),
+        (HEAD + ON % ("[0, 0]", ""), f"{AT}: GPU 0 is named twice."),
+        (HEAD + ON % ("all", "") + "\n    - " + ON % ("[2]", ""), "practical.yaml:7: mig-configs.a."
+         "1: GPU 2 is named twice."),
+        (HEAD + ON % ("none", ""), f"{AT}.devices: it must be a list."),
+        (HEAD + ON % ("[]", ""), f"{AT}.devices: it must be all, or a list of indexes"),
+        (HEAD + ON % ("[GPU-1]", ""), f"{AT}.devices: it must be all, or a list of indexes"),
+        (HEAD + ON % ("[-1]", ""), f"{AT}.devices: it must be all, or a list of indexes"),
+        ("version: v1\nmig-configs: {a/b: []}", "mig-configs.a/b: a name has letters"),
+        ("version: v1\nmig-configs: {? [a] : []}", "mig-configs.?: it must be one word"),
+        ("version: v1\nmig-configs: {a: &x [], b: *x}", "anchors, aliases and tags"),
+        ("version: !!str v1\nmig-configs: {}", "anchors, aliases and tags"),
+        ("version: v1\n---\nversion: v1", "practical.yaml:2: a layout file is one document"),
+        ("[" * 5000, "practical.yaml:1: a layout file is one document"),
+        ("version: v1\nmig-configs:\n\ta: 1", "practical.yaml:3: this is no YAML: found character"),
+        ("version: v1\nmig-configs: {a: [", "practical.yaml:2: this is no YAML"),
+        ("version: v1\na\x00", "practical.yaml:2: this is no YAML: no text."),
+        ("version: 'v1", "this is no YAML"),
+    ],
+)  # fmt: skip
+def test_wrong(text: str, says: str) -> None:
+    """Whatever is wrong: file, line, key, why, and what would do."""
+    with pytest.raises(LayoutError) as error:
+        partitions(text)
+    assert says in str(error.value)
+    assert str(error.value).startswith("practical.yaml:")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "gpus", "says"),
+    [
+        (WHOLE, "other", GPUS, "no configuration 'other'; there are all-disabled, all"),
+        (WHOLE, "all-enabled", [], "no GPU that can be cut now"),
+        (HEAD + ON % ("all", "1g.5gb: 1"), "", MIXED,
+         r"GPU 1 \(NVIDIA A30\): it has no 1g\.5gb"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit(text: str, name: str, gpus: list[PartitionableGpu], says: str) -> None:
+    """A name that is not there, no GPU to cut, a profile that one of the GPUs has not."""
+    with pytest.raises(LayoutError, match=says):
+        partitions(text, name, gpus)
+
+
+WORDS = st.lists(st.sampled_from(sorted(set(WHOLE.replace(":", " : ").split()))), max_size=40)
+
+
+@given(st.text(max_size=300) | WORDS.map(" ".join) | WORDS.map("\n".join))
+@settings(max_examples=5 * settings.default.max_examples)
+def test_any_text(text: str) -> None:
+    """No text, nor the words of a good file in any order, does anything but be read or refused."""
+    try:
+        partitions(text)
+    except LayoutError as error:
+        assert error.message.startswith("practical.yaml:")

@@ -13,7 +13,10 @@ from tests.unit.pool.conftest import World
 
 from miglab_pool.http import pool_routes
 from miglab_pool.http.access.auth import STAFF_SCOPE, PendingSignIns, SignIn, principal_from
+from miglab_pool.http.access.principal import SPAWNER
 from miglab_pool.http.management_app import management_app
+from miglab_pool.http.pages import pool_page
+from miglab_pool.http.pages.pool_page import live
 from miglab_pool.http.pool_routes import A_PERSON, SnapshotTexts, events
 from miglab_pool.http.pool_runner import Notifier, PoolRunner
 from miglab_pool.pool import Pool
@@ -41,10 +44,14 @@ def poll(
 async def test_a_poll_answers_when_the_position_changes(
     client: httpx.AsyncClient, runner: PoolRunner, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ticket moves from second to first, and the poll answers; asking attends it."""
+    """The ticket moves from second to first, and the poll answers; asking attends it, unless it is
+    staff who look.
+    """
     monkeypatch.setattr(ticket_routes, "POSITION_REST_S", 0.0)
-    first, ticket = queued(world, "eve").id, queued(world).id
+    first, ticket, asked_at = queued(world, "eve").id, queued(world).id, world.at
     world.pass_time(9.0)
+    await client.get(f"/api/tickets/{ticket}", headers=as_("staff-token"))
+    assert world.ledger.state.tickets[ticket].attended_at == asked_at
     polled = poll(client, ticket, "alice-token")
     await parked(runner.notifier, polled)
     await runner.decide(lambda pool: pool.tickets.cancel(first, "eve"))
@@ -94,35 +101,23 @@ def _one_job(pool: Pool) -> None:
 async def test_a_poll_sleeps_through_other_changes(
     client: httpx.AsyncClient, runner: PoolRunner, world: World
 ) -> None:
-    """A change that is not about the ticket does not answer; its cancellation does."""
+    """It ends with its time, with the ticket's cancellation, and with the service.
+
+    A change that is not about the ticket does not answer; without one the ticket is as it was.
+    """
     ticket = queued(world).id
+    answer = await client.get(f"/api/tickets/{ticket}?wait_s=0.01", headers=as_(SECRET))
+    assert answer.json()["position"] == 1
     polled = poll(client, ticket)
     await parked(runner.notifier, polled)
     await runner.decide(lambda pool: pool.leases.extend(2, 60, "bob"))
     await parked(runner.notifier, polled)
     await client.delete(f"/api/tickets/{ticket}", headers=as_("alice-token"))
     assert (await polled).json()["state"] == "cancelled"
-
-
-async def test_a_poll_ends_with_its_time_and_with_the_service(
-    client: httpx.AsyncClient, runner: PoolRunner, world: World
-) -> None:
-    """Without a change the ticket is answered as it is."""
-    ticket = queued(world).id
-    answer = await client.get(f"/api/tickets/{ticket}?wait_s=0.01", headers=as_(SECRET))
-    assert answer.json()["position"] == 1
-    polled = poll(client, ticket)
+    polled = poll(client, queued(world).id)
     await parked(runner.notifier, polled)
     runner.notifier.close()
     assert (await polled).json()["state"] == "waiting"
-
-
-async def test_a_poll_by_staff_does_not_attend(client: httpx.AsyncClient, world: World) -> None:
-    """Looking at somebody's ticket does not keep its place for them."""
-    ticket, asked_at = queued(world).id, world.at
-    world.pass_time(9.0)
-    await client.get(f"/api/tickets/{ticket}", headers=as_("staff-token"))
-    assert world.ledger.state.tickets[ticket].attended_at == asked_at
 
 
 def from_(token: str, app: FastAPI) -> Request:
@@ -155,19 +150,43 @@ async def test_a_lost_role_hides_the_names(
         assert await anext(stream, None) is None
 
 
-async def test_events_follow_every_change(runner: PoolRunner, world: World, app: FastAPI) -> None:
-    """The stream says the pool as it is, again after each change, and ends with the service."""
-    stream = events(principal_from(OWNERS["bob-token"], BOOK), runner, from_("bob-token", app))
+@pytest.mark.parametrize("is_page", [False, True], ids=["events", "live"])
+async def test_events_follow_every_change(
+    runner: PoolRunner, world: World, app: FastAPI, monkeypatch: pytest.MonkeyPatch, is_page: bool
+) -> None:
+    """One at once and after each change, with the pool or a number; the end with the service."""
+    monkeypatch.setattr(pool_page, "REST_S", 0.0)
+    bob, request = principal_from(OWNERS["bob-token"], BOOK), from_("bob-token", app)
+    stream = live(request, bob, runner) if is_page else events(bob, runner, request)
     first = await anext(stream)
-    assert first.event == "pool" and "alice" not in first.raw_data
+    assert first.event == "pool" and "alice" not in (first.raw_data or "")
     following = asyncio.ensure_future(anext(stream))
     await parked(runner.notifier, following)
     await runner.decide(lambda _: queued(world))
-    assert len(json.loads((await following).raw_data)["waiting"]) == 1
+    second = await following
+    if is_page:
+        assert second.data == runner.notifier.version != first.data
+    else:
+        assert len(json.loads(second.raw_data)["waiting"]) == 1
     ending = asyncio.ensure_future(anext(stream, None))
     await parked(runner.notifier, ending)
     runner.notifier.close()
     assert await ending is None
+
+
+async def test_who_signed_out_is_told_no_more(
+    runner: PoolRunner, app: FastAPI, tokens: FakeTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's stream asks the hub before each event; its silence ends nothing."""
+    for pause in ("REST_S", "NEWS_S"):
+        monkeypatch.setattr(pool_page, pause, 0.0)
+    monkeypatch.setitem(OWNERS, "token", person("ina"))
+    stream = live(from_("token", app), SPAWNER, runner)
+    for tokens.silent in (False, True):
+        assert (await anext(stream)).event == "pool"
+    tokens.silent = False
+    monkeypatch.delitem(OWNERS, "token")
+    assert await anext(stream, None) is None
 
 
 # -- what one student can cost everybody else ------------------------------------------------------

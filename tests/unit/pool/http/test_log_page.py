@@ -57,21 +57,28 @@ def told(page: str) -> list[str]:
 
 
 def test_a_day_lasts_from_midnight_to_midnight() -> None:
-    """Where the lab is; the last day is meant with all its hours, and the very last has no end."""
+    """Where the lab is; the last day is meant with all its hours, and the very last has no end.
+
+    The operator and the pool are found by the words that the page has for them.
+    """
     wanted, problem = wanted_of({"since": "2026-11-02", "until": "2026-11-02"})
     asked = question(wanted, None, BERLIN, 9)
     begins = dt.datetime(2026, 11, 2, tzinfo=BERLIN).timestamp()
     assert (problem, asked.since, asked.until) == ("", begins, begins + 86400)
     assert question(wanted_of({"until": "9999-12-31"})[0], None, BERLIN, 9).until is None
+    names = {"the operator of this host": "spawner", "the pool": "pool", "ina": "ina", "": None}
+    assert [question(Wanted(by=name), None, BERLIN, 9).by for name in names] == [*names.values()]
 
 
-@pytest.mark.parametrize(
-    ("name", "by"),
-    [("the operator of this host", "spawner"), ("the pool", "pool"), ("ina", "ina"), ("", None)],
-)
-def test_whoever_the_page_names_is_found(name: str, by: str | None) -> None:
-    """The operator and the pool by the words that the page has for them."""
-    assert question(Wanted(by=name), None, BERLIN, 9).by == by
+def test_the_sheet_is_of_the_same() -> None:
+    """All that was asked for but where the page begins; what is open is left out."""
+    wanted = Wanted(dt.date(2026, 1, 1), None, "ina", "ml", "lease", True, 77)
+    found = sheet_query(wanted, ZoneInfo("UTC"), 1000)
+    assert found == {
+        "since": "1767225600.0", "by": "ina", "kind": "lease", "course": "ml",
+        "everything": "True", "limit": "1000", "format": "csv",
+    }  # fmt: skip
+    assert sheet_query(Wanted(), BERLIN, 5) == {"limit": "5", "format": "csv"}
 
 
 @pytest.mark.parametrize(
@@ -102,17 +109,6 @@ def test_any_address_is_read(query: dict[str, str]) -> None:
     assert question(wanted, None, BERLIN, 9).before in (None, wanted.before)
     assert wanted.before is None or wanted.before < 2**63
     assert wanted_of(wanted.as_query())[0] == wanted
-
-
-def test_the_sheet_is_of_the_same() -> None:
-    """All that was asked for but where the page begins; what is open is left out."""
-    wanted = Wanted(dt.date(2026, 1, 1), None, "ina", "ml", "lease", True, 77)
-    found = sheet_query(wanted, ZoneInfo("UTC"), 1000)
-    assert found == {
-        "since": "1767225600.0", "by": "ina", "kind": "lease", "course": "ml",
-        "everything": "True", "limit": "1000", "format": "csv",
-    }  # fmt: skip
-    assert sheet_query(Wanted(), BERLIN, 5) == {"limit": "5", "format": "csv"}
 
 
 # In words.

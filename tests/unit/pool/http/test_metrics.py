@@ -46,7 +46,12 @@ def test_slices_are_labelled_by_their_placement() -> None:
 
 
 def test_free_memory_slices_are_those_of_gpus_that_answer() -> None:
-    """Uncut and free ones are free; a GPU that does not answer offers none."""
+    """Uncut and free ones are free; a GPU that does not answer offers none.
+
+    The pool's states of a GPU are the metric's, and there is none that nothing sets.
+    """
+    states = {value for name, value in vars(rows).items() if name.startswith("GPU_")}
+    assert states == set(GPU_STATES) == {"ok", "unknown", "lost"}
     held = slice_view(1, 0, "ada", size=4)
     broken = slice_view(3, 4, size=2, state=SliceState.QUARANTINED)
     free = slice_view(2, 6)
@@ -87,25 +92,21 @@ def test_shapes_that_nobody_offers_are_one() -> None:
     assert got["miglab_leases", ("other", "running")] == 1
 
 
-def test_who_waited_too_long_was_refused() -> None:
-    """Whoever gives up is counted among the unserved alone."""
+def test_what_is_counted() -> None:
+    """Who waited too long was refused, who gives up is among the unserved alone; the driver's
+    times to create and to destroy are two histograms.
+    """
     metrics = Metrics()
     metrics.unserved("refused", "waited-too-long")
     metrics.unserved("cancelled", "cancelled")
     metrics.unserved("expired", "of my own making")
+    metrics.driver_call("create", "1g.5gb", 0.3)
+    metrics.driver_call("destroy", "7g.40gb", 1.2)
     got = samples(metrics.render(snapshot(), ()))
     assert got["miglab_tickets_unserved_total", ("cancelled",)] == 1
     assert got["miglab_tickets_unserved_total", ("other",)] == 1
     assert got["miglab_refusals_total", ("waited-too-long",)] == 1
     assert ("miglab_refusals_total", ("cancelled",)) not in got
-
-
-def test_the_drivers_times_are_by_profile() -> None:
-    """Create and destroy are two histograms."""
-    metrics = Metrics()
-    metrics.driver_call("create", "1g.5gb", 0.3)
-    metrics.driver_call("destroy", "7g.40gb", 1.2)
-    got = samples(metrics.render(snapshot(), ()))
     assert got["miglab_slice_create_seconds_sum", ("1g.5gb",)] == pytest.approx(0.3)
     assert got["miglab_slice_destroy_seconds_count", ("7g.40gb",)] == 1
 
@@ -136,9 +137,3 @@ async def test_the_listener_tells_all_of_it(client: httpx.AsyncClient, world: Wo
     assert answer.status_code == 200
     assert 'miglab_gpu_power_watts{gpu="0"}' in answer.text
     assert not re.search("alice|bob|MIG-|GPU-", answer.text)
-
-
-def test_every_state_of_a_gpu_is_counted() -> None:
-    """The pool's states of a GPU are the metric's, and there is none that nothing sets."""
-    states = {value for name, value in vars(rows).items() if name.startswith("GPU_")}
-    assert states == set(GPU_STATES) == {"ok", "unknown", "lost"}

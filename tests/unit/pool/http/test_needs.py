@@ -90,6 +90,7 @@ class Row:
     rules: dict[str, Any] = field(default_factory=dict)
     asking: dict[str, Any] = field(default_factory=dict)
     after_s: float = OPEN_S
+    mig: bool = True
 
 
 ROWS = {
@@ -115,6 +116,7 @@ ROWS = {
     "a quota holds the ticket": Row(
         "1g.5gb", set(), rules={"quotas": {"all": Quota(memory_slices=7, shared=True)}}
     ),
+    "a whole GPU": Row("full", {"a"}, {"a": "full"}, mig=False),
     "nothing is ended": Row("1g.5gb", set(), rules={"enabled": False}),
 }  # fmt: skip
 
@@ -123,6 +125,11 @@ ROWS = {
 def test_who_is_warned(make_lab: MakeLab, row: Row) -> None:
     """The fewest open leases whose end makes room, and why, when, and what is lost."""
     lab = make_lab(changed(RULES, **row.rules))
+    if not row.mig:
+        lab.world.machine.set_mig(False, lab.world.driver.uuids[0])
+        lab.world.crash()
+        lab.world.pool.sample()
+        lab.again()
     lab.fill_with(row.held, row.idle)
     lab.world.live(row.after_s)
     lab.ask(row.asked, **row.asking)
@@ -133,20 +140,6 @@ def test_who_is_warned(make_lab: MakeLab, row: Row) -> None:
         assert f"needs room for {row.asked}" in reason and "still runs are lost" in reason
         assert "are saved" in reason and "goes on without a GPU" in reason
         assert lab.of(user)["warning"]["kind"] == "needed"
-
-
-def test_a_whole_gpu(make_lab: MakeLab) -> None:
-    """That is leased whole is ended for who wants it whole."""
-    lab = make_lab()
-    lab.world.machine.set_mig(False, lab.world.driver.gpus()[0].uuid)
-    lab.world.crash()
-    lab.world.pool.sample()
-    lab.again()
-    lab.fill_with({"a": "full"})
-    lab.world.live(OPEN_S)
-    lab.ask("full")
-    lab.world.live(15)
-    assert set(lab.warned()) == {"a"}
 
 
 def all_open(make_lab: MakeLab) -> OpenLab:
@@ -188,26 +181,22 @@ def test_where_nothing_is_granted_nobody_is_warned(make_lab: MakeLab) -> None:
     assert (lab.of("s3")["state"], lab.warned()) == ("releasing", {})
 
 
-def cancels(lab: OpenLab, ticket: int) -> None:
-    lab.call("DELETE", f"/tickets/{ticket}")
-
-
-def somebody_goes(lab: OpenLab, _ticket: int) -> None:
-    lab.call("POST", f"/leases/{lab.leases['s5']}/release", {"reason": "done"})
-
-
-def the_pool_pauses(lab: OpenLab, _ticket: int) -> None:
-    lab.call("POST", "/pool/pause", {"reason": "Repairs."})
-
-
-@pytest.mark.parametrize("goes", [cancels, somebody_goes, the_pool_pauses])
-def test_a_need_that_goes(make_lab: MakeLab, goes: Callable[[OpenLab, int], None]) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("DELETE", "/tickets/{ticket}", None),
+        ("POST", "/leases/{lease}/release", {"reason": "done"}),
+        ("POST", "/pool/pause", {"reason": "Repairs."}),
+    ],
+    ids=["it is cancelled", "somebody goes", "the pool pauses"],
+)
+def test_a_need_that_goes(make_lab: MakeLab, method: str, path: str, body: Any) -> None:
     """Whoever was warned keeps the lease once nobody needs it."""
     lab = all_open(make_lab)
     ticket = lab.ask("1g.5gb")
     lab.world.live(15)
     assert set(lab.warned()) == {"s0"}
-    goes(lab, ticket["id"])
+    lab.call(method, path.format(ticket=ticket["id"], lease=lab.leases["s5"]), body)
     lab.world.live(15)
     assert (lab.warned(), lab.of("s0")["state"]) == ({}, "running")
 

@@ -1,10 +1,8 @@
 """The pool's page: what is drawn, what is said, and that no name can become markup."""
 
-import asyncio
 import re
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import httpx
 import pytest
@@ -12,17 +10,13 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.tickets import WaitEstimate
 from miglab_api.wording import duration
-from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
-from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.pages import pool_page
+from miglab_pool.http.access.principal import PrincipalKind
 from miglab_pool.http.pages.gpu_drawing import Doings
 from miglab_pool.http.pages.pool_page import AGED_S, PagePart, PartsCache, Shelves, parts_of
 from miglab_pool.http.pages.wording import short, wait_short
-from miglab_pool.http.pool_runner import PoolRunner
 
 from .conftest import as_, free_slice, queued
 from .fakes import ALICE, snapshot, ticket_view
-from .test_live import parked
 
 
 @pytest.mark.parametrize(
@@ -81,7 +75,10 @@ async def test_the_frame(client: httpx.AsyncClient) -> None:
 
 
 async def test_who_may_open_what(client: httpx.AsyncClient, world: World, gpu: str) -> None:
-    """Staff everything, by name; others their own alone, and nobody else's name."""
+    """Staff everything, by name; others their own alone, and nobody else's name.
+
+    In a lease's dialog a guarantee's moment is read by one's own clock.
+    """
     ticket = queued(world).id
     found = {}
     for token in ("alice-token", "bob-token", "staff-token"):
@@ -93,10 +90,6 @@ async def test_who_may_open_what(client: httpx.AsyncClient, world: World, gpu: s
     assert found["bob-token"] == {"lease/2", "slice/2"}
     slices = {f"slice/{number}" for number in (1, 2, 3, free_slice(world))}
     assert found["staff-token"] == {"pool", f"gpu/{gpu}", f"ticket/{ticket}"} | slices
-
-
-async def test_a_guarantee_is_read_by_ones_own_clock(client: httpx.AsyncClient) -> None:
-    """The dialog has the moment beside its words in UTC, as the page has."""
     page = (await client.get("/details/lease/1", headers=as_("alice-token"))).text
     assert re.search(r'<time datetime="[^"]+" data-guaranteed>(guaranteed until|open: )', page)
 
@@ -130,47 +123,6 @@ async def test_only_parts_that_changed_are_sent(client: httpx.AsyncClient, world
     queued(world)
     then = await client.get("/fragment", params={"have": have}, headers=headers)
     assert re.findall(r'id="part-([\w-]+)"', then.text) == ["head", "queue"]
-
-
-def listener(refusals: list[str]) -> Any:
-    """A browser that the hub knows once, and then refuses for these reasons, one each time."""
-    told = iter(["", *refusals])
-
-    async def principal(_: object) -> Principal:
-        if reason := next(told, ""):
-            raise DeniedError(401, reason, "Sign in.")
-        return SPAWNER
-
-    state = SimpleNamespace(sign_in=SimpleNamespace(principal=principal))
-    return SimpleNamespace(app=SimpleNamespace(state=state))
-
-
-async def test_who_signed_out_is_told_no_more(
-    runner: PoolRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The hub is asked again before each event; its silence ends nothing."""
-    monkeypatch.setattr(pool_page, "REST_S", 0.0)
-    monkeypatch.setattr(pool_page, "NEWS_S", 0.0)
-    stream = pool_page.live(listener(["hub-silent", "not-signed-in"]), SPAWNER, runner)
-    assert [event.event async for event in stream] == ["pool", "pool"]
-
-
-async def test_the_browser_is_told_of_changes(
-    runner: PoolRunner, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An event at once and after each change, with a number in it; the end with the service."""
-    monkeypatch.setattr(pool_page, "REST_S", 0.0)
-    stream = pool_page.live(listener([]), SPAWNER, runner)
-    first = await anext(stream)
-    assert (first.event, first.data) == ("pool", runner.notifier.version)
-    following = asyncio.ensure_future(anext(stream))
-    await parked(runner.notifier, following)
-    await runner.decide(lambda _: queued(world))
-    assert (await following).data == runner.notifier.version != first.data
-    ending = asyncio.ensure_future(anext(stream, None))
-    await parked(runner.notifier, ending)
-    runner.notifier.close()
-    assert await ending is None
 
 
 async def test_an_empty_lab_tells_staff_how_to_begin(
@@ -210,34 +162,27 @@ async def test_the_navigation_leads_to_pages_that_are_there(client: httpx.AsyncC
 # -- the parts of the page -------------------------------------------------------------------------
 
 
-class Counter:
-    """Draws an empty line, and counts how often."""
-
-    def __init__(self) -> None:
-        self.times = 0
-
-    def __call__(self) -> object:
-        self.times += 1
-        return type("Line", (), {"rows": [], "shapes": []})
-
-
-def part(shelf: PartsCache, made_of: object, draw: Counter, now: float = 0.0) -> PagePart:
-    return shelf.part("queue", "part_queue.html", made_of, draw, now)
-
-
 def test_the_same_is_not_drawn_again() -> None:
     """What compares equal is the same, though another object; words about time do not grow old.
 
     After half a minute it is drawn again; with the same HTML it has the same version.
     """
-    shelf, draw = PartsCache({}), Counter()
-    first = part(shelf, [1, 2], draw)
-    assert part(shelf, [1, 2], draw) is first
-    assert draw.times == 1
-    again = part(shelf, [1, 2], draw, AGED_S + 1)
-    assert (draw.times, again.version) == (2, first.version)
-    part(shelf, [1, 3], draw, AGED_S + 1)
-    assert draw.times == 3
+    shelf, drawn = PartsCache({}), []
+
+    def part(made_of: object, now: float = 0.0) -> PagePart:
+        def draw() -> object:
+            drawn.append(made_of)
+            return SimpleNamespace(rows=[], shapes=[])
+
+        return shelf.part("queue", "part_queue.html", made_of, draw, now)
+
+    first = part([1, 2])
+    assert part([1, 2]) is first
+    assert len(drawn) == 1
+    again = part([1, 2], AGED_S + 1)
+    assert (len(drawn), again.version) == (2, first.version)
+    part([1, 3], AGED_S + 1)
+    assert len(drawn) == 3
 
 
 def test_an_estimate_that_keeps_its_words_draws_no_queue() -> None:
@@ -256,24 +201,20 @@ def test_an_estimate_that_keeps_its_words_draws_no_queue() -> None:
 
 
 def test_everybody_has_their_own() -> None:
-    """The same name with another role is another viewer; another browser of theirs is not."""
-    shelves = Shelves({})
-    assert shelves.of(ALICE) is shelves.of(replace(ALICE, xsrf="other"))
+    """The same name with another role is another viewer; another browser of theirs is not.
+
+    There is an end to shelves: who has not looked for the longest time gives way.
+    """
+    shelves = Shelves({}, limit=2)
+    first = shelves.of(ALICE)
+    assert shelves.of(replace(ALICE, xsrf="other")) is first
     for other in (
         {"admin": True},
         {"assists": frozenset({"ml"})},
         {"kind": PrincipalKind.SERVICE},
         {"name": "bob"},
     ):
-        assert shelves.of(replace(ALICE, **other)) is not shelves.of(ALICE)  # type: ignore[arg-type]
-
-
-def test_there_is_an_end_to_shelves() -> None:
-    """Who has not looked for the longest time gives way."""
-    shelves = Shelves({}, limit=2)
-    first = shelves.of(ALICE)
-    for name in ("bob", "carla"):
-        shelves.of(replace(ALICE, name=name))
+        assert shelves.of(replace(ALICE, **other)) is not first  # type: ignore[arg-type]
         assert shelves.of(ALICE) is first
     for name in ("dora", "emil"):
         shelves.of(replace(ALICE, name=name))

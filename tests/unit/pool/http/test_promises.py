@@ -132,32 +132,26 @@ def beside_a_large_one(lab: PromisedLab) -> None:
     lab.reserve(1, "7g.40gb", NINE + 2 * HOUR_S)
 
 
-ALL = ("", None)
+ALL_FROM = NINE - 600 + 4 * HOUR_S + 120  # when the leases of now have ended
+
+
+def strangers(count: int = 14, shape: str = "1g.5gb") -> Callable[[PromisedLab], object]:
+    return lambda lab: lab.fill(count, shape)
 
 
 @pytest.mark.parametrize(
     ("before", "asked", "certain", "all_from", "words"),
     [
-        (lambda lab: lab.fill(), (10, "1g.5gb", NINE + DAY_S), 10, None, ""),
-        (
-            lambda lab: lab.fill(),
-            (10, "1g.5gb", NINE, 6),
-            0,
-            NINE - 600 + 4 * HOUR_S + 120,
-            "0 of 10 at 09:00 UTC, all from 12:52 UTC.",
-        ),
-        (
-            lambda lab: lab.fill(7),
-            (10, "1g.5gb", NINE, 6),
-            7,
-            NINE - 600 + 4 * HOUR_S + 120,
-            "7 of 10 at 09:00 UTC, all from 12:52 UTC.",
-        ),
-        (lambda lab: lab.fill(7), (10, "1g.5gb", NINE, 2), 7, None, "7 of 10 at 09:00 UTC."),
+        (strangers(), (10, "1g.5gb", NINE + DAY_S), 10, None, ""),
+        (strangers(), (10, "1g.5gb", NINE, 6), 0, ALL_FROM,
+         "0 of 10 at 09:00 UTC, all from 12:52 UTC."),
+        (strangers(7), (10, "1g.5gb", NINE, 6), 7, ALL_FROM,
+         "7 of 10 at 09:00 UTC, all from 12:52 UTC."),
+        (strangers(7), (10, "1g.5gb", NINE, 2), 7, None, "7 of 10 at 09:00 UTC."),
         (beside_a_large_one, (7, "1g.5gb", NINE, 3), 7, None, ""),
-        (lambda lab: lab.fill(1, "2g.10gb"), (4, "3g.20gb", NINE, 1), 3, None, "3 of 4"),
-        (lambda lab: lab.fill(3), (6, "2x1g.5gb", NINE, 1), 5, None, "5 of 6"),
-        (lambda lab: lab.fill(1), (2, "7g.40gb", NINE, 1), 1, None, "1 of 2"),
+        (strangers(1, "2g.10gb"), (4, "3g.20gb", NINE, 1), 3, None, "3 of 4"),
+        (strangers(3), (6, "2x1g.5gb", NINE, 1), 5, None, "5 of 6"),
+        (strangers(1), (2, "7g.40gb", NINE, 1), 1, None, "1 of 2"),
         (held_by_members, (5, "1g.5gb", NINE, 1), 3, None, "3 of 5"),
         (held_by_members, (3, "1g.5gb", NINE, 1), 3, None, ""),
         (lambda lab: lab.world.borrow("ada", "3g.20gb"), (2, "7g.40gb", NINE), 1,
@@ -184,21 +178,22 @@ def test_what_is_certain(
     assert [made[key] for key in keys] == [said[key] for key in keys]
 
 
-def test_a_preview_writes_nothing(lab: PromisedLab) -> None:
-    """Neither what would be made nor what would be refused is in the ledger."""
-    lab.preview(3, "1g.5gb", NINE)
-    assert lab.preview(15, "1g.5gb", NINE)["reason"] == "impossible-reservation"
-    assert (lab.all(), lab.world.ledger.history("reservation")) == ({}, [])
-
-
 def test_a_courses_own_gpu(make_world: Callable[..., World]) -> None:
-    """It is nobody else's: another course has one GPU here, its own course both."""
+    """It is nobody else's: another course has one GPU here, its own course both.
+
+    Neither what a preview would make nor what it would refuse is in the ledger.
+    """
     lab = lab_of(make_world, changed(RULES, assigned={"0": "deep"}))
+    assert lab.preview(14, "1g.5gb", NINE)["certain"] == 14
+    assert (lab.all(), lab.world.ledger.history("reservation")) == ({}, [])
     assert lab.reserve(14, "1g.5gb", NINE)["certain"] == 14
-    assert lab.preview(1, "1g.5gb", NINE, course="vision")["reason"] == "reservation-clash"
-    assert lab.preview(8, "1g.5gb", NINE + DAY_S, course="vision")["reason"] == (
-        "impossible-reservation"
-    )
+    noted = lab.world.ledger.history("reservation")
+    for count, at, reason in (
+        (1, NINE, "reservation-clash"),
+        (8, NINE + DAY_S, "impossible-reservation"),
+    ):
+        assert lab.preview(count, "1g.5gb", at, course="vision")["reason"] == reason
+    assert lab.world.ledger.history("reservation") == noted
 
 
 def test_two_instructors_at_once(lab: PromisedLab) -> None:
@@ -351,31 +346,32 @@ def test_the_best_whole_gpu_is_offered(make_world: Callable[..., World]) -> None
 # -- what staff do --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_gpu", [True, False])
-def test_draining_names_what_it_breaks(lab: PromisedLab, is_gpu: bool) -> None:
-    """It is refused, saying which reservation loses what; with a reason why it is done anyway."""
+@pytest.mark.parametrize(
+    ("is_gpu", "count", "left"), [(True, 14, 7), (False, 14, 13), (True, 7, None)]
+)
+def test_draining_names_what_it_breaks(
+    lab: PromisedLab, is_gpu: bool, count: int, left: int | None
+) -> None:
+    """It is refused, saying which reservation loses what; with a reason why it is done anyway.
+
+    Where every reservation has its slices beside it nothing more is asked.
+    """
     lab.world.end(lab.world.run("bob"))
-    lab.reserve(14, "1g.5gb", NINE + DAY_S)
+    lab.reserve(count, "1g.5gb", NINE + DAY_S)
     (row,) = lab.world.ledger.state.slices.values()
     path = f"/gpus/{row.gpu}/drain" if is_gpu else f"/slices/{row.id}/drain"
     status, refused = lab.call("POST", path, {"reason": "new fan"})
+    if left is None:
+        assert (status, lab.all()[1]["outlook"]) == (200, "")
+        return
     assert (status, refused["reason"]) == (409, "breaks-reservation")
     assert "--anyway" in refused["message"]
-    left = 7 if is_gpu else 13
     assert "reservation 1 (14 times 1g.5gb for deep, 2026-06-03" in refused["message"]
     assert f"would have {left} of its slices instead of 14" in refused["message"]
     assert lab.call("POST", path, {"reason": "new fan", "anyway": "it smells"})[0] == 200
     assert lab.all()[1]["certain"] == left
     (noted, *_) = lab.world.ledger.history("gpu" if is_gpu else "slice")
     assert noted["reason"] == "new fan (anyway: it smells)"
-
-
-def test_draining_what_nobody_needs(lab: PromisedLab) -> None:
-    """Where every reservation has its slices beside it nothing more is asked."""
-    lab.reserve(7, "1g.5gb", NINE + DAY_S)
-    gpu = lab.world.driver.gpus()[0].uuid
-    assert lab.call("POST", f"/gpus/{gpu}/drain", {"reason": "new fan"})[0] == 200
-    assert lab.all()[1]["outlook"] == ""
 
 
 class ClosedOnTuesdays(PoolSettings):

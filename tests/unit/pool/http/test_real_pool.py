@@ -1,22 +1,28 @@
-"""The service over the real pool and simulated GPUs: from asking to an empty GPU again."""
+"""The service over the real pool: from asking to an empty GPU, and from a report to the end."""
 
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from tests.pool_settings import changed
-from tests.unit.pool.conftest import World
+from tests.unit.pool.conftest import Keep, World
+from tests.unit.pool.reclaimer.test_round import ReclaimWorld
 
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import borrower_of
 from miglab_hub.service.assembly import release_what_is_due
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
+from miglab_pool.http.student_app import student_app
 from miglab_pool.pool import Pool
-from miglab_pool.settings import Course
+from miglab_pool.settings import Course, Reclaim
 
-from .conftest import LAB, as_
-from .fakes import SECRET
+from .conftest import LAB, as_, visiting
+from .fakes import SECRET, FakeTokens
 
 ASK = {"user": "alice", "server": "", "course": "ml", "shape": "3g.20gb"}
 HOLDER = "container:" + "a" * 64
@@ -135,3 +141,55 @@ async def test_what_is_due_is_taken_back(
     assert counted == ["time", "staff"]
     (entry, *_) = (await spawner.get("/api/audit?kind=lease")).json()
     assert (entry["by"], entry["to_state"]) == ("person:ilse", "releasing")
+
+
+KERNEL = {"busy": False, "last_execution_age_s": 5000.0}
+QUIET = {"kernels": [KERNEL], "terminals": 0, "browsers": 0, "unsaved": 0, "cpu_s": 1.0}
+LIMITS = Reclaim(idle_s=1000, idle_wanted_s=100, warning_s=60, stale_s=90, unused_s=600)
+RECLAIMING = changed(
+    LAB,
+    courses={"ml": Course(title="ML", shapes=("7g.40gb",))},
+    attend_grace_s=1e6,
+    reclaim=Reclaim(keepalives=1, warning_s=60),
+)
+
+
+async def test_from_a_report_to_the_end(
+    tmp_path: Path, keep: Keep[ReclaimWorld], tokens: FakeTokens, sign_in: SignIn
+) -> None:
+    """Warned in the answer to a report; kept by "still here", once; then taken back.
+
+    Staff are told why, with figures and ages.
+    """
+    lab = keep(ReclaimWorld(tmp_path, RECLAIMING, limits=LIMITS))
+    lab.run("alice", "7g.40gb", course="ml")
+    runner = PoolRunner(lab.pool, Metrics(), reclaimer=lab.reclaimer)
+    app = student_app(runner, tokens, lab.board, default_course="everyone")
+    server = visiting(app, "http://student", **as_("alice-server"))
+    staff = visiting(management_app(runner, sign_in, default_course="everyone"))
+
+    async def report_after(seconds: float) -> Any:
+        lab.pass_time(seconds)
+        lab.ticks += seconds
+        said = (await server.post("/api/lease/signals", json=QUIET)).json()
+        lab.pool.sample()
+        lab.reclaimer.round(lab.pool)
+        return said
+
+    await report_after(0)
+    lab.ask("bob", "7g.40gb", course="ml")
+    said = await report_after(200)
+    assert (said["state"], said["warning"], said["others_wait"]) == ("running", None, 1)
+    (told,) = (await staff.get("/api/reclaim?user=alice", headers=as_("staff-token"))).json()
+    assert (told["user"], told["decision"]) == ("alice", "warn")
+    assert told["figures"]["kernels"] == 1 and told["figures"]["execution_age_s"] == 5000.0
+    warning = (await report_after(0))["warning"]
+    assert (warning["reclaim_at"], warning["kind"]) == (lab.at + 60, "idle")
+    assert "1 other is waiting" in warning["reason"]
+    assert (await server.post("/api/lease/keepalive")).json()["state"] == "running"
+    await report_after(1900)
+    refusal = await server.post("/api/lease/keepalive")
+    assert (refusal.status_code, refusal.json()["reason"]) == (409, "no-keepalive")
+    await report_after(61)
+    assert (lab.pool.leases.find(1).state, lab.reclaims) == ("releasing", ["idle"])
+    await runner.stop()

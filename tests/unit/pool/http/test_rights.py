@@ -1,4 +1,4 @@
-"""The table of rights: what each role may with what, and that every route names its right."""
+"""The table of rights, that every route names its right, and what each may see."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -8,14 +8,38 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from tests.unit.pool.conftest import World
 
+from miglab_api.gpus import PoolSnapshot, SliceState, SliceView
 from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.http.access.auth import ADMIN_SCOPE, STAFF_SCOPE, principal_from
 from miglab_pool.http.access.dependencies import Needs, Open, PageNeeds
-from miglab_pool.http.access.principal import DOES, SPAWNER, TABLE, Principal, PrincipalKind, Right
+from miglab_pool.http.access.principal import (
+    DOES,
+    SPAWNER,
+    TABLE,
+    Principal,
+    PrincipalKind,
+    Right,
+    visible_reservation,
+    visible_snapshot,
+)
 from miglab_pool.http.errors import DeniedError
 
-from .fakes import ALICE, BOOK, ILSE, ROOT, TIMO, person
+from .conftest import as_
+from .fakes import (
+    ALICE,
+    BOOK,
+    ILSE,
+    ROOT,
+    TIMO,
+    gpu_view,
+    person,
+    reservation_view,
+    slice_view,
+    snapshot,
+    ticket_view,
+)
 
 ASKERS = {
     "spawner": SPAWNER,
@@ -63,12 +87,8 @@ def test_what_each_role_may(right: str, answers: tuple[str, ...]) -> None:
 
 
 def test_every_right_is_in_every_table() -> None:
-    """None is without words, without a row, or untested."""
+    """None is without words, without a row, or untested; a template that misspells one says so."""
     assert set(MAY) == set(Right) == set(DOES) == set(TABLE)
-
-
-def test_a_right_that_does_not_exist_is_an_error() -> None:
-    """A template that misspells one says so, and does not read it as a no."""
     with pytest.raises(ValueError, match="relase"):
         SPAWNER.may("relase")
 
@@ -182,20 +202,102 @@ def _below(router: APIRouter) -> Iterator[APIRoute]:
 
 
 def test_every_route_names_its_right(client: httpx.AsyncClient) -> None:
-    """Exactly one, or that it is open to all; whoever adds a route decides."""
-    found = {(*route.methods, route.path): len(declared(route)) for route in routes(client)}
+    """Exactly one, or that it is open to all; whoever adds a route decides.
+
+    Without signing in there is health, what Prometheus reads, and the way back from the hub.
+    The application describes itself, refusals included.
+    """
+    found = {(*route.methods, route.path): declared(route) for route in routes(client)}
     assert len(found) > 20
-    assert {route: count for route, count in found.items() if count != 1} == {}
-
-
-def test_few_routes_are_open(client: httpx.AsyncClient) -> None:
-    """Without signing in there is health, what Prometheus reads, and the way back from the hub."""
-    paths = {r.path for r in routes(client) if any(isinstance(one, Open) for one in declared(r))}
-    assert paths == {"/api/health", "/metrics", "/oauth_callback", "/static/steps.css"}
-
-
-def test_the_openapi_description_is_whole(client: httpx.AsyncClient) -> None:
-    """The application describes itself, refusals included."""
+    assert {route: rights for route, rights in found.items() if len(rights) != 1} == {}
+    is_open = {path for (*_, path), (right,) in found.items() if isinstance(right, Open)}
+    assert is_open == {"/api/health", "/metrics", "/oauth_callback", "/static/steps.css"}
     paths = client._transport.app.openapi()["paths"]  # type: ignore[attr-defined]
     assert "409" in paths["/services/pool/api/tickets"]["post"]["responses"]
     assert all(route.get("description") for path in paths.values() for route in path.values())
+
+
+SECRETS = ("victor", "vision", "MIG-2", "a word to victor", "victors-lab")
+OF_VICTOR = {"course": "vision", "server": "victors-lab"}
+BROKEN = {"state": SliceState.QUARANTINED, "reason": "destroy failed 8 times"}
+# Alice of ml, victor of vision; one slice set aside, one free; one of each waits.
+WHOLE = snapshot(
+    gpu_view(
+        slice_view(1, 0, "alice"),
+        slice_view(2, 1, "victor", reason="a word to victor", **OF_VICTOR),
+        slice_view(3, 2, **BROKEN),
+        slice_view(4, 3),
+    ),
+    waiting=(
+        ticket_view(1, "alice", server="alices-lab"),
+        ticket_view(2, "victor", message="a word to victor", **OF_VICTOR),
+    ),
+)
+
+
+def seen_by(principal: Principal) -> PoolSnapshot:
+    return visible_snapshot(WHOLE, principal)
+
+
+def slices(of: PoolSnapshot) -> tuple[SliceView, ...]:
+    return of.gpus[0].slices
+
+
+@pytest.mark.parametrize("principal", [ILSE, TIMO, ALICE])
+def test_what_is_seen_of_ones_own_and_of_others(principal: Principal) -> None:
+    """Names, servers and UUIDs of what is of the own course, or one's own; of all else profile,
+    place, state and how long yet, and a place in line, with nothing that names anybody.
+    """
+    seen = seen_by(principal)
+    assert (slices(seen)[0], seen.waiting[0]) == (slices(WHOLE)[0], WHOLE.waiting[0])
+    other, waiting = slices(seen)[1], seen.waiting[1]
+    assert (other.profile, other.start, other.size, other.state) == ("1g.5gb", 1, 1, "leased")
+    assert (waiting.position, waiting.shape, waiting.course) == (2, "1g.5gb", "")
+    assert (other.user, other.server, other.course, other.uuid, waiting.user) == (None,) * 5
+    for secret in SECRETS:
+        assert secret not in seen.model_dump_json()
+
+
+def test_only_staff_see_why_a_slice_is_quarantined() -> None:
+    """It is nobody's, and what is wrong concerns who runs the class; admins and spawner see all."""
+    assert slices(seen_by(ILSE))[2].reason == "destroy failed 8 times"
+    assert slices(seen_by(ALICE))[2].reason == ""
+    assert seen_by(ROOT) == seen_by(SPAWNER) == WHOLE
+
+
+def test_who_reserved_is_for_the_courses_staff() -> None:
+    """Everybody sees that a place is reserved; by whom and what for, the course's staff."""
+    one = reservation_view(1, course="ml")
+    assert visible_reservation(one, TIMO) == one
+    other = visible_reservation(reservation_view(1, course="vision"), ILSE)
+    assert (other.course, other.count, other.made_by, other.message) == ("vision", 7, None, "")
+
+
+async def test_lists_hold_what_one_may_see(client: httpx.AsyncClient, world: World) -> None:
+    """An instructor's list of leases is of the own courses, with whatever they hold elsewhere."""
+    for user in ("victor", "ilse"):
+        world.run(user, course="vision")
+
+    async def users(token: str, query: str = "") -> list[str]:
+        answer = await client.get(f"/api/leases{query}", headers=as_(token))
+        return [one["user"] for one in answer.json()]
+
+    assert await users("instructor-token") == ["alice", "bob", "alice", "ilse"]
+    assert await users("vision-token") == ["victor", "ilse"]
+    assert await users("vision-token", "?user=alice") == []
+    assert len(await users("admin-token")) == 5
+
+
+@pytest.mark.parametrize(
+    ("token", "user", "seen"),
+    [("alice-token", None, ["ml", "everyone"]), ("instructor-token", "alice", ["ml"])],
+)
+async def test_offers_are_of_the_own_courses(
+    client: httpx.AsyncClient, token: str, user: str | None, seen: list[str]
+) -> None:
+    """A person asks about their courses and the default one; an instructor about a student's
+    quotas in the own course, and in no other.
+    """
+    query = {"course": ["ml", "vision", "everyone"]} | ({"user": user} if user else {})
+    answer = await client.get("/api/offers", params=query, headers=as_(token))
+    assert [course["course"] for course in answer.json()["courses"]] == seen

@@ -75,6 +75,9 @@ class Askers:
         return {"Authorization": f"Bearer {token}"} if token else {}
 
 
+staff, servers = Askers(STAFF), Askers(SERVERS)
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullLab]:
     """At its end the pool's invariants still hold."""
@@ -83,19 +86,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullLab]:
     lab.close()
 
 
-@pytest.fixture(scope="module")
-def staff() -> Askers:
-    return Askers(STAFF)
-
-
-@pytest.fixture(scope="module")
-def servers() -> Askers:
-    return Askers(SERVERS)
-
-
 @of_staff.exclude(path_regex=STREAMS).parametrize()
 @many
-def test_the_management_listener_answers_as_described(case: Case, lab: FullLab, staff: Askers):
+def test_the_management_listener_answers_as_described(case: Case, lab: FullLab):
     """No crash, and only the described statuses and bodies, whoever sends whatever."""
     answer = case.call_and_validate(app=lab.management, headers=staff.headers(case), checks=CHECKED)
     assert answer.status_code < 500
@@ -103,7 +96,7 @@ def test_the_management_listener_answers_as_described(case: Case, lab: FullLab, 
 
 @of_students.parametrize()
 @many
-def test_the_student_listener_answers_as_described(case: Case, lab: FullLab, servers: Askers):
+def test_the_student_listener_answers_as_described(case: Case, lab: FullLab):
     """The same, from students' servers and from others."""
     answer = case.call_and_validate(app=lab.student, headers=servers.headers(case), checks=CHECKED)
     assert answer.status_code < 500

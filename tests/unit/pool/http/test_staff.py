@@ -6,58 +6,39 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.pool_settings import changed
 from tests.unit.pool.conftest import World
 
 from miglab_api.staff import MessageRequest
 from miglab_api.usage import BOM
 from miglab_pool.http.pool_runner import PoolRunner
 
-from .conftest import LAB, acts, as_, foreign_slice, free_slice, queued
+from .conftest import acts, as_, foreign_slice, free_slice, queued
+from .test_layout import of_course
 
 ILSE, TIMO, VERA = as_("instructor-token"), as_("assistant-token"), as_("vision-token")
 ROOT, ALICE = as_("admin-token"), as_("alice-token")
 WHY = {"reason": "The fan is broken."}
 
 
-class TestAGpuOfACourse:
-    """GPU 0 is ml's since the last restart; a slice on it is still held by victor, of vision."""
+@pytest.mark.parametrize("kind", ["gpu", "slice"])
+async def test_a_gpu_of_a_course(world: World, gpu: str, kind: str) -> None:
+    """Its instructors drain it and its slices; nobody else's instructors do, and no assistants.
 
-    @pytest.fixture
-    def world(self, world: World) -> World:
-        world.run("victor", course="vision")
-        world.settings = changed(LAB, assigned={"0": "ml"})
-        world.crash()
-        return world
-
-    @pytest.mark.parametrize("kind", ["gpu", "slice"])
-    async def test_its_instructors_drain_it(
-        self, client: httpx.AsyncClient, world: World, gpu: str, kind: str
-    ) -> None:
-        """And its slices; nobody else's instructors, and no assistants."""
-        thing = gpu if kind == "gpu" else 1
-        found = [
-            (await client.post(f"/api/{kind}s/{thing}/{act}", json=WHY, headers=who)).status_code
-            for who in (TIMO, VERA, ALICE, ILSE, ROOT)
-            for act in ("drain", "undrain")
-        ]
-        assert found == [403, 403] * 3 + [200, 200] * 2
-        assert [(act, by) for act, _, by, _ in reversed(acts(world))] == [
-            (act, by) for by in ("person:ilse", "person:root") for act in ("drain", "undrain")
-        ]
-
-    @pytest.mark.parametrize("kind", ["gpu", "slice"])
-    async def test_draining_shows_no_more_than_looking(
-        self, client: httpx.AsyncClient, world: World, gpu: str, kind: str
-    ) -> None:
-        """Who still runs on the course's own GPU from before stays another course's secret."""
-        (held,) = world.pool.leases.live("victor")
-        slice_id = held.slices[0].slice_id
-        thing = gpu if kind == "gpu" else slice_id
-        for action in ("drain", "undrain"):
-            answer = await client.post(f"/api/{kind}s/{thing}/{action}", json=WHY, headers=ILSE)
-            assert answer.status_code == 200
-            assert "victor" not in answer.text and "vision" not in answer.text
+    Who still runs there from before it was the course's stays another course's secret.
+    """
+    held = world.run("victor", course="vision").slices[0].slice_id
+    thing, found = gpu if kind == "gpu" else held, []
+    async with of_course(world, "ml") as client:
+        for who in (TIMO, VERA, ALICE, ILSE, ROOT):
+            for act in ("drain", "undrain"):
+                answer = await client.post(f"/api/{kind}s/{thing}/{act}", json=WHY, headers=who)
+                found.append(answer.status_code)
+                is_told = "victor" in answer.text or '"vision"' in answer.text
+                assert who is ROOT or not is_told
+    assert found == [403, 403] * 3 + [200, 200] * 2
+    assert [(act, by) for act, _, by, _ in reversed(acts(world))] == [
+        (act, by) for by in ("person:ilse", "person:root") for act in ("drain", "undrain")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,13 @@ from .conftest import as_
 from .fakes import SECRET, FakeTokens
 
 
-async def test_the_own_lease(student: httpx.AsyncClient) -> None:
-    """A server sees the lease of that very server."""
-    assert (await student.get("/api/lease", headers=as_("alice-server"))).json()["id"] == 1
-    assert (await student.get("/api/lease", headers=as_("alice-lab2"))).json()["id"] == 3
+async def test_the_own_lease(student: httpx.AsyncClient, world: World) -> None:
+    """A server sees the lease of that very server; without a slice it is told so."""
+    for token, number in (("alice-server", 1), ("alice-lab2", 3)):
+        assert (await student.get("/api/lease", headers=as_(token))).json()["id"] == number
+    world.end(world.pool.leases.find(1))
+    answer = await student.get("/api/lease", headers=as_("alice-server"))
+    assert (answer.status_code, answer.json()["reason"]) == (404, "unknown-lease")
 
 
 @pytest.mark.parametrize(
@@ -55,13 +58,6 @@ async def test_any_other_token(
     assert world.pool.version == before
 
 
-async def test_no_lease(student: httpx.AsyncClient, world: World) -> None:
-    """A server without a slice is told so."""
-    world.end(world.pool.leases.find(1))
-    answer = await student.get("/api/lease", headers=as_("alice-server"))
-    assert (answer.status_code, answer.json()["reason"]) == (404, "unknown-lease")
-
-
 async def test_what_is_asked_of_the_own_lease(student: httpx.AsyncClient, world: World) -> None:
     """To go on, "I am still here", to end: of that lease alone, in the server's name."""
     world.pool.leases.warn(3, WarningKind.IDLE, "Unused.", world.at + 60)
@@ -89,11 +85,16 @@ async def test_nothing_else_is_there(student: httpx.AsyncClient, path: str) -> N
     assert (answer.status_code, answer.json()["reason"]) == (404, "no-such-page")
 
 
-async def test_a_silent_hub(student: httpx.AsyncClient, tokens: FakeTokens, world: World) -> None:
-    """A hub that does not answer is neither a yes nor a no, and ends no lease."""
+async def test_a_silent_hub(
+    student: httpx.AsyncClient, client: httpx.AsyncClient, tokens: FakeTokens, world: World
+) -> None:
+    """Is neither a yes nor a no: people and servers get 503, the spawner goes on, no lease ends."""
     tokens.silent = True
-    answer = await student.post("/api/lease/release", json={}, headers=as_("alice-server"))
-    assert (answer.status_code, answer.json()["reason"]) == (503, "hub-silent")
+    for listener, token in ((student, "alice-server"), (client, "alice-token")):
+        path = "/api/lease/release" if listener is student else "/api/leases/1/release"
+        answer = await listener.post(path, json={}, headers=as_(token))
+        assert (answer.status_code, answer.json()["reason"]) == (503, "hub-silent")
+    assert (await client.get("/api/pool", headers=as_(SECRET))).status_code == 200
     assert world.pool.leases.find(1).state == "running"
 
 
@@ -159,38 +160,33 @@ async def test_a_flood_of_signals(student: httpx.AsyncClient) -> None:
 async def test_a_server_without_a_slice(
     student: httpx.AsyncClient, world: World, board: SignalBoard
 ) -> None:
-    """It sees its own place, and asking is what keeps it; the course of its student is told."""
+    """It sees its own place, and asking is what keeps it; the course of its student is told.
+
+    The ticket is given up and asked for again in its name; another server of theirs has none.
+    """
     world.end(world.pool.leases.find(1))
     ticket = world.ask("alice", "7g.40gb", course="ml").id
     note = MessageRequest(text="<b>Hi</b>", to_course="everyone")
     world.pool.staff.send(note, "person:ina")
     world.pass_time(9.0)
-    answer = await student.post("/api/server/signals", json=SAID, headers=as_("alice-server"))
-    said = answer.json()
+    own, other = as_("alice-server"), as_("alice-lab2")
+    said = (await student.post("/api/server/signals", json=SAID, headers=own)).json()
     assert (said["lease"], said["ticket"]["position"], len(board)) == (None, 1, 0)
     assert said["messages"][0]["text"] == "<b>Hi</b>"
     assert world.ledger.state.tickets[ticket].attended_at == world.at
-    assert (await student.get("/api/server", headers=as_("alice-lab2"))).json()["ticket"] is None
-
-
-async def test_a_ticket_given_up_and_asked_for_again(
-    student: httpx.AsyncClient, world: World
-) -> None:
-    """The own one, in the server's name; another server of the same person has none."""
-    world.end(world.pool.leases.find(1))
-    ticket = world.ask("alice", "7g.40gb").id
-    other = await student.post("/api/ticket/cancel", headers=as_("alice-lab2"))
-    assert (other.status_code, other.json()["reason"]) == (404, "unknown-ticket")
-    given_up = await student.post("/api/ticket/cancel", headers=as_("alice-server"))
-    assert given_up.json()["state"] == "cancelled"
-    assert world.ledger.history("ticket", str(ticket))[0]["by"] == "server:alice/"
-    nothing = await student.post("/api/ticket/cancel", headers=as_("alice-server"))
-    assert nothing.json()["reason"] == "unknown-ticket"
-    again = {"ticket": ticket}
-    for headers, status in (("alice-lab2", 404), ("alice-server", 200)):
-        answer = await student.post("/api/ticket/requeue", json=again, headers=as_(headers))
+    assert (await student.get("/api/server", headers=other)).json()["ticket"] is None
+    for headers, status in ((other, 404), (own, 200), (own, 404)):
+        answer = await student.post("/api/ticket/cancel", headers=headers)
         assert answer.status_code == status
-    assert (answer.json()["id"], answer.json()["shape"]) == (ticket + 1, "7g.40gb")
+    assert answer.json()["reason"] == "unknown-ticket"
+    step = world.ledger.history("ticket", str(ticket))[0]
+    assert (step["to_state"], step["by"]) == ("cancelled", "server:alice/")
+    again = world.ask("alice", "7g.40gb").id  # in a course that alice is in
+    world.pool.tickets.cancel(again, "alice")
+    for headers, status in ((other, 404), (own, 200)):
+        answer = await student.post("/api/ticket/requeue", json={"ticket": again}, headers=headers)
+        assert answer.status_code == status
+    assert (answer.json()["id"], answer.json()["shape"]) == (again + 1, "7g.40gb")
 
 
 async def test_a_student_cannot_fill_the_ledger(student: httpx.AsyncClient, world: World) -> None:
