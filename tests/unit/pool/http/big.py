@@ -9,7 +9,6 @@ from tests.unit.pool.conftest import World
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseView, LeaseWarning, WarningKind
 from miglab_api.tickets import Headcount, TicketView, WaitEstimate
-from miglab_pool.leases.transactions import Leases
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import Activity
 
@@ -25,26 +24,6 @@ STATES = {
 IDLE, WARNED = range(20, 24), range(24, 26)
 
 
-class BigLeases(Leases):
-    """The leases of the drawing."""
-
-    def __init__(self, pool: Pool, there: dict[int, LeaseView]) -> None:
-        super().__init__(pool.store)
-        self._there = there
-
-    def find(self, number: int) -> LeaseView:
-        return self._there[number]
-
-    def live(self, user: str | None = None) -> list[LeaseView]:
-        return [lease for lease in self._there.values() if user in (None, lease.user)]
-
-    def brief(self) -> list[LeaseView]:
-        return self.live()
-
-    def warned(self) -> frozenset[int]:
-        return frozenset(WARNED)
-
-
 class BigPool(Pool):
     """A pool that shows more than it holds: see the module."""
 
@@ -53,7 +32,10 @@ class BigPool(Pool):
         super().__init__(world.settings, world.ledger, world.driver, world.holders)
         self.drawn_at = time.time()
         held = {lease.id: lease for lease in map(self._lease, range(GPUS * SLICES)) if lease}
-        self.leases: Any = BigLeases(self, held)
+        leases: Any = self.leases
+        leases.find = held.__getitem__
+        leases.live = lambda user=None: [one for one in held.values() if user in (None, one.user)]
+        leases.brief, leases.warned = leases.live, lambda: frozenset(WARNED)
         self.held = held
         self.drawn_gpus = tuple(map(self._gpu, range(GPUS)))
         self.queued = tuple(map(self._ticket, range(WAITING)))

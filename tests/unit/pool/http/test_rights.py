@@ -285,6 +285,7 @@ async def test_lists_hold_what_one_may_see(client: httpx.AsyncClient, world: Wor
     assert await users("instructor-token") == ["alice", "bob", "alice", "ilse"]
     assert await users("vision-token") == ["victor", "ilse"]
     assert await users("vision-token", "?user=alice") == []
+    assert await users("service-token-alice") == []  # of the hub, not the person of its name
     assert len(await users("admin-token")) == 5
 
 
