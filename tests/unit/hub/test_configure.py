@@ -34,7 +34,7 @@ from miglab_spawner.mixin import LEASE_SCOPE
 from .conftest import lab_with
 
 COURSE = '[courses.everyone]\nshapes = ["1g.5gb", "cpu"]\nmembers = ["ada"]\n'
-TEACHES = COURSE + 'instructors = ["Ina"]\nassistants = ["timo"]\n'
+TEACHES = COURSE + 'instructors = ["Ina"]\nassistants = ["timo", "admin"]\n'
 DOMAINS = 'lab.subdomain_host = "https://lab.test"\n'
 DOCKER = DOMAINS + '[servers]\nspawner = "docker"\n[limits.cpu]\nmemory_gib = 3\n' + COURSE
 PAM = '[authentication]\nclass = "pam"\n[authentication.config.PAMAuthenticator]\n'
@@ -62,7 +62,7 @@ SETS: dict[str, tuple[str, str, dict[str, Any]]] = {
         COURSE, "JupyterHub", {"load_groups": {"everyone": {"users": ["ada"]}}},
     ),
     "who teaches is in it, and no role comes of a group that the hub would never empty": (
-        TEACHES, "JupyterHub", {"load_groups": {"everyone": {"users": ["ada", "timo", "Ina"]}}},
+        TEACHES, "JupyterHub", {"load_groups": {"everyone": {"users": ["ada", "timo", "admin", "Ina"]}}},
     ),
     "who teaches may sign in": (
         TEACHES, "Authenticator",
