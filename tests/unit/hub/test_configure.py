@@ -62,7 +62,8 @@ SETS: dict[str, tuple[str, str, dict[str, Any]]] = {
         COURSE, "JupyterHub", {"load_groups": {"everyone": {"users": ["ada"]}}},
     ),
     "who teaches is in it, and no role comes of a group that the hub would never empty": (
-        TEACHES, "JupyterHub", {"load_groups": {"everyone": {"users": ["ada", "timo", "admin", "Ina"]}}},
+        TEACHES, "JupyterHub",
+        {"load_groups": {"everyone": {"users": ["ada", "timo", "admin", "Ina"]}}},
     ),
     "who teaches may sign in": (
         TEACHES, "Authenticator",
