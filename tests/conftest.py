@@ -14,7 +14,7 @@ import pytest
 from _pytest._code.code import ExceptionChainRepr
 from hypothesis import HealthCheck, settings
 
-from miglab_bench.harness.logs import log_ends, logs_below
+from miglab_bench.harness.processes import log_ends, logs_below
 
 HERE = Path(__file__).parent
 CHROMIUM = Path("/usr/bin/chromium")

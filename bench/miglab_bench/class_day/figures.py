@@ -14,7 +14,9 @@ BORROW_RATIO = 1.2
 BORROW_P95_S = 300.0
 NOT_SERVED = 0.01
 COUNTS = ("never_served", "ended", "interrupted", "ended_for_need", "busy_ended_for_need")
-KEYS, ROW = 2, 7  # so many of the figures' fields are whose they are, and what came of it
+KEYS = ("students", "policy")
+WAITS = ("wait_p50_s", "wait_p95_s")
+ROW = (*KEYS, "useful_slice_hours", *WAITS, "unjust_reclaims", "reserved_kept")
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,13 @@ class DayFigures:
     @property
     def row(self) -> dict[str, Any]:
         """What came of it."""
-        return dict(list(asdict(self).items())[:ROW])
+        return {name: getattr(self, name) for name in ROW}
 
     @property
     def cost(self) -> dict[str, Any]:
         """What it took."""
-        said = list(asdict(self).items())
-        return dict(said[:KEYS] + said[ROW:])
+        figures = asdict(self).items()
+        return {name: value for name, value in figures if name in KEYS or name not in ROW}
 
 
 def figures(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> DayFigures:

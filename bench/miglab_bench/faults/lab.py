@@ -23,7 +23,7 @@ from miglab_bench.faults import hub_config, service
 from miglab_bench.faults.engine import IMAGE, OwnEngine
 from miglab_bench.faults.hub_log import HubLog
 from miglab_bench.faults.machine import LabDatabases, OwnClock, OwnDisk, OwnNetwork
-from miglab_bench.harness.logs import Process, log_ends, logs_below, start
+from miglab_bench.harness.processes import Process, log_ends, logs_below, start
 from miglab_bench.harness.student import CheckFailed, wait_for
 from miglab_bench.harness.temporary import ONE_ORIGIN, PATIENT, write_lab
 from miglab_hub import lab_secrets

@@ -1,1 +1,1 @@
-"""Temporary labs, students and visitors."""
+"""Temporary labs, their processes, and the students who use them."""

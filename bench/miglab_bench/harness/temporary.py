@@ -22,9 +22,9 @@ from docker.errors import DockerException  # noqa: TID251 -- as below
 
 import docker  # noqa: TID251 -- removes what a check has made
 from miglab_bench.harness import student_server
-from miglab_bench.harness.logs import logs_below, start
 from miglab_bench.harness.pool_operator import SHAPE, PoolOperator
 from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.processes import logs_below, start
 from miglab_bench.harness.student import CheckFailed, Student, wait_for
 from miglab_hub import lab_secrets
 from miglab_hub.checkout import ENV_CHECKOUT, checkout
@@ -265,6 +265,7 @@ def temporary_lab(
         course=f"lends = {json.dumps(lent)}",
         **options,
     )
+    # The checkout has JupyterHub's configuration: with one of its own, this folder passes for it.
     own_hub = {"jupyterhub_config.py": hub_config} if hub_config else {}
     for name, text in {**(files or {}), **own_hub}.items():
         (folder / name).write_text(text)

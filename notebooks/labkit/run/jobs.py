@@ -93,7 +93,7 @@ def workers(
 
 
 async def run_job(
-    found: Workers, readings: Readings, on_update: Callable[[], None] = lambda: None
+    starting: Workers, readings: Readings, on_update: Callable[[], None] = lambda: None
 ) -> None:
     """Let workers run to their end, filling `readings`.
 
@@ -102,7 +102,7 @@ async def run_job(
         LeaseGone: the pool says the slice was taken back, whatever CUDA made of that.
     """
     try:
-        async with found as crew:
+        async with starting as crew:
             async for rank, message in crew.messages():
                 readings.take(rank, message)
                 if message["type"] in ("turns", "stage", "warm"):

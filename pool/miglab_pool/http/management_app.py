@@ -132,7 +132,7 @@ def management_app(
     app.state.timezone, app.state.doctor = timezone, health_page.Doctor(look)
     app.state.default_course, app.state.notices = default_course, notices
     app.state.title, app.state.course_titles = title, course_titles
-    app.state.members, app.state.shelves = members, pool_page.Shelves(course_titles)
+    app.state.members, app.state.parts_caches = members, pool_page.PartsCaches(course_titles)
     app.state.streams, app.state.texts = pool_routes.Streams(), pool_routes.SnapshotTexts()
     install(app, runner.metrics.refused)
     app.add_exception_handler(404, no_such_page)

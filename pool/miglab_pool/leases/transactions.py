@@ -1,6 +1,7 @@
 """Leases: granted, attached, warned, released.  Decisions only, each one ledger transaction.
 
 Nothing here talks to NVML or asks a holder: what must be done follows from the rows (jobs.py).
+It is long because each move between the states below is read beside the others.
 
     running → warned → running      activity, "I am still here", an extension, nobody waits any more
                      → releasing    `reclaim_at` has come

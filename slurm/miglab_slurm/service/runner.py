@@ -17,7 +17,8 @@ from miglab_pool.refused import Refused
 from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.reader import SlurmReader
-from miglab_slurm.service.leases import SlurmCommand, SlurmLeases, SlurmMessages, SlurmTickets
+from miglab_slurm.service.leases import SlurmCommand, SlurmLeases
+from miglab_slurm.service.tickets import SlurmMessages, SlurmTickets
 from miglab_spawner.backends import BackendError
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import pytest
 from tests.conftest import page_last, unit_of
 
 from miglab_bench import run_tests
-from miglab_bench.harness.logs import log_ends, logs_below
+from miglab_bench.harness.processes import log_ends, logs_below
 
 GOOD, BAD = "def test_it():\n    pass\n", "def test_it():\n    raise AssertionError('in here')\n"
 LONG = "import pytest\n@pytest.mark.long\ndef test_it():\n    pass\n"

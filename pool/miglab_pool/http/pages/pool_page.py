@@ -88,21 +88,21 @@ class PartsCache:
         return part
 
 
-class Shelves:
-    """A shelf for each viewer; whoever has not looked for the longest time gives way."""
+class PartsCaches:
+    """A cache for each viewer; whoever has not looked for the longest time gives way."""
 
     def __init__(self, titles: Mapping[str, str], limit: int = VIEWERS) -> None:
         self._titles, self._limit = titles, limit
-        self._shelves: OrderedDict[object, PartsCache] = OrderedDict()
+        self._caches: OrderedDict[object, PartsCache] = OrderedDict()
 
     def of(self, principal: Principal) -> PartsCache:
         """The viewer's: the same for all their browsers, another when their rights are."""
         key = replace(principal, xsrf="")
-        shelf = self._shelves.pop(key, None) or PartsCache(self._titles)
-        self._shelves[key] = shelf
-        while len(self._shelves) > self._limit:
-            self._shelves.popitem(last=False)
-        return shelf
+        cache = self._caches.pop(key, None) or PartsCache(self._titles)
+        self._caches[key] = cache
+        while len(self._caches) > self._limit:
+            self._caches.popitem(last=False)
+        return cache
 
 
 class QueueRow(NamedTuple):
@@ -250,13 +250,13 @@ async def pool_parts(request: Request, principal: Principal) -> list[PagePart]:
     snapshot = visible_snapshot(await runner.snapshot(), principal)
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
-    shelves: Shelves = request.app.state.shelves
-    shelf, now = shelves.of(principal), time.time()
+    caches: PartsCaches = request.app.state.parts_caches
+    cache, now = caches.of(principal), time.time()
     last_hour = runner.last_hour
-    hour = shelf.part(
+    hour = cache.part(
         "hour", "part_hour.html", last_hour.seen(now), lambda: last_hour.strip(now), now
     )
-    return [hour, *parts_of(shelf, snapshot, own, principal, doings, now)]
+    return [hour, *parts_of(cache, snapshot, own, principal, doings, now)]
 
 
 def _own(pool: Pool, principal: Principal) -> list[LeaseView]:
@@ -264,7 +264,7 @@ def _own(pool: Pool, principal: Principal) -> list[LeaseView]:
 
 
 def parts_of(
-    shelf: PartsCache,
+    cache: PartsCache,
     snapshot: PoolSnapshot,
     own: Sequence[LeaseView],
     principal: Principal,
@@ -274,7 +274,7 @@ def parts_of(
     """The page's parts.
 
     Args:
-        shelf: what the principal was shown last.
+        cache: what the principal was shown last.
         snapshot: what the principal may see of the pool.
         own: the principal's leases.
         principal: who reads it.
@@ -282,7 +282,7 @@ def parts_of(
         now: seconds since the epoch.
     """
     gpus = [
-        shelf.part(
+        cache.part(
             f"gpu-{gpu.index}", "part_gpu.html", made_of, partial(draw, *made_of, principal), now
         )
         for gpu in snapshot.gpus
@@ -293,11 +293,11 @@ def parts_of(
     table = QueueTable(rows, Counter(one.shape for one in waiting).most_common())
     head = _head(snapshot, own, principal, doings)
     parts = [
-        shelf.part("head", "part_head.html", head, lambda: head, now),
-        shelf.part("queue", "part_queue.html", table, lambda: table, now),
+        cache.part("head", "part_head.html", head, lambda: head, now),
+        cache.part("queue", "part_queue.html", table, lambda: table, now),
         *gpus,
     ]
     if principal.is_staff:
         is_quiet = not (snapshot.people.holding or snapshot.waiting)  # staff are told how to begin
-        parts.append(shelf.part("begin", "part_begin.html", is_quiet, lambda: is_quiet, now))
+        parts.append(cache.part("begin", "part_begin.html", is_quiet, lambda: is_quiet, now))
     return parts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from miglab_bench.harness.logs import logs_below
+from miglab_bench.harness.processes import logs_below
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_slurm_bench.cluster import SlurmCluster
 

@@ -103,8 +103,8 @@ async def test_markup_in_names_and_reasons_is_text_on_every_page(lab: FullLab, t
         assert all(source.startswith(f"{PREFIX}/static/") for source in seen.scripts), address
         assert "49" not in seen.text.split(), address
     showing = {address.removeprefix(PREFIX) for address, seen in pages.items() if EVIL in seen.text}
-    shelves = {re.sub(r"[-\w]+-[-\w]+$|\d+$", "", one.split("?")[0]) for one in showing}
-    assert token != "admin-token" or shelves >= {
+    kinds = {re.sub(r"[-\w]+-[-\w]+$|\d+$", "", one.split("?")[0]) for one in showing}
+    assert token != "admin-token" or kinds >= {
         "/", "/fragment", "/reservations", "/usage", "/log", "/health",
         "/details/pool", "/details/gpu/", "/details/slice/", "/details/ticket/",
         "/details/reservation/",

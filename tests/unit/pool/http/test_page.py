@@ -12,7 +12,7 @@ from miglab_api.tickets import WaitEstimate
 from miglab_api.wording import duration
 from miglab_pool.http.access.principal import PrincipalKind
 from miglab_pool.http.pages.gpu_drawing import Doings
-from miglab_pool.http.pages.pool_page import AGED_S, PagePart, PartsCache, Shelves, parts_of
+from miglab_pool.http.pages.pool_page import AGED_S, PagePart, PartsCache, PartsCaches, parts_of
 from miglab_pool.http.pages.wording import short, wait_short
 
 from .conftest import as_, free_slice, queued
@@ -167,14 +167,14 @@ def test_the_same_is_not_drawn_again() -> None:
 
     After half a minute it is drawn again; with the same HTML it has the same version.
     """
-    shelf, drawn = PartsCache({}), []
+    cache, drawn = PartsCache({}), []
 
     def part(made_of: object, now: float = 0.0) -> PagePart:
         def draw() -> object:
             drawn.append(made_of)
             return SimpleNamespace(rows=[], shapes=[])
 
-        return shelf.part("queue", "part_queue.html", made_of, draw, now)
+        return cache.part("queue", "part_queue.html", made_of, draw, now)
 
     first = part([1, 2])
     assert part([1, 2]) is first
@@ -187,12 +187,12 @@ def test_the_same_is_not_drawn_again() -> None:
 
 def test_an_estimate_that_keeps_its_words_draws_no_queue() -> None:
     """It goes down with every second; the queue is drawn again when it reads otherwise."""
-    shelf = PartsCache({})
+    cache = PartsCache({})
 
     def queue_at(high_s: float) -> PagePart:
         said = WaitEstimate(low_s=60.0, likely_s=high_s, high_s=high_s, basis="", is_late=False)
         seen = snapshot(waiting=(ticket_view(1, "bob", estimate=said),))
-        parts = parts_of(shelf, seen, (), ALICE, Doings(), 0.0)
+        parts = parts_of(cache, seen, (), ALICE, Doings(), 0.0)
         return next(one for one in parts if one.name == "queue")
 
     first = queue_at(900.0)
@@ -203,19 +203,19 @@ def test_an_estimate_that_keeps_its_words_draws_no_queue() -> None:
 def test_everybody_has_their_own() -> None:
     """The same name with another role is another viewer; another browser of theirs is not.
 
-    There is an end to shelves: who has not looked for the longest time gives way.
+    There is an end to caches: who has not looked for the longest time gives way.
     """
-    shelves = Shelves({}, limit=2)
-    first = shelves.of(ALICE)
-    assert shelves.of(replace(ALICE, xsrf="other")) is first
+    caches = PartsCaches({}, limit=2)
+    first = caches.of(ALICE)
+    assert caches.of(replace(ALICE, xsrf="other")) is first
     for other in (
         {"admin": True},
         {"assists": frozenset({"ml"})},
         {"kind": PrincipalKind.SERVICE},
         {"name": "bob"},
     ):
-        assert shelves.of(replace(ALICE, **other)) is not first  # type: ignore[arg-type]
-        assert shelves.of(ALICE) is first
+        assert caches.of(replace(ALICE, **other)) is not first  # type: ignore[arg-type]
+        assert caches.of(ALICE) is first
     for name in ("dora", "emil"):
-        shelves.of(replace(ALICE, name=name))
-    assert shelves.of(ALICE) is not first
+        caches.of(replace(ALICE, name=name))
+    assert caches.of(ALICE) is not first
