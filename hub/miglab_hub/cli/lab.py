@@ -61,9 +61,9 @@ def doctor(
 ) -> None:
     """Find problems with the lab.
 
-    Check settings, files, disk, driver, MIG mode, toolkit, Docker and the running pool; it only
-    reads.  Of a lab on Slurm, check what the lab asks of the site: its daemons' settings,
-    partitions, limits, and whether jobs are accepted.
+    Check settings, files, disk, driver, MIG mode, toolkit, Docker and the running pool.
+
+    Of a lab on Slurm, check its daemons' settings, partitions and limits, and that it takes jobs.
 
     Exit status 0: no problems; 1: problems were found; 2: the check could not run.
     """
