@@ -90,6 +90,7 @@ def test_warned_extended_and_released(page: Page, lab: TemporaryLab):
     assert problems(page) == []
 
     page.locator(".cm-content").click()
+    expect(page.locator(".cm-content")).to_be_focused()
     page.keyboard.press(KEYS)
     expect(card(page).get_by_role("button", name="I am still here")).to_be_focused()
     page.keyboard.press("Tab")

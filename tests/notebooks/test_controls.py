@@ -21,7 +21,7 @@ from labkit_authoring.twins import TWINS
 needs("torch", "the notebooks measure with torch")
 
 SOURCES = Path(__file__).parents[2] / "notebooks" / "src"
-COUNTED = ("MX-5", "DP-12")  # and MX-9, by the command
+COUNTED = (pytest.param("MX-5", marks=pytest.mark.long), "DP-12")  # and MX-9, by the command
 TIMED = (*("T-1", "T-3", "T-4", "T-6", "MIG-14", "CH-2", "CH-3"),)
 RANKS = ("DP-2", "DP-3", "DP-4", "DP-6", "MP-3", "MP-6")
 OF_THE_MACHINE = ("does not decide", "side by side", "no ideal", "budget of", "Not finished after")

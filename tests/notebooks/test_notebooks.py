@@ -37,7 +37,6 @@ CORE = {
 }
 QUICKEST = "1_your_slice"  # which `./lab test` solves
 LONG = pytest.mark.long
-ONE_OF_ALL = "4b_sending"  # its exercises stand between most of its panels
 CELL_S = 600  # a cell that hangs fails; how long one takes is the machine's affair
 CELL_LINES = 16  # the median of a notebook's cells may not grow beyond this
 
@@ -123,9 +122,8 @@ def said_in(notebook) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == ONE_OF_ALL else pytest.param(name, marks=LONG) for name in NAMES]
-)
+@LONG
+@pytest.mark.parametrize("name", NAMES)
 def test_run_all_without_answers_ends_in_sentences(name, tmp_path, no_lease):
     """As a student gets it, Run All leaves no traceback, measures no panel, and says what to do."""
     notebook = build(name, tmp_path, solutions=False)
