@@ -20,7 +20,7 @@ from labkit import records
 from labkit.evidence import evidence, prediction, published
 from labkit_authoring import cli as labkit_cli
 from labkit_authoring import gallery, seeds
-from miglab_hub.cli import root
+from miglab_hub import cli
 from miglab_hub.settings.keys import reference
 from miglab_hub.settings.lab_toml import settings_model
 from miglab_pool.http import management_app, student_app
@@ -72,9 +72,9 @@ def commands() -> str:
     """Every command of `miglab` that ships, with its arguments and options."""
     lines = ["# Commands and options", ""]
     lines += ["What [the command line](cli.md) takes, as `--help` says it.", ""]
-    whole: Any = typer.main.get_command(root.app)
+    whole: Any = typer.main.get_command(cli.app)
     context: Any = typer.Context(whole)
-    for name in root.COMMANDS:
+    for name in cli.COMMANDS:
         for words, command in leaves(("miglab", name), whole.get_command(context, name)):
             lines += [f"## {' '.join(words)}", "", " ".join((command.help or "").split()), ""]
             lines += parameters(command)

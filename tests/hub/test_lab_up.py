@@ -15,7 +15,7 @@ from tests.students import served, signed_in
 from miglab_bench.harness.ports import free_ports
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
-from miglab_hub.cli.root import main
+from miglab_hub.cli import main
 from miglab_hub.launch import up as launch
 from miglab_hub.service.gpus import make_simulated
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, load

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from miglab_hub.cli import root
+from miglab_hub import cli
 
 CHECKOUT = Path(__file__).parents[2]
 # The changelog tells of things as they were, the gallery is written by `labkit record`.
@@ -123,7 +123,7 @@ def wrong(words: list[str]) -> Iterator[str]:
     """What of a command line does not exist; a word that stands for another ends the search."""
     if words[0] == "install":  # the launcher's own
         return
-    command: Any = typer.main.get_command(root.app)
+    command: Any = typer.main.get_command(cli.app)
     for word in words:
         if PLACEHOLDER.match(word) or word == "--":
             return

@@ -1,5 +1,264 @@
-"""The `miglab` command, which `./lab` runs too.  Bad input gets one message and exit status 2."""
+"""The `miglab` command, which `./lab` runs too.  Bad input gets one message and exit status 2.
 
-from miglab_hub.cli.root import app, main
+The commands for the lab as a whole are here, and import what they need when they run.  Of the other
+tools the one that was asked for is loaded, and no other.  What a checkout adds (`bench`, `check`,
+`test`) comes by the entry points `miglab.commands`.
+"""
 
-__all__ = ["app", "main"]
+import json
+import sys
+from dataclasses import asdict
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from miglab_hub import __version__
+from miglab_hub.errors import StartError
+from miglab_hub.plugins import plugin
+from miglab_hub.settings.lab_toml import ENV_CONFIG, SCHEDULER, load
+from miglab_pool.gpu.errors import GpuError
+from miglab_pool.state.lock import AlreadyRunning
+
+FOUND = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
+ADDED = "miglab.commands"
+OWN = ""
+COMMANDS = {
+    "up": OWN,
+    "pool": "miglab_hub.cli.pool",
+    "production": "miglab_hub.cli.production",
+    "sim": "miglab_hub.cli.sim",
+    "doctor": OWN,
+    "roster": "miglab_hub.cli.roster",
+    "backup": OWN,
+    "restore": OWN,
+    "forget": OWN,
+}
+"""Each command, and the module whose ``app`` it is."""
+
+Config = Annotated[Path | None, typer.Option(help="The settings file.", envvar=ENV_CONFIG)]
+
+
+class Commands(TyperGroup):
+    """The commands by name; a tool is imported when it runs or its help is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The lab's own commands, then what is added to them."""
+        return list(_modules())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name; None if there is none."""
+        module = _modules().get(cmd_name, OWN)
+        if module == OWN:
+            return super().get_command(ctx, cmd_name)
+        command: Any = typer.main.get_command(import_module(module).app)
+        command.name = cmd_name
+        return command
+
+
+def _modules() -> dict[str, str]:
+    added = sorted((point.name, point.module) for point in entry_points(group=ADDED))
+    return COMMANDS | dict(added)
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _say_version(is_asked: bool) -> None:
+    if is_asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def miglab(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Say which miglab this is."
+        ),
+    ] = False,
+) -> None:
+    """A JupyterHub teaching lab on shared GPUs, in which each student gets a MIG slice."""
+
+
+@app.command()
+def up(
+    config: Annotated[Path, typer.Option(help="The settings file.", envvar=ENV_CONFIG)] = Path(
+        "lab.toml"
+    ),
+    port: Annotated[int | None, typer.Option(help="Overrides lab.port.", min=1, max=65531)] = None,
+    demo: Annotated[
+        bool,
+        typer.Option(
+            "--demo",
+            help="Run a trial lab with a class of simulated students instead, in the folder "
+            ".lab-demo beside the settings file.",
+        ),
+    ] = False,
+) -> None:
+    """Run the lab in the foreground until Ctrl-C."""
+    from miglab_hub.launch.up import up
+
+    raise typer.Exit(up(config, port, demo=demo))
+
+
+@app.command()
+def doctor(
+    config: Config = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    egress: Annotated[
+        bool,
+        typer.Option(
+            "--egress", help="Also test, from a container, what students can reach of the host."
+        ),
+    ] = False,
+    slurm: Annotated[
+        bool,
+        typer.Option(
+            "--slurm",
+            help="Also submit a job of a minute to each partition, to see what its nodes lack.",
+        ),
+    ] = False,
+) -> None:
+    """Find problems with the lab.
+
+    Check settings, files, disk, driver, MIG mode, toolkit, Docker and the running pool.
+
+    Of a lab on Slurm, check its daemons' settings, partitions and limits, and that it takes jobs.
+
+    Exit status 0: no problems; 1: problems were found; 2: the check could not run.
+    """
+    from miglab_hub.doctor import examine
+    from miglab_hub.sign_in import check_identity
+
+    settings = load(config)
+    check_identity(settings)
+    findings = examine(settings)
+    if settings.is_on_slurm:
+        findings += plugin("doctor", SCHEDULER)(settings, has_jobs=slurm)
+    if egress:
+        from miglab_hub.egress import examine_egress
+
+        findings += examine_egress(settings)
+    is_wrong = any(finding.is_wrong for finding in findings)
+    if as_json:
+        told = [asdict(finding) for finding in findings]
+        print(json.dumps({"ok": not is_wrong, "findings": told}))
+    else:
+        console = Console(soft_wrap=True, highlight=False, markup=False)
+        for finding in findings:
+            console.print(f"{finding.level.value:<5} {finding.subject}: {finding.found}")
+            if finding.do:
+                console.print(f"      → {finding.do}")
+    if is_wrong:
+        raise typer.Exit(FOUND)
+
+
+@app.command()
+def backup(
+    target: Annotated[
+        Path | None,
+        typer.Argument(help="The file to write; by default LAB-TIME.tar in this folder."),
+    ] = None,
+    config: Config = None,
+) -> None:
+    """Copy the ledger, the hub's database and the secrets into one file; the lab may keep running.
+
+    Homes and lab.toml are not part of it.  Keep the file as secret as the state folder.
+    """
+    from miglab_hub.backup import make_backup, name_of_backup
+
+    settings = load(config)
+    file = (target or Path(name_of_backup(settings))).absolute()
+    manifest = make_backup(settings, file)
+    print(f"{file}: {', '.join(manifest.files)}, as of {manifest.made_at}")
+
+
+@app.command()
+def restore(
+    archive: Annotated[Path, typer.Argument(help="A file that `miglab backup` wrote.")],
+    new_host: Annotated[
+        bool,
+        typer.Option(
+            "--new-host",
+            help="The backup's containers are gone for good, because this is another host or "
+            "engine; free their slices.",
+        ),
+    ] = False,
+    config: Config = None,
+) -> None:
+    """Restore a backup; existing files are moved aside.  Refused while hub or pool run."""
+    from miglab_hub.backup import restore_backup
+
+    settings = load(config, running=False)
+    done = restore_backup(settings, archive, new_host=new_host)
+    print(f"restored as of {done.manifest.made_at}: {', '.join(done.manifest.files)}")
+    print(f"live leases: {done.leases}; the slices of servers that have ended since will be freed")
+    print(f"the previous files are in {done.aside}; delete them when all is well")
+    print("servers started since are left alone: run `miglab doctor` once the lab is running")
+
+
+@app.command()
+def forget(
+    user: Annotated[str, typer.Argument(help="The person's user name at the hub.")],
+    export: Annotated[
+        Path, typer.Option(help="The file to write with everything that is kept (JSON).")
+    ],
+    erase: Annotated[
+        bool,
+        typer.Option(
+            "--erase", help="Delete it afterwards; without this, only the export is made."
+        ),
+    ] = False,
+    keep_home: Annotated[
+        bool, typer.Option("--keep-home", help="Keep the person's files.")
+    ] = False,
+    config: Config = None,
+) -> None:
+    """Export what is kept of a person; with --erase, delete account and home, use a pseudonym.
+
+    Refused while hub or pool run, and while the person holds a server, a lease or a ticket.
+    """
+    from miglab_hub import forget as forgetting
+    from miglab_hub.backup import standing_still
+
+    settings = load(config, running=False)
+    with standing_still(settings):
+        told = forgetting.tell(settings, user)
+        forgetting.write_told(told, export)
+        print(f"everything that is kept of {user} has been written to {export}")
+        if not forgetting.is_known(told):
+            print(
+                f"the lab has no account, lease or ticket of {user}: is that the name at the hub?"
+            )
+        if not erase:
+            print("nothing was changed; use --erase to delete it")
+            return
+        done = forgetting.forget(settings, user, keep_home=keep_home)
+    changed = ", ".join(f"{what}: {count}" for what, count in done.changed.items())
+    print(f"{user} is now called {done.pseudonym}; rows changed: {changed or 'none'}")
+    print(f"home deleted: {done.home}" if done.home else "no home was deleted")
+    for where in done.named:
+        print(f"{where} still has the name: remove it there")
+    print(
+        "backups, what a restore moved aside, and old logs still have the name: delete those that "
+        "you do not need"
+    )
+
+
+def main() -> None:
+    """Run the command line; known errors are one message and an exit status (docs/reference)."""
+    try:
+        app()
+    except (StartError, AlreadyRunning, GpuError) as error:
+        print(f"lab: {error}", file=sys.stderr)
+        raise SystemExit(getattr(error, "exit_status", BAD_INPUT)) from None
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import typer
 
 from miglab_hub import lab_secrets
-from miglab_hub.cli.root import Config
+from miglab_hub.cli import Config
 from miglab_hub.errors import RefusedError, StartError
 from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings.lab_toml import Settings, load

@@ -13,7 +13,7 @@ from miglab_bench.harness.ports import free_ports
 from miglab_bench.measures import spawn, turns
 from miglab_bench.measures.spawn import Round
 from miglab_hub import lab_secrets
-from miglab_hub.cli.root import main
+from miglab_hub.cli import main
 from miglab_hub.configure import configure
 from miglab_hub.launch import preflight
 from miglab_hub.settings.lab_toml import load

@@ -26,9 +26,9 @@ from tests.unit.pool.http.fakes import (
 from typer.testing import CliRunner, Result
 
 from miglab_api.gpus import PoolSnapshot, SliceView
+from miglab_hub import cli, pool_api
 from miglab_hub import doctor as diagnosis
-from miglab_hub import pool_api
-from miglab_hub.cli import pool, root
+from miglab_hub.cli import pool
 from miglab_hub.lab_secrets import make_all
 from miglab_hub.service.gpus import make_simulated
 from miglab_hub.settings.lab_toml import Settings, load
@@ -195,5 +195,5 @@ def ended(*words: str) -> object:
     """The exit status of `miglab`, which prints as in a shell."""
     with pytest.MonkeyPatch.context() as shell, pytest.raises(SystemExit) as end:
         shell.setattr(sys, "argv", ["miglab", *words])
-        root.main()
+        cli.main()
     return end.value.code

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from miglab_hub import cli
 from miglab_hub.backup import MANIFEST, make_backup, restore_backup
-from miglab_hub.cli import root
 from miglab_hub.errors import StartError
-from miglab_hub.service.assembly import _keep_backup
+from miglab_hub.service.__main__ import _keep_backup
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import file as ledger_file
 from miglab_pool.ledger.ledger import Ledger
@@ -177,11 +177,11 @@ def test_the_commands_say_what_they_did(used: Settings, tmp_path: Path) -> None:
     """`miglab backup` and `miglab restore`."""
     config = ["--config", str(used.file)]
     archive = str(tmp_path / "copy.tar")
-    made = CliRunner().invoke(root.app, ["backup", archive, *config])
+    made = CliRunner().invoke(cli.app, ["backup", archive, *config])
     assert made.exit_code == 0 and "jupyterhub.sqlite" in made.output
-    again = CliRunner().invoke(root.app, ["backup", archive, *config])
+    again = CliRunner().invoke(cli.app, ["backup", archive, *config])
     assert isinstance(again.exception, StartError) and "exists" in str(again.exception)
-    done = CliRunner().invoke(root.app, ["restore", archive, *config])
+    done = CliRunner().invoke(cli.app, ["restore", archive, *config])
     assert done.exit_code == 0 and "left alone" in done.output and "live leases" in done.output
 
 

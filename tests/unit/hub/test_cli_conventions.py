@@ -14,9 +14,9 @@ from tests.unit.pool.http.fakes import gpu_view, slice_view, ticket_view
 from typer.testing import CliRunner
 
 from miglab_api.gpus import PoolSnapshot, SliceState
-from miglab_hub.cli import pool, root
-from miglab_hub.cli.pool.reports import moment
-from miglab_hub.cli.pool.status import news
+from miglab_hub import cli
+from miglab_hub.cli import pool
+from miglab_hub.cli.pool.show import moment, news
 from miglab_hub.errors import RefusedError, SilentError, StartError
 
 from .conftest import Service, ended, invoked, pool_of, run
@@ -52,7 +52,7 @@ def test_a_row_is_one_line_in_a_pipe(service: Service, lab: Path) -> None:
 def test_the_version_is_that_of_the_package() -> None:
     """An operator can say which miglab runs in a container."""
     package = Path(__file__).parents[3] / "hub" / "pyproject.toml"
-    said = CliRunner().invoke(root.app, ["--version"])
+    said = CliRunner().invoke(cli.app, ["--version"])
     assert said.exit_code == 0
     assert f'version = "{said.stdout.strip()}"' in package.read_text()
 
@@ -67,7 +67,7 @@ def test_the_statuses_are_in_the_reference() -> None:
     listed = {int(status) for status in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
     known = {StartError.exit_status, RefusedError.exit_status, SilentError.exit_status}
     assert known == {2, 3, 4}
-    assert listed == known | {0, 1, root.INTERRUPTED}
+    assert listed == known | {0, 1, cli.INTERRUPTED}
 
 
 def test_each_no_has_its_status(
@@ -181,5 +181,5 @@ def test_completion_knows_the_commands(typed: str, offered: set[str]) -> None:
     """Tab offers what begins so, in the shells that Typer knows."""
     words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
     asked = {"_MIGLAB_COMPLETE": "complete_bash", **words}
-    result = CliRunner().invoke(root.app, prog_name="miglab", env=asked)
+    result = CliRunner().invoke(cli.app, prog_name="miglab", env=asked)
     assert offered <= set(result.stdout.split())

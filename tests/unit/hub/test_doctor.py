@@ -12,8 +12,8 @@ from tests.unit.pool.http.fakes import slice_view
 from typer.testing import CliRunner
 
 from miglab_api.gpus import SliceState
+from miglab_hub import cli
 from miglab_hub import doctor as diagnosis
-from miglab_hub.cli import lab as lab_commands
 from miglab_hub.doctor import (
     disk_limit,
     examine_disk,
@@ -30,7 +30,7 @@ from .conftest import HEALTHY, Service, pool_of, run
 
 
 def findings(lab: Path, status: int) -> dict[str, Any]:
-    result = CliRunner().invoke(lab_commands.app, ["doctor", "--config", str(lab), "--json"])
+    result = CliRunner().invoke(cli.app, ["doctor", "--config", str(lab), "--json"])
     assert result.exit_code == status, result.output
     said: dict[str, Any] = json.loads(result.stdout)
     assert all(one["do"] for one in said["findings"] if one["level"] != "ok")

@@ -11,7 +11,7 @@ from jupyterhub import orm
 from tests import old_ledgers
 from typer.testing import CliRunner
 
-from miglab_hub.cli import root
+from miglab_hub import cli
 from miglab_hub.errors import StartError
 from miglab_hub.forget import forget, home_volume, tell
 from miglab_hub.settings.lab_toml import Settings
@@ -106,20 +106,20 @@ def test_not_while_something_is_held(used: Settings, what: str) -> None:
 def test_the_command(used: Settings, tmp_path: Path) -> None:
     """It exports first, changes nothing unasked, and says what it did."""
     words = ["forget", "ada", "--export", str(tmp_path / "ada.json"), "--config", str(used.file)]
-    told = CliRunner().invoke(root.app, words)
+    told = CliRunner().invoke(cli.app, words)
     assert told.exit_code == 0 and "nothing was changed" in told.output
     assert json.loads((tmp_path / "ada.json").read_text())["user"] == "ada"
     assert "is that the name" not in told.output
     assert (tmp_path / "ada.json").stat().st_mode & 0o777 == 0o600
     words[3] = str(tmp_path / "again.json")
-    done = CliRunner().invoke(root.app, [*words, "--erase"])
+    done = CliRunner().invoke(cli.app, [*words, "--erase"])
     assert done.exit_code == 0 and "forgotten-" in done.output and "course everyone" in done.output
 
 
 def test_a_name_that_nobody_has_is_questioned(used: Settings, tmp_path: Path) -> None:
     """A misspelt name must not look as if the person had been forgotten."""
     words = ["forget", "adda", "--export", str(tmp_path / "adda.json"), "--config", str(used.file)]
-    assert "is that the name at the hub?" in CliRunner().invoke(root.app, words).output
+    assert "is that the name at the hub?" in CliRunner().invoke(cli.app, words).output
 
 
 def test_people_are_found_in_an_old_archive(used: Settings) -> None:

@@ -8,7 +8,7 @@ from jupyterhub.auth import DummyAuthenticator
 from typer.testing import CliRunner
 
 from miglab_hub import doctor
-from miglab_hub.cli.root import app
+from miglab_hub.cli import app
 from miglab_hub.errors import SettingsError, StartError
 from miglab_hub.launch.preflight import prepare
 from miglab_hub.sign_in import check_identity, check_installed, open_to_all

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from miglab_hub.cli.pool import layout, leases, reports, reserve, staff, status
+from miglab_hub.cli.pool import layout, reserve, show, staff
 from miglab_hub.settings.lab_toml import ENV_CONFIG
 
 app = typer.Typer(help="See and steer the pool.", no_args_is_help=True)
-for room in (status, leases, staff, reserve, reports):
+for room in (show, staff, reserve):
     app.add_typer(room.app)
 app.add_typer(layout.app, name="layout")
 

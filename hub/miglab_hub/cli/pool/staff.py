@@ -1,16 +1,21 @@
-"""`miglab pool drain, undrain, quarantine, next, message …`: what staff do by hand."""
+"""`miglab pool release, extend, reclaim, drain, next, message …`: what staff do by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from inspect import Parameter, Signature
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from miglab_api.staff import STAFF_ACTIONS
+from miglab_api.wording import server_in_words
 from miglab_hub.cli.pool.output import Told, Why, asks, cell, of_thing, shown, table, who
 from miglab_hub.cli.pool.reserve import seconds
+from miglab_hub.cli.pool.show import guaranteed
 from miglab_hub.errors import RefusedError
 from miglab_hub.pool_api import PoolApi
 
@@ -22,11 +27,86 @@ Needed = Annotated[
         "--reason", help="Why; the audit records it, and the people concerned can read it."
     ),
 ]
-
-
 Anyway = Annotated[
     str, typer.Option("--anyway", help="Why, even though it takes slices from a reservation.")
 ]
+
+
+# -- leases ----------------------------------------------------------------------------------------
+
+
+@asks(app)
+def release(pool: PoolApi, lease: int, reason: Why = "") -> Told:
+    """Release a lease: its server is stopped, and then its slices are free."""
+    answer = pool.call("POST", f"/leases/{lease}/release", {"reason": reason})
+    return answer, of_thing(answer, "lease")
+
+
+@asks(app)
+def extend(
+    pool: PoolApi,
+    lease: int,
+    minutes: Annotated[float, typer.Argument(help="How many minutes longer.", min=1)],
+    reason: Why = "",
+) -> Told:
+    """Give a lease more time; this also ends a warning by staff."""
+    body = {"by_s": minutes * 60} | ({"reason": reason} if reason else {})
+    answer = pool.call("POST", f"/leases/{lease}/extend", body)
+    return answer, f"{of_thing(answer, 'lease')}, guaranteed: {guaranteed(answer)}"
+
+
+@asks(app, "reclaim")
+def reclaim_(
+    pool: PoolApi,
+    lease: Annotated[int | None, typer.Argument(help="The lease to reclaim.")] = None,
+    reason: Annotated[str, typer.Option(help="With a lease: why; its holder reads it.")] = "",
+    warning: Annotated[
+        str, typer.Option(help="With a lease: how long its holder is warned.")
+    ] = "5m",
+    now: Annotated[
+        bool, typer.Option("--now", help="Reclaim the lease without a warning.")
+    ] = False,
+    explain: Annotated[
+        str | None, typer.Option(help="Only this user's leases, with every figure and its age.")
+    ] = None,
+) -> Told:
+    """Reclaim a lease; without one, show what the reclaimer thinks of each lease, and why."""
+    if lease is not None:
+        if not reason:
+            raise typer.BadParameter("give a reason with --reason", param_hint="--reason")
+        body = {"reason": reason, "warning_s": seconds("0" if now else warning)}
+        answer = pool.call("POST", f"/leases/{lease}/reclaim", body)
+        told = answer["warning"]
+        when = f"; it ends in {told['reclaim_at'] - told['at']:.0f} s" if told else ""
+        return answer, f"{of_thing(answer, 'lease')}{when}"
+    answer = pool.call("GET", "/reclaim", user=explain)
+    parts = _parts(answer, with_figures=explain is not None)
+    return answer, Group(*parts) if answer else "No lease is in use."
+
+
+def _parts(told: Sequence[Mapping[str, Any]], *, with_figures: bool) -> Iterator[RenderableType]:
+    """What the service told of each lease; with figures also what each was decided by."""
+    for one in told:
+        yield Text(_headline(one))
+        if with_figures:
+            figures = {**one["figures"], "keepalives": one["keepalives"]}
+            table = Table(box=None, pad_edge=False, show_header=False)
+            for name, value in figures.items():
+                table.add_row("", name, "unknown" if value is None else str(value))
+            yield table
+
+
+def _headline(one: Mapping[str, Any]) -> str:
+    """One lease in a sentence."""
+    server = f" ({server_in_words(one['server'])})" if one["server"] else ""
+    acts = "" if one["is_acted_on"] else " [reported only: dry run, or switched off]"
+    return shown(
+        f"lease {one['lease']} of {one['user']}{server}, {one['shape']}: {one['activity']}, "
+        f"{one['decision']}{acts}. {one['reason']}"
+    )
+
+
+# -- GPUs and slices ------------------------------------------------------------------------------
 
 
 class DrainTarget(StrEnum):
@@ -38,9 +118,6 @@ class DrainTarget(StrEnum):
 
 Kind = Annotated[DrainTarget, typer.Argument(help="gpu or slice.")]
 Which = Annotated[str, typer.Argument(help="A GPU's index or UUID, or a slice's number.")]
-
-
-# -- GPUs and slices ------------------------------------------------------------------------------
 
 
 def command_of(key: str) -> Callable[..., Told]:
@@ -74,7 +151,7 @@ def command_of(key: str) -> Callable[..., Told]:
     return command
 
 
-for _key in ("drain", "undrain", "quarantine"):
+for _key in ("drain", "undrain", "quarantine", "clear", "adopt"):
     asks(app, _key)(command_of(_key))
 
 
@@ -96,6 +173,13 @@ def _path(pool: PoolApi, kind: DrainTarget, which: str) -> str:
 
 
 # -- the queue ------------------------------------------------------------------------------------
+
+
+@asks(app)
+def cancel(pool: PoolApi, ticket: int) -> Told:
+    """Remove a ticket from the queue."""
+    answer = pool.call("DELETE", f"/tickets/{ticket}")
+    return answer, of_thing(answer, "ticket")
 
 
 @asks(app, "next")
@@ -170,6 +254,9 @@ def _addressee(message: dict[str, Any]) -> str:
     return shown(f"{message['to_user']}{at}")
 
 
+# -- the pool --------------------------------------------------------------------------------------
+
+
 @asks(app)
 def pause(pool: PoolApi, reason: Needed) -> Told:
     """Stop granting new leases; running leases go on."""
@@ -180,7 +267,3 @@ def pause(pool: PoolApi, reason: Needed) -> Told:
 def resume(pool: PoolApi) -> Told:
     """Grant leases again."""
     return pool.call("POST", "/pool/resume"), "new leases are granted again"
-
-
-for _key in ("adopt", "clear"):
-    asks(app, _key)(command_of(_key))

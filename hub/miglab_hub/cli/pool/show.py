@@ -1,0 +1,311 @@
+"""`miglab pool status, watch, leases, audit, usage`: how the pool stands, and what was done.
+
+On a terminal `watch` is the picture of `status`, drawn anew; in a pipe a line for each thing that
+changed; with ``--json`` a line with the whole pool for each change.
+"""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
+from miglab_api.tickets import Purpose, TicketView
+from miglab_api.usage import BOM, GroupBy, UsageReport, UsageRow, as_csv
+from miglab_api.wording import server_in_words
+from miglab_hub.cli.pool.output import AsJson, Told, api, asks, cell, shown, table, tell, who
+from miglab_hub.pool_api import PoolApi
+
+UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
+DAY = ["%Y-%m-%d"]
+
+app = typer.Typer()
+
+
+@asks(app)
+def status(pool: PoolApi) -> Told:
+    """Show every GPU with its slices, and the queue."""
+    answer = pool.call("GET", "/pool")
+    return answer, picture(PoolSnapshot.model_validate(answer), time.time())
+
+
+def picture(snapshot: PoolSnapshot, now: float, head: str = "") -> RenderableType:
+    """The pool as a person reads it."""
+    paused = f"paused: {shown(snapshot.paused)}" if snapshot.paused else ""
+    said: list[RenderableType] = [Text(line, "bold") for line in (head, paused) if line]
+    waiting = _waiting(snapshot) if snapshot.waiting else Text("The queue is empty.")
+    return Group(*said, _slices(snapshot, now), waiting)
+
+
+def _slices(snapshot: PoolSnapshot, now: float) -> Table:
+    made = table("GPU", "slice", "profile", "placement", "state", "lease", "held by", "time left")
+    for gpu in snapshot.gpus:
+        made.add_row(str(gpu.index), "", "", "", cell(_trouble(gpu)), "", "", "")
+        for item in sorted(gpu.slices, key=lambda item: item.start):
+            made.add_row(*_slice_row(item, now))
+    return made
+
+
+def _trouble(gpu: GpuView) -> str:
+    parts = ["" if gpu.state == "ok" else f"{gpu.state}: {gpu.reason}"]
+    parts += [f"draining: {gpu.draining}"] if gpu.draining else []
+    parts += [f"only for {gpu.course}"] if gpu.course else []
+    return "; ".join(part for part in parts if part)
+
+
+def _slice_row(item: SliceView, now: float) -> tuple[str | Text, ...]:
+    held = item.user or ("somebody" if item.lease is not None else "")
+    server = f" ({server_in_words(item.server)})" if item.server else ""
+    return (
+        "",
+        str(item.slice_id),
+        item.profile,
+        f"{{{item.start}}}:{item.size}",
+        item.state.value + (", draining" if item.draining else ""),
+        "" if item.lease is None else str(item.lease),
+        cell(held + server),
+        "" if item.lease is None else _left(item.guaranteed_until or 0.0, now),
+    )
+
+
+def _waiting(snapshot: PoolSnapshot) -> Table:
+    made = table("position", "ticket", "user", "course", "shape", "waiting")
+    for ticket in snapshot.waiting:
+        since = f"{(snapshot.at - ticket.created_at) / 60:.0f} min"
+        position = "" if ticket.position is None else str(ticket.position)
+        who = cell(ticket.user or "somebody")
+        made.add_row(position, str(ticket.id), who, cell(ticket.course), ticket.shape, since)
+    return made
+
+
+@app.command()
+def watch(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show the pool and follow its changes until Ctrl-C."""
+    told = api(context).events("/events")
+    if as_json:
+        for one in told:
+            print(json.dumps(one), flush=True)
+        return
+    snapshots = (PoolSnapshot.model_validate(one) for one in told)
+    if sys.stdout.isatty():
+        _draw(snapshots)
+    else:
+        _list(snapshots)
+
+
+def _draw(snapshots: Iterator[PoolSnapshot]) -> None:
+    with Live(console=Console(highlight=False), auto_refresh=False, screen=True) as live:
+        for snapshot in snapshots:
+            head = f"{_clock(snapshot.at)}; press Ctrl-C to end"
+            live.update(picture(snapshot, snapshot.at, head), refresh=True)
+
+
+def _list(snapshots: Iterator[PoolSnapshot]) -> None:
+    before: PoolSnapshot | None = None
+    for snapshot in snapshots:
+        for line in news(before, snapshot):
+            print(f"{_clock(snapshot.at)} {line}", flush=True)
+        before = snapshot
+
+
+def _clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at).astimezone():%H:%M:%S %Z}"
+
+
+def news(before: PoolSnapshot | None, now: PoolSnapshot) -> list[str]:
+    """What is new since the last look, a line each; at first all there is.  Pure."""
+    lines = []
+    if now.paused != (before.paused if before else ""):
+        lines.append(f"paused: {now.paused}" if now.paused else "new leases are granted again")
+    known, found = dict(_states(before)) if before else {}, dict(_states(now))
+    lines += [f"{what}: {said}" for what, said in found.items() if known.get(what) != said]
+    lines += [f"{what}: gone" for what in known if what not in found]
+    return [shown(line) for line in lines]
+
+
+def _states(snapshot: PoolSnapshot) -> Iterator[tuple[str, str]]:
+    """How each GPU, slice and ticket stands."""
+    for gpu in snapshot.gpus:
+        draining = f", draining: {gpu.draining}" if gpu.draining else ""
+        reason = f": {gpu.reason}" if gpu.reason else ""
+        yield f"GPU {gpu.index}", f"{gpu.state}{reason}{draining}"
+    for gpu in snapshot.gpus:
+        yield from ((f"slice {item.slice_id}", _slice(item)) for item in gpu.slices)
+    yield from ((f"ticket {one.id}", _ticket(one)) for one in snapshot.waiting)
+
+
+def _slice(item: SliceView) -> str:
+    where = f"GPU {item.gpu} {{{item.start}}}:{item.size}"
+    by = f" by {item.user or 'somebody'}" if item.lease is not None else ""
+    return f"{item.profile} on {where}, {item.state}{by}"
+
+
+def _ticket(one: TicketView) -> str:
+    position = "" if one.position is None else f", position {one.position}"
+    return f"{one.shape} for {one.user or 'somebody'}, {one.state}{position}"
+
+
+@asks(app)
+def leases(
+    pool: PoolApi,
+    user: Annotated[str | None, typer.Option(help="Only this user's leases.")] = None,
+) -> Told:
+    """List the live leases."""
+    answer = pool.call("GET", "/leases", user=user)
+    made = table("lease", "user", "server", "course", "shape", "state", "guaranteed")
+    for one in answer:
+        is_borrow = one["purpose"] == Purpose.BORROW
+        said = {**one, "server": server_in_words(one["server"])} if is_borrow else one
+        cells = (said[key] for key in ("id", "user", "server", "course", "shape", "state"))
+        made.add_row(*(cell(str(each)) for each in cells), guaranteed(one))
+    return answer, made
+
+
+def guaranteed(lease: Mapping[str, Any]) -> str:
+    """For how long a lease is guaranteed, by what the service answered."""
+    until = lease["ends_at"] or lease["guaranteed_until"]
+    return _left(until, time.time(), lease["ends_at"])
+
+
+def _left(until: float, now: float, ends_at: float | None = None) -> str:
+    """The same by its parts; a lease that then ends says so."""
+    if until <= now and ends_at is None:
+        return "open"
+    return f"{max(0.0, until - now) / 60:.0f} min{'' if ends_at is None else ', then it ends'}"
+
+
+# -- what was done, and what was used --------------------------------------------------------------
+
+
+@asks(app)
+def audit(
+    pool: PoolApi,
+    since: Annotated[
+        str | None, typer.Option(help="From this time on: 90m, 2h or 3d ago, or 2026-11-24 10:00.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="Before this time; written like --since.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="Only actions of this person.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="Only one kind of object: gpu, slice, lease, ticket, reservation …"),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Only this object: its number, or a GPU's UUID.")
+    ] = None,
+    course: Annotated[str | None, typer.Option(help="Only what concerns this course.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Also what the pool did by itself.")
+    ] = False,
+    limit: Annotated[
+        int, typer.Option(help="Show at most this many, the newest first.", min=1, max=1000)
+    ] = 100,
+) -> Told:
+    """List who did what, when and why, the newest first."""
+    now = time.time()
+    answer = pool.call(
+        "GET", "/audit", since=moment(since, now), until=moment(until, now), by=by, kind=kind,
+        target=target, course=course, everything=everything or None, limit=limit,
+    )  # fmt: skip
+    return answer, _entries(answer)
+
+
+def moment(text: str | None, now: float) -> float | None:
+    """A time as people type it, in seconds since the epoch; local unless it names a zone.
+
+    Args:
+        text: ``90m``, ``2h``, ``3d``, ``1w`` ago, or ``2026-11-24``, ``2026-11-24 10:00``.
+        now: seconds since the epoch.
+    """
+    if text is None:
+        return None
+    if (ago := AGO.fullmatch(text.strip())) is not None:
+        return max(0.0, now - float(ago[1]) * UNITS_S[ago[2]])
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a time; write 90m, 2h, 3d, 2026-11-24 or 2026-11-24T10:00."
+        ) from None
+
+
+def _entries(entries: list[dict[str, Any]]) -> RenderableType:
+    made = table("when", "who", "did", "what", "course", "from", "to", "why")
+    for one in entries:
+        when = f"{datetime.fromtimestamp(one['at']).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+        target = f"{one['kind']} {one['target']}"
+        said = (one[key] for key in ("course", "from_state", "to_state", "reason"))
+        words = (who(one["by"]), one["action"], target, *said)
+        made.add_row(when, *(cell(word) for word in words))
+    return made if entries else "The audit has no such entries."
+
+
+@app.command()
+def usage(
+    context: typer.Context,
+    since: Annotated[
+        datetime | None,
+        typer.Option(formats=DAY, help="First day; by default four weeks before the last."),
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option(formats=DAY, help="Last day; by default today.")
+    ] = None,
+    by: Annotated[GroupBy, typer.Option(help="What each row stands for.")] = GroupBy.COURSE,
+    csv: Annotated[bool, typer.Option("--csv", help="Print a table for a spreadsheet.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Report slice-hours, waits, idle share, reclaims and refusals of your courses."""
+    if csv and as_json:
+        raise typer.BadParameter("choose one of --csv and --json")
+    days = {"since": _day(since), "until": _day(until)}
+    answer = api(context).call("GET", "/usage", **days, by=by.value)
+    if csv:
+        sys.stdout.write(as_csv(UsageReport.model_validate(answer)).removeprefix(BOM))
+        return
+    tell(answer, _report(answer), as_json)
+
+
+def _day(moment: datetime | None) -> str | None:
+    return None if moment is None else f"{moment:%Y-%m-%d}"
+
+
+def _report(answer: dict[str, Any]) -> RenderableType:
+    found = UsageReport.model_validate(answer)
+    period = f"{found.since} to {found.until}, {found.timezone}"
+    if not found.rows:
+        return f"Nothing was used from {period}."
+    made = table(
+        found.by.value, "slice-hours", "idle", "leases", "median wait", "p95 wait",
+        "reclaimed", "refused",
+    )  # fmt: skip
+    for row in (*found.rows, found.total.model_copy(update={"key": "all"})):
+        made.add_row(*(cell(text) for text in _cells(row)))
+    return Group(f"from {period}", made)
+
+
+def _cells(row: UsageRow) -> tuple[str, ...]:
+    return (
+        row.key,
+        f"{row.slice_hours:.1f}",
+        "unknown" if row.idle_share is None else f"{row.idle_share:.0%}",
+        str(row.leases),
+        _minutes(row.wait_p50_s),
+        _minutes(row.wait_p95_s),
+        str(row.reclaims),
+        str(row.refusals),
+    )
+
+
+def _minutes(wait_s: float | None) -> str:
+    return "" if wait_s is None else f"{wait_s / 60:.1f} min"
