@@ -1,11 +1,8 @@
 """Lets the simulated class happen: starts and stops servers, reserves, partitions, hands in.
 
 All through the lab's own APIs, as a person or a browser would.  What is there already from a run
-before is left as it is.
-
-What simulated students hand in: their notebooks, with the exercises solved or not.
-
-They measured nothing, so there is no evidence in the zips: figures are never made up.
+before is left as it is.  Students hand in their notebooks, with the exercises solved or not; they
+measured nothing, so there is no evidence in the zips: figures are never made up.
 """
 
 import asyncio
@@ -28,7 +25,7 @@ import psutil
 from miglab_api.reservations import WEEKDAYS
 from miglab_hub import lab_secrets, pool_api
 from miglab_hub.checkout import MAKER, checkout, make_notebooks
-from miglab_hub.demo.plan import SimulatedStudent, plan, token_file
+from miglab_hub.demo.simulated_class import SimulatedStudent, plan, token_file
 from miglab_hub.errors import RefusedError, SilentError
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
@@ -45,10 +42,10 @@ mig-configs:
       mig-enabled: true
       mig-devices: {3g.20gb: 1, 2g.10gb: 1, 1g.5gb: 2}
 """
+HAND_IN = "import labkit; labkit.hand_in()"
+HOW_MANY = 6  # hand in
 
 log = logging.getLogger("miglab.demo")
-CODE = "import labkit; labkit.hand_in()"
-HOW_MANY = 6
 
 
 async def direct(settings: Settings) -> None:
@@ -189,7 +186,7 @@ def hand_in(settings: Settings, students: Iterable[SimulatedStudent]) -> None:
         for notebook in (settings.notebooks if number % 2 else solved).glob("*.ipynb"):
             shutil.copyfile(notebook, notebooks / notebook.name)
         environ = {**os.environ, "JUPYTERHUB_USER": student.name}
-        hands_in = ["nice", sys.executable, "-c", CODE]  # behind everything else that runs
+        hands_in = ["nice", sys.executable, "-c", HAND_IN]  # behind everything else that runs
         subprocess.run(hands_in, cwd=notebooks, env=environ, check=True)
         shutil.copyfile(notebooks / "hand-in.zip", collected / f"{student.name}.zip")
     collected.rename(handed_in)

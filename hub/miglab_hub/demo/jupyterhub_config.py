@@ -1,7 +1,7 @@
 """JupyterHub's configuration in the demo lab: as in every lab, and the simulated students."""
 
 from miglab_hub.configure import configure
-from miglab_hub.demo.hub_setup import add_class
+from miglab_hub.demo.simulated_class import add_class
 from miglab_hub.settings.lab_toml import load
 
 settings = load()

@@ -1,6 +1,6 @@
 """`./lab up`: proxy, hub and pool as three siblings, in the foreground, until Ctrl-C or SIGTERM.
 
-Decides the order of things; `preflight` checks beforehand, `siblings` keeps the processes.
+Decides the order of things; `preflight` checks beforehand, `process_group` keeps the processes.
 """
 
 import os
@@ -17,7 +17,7 @@ import httpx
 
 from miglab_hub import lab_secrets
 from miglab_hub.checkout import hub_config
-from miglab_hub.demo import plan as simulated_class
+from miglab_hub.demo import simulated_class
 from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import prepare
 from miglab_hub.launch.process_group import Sibling, Siblings

@@ -7,7 +7,7 @@ import pytest
 
 from miglab_api.leases import Signals
 from miglab_hub.demo.director import class_ends, next_class
-from miglab_hub.demo.plan import Habit, check_fits, make_folder, plan
+from miglab_hub.demo.simulated_class import Habit, check_fits, make_folder, plan
 from miglab_hub.demo.student_server import signals
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings, load

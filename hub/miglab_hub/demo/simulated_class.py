@@ -1,13 +1,17 @@
-"""Who of the simulated class does what: a function of the courses alone, so that runs are alike.
+"""The simulated class: who of it does what, and what folder, token and hub it needs.
 
-The demo lab's folder: made at its first start, and left as it is afterwards.
+Who does what is a function of the courses alone, so that runs are alike.  The demo lab's folder is
+made at its first start, and left as it is afterwards.
 """
 
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from miglab_hub import lab_secrets
 from miglab_hub.errors import StartError
@@ -16,6 +20,10 @@ from miglab_pool.settings import Course
 
 SECONDS_APART = 1.0  # between two arrivals
 FOLDER = ".lab-demo"
+FILES = ("lab.toml", "deep-learning.csv", "vision.csv")
+SERVER = Path(__file__).with_name("student_server.py")
+HUB_CONFIG = Path(__file__).with_name("jupyterhub_config.py")
+SERVICE = "demo"
 
 
 class Habit(StrEnum):
@@ -81,8 +89,7 @@ def _of_course(name: str, course: Course, before: int) -> Iterator[SimulatedStud
         yield SimulatedStudent(member, name, shape, habit, arrives_s, stays_s)
 
 
-HUB_CONFIG = Path(__file__).with_name("jupyterhub_config.py")
-FILES = ("lab.toml", "deep-learning.csv", "vision.csv")
+# -- its lab ---------------------------------------------------------------------------------------
 
 
 def make_folder(beside: Path) -> Path:
@@ -125,3 +132,22 @@ def token_file(settings: Settings) -> Path:
 def make_token(settings: Settings) -> None:
     """Make that token, before hub and director read it."""
     lab_secrets.make_token(token_file(settings))
+
+
+def add_class(c: Any, settings: Settings) -> None:
+    """Configure the hub: the director gets its token, and simulated students their servers."""
+    token = lab_secrets.read(token_file(settings))
+    c.JupyterHub.services.append({"name": SERVICE, "api_token": token})
+    c.JupyterHub.load_roles.append(
+        {"name": "miglab-demo", "scopes": ["servers", "read:users:name"], "services": [SERVICE]}
+    )
+    habits = {student.name: student.habit for student in plan(settings.courses)}
+    gpus = str(settings.simulated_state)
+    told = {"MIGLAB_DEMO_GPUS": gpus, "MIGLAB_DEMO_HUB": version("jupyterhub")}
+
+    def simulate(spawner: Any) -> None:
+        if habit := habits.get(spawner.user.name):
+            spawner.cmd = [sys.executable, str(SERVER)]
+            spawner.environment = {**spawner.environment, **told, "MIGLAB_DEMO_HABIT": habit}
+
+    c.MIGLocalSpawner.pre_spawn_hook = simulate
