@@ -1,5 +1,7 @@
 """``python -m miglab_hub.service --config lab.toml``: run the pool service in the foreground.
 
+It is put together from lab.toml: secrets, GPUs, ledger, pool, two applications.
+
 Exit status: 0 after SIGTERM or SIGINT; 2 with one line on standard error for whatever a person
 must mend first (settings, a second service, a damaged ledger, a port in use, no GPUs).
 """
@@ -9,13 +11,73 @@ import logging
 import os
 import socket
 import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 
-from miglab_hub.service.assembly import ServiceParts, assemble
-from miglab_hub.service.process import foreground, locked_sockets, serve_apps
+import httpx
+from fastapi import FastAPI
+
+from miglab_api.leases import LeaseState, LeaseView, WarningKind
+from miglab_hub import lab_secrets
+from miglab_hub.backup import make_backup, name_of_backup
+from miglab_hub.doctor import examine_host, of_lab_toml
+from miglab_hub.service.gpus import make_simulated
+from miglab_hub.service.process import (
+    access_of,
+    foreground,
+    hub_client,
+    locked_sockets,
+    private,
+    rules_of,
+    serve_apps,
+)
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.errors import GpuError
+from miglab_pool.gpu.watched import WatchedDriver, open_watched
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.hub_tokens import (
+    SERVER_TOKEN,
+    CourseMembers,
+    HubAccess,
+    HubTokens,
+    Members,
+)
 from miglab_pool.http.connection_limits import stop_on_signals
-from miglab_pool.ledger.file import LedgerError
+from miglab_pool.http.management_app import management_app
+from miglab_pool.http.metrics import Metrics
+from miglab_pool.http.pool_runner import PoolRunner, Times
+from miglab_pool.http.student_app import student_app
+from miglab_pool.ledger.file import VERSION, LedgerError, inspect
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.pool import Pool
+from miglab_pool.reclaim.activity import SignalBoard
+from miglab_pool.reclaim.policy import TIME_IS_UP
+from miglab_pool.reclaim.round import Reclaimer
+from miglab_pool.reclaim.server_stopper import ServerEnder
+from miglab_pool.state.lock import GPU_LOCKS, lock_gpus
+from miglab_pool.worker.holders import HostHolders
+
+log = logging.getLogger("miglab_hub.service")  # also where it is run as a program
+
+STUDENT_CACHE_S = 10
+GPUS_OPEN_S = 3.0
+
+
+@dataclass(frozen=True)
+class ServiceParts:
+    """What runs together in one service process.
+
+    Attributes:
+        close: gives back what was opened; to be called last.
+    """
+
+    runner: PoolRunner
+    management: FastAPI
+    student: FastAPI
+    hub: httpx.AsyncClient
+    close: Callable[[], None]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,6 +116,122 @@ async def _close_waits(parts: ServiceParts, stop: asyncio.Event) -> None:
     """End long-polls and event streams as soon as the service is told to stop."""
     await stop.wait()
     parts.runner.notifier.close()
+
+
+def assemble(settings: Settings) -> ServiceParts:
+    """Open everything; the pool's lock is held by the caller.
+
+    Raises:
+        LedgerError: the ledger cannot be used.
+        StartError: there is no such model of simulated GPUs.
+        GpuError: the GPUs cannot be opened.
+        AlreadyRunning: another lab's pool service has one of the GPUs.
+        OSError: a file cannot be read or written.
+    """
+    lab_secrets.make_all(settings)
+    make_simulated(settings)
+    driver, ledger, opened = _open(settings)
+    engine = settings.docker_url if settings.servers.spawner == "docker" else ""
+    holders = HostHolders(engine, settings.lab_id)
+    pool = Pool(settings, ledger, driver, holders, steady=time.monotonic)
+    access = access_of(settings)
+    hub = hub_client(access)
+    shapes = {shape for course in settings.courses.values() for shape in course.shapes}
+    metrics = Metrics(shapes)
+    pool.worker.stopwatch.told, pool.store.unserved = metrics.driver_call, metrics.unserved
+    board = SignalBoard(settings.reclaim.cpu_busy_pct)
+    reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
+    end_servers = _end_servers(ServerEnder(hub, time.time), metrics)
+    runner = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
+    management = _management(settings, runner, access, CourseMembers(hub).of)
+    student = student_app(
+        runner,
+        HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN),
+        board,
+        default_course=settings.servers.default_course,
+        roster=pool.roster,
+    )
+    return ServiceParts(runner, management, student, hub, opened.close)
+
+
+def _end_servers(ender: ServerEnder, metrics: Metrics) -> Callable[[PoolRunner], Awaitable[None]]:
+    """What ends the servers whose leases are up, and asks after those that are being released."""
+
+    async def end_servers(runner: PoolRunner) -> None:
+        leases = await runner.decide(lambda pool: release_what_is_due(pool, metrics.reclaimed))
+        await ender.ask(leases)
+        runner.unknown_to_hub = ender.unknown
+        abandoned = ender.abandoned
+        await runner.decide(lambda pool: pool.leases.abandon(abandoned))
+
+    return end_servers
+
+
+def _management(
+    settings: Settings, runner: PoolRunner, access: HubAccess, members: Members
+) -> FastAPI:
+    lab_toml = settings.file.read_bytes()
+    return management_app(
+        runner,
+        SignIn(access, private(settings.pool_secret), settings.role_book()),
+        default_course=settings.servers.default_course,
+        notices=settings.notices,
+        title=settings.lab.title,
+        course_titles={name: course.title for name, course in settings.courses.items()},
+        members=members,
+        timezone=settings.lab.timezone,
+        look=lambda: [of_lab_toml(settings.file, lab_toml), *examine_host(settings)],
+    )
+
+
+def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:
+    """GPUs, ledger, and what gives back both and the locks.  A GPU that hangs is not waited for."""
+    driver = open_watched(
+        simulated_state=settings.simulated_state,
+        gpu_uuids=settings.gpus.uuids or None,
+        limit_s=settings.tuning.stuck_s,
+    )
+    with ExitStack() as opened:
+        opened.enter_context(lock_gpus(settings.simulated_state or GPU_LOCKS, driver.uuids))
+        opened.callback(driver.close)
+        driver.check(GPUS_OPEN_S)
+        _keep_backup(settings)
+        ledger = Ledger(settings.ledger)
+        opened.callback(ledger.close)
+        return driver, ledger, opened.pop_all()
+
+
+def _keep_backup(settings: Settings) -> None:
+    """Copy all that belongs together before an upgrade changes the ledger."""
+    version = inspect(settings.ledger)
+    if version is None or version == VERSION:
+        return
+    settings.backups.mkdir(mode=0o700, exist_ok=True)
+    file = settings.backups / name_of_backup(settings, f"before-{VERSION}")
+    make_backup(settings, file)
+    log.info("The ledger is about to be upgraded; all of it as before: %s", file)
+
+
+def _times(settings: Settings) -> Times:
+    return Times(
+        holders_s=settings.pool.holders_s,
+        reconcile_s=settings.pool.reconcile_s,
+        reclaim_s=settings.reclaim.every_s,
+        stuck_s=settings.tuning.stuck_s,
+    )
+
+
+def release_what_is_due(
+    pool: Pool, count: Callable[[str], None] = lambda _kind: None
+) -> list[LeaseView]:
+    """Ask for the leases back whose time, or warning by staff, is up; returns all live leases."""
+    for _ in pool.staff.release_reclaimed():
+        count(WarningKind.STAFF.value)
+    for lease in pool.leases.due():
+        if lease.state is not LeaseState.RELEASING:
+            pool.leases.release(lease.id, "pool", TIME_IS_UP)
+            count(WarningKind.TIME.value)
+    return pool.leases.brief()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 
 from miglab_bench.harness.ports import free_ports
 from miglab_hub.service.__main__ import main
-from miglab_hub.service.assembly import private
+from miglab_hub.service.process import private
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.http.connection_limits import bind
 

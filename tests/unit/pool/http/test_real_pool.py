@@ -12,7 +12,7 @@ from tests.unit.pool.reclaimer.test_round import ReclaimWorld
 
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import borrower_of
-from miglab_hub.service.assembly import release_what_is_due
+from miglab_hub.service.__main__ import release_what_is_due
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
