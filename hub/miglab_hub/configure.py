@@ -4,15 +4,14 @@
 spawner does with its traits is the spawner's affair.  Two things are no traits of JupyterHub's:
 what its web server reads of strangers (`limit_bodies`), and its clock (`wait_by_a_steady_clock`).
 
-Where people land when they have signed in: staff on the pool's page, others on their server.
+After signing in, staff land on the pool's page, and everybody else on their server.
 
-How JupyterHub's own database is kept: SQLite with a write-ahead log.
-
-JupyterHub commits a dozen times for each sign-in and start, in the thread that answers everybody.
-SQLite's default writes to the disk several times for each: 24 ms against 4 ms with a write-ahead
-log, measured on a virtual disk, and less than 1 ms without waiting for the disk.  A hub that is
-killed loses nothing; a loss of power may lose the last commits, as sign-ins.  Who holds which slice
-is in the pool's ledger, which does wait.
+JupyterHub's own database is SQLite with a write-ahead log.  JupyterHub commits a dozen times for
+each sign-in and start, in the thread that answers everybody.  SQLite's default writes to the disk
+several times for each: 24 ms against 4 ms with a write-ahead log, measured on a virtual disk, and
+less than 1 ms without waiting for the disk.  A hub that is killed loses nothing; a loss of power
+may lose the last commits, as sign-ins.  Who holds which slice is in the pool's ledger, which does
+wait.
 """
 
 import logging

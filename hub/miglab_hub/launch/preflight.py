@@ -1,8 +1,7 @@
 """What must hold before the lab starts: each failing check is one message that says what to do.
 
-Nothing is lost when one fails: nothing has been started, and nothing there has been changed.
-
-Whether the Docker engine can carry the lab: it answers, has the image, and has the network.
+Nothing is lost when one fails: nothing has been started, and nothing there has been changed.  The
+Docker engine can carry the lab if it answers, has the image, and has the network.
 """
 
 import errno

@@ -1,6 +1,6 @@
 """What both services are as processes: a command line, a lock, two listeners, an exit status.
 
-How a service of the lab reaches the hub, and by which secrets.
+A service reaches the hub by its own secrets.
 """
 
 import argparse

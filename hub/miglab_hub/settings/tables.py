@@ -2,10 +2,9 @@
 
 What a key means is written once, in its ``description``: the docs' page of settings is made of it.
 
-What a lab for real people needs, and what its hosts are called.
-
-Pages of one origin can act as each other, whatever cookies and tokens there are.  A student's
-server serves pages that the student wrote, so it must not share an origin with hub and pool.
+What a lab for real people needs is checked here, by what its hosts are called: pages of one origin
+can act as each other, whatever cookies and tokens there are.  A student's server serves pages that
+the student wrote, so it must not share an origin with hub and pool.
 """
 
 import ipaddress
