@@ -8,14 +8,9 @@ from importlib.metadata import entry_points
 
 import typer
 
-from miglab_bench.class_day import command as class_day
+from miglab_bench.class_day import run as class_day
 from miglab_bench.faults import run as faults
-from miglab_bench.measures import (
-    labkit,
-    placement,
-    spawn,
-)
-from miglab_bench.storm import command as storm
+from miglab_bench.measures import labkit, placement, spawn, storm
 
 app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
 

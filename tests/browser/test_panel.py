@@ -14,7 +14,7 @@ from tests.browser.people import KERNEL_MS, serious_problems, wait_for_kernel
 from tests.needs import needs
 
 from labkit.evidence import evidence as store
-from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.processes import free_ports
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 needs("torch", "panels measure with torch")

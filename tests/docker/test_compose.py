@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 import docker
-from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.processes import free_ports
 from miglab_bench.harness.student import Student
 from miglab_hub.production import production
 

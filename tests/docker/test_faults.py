@@ -5,13 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from miglab_bench.faults.checks import breaches, unsettled
 from miglab_bench.faults.engine import OwnEngine
-from miglab_bench.faults.kinds import KINDS
 from miglab_bench.faults.lab import BOUND_S, FaultLab
-from miglab_bench.faults.run import FaultRun
+from miglab_bench.faults.run import KINDS, FaultRun
 from miglab_bench.faults.series import summary
-from miglab_bench.faults.students import FaultStudent
+from miglab_bench.faults.students import FaultStudent, breaches, unsettled
 
 from .conftest import lacking
 

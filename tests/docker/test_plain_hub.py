@@ -24,7 +24,7 @@ from tests.wheels import ROOT, bare_environment, build_wheels, pins
 
 import docker
 from miglab_api.leases import LeaseView
-from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.processes import free_ports
 from miglab_bench.harness.student import STEP_S, Student, wait_for
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import Settings, load

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from miglab_api.gpus import PoolSnapshot
-from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.processes import free_ports
 from miglab_bench.harness.student import wait_for
 from miglab_hub.demo.simulated_class import FOLDER
 from miglab_hub.pool_api import PoolApi, connect

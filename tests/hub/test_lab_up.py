@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tests.students import served, signed_in
 
-from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.processes import free_ports
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_hub.cli import main

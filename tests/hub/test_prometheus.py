@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.processes import free_ports
 from miglab_bench.harness.student import wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine

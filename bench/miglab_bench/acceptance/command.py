@@ -15,11 +15,11 @@ import httpx
 import typer
 from websocket import WebSocketException
 
-from miglab_bench.acceptance import borrowing, probing, reserving, waiting
-from miglab_bench.acceptance.reserving import COURSE, MEMBERS
+from miglab_bench.acceptance import borrowing, probing, sharing
 from miglab_bench.acceptance.run import Run
+from miglab_bench.acceptance.sharing import COURSE, MEMBER
 from miglab_bench.harness.pool_operator import SHAPE
-from miglab_bench.harness.tables import say, table_of
+from miglab_bench.harness.results import say, table_of
 from miglab_bench.harness.temporary import temporary_lab
 from miglab_hub.errors import StartError
 
@@ -47,25 +47,25 @@ title = "Practical"
 shapes = ["{SHAPE}"]
 default = "{SHAPE}"
 lends = ["{SHAPE}"]
-members = ["{MEMBERS[0]}"]
+members = ["student-{MEMBER}"]
 """
 
 STEPS: tuple[tuple[str, Callable[[Run], str]], ...] = (
-    ("nine students sign in", waiting.sign_in),
-    ("seven get a slice each, all different", waiting.seven_get_slices),
-    ("each cell prints its own slice", waiting.cells_print_slices),
-    ("two wait, with positions 1 and 2 and an estimated wait", waiting.two_wait),
-    ("idle students are warned, busy ones are not", waiting.idle_are_warned),
-    ("“I am still here” keeps a slice", waiting.still_here_keeps_it),
-    ("one in the queue starts on CPU and keeps the position", waiting.starts_on_cpu),
-    ("an idle slice goes to the next in the queue", waiting.next_is_served),
-    ("one stops, and the one on CPU moves to the slice", waiting.moves_to_the_slice),
-    ("one comes back and waits", waiting.one_comes_back),
-    ("hub and pool are killed: every lease and position is right", waiting.survives_kill),
-    ("a reservation goes before the queue", reserving.class_is_served),
-    ("its no-show goes to the queue", reserving.no_show_goes_to_the_queue),
-    ("all leave and the GPU is empty", waiting.all_leave),
-    ("the slices of a reservation are made before it begins", reserving.promise_is_kept),
+    ("nine students sign in", sharing.sign_in),
+    ("seven get a slice each, all different", sharing.seven_get_slices),
+    ("each cell prints its own slice", sharing.cells_print_slices),
+    ("two wait, with positions 1 and 2 and an estimated wait", sharing.two_wait),
+    ("idle students are warned, busy ones are not", sharing.idle_are_warned),
+    ("“I am still here” keeps a slice", sharing.still_here_keeps_it),
+    ("one in the queue starts on CPU and keeps the position", sharing.starts_on_cpu),
+    ("an idle slice goes to the next in the queue", sharing.next_is_served),
+    ("one stops, and the one on CPU moves to the slice", sharing.moves_to_the_slice),
+    ("one comes back and waits", sharing.one_comes_back),
+    ("hub and pool are killed: every lease and position is right", sharing.survives_kill),
+    ("a reservation goes before the queue", sharing.class_is_served),
+    ("its no-show goes to the queue", sharing.no_show_goes_to_the_queue),
+    ("all leave and the GPU is empty", sharing.all_leave),
+    ("the slices of a reservation are made before it begins", sharing.promise_is_kept),
     ("twenty start servers that borrow", borrowing.twenty_borrow),
     ("all measure at once, each on a slice of its own", borrowing.all_measure_at_once),
     ("afterwards every slice is free", borrowing.all_is_free),

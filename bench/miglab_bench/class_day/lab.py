@@ -9,8 +9,7 @@ from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import Purpose, TicketRequest, TicketState, borrower_of
-from miglab_bench.class_day.assumptions import Day
-from miglab_bench.class_day.plan import CLASS, PRACTICAL, Plan
+from miglab_bench.class_day.plan import CLASS, PRACTICAL, Day, Plan
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.errors import NoRoom
 from miglab_pool.gpu.geometry import Placement, Profile

@@ -1,24 +1,176 @@
-"""One day under one policy: who ends servers, and how time passes."""
+"""`./lab bench class`: a day of a class under four policies, with the same students and GPUs.
+
+Who ends servers, how time passes, what came of it, and whether that is what was asked of it.
+"""
 
 import math
+import os
+import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from itertools import groupby, product
 from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
 
 from miglab_api.leases import LeaseState
-from miglab_bench.class_day.assumptions import HOUR_S, Day
-from miglab_bench.class_day.figures import DayFigures, figures
 from miglab_bench.class_day.lab import DayLab
-from miglab_bench.class_day.plan import plans, reserved
+from miglab_bench.class_day.plan import HOUR_S, PRACTICAL, Day, day_with, plans, reserved
 from miglab_bench.class_day.student import DayServer, DayStudent
+from miglab_bench.harness.results import say, table_of
 from miglab_pool.gpu.simulated.models import models
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import Rules
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.settings import Pool as PoolTable
+
+SIZES = (30, 120, 400)
+KEPT_S = 120.0  # a reserved slice is there by then
+USEFUL_RATIO = 1.5
+BORROW_RATIO = 1.2
+BORROW_P95_S = 300.0
+NOT_SERVED = 0.01
+COUNTS = ("never_served", "ended", "interrupted", "ended_for_need", "busy_ended_for_need")
+KEYS = ("students", "policy")
+WAITS = ("wait_p50_s", "wait_p95_s")
+ROW = (*KEYS, "useful_slice_hours", *WAITS, "unjust_reclaims", "reserved_kept")
+
+
+# -- what came of it -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DayFigures:
+    """One policy's day.
+
+    Attributes:
+        useful_slice_hours: memory slices times hours in which something ran that was wanted.
+        wait_p50_s: from needing a server to having one, or to giving up; half are shorter.  Under
+            borrow, from each cell to its first sample.
+        wait_p95_s: nineteen of twenty are shorter.
+        unjust_reclaims: servers that somebody else ended while something ran on them, though
+            nobody needed what they held.
+        reserved_kept: of the slices that were reserved, those that their students had within two
+            minutes of asking; 1 if none were.
+        wanted_slice_hours: what would have been useful, had nobody waited.
+        held_slice_hours: slices leased, used or not.
+        redone_slice_hours: what ran again because variables were lost.
+        needs: how often a server was needed.
+        never_served: how often the student gave up.
+        ended: servers that somebody else ended.
+        interrupted: those whose students were not done.
+        ended_for_need: those whose guarantee was over and whose slices somebody needed.
+        busy_ended_for_need: those of them on which something ran.
+    """
+
+    students: int
+    policy: str
+    useful_slice_hours: float
+    wait_p50_s: int
+    wait_p95_s: int
+    unjust_reclaims: int
+    reserved_kept: float
+    wanted_slice_hours: float = 0.0
+    held_slice_hours: float = 0.0
+    redone_slice_hours: float = 0.0
+    needs: int = 0
+    never_served: int = 0
+    ended: int = 0
+    interrupted: int = 0
+    ended_for_need: int = 0
+    busy_ended_for_need: int = 0
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """What came of it."""
+        return {name: getattr(self, name) for name in ROW}
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """What it took."""
+        figures = asdict(self).items()
+        return {name: value for name, value in figures if name in KEYS or name not in ROW}
+
+
+def figures(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> DayFigures:
+    """The figures of one day.
+
+    Args:
+        policy: who ended servers.
+        students: after the day.
+        sizes: the memory slices of each student's shape.
+    """
+    tallies = [one.tally for one in students]
+    waits_s = sorted(wait for tally in tallies for wait in tally.waits_s)
+
+    def slice_hours(seconds: Iterable[float]) -> float:
+        return round(sum(s * size for s, size in zip(seconds, sizes, strict=True)) / HOUR_S, 1)
+
+    return DayFigures(
+        students=len(students),
+        policy=policy,
+        useful_slice_hours=slice_hours(tally.useful_s for tally in tallies),
+        wait_p50_s=round(quantile(waits_s, 0.5)),
+        wait_p95_s=round(quantile(waits_s, 0.95)),
+        unjust_reclaims=sum(tally.unjust for tally in tallies),
+        reserved_kept=_reserved_kept(students),
+        wanted_slice_hours=slice_hours(one.plan.wanted_s for one in students),
+        held_slice_hours=slice_hours(tally.held_s for tally in tallies),
+        redone_slice_hours=slice_hours(tally.redone_s for tally in tallies),
+        needs=len(waits_s),
+        **{name: sum(getattr(tally, name) for tally in tallies) for name in COUNTS},
+    )
+
+
+def _reserved_kept(students: Sequence[DayStudent]) -> float:
+    reserving = [one.tally for one in students if one.plan.course == PRACTICAL]
+    firsts = [tally.waits_s[0] for tally in reserving if tally.waits_s]
+    return round(sum(wait <= KEPT_S for wait in firsts) / len(firsts), 3) if firsts else 1.0
+
+
+def bounds(done: Mapping[str, DayFigures]) -> list[dict[str, Any]]:
+    """What was asked of miglab and of borrow on one day, as far as what each needs is there.
+
+    Of miglab: 1.5 times the useful slice-hours of no reclaim, shorter waits (p95) than the
+    culler's, nobody cut off who was busy, every reserved slice there.  Of borrow: 1.2 times the
+    useful slice-hours of leases, p95 of at most five minutes, less than 1 % given up.
+
+    Args:
+        done: what came of the day under each policy.
+    """
+    found: list[dict[str, Any]] = []
+    ours, lent, culler, none = (done.get(name) for name in ("miglab", "borrow", "culler", "none"))
+    if ours and culler and none:
+        useful = ours.useful_slice_hours / max(none.useful_slice_hours, 0.1)
+        p95 = ours.wait_p95_s / max(culler.wait_p95_s, 1.0)
+        is_just = not ours.unjust_reclaims and ours.reserved_kept == 1
+        holds = useful >= USEFUL_RATIO and p95 < 1 and is_just
+        said = {"policy": "miglab", "students": ours.students, "useful_ratio": round(useful, 2)}
+        found.append({**said, "p95_ratio": round(p95, 2), "holds": holds})
+    if ours and lent:
+        useful = lent.useful_slice_hours / max(ours.useful_slice_hours, 0.1)
+        share = lent.never_served / max(lent.needs, 1)
+        holds = useful >= BORROW_RATIO and lent.wait_p95_s <= BORROW_P95_S and share < NOT_SERVED
+        said = {"policy": "borrow", "students": lent.students, "useful_ratio": round(useful, 2)}
+        waits = {"p95_s": lent.wait_p95_s, "not_served_share": round(share, 4)}
+        found.append({**said, **waits, "holds": holds})
+    return found
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that so many are not above; 0 of nothing."""
+    if not ordered:
+        return 0.0
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+# -- one day under one policy ----------------------------------------------------------------------
 
 
 class DayPolicy(StrEnum):
@@ -185,3 +337,82 @@ def _step(lab: DayLab, students: Sequence[DayStudent], at: float, *, is_look: bo
     lab.work(is_look=is_look)
     for student in students:
         student.take_offer(at, lab)
+
+
+# -- days side by side -----------------------------------------------------------------------------
+
+
+def bench_class(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    students: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="How many students; may be repeated. [30, 120, 400]"),
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="The seed of a day's plan; may be repeated. [1]")
+    ] = None,
+    policy: Annotated[
+        list[DayPolicy] | None, typer.Option(help="Only this one; may be repeated.")
+    ] = None,
+    values: Annotated[
+        list[str] | None, typer.Option("--set", help="One assumption, such as stop_share=0.5.")
+    ] = None,
+) -> None:
+    """Class: a simulated day under miglab, with borrowed slices, a culler, and no reclaim."""
+    day = _day(values or ())
+    cases = [
+        DayCase(day, size, each, number)
+        for number, size, each in product(seed or (1,), students or SIZES, policy or DayPolicy)
+    ]
+    jobs = len(os.sched_getaffinity(0))
+    began = time.perf_counter()
+    said = _figures(cases, jobs)
+    how = _how(cases, jobs, time.perf_counter() - began)
+    held = {name: [one for one in said["bounds"] if one["policy"] == name] for name in DayPolicy}
+    tables = {
+        "the day": said["rows"],
+        "what it took": said["costs"],
+        "bounds": held[DayPolicy.MIGLAB],
+        "bounds of borrow": held[DayPolicy.BORROW],
+    }
+    shown = [table_of(records, title) for title, records in tables.items()]
+    say({**said, "assumptions": asdict(day), "how": how}, *shown, how, as_json=as_json)
+
+
+def _figures(cases: Sequence[DayCase], jobs: int) -> dict[str, list[dict[str, Any]]]:
+    """Rows, costs and bounds; the cases of one day stand side by side."""
+    done = list(zip(cases, run_all(cases, jobs), strict=True))
+    days = groupby(done, key=lambda one: (one[0].seed, one[0].students))
+    return {
+        "rows": [one.row for _, one in done],
+        "costs": [{"seed": case.seed, **one.cost} for case, one in done],
+        "bounds": [
+            {"seed": seed, **bound}
+            for (seed, _), day in days
+            for bound in bounds({case.policy: one for case, one in day})
+        ],
+    }
+
+
+def _day(values: Sequence[str]) -> Day:
+    try:
+        return day_with("\n".join(values))
+    except ValidationError as error:
+        said = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise typer.BadParameter("; ".join(said)) from error
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}: write name=value, text in quotes") from error
+
+
+def _how(cases: Sequence[DayCase], jobs: int, took_s: float) -> str:
+    gpus = ", ".join(dict.fromkeys(f"{case.gpus} for {case.students}" for case in cases))
+    day, seeds = cases[0].day, dict.fromkeys(str(case.seed) for case in cases)
+    cpu_s = sum(os.times()[:4])  # ours and that of the processes that are over
+    is_usual = "as documented" if day == Day() else "changed"
+    return (
+        f"how: a day each, seed {', '.join(seeds)}, assumptions {is_usual}, steps of "
+        f"{day.step_s:.0f} s; the pool's own queue and ledger over simulated {day.model} "
+        f"({gpus} students); "
+        f"the reclaimer as set by default; Python {sys.version.split()[0]}; {jobs} processes, "
+        f"{took_s:.0f} s, {cpu_s:.0f} s of CPU"
+    )

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 
 from miglab_api.leases import KernelSignal, LeaseState, Signals
 from miglab_api.tickets import Purpose
-from miglab_bench.class_day.assumptions import Day
 from miglab_bench.class_day.lab import MIDNIGHT, DayLab
-from miglab_bench.class_day.plan import PhaseKind, Plan, StudentPhase, StudentSession
+from miglab_bench.class_day.plan import Day, PhaseKind, Plan, StudentPhase, StudentSession
 
 AT_REST = 0.003  # CPU seconds per second of a server that does nothing
 

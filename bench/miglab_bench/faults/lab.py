@@ -19,10 +19,10 @@ from unittest import mock
 
 import httpx
 
-from miglab_bench.faults import hub_config, service
+from miglab_bench.faults import service
 from miglab_bench.faults.engine import IMAGE, OwnEngine
-from miglab_bench.faults.hub_log import HubLog
 from miglab_bench.faults.machine import LabDatabases, OwnClock, OwnDisk, OwnNetwork
+from miglab_bench.faults.recorded_hub import HUB_CONFIG, HubLog
 from miglab_bench.harness.processes import Process, log_ends, logs_below, start
 from miglab_bench.harness.student import CheckFailed, wait_for
 from miglab_bench.harness.temporary import ONE_ORIGIN, PATIENT, write_lab
@@ -62,6 +62,8 @@ class FaultLab:
             opened.callback(shutil.rmtree, self.folder)
             opened.enter_context(logs_below(self.folder))
             self.hub_log = HubLog(self.folder / "hub.log")
+            self._hub_config = self.folder / "hub_config.py"
+            self._hub_config.write_text(HUB_CONFIG)
             self.clock = OwnClock(self.folder)
             self.disk = OwnDisk(self.folder / "state")
             opened.callback(self.disk.close)
@@ -104,7 +106,7 @@ class FaultLab:
 
     def _start(self, name: str) -> Process:
         settings = self.settings
-        siblings = {one.name: one for one in siblings_of(settings, Path(hub_config.__file__))}
+        siblings = {one.name: one for one in siblings_of(settings, self._hub_config)}
         command, clock = siblings[name].command, self.clock.environment()
         if name == "pool":
             command = [sys.executable, "-m", service.__name__, str(settings.file)]

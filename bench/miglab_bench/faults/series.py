@@ -1,6 +1,7 @@
-"""Seeded faults of several kinds, one after the other; and what is said of them.
+"""Seeded faults, one after the other: what is drawn, what is done around each, and what is said.
 
-Pure, but for what is told.
+Everything is drawn by the seed alone: whatever happens meanwhile, the draws are the same.  What an
+act comes to depends on how its student stands then.  Pure, but for what is told.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,66 @@ from typing import Any
 
 import typer
 
-from miglab_bench.harness.tables import say, table_of
+from miglab_bench.harness.results import say, table_of
+
+SHAPES = ("1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb")
+BEFORE, DURING = 4, 3
+AT_S = 0.6
+LASTS_S = {"NVML hang": 3.0, "stop and resume": 1.5, "engine restart": 1.0}
+OTHERS_LAST_S = 0.3
+STEERING = ("drain", "pause", "reserve", "reclaim", "extend")
+STEERS = 0.4
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something that a student does.
+
+    Attributes:
+        student: which.
+        number: between 0 and 1: which of the things that make sense then.
+        shape: to ask for, if it is that.
+    """
+
+    student: int
+    number: float
+    shape: str
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """A fault, and what is done around it.
+
+    Attributes:
+        before: acts that are under way when it begins.
+        at_s: how long they are.
+        lasts_s: how long the fault lasts.
+        during: acts that begin after it.
+        steering: what staff do meanwhile; empty for nothing.
+        seed: of what the fault itself draws.
+    """
+
+    before: tuple[Act, ...]
+    at_s: float
+    lasts_s: float
+    during: tuple[Act, ...]
+    steering: str
+    seed: float
+
+
+def plan_of(seed: int, number: int, kind: str, students: int) -> FaultPlan:
+    """The fault of that number in the run of that seed."""
+    rng = Random(f"{seed}:{number}")  # noqa: S311 -- no secret
+    who = rng.sample(range(students), BEFORE + DURING)
+    acts = tuple(Act(one, rng.random(), rng.choice(SHAPES)) for one in who)
+    return FaultPlan(
+        before=acts[:BEFORE],
+        at_s=rng.uniform(0, AT_S),
+        lasts_s=rng.uniform(0, LASTS_S.get(kind, OTHERS_LAST_S)),
+        during=acts[BEFORE:],
+        steering=rng.choice(STEERING) if rng.random() < STEERS else "",
+        seed=rng.random(),
+    )
 
 
 @dataclass

@@ -1,19 +1,21 @@
 """Students who come, work, extend and leave through hub and proxy, each at an own pace.
 
-What no answer came to is tried again at the next act.  What a student knows, not what the lab says,
-is what `checks` compares the lab with.
+What no answer came to is tried again at the next act.  What must hold after each fault is seen from
+outside: what a student knows, servers and GPUs, against the pool's words.
 """
 
 import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
 
 from miglab_api.reservations import WEEKDAYS
 from miglab_bench.faults.engine import SeenServer, StudentServers
-from miglab_bench.faults.hub_log import AnsweredStart
 from miglab_bench.faults.lab import FaultLab
-from miglab_bench.faults.plan import Act
+from miglab_bench.faults.recorded_hub import AnsweredStart
+from miglab_bench.faults.series import Act
 from miglab_bench.harness.student import CheckFailed, Student
 from miglab_hub import lab_secrets
 from miglab_pool.reclaim.policy import KEPT
@@ -21,6 +23,7 @@ from miglab_pool.reclaim.policy import KEPT
 AGAIN_S = 1.0
 TIMEOUT_S = 5.0  # of one request: an act that finds nobody is over then
 COURSE = "everyone"
+USING = frozenset({"attached", "running", "warned"})
 STARTS_ANEW = "the same server starts anew"
 LEAVES, DIES, EXTENDS, GIVES_UP = 0.3, 0.4, 0.55, 0.25
 NO_ANSWER = (httpx.HTTPError, CheckFailed, KeyError, OSError)
@@ -275,3 +278,98 @@ class FaultClass:
         student.may_end.add(holder)
         if student.server is not None and student.server.holder == holder:
             student.lose()
+
+
+# -- what must hold --------------------------------------------------------------------------------
+
+
+def unsettled(lesson: FaultClass) -> str:
+    """What the lab has still to do until it is well again, in words; empty if it is.
+
+    A server must be reached, unless the hub has given its start up or lost its database since.
+    """
+    health, leases = lesson.lab.get("/health"), lesson.lab.get("/leases")
+    if health is None or leases is None or not lesson.lab.answers():
+        return "to answer"
+    if not health["ok"]:
+        return f"health: {health}"
+    there = lesson.servers.all()
+    for lease in leases:
+        if lease["state"] == "releasing":
+            return f"to release lease {lease['id']}"
+        if lease["state"] in USING and lease["holder"] not in there:
+            return f"to notice the end of {lease['user']}'s server"
+    return _unsettled_servers(lesson, there)
+
+
+def _unsettled_servers(lesson: FaultClass, there: Mapping[str, SeenServer]) -> str:
+    lesson.look()
+    lesson.lab.hub_log.read()
+    if forgotten := lesson.servers.forgotten(lesson.lab.hub_log.to_start):
+        return f"to end {min(forgotten)}, which the engine has forgotten"
+    for student in lesson.students:
+        server = student.server
+        seen = there.get(server.holder) if server is not None else None
+        if seen is not None and seen.is_running and not student.is_reached():
+            return f"to reach {student.name}'s server"
+    return ""
+
+
+def breaches(lesson: FaultClass, *, is_ledger_older: bool) -> list[str]:
+    """What does not hold, in words.
+
+    Args:
+        lesson: the class.
+        is_ledger_older: whether the ledger is from before some servers were started: it may not
+            know them, but must not touch them, nor give away what they hold.
+    """
+    before = lesson.servers.all()
+    leases = {lease["holder"]: lease for lease in lesson.lab.must_get("/leases")}
+    view = lesson.lab.machine.view()
+    broken = lesson.lab.must_get("/invariants")
+    after = lesson.servers.all()
+    # What ran before the ledger was read and runs after it ran when it was read.
+    running = {
+        holder: server
+        for holder, server in after.items()
+        if server.is_running and holder in before and before[holder].is_running
+    }
+    slices = {item["uuid"] for gpu in view["gpus"] for item in gpu["slices"]}
+    return [
+        *_two_on_one_slice(running),
+        *_of_servers(running, leases, slices, is_ledger_older=is_ledger_older),
+        *broken,
+        *(f"{user}'s server was ended by nobody" for user in lesson.ends_unannounced()),
+        *(
+            f"of {student.name}'s notes {len(lost)} are lost"
+            for student in lesson.students
+            if (lost := set(student.written) - set(lesson.servers.notes(student.name)))
+        ),
+        *lesson.without_words,
+    ]
+
+
+def _two_on_one_slice(running: Mapping[str, SeenServer]) -> Iterator[str]:
+    """1 and 2, whatever the ledger says."""
+    held = Counter(uuid for server in running.values() for uuid in server.uuids)
+    for uuid, count in held.items():
+        if count > 1:
+            yield f"{count} servers run on slice {uuid}"
+
+
+def _of_servers(
+    running: Mapping[str, SeenServer],
+    leases: Mapping[str, dict[str, Any]],
+    slices: set[str],
+    *,
+    is_ledger_older: bool,
+) -> Iterator[str]:
+    """3 and 4: each has its lease, and nothing was destroyed under it."""
+    for holder, server in running.items():
+        lease = leases.get(holder)
+        if lease is None and server.uuids and not is_ledger_older:
+            yield f"{server.user}'s server runs, and no lease is its"
+        elif lease is not None and tuple(lease["uuids"]) != server.uuids:
+            yield f"{server.user}'s server has other slices than its lease"
+        for uuid in set(server.uuids) - slices:
+            yield f"slice {uuid} is gone under {server.user}'s server"

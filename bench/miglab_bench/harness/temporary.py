@@ -23,8 +23,7 @@ from docker.errors import DockerException  # noqa: TID251 -- as below
 import docker  # noqa: TID251 -- removes what a check has made
 from miglab_bench.harness import student_server
 from miglab_bench.harness.pool_operator import SHAPE, PoolOperator
-from miglab_bench.harness.ports import free_ports
-from miglab_bench.harness.processes import logs_below, start
+from miglab_bench.harness.processes import free_ports, logs_below, start
 from miglab_bench.harness.student import CheckFailed, Student, wait_for
 from miglab_hub import lab_secrets
 from miglab_hub.checkout import ENV_CHECKOUT, checkout

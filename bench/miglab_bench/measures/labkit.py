@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from miglab_bench.harness.tables import say, table_of
+from miglab_bench.harness.results import say, table_of
 
 MISSING = 2
 ROUNDS = 20

@@ -17,9 +17,8 @@ from typing import Annotated
 import typer
 
 from miglab_bench.harness.pool_operator import SHAPE
-from miglab_bench.harness.tables import say
+from miglab_bench.harness.results import beside, ratio_of, say
 from miglab_bench.harness.temporary import prepared_lab, running_pool
-from miglab_bench.measures.ratio import beside, ratio_of
 
 BOUND = 1.05
 SLICES_PER_GPU = 7

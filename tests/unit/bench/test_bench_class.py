@@ -8,18 +8,21 @@ import pytest
 from typer.testing import CliRunner
 
 from miglab_api.tickets import Purpose
-from miglab_bench.class_day.assumptions import HOUR_S, Day, Spread, Visit, day_with
-from miglab_bench.class_day.figures import DayFigures, bounds, quantile
 from miglab_bench.class_day.plan import (
+    HOUR_S,
     PRACTICAL,
+    Day,
     PhaseKind,
     Plan,
+    Spread,
     StudentPhase,
     StudentSession,
+    Visit,
+    day_with,
     plans,
     reserved,
 )
-from miglab_bench.class_day.run import Culler, DayCase, DayPolicy, run
+from miglab_bench.class_day.run import Culler, DayCase, DayFigures, DayPolicy, bounds, quantile, run
 from miglab_bench.class_day.student import DayLoan, DayServer, DayStudent
 from miglab_bench.commands import app
 

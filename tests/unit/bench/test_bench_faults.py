@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 from miglab_api.tickets import TicketState
-from miglab_bench.faults.checks import breaches
 from miglab_bench.faults.engine import SeenServer
-from miglab_bench.faults.hub_log import STARTED, STARTING, AnsweredStart, HubLog
-from miglab_bench.faults.kinds import KINDS
 from miglab_bench.faults.machine import OLDER, LabDatabases
-from miglab_bench.faults.plan import BEFORE, DURING, plan_of
-from miglab_bench.faults.series import KindResult, order_of, summary
-from miglab_bench.faults.students import STARTS_ANEW, FaultClass
-from miglab_bench.measures.ratio import p95
+from miglab_bench.faults.recorded_hub import STARTED, STARTING, AnsweredStart, HubLog
+from miglab_bench.faults.run import KINDS
+from miglab_bench.faults.series import BEFORE, DURING, KindResult, order_of, plan_of, summary
+from miglab_bench.faults.students import STARTS_ANEW, FaultClass, breaches
+from miglab_bench.harness.results import p95
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.ledger.file import inspect
@@ -59,8 +57,8 @@ def test_the_summary_counts_and_says_what_did_not_hold() -> None:
 
 
 HOLDER = f"container:{'a' * 64}"
-MAKES = "[I JupyterHub hub_config:20] " + STARTING
-STARTS = "[I JupyterHub hub_config:25] " + STARTED
+MAKES = "[I JupyterHub recorded_hub:20] " + STARTING
+STARTS = "[I JupyterHub recorded_hub:25] " + STARTED
 READY = "[I JupyterHub base:1192] User zoe took 0.8 seconds to start"
 FAILED = "[E JupyterHub user:1100] Unhandled error starting zoe's server: x"
 SILENT = "[W JupyterHub user:1160] zoe's server never showed up at http://x/ "

@@ -9,14 +9,16 @@ from typer.testing import CliRunner
 
 from miglab_bench.commands import app
 from miglab_bench.measures import placement
-from miglab_bench.measures.packing import POLICIES, MiglabPacking, mfi_like
 from miglab_bench.measures.placement import (
     LOADS,
     MIXES,
+    POLICIES,
     PROFILES,
+    MiglabPacking,
     PolicyMeans,
     arrivals,
     compare,
+    mfi_like,
     simulate,
 )
 from miglab_pool.gpu.simulated.models import models

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from miglab_bench.measures.ratio import p95, ratio_of
+from miglab_bench.harness.results import p95, ratio_of
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from miglab_bench.commands import app
 from miglab_bench.measures.spawn import Round
-from miglab_bench.storm.command import StormRow
+from miglab_bench.measures.storm import StormRow
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "bench.md").read_text(encoding="utf-8")
 

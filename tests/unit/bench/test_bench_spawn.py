@@ -9,7 +9,7 @@ from traitlets.config import Config
 from typer.testing import CliRunner
 
 from miglab_bench.commands import app
-from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.processes import free_ports
 from miglab_bench.measures import spawn, turns
 from miglab_bench.measures.spawn import Round
 from miglab_hub import lab_secrets

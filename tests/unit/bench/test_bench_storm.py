@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 
 from miglab_bench.commands import app
 from miglab_bench.harness import student_server
-from miglab_bench.storm import command, plain
-from miglab_bench.storm.command import median_of, row_of
-from miglab_bench.storm.visitors import Visitor, VisitTimes, kind_of
+from miglab_bench.measures import both_spawners, storm
+from miglab_bench.measures.storm import Visitor, VisitTimes, kind_of, median_of, row_of
 from miglab_spawner.local import MIGLocalSpawner
 
 VISITS = [
@@ -128,8 +127,8 @@ def test_a_row_counts_failures_and_takes_percentiles() -> None:
 
 def test_names_decide_the_spawner() -> None:
     """On one hub: JupyterHub's own for the plain class, ours for everybody else."""
-    assert plain.class_for(f"{command.PLAIN}-0-1") is plain.PlainSpawner
-    assert plain.class_for(f"{command.OURS}-0-1") is MIGLocalSpawner
+    assert both_spawners.class_for(f"{storm.PLAIN}-0-1") is both_spawners.PlainSpawner
+    assert both_spawners.class_for(f"{storm.OURS}-0-1") is MIGLocalSpawner
 
 
 @pytest.mark.parametrize(
@@ -166,12 +165,12 @@ def test_json_for_machines_and_a_table_for_people(monkeypatch: pytest.MonkeyPatc
     """A row for each class: the three of the design, or the one that was asked for; and reasons."""
     sizes: list[int] = []
 
-    def measure(students: int, *more: Any) -> list[command.StormRow]:
+    def measure(students: int, *more: Any) -> list[storm.StormRow]:
         sizes.append(students)
         more[-1].add("no slice today")
         return [ROW]
 
-    monkeypatch.setattr(command, "measure", measure)
+    monkeypatch.setattr(storm, "measure", measure)
     said = json.loads(CliRunner().invoke(app, ["storm", "--json"]).output)
     assert len(said["rows"]) == 3
     assert said["rows"][0]["start_p50_s"] == 2.0

@@ -9,7 +9,7 @@ from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import Purpose, TicketState, TicketView, WaitEstimate
 from miglab_bench.acceptance.borrowing import waited_longer
 from miglab_bench.acceptance.command import run_steps
-from miglab_bench.acceptance.reserving import GRACE_S, LASTS, class_now
+from miglab_bench.acceptance.sharing import GRACE_S, LASTS, class_now
 from miglab_bench.harness.student import CheckFailed
 from miglab_pool.schedule import Schedule, mask_of, occurrence
 from miglab_pool.schedule import local_day as day_of

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from miglab_bench.harness import ports
+from miglab_bench.harness import processes
 
 ANOTHER = """
 import sys
-from miglab_bench.harness import ports
-ports.PORT_RANGE = [int(sys.argv[1])]
+from miglab_bench.harness import processes
+processes.PORT_RANGE = [int(sys.argv[1])]
 try:
-    print(ports.free_ports(1))
-except ports.NoFreePorts:
+    print(processes.free_ports(1))
+except processes.NoFreePorts:
     print("none")
 """
 
@@ -28,9 +28,9 @@ def another(only: int, **environment: str) -> str:
 
 def test_two_that_look_before_either_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The ports are free to see; neither this process nor another gets them again."""
-    only = ports.free_ports(1)
-    monkeypatch.setattr(ports, "PORT_RANGE", [only])
-    with pytest.raises(ports.NoFreePorts):
-        ports.free_ports(1)
+    only = processes.free_ports(1)
+    monkeypatch.setattr(processes, "PORT_RANGE", [only])
+    with pytest.raises(processes.NoFreePorts):
+        processes.free_ports(1)
     assert another(only) == "none"
     assert another(only, TMPDIR=str(tmp_path)) == str(only), "nobody has been given any there"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.processes import free_ports
 from miglab_hub.service.__main__ import main
 from miglab_hub.service.process import private
 from miglab_hub.settings.lab_toml import load

@@ -10,7 +10,7 @@ import pytest
 from jupyterhub.utils import subdomain_hook_idna
 
 from miglab_api.tickets import ATTEND_S
-from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.processes import free_ports
 from miglab_hub.errors import SettingsError
 from miglab_hub.launch import preflight
 from miglab_hub.launch.up import probes, proxy_command

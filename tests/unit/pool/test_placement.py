@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.maximal_layouts import maximal_layouts
 
-from miglab_bench.measures.packing import packs
+from miglab_bench.measures.placement import packs
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, legal_placements
 from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.state.placement import GpuOccupancy, _empty, could_ever_fit, place

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from miglab_bench.harness.ports import free_ports
+from miglab_bench.harness.processes import free_ports
 from miglab_slurm_bench import cluster as slurm_cluster
 from miglab_slurm_bench.cluster import SlurmCluster
 

@@ -21,8 +21,7 @@ from typing import Self
 import psutil
 import typer
 
-from miglab_bench.harness.ports import free_ports
-from miglab_bench.harness.processes import Process, log_ends, start
+from miglab_bench.harness.processes import Process, free_ports, log_ends, start
 from miglab_bench.harness.student import CheckFailed
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scancel", "scontrol")

@@ -17,9 +17,8 @@ from unittest import mock
 import typer
 
 from miglab_bench.harness.pool_operator import SHAPE
-from miglab_bench.harness.tables import say
+from miglab_bench.harness.results import beside, ratio_of, say
 from miglab_bench.harness.temporary import prepared_lab
-from miglab_bench.measures.ratio import beside, ratio_of
 from miglab_hub.settings.lab_toml import Settings
 from miglab_slurm_bench.cluster import SlurmCluster, require_slurm
 from miglab_slurm_bench.lab import PARTITIONS, SHAPES, site_of

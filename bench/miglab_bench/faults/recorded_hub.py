@@ -1,12 +1,28 @@
-"""What the hub said of students' servers: that one runs, is ready, or is given up.
+"""What the hub says of students' servers in its log: how it is said, and how it is read back.
 
-Read from the hub's log, which outlives the hub; whatever is said between two looks is in it.
+The hub's configuration is the lab's own, with students' servers that only keep notes.  Starts and
+stops are answered at once, and done meanwhile.  The log outlives the hub; whatever is said between
+two looks is in it.
 """
 
 import re
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+from miglab_bench.faults.machine import sleep_by_select
+from miglab_bench.harness import student_server
+from miglab_hub.configure import configure
+from miglab_hub.settings.lab_toml import load
+from miglab_spawner.docker import MIGDockerSpawner
+
+LOOK_S = 2  # how often the hub looks after a server
+HUB_CONFIG = """
+from miglab_bench.faults.recorded_hub import configure_harness
+
+configure_harness(c)
+"""
 STARTING = "the server of %s is to start: %s"
 STARTED = "the server of %s was started: %s of lease %d"
 _WORDS = (
@@ -21,6 +37,40 @@ _WORDS = (
     ("given_up", re.compile(r"error waiting for (\S+)'s server to show up")),
     ("given_up", re.compile(r"Stopping (\S+) to avoid inconsistent state")),
 )
+
+
+class RecordedSpawner(MIGDockerSpawner):
+    """The lab's own, which says in the hub's log that a server is to start, and that it did.
+
+    The second is the engine's word: it is said as soon as the start was answered.  A hub that is
+    killed between the two speaks of the first when it comes back.
+    """
+
+    async def attach(self, holder: str) -> None:
+        """Say it in the log, then to the pool."""
+        self.log.info(STARTING, self.user.name, holder)
+        await super().attach(holder)
+
+    async def announce_running(self) -> None:
+        """Say it in the log, then to the pool."""
+        if self.grant is not None:
+            self.log.info(STARTED, self.user.name, self._holder, self.grant.lease)
+        await super().announce_running()
+
+
+def configure_harness(c: Any) -> None:
+    """Set all of it."""
+    sleep_by_select()
+    configure(c, load())
+    c.JupyterHub.spawner_class = RecordedSpawner
+    c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 0}
+    c.Spawner.poll_interval = LOOK_S
+    c.Spawner.args = []
+    spawner = c.MIGDockerSpawner
+    source = Path(student_server.__file__).read_text()
+    spawner.cmd = ["tini", "--", "python3", "-S", "-c", source]
+    own = {"MIGLAB_HUB_VERSION": version("jupyterhub"), "HOME": "/home/student"}  # the image's none
+    spawner.environment = {**spawner.environment, **own}
 
 
 @dataclass(frozen=True)

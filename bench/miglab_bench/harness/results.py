@@ -1,12 +1,19 @@
-"""What many samples come to: ratios with their bootstrap interval, and the 95th percentile.  Pure.
+"""What a benchmark says: what many samples come to, and how it is printed.
 
 The two of a ratio's round ran one right after the other, so that what slows the machine slows both.
 """
 
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 RESAMPLES = 2000
 LEVEL_PCT = 95
@@ -62,3 +69,26 @@ def p95(samples: Sequence[float]) -> float:
     if len(samples) < 2:
         return max(samples, default=0.0)
     return quantiles(samples, n=20, method="inclusive")[-1]
+
+
+def table_of(records: Sequence[Mapping[str, Any]], title: str = "") -> Table:
+    """A row for each record, a column for each of its fields; numbers stand on the right."""
+    table = Table(title=title, box=box.SIMPLE, padding=0)
+    for name, value in (records[0] if records else {}).items():
+        width = max(len(word) for one in records for word in f"{one[name]} ".split(" "))
+        table.add_column(
+            name.replace("_", " "),
+            justify="right" if isinstance(value, int | float) else "left",
+            min_width=width,
+        )
+    for record in records:
+        table.add_row(*(escape(str(value)) for value in record.values()))
+    return table
+
+
+def say(found: Mapping[str, Any], *shown: object, as_json: bool) -> None:
+    """Print what was found as one JSON object, or what is shown of it, one below the other."""
+    if as_json:
+        print(json.dumps(found))
+    else:
+        Console().print(*shown, sep="\n")

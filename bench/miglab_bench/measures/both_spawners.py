@@ -1,4 +1,4 @@
-"""The hub's configuration: a student's name decides which spawner starts the server.
+"""The configuration of a storm's hub: a student's name decides which spawner starts the server.
 
 Both start the same processes; one asks the pool for a slice first, the other is JupyterHub's own.
 """
@@ -11,7 +11,7 @@ from jupyterhub.user import User
 
 from miglab_bench.harness.pool_operator import SHAPE
 from miglab_bench.harness.temporary import SMALLEST_SERVER
-from miglab_bench.storm.command import PLAIN
+from miglab_bench.measures.storm import PLAIN
 from miglab_hub.configure import configure
 from miglab_hub.settings.lab_toml import load
 from miglab_spawner.local import MIGLocalSpawner
