@@ -21,8 +21,7 @@ from miglab_hub.settings.lab_toml import Settings, load
 from miglab_hub.sign_in import check_identity, check_installed
 from miglab_spawner.containers.networks import OWN, ensure_own, remove_unused
 
-PARTS = ("pool", "hub", "proxy")
-CONTAINERS = tuple(f"miglab-{part}" for part in PARTS)
+CONTAINERS = ("miglab-pool", "miglab-hub", "miglab-proxy")
 BAD_SETTINGS = 2
 
 

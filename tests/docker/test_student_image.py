@@ -78,7 +78,7 @@ PYTHON_SAYS = {
         ".*@jupyterlab/apputils-extension:announcements.*",
     ),
     "CPU time is told": (
-        "from miglab_jupyterlab.readings import process_cpu_s as s; print(s() > 0)", "True\n",
+        "from miglab_jupyterlab.signals import process_cpu_s as s; print(s() > 0)", "True\n",
     ),
     "handing in is for students": ("import labkit; print(labkit.hand_in.__name__)", "hand_in\n"),
     "all that notebooks need, and the lab's JupyterHub": (

@@ -16,7 +16,7 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from miglab_api.base import Refusal
 from miglab_api.tickets import TicketState
-from miglab_jupyterlab.handlers import ACTS
+from miglab_jupyterlab.app import ACTS
 
 from .standin import StandIn, lease_view, ticket_view, warning
 from .standin import message as message_of

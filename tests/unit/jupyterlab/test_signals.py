@@ -1,15 +1,27 @@
 """What a server says of itself: ages by one clock, unknown where it is unknown."""
 
+import asyncio
 import os
 from typing import Any
 
 import psutil
 import pytest
+from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 
 from miglab_api.leases import Signals
-from miglab_jupyterlab import readings
-from miglab_jupyterlab.signals import MANY, Ages, OpenTabs, ServerReading, Tabs, signals
+from miglab_jupyterlab.signals import (
+    MANY,
+    Ages,
+    OpenTabs,
+    ServerReading,
+    Tabs,
+    ask_unheard,
+    process_cpu_s,
+    read,
+    signals,
+)  # fmt: skip
 
+STARTS_S = 60.0
 NOBODY = Tabs(open=0, active_age_s=None, unsaved=None)
 
 
@@ -115,11 +127,11 @@ def test_never_more_than_the_pool_takes():
 def test_cpu_time_is_of_the_whole_family(monkeypatch: pytest.MonkeyPatch):
     """This process and what it started, never less than its own; without psutil it is unknown."""
     own = psutil.Process().cpu_times()
-    found = readings.process_cpu_s(os.getpid())
+    found = process_cpu_s(os.getpid())
     assert found is not None
     assert found >= own.user + own.system
-    monkeypatch.setattr(readings, "psutil", None)
-    assert readings.process_cpu_s() is None
+    monkeypatch.setattr("miglab_jupyterlab.signals.psutil", None)
+    assert process_cpu_s() is None
 
 
 class Kernels:
@@ -132,7 +144,62 @@ class Kernels:
 
 def test_a_server_without_terminals_has_none():
     """Switched off is known to be zero; on but not there is unknown."""
-    off = readings.read({"kernel_manager": Kernels()}, None)
+    off = read({"kernel_manager": Kernels()}, None)
     assert (off.terminals, off.sockets, off.kernels["a"]) == ({}, 2, ("busy", "t"))
-    on = readings.read({"kernel_manager": Kernels(), "terminals_available": True}, None)
+    on = read({"kernel_manager": Kernels(), "terminals_available": True}, None)
     assert on.terminals is None
+
+
+@pytest.fixture
+async def kernel():
+    """A kernel that has run nothing, its manager, and a client of it."""
+    manager = AsyncMappingKernelManager()
+    made = manager.get_kernel(await manager.start_kernel())
+    client = made.client()
+    client.start_channels()
+    yield made, {"kernel_manager": manager}, client
+    client.stop_channels()
+    await manager.shutdown_all(now=True)
+    manager.context.destroy(linger=0)  # its own is left to the garbage collector, which complains
+
+
+async def heard(kernel):
+    """Wait until the server has heard its status."""
+    async with asyncio.timeout(STARTS_S):
+        while kernel.execution_state == "starting":
+            await asyncio.sleep(0.01)
+    return kernel.execution_state
+
+
+async def test_a_kernel_that_was_not_heard_is_idle_once_it_was_asked(kernel):
+    """Without the question it would stay as it is."""
+    made, settings, client = kernel
+    await client.wait_for_ready()
+    made.execution_state = "starting"
+    ask_unheard(settings)
+    assert await heard(made) == "idle"
+
+
+async def test_one_that_computes_answers_when_it_has_done_so(kernel):
+    """Its first "busy" was lost; while its cell runs nobody takes it for idle."""
+    made, settings, client = kernel
+    await client.wait_for_ready()
+    prompts: asyncio.Queue[str] = asyncio.Queue()
+    cell = "input('first'); input('second')"
+    running = asyncio.create_task(
+        client.execute_interactive(
+            cell, stdin_hook=lambda said: prompts.put_nowait(said["content"]["prompt"])
+        )
+    )
+    async with asyncio.timeout(STARTS_S):
+        assert await prompts.get() == "first"
+        while made.execution_state != "busy":  # it comes by another channel than the prompt
+            await asyncio.sleep(0.01)
+        made.execution_state = "starting"
+        ask_unheard(settings)
+        client.input("")
+        assert await prompts.get() == "second"  # the kernel was there and back
+        assert made.execution_state == "starting"
+        client.input("")
+        await running
+    assert await heard(made) == "idle"

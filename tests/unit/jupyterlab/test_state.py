@@ -24,7 +24,7 @@ def known(
     view: LeaseView | None, now: float = 100.0, before: KnownStatus | None = None
 ) -> KnownStatus:
     status = ServerStatus(lease=view).model_dump(mode="json")
-    return (before or KnownStatus("1g.5gb")).heard(status, NOW, now)
+    return (before or KnownStatus("1g.5gb")).answered(NOW, now).heard(status)
 
 
 def test_time_left_is_counted_by_one_clock():
@@ -84,7 +84,7 @@ def test_a_slice_that_goes_keeps_its_reason(state: KnownStatus, shows: str, reas
 def test_a_lease_never_seen_is_gone_in_the_pools_words():
     """Without a reason of its own; first it is only unknown, and asked for often."""
     status = ServerStatus(ticket=ticket_view(TicketState.WAITING)).model_dump(mode="json")
-    before = KnownStatus("1g.5gb").heard(status, NOW, 100.0)
+    before = KnownStatus("1g.5gb").answered(NOW, 100.0).heard(status)
     assert (shown(before, 100.0)["state"], shown(before, 100.0)["ticket"]) == ("unknown", None)
     assert pause_s(before, 15.0, 5.0, 60.0) == 5.0
     told = shown(known(None, before=replace(before, unseen=FIRST_LOOKS)), 0.0)
@@ -93,7 +93,7 @@ def test_a_lease_never_seen_is_gone_in_the_pools_words():
 
 def waits(state: TicketState, **more: Any) -> KnownStatus:
     status = ServerStatus(ticket=ticket_view(state, **more), messages=(message(),))
-    return KnownStatus("cpu").heard(status.model_dump(mode="json"), NOW, 100.0)
+    return KnownStatus("cpu").answered(NOW, 100.0).heard(status.model_dump(mode="json"))
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_what_measurements_borrow() -> None:
     server = KnownStatus("borrow")
     assert shown(server, 0.0)["state"] == "none"
     assert shown(server, 0.0)["borrow"] == {"state": "none", "shape": ""}
-    told = shown(server.heard({"borrowing": waits}, NOW, 0.0), 0.0)["borrow"]
+    told = shown(server.heard({"borrowing": waits}), 0.0)["borrow"]
     assert told == {"state": "waiting", "shape": "1g.5gb", "ahead": 3, **wait}
-    told = shown(server.heard({"borrowed": {"shape": "3g.20gb"}}, NOW, 0.0), 0.0)["borrow"]
+    told = shown(server.heard({"borrowed": {"shape": "3g.20gb"}}), 0.0)["borrow"]
     assert told == {"state": "held", "shape": "3g.20gb"}
     assert shown(KnownStatus("cpu"), 0.0)["borrow"] is None
 

@@ -1,21 +1,50 @@
-"""The extension as Jupyter Server knows it: settings, routes, start and stop."""
+"""The extension as Jupyter Server knows it: settings, start and stop, and the front end's routes.
 
+| route below the server's own base URL | does |
+|---|---|
+| ``GET miglab/api/lease`` | how the server stands (`miglab_jupyterlab.state.shown`) |
+| ``POST miglab/api/extend``, ``keepalive``, ``release`` | of the lease: the same |
+| ``POST miglab/api/cancel``, ``requeue``, ``forget`` | of the ticket: the same |
+| ``POST miglab/api/move`` | asks the hub to restart the server with what is offered |
+| ``POST miglab/api/to-cpu`` | asks the hub to restart it without its slice |
+| ``POST miglab/api/read`` | puts a message away |
+| ``POST miglab/api/notice-read`` | the student knows what the course's staff are told |
+| ``GET miglab/api/course`` | the notebooks, and how far one is (`miglab_jupyterlab.course`) |
+| ``GET miglab/api/watch`` | a websocket: the same after each round; takes what a tab reports |
+
+A websocket, and neither server-sent events nor a long poll: a browser opens only six plain
+connections to one address, so the seventh tab of JupyterLab would hang.
+"""
+
+import asyncio
+import inspect
+import json
 import os
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from jupyter_core.utils import ensure_async
+from jupyter_server.auth.decorator import authorized, ws_authenticated
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from jupyter_server.extension.application import ExtensionApp
+from tornado import web, websocket
 from traitlets import Float, Unicode, default
 
-from miglab_jupyterlab.asking import ApiClient, HubClient
+from miglab_jupyterlab.asking import ApiClient, HubClient, PoolRefused, PoolSilent
 from miglab_jupyterlab.course import course, progress
-from miglab_jupyterlab.handlers import routes
-from miglab_jupyterlab.keeper import Keeper, OwnCourse, Pace
+from miglab_jupyterlab.keeper import Keeper, OwnCourse
 from miglab_jupyterlab.state import BORROW, CPU
 
 PICTURE = ("title", "picture")  # of the shape, in words and as SVG: MIGLAB_SHAPE_TITLE …
+AUTH_RESOURCE = "miglab"
+REPORT_BYTES = 1000  # a tab's report is two numbers
+SILENT = "The pool of GPU slices does not answer. Try again in a moment; your work is not touched."
+Told = dict[str, Any]
+Show = Callable[[], Awaitable[Told] | Told]
+Act = Callable[[Keeper, dict[str, Any]], Awaitable[Told] | Told]
 
 
 class LeaseExtension(ExtensionApp):
@@ -64,7 +93,6 @@ class LeaseExtension(ExtensionApp):
     def initialize_settings(self) -> None:
         """Make the keeper."""
         assert self.serverapp is not None  # linked before anything is initialised
-        pace = Pace(self.interval_s, self.warned_s, self.longest_s)
         pool = self._pool()
         has_slice = pool is not None and bool(os.environ.get("MIGLAB_LEASE"))
         shape = os.environ.get("MIGLAB_SHAPE", CPU)
@@ -75,6 +103,7 @@ class LeaseExtension(ExtensionApp):
         self.course = partial(course, title, root, folder)
         name = os.environ.get("MIGLAB_COURSE", "")
         own = OwnCourse(name, partial(progress, root, folder)) if name else None
+        pace = (self.interval_s, self.warned_s, self.longest_s)
         self.keeper = Keeper(pool, self._hub(), shape, settings, pace, self.log, own)
         if pool is not None and title:
             settings.setdefault("page_config_data", {})["miglabCourse"] = title
@@ -84,7 +113,16 @@ class LeaseExtension(ExtensionApp):
 
     def initialize_handlers(self) -> None:
         """Put the routes up; the base URL is added by Jupyter Server."""
-        self.handlers.extend(routes(self.keeper, self.course))
+        keeper = {"keeper": self.keeper}
+        listed = partial(asyncio.to_thread, self.course)  # files are read beside everything else
+        self.handlers.extend(
+            [
+                ("miglab/api/lease", ShowHandler, {"show": self.keeper.shown}),
+                ("miglab/api/course", ShowHandler, {"show": listed}),
+                (f"miglab/api/({'|'.join(ACTS)})", ActHandler, keeper),
+                ("miglab/api/watch", WatchHandler, keeper),
+            ]
+        )
         if find_spec("nbgitpuller"):
             assert self.serverapp is not None
             from nbgitpuller._compat import get_base_handler
@@ -107,10 +145,125 @@ class LeaseExtension(ExtensionApp):
         return ApiClient(url, token, self.patience_s) if url and token else None
 
     def _hub(self) -> HubClient | None:
-        url, user = (os.environ.get(f"JUPYTERHUB_{name}", "") for name in ("API_URL", "USER"))
-        if not url or not user:
-            return None
-        token, server = (
-            os.environ.get(f"JUPYTERHUB_{name}", "") for name in ("API_TOKEN", "SERVER_NAME")
-        )
-        return HubClient(url, token, self.patience_s, user, server)
+        names = ("API_URL", "API_TOKEN", "USER", "SERVER_NAME")
+        url, token, user, server = (os.environ.get(f"JUPYTERHUB_{name}", "") for name in names)
+        return HubClient(url, token, self.patience_s, user, server) if url and user else None
+
+
+class ShowHandler(APIHandler):
+    """``GET miglab/api/lease`` and ``course``."""
+
+    auth_resource = AUTH_RESOURCE
+
+    def initialize(self, show: Show) -> None:
+        self.show = show
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """How the lease stands, or the notebooks."""
+        self.finish(json.dumps(await _settled(self.show())))
+
+
+class ActHandler(APIHandler):
+    """``POST miglab/api/(extend|keepalive|…)``."""
+
+    auth_resource = AUTH_RESOURCE
+
+    def initialize(self, keeper: Keeper) -> None:
+        self.keeper = keeper
+
+    @web.authenticated
+    @authorized
+    async def post(self, what: str) -> None:
+        """Do it; a refusal is passed on as it is."""
+        try:
+            answer = await _settled(ACTS[what](self.keeper, _said(self.get_json_body())))
+        except PoolRefused as refusal:
+            self._refuse(refusal.status, refusal.reason, refusal.message)
+        except PoolSilent:
+            self._refuse(503, "pool-silent", SILENT)
+        else:
+            self.finish(json.dumps(answer))
+
+    def _refuse(self, status: int, reason: str, message: str) -> None:
+        self.set_status(status)
+        self.finish(json.dumps({"reason": reason, "message": message}))
+
+
+class WatchHandler(JupyterHandler, websocket.WebSocketHandler):
+    """``GET miglab/api/watch``: one open tab."""
+
+    auth_resource = AUTH_RESOURCE
+
+    def initialize(self, keeper: Keeper) -> None:
+        self.keeper = keeper
+
+    @ws_authenticated
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Become a websocket, for whoever may read."""
+        user = self.current_user
+        if not await ensure_async(
+            self.authorizer.is_authorized(self, user, "read", self.auth_resource)
+        ):
+            raise web.HTTPError(403)
+        await super().get(*args, **kwargs)
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        """The tab is there."""
+        self.keeper.tabs.opened(self)
+        self.keeper.listen(self._send)
+
+    def on_message(self, message: str | bytes) -> None:
+        """The tab reports; what cannot be read is passed over."""
+        try:
+            said = json.loads(message) if len(message) <= REPORT_BYTES else None
+        except ValueError:
+            return
+        if isinstance(said, dict):
+            self.keeper.told(self, said)
+
+    def on_close(self) -> None:
+        """The tab is gone."""
+        self.keeper.unlisten(self._send)
+        self.keeper.tabs.closed(self)
+
+    def _send(self, shown: Mapping[str, Any]) -> None:
+        try:
+            self.write_message(json.dumps(shown))
+        except websocket.WebSocketClosedError:  # the peer left without saying so
+            self.keeper.unlisten(self._send)
+
+
+async def _settled(answer: Awaitable[Told] | Told) -> Told:
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _said(body: object) -> dict[str, Any]:
+    """The body's three values: ``by_s``, ``message`` and ``leave_unsaved``; missing ones are 0.
+
+    Raises:
+        HTTPError: one of them is not what it should be.
+    """
+    given = body if isinstance(body, dict) else {}
+    by_s, message = given.get("by_s", 0.0), given.get("message", 0)
+    if isinstance(by_s, bool) or not isinstance(by_s, int | float):
+        raise web.HTTPError(400, "by_s must be a number of seconds")
+    if isinstance(message, bool) or not isinstance(message, int):
+        raise web.HTTPError(400, "message must be the number of a message")
+    leave_unsaved = given.get("leave_unsaved") is True
+    return {"by_s": float(by_s), "message": message, "leave_unsaved": leave_unsaved}
+
+
+ACTS: dict[str, Act] = {
+    "extend": lambda keeper, said: keeper.lease_act("extend", by_s=said["by_s"]),
+    "keepalive": lambda keeper, _: keeper.lease_act("keepalive"),
+    "release": lambda keeper, _: keeper.lease_act("release", reason="released in JupyterLab"),
+    "cancel": lambda keeper, _: keeper.cancel(),
+    "requeue": lambda keeper, _: keeper.requeue(),
+    "notice-read": lambda keeper, _: keeper.notice_read(),
+    "forget": lambda keeper, _: keeper.forget(),
+    "move": lambda keeper, said: keeper.move(leave_unsaved=said["leave_unsaved"]),
+    "to-cpu": lambda keeper, said: keeper.move(CPU, leave_unsaved=said["leave_unsaved"]),
+    "read": lambda keeper, said: keeper.read(said["message"]),
+}

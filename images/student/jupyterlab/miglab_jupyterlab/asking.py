@@ -15,15 +15,11 @@ NO_ANSWER = 599  # tornado's
 DATE_S = 1.0  # the header is rounded down; never promise more time than there is
 
 
-class ApiError(Exception):
-    """The base of all: what came of asking."""
-
-
-class PoolSilent(ApiError):
+class PoolSilent(Exception):
     """No answer, or none that can be read; who was asked may be restarting."""
 
 
-class PoolRefused(ApiError):
+class PoolRefused(Exception):
     """A no.
 
     Attributes:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from miglab_jupyterlab.asking import Answer, ApiClient, HubClient, PoolRefused, PoolSilent
-from miglab_jupyterlab.readings import ask_unheard, process_cpu_s, read
-from miglab_jupyterlab.signals import Ages, OpenTabs, signals
+from miglab_jupyterlab.signals import Ages, OpenTabs, ask_unheard, process_cpu_s, read, signals
 from miglab_jupyterlab.state import History, KnownStatus, pause_s, shown
 
 MOVE_S = 60.0  # a server that is to end has ended by then
@@ -28,15 +27,6 @@ UNSAVED = (
 )
 
 Listener = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How often the pool is asked, seconds: usually, while warned, and at the longest."""
-
-    usual_s: float = 15.0
-    warned_s: float = 5.0
-    longest_s: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -60,7 +50,7 @@ class Keeper:
         hub: the hub, which restarts this server; None: there is none.
         shape: what was leased, by the spawner's word; ``cpu`` for no slice.
         settings: the web application's settings, where the managers are.
-        pace: how often to ask.
+        pace: how often to ask, seconds: usually, while warned, and at the longest.
         course: what its staff may be told, if they are told anything at all.
         log: where it is said, once each time, that the pool is silent or answers again.
     """
@@ -71,7 +61,7 @@ class Keeper:
         hub: HubClient | None,
         shape: str,
         settings: Mapping[str, Any],
-        pace: Pace,
+        pace: tuple[float, float, float],
         log: logging.Logger,
         course: OwnCourse | None = None,
     ) -> None:
@@ -229,14 +219,13 @@ class Keeper:
                 line.close()
 
     async def _run(self) -> None:
-        pace = self._pace
         while True:
             try:
                 await self.round()
                 self._all_told()
             except Exception:  # a loop's outer frame: the next round may go well
                 self._log.exception("miglab: a look at this server failed")
-            await asyncio.sleep(pause_s(self._known, pace.usual_s, pace.warned_s, pace.longest_s))
+            await asyncio.sleep(pause_s(self._known, *self._pace))
 
     async def round(self) -> None:
         """Look, tell the pool, and keep what it answers."""
@@ -254,7 +243,7 @@ class Keeper:
         except PoolRefused as refusal:
             self._no_news("refused", refusal.message)
         else:
-            heard = self._answered(answer).heard(answer.body, answer.said_at, time.monotonic())
+            heard = self._answered(answer).heard(answer.body)
             self._known = heard.without_tickets(self._forgotten)
             if heard.lease is not None and not heard.gone:
                 runs = any(state == "busy" for state, _ in reading.kernels.values())
@@ -282,8 +271,7 @@ class Keeper:
         """What is known, by the clock of an answer that came."""
         if self._known.problem:
             self._log.info("miglab: the pool answers again")
-        now = time.monotonic()
-        return replace(self._known, pool_at=answer.said_at, heard_at=now, problem="", tried=0)
+        return self._known.answered(answer.said_at, time.monotonic())
 
     def _no_news(self, problem: str, why: str) -> None:
         if self._known.problem != problem:

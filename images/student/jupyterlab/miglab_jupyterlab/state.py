@@ -75,11 +75,14 @@ class KnownStatus:
         """Whether a slice is there for this server, to be restarted with."""
         return self.ticket is not None and _ticket_state(self.ticket) == "offered"
 
-    def heard(self, status: View, pool_at: float, now: float) -> "KnownStatus":
-        """The pool told how the server stands (``ServerStatus``)."""
-        fresh = replace(self, pool_at=pool_at, heard_at=now, problem="", tried=0)
+    def answered(self, pool_at: float, now: float) -> "KnownStatus":
+        """The pool answered, by its clock and by ours."""
+        return replace(self, pool_at=pool_at, heard_at=now, problem="", tried=0)
+
+    def heard(self, status: View) -> "KnownStatus":
+        """Its answer tells how the server stands (``ServerStatus``)."""
         fresh = replace(
-            fresh,
+            self,
             ticket=status.get("ticket"),
             messages=tuple(status.get("messages") or ()),
             borrowed=status.get("borrowed"),
@@ -263,12 +266,12 @@ def sum_if_known(values: Any) -> float | None:
     return None if not found or None in found else sum(found)
 
 
-def pause_s(known: KnownStatus, interval_s: float, warned_s: float, longest_s: float) -> float:
+def pause_s(known: KnownStatus, usual_s: float, warned_s: float, longest_s: float) -> float:
     """How long until the pool is asked again.
 
     Args:
         known: what is known now.
-        interval_s: the usual pause.
+        usual_s: the usual pause.
         warned_s: the pause while something is about to happen, whether the pool answers or not: a
             warning, by which tabs save in time, an offer that lapses, or a lease that is not seen
             yet.
@@ -281,7 +284,7 @@ def pause_s(known: KnownStatus, interval_s: float, warned_s: float, longest_s: f
     if known.unseen and known.lease is None:
         return warned_s
     doublings = min(max(0, known.tried - 1), MOST_DOUBLINGS)
-    return min(interval_s * 2.0**doublings, longest_s)
+    return min(usual_s * 2.0**doublings, longest_s)
 
 
 MOST = 240  # of points; beyond that every other one is left out

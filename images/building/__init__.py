@@ -1,1 +1,0 @@
-"""How the images are made: base, wheelhouse, image.  Standard library only."""
