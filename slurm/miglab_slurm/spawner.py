@@ -26,13 +26,13 @@ from miglab_api.tickets import TicketState, TicketView
 from miglab_slurm import node_server
 from miglab_slurm.backend import SlurmBackend
 from miglab_slurm.job import HANDOVER, JobSpawner
+from miglab_slurm.lab import SlurmShape
 from miglab_slurm.records import SlurmJob, Tag
-from miglab_slurm.site import SlurmShape
 from miglab_slurm.words import AT_LIMIT, SOONER, why_it_ended
+from miglab_spawner import notebooks_copy
 from miglab_spawner.backends import BackendError, PoolClient
 from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.pages.spawn_page import is_cpu
-from miglab_spawner.processes import notebooks_copy
 from miglab_spawner.refusals import NotStarted, why_stopped
 
 TAKING_S = 60.0

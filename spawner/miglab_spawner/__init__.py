@@ -5,7 +5,8 @@ pool_leases.py         servers that start by a lease of the lab's own pool
 docker.py, local.py    servers in containers, and as local processes
 backends.py            who is asked for slices
 pages                  what students read before their server is there
-containers, processes  how each kind is confined
+containers             how a container is confined, and connected
+borrower.py            measurements on borrowed slices, of a server that holds none
 """
 
 __version__ = "0.1.0"

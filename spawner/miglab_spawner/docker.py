@@ -25,7 +25,9 @@ from traitlets import Bool, Float, Int, List, Unicode, default
 from miglab_api.holders import kill_processes_of
 from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
+from miglab_spawner.borrower import SliceRunner
 from miglab_spawner.containers import networks
+from miglab_spawner.containers.container_runner import COMMAND, ENGINE_ERRORS, ContainerRunner
 from miglab_spawner.containers.home_volume import home_of, volume_use
 from miglab_spawner.containers.host_config import (
     ContainerLimits,
@@ -43,8 +45,6 @@ from miglab_spawner.containers.host_config import (
 from miglab_spawner.containers.turns import StartTurns
 from miglab_spawner.pool_leases import PoolSpawnerMixin
 from miglab_spawner.refusals import NotStarted, why_container_ended
-from miglab_spawner.runs.borrower import SliceRunner
-from miglab_spawner.runs.container import COMMAND, ENGINE_ERRORS, ContainerRunner
 
 _GONE = 404
 _BUSY = 409

@@ -30,9 +30,9 @@ from tornado.iostream import StreamClosedError
 from miglab_api.base import SHAPE_MAX
 from miglab_api.offers import CPU
 from miglab_spawner.backends import BackendError, RefusedByBackend
+from miglab_spawner.borrower import RESULT_LIMIT
 from miglab_spawner.mixin import LEASE_SCOPE, MIGSpawnerMixin
 from miglab_spawner.pool_leases import PoolSpawnerMixin
-from miglab_spawner.runs.borrower import RESULT_LIMIT
 
 TEMPLATES = Path(__file__).with_name("hub_templates")
 ANSWER_FIRST_S = 1.0  # the server passes our answer on to its browser before it ends

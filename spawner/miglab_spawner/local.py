@@ -1,15 +1,18 @@
-"""MIGLocalSpawner: students' servers as local processes.  No isolation: for trial only.
+"""MIGLocalSpawner: students' servers and runners as local processes.  No isolation: for trial only.
 
-Needs neither root nor system accounts: every name gets a folder.  The process is started behind a
-gate (gate.py), attached to the lease, and let through.
+Needs neither root nor system accounts: every name gets a folder.  A server is started behind a gate
+(gate.py), attached to the lease, and let through.  A runner needs no gate: its program does nothing
+before its first line, which is sent when the pool has accepted it as the holder.
 """
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,18 +23,18 @@ from traitlets import Unicode, default
 
 from miglab_api.holders import living_pid, process_holder
 from miglab_api.leases import LeaseView
-from miglab_spawner import home_size
+from miglab_spawner import gate, home_size, notebooks_copy
+from miglab_spawner.borrower import RESULT_LIMIT, RunnerFailed, SliceRunner, TooMuchSaid
 from miglab_spawner.pool_leases import PoolSpawnerMixin
-from miglab_spawner.processes import gate, notebooks_copy
 from miglab_spawner.refusals import why_process_ended
-from miglab_spawner.runs.borrower import SliceRunner
-from miglab_spawner.runs.process import ProcessRunner
 
 _SAFE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _LONGEST_NAME = 200
 _KEPT = 100  # of a longer one, so that people recognise it
 _PAUSE_S = 0.1
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "OMP_NUM_THREADS", "LAB_QUICK")
+_RUNNER = (sys.executable, "-m", "labkit.measuring.job_server")
+_RUNNER_END_S = 12.0  # longer than the program takes to end its children
 
 
 def home_name(user: str) -> str:
@@ -185,3 +188,89 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.notebooks_dir:
             notebooks_copy.copy_new(Path(self.notebooks_dir), self.home / "notebooks")
+
+
+class ProcessRunner:
+    """See `SliceRunner`.
+
+    Args:
+        env: its whole environment; its home is an empty folder of its own.
+    """
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = dict(env)
+        self._process: asyncio.subprocess.Process | None = None
+        self._folder = ""
+
+    @property
+    def _running(self) -> asyncio.subprocess.Process:
+        if self._process is None:
+            raise RunnerFailed("the runner was not created")
+        return self._process
+
+    async def create(self) -> str:
+        """The process exists; it waits for its first line."""
+        self._folder = tempfile.mkdtemp(prefix="miglab-run-")
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *_RUNNER,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                limit=RESULT_LIMIT,
+                cwd=self._folder,
+                env={**self._env, "HOME": self._folder},
+                start_new_session=True,
+            )
+            return process_holder(self._process.pid)
+        except OSError as error:
+            raise RunnerFailed(str(error)) from error
+
+    async def start(self) -> None:
+        """Nothing: its first line starts it."""
+
+    async def send(self, order: bytes) -> None:
+        """One line to its input."""
+        stdin = self._running.stdin
+        assert stdin is not None
+        try:
+            stdin.write(order + b"\n")
+            await stdin.drain()
+        except OSError as error:
+            raise RunnerFailed(str(error)) from error
+
+    async def read(self) -> bytes:
+        """One line of its output."""
+        stdout = self._running.stdout
+        assert stdout is not None
+        try:
+            return (await stdout.readline()).rstrip(b"\n")
+        except ValueError as error:  # asyncio's word for a line beyond the limit
+            raise TooMuchSaid from error
+
+    async def end(self) -> None:
+        """Ask it to end, with its children, then make it."""
+        process = self._process
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+            await self._gone(process)
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def _gone(self, process: asyncio.subprocess.Process) -> None:
+        drained = asyncio.create_task(_drain(process))
+        try:
+            await asyncio.wait_for(process.wait(), _RUNNER_END_S)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        finally:
+            drained.cancel()
+
+
+async def _drain(process: asyncio.subprocess.Process) -> None:
+    """Read on, so that a program that writes can end."""
+    assert process.stdout is not None
+    while await process.stdout.read(RESULT_LIMIT):
+        pass

@@ -16,12 +16,12 @@ from jupyterhub.utils import isoformat
 from miglab_api.leases import LeaseView
 from miglab_api.offers import CPU
 from miglab_spawner.backends import OVER, BackendError, PoolClient, RefusedByBackend
+from miglab_spawner.borrower import Borrower, SliceRunner
 from miglab_spawner.containers.host_config import ContainerLimits, SavedLease, limits_of
 from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
 from miglab_spawner.pages import waiting
 from miglab_spawner.pages.spawn_page import needs_slice
 from miglab_spawner.refusals import why_stopped
-from miglab_spawner.runs.borrower import Borrower, SliceRunner
 from miglab_spawner.traits import PoolTraits
 
 

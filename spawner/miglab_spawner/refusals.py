@@ -6,7 +6,7 @@ from typing import Any
 from jupyterhub.spawner import SpawnException
 
 from miglab_api.leases import LeaseView
-from miglab_spawner.containers.host_config import GIB
+from miglab_spawner.home_size import GIB
 
 #: The reasons the spawner itself gives; the pool's own are passed on unchanged.
 REASONS = {

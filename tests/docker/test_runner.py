@@ -10,9 +10,9 @@ import pytest
 from docker.errors import NotFound
 
 import docker
+from miglab_spawner.borrower import RESULT_LIMIT, TooMuchSaid
+from miglab_spawner.containers.container_runner import ContainerRunner
 from miglab_spawner.containers.host_config import container_of, limits_of, soft_host_config
-from miglab_spawner.runs.borrower import RESULT_LIMIT, TooMuchSaid
-from miglab_spawner.runs.container import ContainerRunner
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 GONE_S = 90.0

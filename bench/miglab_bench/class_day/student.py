@@ -119,7 +119,7 @@ class DayLoan:
         return self.lingers_to < math.inf
 
     def takes_another(self, at: float) -> bool:
-        """Whether it may be given another cell, as `miglab_spawner.runs.borrower` decides."""
+        """Whether it may be given another cell, as `miglab_spawner.borrower` decides."""
         half_s = (self.ends_at - self.began_at) / 2
         return self.lingers and at < self.lingers_to and self.ends_at - at >= half_s
 

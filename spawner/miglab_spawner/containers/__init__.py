@@ -1,1 +1,1 @@
-"""How a student's container is limited, labelled and connected."""
+"""How a student's container is limited, labelled and connected, and one that measures."""

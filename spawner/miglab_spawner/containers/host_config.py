@@ -22,6 +22,7 @@ from miglab_api.holders import (
     SLICES_LABEL,
 )
 from miglab_api.leases import LeaseView
+from miglab_spawner.home_size import GIB
 
 USER, SERVER = "miglab.user", "miglab.server"
 
@@ -89,7 +90,6 @@ def container_of(holder: str) -> str:
     return rest if kind == CONTAINER else ""
 
 
-GIB = 1024**3
 DEFAULT = "default"
 
 #: Starting points; a lab sets its own for its hosts.

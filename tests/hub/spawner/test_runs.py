@@ -26,7 +26,7 @@ from labkit.panel.runner import Runner
 from labkit.run import borrowed
 from miglab_api.offers import BORROW
 from miglab_api.tickets import Purpose, borrower_of
-from miglab_spawner.runs import borrower
+from miglab_spawner import borrower
 
 from .lab import PoolLab
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from miglab_spawner.processes import gate
+from miglab_spawner import gate
 
 SHOW_PID = [sys.executable, "-S", "-c", "import os; print(os.getpid())"]
 

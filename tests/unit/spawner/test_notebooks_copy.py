@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from miglab_spawner.processes import notebooks_copy
-from miglab_spawner.processes.notebooks_copy import MANIFEST, Copied, copy_new
+from miglab_spawner import notebooks_copy
+from miglab_spawner.notebooks_copy import MANIFEST, Copied, copy_new
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from docker.errors import (  # noqa: TID251 - one of the rooms that talk to Dock
 )
 from requests import RequestException
 
+from miglab_spawner.borrower import RESULT_LIMIT, RunnerFailed, TooMuchSaid
 from miglab_spawner.containers.host_config import container_holder
-from miglab_spawner.runs.borrower import RESULT_LIMIT, RunnerFailed, TooMuchSaid
 
 #: What a call to the engine raises when it refuses, does not answer, or is away: docker-py wraps
 #: some errors of its connection, and not others.

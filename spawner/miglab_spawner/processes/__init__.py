@@ -1,1 +1,0 @@
-"""What a student's local process is started through."""
