@@ -17,18 +17,18 @@ from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_slurm.commands import CommandFailed, as_account, run
-from miglab_slurm.picture import ClusterPicture
-from miglab_slurm.reader import SlurmReader
-from miglab_slurm.records import SlurmJob, Tag
-from miglab_slurm.site import SlurmShape, SlurmSite
-from miglab_slurm.views import (
+from miglab_slurm.lab import SlurmShape, SlurmSite
+from miglab_slurm.picture import (
     GONE,
+    ClusterPicture,
     estimate,
     lease_of,
     tag_of_ours,
     ticket_gone,
     ticket_of,
 )
+from miglab_slurm.reader import SlurmReader
+from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.words import refusal_of, why_it_waits
 from miglab_spawner.backends import RefusedByBackend
 

@@ -17,10 +17,9 @@ from miglab_hub.settings.tables import is_loopback
 from miglab_pool.worker.health_findings import HealthFinding, fine, judged, wrong
 from miglab_slurm import node_probe
 from miglab_slurm.commands import CommandFailed, as_account, run
-from miglab_slurm.lab import SlurmSettings
+from miglab_slurm.lab import SlurmSettings, SlurmShape, SlurmSite
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import read
-from miglab_slurm.site import SlurmShape, SlurmSite
 from miglab_slurm.submissions import Submissions, told_of
 from miglab_slurm.unix_accounts import NoAccountError, account_of, members_of
 from miglab_spawner.backends import BackendError
@@ -85,8 +84,8 @@ async def _findings(settings: SlurmSettings, has_jobs: bool) -> AsyncIterator[He
         yield finding
 
 
-async def _said(site: SlurmSite, *words: str, stdin: str = "") -> str:
-    return await run(words, site.command_timeout_s, stdin)
+async def _said(site: SlurmSite, *words: str) -> str:
+    return await run(words, site.command_timeout_s)
 
 
 async def picture_of(settings: SlurmSettings) -> ClusterPicture:

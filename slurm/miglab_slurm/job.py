@@ -15,10 +15,10 @@ from pydantic import Field
 from traitlets import Dict, TraitError, Unicode, default, validate
 
 from miglab_api.base import WireModel
+from miglab_slurm.lab import SlurmSite
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader, reader_of
 from miglab_slurm.records import SlurmJob, Tag
-from miglab_slurm.site import SlurmSite
 from miglab_slurm.unix_accounts import NoAccountError, account_of
 from miglab_spawner.backends import BackendError
 from miglab_spawner.refusals import NotStarted

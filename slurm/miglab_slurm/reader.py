@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from miglab_slurm.commands import CommandFailed, as_account, run
-from miglab_slurm.picture import ClusterPicture
+from miglab_slurm.lab import SlurmSite
+from miglab_slurm.picture import ClusterPicture, stays_of
 from miglab_slurm.records import (
     JOB_FIELDS,
     NODE_FIELDS,
@@ -24,9 +25,7 @@ from miglab_slurm.records import (
     nodes_of,
     reservations_of,
 )
-from miglab_slurm.site import SlurmSite
 from miglab_slurm.submissions import Submissions, told_of
-from miglab_slurm.views import stays_of
 from miglab_spawner.backends import BackendError, BackendUnreachable
 
 LEAST_GAP_S = 0.25

@@ -11,7 +11,7 @@ import pwd
 import re
 from pwd import struct_passwd
 
-from miglab_slurm.site import SlurmTables
+from miglab_slurm.lab import SlurmTables
 from miglab_spawner.backends import RefusedByBackend
 
 FORM = re.compile(r"[a-z_][a-z0-9_-]*")

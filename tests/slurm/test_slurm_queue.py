@@ -10,11 +10,11 @@ import pytest
 
 from miglab_api.tickets import TicketView
 from miglab_slurm.backend import SlurmBackend
+from miglab_slurm.lab import SlurmSite
+from miglab_slurm.picture import ticket_of
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import Tag
-from miglab_slurm.site import SlurmSite
 from miglab_slurm.submissions import Submissions
-from miglab_slurm.views import ticket_of
 from miglab_slurm_bench.cluster import SlurmCluster
 
 from .conftest import SITE

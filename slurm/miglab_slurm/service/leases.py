@@ -16,10 +16,9 @@ from miglab_pool.leases.views import Case, Spent
 from miglab_pool.ledger.audit_wording import is_holder
 from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
-from miglab_slurm.picture import ClusterPicture
+from miglab_slurm.picture import ClusterPicture, lease_of, tag_of_ours
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.submissions import Stay
-from miglab_slurm.views import lease_of, tag_of_ours
 from miglab_slurm.words import AT_LIMIT, SOONER
 
 REMEMBERED = 500

@@ -35,14 +35,12 @@ from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.http.pages import frame
 from miglab_pool.reclaim.activity import Activity
 from miglab_slurm.commands import run
-from miglab_slurm.lab import SlurmSettings
-from miglab_slurm.picture import ClusterPicture
+from miglab_slurm.lab import SlurmSettings, SlurmSite
+from miglab_slurm.picture import ClusterPicture, ticket_of
 from miglab_slurm.records import Listing, Tag
 from miglab_slurm.service.leases import all_servers
 from miglab_slurm.service.runner import SlurmRunner
-from miglab_slurm.site import SlurmSite
 from miglab_slurm.submissions import Submissions
-from miglab_slurm.views import ticket_of
 from miglab_spawner.backends import BackendError
 
 DAYS = 30

@@ -10,9 +10,9 @@ from miglab_pool.ledger.audit_wording import called
 from miglab_pool.reclaim.policy import LEAD
 from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
+from miglab_slurm.picture import tag_of_ours, ticket_gone, ticket_of
 from miglab_slurm.records import SlurmJob
 from miglab_slurm.service.leases import ServerJobs, SlurmLeases, jobs_of_server
-from miglab_slurm.views import tag_of_ours, ticket_gone, ticket_of
 
 MOST_MESSAGES = 100
 

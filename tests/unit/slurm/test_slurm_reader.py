@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.polling import until
 
+from miglab_slurm.lab import SlurmSite
 from miglab_slurm.reader import SlurmReader
-from miglab_slurm.site import SlurmSite
 from miglab_slurm.submissions import Submissions
 from miglab_spawner.backends import BackendUnreachable
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from miglab_api.tickets import WaitEstimate
-from miglab_slurm.picture import DOWN, RESERVED, ClusterPicture
+from miglab_slurm.lab import SlurmSite
+from miglab_slurm.picture import DOWN, RESERVED, ClusterPicture, _futures, estimate, stays_of
 from miglab_slurm.records import (
     JOB_FIELDS,
     NODE_FIELDS,
@@ -23,8 +24,6 @@ from miglab_slurm.records import (
     nodes_of,
     reservations_of,
 )
-from miglab_slurm.site import SlurmSite
-from miglab_slurm.views import _futures, estimate, stays_of
 from miglab_slurm.words import NEVER, why_it_waits
 
 NOW = 1_795_313_000.0

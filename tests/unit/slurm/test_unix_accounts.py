@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from miglab_slurm.site import SlurmSite
+from miglab_slurm.lab import SlurmSite
 from miglab_slurm.unix_accounts import NoAccountError, account_of
 
 ACCOUNTS = {"root": 0, "daemon": 1, "ada": 1001, "ina": 1002}

@@ -18,12 +18,11 @@ from unittest import mock
 
 import typer
 
-from miglab_slurm.picture import ClusterPicture
+from miglab_slurm.lab import SlurmSite
+from miglab_slurm.picture import LATE_S, ClusterPicture, ticket_of
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import Tag
-from miglab_slurm.site import SlurmSite
 from miglab_slurm.submissions import Submissions
-from miglab_slurm.views import LATE_S, ticket_of
 from miglab_slurm_bench.cluster import SlurmCluster, require_slurm
 
 LAB, SHAPE, GRES = "bench", "1g.5gb", {"1g.5gb": 4}
