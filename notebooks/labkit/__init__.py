@@ -9,9 +9,9 @@ it.
 from labkit import errors, exercises, stats
 from labkit.evidence import published
 from labkit.machine import parts
-from labkit.machine.profile import profile_of
-from labkit.machine.spans import spans_of
-from labkit.machine.tensor_memory import count_step
+from labkit.machine.profiling import profile_of
+from labkit.machine.profiling import spans_of
+from labkit.machine.profiling import count_step
 from labkit.measuring import sharing
 from labkit.measuring.measure import compare, measure, peak, ranks
 from labkit.measuring.place import count_visible, where
@@ -27,7 +27,7 @@ from labkit.notebook.summary import cite, evidence_of, recorded_note, recorded_r
 from labkit.panel.runner import is_measured_here
 from labkit.records import Tier
 from labkit.run.jobs import is_quick, rounds
-from labkit.run.tasks import peak_rss_mib
+from labkit.run.worker import peak_rss_mib
 
 __version__ = "0.1.0"
 __all__ = [

@@ -20,7 +20,7 @@ from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode, v4
 
 from labkit.errors import LabError
-from labkit.machine.emulate import VARIABLE
+from labkit.machine.parts import EMULATE
 from labkit.panel.panel import Panel
 from labkit.run.child import child_env
 from labkit_grading import figures
@@ -71,7 +71,7 @@ def rehearse(notebook: Path, folder: Path, *, emulate: bool = False, limit_s: fl
     if not notebook.is_file():
         raise LabError(f"There is no notebook {notebook}")
     folder.mkdir(parents=True, exist_ok=True)
-    added = {"LAB_HEADLESS": "1", **({VARIABLE: SLICE} if emulate else {})}
+    added = {"LAB_HEADLESS": "1", **({EMULATE: SLICE} if emulate else {})}
     begun = time.monotonic()
     cells = read_cells(notebook)
     client = NotebookClient(

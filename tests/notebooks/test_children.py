@@ -18,7 +18,7 @@ from labkit.measuring import place as placing
 from labkit.measuring.measure import measure_async
 from labkit.measuring.sharing import Copies, Way, run_copies
 from labkit.records import CpuBudget, Device, Lease, Place, Tier, Verdict
-from labkit.run import tasks
+from labkit.run import worker
 from labkit.run.jobs import make_job
 
 needs("torch", "children measure with torch")
@@ -364,7 +364,7 @@ def test_two_functions_of_one_job_keep_what_each_closes_over():
     import torch
 
     job = json.loads(json.dumps(make_job("time", [giving(1), giving(2)], {})))
-    works = [tasks._prepare(torch, packed, job)[0] for packed in job["functions"].values()]
+    works = [worker._prepare(torch, packed, job)[0] for packed in job["functions"].values()]
     assert [work() for work in works] == [1, 2]
 
 

@@ -37,7 +37,7 @@ def own_timer(torch: Any, work: Callable[[], Any], *, is_gpu: bool) -> Timer:
     clock = make_clock(torch, cold=False)
     if is_gpu:  # as much as the other one writes
         clock = EventClock(torch, torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda"))
-    inner = plan_inner(warm_up("work", work, clock), clock)
+    inner = plan_inner(warm_up(work, clock), clock)
 
     def loop_median() -> float:
         blocks = timing_loop({"work": work}, range(ROUNDS), clock, inner, ROUNDS)

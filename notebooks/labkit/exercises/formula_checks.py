@@ -15,7 +15,7 @@ import numpy as np
 
 from labkit.exercises.code_checks import CodeVerdict, judged
 from labkit.exercises.packing import A100, PackingProfile, packings, share_of, truly_fits
-from labkit.machine.spans import KERNELS, LAUNCHES, MESSAGES, OPERATORS, Span, busy_ms
+from labkit.machine.profiling import KERNELS, LAUNCHES, MESSAGES, OPERATORS, Span, busy_ms
 
 STEPS = 400_000
 Row = Mapping[str, Any]

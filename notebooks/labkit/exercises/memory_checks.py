@@ -22,7 +22,7 @@ from labkit.exercises.code_checks import (
     run_exchanging,
 )
 from labkit.exercises.formula_checks import ExactFormula
-from labkit.machine.tensor_memory import (
+from labkit.machine.profiling import (
     ACTIVATIONS,
     GRADIENTS,
     MIB,

@@ -20,7 +20,7 @@ from labkit.exercises.code_checks import (
     run_exchanging,
     with_ranks,
 )
-from labkit.machine.dispatch import watching
+from labkit.machine.profiling import watching
 
 PRODUCT_ROWS = 7  # no size of its matrices
 ROWS, WIDTH, INNER = 5, 4, 12

@@ -1,1 +1,1 @@
-"""The GPU or slice at hand: its readings, lease and memory, and parts of it."""
+"""The GPU or slice at hand: what it is, parts of it, and what a training step does on it."""

@@ -1,25 +1,30 @@
-"""Where am I: devices, tier, link and CPU budget, read in the process that will measure.
+"""Where am I: lease, CPU budget, tier, link and devices, read in the process that will measure.
 
-`read_device` runs in the child (it wakes CUDA); everything else is pure or reads /sys and /proc.
-A lease that names a real slice while torch sees none is an error, never a reason to measure the
-CPU.
+`read_device` runs in the child (it wakes CUDA); everything else is pure, reads the environment or
+the system's files, or asks the pool. A lease that names a real slice while torch sees none is an
+error, never a reason to measure the CPU.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
+import urllib.error
+import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import NoRealSlice
-from labkit.machine.emulate import Emulation
+from labkit.machine.parts import EMULATE, Emulation
 from labkit.records import CpuBudget, Device, Lease, Tier
 
 CGROUP = Path("/sys/fs/cgroup")
 CPUINFO = Path("/proc/cpuinfo")
+LIVE_STATES = frozenset({"granted", "attached", "running", "warned"})
+ASK_S = 2.0
 LINKS = {
     Tier.SEVERAL_GPUS: "between GPUs of one host",
     Tier.SEVERAL_SLICES: "between slices, through host memory (MIG has no peer-to-peer)",
@@ -27,6 +32,43 @@ LINKS = {
     Tier.SLICE: "none (one slice)",
     Tier.CPU: "loopback TCP between processes on this container's CPU, not a GPU link",
 }
+
+
+def read_lease(environ: Mapping[str, str]) -> Lease:
+    """Read the lease from the MIGLAB_ variables that the spawner sets."""
+    slices = tuple(
+        part.strip() for part in environ.get("MIGLAB_SLICES", "").split(",") if part.strip()
+    )
+    return Lease(
+        lease=environ.get("MIGLAB_LEASE") or None,
+        shape=environ.get("MIGLAB_SHAPE") or None,
+        course=environ.get("MIGLAB_COURSE") or None,
+        slices=slices,
+        simulated=environ.get("MIGLAB_SIMULATED") == "1",
+        api=environ.get("MIGLAB_API") or None,
+    )
+
+
+def is_held(lease: Lease, environ: Mapping[str, str]) -> bool | None:
+    """Ask the pool whether the lease is live.
+
+    Returns:
+        None when there is no lease or the pool does not answer: unknown is not "gone".
+    """
+    if not (lease.lease and lease.api):
+        return None
+    request = urllib.request.Request(  # noqa: S310  the spawner's own http address, not user input
+        f"{lease.api.rstrip('/')}/api/lease",
+        headers={"Authorization": f"Bearer {environ.get('JUPYTERHUB_API_TOKEN', '')}"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=ASK_S) as answer:  # noqa: S310  as above
+            view = json.load(answer)
+    except urllib.error.HTTPError as error:
+        return False if error.code in (404, 410) else None
+    except (OSError, ValueError):
+        return None
+    return str(view.get("id")) == lease.lease and view.get("state") in LIVE_STATES
 
 
 def parse_cpu_max(text: str) -> float | None:
@@ -123,13 +165,18 @@ def backend_for(tier: Tier) -> str:
     return "nccl" if tier is Tier.SEVERAL_GPUS else "gloo"
 
 
-def require_slice(lease: Lease, has_cuda: bool, reason: str, environ: Mapping[str, str]) -> None:
-    """Refuse to go on when the lease names a real slice that torch cannot open.
+def require_no_slice(lease: Lease, reason: str, environ: Mapping[str, str]) -> None:
+    """Refuse to go on without a GPU when the lease names a real slice.
+
+    Args:
+        lease: of this server.
+        reason: why torch has no GPU.
+        environ: of this process.
 
     Raises:
         NoRealSlice: always then, unless these are ranks that were openly sent to the CPU.
     """
-    if not lease.real_slices or has_cuda or environ.get("LABKIT_CPU_RANKS") == "1":
+    if not lease.real_slices or environ.get("LABKIT_CPU_RANKS") == "1":
         return
     raise NoRealSlice(
         f"Your lease {lease.lease or ''} holds {lease.shape or 'a slice'} "
@@ -139,48 +186,38 @@ def require_slice(lease: Lease, has_cuda: bool, reason: str, environ: Mapping[st
     )
 
 
-def cpu_name(path: Path = CPUINFO) -> str:
+def _cpu_name() -> str:
     """The processor's model as Linux names it."""
     try:
-        lines = path.read_text().splitlines()
+        lines = CPUINFO.read_text().splitlines()
     except OSError:
         lines = []
     named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
 
 
-def memory_limit_mib(root: Path = CGROUP) -> int:
+def _memory_limit_mib() -> int:
     """The container's memory limit, or the host's memory where there is no limit."""
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     try:
-        limit = (root / "memory.max").read_text().strip()
+        limit = (CGROUP / "memory.max").read_text().strip()
     except OSError:
         return int(host)
     return int(min(host, int(limit) // 2**20)) if limit.isdigit() else int(host)
 
 
-def read_device(torch: Any, lease: Lease, environ: Mapping[str, str], index: int = 0) -> Device:
+def read_device(torch: Any, environ: Mapping[str, str], index: int = 0) -> Device:
     """Describe a device of this process; in a child only, for it makes a CUDA context.
 
     Raises:
         NoRealSlice: the lease names a real slice and torch sees no GPU.
     """
-    budget = cpu_budget()
-    has_cuda = torch.cuda.is_available()
-    if not has_cuda:
-        built = (
-            "this torch was built without CUDA"
-            if torch.version.cuda is None
-            else "CUDA finds no device"
-        )
-        require_slice(lease, False, built, environ)
-        return Device(
-            "cpu",
-            cpu_name(),
-            memory_limit_mib(),
-            cpu_cores=budget.cores,
-            threads=torch.get_num_threads(),
-        )
+    cpu: dict[str, Any] = {"cpu_cores": cpu_budget().cores, "threads": torch.get_num_threads()}
+    if not torch.cuda.is_available():
+        has_none, finds_none = "this torch was built without CUDA", "CUDA finds no device"
+        reason = has_none if torch.version.cuda is None else finds_none
+        require_no_slice(read_lease(environ), reason, environ)
+        return Device("cpu", _cpu_name(), _memory_limit_mib(), **cpu)
     found = torch.cuda.get_device_properties(index)
     chosen = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
     emulation = Emulation.from_environment(environ)
@@ -193,9 +230,8 @@ def read_device(torch: Any, lease: Lease, environ: Mapping[str, str], index: int
         uuid=chosen if chosen.startswith("MIG-") else str(getattr(found, "uuid", "")) or None,
         is_slice=chosen.startswith("MIG-") or "MIG" in found.name or emulation != Emulation(),
         capability=f"{found.major}.{found.minor}",
-        cpu_cores=budget.cores,
-        threads=torch.get_num_threads(),
-        emulated=environ.get("LABKIT_EMULATE") or None,
+        emulated=environ.get(EMULATE) or None,
+        **cpu,
     )
 
 

@@ -14,7 +14,6 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from labkit import errors, stats
 from labkit.arguments import name_of, public, refuse_band, split_options
-from labkit.machine.readings import Readings
 from labkit.measuring.place import spread
 from labkit.records import ByShape, Comparison, Measurement, RankResults, counted_record
 from labkit.run import borrowed
@@ -23,6 +22,7 @@ from labkit.run.jobs import (
     BUDGET_S,
     TIMEOUT_S,
     Function,
+    Readings,
     distinct_names,
     is_quick,
     make_job,

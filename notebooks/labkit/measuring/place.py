@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from labkit.arguments import public
 from labkit.errors import WrongArgument
-from labkit.machine import device, lease
-from labkit.machine.readings import Readings
+from labkit.machine import device
 from labkit.records import Device, Place, Tier, from_data
 from labkit.run import borrowed
 from labkit.run.child import run_blocking
-from labkit.run.jobs import TIMEOUT_S, make_job, run_job, workers
+from labkit.run.jobs import TIMEOUT_S, Readings, make_job, run_job, workers
 
 
 async def where_async() -> Place:
@@ -24,7 +23,7 @@ async def where_async() -> Place:
         NoRealSlice: the lease names a real slice and torch sees none.
         NotBorrowed: the slice or its runner did not come, or went.
     """
-    held, budget = lease.from_environment(os.environ), device.cpu_budget()
+    held, budget = device.read_lease(os.environ), device.cpu_budget()
     shape, lends = borrowed.chosen(None, os.environ), borrowed.lent(os.environ)
     found: list[Device] = []
     for choice in held.real_slices or (None,):
@@ -49,7 +48,7 @@ _PLACE: dict[str, Place] = {}
 
 async def _choices(count: int) -> tuple[tuple[str, ...], Tier]:
     """The devices `count` processes may be spread over; asks torch only where no lease says."""
-    held = lease.from_environment(os.environ)
+    held = device.read_lease(os.environ)
     if held.real_slices:
         return held.real_slices, Tier.SEVERAL_SLICES if count > 1 else Tier.SLICE
     if count == 1:

@@ -24,15 +24,14 @@ from typing import Any
 
 from labkit import errors
 from labkit.arguments import public
-from labkit.machine import device, lease
-from labkit.machine.readings import Readings
+from labkit.machine import device
 from labkit.measuring.place import only_one
 from labkit.measuring.windows import in_windows
 from labkit.records import Borrowed, Device, Measurement, Tier, circumstances, counted_record
 from labkit.run import borrowed
 from labkit.run.borrowed import BorrowedCrew
 from labkit.run.child import Crew, run_blocking
-from labkit.run.jobs import is_quick, make_job, run_job
+from labkit.run.jobs import Readings, is_quick, make_job, run_job
 
 PROBE_S = 60.0
 PAIRS, QUICK_PAIRS = 20, 5
@@ -220,7 +219,7 @@ def _devices_for(way: Way, copies: int) -> list[dict[str, str]]:
     Raises:
         TooFewRanks: slices were asked for and the lease holds fewer.
     """
-    held, budget = lease.from_environment(os.environ), device.cpu_budget()
+    held, budget = device.read_lease(os.environ), device.cpu_budget()
     threads = str(device.threads_for(budget, copies))
     common = {"OMP_NUM_THREADS": threads, "LABKIT_THREADS": threads}
     if way is Way.SLICES:

@@ -16,7 +16,7 @@ from labkit.arguments import public
 from labkit.errors import WrongArgument
 from labkit.exercises.packing import A100, COMPUTE, MEMORY, SMS_OF_SEVEN, PackingProfile
 from labkit.exercises.schedule import played
-from labkit.machine.spans import (
+from labkit.machine.profiling import (
     KERNELS,
     LAUNCHES,
     MESSAGES,

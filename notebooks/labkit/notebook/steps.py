@@ -22,14 +22,13 @@ from labkit.arguments import (
 )
 from labkit.errors import NotMeasured, StudentError, WrongArgument
 from labkit.evidence.evidence import Point
-from labkit.machine.side_by_side import SideBySide
 from labkit.measuring.measure import compare_async, measure_async, ranks_async
 from labkit.measuring.sharing import Turns, Way, turns_async, way_of
 from labkit.panel.experiment import MeasuringStep, Report, Value, reader
 from labkit.records import Comparison, Measurement, RankResults, counted_record
 from labkit.run.jobs import BUDGET_S, is_quick
 from labkit.run.source import describe_error, error_sentence
-from labkit.timing import Work, make_clock, timing_loop, warm_up
+from labkit.timing import SideBySide, Work, make_clock, timing_loop, warm_up
 
 FACTS = "facts"  # what a function found out beside its times, kept with every label
 CLOCKS = "clocks"  # by label, of a function that times by itself with another clock than the host's
@@ -132,12 +131,9 @@ def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
             f'{{"mine": lambda: a @ b}}, not {works!r:.60}.'
         )
     import torch
-    import torch.distributed as dist
 
-    barrier = dist.barrier if dist.is_initialized() else None
-    clock = make_clock(torch, cold=True, barrier=barrier)
-    fixed = barrier is not None or is_quick()
-    warm = {name: warm_up(name, work, clock, fixed=fixed) for name, work in works.items()}
+    clock = make_clock(torch, cold=True)
+    warm = {name: warm_up(work, clock, fixed=is_quick()) for name, work in works.items()}
     samples: dict[str, Any] = {name: [] for name in works}
     launch: dict[str, list[float]] = {name: [] for name in works}
     cores = SideBySide(torch)

@@ -1,6 +1,8 @@
-"""Describe jobs for the workers and run them: what a measurement sends, and where to.
+"""The jobs that measurements send: described for the workers, run, and what was said meanwhile.
 
-Nothing here imports torch; the devices are asked about in a child.
+`Readings` sort the children's messages and make the records that follow from them, at any moment:
+a run that is stopped, killed or reclaimed keeps its samples. Nothing here imports torch; the
+devices are asked about in a child.
 """
 
 from __future__ import annotations
@@ -9,12 +11,13 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from typing import Any
 
 from labkit import errors
 from labkit.arguments import name_of, public
-from labkit.machine import lease
-from labkit.machine.readings import Readings
+from labkit.machine import device
+from labkit.records import Borrowed, Device, Measurement, Tier, circumstances, from_data, now_text
 from labkit.run import source
 from labkit.run.borrowed import BorrowedCrew
 from labkit.run.child import Crew
@@ -48,29 +51,16 @@ def make_job(
     names = distinct_names(functions)
     packed = {name: source.pack(function) for name, function in zip(names, functions, strict=True)}
     sent = {name: source.pack_value(value, name, names[0]) for name, value in arguments.items()}
-    defaults = {
-        "looks": [SAMPLES],
-        "band": [0.0, 0.0],
-        "budget_s": BUDGET_S,
-        "cold": True,
-    }
-    return {
-        "kind": kind,
-        "functions": packed,
-        "arguments": sent,
-        "backend": "gloo",
-        **defaults,
-        **options,
-    }
+    job = {"kind": kind, "functions": packed, "arguments": sent, "backend": "gloo"}
+    defaults = {"looks": [SAMPLES], "band": [0.0, 0.0], "budget_s": BUDGET_S, "cold": True}
+    return {**job, **defaults, **options}
 
 
 def distinct_names(functions: Sequence[Function]) -> list[str]:
     names = [name_of(function) for function in functions]
-    return (
-        names
-        if len(set(names)) == len(names)
-        else [f"{name} {index}" for index, name in enumerate(names, 1)]
-    )
+    if len(set(names)) == len(names):
+        return names
+    return [f"{name} {index}" for index, name in enumerate(names, 1)]
 
 
 def workers(
@@ -113,9 +103,114 @@ async def run_job(
         errors.ChildTimeout,
         errors.NoRealSlice,
     ) as error:
-        held = lease.from_environment(os.environ)
-        if await asyncio.to_thread(lease.is_held, held, os.environ) is False:
+        held = device.read_lease(os.environ)
+        if await asyncio.to_thread(device.is_held, held, os.environ) is False:
             raise errors.LeaseGone(
-                lease.gone_sentence(held, readings.count()), details=error.details
+                f"The pool took back {held.shape or 'your slice'} (lease {held.lease}) meanwhile. "
+                f"{readings.count()} samples taken before are kept, and marked as such. Ask for a "
+                "slice again on the hub's page; the saved evidence stays readable meanwhile.",
+                details=error.details,
             ) from error
         raise
+
+
+@dataclass
+class RankReadings:
+    """One rank's messages, sorted."""
+
+    device: Device | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    warm: Mapping[str, list[float]] = field(default_factory=dict)
+    turns: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    printed: list[str] = field(default_factory=list)
+
+
+class Readings:
+    """The messages of all ranks; `measurement` may be asked for at any time."""
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks = [RankReadings() for _ in range(ranks)]
+        self.over_budget_s: float | None = None
+        self.began = now_text()
+        self.borrowed: Borrowed | None = None
+
+    def take(self, rank: int, message: Mapping[str, Any]) -> None:
+        """Sort one message in; unknown kinds are kept as facts of the rank."""
+        mine, kind = self.ranks[rank], message["type"]
+        if kind == "hello":
+            mine.device, mine.versions = from_data(Device, message["device"]), message["versions"]
+        elif kind == "turns":
+            for number, name, seconds, launch_s in message["turns"]:
+                mine.turns.setdefault(name, {})[number] = (seconds, launch_s)
+        elif kind == "print":
+            mine.printed.append(message["text"])
+        elif kind == "borrowed":
+            self.borrowed = message["borrowed"]
+        else:
+            known = {name: value for name, value in message.items() if name != "type"}
+            mine.warm = known.pop("samples", mine.warm)
+            self.over_budget_s = known.get("budget_s", self.over_budget_s)
+            mine.facts |= known
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices of the ranks that have said hello."""
+        return tuple(rank.device for rank in self.ranks if rank.device is not None)
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        return dict(self.ranks[0].versions)
+
+    @property
+    def tier(self) -> Tier:
+        return device.tier_of(self.devices)
+
+    @property
+    def link(self) -> str:
+        return device.link_of(self.tier, len(self.ranks))
+
+    def rounds(self, name: str) -> list[int]:
+        """The rounds of a function that every rank has finished."""
+        done = [set(rank.turns.get(name, {})) for rank in self.ranks]
+        return sorted(set.intersection(*done))
+
+    def samples(self, name: str) -> tuple[float, ...]:
+        """Seconds per call; with several ranks, the slowest rank's."""
+        return tuple(
+            max(rank.turns[name][number][0] for rank in self.ranks) for number in self.rounds(name)
+        )
+
+    def count(self) -> int:
+        """How many samples there are in all."""
+        return sum(len(self.samples(name)) for name in self.ranks[0].turns)
+
+    def measurement(self, name: str, stopped: str | None = None, **known: Any) -> Measurement:
+        """The record of one function as it stands now.
+
+        Args:
+            name: the function.
+            stopped: why the run ended early, in words.
+            known: what the caller knows beside the readings (dtype, flops, moved_bytes, setting).
+        """
+        first = self.ranks[0]
+        if stopped is None and self.over_budget_s is not None:
+            stopped = f"the time budget of {self.over_budget_s:g} s was spent"
+        return Measurement(
+            name=name,
+            samples_s=self.samples(name),
+            clock=first.facts.get("clock", "unknown"),
+            cold=bool(first.facts.get("cold", False)),
+            inner=first.facts.get("inner", 1),
+            ranks=len(self.ranks),
+            link=self.link,
+            warmup_s=tuple(first.warm.get(name, ())),
+            launch_s=tuple(first.turns[name][number][1] for number in self.rounds(name)),
+            peak_mib=first.facts.get("peak_mib"),
+            cpu_per_copy=first.facts.get("cpu_per_copy"),
+            side_by_side=dict(first.facts.get("side_by_side", {})),
+            date=self.began,
+            stopped=stopped,
+            **circumstances(self),
+            **known,
+        )

@@ -1,7 +1,9 @@
-"""Send a function of the notebook to a child: by value, with everything of the notebook it uses.
+"""Send a function of the notebook to a child, and say in words what came of it.
 
-A child cannot import a notebook, so cloudpickle sends code, and with it values, classes and other
-functions of the notebook; modules travel by name. What cannot travel is said in a sentence.
+It goes by value, with everything of the notebook that it uses: a child cannot import a notebook, so
+cloudpickle sends code, and with it values, classes and other functions; modules travel by name.
+What cannot travel is said in a sentence, and so is what the function raised, memory that was full
+among it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,14 @@ from labkit.errors import Unsendable
 VALUE_LIMIT = 1 << 20  # bytes; bigger things belong inside the function, made where they are used
 UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, ValueError)
 NOWHERE = "<dynamic-code>"
+OF_MEMORY = (
+    "out of memory",
+    "NVML_SUCCESS == r INTERNAL ASSERT FAILED",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "can't allocate memory",
+    "cudaErrorMemoryAllocation",
+)
 OWN: set[str] = set()  # in a child: the files and cells that the student's functions are from
 
 
@@ -181,3 +191,24 @@ def error_sentence(data: Mapping[str, Any], where: str = "in the child process")
         return f"{said} ({where})"
     place = f"line {data['line']} of the cell, in `{data['function']}`:   {data['text']}"
     return f"{place}\n{said} ({where})"
+
+
+def is_out_of_memory(kind: str, message: str) -> bool:
+    """Whether memory was full: torch's clean error, MIG's broken one, or the CPU's.
+
+    On a MIG slice the allocator's own report fails, and what arrives is an internal assertion
+    instead of an OutOfMemoryError (pytorch issues 112377, 122068, 197312).
+    """
+    return kind in ("OutOfMemoryError", "MemoryError") or any(sign in message for sign in OF_MEMORY)
+
+
+def out_of_memory_sentence(error: Mapping[str, Any]) -> str:
+    """What the student is told, their own line first."""
+    place = f"line {error['line']} of the cell:   {error['text']}\n" if "line" in error else ""
+    odd = " (torch reports this on a MIG slice as an internal assertion; it means the same)"
+    odd = odd if "INTERNAL ASSERT" in error["message"] else ""
+    return (
+        f"{place}Out of memory{odd}. The work needs more than this device has free: "
+        "make the batch or the model smaller, use a 16-bit type, or ask for a bigger slice. "
+        "The process that ran out is gone, so its memory is free again."
+    )

@@ -7,7 +7,7 @@ from collections import Counter
 import labkit
 from labkit.exercises.formula_checks import check_job_hours, check_price, check_step_price
 from labkit.exercises.packing import A100
-from labkit.machine.profile import OperationCount, by_limit
+from labkit.machine.profiling import OperationCount, by_limit
 
 WHOLE = A100["7g.40gb"]
 

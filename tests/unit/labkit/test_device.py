@@ -4,7 +4,6 @@ import pytest
 
 from labkit.errors import NoRealSlice
 from labkit.machine import device, parts
-from labkit.machine.lease import from_environment
 from labkit.measuring import place
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
 
@@ -131,11 +130,11 @@ def test_a_real_slice_that_torch_cannot_see_stops_with_the_reason():
     """
     real = Lease("7", "1g.5gb", slices=("MIG-a",))
     with pytest.raises(NoRealSlice, match="built without CUDA") as caught:
-        device.require_slice(real, False, "this torch was built without CUDA", {})
+        device.require_no_slice(real, "this torch was built without CUDA", {})
     assert "Nothing was measured" in str(caught.value)
-    lease = from_environment({"MIGLAB_SLICES": "MIG-a, MIG-b", "MIGLAB_SIMULATED": "1"})
+    lease = device.read_lease({"MIGLAB_SLICES": "MIG-a, MIG-b", "MIGLAB_SIMULATED": "1"})
     assert (lease.slices, lease.real_slices) == (("MIG-a", "MIG-b"), ())
-    device.require_slice(lease, False, "no GPU", {})
+    device.require_no_slice(lease, "no GPU", {})
 
 
 def test_the_environment_of_a_child_only_grows():

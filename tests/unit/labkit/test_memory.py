@@ -3,9 +3,9 @@
 import pytest
 
 from labkit.errors import LabError
-from labkit.machine import memory
-from labkit.machine.emulate import MIG_OOM, Emulation
-from labkit.machine.tensor_memory import count_step
+from labkit.machine.parts import MIG_OOM, Emulation
+from labkit.machine.profiling import count_step
+from labkit.run import source
 
 
 @pytest.mark.parametrize(
@@ -27,18 +27,18 @@ from labkit.machine.tensor_memory import count_step
 )
 def test_every_form_of_out_of_memory_is_recognised(kind, message):
     """Torch's clean error, MIG's broken one, cuBLAS, and the CPU's."""
-    assert memory.is_out_of_memory(kind, message)
+    assert source.is_out_of_memory(kind, message)
 
 
 def test_other_errors_are_not_taken_for_it():
     """A wrong shape, or another internal assertion, stays what it is."""
-    assert not memory.is_out_of_memory("RuntimeError", "mat1 and mat2 shapes cannot be multiplied")
-    assert not memory.is_out_of_memory("RuntimeError", "x INTERNAL ASSERT FAILED at graph.cpp")
+    assert not source.is_out_of_memory("RuntimeError", "mat1 and mat2 shapes cannot be multiplied")
+    assert not source.is_out_of_memory("RuntimeError", "x INTERNAL ASSERT FAILED at graph.cpp")
 
 
 def test_the_sentence_says_what_to_do_and_explains_migs_form():
     """The student's line first, then what to change."""
-    said = memory.out_of_memory_sentence(
+    said = source.out_of_memory_sentence(
         {"message": MIG_OOM, "line": 3, "text": "x = torch.ones(n)"}
     )
     assert said.startswith("line 3 of the cell:   x = torch.ones(n)")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from labkit import __main__ as command
-from labkit.machine import emulate
+from labkit.machine.parts import EMULATE
 from labkit.notebook import handing_in
 from labkit_grading import grading
 
@@ -27,7 +27,7 @@ def test_every_column_of_the_marks_is_described():
 
 
 @pytest.mark.parametrize(
-    "name", [emulate.VARIABLE, handing_in.VARIABLE, "LAB_HEADLESS", "LAB_QUICK"]
+    "name", [EMULATE, handing_in.VARIABLE, "LAB_HEADLESS", "LAB_QUICK"]
 )
 def test_every_variable_is_described(name):
     """What the environment decides is in the reference."""

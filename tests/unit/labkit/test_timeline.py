@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from tests.needs import needs
 
-from labkit.machine import spans
-from labkit.machine.spans import KERNELS, MESSAGES, OPERATORS
+from labkit.machine import profiling
+from labkit.machine.profiling import KERNELS, MESSAGES, OPERATORS
 from labkit.notebook.drawings import timeline
 
 STEP = [
@@ -23,12 +23,12 @@ def test_what_overlaps_counts_once():
 
     `linear` calls `addmm`: only the outer one is a box; a message is never inside one.
     """
-    assert spans.busy_ms(STEP, OPERATORS) == 5
-    assert spans.busy_ms(STEP, MESSAGES) == 5
-    assert spans.hidden_ms(STEP) == 2
-    assert spans.hidden_ms([*STEP, (KERNELS, "gemm", 7.5, 9.0)]) == 0.5
+    assert profiling.busy_ms(STEP, OPERATORS) == 5
+    assert profiling.busy_ms(STEP, MESSAGES) == 5
+    assert profiling.hidden_ms(STEP) == 2
+    assert profiling.hidden_ms([*STEP, (KERNELS, "gemm", 7.5, 9.0)]) == 0.5
     inner = [*STEP, (OPERATORS, "aten::addmm", 1.0, 2.0)]
-    assert list(spans.outermost(inner)) == sorted(STEP, key=lambda one: one[2])
+    assert list(profiling.outermost(inner)) == sorted(STEP, key=lambda one: one[2])
 
 
 def test_a_picture_has_a_lane_each_and_says_what_is_hidden():
@@ -64,7 +64,7 @@ RELU = (
 def test_what_the_gpu_ran_is_a_kernel(name, annotated, lane):
     """A kernel that is a C++ lambda has a "#" in its name, as annotations of optimizers have."""
     event = SimpleNamespace(name=name, is_user_annotation=annotated)
-    assert spans.lane_of(event, on_gpu=True) == lane
+    assert profiling.lane_of(event, on_gpu=True) == lane
 
 
 def test_the_profiler_sees_a_step():
@@ -73,11 +73,11 @@ def test_the_profiler_sees_a_step():
     import torch
 
     layer = torch.nn.Linear(8, 8)
-    found = spans.spans_of(lambda: layer(torch.ones(2, 8)).sum().backward())
+    found = profiling.spans_of(lambda: layer(torch.ones(2, 8)).sum().backward())
     assert found[0][2] == 0
     assert {lane for lane, *_ in found} == {OPERATORS}
     assert any(name == "aten::linear" for _, name, *_ in found)
     assert all(one[3] <= other[2] for one, other in pairwise(found))
-    nested = spans.spans_of(lambda: layer(torch.ones(2, 8)), inner=True)
+    nested = profiling.spans_of(lambda: layer(torch.ones(2, 8)), inner=True)
     assert {"aten::linear", "aten::addmm"} <= {name for _, name, *_ in nested}
     timeline(nested, "drawn without what is inside")
