@@ -1,15 +1,17 @@
-"""What a notebook's cell shows: tables of words; measurements as bars with intervals and ratios.
+"""What a notebook's cell shows: numbers, tables, measurements as bars with intervals and ratios.
 
 HTML alone, in the page's colours, so that it is drawn without a kernel and without a widget.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 BAR = "#0b84c4"
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 ROOM = 1.1  # the longest bar or interval, and a little air
 
 
@@ -44,6 +46,19 @@ class ShapeBar:
     caption: str
     samples_ms: tuple[float, ...]
     waited_s: float | None = None
+
+
+def number(value: float) -> str:
+    """A number with three figures, without needless zeros or exponents."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else "–"
+    if 1e-3 <= abs(value) < 1e6:
+        digits = max(0, 2 - math.floor(math.log10(abs(value))))
+        text = f"{value:.{digits}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    mantissa, power = f"{value:.2e}".split("e")
+    raised = f"10{str(int(power)).translate(SUPERSCRIPT)}"
+    return raised if float(mantissa) == 1 else f"{float(mantissa):g} · {raised}"
 
 
 def table(rows: Iterable[Sequence[str]], caption: str, heads: Sequence[str] = ()) -> str:

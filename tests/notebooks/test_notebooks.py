@@ -17,7 +17,7 @@ from labkit.evidence.checks import CHECKS
 from labkit.evidence.prediction import predict
 from labkit.evidence.published import publications
 from labkit.notebook.catalogue import EXPERIMENTS
-from labkit.panel.picture import plot_of
+from labkit.panel.plot import plot_of
 from labkit.records import Verdict
 
 needs("torch", "the notebooks measure with torch")

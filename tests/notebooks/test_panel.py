@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 from tests.needs import needs
 
 from labkit.evidence import evidence as store
-from labkit.panel.vega import MIME
+from labkit.panel.theme import MIME
 
 needs("torch", "panels measure with torch")
 needs("ipywidgets", "panels are widgets")

@@ -26,9 +26,8 @@ from labkit.machine.profiling import (
     hidden_ms,
     outermost,
 )
-from labkit.panel import vega
-from labkit.panel.axes import called
-from labkit.panel.theme import INK
+from labkit.panel import theme
+from labkit.panel.theme import INK, called
 
 LANE = 46
 WIDE = 44  # characters of a line, so that a telephone holds it
@@ -73,7 +72,7 @@ class LaneDrawing:
 
     def _repr_mimebundle_(self, **_: Any) -> Any:
         said = {"text/plain": self.says}
-        return said if self.spec is None else vega.output(self.spec, self.says)
+        return said if self.spec is None else theme.output(self.spec, self.says)
 
 
 def _drawing(
@@ -123,7 +122,7 @@ def _drawing(
     }
     lines = [line for head in heads for line in textwrap.wrap(head, WIDE)]
     title = {"text": lines[0], "subtitle": lines[1:], "offset": 12}
-    made = vega.frame(says, {"step": LANE}, [bars, words])
+    made = theme.frame(says, {"step": LANE}, [bars, words])
     return LaneDrawing(says, {**made, "title": title})
 
 

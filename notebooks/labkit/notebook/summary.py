@@ -14,7 +14,7 @@ from labkit.errors import EvidenceDamaged, WrongArgument
 from labkit.evidence import evidence as store
 from labkit.evidence import published, replay
 from labkit.evidence.evidence import Evidence
-from labkit.panel.reports import WIDE
+from labkit.panel.panel import WIDE
 from labkit.shown import Showable, table
 
 HEADS = ("experiment", "you predicted", "measured", "verdict", "where")

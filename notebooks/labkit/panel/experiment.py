@@ -1,7 +1,7 @@
 """An experiment as data: what is asked, which steps measure, what is drawn, which check judges.
 
 A step is a coroutine that measures one point and reports while it does. The same experiment runs in
-a panel, in a cell and headless.
+a panel, in a cell and headless; `comparison` says what became of its prediction.
 """
 
 from __future__ import annotations
@@ -14,28 +14,25 @@ from enum import Flag, auto
 from labkit.errors import NotMeasured
 from labkit.evidence.checks import CHECKS, Check
 from labkit.evidence.evidence import Evidence, Judgement, Point
+from labkit.evidence.prediction import Trend, with_unit
 from labkit.evidence.relations import Data
 from labkit.records import Measurement, Tier
 from labkit.run.jobs import BUDGET_S
+from labkit.shown import number
 
 Report = Callable[[Point], None]
 Points = Sequence[Point]
 Curves = Mapping[str, Sequence[tuple[float, float]]]
-
-
 Value = Callable[[Measurement], float] | str | None
-
-
-def milliseconds(record: Measurement) -> float:
-    """The median time."""
-    return record.median_s * 1e3
+FLAT = 0.05  # a change of less counts as none
+NEAR = 0.1  # of a prediction
 
 
 def reader(value: Value) -> Callable[[Measurement], float]:
     """What is drawn of a record: a fact by its name, what a function reads, else milliseconds."""
     if isinstance(value, str):
         return functools.partial(_fact, value)
-    return value or milliseconds
+    return value or (lambda record: record.median_s * 1e3)
 
 
 def _fact(name: str, record: Measurement) -> float:
@@ -180,3 +177,47 @@ class Experiment:
             return answer.x
         there = (one.label for one in points if (one.x, one.series) == (answer.x, answer.series))
         return next(there, answer.label)
+
+
+def comparison(experiment: Experiment, evidence: Evidence) -> str:
+    """Prediction and result beside each other; empty where one of them is missing."""
+    prediction = evidence.prediction
+    if prediction is None or not evidence.points:
+        return ""
+    if prediction.trend is not None:
+        return _of_trends(prediction.trend, evidence.points)
+    answer = experiment.answer(evidence.points, is_whole=True)
+    if answer is None or prediction.number is None:
+        return ""
+    said = with_unit(prediction.number, prediction.unit)
+    shown = f"{number(answer.value)} {prediction.unit or ''}".rstrip()
+    apart = _apart(prediction.number, answer.value)
+    return f"You said {said}; it is {shown}. At {answer.label}: {apart}."
+
+
+def _apart(said: float, found: float) -> str:
+    """How far a result lies from the number that was said."""
+    if said == found:
+        return "exactly as predicted"
+    if said <= 0 or found <= 0:
+        return f"{number(abs(found - said))} {'more' if found > said else 'less'} than predicted"
+    ratio = found / said
+    if abs(ratio - 1) <= NEAR:
+        return "within 10 % of the prediction"
+    return f"{number(ratio)} times the prediction"
+
+
+def _of_trends(said: Trend, points: tuple[Point, ...]) -> str:
+    """What the first series does from its first point to its last, beside what was said."""
+    line = [point for point in points if point.series == points[0].series]
+    if len(line) < 2 or not line[0].value:
+        return ""
+    change = line[-1].value / line[0].value - 1
+    found = Trend.FLAT if abs(change) < FLAT else Trend.RISES if change > 0 else Trend.FALLS
+    ends = " to ".join(f"{number(point.value)} ({point.label})" for point in (line[0], line[-1]))
+    outcome = (
+        f"it {found.verb}, as you said"
+        if found is said
+        else f"you said it {said.verb}; it {found.verb}"
+    )
+    return f"{outcome[0].upper()}{outcome[1:]}. From {ends}."

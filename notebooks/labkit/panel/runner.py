@@ -19,8 +19,7 @@ from labkit.evidence import evidence as store
 from labkit.evidence import replay
 from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.evidence.prediction import Prediction
-from labkit.panel.answers import comparison
-from labkit.panel.experiment import Experiment
+from labkit.panel.experiment import Experiment, comparison
 from labkit.records import Comparison, Measurement, Tier, Verdict, now_text
 from labkit.run.borrowed import waits
 

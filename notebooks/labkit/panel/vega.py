@@ -1,8 +1,7 @@
 """A plot as a Vega-Lite specification, which JupyterLab draws without a network.
 
-Only what Vega-Lite 5.6 knows, JupyterLab's own. Words and axes take the page's colour, so that a
-change of theme needs no new drawing. Categories stand below each other, so that their names fit
-into 270 pixels; numbers lie from left to right.
+Categories stand below each other, so that their names fit into 270 pixels; numbers lie from left to
+right.
 """
 
 from __future__ import annotations
@@ -14,27 +13,21 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from labkit.panel.axes import (
+from labkit.panel.plot import Mark, Plot, Series, SeriesKind, describe, interval_words
+from labkit.panel.theme import (
+    INK,
     called,
     domain,
+    frame,
     log_ticks,
     named_ticks,
     number_axis,
+    output,
     share,
     value_domain,
 )
-from labkit.panel.plot import (
-    Mark,
-    Plot,
-    Series,
-    SeriesKind,
-    describe,
-    interval_words,
-    number,
-)
-from labkit.panel.theme import EMBED, INK, STYLE
+from labkit.shown import number
 
-MIME = "application/vnd.vegalite.v5+json"
 OWN = ("#0b84c4", "#009e73", "#b0629c", "#8a8a00")  # at least 3:1 on white and on #111
 PUBLISHED, BESIDE, LINE = "#d55e00", "#b0629c", "#808080"
 CROSS = "M-1,-1L1,1M1,-1L-1,1"
@@ -50,29 +43,9 @@ SOLID = {"field": "solid", "type": "quantitative", "scale": None}
 IS_PLACE = re.compile(r"(^|[ =])\d")
 
 
-def output(made: dict[str, Any], says: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a notebook's output holds of a specification, and how it is to be drawn."""
-    return {MIME: made, "text/plain": says}, {MIME: {"embed_options": EMBED}}
-
-
 def bundle(plot: Plot, *, titled: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The same of a plot."""
+    """What a notebook's output holds of a plot, and how it is to be drawn."""
     return output(spec(plot, titled=titled), describe(plot))
-
-
-def frame(
-    description: str, height: Any, layers: list[Any], width: int | str = "container"
-) -> dict[str, Any]:
-    """A specification of these layers, in the look of all."""
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
-        "description": description,
-        "width": width,
-        "height": height,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "config": STYLE,
-        "layer": layers,
-    }
 
 
 def spec(plot: Plot, width: int | str = "container", *, titled: bool = False) -> dict[str, Any]:

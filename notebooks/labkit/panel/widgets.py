@@ -16,9 +16,10 @@ from labkit.errors import NotAPrediction
 from labkit.evidence.prediction import Trend, parse_number
 from labkit.panel import vega
 from labkit.panel.experiment import Experiment
-from labkit.panel.plot import Plot, number, table
+from labkit.panel.plot import Plot, table
 from labkit.panel.runner import Runner, RunnerState
 from labkit.records import Verdict
+from labkit.shown import number
 
 HIDDEN = "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)"
 SHORT = "16rem"

@@ -15,12 +15,13 @@ from labkit.evidence.relations import values_in
 from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.notebook.steps import computed_step
 from labkit.notebook.summary import summary
-from labkit.panel.answers import comparison
+from labkit.panel.experiment import comparison
 from labkit.panel.experiment import Experiment
 from labkit.panel.panel import Panel
-from labkit.panel.picture import plot_of
+from labkit.panel.plot import plot_of
 from labkit.panel.runner import Runner
-from labkit.panel.vega import MIME, spec
+from labkit.panel.theme import MIME
+from labkit.panel.vega import spec
 from labkit.panel.widgets import Widgets
 from labkit.records import Verdict
 

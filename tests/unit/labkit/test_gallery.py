@@ -7,7 +7,7 @@ import pytest
 from labkit.evidence import evidence as store
 from labkit.evidence.replay import recorded
 from labkit.measuring import sharing
-from labkit.panel.picture import plot_of
+from labkit.panel.plot import plot_of
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
 from labkit_authoring.controls import define, experiments
 

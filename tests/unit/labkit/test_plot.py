@@ -7,18 +7,9 @@ from xml.etree import ElementTree
 import pytest
 import vl_convert
 
-from labkit.panel import axes, vega
-from labkit.panel.plot import (
-    Mark,
-    Plot,
-    Series,
-    SeriesKind,
-    describe,
-    number,
-    rows,
-    table,
-    text_table,
-)
+from labkit.panel import theme, vega
+from labkit.panel.plot import Mark, Plot, Series, SeriesKind, describe, rows, table, text_table
+from labkit.shown import number
 from labkit_grading import figures
 
 OWN = Series("measured here", (Mark(1, 10, "1", 9, 11, (9.5, 10, 10.5)), Mark(2, 6, "2")))
@@ -106,7 +97,7 @@ def test_it_is_drawn_and_described(plot):
     A published series has one colour in every plot.
     """
     compiled = vl_convert.vegalite_to_vega(vega.spec(plot), vl_version="5.8")
-    assert compiled["signals"][0]["name"] == vega.EMBED["patch"][0]["value"]
+    assert compiled["signals"][0]["name"] == theme.EMBED["patch"][0]["value"]
     symbols = [one["encode"]["symbols"]["update"] for one in compiled.get("legends", ())]
     assert not any("opacity" in update for update in symbols)
     drawn = ElementTree.fromstring(figures.svg(plot))
@@ -200,7 +191,7 @@ def test_ticks_are_of_one_kind_and_points_have_their_names(labels, says):
 @pytest.mark.parametrize(("low", "high"), [(1, 1000), (64, 128), (1e-6, 2e-6), (3, 3.1)])
 def test_a_scale_of_powers_has_two_to_ten_ticks(low, high):
     """All of them inside."""
-    ticks = axes.log_ticks(low, high)
+    ticks = theme.log_ticks(low, high)
     assert 2 <= len(ticks) <= 10
     assert all(low * 0.99 <= tick <= high * 1.01 for tick in ticks)
 
