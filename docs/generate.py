@@ -17,7 +17,7 @@ from traitlets import Undefined
 
 import labkit
 from labkit import records
-from labkit.evidence import evidence, prediction, published
+from labkit.evidence import evidence, published
 from labkit_authoring import cli as labkit_cli
 from labkit_authoring import gallery, seeds
 from miglab_hub import cli
@@ -233,7 +233,7 @@ def labkit_names() -> str:
 RECORDS = (
     evidence.Evidence,
     evidence.Point,
-    prediction.Prediction,
+    evidence.Prediction,
     evidence.Judgement,
     records.Measurement,
     records.Comparison,

@@ -16,12 +16,12 @@ from labkit.measuring import sharing
 from labkit.measuring.measure import compare, measure, peak, ranks
 from labkit.measuring.place import count_visible, where
 from labkit.notebook import steps
-from labkit.notebook.card import card
+from labkit.notebook.summary import card
 from labkit.notebook.drawings import partition, pipeline, timeline
-from labkit.notebook.drawn import drawn
-from labkit.notebook.experiments import experiment
+from labkit.notebook.handing_in import drawn
+from labkit.notebook.catalogue import experiment
 from labkit.notebook.handing_in import fresh_copy, hand_in
-from labkit.notebook.pictures import picture
+from labkit.notebook.drawings import picture
 from labkit.notebook.steps import in_turns
 from labkit.notebook.summary import cite, evidence_of, recorded_note, recorded_run, summary
 from labkit.panel.runner import is_measured_here

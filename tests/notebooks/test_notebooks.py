@@ -14,7 +14,7 @@ from tests.needs import needs
 import make_notebooks as maker
 from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS
-from labkit.evidence.prediction import predict
+from labkit.evidence.evidence import predict
 from labkit.evidence.published import publications
 from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.panel.plot import plot_of

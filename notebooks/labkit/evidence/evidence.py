@@ -1,25 +1,68 @@
 """Evidence: one JSON file per experiment: prediction, samples, verdict, explanation.
 
-A file carries a digest of its own content. That deters editing and cannot prevent it: whoever can
-read this code can also compute the digest.
+A prediction is made before measuring: a number with its unit, or a trend, and because. A file
+carries a digest of its own content. That deters editing and cannot prevent it: whoever can read
+this code can also compute the digest. Runs that were recorded on real GPUs, and the class's, are
+evidence too, never the student's own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import EvidenceDamaged
-from labkit.evidence.prediction import Prediction
-from labkit.records import Comparison, Measurement, Verdict, from_data, to_data
+from labkit.errors import EvidenceDamaged, NotAPrediction, NotMeasured
+from labkit.records import Comparison, Measurement, Verdict, from_data, now_text, to_data
 
 SCHEMA = 1
 FOLDER = Path("evidence")
+CLASS = Path("class")  # beside the notebooks: what `labkit grade --class` wrote for them
 NOT_APPLICABLE = "not applicable here"  # what a tier is expected to show where it cannot be asked
+NUMBER = re.compile(r"[-+]?(\d[\d  ]*([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
+BECAUSE_MIN = 3
+
+
+class Trend(StrEnum):
+    """What a curve does from left to right."""
+
+    RISES = "rises"
+    FLAT = "flat"
+    FALLS = "falls"
+
+    @property
+    def verb(self) -> str:
+        """What "it" does."""
+        return "stays flat" if self is Trend.FLAT else self.value
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the student expects; `number` or `trend`, never both."""
+
+    because: str
+    at: str
+    number: float | None = None
+    unit: str | None = None
+    trend: Trend | None = None
+
+    def __str__(self) -> str:
+        if self.trend is not None:
+            return f"it {self.trend.verb}, because {self.because}"
+        return f"{with_unit(self.number or 0.0, self.unit)}, because {self.because}"
+
+
+def with_unit(value: float, unit: str | None) -> str:
+    """A number as it is said; one without a unit stands alone."""
+    return f"{value:g} {unit or ''}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -93,6 +136,68 @@ class Evidence:
     def samples(self) -> int:
         """How many samples it holds in all."""
         return sum(len(record.samples_s) for point in self.points for record in point.records)
+
+
+def parse_number(text: str, unit: str) -> float:
+    """Read a number as people type it: "1,5", "2 x", "1e3 GB/s".
+
+    Args:
+        text: what was typed.
+        unit: what is expected, empty where there is none; it is accepted after the number.
+
+    Raises:
+        NotAPrediction: there is no number, another unit, or it is below zero or not finite.
+    """
+    typed, asked = text.strip(), f" in {unit}" if unit else ""
+    if not typed:
+        raise NotAPrediction(f"Type a number{asked} first, for example 1.5.")
+    found = NUMBER.match(typed)
+    if found is None:
+        raise NotAPrediction(f"“{typed[:40]}” is not a number. Type one{asked}, for example 1.5.")
+    rest = typed[found.end() :].strip()
+    if rest and rest.casefold() != unit.casefold() and rest not in ("x", "×"):
+        raise NotAPrediction(f"“{rest[:40]}” is not the unit asked for. Type a number{asked}.")
+    digits = found.group().replace(" ", "").replace(" ", "").replace(",", ".")
+    value = float(digits)
+    if not math.isfinite(value):
+        raise NotAPrediction(f"“{typed[:40]}” is not a finite number. Type one{asked}.")
+    if value < 0:
+        raise NotAPrediction(f"“{typed[:40]}” is below zero, and what is measured here cannot be.")
+    return value
+
+
+def parse_trend(text: str) -> Trend:
+    """Read rises, flat or falls.
+
+    Raises:
+        NotAPrediction: it is none of them.
+    """
+    typed = text.strip().casefold()
+    if not typed:
+        raise NotAPrediction("Choose first what it does: rises, flat or falls.")
+    try:
+        return Trend(typed)
+    except ValueError as error:
+        raise NotAPrediction(f"“{text[:40]}” is none of rises, flat, falls.") from error
+
+
+def predict(said: str, because: str, unit: str | None) -> Prediction:
+    """Make a prediction, stamped with the time.
+
+    Args:
+        said: the number, or the trend where `unit` is None.
+        because: the reason, a few words at least.
+        unit: of the number; None asks for a trend.
+
+    Raises:
+        NotAPrediction: the number, the trend or the reason cannot be used.
+    """
+    trend = parse_trend(said) if unit is None else None
+    number = None if unit is None else parse_number(said, unit)
+    reason = because.strip()
+    if len(reason) < BECAUSE_MIN:
+        raise NotAPrediction("Say in a few words why you expect that; a guess teaches little.")
+    return Prediction(reason, now_text(), number=number, unit=unit, trend=trend)
 
 
 def digest(data: Mapping[str, Any]) -> str:
@@ -187,3 +292,41 @@ def inconsistencies(evidence: Evidence) -> list[str]:
             if len(record.samples_s) > 4 and len(set(record.samples_s)) == 1:
                 found.append(f"all samples of {record.name} are identical")
     return found
+
+
+def _recorded_file(key: str) -> Traversable:
+    return resources.files("labkit").joinpath("recorded", f"{key}.json")
+
+
+def is_recorded(key: str) -> bool:
+    """Whether a recorded run of this experiment is shipped."""
+    return _recorded_file(key).is_file()
+
+
+def recorded(key: str) -> Evidence:
+    """The shipped evidence of an experiment, marked as not the student's, without a prediction.
+
+    Raises:
+        NotMeasured: none is shipped.
+    """
+    if not is_recorded(key):
+        raise NotMeasured(
+            f"No recorded run of {key} is shipped with this labkit: only what you measure is shown."
+        )
+    found = read(_recorded_file(key).read_text(encoding="utf-8"), f"{key}.json")
+    without = replace(found, prediction=None, explanation="", headless=True)
+    return replace(without, replayed_from=found.place)
+
+
+def is_of_class(key: str) -> bool:
+    """Whether the class's points of this experiment lie beside the notebooks."""
+    return (CLASS / f"{key}.json").is_file()
+
+
+def of_class(key: str) -> Evidence:
+    """The medians of the class, as `labkit grade --class` wrote them.
+
+    Raises:
+        EvidenceDamaged: the file cannot be read.
+    """
+    return load(CLASS / f"{key}.json")

@@ -1,7 +1,7 @@
-"""Drawings of what is where and when: a partition, a pipeline's schedule, a step's timeline.
+"""The notebooks' drawings: fixed ones, and a partition, a pipeline's schedule, a step's timeline.
 
-Each is lanes with boxes in them, which JupyterLab draws as it draws a plot.  What is wrong in what
-a student put together is drawn too, and said; nothing is refused that one can learn from.
+Each of these is lanes with boxes in them, which JupyterLab draws as it draws a plot. What is wrong
+in what a student put together is drawn too, and said; nothing is refused that one can learn from.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import unescape
+from importlib import resources
 from typing import Any, NamedTuple
 
 from labkit.arguments import public
@@ -28,7 +30,10 @@ from labkit.machine.profiling import (
 )
 from labkit.panel import theme
 from labkit.panel.theme import INK, called
+from labkit.shown import Showable
 
+FOLDER = resources.files("labkit").joinpath("drawn")
+TITLE = re.compile("<title>(.*?)</title>", re.DOTALL)
 LANE = 46
 WIDE = 44  # characters of a line, so that a telephone holds it
 FREE = ""  # the kind of a box that nothing fills
@@ -44,6 +49,24 @@ PRODUCTS, OTHERS = "products of matrices", "other operations"
 LANES = (OPERATORS, LAUNCHES, KERNELS, MESSAGES)
 LONGEST_NAME = 60
 NO_AXIS = {"labels": False, "ticks": False, "domain": False, "grid": False, "title": None}
+
+
+def pictures() -> list[str]:
+    """The names of the notebooks' drawings."""
+    return sorted(file.name.removesuffix(".svg") for file in FOLDER.iterdir())
+
+
+@public
+def picture(name: str) -> Showable:
+    """One of the notebooks' drawings: "geometry", "ring", "split" or "pair".
+
+    Raises:
+        WrongArgument: there is no such drawing.
+    """
+    if name not in pictures():
+        raise WrongArgument(f"No picture {name!r} is known; there are {', '.join(pictures())}.")
+    svg = FOLDER.joinpath(f"{name}.svg").read_text(encoding="utf-8")
+    return Showable(unescape(TITLE.findall(svg)[0]), svg)
 
 
 class LaneBox(NamedTuple):

@@ -1,12 +1,13 @@
-"""Hand in: one zip with the evidence and the student's notebooks, without outputs.
+"""What is a student's own: the zip to hand in, fresh copies of notebooks, numbers of a question.
 
-The zip shows what was measured and written. It deters forgery and cannot prevent it: who can run
-this code can also write such a file.
+The zip has the evidence and the notebooks, without outputs. It shows what was measured and written;
+it deters forgery and cannot prevent it: who can run this code can also write such a file.
 """
 
 from __future__ import annotations
 
 import base64
+import getpass
 import html
 import itertools
 import json
@@ -15,18 +16,20 @@ import shutil
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from labkit.arguments import public
-from labkit.errors import EvidenceDamaged, LabError
+from labkit.errors import EvidenceDamaged, LabError, WrongArgument
 from labkit.evidence import evidence as store
-from labkit.notebook.drawn import student_here
 from labkit.records import now_text
 
 FORMAT = 1
 NAME = "hand-in.zip"
 INLINE_LIMIT = 8 << 20  # bytes of a zip that the download link carries itself
+VARIABLE = "MIGLAB_NOTEBOOKS"
+DELIVERED = "/opt/miglab/notebooks"
 
 
 @dataclass(frozen=True)
@@ -124,10 +127,6 @@ def _evidence(folder: Path) -> tuple[dict[str, str], list[str]]:
     return found, notes
 
 
-VARIABLE = "MIGLAB_NOTEBOOKS"
-DELIVERED = "/opt/miglab/notebooks"
-
-
 @public
 def fresh_copy(name: str, folder: Path = Path()) -> Path:
     """Put a fresh copy of a notebook into the folder; nothing is ever overwritten.
@@ -157,3 +156,38 @@ def fresh_copy(name: str, folder: Path = Path()) -> Path:
             continue
         return target
     raise AssertionError("itertools.count never ends")
+
+
+def student_here() -> str:
+    """Who works here: by the hub, else by the machine."""
+    name = os.environ.get("JUPYTERHUB_USER")
+    if name:
+        return name
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user need not have a name
+        return "unknown"
+
+
+@public
+def drawn(question: str, *, student: str = "", **choices: Sequence[Any]) -> dict[str, Any]:
+    """Draw a question's numbers for a student: the same ones every time, on every machine.
+
+    Args:
+        question: the same numbers are drawn for the same question.
+        student: who works here; a marker names the student of a hand-in.
+        choices: by name, what may be drawn.
+
+    Raises:
+        WrongArgument: a name has nothing to draw from.
+    """
+    if not choices or not all(isinstance(some, list | tuple) and some for some in choices.values()):
+        raise WrongArgument(
+            "drawn takes what may be drawn, by name: `batch=(32, 64)`, "
+            f"not {', '.join(choices) or 'nothing'}."
+        )
+    seed = f"{student or student_here()}/{question}"
+    return {
+        name: some[int(sha256(f"{seed}/{name}".encode()).hexdigest(), 16) % len(some)]
+        for name, some in choices.items()
+    }

@@ -1,6 +1,6 @@
-"""The end of a notebook: the student's own numbers in one table, and what a recorded run offers.
+"""Tables at a notebook's ends: on what it measures, what the student found, and the sources.
 
-Reads evidence and draws text; measures nothing.
+Reads records and evidence and makes words; measures nothing.
 """
 
 from __future__ import annotations
@@ -11,11 +11,55 @@ from pathlib import Path
 
 from labkit.arguments import public
 from labkit.errors import EvidenceDamaged, WrongArgument
-from labkit.evidence import evidence as store
-from labkit.evidence import published, replay
+from labkit.evidence import evidence as store, published
 from labkit.evidence.evidence import Evidence
 from labkit.panel.panel import WIDE
+from labkit.records import Device, Place
 from labkit.shown import Showable, table
+
+OUTSIDE = "no lease: this notebook runs outside the lab"
+
+
+@public
+def card(place: Place) -> Showable:
+    """Make a place showable, as a table or as text."""
+    rows = _held(place)
+    return Showable(
+        "\n".join(f"{name}: {text}" for name, text in rows), table(rows, "What you hold")
+    )
+
+
+def _held(place: Place) -> list[tuple[str, str]]:
+    """What the card says, line by line."""
+    lease, cpu = place.lease, place.cpu
+    promised = lease.shape or OUTSIDE
+    if place.lends:
+        usual, *others = place.lends
+        more = f"; other shapes for on=: {', '.join(others)}" if others else ""
+        promised = f"no slice held; measurements borrow {usual}{more}"
+    simulated = " (simulated: there is no real slice)" if lease.simulated else ""
+    quota = "no quota" if cpu.quota is None else f"quota {cpu.quota:g}"
+    lines = [("Your lease", promised + simulated)]
+    lines += [("Leased slice", uuid) for uuid in lease.slices]
+    slices = () if place.borrowed is None else place.borrowed.slices
+    lines += [("Borrowed slice", f"{uuid}, borrowed for this card only") for uuid in slices]
+    lines += [line for device in place.devices for line in _device_rows(device)]
+    return [
+        *lines,
+        ("Tier", place.tier.value),
+        ("Link", place.link),
+        ("CPU budget", f"{cpu.cores:g} cores (affinity {cpu.affinity}, {quota})"),
+        ("Versions", ", ".join(f"{name} {text}" for name, text in place.versions.items())),
+    ]
+
+
+def _device_rows(device: Device) -> list[tuple[str, str]]:
+    """The lines about one device that figures come from."""
+    if device.backend == "cpu":
+        return [("Measured on", f"{device.name}, a CPU: nothing here is a statement about a GPU")]
+    l2 = f", L2 {device.l2_mib:.3g} MiB" if device.l2_mib else ""
+    return [("Measured on", device.label + l2), ("Its UUID", device.uuid or "unknown")]
+
 
 HEADS = ("experiment", "you predicted", "measured", "verdict", "where")
 
@@ -40,7 +84,7 @@ def evidence_of(key: str, folder: Path = store.FOLDER) -> Evidence | str:
 @public
 def recorded_run(key: str) -> Evidence | None:
     """The run on a real GPU that is shipped, never the student's own; None where none is."""
-    return replay.recorded(key) if replay.exists(key) else None
+    return store.recorded(key) if store.is_recorded(key) else None
 
 
 def _row(key: str, found: Evidence | str) -> tuple[str, ...]:
@@ -74,9 +118,9 @@ def recorded_note(*keys: str) -> str:
 
 
 def _note(key: str) -> str:
-    if not replay.exists(key):
+    if not store.is_recorded(key):
         return f"{key}: no run on a GPU is recorded; what you measure here is all there is to see."
-    place = replay.recorded(key).place
+    place = store.recorded(key).place
     said = f"{key}: recorded on {place}, not yours. Predict, then press “Show recorded run”."
     return textwrap.fill(said, WIDE)
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import LabError, NotAPrediction, WrongArgument
-from labkit.evidence import evidence as store, replay
+from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence
-from labkit.evidence.prediction import Prediction, predict
+from labkit.evidence.evidence import Prediction, predict
 from labkit.panel import vega
 from labkit.panel.experiment import Experiment, Points
 from labkit.panel.plot import Plot, is_comparable, plot_of, text_table
@@ -157,7 +157,7 @@ class Panel:
     def layers(self) -> list[str]:
         """What can be drawn beside an own run: a recorded one, the class's."""
         key = self.experiment.key
-        known = {RECORDED: replay.exists(key), CLASS: replay.of_class_exists(key)}
+        known = {RECORDED: store.is_recorded(key), CLASS: store.is_of_class(key)}
         return [name for name, is_there in known.items() if is_there]
 
     @property
@@ -178,7 +178,7 @@ class Panel:
             self._say("Predict first; then the recorded run may be seen.")
             return
         else:
-            find = replay.recorded if layer == RECORDED else replay.of_class
+            find = store.recorded if layer == RECORDED else store.of_class
             try:
                 found = find(self.experiment.key)
             except LabError as error:

@@ -14,7 +14,7 @@ from labkit import shown
 from labkit.errors import NotMeasured
 from labkit.evidence import published
 from labkit.evidence.evidence import Evidence, Point
-from labkit.evidence.prediction import with_unit
+from labkit.evidence.evidence import with_unit
 from labkit.panel.experiment import Experiment, Look, PublishedRow, reader
 from labkit.records import Measurement, median_interval
 from labkit.shown import number

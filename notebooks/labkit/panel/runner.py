@@ -16,9 +16,8 @@ from pathlib import Path
 from labkit.arguments import public
 from labkit.errors import EvidenceDamaged, LabError
 from labkit.evidence import evidence as store
-from labkit.evidence import replay
 from labkit.evidence.evidence import Evidence, Judgement, Point
-from labkit.evidence.prediction import Prediction
+from labkit.evidence.evidence import Prediction
 from labkit.panel.experiment import Experiment, comparison
 from labkit.records import Comparison, Measurement, Tier, Verdict, now_text
 from labkit.run.borrowed import waits
@@ -270,9 +269,8 @@ class Runner:
                 f"The claim: “{check.says}”. What do the data say of it? Choose, then press Keep."
             )
         said = sentence(judgement, check.says)
-        is_elsewhere = judgement.expected == store.NOT_APPLICABLE and replay.exists(
-            self.experiment.key
-        )
+        cannot_be_asked = judgement.expected == store.NOT_APPLICABLE
+        is_elsewhere = cannot_be_asked and store.is_recorded(self.experiment.key)
         if is_elsewhere and not self.evidence.replayed_from:
             return f"{said} The recorded run of a GPU can show it."
         return said

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from labkit.errors import NotAPrediction
-from labkit.evidence.prediction import Trend, parse_number
+from labkit.evidence.evidence import Trend, parse_number
 from labkit.panel import vega
 from labkit.panel.experiment import Experiment
 from labkit.panel.plot import Plot, table

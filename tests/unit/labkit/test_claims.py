@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from labkit.evidence import evidence as store
-from labkit.evidence import replay
 from labkit.evidence.checks import CHECKS, Check, everywhere
 from labkit.evidence.evidence import Evidence, Point
-from labkit.evidence.prediction import Prediction, Trend, predict
+from labkit.evidence.evidence import Prediction, Trend, predict
 from labkit.evidence.relations import values_in
 from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.notebook.steps import computed_step
@@ -155,8 +154,8 @@ def series_drawn(widgets):
 
 def test_what_others_measured_is_shown_beside_ones_own_after_a_prediction(tmp_path, monkeypatch):
     """Its button is locked before, and says so; switched on, sentence and evidence stay."""
-    monkeypatch.setattr(replay, "CLASS", tmp_path)
-    recorded = replay.recorded("MX-5")
+    monkeypatch.setattr(store, "CLASS", tmp_path)
+    recorded = store.recorded("MX-5")
     store.save(replace(recorded, replayed_from="the class, median of 9"), tmp_path)
     panel = Panel(EXPERIMENTS["MX-5"], tmp_path / "evidence")
     panel._repr_mimebundle_()
@@ -222,7 +221,7 @@ def test_the_next_step_is_open_and_its_button_is_the_strong_one(tmp_path):
 def test_a_recorded_run_is_judged_by_the_student_first_and_never_kept(tmp_path):
     """As with one's own: prediction, claim, verdict; nothing is saved."""
     runner = Runner(EXPERIMENTS["MX-5"], tmp_path)
-    runner.show_recorded(replay.recorded("MX-5"), predict("5", "it is safe", "%"))
+    runner.show_recorded(store.recorded("MX-5"), predict("5", "it is safe", "%"))
     assert "not yours" in runner.message
     assert "You said 5 %; it is 89.7 %. At 2^-10" in runner.message
     assert "as expected" not in runner.message

@@ -6,9 +6,8 @@ import pytest
 
 from labkit.errors import EvidenceDamaged, NotMeasured
 from labkit.evidence import evidence as store
-from labkit.evidence import replay
 from labkit.evidence.evidence import Evidence, Point
-from labkit.evidence.prediction import predict
+from labkit.evidence.evidence import predict
 from labkit.records import Device, Measurement, Tier
 
 RECORD = Measurement("f", (0.1, 0.2, 0.3), Tier.CPU, (Device("cpu", "Xeon", 1024),), "host", False)
@@ -74,8 +73,8 @@ def test_only_a_predicted_run_by_hand_is_a_students_own():
 
 def test_a_replayed_run_is_marked_and_not_the_students():
     """Recorded evidence loses its prediction and says where it came from."""
-    shown = replay.recorded("MX-5")
+    shown = store.recorded("MX-5")
     assert (shown.replayed_from, shown.prediction) == (shown.place, None)
     assert not shown.is_students
     with pytest.raises(NotMeasured, match="No recorded run"):
-        replay.recorded("nothing-like-this")
+        store.recorded("nothing-like-this")

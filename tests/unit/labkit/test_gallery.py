@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from labkit.evidence import evidence as store
-from labkit.evidence.replay import recorded
+from labkit.evidence.evidence import recorded
 from labkit.measuring import sharing
 from labkit.panel.plot import plot_of
 from labkit.records import CpuBudget, Device, Lease, Place, Tier

@@ -11,7 +11,7 @@ from labkit import stats
 from labkit.errors import LabError
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence, Judgement, Point
-from labkit.evidence.prediction import Prediction
+from labkit.evidence.evidence import Prediction
 from labkit.records import Comparison, Device, Measurement, Tier, Verdict, to_data
 from labkit_authoring import cli
 from labkit_grading import consistency, grade_code, grading, submissions

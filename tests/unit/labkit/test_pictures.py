@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from labkit.exercises.packing import A100
-from labkit.notebook.pictures import picture, pictures
+from labkit.notebook.drawings import picture, pictures
 
 
 @pytest.mark.parametrize("name", pictures())

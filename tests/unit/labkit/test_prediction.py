@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.errors import NotAPrediction
-from labkit.evidence.prediction import Trend, parse_number, parse_trend, predict
+from labkit.evidence.evidence import Trend, parse_number, parse_trend, predict
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,19 @@
-"""What every experiment of the notebooks asks and shows: words, axes, series and figures beside it.
+"""What every experiment of the notebooks asks and shows, and `labkit.experiment`, which shows it.
 
 A notebook gives only what is measured. One module a notebook; `EXPERIMENTS` has them all by key,
 without steps. Words in braces are filled in by the notebook.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from __future__ import annotations
 
+import string
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from types import MappingProxyType
+from typing import Any
+
+from labkit.arguments import public, refuse_options
+from labkit.errors import WrongArgument
 from labkit.notebook.catalogue import (
     choosing,
     data_parallel,
@@ -15,9 +22,70 @@ from labkit.notebook.catalogue import (
     model_parallel,
     your_slice,
 )
-from labkit.panel.experiment import Experiment
+from labkit.panel.experiment import Experiment, MeasuringStep
+from labkit.panel.panel import Panel
 
 ROOMS = (your_slice, mig, mixed_precision, data_parallel, model_parallel, choosing)
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
     {one.key: one for room in ROOMS for one in room.EXPERIMENTS}
 )
+WORDS = ("title", "question", "x_label", "y_label")
+OWN = frozenset(field.name for field in fields(Experiment)) - {"key", "steps", "data"}
+
+
+@public
+def experiment(key: str, *steps: Any, **given: Any) -> Panel:
+    """Make one experiment and show its panel: predict, measure, decide, explain.
+
+    Args:
+        key: one of the notebooks' experiments, whose words, axes and check are known; or a new
+            one, with `title`, `question`, `x_label` and `y_label`.
+        steps: what is measured: steps, or what `together` and the others return.
+        given: words that fill the braces of a known experiment's texts; a new one's fields.
+
+    Raises:
+        WrongArgument: a step is none, a word is missing or unknown.
+    """
+    measured = tuple(_flat(steps))
+    known = EXPERIMENTS.get(key)
+    made = _filled(known, given, measured) if known else _new(key, given, measured)
+    panel = Panel(made)
+    panel.show()
+    return panel
+
+
+def _flat(steps: Iterable[Any]) -> Iterator[MeasuringStep]:
+    for step in steps:
+        if isinstance(step, MeasuringStep):
+            yield step
+        elif isinstance(step, Iterable) and not isinstance(step, str | bytes | Mapping):
+            yield from _flat(step)
+        else:
+            raise WrongArgument(
+                f"{step!r} is no step: pass what timed_step, compared_step, together and others of "
+                "labkit.steps return."
+            )
+
+
+def _filled(known: Experiment, given: Mapping[str, Any], steps: tuple[Any, ...]) -> Experiment:
+    parse = string.Formatter().parse
+    wanted = {name for words in WORDS for _, name, _, _ in parse(getattr(known, words)) if name}
+    if wanted != given.keys():
+        raise WrongArgument(
+            f"{known.key} takes {', '.join(sorted(wanted)) or 'no words'} beside its steps, "
+            f"not {', '.join(sorted(given)) or 'none'}."
+        )
+    texts = {words: getattr(known, words).format_map(given) for words in WORDS}
+    return replace(known, steps=steps, **texts)
+
+
+def _new(key: str, given: Mapping[str, Any], steps: tuple[Any, ...]) -> Experiment:
+    missing = [name for name in WORDS if not isinstance(given.get(name), str)]
+    if missing:
+        raise WrongArgument(
+            f"No experiment {key!r} is known. For a new one give {', '.join(missing)} as texts."
+        )
+    if unknown := sorted(given.keys() - OWN):
+        raise WrongArgument(f"An experiment has no {', '.join(unknown)}; it has {', '.join(OWN)}.")
+    refuse_options("experiment", Experiment, given)
+    return Experiment(key=key, steps=steps, **given)
