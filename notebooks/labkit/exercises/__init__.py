@@ -1,13 +1,7 @@
 """Tools and exact checks of the exercises."""
 
 from labkit.exercises import networks, packing, roofline, small_model
-from labkit.exercises.code_checks import run_ranks
-from labkit.exercises.ddp_checks import (
-    check_all_reduce,
-    check_buckets,
-    check_gradient_averaging,
-    check_sync,
-)
+from labkit.exercises.code_checks import Wires, run_ranks
 from labkit.exercises.formula_checks import (
     check_attainable,
     check_busy_share,
@@ -22,9 +16,15 @@ from labkit.exercises.formula_checks import (
     check_step_price,
 )
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
-from labkit.exercises.placing import check_place
+from labkit.exercises.packing import check_place
+from labkit.exercises.parallel_checks import (
+    check_all_reduce,
+    check_buckets,
+    check_gradient_averaging,
+    check_pair,
+    check_split_matmul,
+    check_sync,
+)
 from labkit.exercises.scaling_checks import check_loss_scaler, check_scaled_step
 from labkit.exercises.schedule import bubble, check_order, check_schedule, order_of
-from labkit.exercises.split_checks import check_pair, check_split_matmul
 from labkit.exercises.timer_check import check_timer
-from labkit.exercises.wires import Wires

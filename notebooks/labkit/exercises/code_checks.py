@@ -1,4 +1,4 @@
-"""Judges the student's code exactly, and runs its ranks: threads with mailboxes.
+"""Judges the student's code exactly, and lets its ranks talk: threads by mail, processes by wires.
 
 No check times anything, so all can be run again anywhere.  Bytes are counted exactly, and a wrong
 algorithm ends in a sentence instead of hanging.  torch is imported when called.
@@ -16,6 +16,7 @@ from typing import Any
 from labkit.run.source import describe_error, error_sentence
 
 PATIENCE_S = 2.0
+HEADER = 5  # of a message by wire: the number of dimensions, and up to four of them
 
 
 @dataclass(frozen=True)
@@ -211,3 +212,42 @@ def run_exchanging(
 
     results, _ = run_ranks(run, random_tensors(0, *[1] * world))
     return results, [seen[rank] for rank in range(world)]
+
+
+class Wires:
+    """`send` and `receive` of fp32 tensors between ranks that are processes; in a child only.
+
+    Messages go through host memory over gloo on every tier (gloo cannot send CUDA tensors, and NCCL
+    wants sends and receives in matching order).
+    """
+
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self._torch, self._dist = torch, dist
+        self._group = dist.new_group(backend="gloo")
+        self._pending: list[tuple[Any, Any]] = []
+
+    def send(self, to: int, tensor: Any) -> None:
+        """Send a copy and go on at once."""
+        data = tensor.detach().to("cpu", self._torch.float32, copy=True).contiguous()
+        shape = list(data.shape)
+        head = self._torch.tensor([len(shape), *shape, *[0] * (HEADER - 1 - len(shape))])
+        for part in (head, data):
+            self._pending.append((self._dist.isend(part, to, group=self._group), part))
+
+    def receive(self, source: int) -> Any:
+        """Wait for the next tensor from another rank; it lies in host memory."""
+        head = self._torch.zeros(HEADER, dtype=self._torch.int64)
+        self._dist.recv(head, source, group=self._group)
+        count, *shape = head.tolist()
+        data = self._torch.empty(shape[:count])
+        self._dist.recv(data, source, group=self._group)
+        return data
+
+    def finish(self) -> None:
+        """Wait for every message that is still on its way."""
+        for work, _ in self._pending:
+            work.wait()
+        self._pending.clear()

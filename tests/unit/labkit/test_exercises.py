@@ -226,7 +226,7 @@ def test_another_answer_is_told_what_it_is(exercise, answer, said):
 @pytest.mark.parametrize(
     ("exercise", "answer"),
     [
-        (PLACE, "lambda w, t: labkit.exercises.placing.find_starts(w, t)"),
+        (PLACE, "lambda w, t: labkit.exercises.packing.find_starts(w, t)"),
         (COLUMNS, "lambda x, w, n: torch.cat([(b.mT @ x.mT).mT for b in w.chunk(n, 1)], dim=1)"),
         (ROWS, "lambda x, w, n: sum((b.T @ a.T).T for a, b in zip(x.chunk(n, 1), w.chunk(n)))"),
         (ROWS, "lambda x, w, n: sum(a.matmul(b) for a, b in zip(x.chunk(n, 1), w.chunk(n)))"),
