@@ -19,7 +19,7 @@ import labkit
 from labkit import records
 from labkit.evidence import evidence, published
 from labkit_authoring import cli as labkit_cli
-from labkit_authoring import gallery, seeds
+from labkit_authoring import gallery
 from miglab_hub import cli
 from miglab_hub.settings.keys import reference
 from miglab_hub.settings.lab_toml import settings_model
@@ -256,7 +256,7 @@ def published_figures() -> str:
     lines = ["---", "nosearch: true", "---", "# The published figures, one by one", ""]
     lines += ["A number before a colon is a notebook, a key is a panel.", ""]
     kinds: dict[tuple[str, str], dict[tuple[Any, str], list[str]]] = {}
-    shown = seeds.shown_in()
+    shown = gallery.shown_in()
     for figure in published.figures().values():
         said_by = published.SHORT[figure.id.split(".")[0]]
         section = kinds.setdefault((said_by, figure.source.section), {})

@@ -68,7 +68,7 @@ def record(
     limit_s: Limit = LIMIT_S,
 ) -> None:
     """Rehearse, and keep evidence and figures."""
-    from labkit_authoring.record import record
+    from labkit_authoring.gallery import record
 
     _refuse_without_gpu(emulate_slice)
     made = record(

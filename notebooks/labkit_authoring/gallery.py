@@ -1,25 +1,131 @@
-"""The gallery's page of one machine, from what was recorded there; the docs' build makes it.
+"""What the docs show of the notebooks: recordings as pages, and where published figures are shown.
 
-A recording leaves its evidence, its figures and a note of the machine; nothing of it is edited.
+A recording comes out of a rehearsal, and nothing of it is edited: evidence, figures, a note of the
+machine, and runs to be replayed. These show a student without such a machine what one gives, always
+under the machine's name.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import json
+import re
+import shutil
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from labkit.evidence import evidence as store
+from labkit.errors import EvidenceDamaged
+from labkit.evidence import evidence as store, published
 from labkit.evidence.evidence import Evidence
-from labkit.records import Place, now_text
-from labkit_authoring.rehearse import Rehearsal
+from labkit.measuring import place as around
+from labkit.notebook.catalogue import EXPERIMENTS
+from labkit.records import Place, Tier, now_text
+from labkit_authoring.rehearse import Rehearsal, rehearse
+from labkit_grading import figures
 
 NOTE = "machine.toml"
+SOURCES = Path(__file__).parent.parent / "src"
+NAMED = re.compile(
+    r"f?\"((?:cern5|cern6|dettmers|habr)\.[^\"]+|(?:nvidia\.)?(?:finetune|infer)\.[^\"]+)\""
+)
 
 
-def write_note(
+@dataclass(frozen=True)
+class Recording:
+    """Where the gallery of one machine lies, what is in it, and what may be replayed."""
+
+    folder: Path
+    shown: tuple[str, ...]
+    replayable: tuple[str, ...]
+    rehearsals: tuple[Rehearsal, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every notebook ran to its end."""
+        return not any(one.failed for one in self.rehearsals)
+
+
+def machine_name(place: Place) -> str:
+    """A folder's name for a machine, e.g. "h200-2gpu"."""
+    cards = [card for card in place.devices if card.backend == "cuda"]
+    if not cards:
+        return f"cpu-{place.cpu.cores:g}core"
+    words = re.findall(r"[a-z0-9]+", cards[0].name.lower())
+    name = "-".join(word for word in words if word not in ("nvidia", "tesla", "gpu"))
+    kind = "slice" if cards[0].is_slice else "gpu"
+    return f"{name}-{len(cards)}{kind}"
+
+
+def record(
+    notebooks: Sequence[Path],
+    out: Path,
+    *,
+    recorded: Path | None = None,
+    only: Sequence[str] = ("*",),
+    emulate: bool = False,
+    limit_s: float,
+) -> Recording:
+    """Rehearse notebooks and keep what they show.
+
+    Args:
+        notebooks: sources or .ipynb.
+        out: the gallery; a folder named after the machine is made in it.
+        recorded: where runs to be replayed are put, or None to keep none.
+        only: patterns of experiments to be replayed, for example "DP-*".
+        emulate: on a make-believe slice; such runs are never replayed.
+        limit_s: per notebook.
+    """
+    place = around.where()
+    work = out / ".work"
+    runs = tuple(
+        rehearse(one, work / one.stem, emulate=emulate, limit_s=limit_s) for one in notebooks
+    )
+    name = machine_name(place) + ("-emulated" if emulate else "")
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = [item for run in runs for item in _keep(run, folder)]
+    replayable = [item for item in kept if _is_replayable(item, only)] if recorded else []
+    for item in replayable:
+        _copy(folder / f"{item.experiment}.json", recorded)
+    _write_note(folder, place, kept, runs)
+    shutil.rmtree(work)
+    keys = [tuple(item.experiment for item in found) for found in (kept, replayable)]
+    return Recording(folder, keys[0], keys[1], runs)
+
+
+def _keep(run: Rehearsal, folder: Path) -> Iterator[Evidence]:
+    """Copy evidence and figures of one rehearsal; what cannot be read again is left out."""
+    for file in sorted((run.folder / "evidence").glob("*.json")):
+        try:
+            found = store.load(file)
+        except EvidenceDamaged:
+            continue
+        _copy(file, folder)
+        figure = run.folder / "figures" / f"{file.stem}{figures.SUFFIX}"
+        if figure.is_file():
+            drawn = figures.drawn(json.loads(figure.read_text(encoding="utf-8")))
+            (folder / f"{file.stem}.svg").write_text(drawn, encoding="utf-8")
+        yield found
+
+
+def _copy(file: Path, folder: Path | None) -> None:
+    if folder is not None and file.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / file.name)
+
+
+def _is_replayable(item: Evidence, only: Sequence[str]) -> bool:
+    """Only whole runs on a real GPU, that nothing emulated, are worth replaying."""
+    devices = [device for point in item.points for one in point.records for device in one.devices]
+    real = bool(devices) and all(one.backend == "cuda" and not one.emulated for one in devices)
+    is_asked = any(fnmatch.fnmatch(item.experiment, pattern) for pattern in only)
+    return real and is_asked and item.stopped is None and item.tier != Tier.CPU.value
+
+
+def _write_note(
     folder: Path, place: Place, kept: Sequence[Evidence], runs: Sequence[Rehearsal]
 ) -> None:
     """Keep beside the evidence on what it was recorded, and how each notebook ended."""
@@ -66,22 +172,22 @@ def page(folder: Path) -> str:
     for run in note.get("notebooks", []):
         lines.append(f"| {_cell(run['name'])} | {run['minutes']} | {_cell(run['ended'])} |")
     for file in sorted(folder.glob("*.json")):
-        lines += ["", *described(store.load(file))]
+        lines += ["", *_described(store.load(file))]
     return "\n".join(lines)
 
 
-def described(item: Evidence) -> list[str]:
+def _described(item: Evidence) -> list[str]:
     """One experiment: its verdict, where it was measured, and its figure."""
     said = escape(f"{item.experiment}: {item.title}")
     return [
-        f"**{item.experiment} {_cell(item.title)}**: {verdict(item)}.",
+        f"**{item.experiment} {_cell(item.title)}**: {_verdict(item)}.",
         f"Where: {_cell(item.place)}.",
         "",
         f"![{said}]({item.experiment}.svg)",
     ]
 
 
-def verdict(item: Evidence) -> str:
+def _verdict(item: Evidence) -> str:
     """What the check said, beside what it was expected to say on such a machine."""
     if item.stopped:
         return f"stopped: {_cell(item.stopped)}"
@@ -93,3 +199,19 @@ def verdict(item: Evidence) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+def shown_in() -> dict[str, list[str]]:
+    """By published figure, the panels that draw it, then the notebooks that print it."""
+    found: dict[str, list[str]] = {}
+    for key, experiment in EXPERIMENTS.items():
+        row = experiment.published
+        for name in filter(None, (*row.places, row.base)) if row else ():
+            found.setdefault(name, []).append(key)
+    for source in sorted(SOURCES.glob("[1-9]*_*.py")):
+        for name in set(NAMED.findall(source.read_text(encoding="utf-8"))):
+            whole = name if name.split(".")[0] in published.SHORT else f"nvidia.{name}"
+            pattern = re.sub(r"\\{[^}]*\\}", r"[^.]+", re.escape(whole))  # braces: any part of it
+            for figure in filter(re.compile(pattern).fullmatch, published.figures()):
+                found.setdefault(figure, []).append(f"{source.name[0]}: printed")
+    return found

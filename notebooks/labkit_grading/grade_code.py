@@ -1,9 +1,11 @@
 """Whether the code a student wrote is exactly right, by the check in the notebook's source.
 
 An exercise is a function or class of the source that holds a solution. From the student's notebook
-only exercises (and what they alone define) are taken; checks and all the rest come from the
-source, so that an edited check changes nothing. Both run in a sandbox; code that reaches beyond its
-exercise, and so could change the check, is not run at all.
+only exercises (and what they alone define) are taken; checks and all the rest come from the source,
+so that an edited check changes nothing. Both run in one process of a sandbox, because the check
+calls the exercise with tensors, functions and threads. The sandbox guards the machine, and cannot
+guard the verdict: code that gets at the check, at torch or at the open channel would write its own
+"right". So code that reaches beyond its exercise is not run, and a person reads it.
 """
 
 from __future__ import annotations
@@ -13,19 +15,26 @@ import builtins
 import json
 import subprocess
 import symtable
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.errors import LabError
 from labkit_grading import cells, sandbox
-from labkit_grading.reach import beyond
 from labkit_grading.run_checks import ENDED
 from make_notebooks import build_text
 
 LIMIT_S = 120.0
 SUFFIX = "_verdict"
 RIGHT = "right"
+MODULES = {"torch", "math", "itertools", "functools", "collections", "statistics", "time"}
+FORBIDDEN = frozenset(
+    {"eval", "exec", "compile", "open", "globals", "locals", "vars"}
+    | {"getattr", "setattr", "delattr"}
+    | {"os", "sys", "subprocess", "socket", "shutil", "importlib", "ctypes", "builtins", "gc"}
+    | {"inspect", "pickle", "types", "threading", "multiprocessing", "breakpoint", "input"}
+)
+OWN_METHODS = frozenset({"__init__", "__call__", "__len__", "__iter__"})
 BEYOND = "not run: it uses `{name}`, which reaches beyond the exercise: read it"
 
 
@@ -159,6 +168,42 @@ def mark(notebook: str, key: Key, *, limit_s: float = LIMIT_S) -> list[Marked]:
     said = {name: BEYOND.format(name=what) for name, what in reach.items() if what} | said
     found = {verdict: said.get(verdict, missing) for verdict in key.verdicts}
     return [Marked(verdict, words.startswith(RIGHT), words) for verdict, words in found.items()]
+
+
+def beyond(text: str) -> str:
+    """The first name that is none of an exercise's business; empty where there is none."""
+    return next((name for node in ast.walk(ast.parse(text)) for name in _foreign_names(node)), "")
+
+
+def _foreign_names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        module = getattr(node, "module", None)
+        found = [module or ""] if isinstance(node, ast.ImportFrom) else [x.name for x in node.names]
+        yield from (name for name in found if name.split(".")[0] not in MODULES)
+        yield from (one.name for one in node.names if _is_forbidden(one.name))
+    elif isinstance(node, ast.Attribute):
+        is_written = isinstance(node.ctx, ast.Store | ast.Del)
+        is_changed = is_written and _root(node) in {*MODULES, "labkit", ""}
+        if is_changed or _is_forbidden(node.attr):
+            yield node.attr
+    elif isinstance(node, ast.Name) and _is_forbidden(node.id):
+        yield node.id
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "__" in node.value:
+        yield node.value
+    elif isinstance(node, ast.FunctionDef) and _is_forbidden(node.name):
+        yield node.name
+
+
+def _is_forbidden(name: str) -> bool:
+    is_dunder = name.startswith("__") and name.endswith("__")
+    return name in FORBIDDEN or (is_dunder and name not in OWN_METHODS)
+
+
+def _root(node: ast.expr) -> str:
+    """The name that an attribute hangs on; empty where it is none."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _run(programs: dict[str, str], limit_s: float) -> tuple[dict[str, str], bool]:

@@ -22,8 +22,8 @@ from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.panel.plot import Mark, Plot, Series
 from labkit.records import now_text
-from labkit_grading import consistency, figures, grade_code, sandbox
-from labkit_grading.submissions import Submission, read_folder, said
+from labkit_grading import figures, grade_code, sandbox
+from labkit_grading.submissions import Submission, read_folder, said, same_claims, same_samples
 
 CAUTION = (
     "These checks deter forgery and cannot prevent it: "
@@ -248,7 +248,7 @@ def grade_folder(
         sandbox.require()
     submissions = read_folder(folder)
     keys = grade_code.keys_of(sources or own_sources()) if run_code else {}
-    twins, claims = consistency.same_samples(submissions), consistency.same_claims(submissions)
+    twins, claims = same_samples(submissions), same_claims(submissions)
     rows: list[MarkRow] = []
     for number, one in enumerate(submissions, 1):
         if run_code:

@@ -1,4 +1,4 @@
-"""What students handed in, read from their zips without unpacking them.
+"""What students handed in, read from their zips without unpacking them; who handed in the same.
 
 A zip is a stranger's file: sizes are limited, names are only looked up, nothing is written. What
 cannot be read costs that zip or that part of it, never the class.
@@ -6,10 +6,12 @@ cannot be read costs that zip or that part of it, never the class.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import zipfile
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -19,6 +21,8 @@ from labkit.evidence.evidence import Evidence
 
 MEMBER_LIMIT = 16 << 20
 TOTAL_LIMIT = 128 << 20
+FEWEST = 5  # a list of fewer samples may be the same by chance
+Item = tuple[str, str]
 PART = re.compile(
     r"(?:[^/]+/)?(?P<part>manifest\.json|evidence/[^/]+\.json|notebooks/[^/]+\.ipynb)"
 )
@@ -116,3 +120,36 @@ def _add_evidence(found: Submission, key: str, text: str) -> None:
         found.problems[key] = f"{key}.json holds {one.experiment}"
         return
     found.evidence[key] = one
+
+
+def same_samples(submissions: Iterable[Submission]) -> dict[Item, list[str]]:
+    """By zip and experiment, the other zips with samples of it: nobody measures the same twice."""
+    return _shared(
+        (mark, (one.file, item.experiment))
+        for one in submissions
+        for item in one.evidence.values()
+        for mark in _fingerprints(item)
+    )
+
+
+def same_claims(submissions: Iterable[Submission]) -> dict[Item, list[str]]:
+    """By zip (and no experiment), the other zips that claim the same student."""
+    return _shared((one.student, (one.file, "")) for one in submissions)
+
+
+def _fingerprints(evidence: Evidence) -> Iterator[str]:
+    """One for each list of samples that cannot be the same by chance."""
+    for record in (record for point in evidence.points for record in point.records):
+        if len(record.samples_s) >= FEWEST:
+            yield hashlib.sha256(json.dumps(record.samples_s).encode()).hexdigest()
+
+
+def _shared(marks: Iterable[tuple[str, Item]]) -> dict[Item, list[str]]:
+    holders: dict[str, set[Item]] = defaultdict(set)
+    for mark, item in marks:
+        holders[mark].add(item)
+    found: dict[Item, set[str]] = defaultdict(set)
+    for held in holders.values():
+        for item in held:
+            found[item] |= {file for file, _ in held if file != item[0]}
+    return {item: sorted(files) for item, files in found.items() if files}

@@ -10,8 +10,7 @@ from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence, Point
 from labkit.records import CpuBudget, Device, Lease, Measurement, Place, Tier
 from labkit_authoring import cli
-from labkit_authoring.gallery import page, write_note
-from labkit_authoring.record import _is_replayable, machine_name
+from labkit_authoring.gallery import _is_replayable, _write_note, machine_name, page
 from labkit_authoring.rehearse import Rehearsal, rehearse
 
 needs("torch", "panels measure with torch")
@@ -149,7 +148,7 @@ def test_the_page_survives_any_text_and_names_an_emulated_slice_as_its_records_d
     run = Rehearsal("a.py", tmp_path, failed='one\ntwo | "three"')
     small = replace(GPU, is_slice=True, sms=16, emulated="sms=16")
     store.save(measured(small), tmp_path)
-    write_note(tmp_path, place(GPU), [measured(small)], [run])
+    _write_note(tmp_path, place(GPU), [measured(small)], [run])
     text = page(tmp_path)
     assert 'one two \\| "three"' in text
     assert "here \\| there" in text

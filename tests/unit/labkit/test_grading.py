@@ -14,7 +14,7 @@ from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.evidence.evidence import Prediction
 from labkit.records import Comparison, Device, Measurement, Tier, Verdict, to_data
 from labkit_authoring import cli
-from labkit_grading import consistency, grade_code, grading, submissions
+from labkit_grading import grade_code, grading, submissions
 from labkit_grading.submissions import Submission
 
 BAND = (1.5, float("inf"))
@@ -97,7 +97,7 @@ def test_identical_samples_of_two_students_are_flagged():
     """Samples are noise: two people never measure the same twenty."""
     seeds = {"ann": 0, "bob": 0, "cyd": 1}
     zips = [Submission(who, who, {"MX-2": honest(seed)}) for who, seed in seeds.items()]
-    found = consistency.same_samples(zips)
+    found = submissions.same_samples(zips)
     assert found == {("ann", "MX-2"): ["bob"], ("bob", "MX-2"): ["ann"]}
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.evidence import published
-from labkit_authoring import seeds
+from labkit_authoring.gallery import shown_in
 
 
 def test_every_known_error_is_there_and_every_mark_points_to_one():
@@ -19,7 +19,7 @@ def test_each_figure_names_its_source_and_is_shown():
 
     What the source prints is the number we draw (ranges like 35-40 are drawn at their end).
     """
-    shown = seeds.shown_in()
+    shown = shown_in()
     for item in published.figures().values():
         assert item.source.line > 0
         assert item.source.section

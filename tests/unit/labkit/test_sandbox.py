@@ -14,7 +14,7 @@ from tests.unit.labkit.test_grading import notebook_of, zip_of
 from labkit.errors import LabError
 from labkit_authoring import cli
 from labkit_grading import grade_code, grading, sandbox
-from labkit_grading.reach import beyond
+from labkit_grading.grade_code import beyond
 from make_notebooks import build_text
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
