@@ -133,16 +133,6 @@ def link_of(tier: Tier, ranks: int) -> str:
     return LINKS[tier]
 
 
-def visible_choices(lease: Lease, environ: Mapping[str, str], gpu_count: int) -> tuple[str, ...]:
-    """What CUDA_VISIBLE_DEVICES may be, one choice per process; empty without a GPU."""
-    if lease.real_slices:
-        return lease.real_slices
-    listed = tuple(
-        part.strip() for part in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()
-    )
-    return listed or tuple(str(index) for index in range(gpu_count))
-
-
 def child_environment(
     choices: Sequence[str], rank: int, ranks: int, budget: CpuBudget
 ) -> dict[str, str]:
@@ -158,11 +148,6 @@ def child_environment(
     if ranks > 1:
         return added | {"CUDA_VISIBLE_DEVICES": "", "LABKIT_CPU_RANKS": "1"}
     return added
-
-
-def backend_for(tier: Tier) -> str:
-    """NCCL between whole GPUs; gloo on the CPU and between slices, which NCCL < 2.30 refuses."""
-    return "nccl" if tier is Tier.SEVERAL_GPUS else "gloo"
 
 
 def require_no_slice(lease: Lease, reason: str, environ: Mapping[str, str]) -> None:

@@ -13,6 +13,8 @@ from labkit.run import borrowed
 from labkit.run.child import run_blocking
 from labkit.run.jobs import TIMEOUT_S, Readings, make_job, run_job, workers
 
+_PLACE: dict[str, Place] = {}
+
 
 async def where_async() -> Place:
     """Find out what this notebook measures on, in a child that is gone afterwards.
@@ -33,7 +35,9 @@ async def where_async() -> Place:
         found += [own] if is_alone else [from_data(Device, one) for one in seen]
     tier, versions = device.tier_of(found), readings.ranks[0].versions
     link, devices = device.LINKS[tier], tuple(found)
-    return Place(tier, devices, link, budget, held, versions, lends, readings.borrowed)
+    here = Place(tier, devices, link, budget, held, versions, lends, readings.borrowed)
+    _PLACE["here"] = here
+    return here
 
 
 async def _look_around(added: Mapping[str, str], shape: str | None = None) -> Readings:
@@ -43,20 +47,16 @@ async def _look_around(added: Mapping[str, str], shape: str | None = None) -> Re
     return readings
 
 
-_PLACE: dict[str, Place] = {}
+async def _choices(count: int) -> tuple[tuple[str, ...], str]:
+    """The devices `count` processes may be spread over, and the backend between these.
 
-
-async def _choices(count: int) -> tuple[tuple[str, ...], Tier]:
-    """The devices `count` processes may be spread over; asks torch only where no lease says."""
-    held = device.read_lease(os.environ)
-    if held.real_slices:
-        return held.real_slices, Tier.SEVERAL_SLICES if count > 1 else Tier.SLICE
-    if count == 1:
-        return only_one(os.environ), Tier.CPU
-    if "here" not in _PLACE:
-        _PLACE["here"] = await where_async()
-    place = _PLACE["here"]
-    return device.visible_choices(held, os.environ, _gpus(place)), place.tier
+    torch is asked only where no lease says. NCCL is for whole GPUs: before 2.30 it refuses slices.
+    """
+    held = device.read_lease(os.environ).real_slices
+    if held or count == 1:
+        return held or only_one(os.environ), "gloo"
+    here = _PLACE.get("here") or await where_async()
+    return _visible(here, os.environ), "nccl" if here.tier is Tier.SEVERAL_GPUS else "gloo"
 
 
 def only_one(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -67,7 +67,13 @@ def only_one(environ: Mapping[str, str]) -> tuple[str, ...]:
     here = _PLACE.get("here")
     if here is None or here.lease.real_slices or _gpus(here) < 2:
         return ()
-    return device.visible_choices(here.lease, environ, _gpus(here))[:1]
+    return _visible(here, environ)[:1]
+
+
+def _visible(here: Place, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What CUDA_VISIBLE_DEVICES may be, one choice a process; empty without a GPU."""
+    listed = [part.strip() for part in environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    return tuple(filter(None, listed)) or tuple(map(str, range(_gpus(here))))
 
 
 def _gpus(place: Place) -> int:
@@ -94,8 +100,8 @@ async def spread(count: int, *, share_device: bool = False) -> tuple[list[dict[s
         count: how many ranks.
         share_device: with fewer devices than ranks, these share them instead of going to the CPU.
     """
-    choices, tier = await _choices(count)
-    backend = device.backend_for(tier) if 1 < count <= len(choices) else "gloo"
+    choices, backend = await _choices(count)
+    backend = backend if 1 < count <= len(choices) else "gloo"
     if share_device and choices:
         choices = tuple(choices[rank % len(choices)] for rank in range(count))
     budget = device.cpu_budget()
@@ -106,6 +112,4 @@ async def spread(count: int, *, share_device: bool = False) -> tuple[list[dict[s
 @public
 def where() -> Place:
     """Where this notebook measures: tier, devices, link, CPU budget, and the lease."""
-    place = run_blocking(where_async)
-    _PLACE["here"] = place
-    return place
+    return run_blocking(where_async)
