@@ -404,13 +404,13 @@ TWINS: Mapping[str, Twin] = MappingProxyType(
             Twin(
                 "MIG-6",
                 "the neighbours' work",
-                "labkit.measuring.windows:count_in_windows",
+                "labkit.measuring.sharing:count_in_windows",
                 _idle_neighbours,
             ),
             Twin(
                 "MIG-7",
                 "working at the same time",
-                "labkit.measuring.windows:calls_per_s",
+                "labkit.measuring.sharing:calls_per_s",
                 _one_after_another,
             ),
             Twin("MIG-14", "the time between requests", "arrivals", _all_at_once),

@@ -2,10 +2,13 @@
 
 Slices (when the lease has them), time sharing, SM partitions by green contexts, and MPS where it
 runs. Each is tried in children with a time limit before it is offered. CPU per copy is always
-reported, because a container's CPU quota decides silently.
+reported, because a container's CPU quota decides silently. A server that borrows sends the copies
+to a runner: with a slice each where the course lends so many together, else on one slice of the
+usual shape.
 
-A server that borrows sends the copies to a runner: with a slice each where the course lends so many
-together, else on one slice of the usual shape.
+Every copy is a process. In one window all of them work, in the next only the first; windows change
+places from pair to pair, so that what drifts hurts both alike. One run shows what neighbours cost a
+call, and what all copies do together.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ import os
 import shutil
 import statistics
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +31,20 @@ from labkit import errors
 from labkit.arguments import public
 from labkit.machine import device
 from labkit.measuring.place import only_one
-from labkit.measuring.windows import in_windows
 from labkit.records import Borrowed, Device, Measurement, Tier, circumstances, counted_record
 from labkit.run import borrowed
 from labkit.run.borrowed import BorrowedCrew
 from labkit.run.child import Crew, run_blocking
 from labkit.run.jobs import Readings, is_quick, make_job, run_job
 
-PROBE_S = 60.0
+PROBE_S, MPS_S = 60.0, 20.0
 PAIRS, QUICK_PAIRS = 20, 5
+WARM_CALLS = 5
+ORDER = ("together", "alone", "alone", "together")  # two pairs of windows, again and again
+WINDOW_S = 0.15
+START_S = 0.2  # from the word of the first copy to the first window
+WORKED = 0.9  # of a window; the rest is for the last call to end
+CALLS_A_WINDOW = 2  # of each copy while all work, or a window says nothing about rates
 
 
 class Way(StrEnum):
@@ -48,17 +58,15 @@ class Way(StrEnum):
 
 @dataclass(frozen=True)
 class Copies:
-    """How many copies of a job run at once, and how they share.
-
-    Attributes:
-        sms: of each copy, for SM partitions.
-        in_turns: whether one of them also works alone; under MPS each may then use every SM.
-    """
+    """How many copies of a job run at once, and how they share; `sms` are each copy's partition."""
 
     way: Way
     count: int
     sms: int | None = None
-    in_turns: bool = False
+
+    def __post_init__(self) -> None:
+        if self.way is Way.SMS and not self.sms:
+            raise errors.WrongArgument("Say how many SMs each copy is to have: sms_per_copy=16.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +158,8 @@ async def turns_async(
     Raises:
         LabError: the way does not work here, or a copy failed.
     """
-    told = Copies(way_of(way), copies, sms_per_copy, in_turns=True)
-    counted = in_windows(function, copies, pairs or (QUICK_PAIRS if is_quick() else PAIRS))
+    told = Copies(way_of(way), copies, sms_per_copy)
+    counted = _in_windows(function, copies, pairs or (QUICK_PAIRS if is_quick() else PAIRS))
     job = make_job("call", [counted], arguments)
     readings = await run_copies(job, told, timeout_s)
     values = [rank.facts["value"] for rank in readings.ranks]
@@ -206,8 +214,9 @@ def shape_for(copies: Copies, lent: Sequence[str]) -> str | None:
 @contextlib.asynccontextmanager
 async def crew_of(job: Mapping[str, Any], copies: Copies, timeout_s: float) -> AsyncIterator[Crew]:
     """The workers of a job's copies on the devices of this process, with what they need around."""
-    async with _surroundings(copies) as common:
-        own = _partition(copies.way, copies.sms)
+    own = {"LABKIT_PARTITION": str(copies.sms)} if copies.way is Way.SMS else {}
+    is_mps = copies.way is Way.MPS
+    async with _mps_daemon() if is_mps else contextlib.nullcontext({}) as common:
         added = [{**part, **common, **own} for part in _devices_for(copies.way, copies.count)]
         async with Crew(job, added, timeout_s) as crew:
             yield crew
@@ -232,25 +241,6 @@ def _devices_for(way: Way, copies: int) -> list[dict[str, str]]:
     chosen = held.real_slices[:1] or only_one(os.environ)
     own = {"CUDA_VISIBLE_DEVICES": chosen[0]} if chosen else {}
     return [{**common, **own} for _ in range(copies)]
-
-
-def _partition(way: Way, sms: int | None) -> dict[str, str]:
-    if way is not Way.SMS:
-        return {}
-    if not sms:
-        raise errors.WrongArgument("Say how many SMs each copy is to have: sms_per_copy=16.")
-    return {"LABKIT_PARTITION": str(sms)}
-
-
-@contextlib.asynccontextmanager
-async def _surroundings(copies: Copies) -> AsyncIterator[Mapping[str, str]]:
-    """What has to run around the copies: the MPS daemon for MPS, nothing else."""
-    if copies.way is not Way.MPS:
-        yield {}
-        return
-    percent = 100 if copies.in_turns else max(1, 100 // copies.count)
-    async with mps_daemon() as added:
-        yield {**added, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent)}
 
 
 def _probe_work() -> Callable[[], Any]:
@@ -280,12 +270,12 @@ def why_not(way: Way | str, *, sms: int = 16) -> str:
     return on_cores if done.tier is Tier.CPU else ""
 
 
-START_S = 20.0
-
-
 @contextlib.asynccontextmanager
-async def mps_daemon() -> AsyncIterator[Mapping[str, str]]:
+async def _mps_daemon() -> AsyncIterator[Mapping[str, str]]:
     """Run NVIDIA's MPS control daemon in a private folder, for as long as the block lasts.
+
+    Yields:
+        What a copy's environment needs; one that works alone may use every SM.
 
     Raises:
         LabError: the daemon is not installed or does not start.
@@ -299,7 +289,8 @@ async def mps_daemon() -> AsyncIterator[Mapping[str, str]]:
         if status != 0:
             raise errors.LabError(f"MPS does not start here: {said.strip()[:200]}")
         try:
-            yield added | _renumbered(os.environ)
+            share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"}
+            yield added | _renumbered(os.environ) | share
         finally:
             await _control([], "quit -t 5\n", added)
     finally:
@@ -325,9 +316,96 @@ async def _control(options: Sequence[str], text: str, added: Mapping[str, str]) 
         env={**os.environ, **added},
     )
     try:
-        _, said = await asyncio.wait_for(process.communicate(text.encode()), START_S)
+        _, said = await asyncio.wait_for(process.communicate(text.encode()), MPS_S)
     except TimeoutError:
         process.kill()
         await process.wait()
-        return 1, f"no answer within {START_S:g} s"
+        return 1, f"no answer within {MPS_S:g} s"
     return process.returncode or 0, said.decode(errors="replace")
+
+
+def _in_windows(function: Callable[..., Any], copies: int, pairs: int) -> Callable[..., Any]:
+    """The function's work, called in windows and counted."""
+
+    def in_turns(**arguments: Any) -> Any:
+        from labkit.measuring import sharing
+
+        return sharing.count_in_windows(function(**arguments), copies, pairs)
+
+    return in_turns
+
+
+def count_in_windows(work: Callable[[], Any], copies: int, pairs: int) -> dict[str, Any]:
+    """One copy: warm up, meet the others, then work in its windows; in a child only.
+
+    Returns:
+        The calls per second of each window, and the CPU used while all worked.
+    """
+    import torch
+
+    settle = _quiet_wait(torch)
+    number, start, window_s = _meet(copies, _warm(work, settle))
+    rates: dict[str, list[float]] = {"together": [], "alone": []}
+    cpu = 0.0
+    for window, name in enumerate(islice(cycle(ORDER), 2 * pairs)):
+        if name == "alone" and number:
+            continue
+        begins = start + window * window_s
+        time.sleep(max(0.0, begins - time.monotonic()))
+        rate, used = calls_per_s(work, settle, begins + WORKED * window_s)
+        rates[name].append(rate)
+        cpu += used if name == "together" else 0.0
+    return {**rates, "cpu_per_copy": cpu / pairs}
+
+
+def _warm(work: Callable[[], Any], settle: Callable[[], Any]) -> float:
+    """Seconds per call, the slow first calls left out."""
+    times = []
+    for _ in range(WARM_CALLS):
+        begun = time.monotonic()
+        work()
+        settle()
+        times.append(time.monotonic() - begun)
+    return min(times)
+
+
+def calls_per_s(
+    work: Callable[[], Any], settle: Callable[[], Any], ends: float
+) -> tuple[float, float]:
+    """Calls per second until `ends` (at least one call), and CPU seconds per second."""
+    begun, cpu, calls = time.monotonic(), time.process_time(), 0
+    while calls == 0 or time.monotonic() < ends:
+        work()
+        settle()
+        calls += 1
+    wall = time.monotonic() - begun
+    return calls / wall, (time.process_time() - cpu) / wall
+
+
+def _meet(copies: int, typical_s: float) -> tuple[int, float, float]:
+    """Wait until every copy is warm; the first says when the windows begin and how long they are.
+
+    The monotonic clock is the same for all processes of a Linux machine.
+    """
+    import torch.distributed as dist
+
+    window_s = max(WINDOW_S, CALLS_A_WINDOW * copies * typical_s)
+    if copies == 1:
+        return 0, time.monotonic(), window_s
+    dist.barrier()
+    plan = [time.monotonic() + START_S, window_s]
+    dist.broadcast_object_list(plan, 0)
+    return dist.get_rank(), plan[0], plan[1]
+
+
+def _quiet_wait(torch: Any) -> Callable[[], None]:
+    """Wait for the GPU asleep: the usual wait spins, and would count as CPU a copy needs."""
+    if not torch.cuda.is_available():
+        return lambda: None
+
+    def settle() -> None:
+        event = torch.cuda.Event(blocking=True)
+        event.record()
+        event.synchronize()
+
+    return settle
