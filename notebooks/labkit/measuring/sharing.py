@@ -215,8 +215,10 @@ def shape_for(copies: Copies, lent: Sequence[str]) -> str | None:
 async def crew_of(job: Mapping[str, Any], copies: Copies, timeout_s: float) -> AsyncIterator[Crew]:
     """The workers of a job's copies on the devices of this process, with what they need around."""
     own = {"LABKIT_PARTITION": str(copies.sms)} if copies.way is Way.SMS else {}
-    is_mps = copies.way is Way.MPS
-    async with _mps_daemon() if is_mps else contextlib.nullcontext({}) as common:
+    around: contextlib.AbstractAsyncContextManager[Mapping[str, str]] = contextlib.nullcontext({})
+    if copies.way is Way.MPS:
+        around = _mps_daemon()
+    async with around as common:
         added = [{**part, **common, **own} for part in _devices_for(copies.way, copies.count)]
         async with Crew(job, added, timeout_s) as crew:
             yield crew
