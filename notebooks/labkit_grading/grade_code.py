@@ -123,7 +123,7 @@ def _in_order(names: Iterable[str], defined: dict[str, str]) -> list[str]:
         if words is None or name in order:
             return
         order[name] = ""
-        for needed in names_needed(words):
+        for needed in _names_needed(words):
             add(needed)
         order.pop(name)
         order[name] = words
@@ -133,7 +133,7 @@ def _in_order(names: Iterable[str], defined: dict[str, str]) -> list[str]:
     return list(dict.fromkeys(order.values()))
 
 
-def names_needed(text: str) -> list[str]:
+def _names_needed(text: str) -> list[str]:
     """Global names the source refers to anywhere, defaults and nested functions included."""
     found: dict[str, None] = {}
 

@@ -88,7 +88,7 @@ def mistake_in(found: Any, known: Iterable[tuple[str, Any]], otherwise: str = ""
     return next((words for words, wrong in known if is_same(found, wrong)), otherwise)
 
 
-class Mail:
+class _Mail:
     """The messages between one rank and the others, counted."""
 
     def __init__(self, rank: int, boxes: dict[tuple[int, int], queue.Queue[Any]]) -> None:
@@ -127,7 +127,7 @@ def run_ranks(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[list
     boxes: dict[tuple[int, int], queue.Queue[Any]] = {
         (a, b): queue.Queue() for a in range(world) for b in range(world) if a != b
     }
-    mails = [Mail(rank, boxes) for rank in range(world)]
+    mails = [_Mail(rank, boxes) for rank in range(world)]
     results: list[Any] = [None] * world
     failures: list[BaseException] = []
 

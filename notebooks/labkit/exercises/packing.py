@@ -48,11 +48,11 @@ Packing = Mapping[str, int]
 @public
 def truly_fits(packing: Packing) -> bool:
     """Whether these slices can be placed on one empty A100, by trying every placement."""
-    largest_first = sorted(names_in(packing), key=lambda name: -A100[name].memory)
+    largest_first = sorted(_names_in(packing), key=lambda name: -A100[name].memory)
     return find_starts(largest_first, ()) is not None
 
 
-def names_in(packing: Packing) -> list[str]:
+def _names_in(packing: Packing) -> list[str]:
     """The profile of each slice, one by one."""
     return [profile.name for profile, count in _slices(packing) for _ in range(count)]
 
@@ -141,7 +141,7 @@ def check_place(place: Callable[[list[str], list[int]], Any]) -> CodeVerdict:
 def _cases() -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
     """Every choice of up to four slices on an empty GPU, small and big first, and GPUs in use."""
     for packing in packings(4):
-        wanted = tuple(names_in(packing))
+        wanted = tuple(_names_in(packing))
         yield from ((order, ()) for order in dict.fromkeys((wanted, wanted[::-1])))
     yield ("1g.5gb",) * 7, ()
     for taken in IN_USE:

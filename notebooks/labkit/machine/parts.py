@@ -113,7 +113,7 @@ def confined(
     if not torch.cuda.is_available():
         return work if size is None else _on_threads(work, size)
     if size is None:
-        return graphed(work) if graph else work
+        return _graphed(work) if graph else work
     return _on_sms(torch, work, size, graph=graph)
 
 
@@ -132,10 +132,10 @@ def _on_threads(work: Callable[[], Any], threads: int) -> Callable[[], Any]:
 
 
 def _on_sms(torch: Any, work: Callable[[], Any], sms: int, *, graph: bool) -> Callable[[], Any]:
-    context = green_context(sms)
+    context = _green_context(sms)
     stream, held = context.Stream(), [context]  # nobody else holds it: it would be destroyed
     if graph:
-        work = graphed(work, stream)
+        work = _graphed(work, stream)
 
     def confined_work() -> None:
         outer = torch.cuda.current_stream()
@@ -151,7 +151,7 @@ def _on_sms(torch: Any, work: Callable[[], Any], sms: int, *, graph: bool) -> Ca
 WARM_CALLS = 3  # the first calls allocate and choose kernels, which no graph may record
 
 
-def graphed(work: Callable[[], Any], stream: Any = None) -> Callable[[], Any]:
+def _graphed(work: Callable[[], Any], stream: Any = None) -> Callable[[], Any]:
     """The work's kernels, recorded once and replayed; on a CPU the work itself.
 
     Args:
@@ -240,12 +240,12 @@ def enter_green_context(torch: Any, sms: int) -> None:
 
     The driver rounds up (to multiples of 2 on an A100, of 8 on Hopper).
     """
-    context = green_context(sms)
+    context = _green_context(sms)
     torch.cuda.set_stream(context.Stream())  # follows the work into autograd's threads
     _ENTERED.append(context)
 
 
-def green_context(sms: int) -> Any:
+def _green_context(sms: int) -> Any:
     """Some of the SMs, for streams of their own.
 
     Raises:

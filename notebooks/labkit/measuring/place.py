@@ -16,7 +16,7 @@ from labkit.run.jobs import TIMEOUT_S, Readings, make_job, run_job, workers
 _PLACE: dict[str, Place] = {}
 
 
-async def where_async() -> Place:
+async def _where_async() -> Place:
     """Find out what this notebook measures on, in a child that is gone afterwards.
 
     A server that holds no slice borrows its usual shape for it, as every measurement does.
@@ -55,7 +55,7 @@ async def _choices(count: int) -> tuple[tuple[str, ...], str]:
     held = device.read_lease(os.environ).real_slices
     if held or count == 1:
         return held or only_one(os.environ), "gloo"
-    here = _PLACE.get("here") or await where_async()
+    here = _PLACE.get("here") or await _where_async()
     return _visible(here, os.environ), "nccl" if here.tier is Tier.SEVERAL_GPUS else "gloo"
 
 
@@ -112,4 +112,4 @@ async def spread(count: int, *, share_device: bool = False) -> tuple[list[dict[s
 @public
 def where() -> Place:
     """Where this notebook measures: tier, devices, link, CPU budget, and the lease."""
-    return run_blocking(where_async)
+    return run_blocking(_where_async)

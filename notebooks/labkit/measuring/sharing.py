@@ -182,7 +182,7 @@ async def run_copies(job: Mapping[str, Any], copies: Copies, timeout_s: float) -
     Raises:
         LabError: the way does not work here, or a copy failed.
     """
-    readings, shape = Readings(copies.count), shape_for(copies, borrowed.lent(os.environ))
+    readings, shape = Readings(copies.count), _shape_for(copies, borrowed.lent(os.environ))
     if shape is None:
         await run_job(crew_of(job, copies, timeout_s), readings)
     else:
@@ -191,7 +191,7 @@ async def run_copies(job: Mapping[str, Any], copies: Copies, timeout_s: float) -
     return readings
 
 
-def shape_for(copies: Copies, lent: Sequence[str]) -> str | None:
+def _shape_for(copies: Copies, lent: Sequence[str]) -> str | None:
     """The shape that copies borrow: a slice each, or one for all; None where nothing is lent.
 
     Raises:

@@ -69,7 +69,7 @@ def picture(name: str) -> Showable:
     return Showable(unescape(TITLE.findall(svg)[0]), svg)
 
 
-class LaneBox(NamedTuple):
+class _LaneBox(NamedTuple):
     """Something in a lane from here to there, the words in it, and those for whoever points at it.
 
     Its kind is what its colour stands for.
@@ -101,7 +101,7 @@ class LaneDrawing:
 def _drawing(
     says: str,
     heads: Sequence[str],
-    boxes: Sequence[LaneBox],
+    boxes: Sequence[_LaneBox],
     colours: Mapping[str, str],
     axis: Mapping[str, Any],
     *,
@@ -193,8 +193,8 @@ def partition(*slices: tuple[str, int]) -> LaneDrawing:
     if faults:
         heads, said = ["This does not fit:", *faults], f"This does not fit: {'; '.join(faults)}"
     boxes = [
-        *(LaneBox("SMs", n, n + 1, FREE, "", "14 SMs") for n in range(COMPUTE)),
-        *(LaneBox("memory", n, n + 1, FREE, "", "5 GB") for n in range(MEMORY)),
+        *(_LaneBox("SMs", n, n + 1, FREE, "", "14 SMs") for n in range(COMPUTE)),
+        *(_LaneBox("memory", n, n + 1, FREE, "", "5 GB") for n in range(MEMORY)),
     ]
     for number, (profile, start) in enumerate(placed):
         kind = str(number % len(SLICES))
@@ -202,7 +202,7 @@ def partition(*slices: tuple[str, int]) -> LaneDrawing:
             if start < most:
                 end = min(start + share, most)
                 boxes.append(
-                    LaneBox(lane, start, end, kind, profile.name, f"{profile.name} at {start}")
+                    _LaneBox(lane, start, end, kind, profile.name, f"{profile.name} at {start}")
                 )
     named = ", ".join(f"{one.name} at {start}" for one, start in placed) or "An A100, not cut"
     axis = {"values": list(range(MEMORY)), "title": "memory slice", "grid": False, "format": "d"}
@@ -252,14 +252,14 @@ def pipeline(schedule: Sequence[object], stages: int) -> LaneDrawing:
     waits = 1 - sum(map(len, ticks)) / (stages * len(ticks))
     heads = [f"{stages} stages, {len(ticks)} ticks", f"empty is waiting, {waits:.0%} of the time"]
     done = [
-        LaneBox(
+        _LaneBox(
             f"stage {stage}", at, at + 1, "forward" if action == "F" else "backward", str(batch)
         )
         for at, tick in enumerate(ticks)
         for stage, action, batch in tick
     ]
     empty = (
-        LaneBox(f"stage {row}", at, at + 1) for row in range(stages) for at in range(len(ticks))
+        _LaneBox(f"stage {row}", at, at + 1) for row in range(stages) for at in range(len(ticks))
     )
     colours = {"forward": BLUE, "backward": ORANGE}
     boxes = [*empty, *(one._replace(said=f"{one.kind}, micro-batch {one.words}") for one in done)]
@@ -315,7 +315,7 @@ def timeline(spans: Sequence[Span], title: str) -> LaneDrawing:
     return _drawing(" ".join([says, *heads[1:]]), heads, boxes, colours, axis, lanes=lanes)
 
 
-def _box(lane: str, name: str, begun: float, ended: float) -> LaneBox:
+def _box(lane: str, name: str, begun: float, ended: float) -> _LaneBox:
     kind = PRODUCTS if ARITHMETIC.search(name) else OTHERS
     said = f"{name:.{LONGEST_NAME}}: {ended - begun:.3g} ms"
-    return LaneBox(lane, begun, ended, MESSAGES if lane == MESSAGES else kind, "", said)
+    return _LaneBox(lane, begun, ended, MESSAGES if lane == MESSAGES else kind, "", said)

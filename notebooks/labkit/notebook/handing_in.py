@@ -79,7 +79,7 @@ def hand_in(*notebooks: str | Path, folder: Path = Path()) -> HandIn:
     measured, notes = _evidence(folder / store.FOLDER)
     if not written and not measured:
         raise LabError(f"Nothing to hand in: no notebook and no evidence in {folder.resolve()}.")
-    manifest = {"format": FORMAT, "student": student_here(), "at": now_text()}
+    manifest = {"format": FORMAT, "student": _student_here(), "at": now_text()}
     target = folder / NAME
     draft = target.with_suffix(".part")
     with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -158,7 +158,7 @@ def fresh_copy(name: str, folder: Path = Path()) -> Path:
     raise AssertionError("itertools.count never ends")
 
 
-def student_here() -> str:
+def _student_here() -> str:
     """Who works here: by the hub, else by the machine."""
     name = os.environ.get("JUPYTERHUB_USER")
     if name:
@@ -186,7 +186,7 @@ def drawn(question: str, *, student: str = "", **choices: Sequence[Any]) -> dict
             "drawn takes what may be drawn, by name: `batch=(32, 64)`, "
             f"not {', '.join(choices) or 'nothing'}."
         )
-    seed = f"{student or student_here()}/{question}"
+    seed = f"{student or _student_here()}/{question}"
     return {
         name: some[int(sha256(f"{seed}/{name}".encode()).hexdigest(), 16) % len(some)]
         for name, some in choices.items()

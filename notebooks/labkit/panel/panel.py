@@ -54,7 +54,7 @@ class Panel:
         self._folder = folder
         self._prediction: Prediction | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._reports: dict[str, CellReport] = {}
+        self._reports: dict[str, _CellReport] = {}
         self._told, self._drawn, self._said = 0.0, 0.0, ""
         self._widgets: Widgets | None = None
         self._on: dict[str, Evidence] = {}
@@ -103,7 +103,7 @@ class Panel:
         """
         name = getattr(show, "__name__", "")
         is_first = name == next(iter(self._reports), name)
-        made = CellReport(self.runner, show, needs, with_message=is_first)
+        made = _CellReport(self.runner, show, needs, with_message=is_first)
         if is_right(needs):
             await self.settle()
         self._reports[name] = made
@@ -111,13 +111,13 @@ class Panel:
 
     def show(self) -> None:
         """Show the controls in this cell; nothing where there is no notebook."""
-        publish = publisher()
+        publish = _publisher()
         if publish is not None:
             publish(*self._repr_mimebundle_())
 
     def _show_twin(self) -> None:
         """Leave the picture in the executed notebook, where no kernel will draw it again."""
-        publish = publisher()
+        publish = _publisher()
         if publish is None:
             print(self)
         else:
@@ -304,7 +304,7 @@ class Panel:
 
 
 @dataclass
-class CellReport:
+class _CellReport:
     """One output: the panel's message and whatever `show` prints about the points.
 
     Attributes:
@@ -341,7 +341,7 @@ class CellReport:
 
     def display(self) -> None:
         """Show it in this cell; as plain text where there is no notebook."""
-        publish = publisher()
+        publish = _publisher()
         if publish is None:
             print(self.text())
         else:
@@ -349,7 +349,7 @@ class CellReport:
 
     def update(self) -> None:
         """Write it anew where it is shown; what fails is said there."""
-        publish = publisher()
+        publish = _publisher()
         if publish is None:
             return
         try:
@@ -374,7 +374,7 @@ def is_right(verdict: object) -> bool:
     return bool(getattr(verdict, "right", verdict))
 
 
-def publisher() -> Callable[..., Any] | None:
+def _publisher() -> Callable[..., Any] | None:
     """What shows data in a notebook's cell; None where there is no notebook."""
     try:
         from IPython import get_ipython

@@ -65,7 +65,7 @@ class Crew:
     ) -> None:
         self._job, self._added, self._timeout_s = job, added, timeout_s
         self._queue: asyncio.Queue[tuple[int, Message | None]] = asyncio.Queue()
-        self._workers: list[ForkedWorker] = []
+        self._workers: list[_ForkedWorker] = []
         self._stages = ["starting"] * len(added)
         self._words: list[list[str]] = [[] for _ in added]
         self._folder = Path()
@@ -91,7 +91,7 @@ class Crew:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
                 loop.call_soon_threadsafe(self._take, rank, message)
 
-        worker = ForkedWorker(env, self._job_for(rank), hear)
+        worker = _ForkedWorker(env, self._job_for(rank), hear)
         self._workers.append(worker)
         starting = asyncio.ensure_future(asyncio.to_thread(worker.start))
         try:
@@ -228,7 +228,7 @@ def run_blocking(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
             raise
 
 
-class ForkedWorker:
+class _ForkedWorker:
     """A process that does one job, with what it says and prints.
 
     The server that it is forked from has imported torch, which takes seconds; a fork takes

@@ -115,7 +115,7 @@ async def run_job(
 
 
 @dataclass
-class RankReadings:
+class _RankReadings:
     """One rank's messages, sorted."""
 
     device: Device | None = None
@@ -130,7 +130,7 @@ class Readings:
     """The messages of all ranks; `measurement` may be asked for at any time."""
 
     def __init__(self, ranks: int) -> None:
-        self.ranks = [RankReadings() for _ in range(ranks)]
+        self.ranks = [_RankReadings() for _ in range(ranks)]
         self.over_budget_s: float | None = None
         self.began = now_text()
         self.borrowed: Borrowed | None = None
