@@ -9,21 +9,16 @@ it.
 from labkit import errors, exercises, stats
 from labkit.evidence import published
 from labkit.machine import parts
-from labkit.machine.profiling import profile_of
-from labkit.machine.profiling import spans_of
-from labkit.machine.profiling import count_step
+from labkit.machine.profiling import count_step, profile_of, spans_of
 from labkit.measuring import sharing
 from labkit.measuring.measure import compare, measure, peak, ranks
 from labkit.measuring.place import count_visible, where
 from labkit.notebook import steps
-from labkit.notebook.summary import card
-from labkit.notebook.drawings import partition, pipeline, timeline
-from labkit.notebook.handing_in import drawn
 from labkit.notebook.catalogue import experiment
-from labkit.notebook.handing_in import fresh_copy, hand_in
-from labkit.notebook.drawings import picture
+from labkit.notebook.drawings import partition, picture, pipeline, timeline
+from labkit.notebook.handing_in import drawn, fresh_copy, hand_in
 from labkit.notebook.steps import in_turns
-from labkit.notebook.summary import cite, evidence_of, recorded_note, recorded_run, summary
+from labkit.notebook.summary import card, cite, evidence_of, recorded_note, recorded_run, summary
 from labkit.panel.runner import is_measured_here
 from labkit.records import Tier
 from labkit.run.jobs import is_quick, rounds

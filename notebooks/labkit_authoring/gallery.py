@@ -18,7 +18,8 @@ from html import escape
 from pathlib import Path
 
 from labkit.errors import EvidenceDamaged
-from labkit.evidence import evidence as store, published
+from labkit.evidence import evidence as store
+from labkit.evidence import published
 from labkit.evidence.evidence import Evidence
 from labkit.measuring import place as around
 from labkit.notebook.catalogue import EXPERIMENTS

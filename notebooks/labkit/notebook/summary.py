@@ -11,7 +11,8 @@ from pathlib import Path
 
 from labkit.arguments import public
 from labkit.errors import EvidenceDamaged, WrongArgument
-from labkit.evidence import evidence as store, published
+from labkit.evidence import evidence as store
+from labkit.evidence import published
 from labkit.evidence.evidence import Evidence
 from labkit.panel.panel import WIDE
 from labkit.records import Device, Place

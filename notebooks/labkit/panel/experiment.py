@@ -13,8 +13,7 @@ from enum import Flag, auto
 
 from labkit.errors import NotMeasured
 from labkit.evidence.checks import CHECKS, Check
-from labkit.evidence.evidence import Evidence, Judgement, Point
-from labkit.evidence.evidence import Trend, with_unit
+from labkit.evidence.evidence import Evidence, Judgement, Point, Trend, with_unit
 from labkit.evidence.relations import Data
 from labkit.records import Measurement, Tier
 from labkit.run.jobs import BUDGET_S

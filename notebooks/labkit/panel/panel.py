@@ -21,8 +21,7 @@ from typing import Any
 
 from labkit.errors import LabError, NotAPrediction, WrongArgument
 from labkit.evidence import evidence as store
-from labkit.evidence.evidence import Evidence
-from labkit.evidence.evidence import Prediction, predict
+from labkit.evidence.evidence import Evidence, Prediction, predict
 from labkit.panel import vega
 from labkit.panel.experiment import Experiment, Points
 from labkit.panel.plot import Plot, is_comparable, plot_of, text_table
@@ -299,8 +298,6 @@ class Panel:
             return f"{self.experiment.key}: {self.experiment.title}: measure first"
         tables = "\n".join(text_table(plot) for plot in self.plots())
         return f"{tables}\n{self.runner.message}"
-
-
 
 
 @dataclass

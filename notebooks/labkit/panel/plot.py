@@ -13,13 +13,13 @@ from enum import StrEnum
 from labkit import shown
 from labkit.errors import NotMeasured
 from labkit.evidence import published
-from labkit.evidence.evidence import Evidence, Point
-from labkit.evidence.evidence import with_unit
+from labkit.evidence.evidence import Evidence, Point, with_unit
 from labkit.panel.experiment import Experiment, Look, PublishedRow, reader
 from labkit.records import Measurement, median_interval
 from labkit.shown import number
 
 NEAR = 4.0  # a run that is more times as high as all of another would flatten it
+
 
 @dataclass(frozen=True)
 class Mark:

@@ -16,8 +16,7 @@ from pathlib import Path
 from labkit.arguments import public
 from labkit.errors import EvidenceDamaged, LabError
 from labkit.evidence import evidence as store
-from labkit.evidence.evidence import Evidence, Judgement, Point
-from labkit.evidence.evidence import Prediction
+from labkit.evidence.evidence import Evidence, Judgement, Point, Prediction
 from labkit.panel.experiment import Experiment, comparison
 from labkit.records import Comparison, Measurement, Tier, Verdict, now_text
 from labkit.run.borrowed import waits

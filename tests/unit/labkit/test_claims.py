@@ -8,14 +8,12 @@ import pytest
 
 from labkit.evidence import evidence as store
 from labkit.evidence.checks import CHECKS, Check, everywhere
-from labkit.evidence.evidence import Evidence, Point
-from labkit.evidence.evidence import Prediction, Trend, predict
+from labkit.evidence.evidence import Evidence, Point, Prediction, Trend, predict
 from labkit.evidence.relations import values_in
 from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.notebook.steps import computed_step
 from labkit.notebook.summary import summary
-from labkit.panel.experiment import comparison
-from labkit.panel.experiment import Experiment
+from labkit.panel.experiment import Experiment, comparison
 from labkit.panel.panel import Panel
 from labkit.panel.plot import plot_of
 from labkit.panel.runner import Runner

@@ -6,8 +6,7 @@ import pytest
 
 from labkit.errors import EvidenceDamaged, NotMeasured
 from labkit.evidence import evidence as store
-from labkit.evidence.evidence import Evidence, Point
-from labkit.evidence.evidence import predict
+from labkit.evidence.evidence import Evidence, Point, predict
 from labkit.records import Device, Measurement, Tier
 
 RECORD = Measurement("f", (0.1, 0.2, 0.3), Tier.CPU, (Device("cpu", "Xeon", 1024),), "host", False)

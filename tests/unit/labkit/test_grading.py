@@ -10,8 +10,7 @@ import pytest
 from labkit import stats
 from labkit.errors import LabError
 from labkit.evidence import evidence as store
-from labkit.evidence.evidence import Evidence, Judgement, Point
-from labkit.evidence.evidence import Prediction
+from labkit.evidence.evidence import Evidence, Judgement, Point, Prediction
 from labkit.records import Comparison, Device, Measurement, Tier, Verdict, to_data
 from labkit_authoring import cli
 from labkit_grading import grade_code, grading, submissions

@@ -26,9 +26,7 @@ def test_every_column_of_the_marks_is_described():
     assert said == [part.name for part in dataclasses.fields(grading.MarkRow)]
 
 
-@pytest.mark.parametrize(
-    "name", [EMULATE, handing_in.VARIABLE, "LAB_HEADLESS", "LAB_QUICK"]
-)
+@pytest.mark.parametrize("name", [EMULATE, handing_in.VARIABLE, "LAB_HEADLESS", "LAB_QUICK"])
 def test_every_variable_is_described(name):
     """What the environment decides is in the reference."""
     assert f"| `{name}` |" in TEXT
