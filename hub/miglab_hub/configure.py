@@ -34,7 +34,7 @@ from tornado.httputil import (
 )
 from tornado.ioloop import IOLoop
 
-from miglab_api import web
+from miglab_api import WEB
 from miglab_hub import lab_secrets
 from miglab_hub.plugins import plugin
 from miglab_hub.settings.lab_toml import SCHEDULER, SERVICE_NAME, Settings
@@ -102,7 +102,7 @@ def update_domains(c: Any, settings: Settings) -> None:
     origin = settings.lab.subdomain_host
     c.JupyterHub.subdomain_host = origin
     c.JupyterHub.cookie_host_prefix_enabled = origin.startswith("https://")
-    c.JupyterHub.setdefault("template_paths", []).extend([str(TEMPLATES), str(web.FOLDER)])
+    c.JupyterHub.setdefault("template_paths", []).extend([str(TEMPLATES), str(WEB)])
 
 
 def update_pages(c: Any, settings: Settings) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from miglab_api.layouts import LAYOUT_NAME_MAX, GpuLayout
+from miglab_api.gpus import LAYOUT_NAME_MAX, GpuLayout
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.layouts import rules
 from miglab_pool.refused import Refused

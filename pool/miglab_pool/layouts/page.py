@@ -20,14 +20,15 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
-from miglab_api.gpus import GpuView, SliceState
-from miglab_api.layouts import (
+from miglab_api.gpus import (
     Applied,
     ApplyRequest,
     GpuLayout,
+    GpuView,
     LayoutDrain,
     Layouts,
     LayoutText,
+    SliceState,
 )
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.wording import duration, gpu_picture

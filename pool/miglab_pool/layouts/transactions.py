@@ -7,7 +7,7 @@ when there is room.  A layout holds until another is applied.
 
 from dataclasses import replace
 
-from miglab_api.layouts import Layouts
+from miglab_api.gpus import Layouts
 from miglab_api.wording import in_words
 from miglab_pool.layouts import views
 from miglab_pool.layouts.file import LayoutDraft, PartitionableGpu, resolve

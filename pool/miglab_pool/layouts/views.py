@@ -5,8 +5,7 @@ Names are all in: who may see them is the service's to decide.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from miglab_api.gpus import SliceState
-from miglab_api.layouts import GpuLayout, LayoutDrain, Layouts, PlacedSlice
+from miglab_api.gpus import GpuLayout, LayoutDrain, Layouts, PlacedSlice, SliceState
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.layouts.file import PartitionableGpu

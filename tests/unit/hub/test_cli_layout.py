@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from miglab_api.layouts import GpuLayout, LayoutDrain, Layouts, PlacedSlice
+from miglab_api.gpus import GpuLayout, LayoutDrain, Layouts, PlacedSlice
 from miglab_hub.errors import StartError
 
 from .conftest import Service, invoked

@@ -19,7 +19,7 @@ from miglab_jupyterlab.signals import (
     process_cpu_s,
     read,
     signals,
-)  # fmt: skip
+)
 
 STARTS_S = 60.0
 NOBODY = Tabs(open=0, active_age_s=None, unsaved=None)

@@ -7,7 +7,7 @@ import pynvml
 import pytest
 from tests.pool_settings import changed
 
-from miglab_api.layouts import GpuLayout
+from miglab_api.gpus import GpuLayout
 from miglab_api.tickets import TicketState
 from miglab_pool.layouts.file import LayoutDraft
 

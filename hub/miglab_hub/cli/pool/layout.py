@@ -10,7 +10,7 @@ import typer
 from rich.console import Group
 from rich.table import Table
 
-from miglab_api.layouts import TEXT_MAX, Applied, GpuLayout, LayoutDrain, Layouts, PlacedSlice
+from miglab_api.gpus import LAYOUT_MAX, Applied, GpuLayout, LayoutDrain, Layouts, PlacedSlice
 from miglab_api.wording import in_words
 from miglab_hub.cli.pool.output import AsJson, Told, api, asks, cell, shown, table, tell
 from miglab_hub.cli.pool.reserve import seconds
@@ -117,8 +117,8 @@ def _text(file: Path, name: str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise StartError(f"{file}:{line}: this is not UTF-8; save the file as UTF-8") from error
-    if not text or len(text) > TEXT_MAX:
-        raise StartError(f"{file} has {len(text)} characters; a layout file has 1 to {TEXT_MAX}")
+    if not text or len(text) > LAYOUT_MAX:
+        raise StartError(f"{file} has {len(text)} characters; a layout file has 1 to {LAYOUT_MAX}")
     return {"text": text, "file": str(file)[-200:], "name": name}
 
 

@@ -10,7 +10,7 @@ from tests.maximal_layouts import maximal_layouts
 from tests.pool_settings import changed
 from tests.unit.pool.conftest import World
 
-from miglab_api.layouts import GpuLayout, LayoutDrain, PlacedSlice
+from miglab_api.gpus import GpuLayout, LayoutDrain, PlacedSlice
 from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.gpu.simulated.models import model_named, models
 from miglab_pool.layouts.file import LayoutError, PartitionableGpu, dump, read, resolve
