@@ -22,7 +22,7 @@ from miglab_hub.errors import StartError
 from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.sign_in import open_to_all
-from miglab_pool.gpu.errors import DriverMissing, GpuError, GpuHung, GpuLost
+from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuLost
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.worker.health_findings import (
     GPU_IS_LOST,

@@ -16,8 +16,8 @@ import pytest
 
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
-from miglab_pool.gpu.simulated.models import models
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
+from miglab_pool.gpu.simulated.rules import models
 
 SIMULATED = [f"{model}, MIG {mode}" for model in models() for mode in ("on", "off")]
 

@@ -11,9 +11,9 @@ import pynvml
 import pytest
 from tests.maximal_layouts import maximal_layouts
 
-from miglab_pool.gpu import errors
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.geometry import Placed, legal_placements, occupied_mask
+from miglab_pool.gpu.readings import NotFound
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 
@@ -121,7 +121,7 @@ def test_health_of_a_good_gpu(driver: Driver) -> None:
 def test_gpu_that_is_not_there_is_named_with_those_that_are(driver: Driver, nvml: Any) -> None:
     """A wrong UUID in the settings is answered with the right ones."""
     there = driver.gpus()[0].uuid
-    with pytest.raises(errors.NotFound, match=there):
+    with pytest.raises(NotFound, match=there):
         Driver(nvml, [NO_SUCH_GPU])
 
 

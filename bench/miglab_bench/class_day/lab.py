@@ -11,9 +11,8 @@ from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import Purpose, TicketRequest, TicketState, borrower_of
 from miglab_bench.class_day.plan import CLASS, PRACTICAL, Day, Plan
 from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.errors import NoRoom
 from miglab_pool.gpu.geometry import Placement, Profile
-from miglab_pool.gpu.readings import ProcessReading, SliceReading, Usage
+from miglab_pool.gpu.readings import NoRoom, ProcessReading, SliceReading, Usage
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml  # noqa: TID251 -- nothing hangs here
 from miglab_pool.ledger.ledger import Ledger

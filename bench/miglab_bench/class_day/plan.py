@@ -17,7 +17,7 @@ from pydantic import ConfigDict, NonNegativeFloat, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from miglab_bench.measures.placement import MIXES, PROFILES
-from miglab_pool.gpu.simulated.models import models
+from miglab_pool.gpu.simulated.rules import models
 
 HOUR_S = 3600.0
 STRICT = ConfigDict(extra="forbid")

@@ -25,7 +25,7 @@ import typer
 
 from miglab_bench.harness.results import say, table_of
 from miglab_pool.gpu.geometry import Geometry, Placed, legal_placements
-from miglab_pool.gpu.simulated.models import models
+from miglab_pool.gpu.simulated.rules import models
 from miglab_pool.state.placement import Choice, GpuOccupancy, place
 
 MODEL = "A100-40GB"

@@ -21,7 +21,7 @@ from miglab_hub import __version__
 from miglab_hub.errors import StartError
 from miglab_hub.plugins import plugin
 from miglab_hub.settings.lab_toml import ENV_CONFIG, SCHEDULER, load
-from miglab_pool.gpu.errors import GpuError
+from miglab_pool.gpu.readings import GpuError
 from miglab_pool.state.lock import AlreadyRunning
 
 FOUND = 1

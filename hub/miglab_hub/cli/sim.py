@@ -11,8 +11,8 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine, error_code
-from miglab_pool.gpu.simulated.models import models
 from miglab_pool.gpu.simulated.nvml import run_program  # noqa: TID251 -- as a program sees it
+from miglab_pool.gpu.simulated.rules import models
 from miglab_pool.gpu.simulated.state import Delays, StateError
 
 BAD_INPUT = 2

@@ -34,7 +34,7 @@ from miglab_hub.service.process import (
     serve_apps,
 )
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.gpu.errors import GpuError
+from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_tokens import (

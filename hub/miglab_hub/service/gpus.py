@@ -4,10 +4,10 @@ import logging
 
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.gpu.errors import GpuError
 from miglab_pool.gpu.geometry import Geometry
+from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
-from miglab_pool.gpu.simulated.models import model_named
+from miglab_pool.gpu.simulated.rules import model_named
 from miglab_pool.gpu.watched import open_watched
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """The driver: reads GPUs and cuts slices, over pynvml or anything with pynvml's functions.
 
-The only module that talks to NVML.  It decides nothing: where a slice goes and when it is
-destroyed is the pool's business.  It never changes the MIG mode.
+It decides nothing: where a slice goes and when it is destroyed is the pool's business.  It never
+changes the MIG mode.
 """
 
 import contextlib
@@ -13,23 +13,29 @@ from typing import Any
 
 import pynvml
 
-from miglab_pool.gpu import errors
 from miglab_pool.gpu.geometry import Geometry, Placement, Profile
-from miglab_pool.gpu.nvml.call import call, read
-from miglab_pool.gpu.nvml.health import ActivityWatch, XidWatch, read_health, read_versions
-from miglab_pool.gpu.nvml.slices import (
+from miglab_pool.gpu.health import ActivityWatch, XidWatch, read_health, read_versions
+from miglab_pool.gpu.nvml import (
+    MIB,
     ComputeInstances,
+    call,
     gpu_instances,
     mig_devices,
+    read,
     read_geometry,
     read_sm_count,
     read_usage,
 )
-from miglab_pool.gpu.readings import GpuInfo, Health, ProcessReading, SliceReading, Usage, Versions
-
-__all__ = ["Driver", "GpuInfo", "Health", "ProcessReading", "SliceReading", "Usage"]
-
-MIB = 1 << 20
+from miglab_pool.gpu.readings import (
+    GpuError,
+    GpuInfo,
+    GpuLost,
+    Health,
+    NotFound,
+    SliceReading,
+    Usage,
+    Versions,
+)
 
 
 class Driver:
@@ -68,7 +74,7 @@ class Driver:
         try:
             self.uuids = tuple(gpu_uuids) if gpu_uuids is not None else self._all_uuids()
             self._check_listed()
-        except errors.GpuError:
+        except GpuError:
             call("close NVML", nvml.nvmlShutdown)
             raise
         self._xids = XidWatch(nvml, seen_xids)
@@ -95,7 +101,7 @@ class Driver:
             gpu = self._handle(gpu_uuid)
             facts = self._read_facts(gpu, gpu_uuid)
             mode = read(f"read the MIG mode of {gpu_uuid}", self._nvml.nvmlDeviceGetMigMode, gpu)
-        except errors.GpuLost:
+        except GpuLost:
             if gpu_uuid not in self._facts:
                 raise
             facts, mode = self._facts[gpu_uuid], None
@@ -137,10 +143,11 @@ class Driver:
         )
         try:
             self._computes.create_full(instance, profile, where)
-        except errors.GpuError:
-            self._undo(instance, where)
+        except GpuError:
+            with contextlib.suppress(GpuError):  # left to reconcile if stuck
+                call(f"undo {where}", self._nvml.nvmlGpuInstanceDestroy, instance)
             raise
-        return self._just_made(gpu, gpu_uuid, profile, instance)
+        return self._readings(gpu_uuid, profile, instance, self._mig_uuids(gpu, gpu_uuid))[0]
 
     def destroy(self, gpu_uuid: str, gi_id: int) -> None:
         """Destroy a slice: its compute instances, then its GPU instance.
@@ -153,7 +160,7 @@ class Driver:
         gpu = self._handle(gpu_uuid)
         where = f"slice {gi_id} on {gpu_uuid}"
         self._activity.forget(gpu_uuid, gi_id)
-        with contextlib.suppress(errors.NotFound):
+        with contextlib.suppress(NotFound):
             instance = call(f"find {where}", self._nvml.nvmlDeviceGetGpuInstanceById, gpu, gi_id)
             self._empty(gpu_uuid, instance, where)
             what = f"destroy the GPU instance of {where}"
@@ -182,7 +189,7 @@ class Driver:
         try:
             usage = read_usage(self._nvml, handle, f"slice {gi_id} on {gpu_uuid}")
             return replace(usage, activity_pct=self._activity.of_slice(gpu, gpu_uuid, gi_id))
-        except errors.GpuError:
+        except GpuError:
             return Usage(None, None)
 
     def gpu_usage(self, gpu_uuid: str) -> Usage:
@@ -213,13 +220,13 @@ class Driver:
         for uuid in self.uuids:
             try:
                 self._handle(uuid)
-            except errors.NotFound as error:
+            except NotFound as error:
                 there = ", ".join(self._all_uuids()) or "none"
-                raise errors.NotFound(
+                raise NotFound(
                     f"There is no GPU {uuid} on this host; there are: {there}. "
                     "Correct the list of GPUs (nvidia-smi -L prints the UUIDs)."
                 ) from error
-            except errors.GpuLost:
+            except GpuLost:
                 continue  # it is there, and lost: health() says so
 
     def _handle(self, gpu_uuid: str) -> Any:
@@ -278,15 +285,6 @@ class Driver:
         info = call(f"read {where}", self._nvml.nvmlGpuInstanceGetInfo, instance)
         profile = self._geometry(gpu_uuid).by_id[info.profileId]
         for compute in self._computes.of(instance, profile, where):
-            with contextlib.suppress(errors.NotFound):
+            with contextlib.suppress(NotFound):
                 what = f"destroy the compute instance of {where}"
                 call(what, self._nvml.nvmlComputeInstanceDestroy, compute)
-
-    def _undo(self, instance: Any, where: str) -> None:
-        """Take back a GPU instance that got no compute instance; left to reconcile if stuck."""
-        with contextlib.suppress(errors.GpuError):
-            call(f"undo {where}", self._nvml.nvmlGpuInstanceDestroy, instance)
-
-    def _just_made(self, gpu: Any, gpu_uuid: str, profile: Profile, instance: Any) -> SliceReading:
-        uuids = self._mig_uuids(gpu, gpu_uuid)
-        return self._readings(gpu_uuid, profile, instance, uuids)[0]

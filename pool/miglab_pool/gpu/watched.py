@@ -22,8 +22,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 import pynvml
 
 from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.errors import GpuError, GpuHung, GpuLost
-from miglab_pool.gpu.readings import GpuInfo, Versions
+from miglab_pool.gpu.readings import GpuError, GpuHung, GpuInfo, GpuLost, Versions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -324,9 +323,6 @@ class Stopwatch:
         began = self._clock()
         yield
         self.told(kind, profile, self._clock() - began)
-
-
-__all__ = ["Driver", "open_gpus", "open_watched"]
 
 
 def open_gpus(

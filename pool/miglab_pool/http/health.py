@@ -18,7 +18,7 @@ from fastapi import APIRouter, Request
 from miglab_api.base import WireModel
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
 from miglab_api.staff import AuditEntry
-from miglab_pool.gpu.nvml.health import APPLICATION_XIDS
+from miglab_pool.gpu.health import APPLICATION_XIDS
 from miglab_pool.gpu.readings import GpuInfo
 from miglab_pool.http.access.dependencies import OPEN, Runner
 from miglab_pool.http.access.principal import Principal

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketState
-from miglab_pool.gpu.nvml.health import APPLICATION_XIDS
+from miglab_pool.gpu.health import APPLICATION_XIDS
 from miglab_pool.gpu.readings import Health
 from miglab_pool.http.errors import REASONS as SERVICE_REASONS
 from miglab_pool.refused import REASONS as POOL_REASONS

@@ -20,9 +20,17 @@ from dataclasses import dataclass, replace
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.staff import AuditEntry
-from miglab_pool.gpu.errors import GpuError, GpuHung, GpuLost
 from miglab_pool.gpu.geometry import Placement
-from miglab_pool.gpu.readings import GpuInfo, Health, SliceReading, Usage, Versions
+from miglab_pool.gpu.readings import (
+    GpuError,
+    GpuHung,
+    GpuInfo,
+    GpuLost,
+    Health,
+    SliceReading,
+    Usage,
+    Versions,
+)
 from miglab_pool.leases import requests as tickets
 from miglab_pool.leases import transactions as leases
 from miglab_pool.ledger.ledger import Transaction

@@ -12,9 +12,8 @@ from enum import StrEnum
 from miglab_api.gpus import SliceState
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState
-from miglab_pool.gpu.errors import GpuError, InUse, NoRoom
 from miglab_pool.gpu.geometry import Placement
-from miglab_pool.gpu.readings import SliceReading
+from miglab_pool.gpu.readings import GpuError, InUse, NoRoom, SliceReading
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import requests as tickets
 from miglab_pool.leases import transactions as leases

@@ -21,7 +21,7 @@ from miglab_bench.measures.placement import (
     mfi_like,
     simulate,
 )
-from miglab_pool.gpu.simulated.models import models
+from miglab_pool.gpu.simulated.rules import models
 
 A100 = models()["A100-40GB"].geometry
 

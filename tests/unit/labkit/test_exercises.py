@@ -13,7 +13,7 @@ from tests.needs import needs
 from labkit.exercises import code_checks, packing, run_ranks, schedule
 from labkit_grading import grade_code
 from make_notebooks import build_text
-from miglab_pool.gpu.simulated.models import model_named
+from miglab_pool.gpu.simulated.rules import model_named
 
 needs("torch", "the exercises are written with torch")
 

@@ -17,7 +17,7 @@ import pynvml
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import Purpose, TicketState, borrower_of
-from miglab_pool.gpu.errors import GpuError
+from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.ledger.rows import LIVE_LEASES
 from miglab_pool.refused import Refused

@@ -11,7 +11,7 @@ from tests.refusals import because
 
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.errors import GpuHung, NotFound
+from miglab_pool.gpu.readings import GpuHung, NotFound
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 from miglab_pool.gpu.watched import MOST_HANGING, WatchedDriver

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.maximal_layouts import maximal_layouts
 
 from miglab_pool.gpu.geometry import Geometry, Placed
-from miglab_pool.gpu.simulated.models import model_named
+from miglab_pool.gpu.simulated.rules import model_named
 from miglab_pool.layouts.rules import (
     Change,
     Kind,

@@ -10,7 +10,7 @@ from tests.maximal_layouts import maximal_layouts
 
 from miglab_bench.measures.placement import packs
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, legal_placements
-from miglab_pool.gpu.simulated.models import model_named
+from miglab_pool.gpu.simulated.rules import model_named
 from miglab_pool.state.placement import GpuOccupancy, _empty, could_ever_fit, place
 
 A100 = model_named("A100-40GB").geometry

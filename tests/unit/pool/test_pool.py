@@ -13,9 +13,8 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketState
-from miglab_pool.gpu.errors import UnknownGpuError
 from miglab_pool.gpu.geometry import Placement
-from miglab_pool.gpu.readings import SliceReading
+from miglab_pool.gpu.readings import SliceReading, UnknownGpuError
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course

@@ -12,7 +12,7 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import Fence, LeaseState, LeaseView
 from miglab_api.tickets import TicketState, TicketView
 from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.errors import GpuHung
+from miglab_pool.gpu.readings import GpuHung
 from miglab_pool.refused import Refused
 from miglab_pool.worker.worker import Stray
 

@@ -9,9 +9,8 @@ from tests.pool_settings import changed
 
 from miglab_api.gpus import SliceState
 from miglab_api.tickets import TicketState
-from miglab_pool.gpu.errors import UnknownGpuError
 from miglab_pool.gpu.geometry import Placement
-from miglab_pool.gpu.readings import Health
+from miglab_pool.gpu.readings import Health, UnknownGpuError
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.gpu.watched import Stopwatch
 from miglab_pool.ledger.file import LedgerUnwritable

@@ -11,7 +11,6 @@ from typing import Any
 import pynvml
 
 from miglab_pool.gpu.simulated import rules
-from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.gpu.simulated.state import (
     ComputeInstance,
     Delays,
@@ -96,7 +95,7 @@ class SimulatedMachine:
             FileExistsError: a machine lives in that folder already.
             ValueError: no such model, or no sensible number of GPUs.
         """
-        keys = [model_named(name).key for name in models or [model] * gpus]
+        keys = [rules.model_named(name).key for name in models or [model] * gpus]
         if not 1 <= len(keys) <= MOST_GPUS:
             raise ValueError(f"A simulated machine has 1 to {MOST_GPUS} GPUs, not {len(keys)}.")
         root = uuid.uuid5(rules.NAMESPACE, seed or str(Path(folder).resolve()))

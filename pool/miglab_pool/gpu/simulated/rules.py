@@ -1,17 +1,21 @@
-"""The rules by which a simulated GPU is cut.  Pure: a state, a time and a wish in, a new state out.
+"""The models of GPU that can be simulated, and the rules by which one is cut.
 
-Every refusal is a ``NvmlRefusal`` with NVML's error code.  Sources and what was checked against
-hardware: docs/explanation/mig.md.
+The models' tables are in ``models.json``.  The rules are pure: a state, a time and a wish in, a new
+state out.  Every refusal is a ``NvmlRefusal`` with NVML's error code.  Sources and what was checked
+against hardware: docs/explanation/mig.md.
 """
 
+import json
 import uuid
 from collections.abc import Iterator
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
 
 import pynvml
+from pydantic import TypeAdapter
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
-from miglab_pool.gpu.simulated.models import Model, models
 from miglab_pool.gpu.simulated.state import (
     ComputeInstance,
     Gpu,
@@ -20,6 +24,8 @@ from miglab_pool.gpu.simulated.state import (
     Process,
     XidEvent,
 )
+
+ALIASES = {"A30": "A30-24GB", "H100": "H100-80GB", "H200": "H200-141GB", "A100": "A100-40GB"}
 
 # GPU-instance ids by size: not tied to where the instance lies, the lowest free is not the first
 # given, and a freed one is given again.
@@ -31,6 +37,67 @@ COMPUTE_SLICES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7}
 MOST_EVENTS_KEPT = 256
 LONGEST_DELAY_S = 3600.0
 NAMESPACE = uuid.UUID("5a3f1d0e-6f0c-5a0b-9f6e-3f6d69676c61")
+
+
+@dataclass(frozen=True)
+class Engines:
+    """Fixed-function engines of one profile."""
+
+    copy: int
+    decoders: int
+    jpeg: int
+    ofa: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of GPU.
+
+    Attributes:
+        key: what the command line calls it, ``A100-40GB``.
+        gpu_name: what NVML calls it.
+        memory_mib: memory of the whole GPU, MiB.
+        sm_count: streaming multiprocessors of the whole GPU.
+        compute_capability: major, minor.
+        power_limit_w: board power, W.
+        is_hopper: changes MIG mode without a reset, and has GPM.
+        compute_slices: 7, or 4 on an A30.
+        geometry: how it can be cut.
+        engines: by profile id.
+    """
+
+    key: str
+    gpu_name: str
+    memory_mib: int
+    sm_count: int
+    compute_capability: tuple[int, int]
+    power_limit_w: int
+    is_hopper: bool
+    compute_slices: int
+    geometry: Geometry
+    engines: dict[int, Engines]
+
+
+@cache
+def models() -> dict[str, Model]:
+    """Every model by key."""
+    text = files(__package__).joinpath("models.json").read_text(encoding="utf-8")
+    facts = json.loads(text)["models"]
+    known = {key: {"key": key, **of_model} for key, of_model in facts.items()}
+    return TypeAdapter(dict[str, Model]).validate_python(known)
+
+
+def model_named(name: str) -> Model:
+    """The model of that name or alias.
+
+    Raises:
+        ValueError: there is none; says which there are.
+    """
+    wanted = name.strip().upper()
+    key = ALIASES.get(wanted, wanted)
+    if key not in models():
+        raise ValueError(f"No simulated GPU is called {name!r}; there are: {', '.join(models())}.")
+    return models()[key]
 
 
 class NvmlRefusal(Exception):
@@ -240,8 +307,7 @@ def processes_of(gpu: Gpu, gi_id: int, ci_id: int) -> list[Process]:
 
 
 def _free_gi_id(gpu: Gpu, size: int) -> int:
-    geometry: Geometry = model_of(gpu).geometry
-    ids = GI_IDS if geometry.memory_slices == 8 else GI_IDS_A30
+    ids = GI_IDS if model_of(gpu).geometry.memory_slices == 8 else GI_IDS_A30
     taken = {instance.gi_id for instance in gpu.instances}
     return next(gi_id for gi_id in ids[size] if gi_id not in taken)
 

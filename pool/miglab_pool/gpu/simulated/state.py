@@ -18,7 +18,7 @@ from typing import overload
 
 from pydantic import TypeAdapter
 
-from miglab_pool.gpu.errors import GpuError
+from miglab_pool.gpu.readings import GpuError
 
 STATE_VERSION = 1
 HEAD, BETWEEN, TAIL = '{"gpus":[\n', ",\n", "\n],"

@@ -12,7 +12,7 @@ from miglab_pool.gpu.geometry import (
     occupied_mask,
 )
 from miglab_pool.gpu.shapes import Need, Shape, ShapeError, parse_shape, resolve
-from miglab_pool.gpu.simulated.models import model_named, models
+from miglab_pool.gpu.simulated.rules import model_named, models
 
 A100, A30 = model_named("A100-40GB").geometry, model_named("A30").geometry
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
 from miglab_pool.gpu.simulated.machine import SimulatedMachine, error_code
-from miglab_pool.gpu.simulated.models import model_named
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
+from miglab_pool.gpu.simulated.rules import model_named
 from miglab_pool.gpu.simulated.state import Delays
 from miglab_pool.gpu.watched import open_gpus
 

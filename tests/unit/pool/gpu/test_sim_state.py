@@ -13,7 +13,7 @@ from miglab_pool.gpu.simulated.state import StateError, StateFile
 RACER = """
 import sys
 from pathlib import Path
-from miglab_pool.gpu import errors
+from miglab_pool.gpu.readings import NoRoom
 from miglab_pool.gpu.watched import open_gpus
 driver = open_gpus(simulated_state=Path(sys.argv[1]))
 gpu = driver.gpus()[0]
@@ -23,7 +23,7 @@ for place in profile.placements:
     try:
         driver.create(gpu.uuid, profile, place)
         won += 1
-    except errors.NoRoom:
+    except NoRoom:
         pass
 print(won)
 """

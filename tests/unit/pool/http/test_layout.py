@@ -12,7 +12,7 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import GpuLayout, LayoutDrain, PlacedSlice
 from miglab_pool.gpu.geometry import Geometry, Profile
-from miglab_pool.gpu.simulated.models import model_named, models
+from miglab_pool.gpu.simulated.rules import model_named, models
 from miglab_pool.layouts.file import LayoutError, PartitionableGpu, dump, read, resolve
 from miglab_pool.layouts.page import GpuChange, changes, examples
 

@@ -1,26 +1,126 @@
-"""Walks the slices of one GPU through NVML: GPU instances, compute instances, MIG devices.
+"""NVML, asked: its errors turned into ours, and what is on one GPU, whoever made it.
 
-Plumbing of ``nvml.py``.  Must not decide anything.
-
-Reads a GPU's geometry from NVML, so that any MIG card serves without a table here.
+A GPU's geometry comes from NVML too, so that any MIG card serves without a table here.  Decides
+nothing: which slice is made or destroyed, and when, is not known here.
 """
 
 import ctypes
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import pynvml
 
-from miglab_pool.gpu import errors
 from miglab_pool.gpu.geometry import Geometry, Profile
-from miglab_pool.gpu.nvml.call import call, read
-from miglab_pool.gpu.readings import ProcessReading, Usage
+from miglab_pool.gpu.readings import (
+    DriverMissing,
+    GpuError,
+    GpuLost,
+    InUse,
+    NoRoom,
+    NotFound,
+    NotPermitted,
+    NotSupported,
+    ProcessReading,
+    UnknownGpuError,
+    Usage,
+)
 
-MIB = 1 << 20
+T = TypeVar("T")
+MIB, GIB = 1 << 20, 1 << 30
 # CUDA cores per SM by compute capability (CUDA C++ programming guide, arithmetic throughput).
 CORES_PER_SM = {(8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (12, 0): 128}
-_GIB = 1 << 30
+
+_ADVICE: dict[int, tuple[type[GpuError], str]] = {
+    pynvml.NVML_ERROR_NO_PERMISSION: (
+        NotPermitted,
+        "run the pool service as root, or give it read access to the MIG configuration capability "
+        "(/proc/driver/nvidia/capabilities/mig/config)",
+    ),
+    pynvml.NVML_ERROR_GPU_IS_LOST: (
+        GpuLost,
+        "the GPU has fallen off the bus: look for Xid lines in the kernel log, then reset the GPU "
+        "or reboot the host",
+    ),
+    pynvml.NVML_ERROR_RESET_REQUIRED: (
+        GpuLost,
+        "the GPU needs a reset: drain it, then nvidia-smi --gpu-reset or reboot the host",
+    ),
+    pynvml.NVML_ERROR_IN_USE: (
+        InUse,
+        "something still uses it: a process (nvidia-smi shows it) or a monitoring client that "
+        "holds it open (dcgm, a metrics exporter); stop that and try again",
+    ),
+    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: (
+        NoRoom,
+        "the placement is taken; read the GPU's slices again before deciding anew",
+    ),
+    pynvml.NVML_ERROR_NOT_FOUND: (
+        NotFound,
+        "it does not exist (any more); read the GPU's slices again",
+    ),
+    pynvml.NVML_ERROR_NOT_SUPPORTED: (
+        NotSupported,
+        "this GPU cannot do that in its present mode (is MIG on? nvidia-smi -i GPU -q -d MIG)",
+    ),
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: (
+        NotSupported,
+        "the installed driver is too old for that; driver 525 or newer has it",
+    ),
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
+        DriverMissing,
+        "the NVIDIA driver is not loaded: modprobe nvidia, or reboot after an installation",
+    ),
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
+        DriverMissing,
+        "libnvidia-ml.so.1 is not there: install the NVIDIA driver, or use simulated GPUs",
+    ),
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+        DriverMissing,
+        "the driver was updated under a running kernel module: reboot the host",
+    ),
+    pynvml.NVML_ERROR_UNINITIALIZED: (
+        DriverMissing,
+        "NVML is not open: the driver object was closed",
+    ),
+}
+_OTHER = (UnknownGpuError, "look at the kernel log (dmesg | grep -i nvrm)")
+
+
+def call(what: str, function: Callable[..., T], *args: Any) -> T:
+    """Call NVML.
+
+    Args:
+        what: what is being done and on what, to follow "Could not ".
+        function: the NVML function.
+        args: its arguments.
+
+    Raises:
+        GpuError: the type that fits NVML's error, with what to do about it.
+    """
+    try:
+        return function(*args)
+    except pynvml.NVMLError as error:
+        kind, advice = _ADVICE.get(error.value, _OTHER)
+        raise kind(f"Could not {what} ({type(error).__name__}): {advice}.") from error
+
+
+def read(what: str, function: Callable[..., T], *args: Any) -> T | None:
+    """Call NVML for a reading that a GPU may not have.
+
+    Returns:
+        The reading, or None if this GPU or driver does not support it.
+
+    Raises:
+        GpuError: any other failure.
+    """
+    try:
+        return call(what, function, *args)
+    except NotSupported:
+        return None
+
+
+# -- what is on a GPU -----------------------------------------------------------------------------
 
 
 class _ComputeProfile(NamedTuple):
@@ -77,7 +177,7 @@ class ComputeInstances:
                     kind.profile_id,
                 )
                 return
-        raise errors.NotSupported(
+        raise NotSupported(
             f"{where} has no compute-instance profile of {profile.compute_slices} slices; "
             "update the NVIDIA driver."
         )
@@ -98,7 +198,7 @@ def _compute_profiles(nvml: Any, instance: Any, where: str) -> Iterator[_Compute
                 enum,
                 pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
             )
-        except errors.UnknownGpuError as error:
+        except UnknownGpuError as error:
             if isinstance(error.__cause__, pynvml.NVMLError_InvalidArgument):
                 return  # an older driver does not know so high a number
             raise
@@ -122,7 +222,7 @@ def mig_devices(nvml: Any, gpu: Any, where: str) -> Iterator[tuple[int, int, Any
             )
             gi_id = call(f"read MIG device {index}", nvml.nvmlDeviceGetGpuInstanceId, device)
             ci_id = call(f"read MIG device {index}", nvml.nvmlDeviceGetComputeInstanceId, device)
-        except (errors.NotFound, errors.NotSupported):
+        except (NotFound, NotSupported):
             continue
         yield gi_id, ci_id, device
 
@@ -193,8 +293,8 @@ def profile_name(info: Any, total_bytes: int, enum: int) -> str:
     told = getattr(info, "name", "")
     if told:
         return str(told).removeprefix("MIG ")
-    eighths = math.ceil(info.memorySizeMB * (1 << 20) / total_bytes * 8)
-    gigabytes = round(eighths / 8 * math.ceil(total_bytes / _GIB))
+    eighths = math.ceil(info.memorySizeMB * MIB / total_bytes * 8)
+    gigabytes = round(eighths / 8 * math.ceil(total_bytes / GIB))
     media = enum in (
         pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1,
         pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1,
@@ -242,5 +342,5 @@ def _placements(nvml: Any, gpu: Any, profile_id: int, where: str) -> tuple[tuple
     call(what, ask, gpu, profile_id, placements, ctypes.byref(count))
     found = sorted((placement.start, placement.size) for placement in placements[: count.value])
     if not found:
-        raise errors.NotSupported(f"{where} has no placement for profile {profile_id}.")
+        raise NotSupported(f"{where} has no placement for profile {profile_id}.")
     return tuple(start for start, _ in found), found[0][1]

@@ -14,9 +14,17 @@ from typing import Any
 
 import pynvml
 
-from miglab_pool.gpu import errors
-from miglab_pool.gpu.nvml.call import call, read
-from miglab_pool.gpu.readings import Health, Versions
+from miglab_pool.gpu.nvml import call, read
+from miglab_pool.gpu.readings import (
+    GpuError,
+    GpuLost,
+    Health,
+    NotFound,
+    NotPermitted,
+    NotSupported,
+    UnknownGpuError,
+    Versions,
+)
 
 # Xids raised by a faulty application, not by a faulty GPU: graphics exception (13), MMU fault
 # (31), stopped (43), preemptive cleanup (45), video exception (68), context-switch time-out
@@ -79,7 +87,7 @@ class XidWatch:
                 pynvml.nvmlEventTypeXidCriticalError,
                 events,
             )
-        except (errors.NotSupported, errors.NotPermitted, errors.UnknownGpuError):
+        except (NotSupported, NotPermitted, UnknownGpuError):
             call("close the event set", self._nvml.nvmlEventSetFree, events)
             return None
         return events
@@ -99,9 +107,9 @@ def read_health(nvml: Any, watch: XidWatch, gpu_uuid: str) -> Health:
     try:
         gpu = call(f"open GPU {gpu_uuid}", nvml.nvmlDeviceGetHandleByUUID, gpu_uuid)
         return _read(nvml, watch, gpu, gpu_uuid)
-    except errors.GpuLost as error:
+    except GpuLost as error:
         return Health(False, None, watch.known(gpu_uuid), None, None, True, str(error))
-    except errors.GpuError as error:
+    except GpuError as error:
         return Health(None, None, watch.known(gpu_uuid), None, None, False, str(error))
 
 
@@ -137,7 +145,7 @@ def judge(ecc_errors: int | None, xids: tuple[int, ...] | None) -> tuple[bool | 
             "back, have it replaced."
         )
     if ecc_errors is None and xids is None:
-        return None, "This GPU reports neither Xid faults nor memory errors."
+        return None, "This GPU reports neither Xid faults nor memory "
     return True, ""
 
 
@@ -201,7 +209,7 @@ class ActivityWatch:
             what = f"ask {gpu_uuid} for GPM"
             try:
                 answer = read(what, self._nvml.nvmlGpmQueryDeviceSupport, gpu)
-            except errors.UnknownGpuError:
+            except UnknownGpuError:
                 return False
             self._supported[gpu_uuid] = answer is not None and bool(answer.isSupportedDevice)
         return self._supported[gpu_uuid]
@@ -225,7 +233,7 @@ class ActivityWatch:
             if gi_id is None:
                 return call(what, self._nvml.nvmlGpmSampleGet, gpu, made)
             return call(what, self._nvml.nvmlGpmMigSampleGet, gpu, gi_id, made)
-        except (errors.NotSupported, errors.NotPermitted, errors.NotFound, errors.UnknownGpuError):
+        except (NotSupported, NotPermitted, NotFound, UnknownGpuError):
             self._free(made)
             return None
 
@@ -238,7 +246,7 @@ class ActivityWatch:
         request.sample1, request.sample2 = before, after
         try:
             answer = call("work out an activity", self._nvml.nvmlGpmMetricsGet, request)
-        except errors.GpuError:
+        except GpuError:
             return None
         told = [answer.metrics[index] for index in range(len(METRICS))]
         return max((one.value for one in told if _is_share(one)), default=None)

@@ -1,1 +1,0 @@
-"""The driver's parts: NVML's calls, geometry, slices, activity and health."""
