@@ -8,9 +8,7 @@ came on, so that whoever shares an address is heard beside one who holds it.
 Both listeners share one process, so each request waits for its turn before it reaches the
 application: by the token that it carries where that is known, else by the address that it comes
 from.  uvicorn begins no request on a connection before the last is answered, so pipelining waits
-too; nothing is read meanwhile.
-
-Two listeners in one process, which start together and end together.
+too; nothing is read meanwhile.  The listeners start together and end together.
 """
 
 import asyncio

@@ -23,8 +23,7 @@ from miglab_pool.gpu.readings import GpuInfo
 from miglab_pool.http.access.dependencies import OPEN, Runner
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.errors import REFUSED
-from miglab_pool.http.pages.frame import render, shown
-from miglab_pool.http.pages.wording import short
+from miglab_pool.http.pages.frame import render, short, shown
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.state.store import Wellness
 from miglab_pool.worker.health_findings import HOT_C, HealthFinding, of_gpu, of_pool, wrong

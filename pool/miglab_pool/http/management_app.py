@@ -1,37 +1,214 @@
-"""The management application: what spawner, staff and browsers may ask, put together.
+"""The management application: what spawner, staff and browsers may ask.
 
-Pages are drawn on the server from the same answers as the API; `pages.frame` is what they share.
+Here are the routes of the pool as a whole (offers, its snapshot and the stream of its events, what
+it says of itself, metrics), and all subjects' routes and pages are put together.  Pages are drawn
+on the server from the same answers as the API; `pages.frame` is what they share.
 """
 
-import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from types import MappingProxyType
+from typing import Annotated
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
-from fastapi.sse import EventSourceResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
 from fastapi.staticfiles import StaticFiles
 
+from miglab_api.base import USER_MAX
+from miglab_api.gpus import PoolSnapshot
+from miglab_api.offers import Offers
 from miglab_pool.http import health as health_page
-from miglab_pool.http import pool_routes
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.dependencies import OPEN, page_needs
+from miglab_pool.http.access.dependencies import OPEN, Runner, Who, needs, page_needs, who
 from miglab_pool.http.access.hub_tokens import Members, nobody_says
-from miglab_pool.http.access.principal import Right
-from miglab_pool.http.errors import install
+from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
+from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.http.pages import details_page, pool_page
 from miglab_pool.http.pages.frame import SERVICE, callback, no_such_page, steps
-from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.http.pool_runner import LONGEST_POLL_S, PoolRunner
 from miglab_pool.layouts import page as layouts_page
 from miglab_pool.leases import routes as lease_routes
-from miglab_pool.queue import routes as ticket_routes
+from miglab_pool.reclaim.round import Explanation
 from miglab_pool.reservations import page as reservations_page
-from miglab_pool.reservations import routes as reservation_routes
 from miglab_pool.roster import page as class_page
 from miglab_pool.staff import log_page
 from miglab_pool.staff import routes as staff_routes
 from miglab_pool.usage import page as usage_page
+
+A_PERSON = 16  # tabs and `miglab pool watch`
+
+
+class SnapshotTexts:
+    """The pool's snapshot as JSON, as each principal may see it.
+
+    It is the snapshot's identity that says whether it is another: of one version there is one.
+    """
+
+    def __init__(self) -> None:
+        self._snapshot: PoolSnapshot | None = None
+        self._texts: dict[Principal, str] = {}
+
+    async def of(self, runner: PoolRunner, principal: Principal) -> str:
+        """The snapshot of this moment for the principal."""
+        snapshot = await runner.snapshot()
+        if snapshot is not self._snapshot:
+            self._snapshot, self._texts = snapshot, {}
+        viewer = replace(principal, xsrf="")  # of two sessions of one person
+        if viewer not in self._texts:
+            self._texts[viewer] = visible_snapshot(snapshot, principal).model_dump_json()
+        return self._texts[viewer]
+
+
+class Streams:
+    """The streams that are open, by whoever reads them."""
+
+    def __init__(self) -> None:
+        self._now_open: Counter[str] = Counter()
+
+    def open(self, principal: Principal) -> None:
+        """Count one more.
+
+        Raises:
+            DeniedError: 429: these are enough.
+        """
+        if not principal.is_spawner and self._now_open[principal.by] >= A_PERSON:
+            raise DeniedError(
+                429,
+                "too-many-streams",
+                f"You follow the pool in {A_PERSON} windows already. Close one.",
+            )
+        self._now_open[principal.by] += 1
+
+    def close(self, principal: Principal) -> None:
+        """Count one less."""
+        self._now_open[principal.by] -= 1
+        if not self._now_open[principal.by]:
+            del self._now_open[principal.by]
+
+
+async def _one_stream(request: Request) -> AsyncIterator[None]:
+    """Beside the route's own parameter, which says the right."""
+    principal = await who(request)
+    streams: Streams = request.app.state.streams
+    streams.open(principal)
+    try:
+        yield
+    finally:
+        streams.close(principal)
+
+
+ONE_STREAM = Depends(_one_stream)
+
+
+router = APIRouter(prefix="/api", responses=REFUSED)
+
+
+@router.get("/offers")
+async def offers(
+    request: Request,
+    principal: Who,
+    runner: Runner,
+    course: Annotated[list[str], Query(max_length=100)],
+    user: str | None = None,
+) -> Offers:
+    """What the courses offer; a student may ask about themselves and their own courses only.
+
+    Of another user one learns what that user's quotas leave, so it takes the right to see names.
+    """
+    if user is None and not principal.is_spawner:
+        user = principal.name
+    own = (
+        (*principal.course_names, request.app.state.default_course)
+        if principal.is_user(user)
+        else ()
+    )
+    seen = [name for name in course if name in own or principal.may(Right.SEE_NAMES, name)]
+    if course and not seen and not principal.is_user(user):
+        raise DeniedError(403, "forbidden", "You can see your own offers only.")
+    course = seen
+    return await runner.look(lambda pool: pool.offers(course, user))
+
+
+@router.get("/pool")
+async def pool_now(principal: Who, runner: Runner) -> PoolSnapshot:
+    """The pool now, as far as the principal may see it."""
+    return visible_snapshot(await runner.snapshot(), principal)
+
+
+@router.get("/invariants")
+async def invariants(_: Annotated[Principal, needs(Right.HEALTH)], runner: Runner) -> list[str]:
+    """What contradicts the pool's invariants, in words; empty is well."""
+    return await runner.read(lambda pool: pool.check_invariants())
+
+
+@router.get("/reclaim")
+async def reclaim(
+    principal: Annotated[Principal, needs(Right.EXPLAIN)],
+    runner: Runner,
+    user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
+) -> list[Explanation]:
+    """What the reclaimer thinks of every lease in use, or of one user's, and why; asks only."""
+    reclaimer = runner.reclaimer
+    if reclaimer is None:
+        return []
+    found = await runner.decide(lambda pool: reclaimer.explain(pool, user))
+    return [one for one in found if principal.may(Right.EXPLAIN, one.course)]
+
+
+@router.get("/events", response_class=EventSourceResponse, dependencies=[ONE_STREAM])
+async def events(
+    principal: Who, runner: Runner, request: Request
+) -> AsyncIterator[ServerSentEvent]:
+    """A server-sent event ``pool`` with the snapshot, now and after every change.
+
+    Before each event, and at least every half minute, the hub is asked again who asks (it believes
+    its last answer for as long again): a lost role hides the names, a sign-out ends the stream.
+    """
+    now: Principal | None = principal
+    while now is not None and not runner.notifier.closed:
+        seen = runner.notifier.version
+        texts: SnapshotTexts = request.app.state.texts
+        yield ServerSentEvent(event="pool", id=str(seen), raw_data=await texts.of(runner, now))
+        now = await _principal_at_next_news(request, runner, seen, now)
+
+
+async def _principal_at_next_news(
+    request: Request, runner: PoolRunner, seen: int, shown_to: Principal
+) -> Principal | None:
+    """Wait for a change of the pool or of their rights; None if they may see nothing."""
+    while True:
+        await runner.notifier.beyond(seen, LONGEST_POLL_S)
+        now = await _again(request, shown_to)
+        if now != shown_to or runner.notifier.version != seen or runner.notifier.closed:
+            return now
+
+
+async def _again(request: Request, before: Principal) -> Principal | None:
+    """Whoever asks, asked anew; without a role while the hub is silent, as it may be lost."""
+    try:
+        return await who(request)
+    except DeniedError as error:
+        is_no = error.reason != "hub-silent"
+        return None if is_no else before.without_roles()
+
+
+async def metrics(request: Request) -> Response:
+    """For Prometheus.  At the listener's root, which the hub's proxy does not pass on."""
+    runner: PoolRunner = request.app.state.runner
+    held = await runner.look(lambda pool: pool.leases.brief())
+    runner.metrics.gpu_call_s.set(runner.gpu_call_s)
+    runner.metrics.silent_servers.set(runner.silent_servers)
+    said = await runner.decide(lambda pool: pool.wellness())
+    healths = {gpu: one.health for gpu, one in said.items()}
+    text = runner.metrics.render(await runner.snapshot(), held, healths)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+# -- all of it put together -----------------------------------------------------------------------
+
 
 PAGES = (
     ("/", pool_page.page, Right.SEE_POOL),
@@ -54,14 +231,12 @@ PARTS = (
 )
 """What pages fetch: the first address that matches answers, and asks for its own right."""
 
-log = logging.getLogger(__name__)
 ROUTERS = (
-    ticket_routes.router,
     lease_routes.router,
-    pool_routes.router,
+    router,
     staff_routes.router,
     log_page.router,
-    reservation_routes.router,
+    reservations_page.router,
     layouts_page.router,
     usage_page.router,
     class_page.router,
@@ -71,27 +246,27 @@ ROUTERS = (
 
 def page_router() -> APIRouter:
     """Every page, the parts of them that change, sign-in's way back, and the static files."""
-    router = APIRouter(include_in_schema=False)
-    add = partial(router.add_api_route, response_class=HTMLResponse)
+    pages = APIRouter(include_in_schema=False)
+    add = partial(pages.add_api_route, response_class=HTMLResponse)
     for address, page, right in PAGES:
         add(address, page, dependencies=[page_needs(right)])
     for address, part in PARTS:
         add(address, part)
     add("/layouts/preview", layouts_page.preview, methods=["POST"])
-    router.add_api_route(
+    pages.add_api_route(
         "/live",
         pool_page.live,
         response_class=EventSourceResponse,
-        dependencies=[pool_routes.ONE_STREAM],
+        dependencies=[ONE_STREAM],
     )
-    router.add_api_route("/oauth_callback", callback, dependencies=[OPEN])
-    router.add_api_route("/static/steps.css", steps, dependencies=[OPEN])
-    router.mount(
+    pages.add_api_route("/oauth_callback", callback, dependencies=[OPEN])
+    pages.add_api_route("/static/steps.css", steps, dependencies=[OPEN])
+    pages.mount(
         "/static",
         StaticFiles(directory=SERVICE / "static", packages=[("miglab_api", "web")]),
         name="static",
     )
-    return router
+    return pages
 
 
 def management_app(
@@ -133,7 +308,7 @@ def management_app(
     app.state.default_course, app.state.notices = default_course, notices
     app.state.title, app.state.course_titles = title, course_titles
     app.state.members, app.state.parts_caches = members, pool_page.PartsCaches(course_titles)
-    app.state.streams, app.state.texts = pool_routes.Streams(), pool_routes.SnapshotTexts()
+    app.state.streams, app.state.texts = Streams(), SnapshotTexts()
     install(app, runner.metrics.refused)
     app.add_exception_handler(404, no_such_page)
     return app
@@ -142,11 +317,9 @@ def management_app(
 @cache
 def _routes(prefix: str) -> APIRouter:
     """All routes; FastAPI prepares each at its first request, once for every application."""
-    router = APIRouter()
+    routes = APIRouter()
     for part in ROUTERS:
-        router.include_router(part, prefix=prefix)
-    router.include_router(page_router(), prefix=prefix)
-    router.add_api_route(
-        "/metrics", pool_routes.metrics, response_class=PlainTextResponse, dependencies=[OPEN]
-    )
-    return router
+        routes.include_router(part, prefix=prefix)
+    routes.include_router(page_router(), prefix=prefix)
+    routes.add_api_route("/metrics", metrics, response_class=PlainTextResponse, dependencies=[OPEN])
+    return routes

@@ -12,6 +12,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,9 +21,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from miglab_api.gpus import PoolSnapshot
-from miglab_api.tickets import TicketView
+from miglab_api.tickets import Headcount, TicketView
 from miglab_pool import settings
-from miglab_pool.http.last_hour import LOOK_S, LastHour
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.worker.jobs import Job, JobKind
 
@@ -87,7 +87,7 @@ class PoolRunner:
         notifier: wakes whoever waits for a change; its version is the pool's.
         metrics: what is counted on the way.
         reclaimer: warns, and takes back; None for a pool that takes nothing back by itself.
-        last_hour: how full the pool was.
+        last_hour: how full the pool was, a look a minute with its moment; a restart begins anew.
         is_reconciled: whether ledger, GPUs and holders were compared since this process began.
         findings: what reconcile found at its last round.
         unknown_to_hub: the releasing leases whose servers the hub says it does not have.
@@ -113,7 +113,7 @@ class PoolRunner:
         self._estimates = ThreadPoolExecutor(1, "miglab-estimates")
         self._reports = ThreadPoolExecutor(1, "miglab-report")
         self._looks = ThreadPoolExecutor(1, "miglab-look")
-        self.last_hour = LastHour()
+        self.last_hour: deque[tuple[float, Headcount]] = deque(maxlen=60)
         self._drawn: CachedSnapshot | None = None
         self._drawing: asyncio.Task[None] | None = None
         self._busy: set[str] = set()  # GPUs for which a job is under way
@@ -266,7 +266,7 @@ class PoolRunner:
             every(times.reconcile_s, "reconcile", self._reconcile),
             every(times.sample_s / max(1, len(gpus)), "sample", self._sample_next),
             every(times.estimate_s, "estimate", self._estimate),
-            every(LOOK_S, "last hour", self._note_people),
+            every(60.0, "last hour", self._note_people),
             every(times.retention_s, "retention", lambda: self.decide(lambda p: p.delete_old())),
         ]
         if self._end_servers is not None:
@@ -364,7 +364,8 @@ class PoolRunner:
         await asyncio.sleep(ESTIMATE_REST * (perf_counter() - began))
 
     async def _note_people(self) -> None:
-        self.last_hour.note((await self.snapshot()).people, time.time())
+        people = (await self.snapshot()).people
+        self.last_hour.append((time.time(), people))
 
     async def _every(self, period_s: float, what: str, work: Callable[[], Awaitable[Any]]) -> None:
         while not self.notifier.closed:

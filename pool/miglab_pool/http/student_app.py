@@ -6,7 +6,7 @@ the lab's own pool, or jobs of Slurm.
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Protocol, TypeVar
@@ -22,12 +22,46 @@ from miglab_pool.http.access.hub_tokens import HubTokens
 from miglab_pool.http.connection_limits import peer_of
 from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.reclaim.activity import SignalBoard
-from miglab_pool.reclaim.token_bucket import TokenBuckets, TooOften
 from miglab_pool.roster.transactions import ClassRoster
 
 T = TypeVar("T")
 WRITES_BURST = 20.0  # changes at once: more than a person clicks in a minute
 WRITES_PER_S = 0.1  # and then so many per second
+REPORTS_BURST = 10.0  # signals at once: a page that loads, a "still here", a saved document
+REPORTS_PER_S = 0.5  # and then so many per second; a server pushes one every 15 s
+
+
+class TokenBuckets:
+    """How often somebody may ask: one bucket for each who asks.
+
+    Args:
+        burst: how often one may ask at once.
+        per_s: how many more a second.
+        clock: seconds that never jump.
+        says: what whoever asks more often is told.
+    """
+
+    def __init__(self, burst: float, per_s: float, clock: Callable[[], float], says: str) -> None:
+        self._burst, self._per_s, self._clock, self._says = burst, per_s, clock, says
+        self._full_at: dict[Hashable, float] = {}  # when each bucket is full again; last asked last
+
+    def spend(self, who: Hashable) -> None:
+        """Take one.
+
+        Raises:
+            DeniedError: 429, there is none left; nothing was done.
+        """
+        now = self._clock()
+        while self._full_at and self._full_at[oldest := next(iter(self._full_at))] <= now:
+            del self._full_at[oldest]
+        full_at = max(now, self._full_at.pop(who, now))
+        is_left = (full_at - now) * self._per_s <= self._burst - 1
+        self._full_at[who] = full_at + 1 / self._per_s if is_left else full_at
+        if not is_left:
+            raise DeniedError(429, "too-often", self._says)
+
+    def __len__(self) -> int:
+        return len(self._full_at)
 
 
 class StudentLeases(Protocol):
@@ -137,7 +171,18 @@ def student_app(
     )
     app.state.runner, app.state.tokens, app.state.board = runner, tokens, board
     app.state.default_course, app.state.roster = default_course, roster
-    app.state.writes = TokenBuckets(WRITES_BURST, WRITES_PER_S, clock)
+    app.state.writes = TokenBuckets(
+        WRITES_BURST,
+        WRITES_PER_S,
+        clock,
+        "That was a lot at once. Wait a minute, then try again.",
+    )
+    app.state.reports = TokenBuckets(
+        REPORTS_BURST,
+        REPORTS_PER_S,
+        clock,
+        "Signals come faster than anybody reads them: one every 15 s is enough.",
+    )
     install(app, runner.metrics.refused)
     return app
 
@@ -204,12 +249,7 @@ async def own_writer(me: Me, request: Request) -> OwnServer:
         Refused: they have (429); each change is a row in the ledger, for good.
     """
     writes: TokenBuckets = request.app.state.writes
-    try:
-        writes.spend(me.user)
-    except TooOften:
-        raise DeniedError(
-            429, "too-often", "That was a lot at once. Wait a minute, then try again."
-        ) from None
+    writes.spend(me.user)
     return me
 
 
@@ -280,15 +320,11 @@ async def _server_status(request: Request, me: OwnServer, known: int | None) -> 
 
 
 def _take_signals(request: Request, lease: LeaseView, said: Signals) -> None:
+    """What is refused for coming too often leaves what was known as it is."""
+    reports: TokenBuckets = request.app.state.reports
+    reports.spend(lease.id)
     board: SignalBoard = request.app.state.board
-    try:
-        board.take(lease.id, said)
-    except TooOften:
-        raise DeniedError(
-            429,
-            "too-often",
-            "Signals come faster than anybody reads them: one every 15 s is enough.",
-        ) from None
+    board.take(lease.id, said)
 
 
 @api.post("/ticket/cancel")

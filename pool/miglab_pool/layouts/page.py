@@ -1,13 +1,9 @@
-"""The layouts' page: how each GPU stands to its layout, and one that is made before it is applied.
+"""Layouts, as a page and over HTTP: how each GPU stands to its own, what a file would change.
 
 A GPU is drawn against its layout: what lies there now, what will, and what is in between.  A layout
 is made as a file; its fields, how many slices of each profile, are another way to write that file.
-
-Layouts over HTTP: how GPUs are to be cut, what a file would change, applied.
-
-The file travels as its text, so that a mistake is told with its line wherever it was written.  Who
-may cut a GPU is decided here, for each that a layout names; what then happens is the pool's
-decision.
+It travels as its text, so that a mistake is told with its line wherever it was written.  Who may
+cut a GPU is decided here, for each that a layout names; what then happens is the pool's decision.
 """
 
 import asyncio

@@ -1,11 +1,24 @@
-"""Leases: seen, attached, extended, released."""
+"""Tickets and leases over HTTP: asked for, waited for, taken, attached, extended, released.
 
+The status of a server, for the spawner: its lease, its ticket, the alternatives to waiting.
+"""
+
+import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
-from miglab_api.base import USER_MAX
-from miglab_api.leases import AttachRequest, ExtendRequest, Fence, LeaseView, ReleaseRequest
+from miglab_api.base import SERVER_MAX, USER_MAX
+from miglab_api.leases import (
+    AttachRequest,
+    ExtendRequest,
+    Fence,
+    LeaseView,
+    ReleaseRequest,
+    ServerStatus,
+)
+from miglab_api.offers import ShapeOffer
+from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_pool.http.access.dependencies import (
     MayExtend,
     MayRelease,
@@ -13,12 +26,127 @@ from miglab_pool.http.access.dependencies import (
     Runner,
     Spawner,
     lease_for,
+    on_ticket,
+    ticket_for,
 )
-from miglab_pool.http.access.principal import NOWHERE, Right
+from miglab_pool.http.access.principal import NOWHERE, Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
+from miglab_pool.http.pool_runner import LONGEST_POLL_S, PoolRunner
 from miglab_pool.pool import Pool
 
+POSITION_REST_S = 0.2
+
 router = APIRouter(prefix="/api", responses=REFUSED)
+
+
+@router.post("/tickets", status_code=201)
+async def ask(request: TicketRequest, _: Spawner, runner: Runner, response: Response) -> TicketView:
+    """Ask for a shape: 201 for a new ticket, 200 for the one that is there already."""
+
+    def decision(pool: Pool) -> TicketView:
+        before = pool.tickets.of_server(request.user, request.server)
+        ticket = pool.tickets.request(request)
+        is_new = before != ticket.id
+        response.status_code = 201 if is_new else 200
+        return ticket
+
+    return await runner.decide(decision)
+
+
+@router.get("/tickets/{ticket_id}")
+async def wait_for(
+    ticket_id: int,
+    principal: MaySeeNames,
+    runner: Runner,
+    wait_s: Annotated[float, Query(ge=0, le=LONGEST_POLL_S)] = 0.0,
+) -> TicketView:
+    """The ticket, attended; answers when its state or position changes, or after ``wait_s``."""
+    first = await runner.decide(lambda pool: _looked_after(pool, principal, ticket_id))
+    if not _attends(principal, first):
+        return first
+    if wait_s > 0 and first.state is TicketState.WAITING:
+        return await _changed(runner, first, wait_s)
+    return first
+
+
+@router.delete("/tickets/{ticket_id}")
+async def cancel(ticket_id: int, principal: MayRelease, runner: Runner) -> TicketView:
+    """Leave the queue."""
+    return await on_ticket(
+        runner,
+        principal,
+        ticket_id,
+        Right.RELEASE,
+        lambda pool: pool.tickets.cancel(ticket_id, principal.by),
+    )
+
+
+@router.post("/tickets/{ticket_id}/take")
+async def take(ticket_id: int, _: Spawner, runner: Runner) -> LeaseView:
+    """Take what is offered."""
+    ticket, lease = await runner.decide(
+        lambda pool: (pool.tickets.find(ticket_id), pool.tickets.take(ticket_id))
+    )
+    if ticket.state is TicketState.OFFERED:
+        runner.metrics.waited(lease.shape, lease.granted_at - ticket.created_at)
+    return lease
+
+
+def _attends(principal: Principal, ticket: TicketView) -> bool:
+    """Whether the principal's request keeps the position: the owner's and the spawner's do."""
+    return principal.is_spawner or principal.is_user(ticket.user)
+
+
+def _looked_after(pool: Pool, principal: Principal, ticket_id: int) -> TicketView:
+    ticket = (
+        None if principal.is_spawner else ticket_for(pool, principal, ticket_id, Right.SEE_NAMES)
+    )
+    if ticket is None or _attends(principal, ticket):
+        ticket = pool.tickets.attend(ticket_id)
+    return ticket
+
+
+async def _changed(runner: PoolRunner, first: TicketView, wait_s: float) -> TicketView:
+    """Wait until the ticket differs from ``first``; in the queue, by the snapshot alone.
+
+    The first estimate is news, later ones are told with the next answer.
+
+    A new state is told at once.  A new position moves everybody behind it too: each is told after
+    `POSITION_REST_S` for each ticket still in front, so that a long line is no herd.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        seen = runner.notifier.version
+        now = (await runner.waiting()).get(first.id)
+        if now is None:  # being served, or over
+            now = await runner.decide(lambda pool: pool.tickets.find(first.id))
+        if now.state != first.state:
+            return now
+        is_new = first.estimate is None and now.estimate is not None
+        is_moved = now.position != first.position or is_new
+        rest_s = POSITION_REST_S * (now.position or 0) if is_moved else wait_s
+        left_s = began + min(wait_s, rest_s) - loop.time()
+        if left_s <= 0 or runner.notifier.closed:
+            return now
+        await runner.notifier.beyond(seen, left_s)
+
+
+@router.get("/server")
+async def server_status(
+    _: Spawner,
+    runner: Runner,
+    user: Annotated[str, Query(min_length=1, max_length=USER_MAX)],
+    server: Annotated[str, Query(max_length=SERVER_MAX)] = "",
+) -> ServerStatus:
+    """What a server has and waits for; asking keeps its position in the queue."""
+    return await runner.decide(lambda pool: pool.tickets.server_status(user, server))
+
+
+@router.get("/tickets/{ticket_id}/alternatives")
+async def alternatives(ticket_id: int, _: Spawner, runner: Runner) -> list[ShapeOffer]:
+    """The shapes that this student could have at once by leaving the queue."""
+    return await runner.look(lambda pool: pool.tickets.alternatives(ticket_id))
 
 
 @router.get("/leases")

@@ -21,11 +21,8 @@ from enum import StrEnum
 
 from miglab_api.leases import KernelSignal, Signals
 from miglab_pool.leases.views import Spent
-from miglab_pool.reclaim.token_bucket import TokenBuckets
 from miglab_pool.settings import Reclaim
 
-BURST = 10.0  # reports at once: a page that loads, a "still here", a saved document
-PER_S = 0.5  # and then so many per second; a server pushes one every 15 s
 NEVER = math.inf
 HOLDING_MIB = 128  # an empty slice shows a few MiB of its own, one CUDA context takes hundreds
 HAND_OVER_S = 60.0
@@ -88,7 +85,6 @@ class SignalBoard:
         self._cpu_busy_pct = cpu_busy_pct
         self._clock = clock
         self._entries: dict[int, _Entry] = {}
-        self._buckets = TokenBuckets(BURST, PER_S, clock)
 
     def take(self, lease: int, signals: Signals) -> None:
         """Take in a report.
@@ -96,12 +92,8 @@ class SignalBoard:
         Args:
             lease: a live lease, whose server has proved who it is.
             signals: what it says.
-
-        Raises:
-            TooOften: it reports faster than any need.
         """
         now = self._clock()
-        self._buckets.spend(lease)
         entry = self._entries.setdefault(lease, _Entry(now))
         entry.cpu_pct = _cpu_pct(entry, signals, now)
         if entry.cpu_pct is not None and entry.cpu_pct >= self._cpu_busy_pct:

@@ -1,4 +1,4 @@
-"""The reservations' page: a week as a picture and as a list, and the forms that make and change.
+"""Reservations: a page, with a week as picture and list and the forms, and the routes of the API.
 
 Times are drawn as the clock on the wall of one time zone shows them; a class that runs over
 midnight there is two blocks.  Blocks of one day that overlap lie side by side, in lanes.
@@ -11,19 +11,27 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
+from miglab_api.base import REASON_MAX
 from miglab_api.offers import CourseOffers, ShapeOffer
-from miglab_api.reservations import WEEKDAYS, ReservationState, ReservationView
+from miglab_api.reservations import (
+    WEEKDAYS,
+    ReservationRequest,
+    ReservationState,
+    ReservationView,
+)
 from miglab_api.wording import shape_title
 from miglab_pool.http.access.dependencies import MayReserve, Runner, Who
 from miglab_pool.http.access.principal import Principal, Right, visible_reservation
-from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.frame import render, render_part, shown
 from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.pool import Pool
 from miglab_pool.reservations import promises
 from miglab_pool.schedule import Occurrence, Schedule, is_zone, mask_of, occurrences, schedule
 
@@ -343,3 +351,74 @@ def _choices(offers: Sequence[CourseOffers]) -> dict[str, object]:
         "day_names": DAY_NAMES,
         "weekday_keys": WEEKDAYS,
     }
+
+
+# -- over HTTP -----------------------------------------------------------------------------------
+
+
+router = APIRouter(prefix="/api/reservations", responses=REFUSED)
+
+
+@router.get("")
+async def reservations(principal: Who, runner: Runner) -> list[ReservationView]:
+    """What is reserved, the next in front; who made it and what for, staff alone see."""
+    found = await runner.look(lambda pool: pool.reservations.all())
+    return [visible_reservation(one, principal) for one in found]
+
+
+@router.post("", status_code=201)
+async def reserve(
+    request: ReservationRequest, principal: MayReserve, runner: Runner
+) -> ReservationView:
+    """Reserve slices for a course; what clashes or cannot be is refused, saying why."""
+    principal.require(Right.RESERVE, request.course)
+    return await runner.decide(lambda pool: pool.reservations.make(request, principal.by))
+
+
+@router.post("/preview")
+async def preview(
+    request: ReservationRequest,
+    principal: MayReserve,
+    runner: Runner,
+    reservation: Annotated[int, Query(ge=0)] = 0,
+) -> ReservationView:
+    """What would be reserved, or changed, and how much of it is certain; nothing is saved."""
+    principal.require(Right.RESERVE, request.course)
+    return await runner.look(lambda pool: pool.reservations.preview(request, reservation))
+
+
+@router.put("/{reservation_id}")
+async def change(
+    reservation_id: int, request: ReservationRequest, principal: MayReserve, runner: Runner
+) -> ReservationView:
+    """Reserve otherwise; if that clashes or cannot be, it stays as it was."""
+    principal.require(Right.RESERVE, request.course)
+
+    def decision(pool: Pool) -> ReservationView:
+        _check_right(pool, principal, reservation_id)
+        return pool.reservations.change(reservation_id, request, principal.by)
+
+    return await runner.decide(decision)
+
+
+@router.delete("/{reservation_id}")
+async def unreserve(
+    reservation_id: int,
+    principal: MayReserve,
+    runner: Runner,
+    reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
+) -> ReservationView:
+    """Cancel a reservation; leases drawn from it live on."""
+
+    def decision(pool: Pool) -> ReservationView:
+        _check_right(pool, principal, reservation_id)
+        return pool.reservations.cancel(reservation_id, principal.by, reason)
+
+    return await runner.decide(decision)
+
+
+def _check_right(pool: Pool, principal: Principal, number: int) -> None:
+    """Refuse whoever may not reserve for the course whose it is; what is over, the pool refuses."""
+    found = next((one for one in pool.reservations.all() if one.id == number), None)
+    if found is not None:
+        principal.require(Right.RESERVE, found.course)

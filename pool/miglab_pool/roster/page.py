@@ -1,11 +1,12 @@
-"""The Class page: who of a course waits, holds a slice or idles, and how far everybody is.
+"""A class: who of a course waits, holds a slice or idles, and how far everybody is.
 
-A class over HTTP: its rows, as JSON or for a spreadsheet, and messages to some of it.
+As a page, as JSON or for a spreadsheet; and messages to some of it.  Unknown is never absent: who
+has not read the notice, or whose course shares nothing, may well sit in the room.
 """
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -13,8 +14,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Request, Response
 
 from miglab_api.base import COURSE_MAX
+from miglab_api.leases import LeaseView
 from miglab_api.roster import ClassMessage, ExperimentStage, Presence, RosterRow, RosterView
 from miglab_api.staff import MessageRequest, SentMessage
+from miglab_api.tickets import TicketView
 from miglab_api.usage import sheet
 from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
@@ -23,8 +26,9 @@ from miglab_pool.http.pages.frame import render, shown
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import IDLE
-from miglab_pool.roster.rules import row_of
+from miglab_pool.roster.transactions import Heard, SharedProgress
 
+SILENT_S = 180.0  # a server tells how far its student is once a minute
 MARKS = {
     Presence.HOLDING: "leased",
     Presence.IDLE: "idle",
@@ -202,11 +206,52 @@ async def _rows(request: Request, principal: Principal, course: str) -> RosterVi
         is_shared=shared.is_shared,
         is_complete=members is not None,
         rows=tuple(
-            row_of(user, leases.get(user), tickets.get(user), idle, shared)
+            _row_of(user, leases.get(user), tickets.get(user), idle, shared)
             for user in sorted(users)
             if principal.may(Right.SEE_CLASS, course, user)
         ),
     )
+
+
+def _row_of(
+    user: str,
+    lease: LeaseView | None,
+    ticket: TicketView | None,
+    idle: Collection[int],
+    shared: SharedProgress,
+) -> RosterRow:
+    """A student's row.
+
+    Args:
+        user: who.
+        lease: what they hold in the course.
+        ticket: what they wait for there.
+        idle: the leases that do nothing, as the reclaimer sees it.
+        shared: what the course's servers have reported.
+    """
+    is_known = shared.is_shared and user in shared.told
+    heard = shared.heard.get(user)
+    row = RosterRow(
+        user=user,
+        presence=_without_slice(heard, shared) if is_known else Presence.UNKNOWN,
+        last_sign_at=heard.sign_at if is_known and heard else None,
+        experiments=shared.experiments.get(user, ()) if is_known else None,
+    )
+    if lease is not None:
+        presence = Presence.IDLE if lease.id in idle else Presence.HOLDING
+        held = {"presence": presence, "shape": lease.shape, "since": lease.granted_at}
+        return row.model_copy(update=held)
+    if ticket is not None:
+        waits = {"shape": ticket.shape, "since": ticket.created_at, "position": ticket.position}
+        return row.model_copy(update={"presence": Presence.WAITING, **waits})
+    return row
+
+
+def _without_slice(heard: Heard | None, shared: SharedProgress) -> Presence:
+    """Of somebody who has read the notice; who began to listen just now knows of nobody."""
+    if heard is not None and shared.now - heard.at <= SILENT_S:
+        return Presence.CPU
+    return Presence.ABSENT if shared.now - shared.since > SILENT_S else Presence.UNKNOWN
 
 
 def as_csv(found: RosterView) -> str:

@@ -6,7 +6,7 @@ Of each experiment a key, a stage and a minute; who has read the notice is kept 
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import Any
+from dataclasses import dataclass, field
 
 from sqlalchemy import and_, delete, or_, select
 from sqlalchemy.dialects.sqlite import insert
@@ -14,12 +14,45 @@ from sqlalchemy.dialects.sqlite import insert
 from miglab_api.roster import EXPERIMENTS_MAX, ProgressReport, SharedExperiment
 from miglab_pool.ledger.tables import progress
 from miglab_pool.refused import Refused
-from miglab_pool.roster.rules import Heard, SharedProgress
+from miglab_pool.schedule import DAY_S
 from miglab_pool.state.store import Store, Subject, locked
 
 NOTICE, TOLD = "", "told"
 LOOK_S = 3600.0  # who watches a class is in the log once an hour
-DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A server's last report.
+
+    Attributes:
+        at: when it came.
+        sign_at: when its student last did something; None if it does not tell.
+    """
+
+    at: float
+    sign_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedProgress:
+    """What is known of a course by the reports of its students' servers.
+
+    Attributes:
+        is_shared: whether the course asks for reports.
+        now: when this was known, by the pool's clock.
+        since: from when on somebody listened.
+        told: who has read the notice.
+        heard: each student's last report.
+        experiments: what each has claimed or handed in, the latest first.
+    """
+
+    is_shared: bool = False
+    now: float = 0.0
+    since: float = 0.0
+    told: frozenset[str] = frozenset()
+    heard: Mapping[str, Heard] = field(default_factory=dict)
+    experiments: Mapping[str, tuple[SharedExperiment, ...]] = field(default_factory=dict)
 
 
 class ClassRoster(Subject):
@@ -130,7 +163,8 @@ class ClassRoster(Subject):
         for row in self.store.ledger.read(
             query if user is None else query.where(columns.user == user)
         ):
-            found[row["user"]].append(_of(row))
+            told = {name: row[name] for name in ("experiment", "stage", "minute")}
+            found[row["user"]].append(SharedExperiment(**told))
         return found
 
     def _keep(self, user: str, course: str, stages: list[tuple[str, str, int]]) -> None:
@@ -150,7 +184,3 @@ class ClassRoster(Subject):
                     for one in stages
                 ],
             )
-
-
-def _of(row: Mapping[str, Any]) -> SharedExperiment:
-    return SharedExperiment(experiment=row["experiment"], stage=row["stage"], minute=row["minute"])

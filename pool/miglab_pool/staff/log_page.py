@@ -22,8 +22,7 @@ from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.buttons import MAY_REASON, Action
-from miglab_pool.http.pages.frame import render, render_part, shown
-from miglab_pool.http.pages.wording import left, moment, second
+from miglab_pool.http.pages.frame import left, moment, render, render_part, second, shown
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger.audit_wording import NAMES, called, did
 from miglab_pool.ledger.ledger import LARGEST_ID

@@ -1,9 +1,7 @@
-"""The Usage page: was it worth it, in one look, by course, student, shape and week.
+"""Usage, by course, student, shape and week: was it worth it, as a page, JSON or for a spreadsheet.
 
 Plots are places in percent of their picture, so that it fits every screen and its words keep their
 size.
-
-Usage over HTTP: what courses, students, shapes and weeks used, as JSON or for a spreadsheet.
 """
 
 import datetime as dt
@@ -22,8 +20,7 @@ from miglab_api.wording import lab_in_words
 from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.pages.frame import render, shown
-from miglab_pool.http.pages.wording import short
+from miglab_pool.http.pages.frame import render, short, shown
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.usage.report import (

@@ -3,13 +3,9 @@
 Never destructive: a slice that is missing is noted as gone, one that is unknown as foreign.  What
 must be destroyed is announced in the ledger, and done by jobs.py.
 
-How each GPU is, as it said last: temperature, power, memory errors, Xid faults.
-
-Reads nothing itself: reconcile asks every GPU anyhow, and keeps here what it said.  What is new of
-faults and memory errors goes into the ledger as notes on the GPU, so that a history remains when
-the driver, or the host, was started anew.
-
-Reads memory, processes and activity of a GPU's slices, for snapshots.  Unknown stays unknown.
+What each GPU says of its health is kept on the way.  What is new of faults and memory errors goes
+into the ledger as notes on the GPU, so that a history remains when the driver, or the host, was
+started anew.  Between two such looks a sample tells what its slices do.  Unknown stays unknown.
 """
 
 import contextlib

@@ -1,9 +1,7 @@
 """What the pool's worker has beside the store: driver and holders, and what is under way.
 
-Only this room calls the driver or asks after holders.  All of it may be forgotten at any moment:
-the work list follows from the rows, and after a restart it comes out again.
-
-What the pool asks of those that hold slices.
+Only this room calls the driver or asks after those that hold slices (`Holders`).  All of it may be
+forgotten at any moment: the work list follows from the rows, also after a restart.
 """
 
 from collections.abc import Collection, Iterator

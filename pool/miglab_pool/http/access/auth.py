@@ -12,8 +12,6 @@ XSRF token in a header, which no page of another origin can read or send.  A pag
 origin can do both.  So students' servers need origins of their own (`HubAccess.origin`): without
 them nothing here keeps a student's page from acting as whoever opens it.
 
-Sign-ins under way, and the sessions of browsers.
-
 A sign-in under way is kept by the browser that began it: here it costs no memory.  The browser's
 cookie holds PKCE's verifier and the page to come back to, signed together with the state that goes
 to the hub and back: nobody but that browser can bring the two together.  Sessions are in memory: a

@@ -1,10 +1,8 @@
-"""Asks the hub whose a token is, and keeps guessed tokens from it.
+"""Asks the hub whose a token is, and who is in a course; keeps guessed tokens from it.
 
 The hub answers one question at a time: whoever asks with thousands of invented tokens would be
 heard before the servers that report.  So the same unknown token is asked about once a minute, and
 each address may send so many of them; a token that the hub has once known passes before either.
-
-Asks the hub who is in a course's group, when somebody looks at the class.
 """
 
 import logging

@@ -1,1 +1,1 @@
-"""The service's pages; `frame` is what they share, `router` where they hang."""
+"""The service's pages; `frame` is what they share."""

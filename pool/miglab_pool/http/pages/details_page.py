@@ -16,8 +16,7 @@ from miglab_pool.http.access.dependencies import Runner, Who
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages import buttons
-from miglab_pool.http.pages.frame import render_part
-from miglab_pool.http.pages.wording import amount, iso
+from miglab_pool.http.pages.frame import amount, iso, render_part
 from miglab_pool.http.pool_runner import PoolRunner
 
 Facts = list[tuple[str, str]]

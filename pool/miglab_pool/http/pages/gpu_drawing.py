@@ -1,4 +1,4 @@
-"""How the pool is drawn: each GPU as runs of memory slices, each with its state in a word.  Pure.
+"""How the pool is drawn: GPUs as runs of memory slices, and the last hour as a strip.  Pure.
 
 Views in, drawings out; what the principal may not see is gone from the views before they come here.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
 from miglab_api.tickets import Headcount
 from miglab_pool.http.access.principal import Principal, Right
-from miglab_pool.http.pages.wording import amount
+from miglab_pool.http.pages.frame import amount
 
 
 class BoxMark(StrEnum):
@@ -279,3 +279,55 @@ def _used_pct(item: SliceView) -> int | None:
     if item.memory_used_mib is None or not item.memory_mib:
         return None
     return min(100, round(100 * item.memory_used_mib / item.memory_mib))
+
+
+# -- the last hour --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One look at how full the pool was, as a strip of height 100 shows it.
+
+    Attributes:
+        minute: how far right, from 1 for an hour ago to 60.
+        holding: how high the part is that holds slices.
+        waiting: how high the part above it is that waits.
+    """
+
+    minute: int
+    holding: float
+    waiting: float
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """The last hour; ``words``: the same in a sentence."""
+
+    columns: tuple[Column, ...]
+    words: str
+
+
+def strip(looks: Iterable[tuple[float, Headcount]], now: float) -> Strip | None:
+    """What is drawn of these looks, each with its moment; None before the second look."""
+    ages = [(_minutes(at, now), one) for at, one in looks]
+    seen = [(age, one) for age, one in ages if 0 <= age < 60]
+    if len(seen) < 2:
+        return None
+    most = max(max(one.total, one.holding + one.waiting) for _, one in seen) or 1
+    columns = tuple(
+        Column(60 - age, 100 * one.holding / most, 100 * one.waiting / most) for age, one in seen
+    )
+    held = _span([one.holding for _, one in seen])
+    waited = _span([one.waiting for _, one in seen])
+    who = f"{held} people held slices (lower bars) and {waited} waited."
+    return Strip(columns, f"In the last {seen[0][0]} minutes, {who}")
+
+
+def _minutes(since: float, now: float) -> int:
+    """By the clock's minutes: the strip stays as it is until the next one."""
+    return int(now // 60 - since // 60)
+
+
+def _span(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low}" if low == high else f"{low} to {high}"

@@ -26,9 +26,16 @@ from miglab_api.wording import estimated_wait, queue_position
 from miglab_pool.http.access.dependencies import Runner, Who, who
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.pages.frame import render, render_part, shown
-from miglab_pool.http.pages.gpu_drawing import WORDS, Doings, draw, idle_people, reserved_on, sums
-from miglab_pool.http.pages.wording import wait_short
+from miglab_pool.http.pages.frame import render, render_part, shown, wait_short
+from miglab_pool.http.pages.gpu_drawing import (
+    WORDS,
+    Doings,
+    draw,
+    idle_people,
+    reserved_on,
+    strip,
+    sums,
+)
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import IDLE
@@ -252,10 +259,8 @@ async def pool_parts(request: Request, principal: Principal) -> list[PagePart]:
     doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
     caches: PartsCaches = request.app.state.parts_caches
     cache, now = caches.of(principal), time.time()
-    last_hour = runner.last_hour
-    hour = cache.part(
-        "hour", "part_hour.html", last_hour.seen(now), lambda: last_hour.strip(now), now
-    )
+    drawn = strip(tuple(runner.last_hour), now)
+    hour = cache.part("hour", "part_hour.html", drawn, lambda: drawn, now)
     return [hour, *parts_of(cache, snapshot, own, principal, doings, now)]
 
 

@@ -7,8 +7,15 @@ import pytest
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState
 from miglab_api.tickets import Headcount
 from miglab_pool.http.access.principal import SPAWNER
-from miglab_pool.http.last_hour import LastHour
-from miglab_pool.http.pages.gpu_drawing import WORDS, BoxMark, Doings, boxes, idle_people, sums
+from miglab_pool.http.pages.gpu_drawing import (
+    WORDS,
+    BoxMark,
+    Doings,
+    boxes,
+    idle_people,
+    strip,
+    sums,
+)
 
 from .fakes import ALICE, gpu_view, slice_view
 
@@ -121,30 +128,29 @@ def test_sums() -> None:
 
 def test_the_last_hour_is_a_strip() -> None:
     """A column a minute, as high as the most that ever was; what is older is gone."""
-    hour = LastHour()
-    hour.note(Headcount(total=10, holding=9), 0.0)
-    assert hour.strip(30.0) is None
-    hour.note(Headcount(total=10, holding=2), 60.0)
-    hour.note(Headcount(total=10, holding=10, waiting=10), 3600.0)
-    strip = hour.strip(3659.0)
-    assert strip is not None
-    assert [(one.minute, one.holding, one.waiting) for one in strip.columns] == [
+    looks = [
+        (0.0, Headcount(total=10, holding=9)),
+        (60.0, Headcount(total=10, holding=2)),
+        (3600.0, Headcount(total=10, holding=10, waiting=10)),
+    ]
+    assert strip(looks[:1], 30.0) is None
+    found = strip(looks, 3659.0)
+    assert found is not None
+    assert [(one.minute, one.holding, one.waiting) for one in found.columns] == [
         (1, 10.0, 0.0), (60, 50.0, 50.0)
     ]  # fmt: skip
-    assert strip.words == (
+    assert found.words == (
         "In the last 59 minutes, 2 to 10 people held slices (lower bars) and 0 to 10 waited."
     )
-    assert hour.strip(3659.5) == strip
+    assert strip(looks, 3659.5) == found
 
 
 def test_the_strip_is_drawn_by_the_minute() -> None:
-    """What tells that it is the same changes with a look and with the clock's minute alone."""
-    hour = LastHour()
-    for holding, at in ((9, 0.5), (2, 60.5), (3, 120.5)):
-        hour.note(Headcount(total=10, holding=holding), at)
+    """It changes with a look and with the clock's minute alone."""
+    looks = [
+        (at, Headcount(total=10, holding=holding))
+        for holding, at in ((9, 0.5), (2, 60.5), (3, 120.5))
+    ]
     early, late, later = 3600.1, 3659.9, 3660.1
-    assert hour.seen(early) == hour.seen(late) != hour.seen(later)
-    assert hour.strip(early) == hour.strip(late) != hour.strip(later)
-    seen = hour.seen(late)
-    hour.note(Headcount(total=10, holding=3), late)
-    assert hour.seen(late) != seen
+    assert strip(looks, early) == strip(looks, late) != strip(looks, later)
+    assert strip([*looks, (late, Headcount(total=10, holding=3))], late) != strip(looks, late)

@@ -11,16 +11,14 @@ from fastapi import FastAPI, Request
 from tests.polling import until
 from tests.unit.pool.conftest import World
 
-from miglab_pool.http import pool_routes
 from miglab_pool.http.access.auth import STAFF_SCOPE, PendingSignIns, SignIn, principal_from
 from miglab_pool.http.access.principal import SPAWNER
-from miglab_pool.http.management_app import management_app
+from miglab_pool.http.management_app import A_PERSON, SnapshotTexts, events, management_app
 from miglab_pool.http.pages import pool_page
 from miglab_pool.http.pages.pool_page import live
-from miglab_pool.http.pool_routes import A_PERSON, SnapshotTexts, events
 from miglab_pool.http.pool_runner import Notifier, PoolRunner
+from miglab_pool.leases import routes as ticket_routes
 from miglab_pool.pool import Pool
-from miglab_pool.queue import routes as ticket_routes
 
 from .conftest import as_, queued, visiting
 from .fakes import BOOK, OWNERS, SECRET, FakeTokens, person
@@ -135,7 +133,7 @@ async def test_a_lost_role_hides_the_names(
     runner: PoolRunner, app: FastAPI, tokens: FakeTokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rights are asked again while nothing happens: names vanish, a sign-out ends the stream."""
-    monkeypatch.setattr(pool_routes, "LONGEST_POLL_S", 0.001)
+    monkeypatch.setattr("miglab_pool.http.management_app.LONGEST_POLL_S", 0.001)
     monkeypatch.setitem(OWNERS, "token", person("ina", STAFF_SCOPE))
     async with asyncio.timeout(60):
         stream = events(principal_from(OWNERS["token"], BOOK), runner, from_("token", app))

@@ -11,9 +11,9 @@ from tests.unit.pool.conftest import World
 from miglab_api.tickets import WaitEstimate
 from miglab_api.wording import duration
 from miglab_pool.http.access.principal import PrincipalKind
+from miglab_pool.http.pages.frame import short, wait_short
 from miglab_pool.http.pages.gpu_drawing import Doings
 from miglab_pool.http.pages.pool_page import AGED_S, PagePart, PartsCache, PartsCaches, parts_of
-from miglab_pool.http.pages.wording import short, wait_short
 
 from .conftest import as_, free_slice, queued
 from .fakes import ALICE, snapshot, ticket_view

@@ -9,7 +9,8 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.leases import WarningKind
 from miglab_api.staff import MessageRequest
-from miglab_pool.http.student_app import WRITES_BURST
+from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.student_app import WRITES_BURST, TokenBuckets
 from miglab_pool.reclaim.activity import SignalBoard
 
 from .conftest import as_
@@ -155,6 +156,25 @@ async def test_a_flood_of_signals(student: httpx.AsyncClient) -> None:
     ]
     assert answers[0].status_code == 200
     assert (answers[-1].status_code, answers[-1].json()["reason"]) == (429, "too-often")
+
+
+def test_who_slows_down_is_heard_again() -> None:
+    """So many at once, then so many a second; others are heard, and who has left is forgotten."""
+    now = 5000.0
+    buckets = TokenBuckets(2, 0.5, lambda: now, "Wait.")
+    buckets.spend(1)
+    buckets.spend(1)
+    with pytest.raises(DeniedError, match="Wait"):
+        buckets.spend(1)
+    buckets.spend(2)
+    now += 2
+    buckets.spend(1)
+    with pytest.raises(DeniedError):
+        buckets.spend(1)
+    for number in range(10, 1000):
+        buckets.spend(number)
+        now += 1
+    assert len(buckets) < 10
 
 
 async def test_a_server_without_a_slice(

@@ -1,11 +1,10 @@
-"""What servers say: aged by one clock, unknown where unknown, bounded in number and rate."""
+"""What servers say: aged by one clock, unknown where unknown, bounded in number."""
 
 import pytest
 
 from miglab_api.leases import KernelSignal, Signals
 from miglab_pool.leases.views import Spent
 from miglab_pool.reclaim.activity import (
-    BURST,
     HAND_OVER_S,
     NEVER,
     Activity,
@@ -13,7 +12,6 @@ from miglab_pool.reclaim.activity import (
     Known,
     SignalBoard,
 )
-from miglab_pool.reclaim.token_bucket import TokenBuckets, TooOften
 
 QUIET = Signals(
     kernels=(KernelSignal(busy=False, last_execution_age_s=100.0),),
@@ -109,19 +107,6 @@ def test_cpu_needs_two_reports(board: SignalBoard, clock: Clock) -> None:
     assert heard(board).cpu_pct is None
 
 
-def test_too_many_reports_are_refused(board: SignalBoard, clock: Clock) -> None:
-    """A flood is refused and what was known stays; a server that slows down is heard again."""
-    for _ in range(int(BURST)):
-        board.take(1, QUIET)
-    with pytest.raises(TooOften):
-        board.take(1, Signals(kernels=(KernelSignal(busy=True),)))
-    assert heard(board).busy is False
-    board.take(2, QUIET)
-    clock.at += 2
-    board.take(1, Signals(kernels=(KernelSignal(busy=True),)))
-    assert heard(board).busy is True
-
-
 def test_what_was_seen_is_handed_over_once_a_minute(clock: Clock) -> None:
     """Each second is counted once; between two hand-overs nothing is due."""
     tally = ActivityTotals(clock)
@@ -132,12 +117,3 @@ def test_what_was_seen_is_handed_over_once_a_minute(clock: Clock) -> None:
     assert tally.due() == [Spent(1, active_s=10.0, idle_s=20.0, unknown_s=10.0)]
     clock.at += HAND_OVER_S
     assert tally.due() == []
-
-
-def test_who_reports_no_more_is_forgotten(clock: Clock) -> None:
-    """Names that come once take no memory for ever."""
-    buckets = TokenBuckets(2, 0.5, clock)
-    for number in range(1000):
-        buckets.spend(number)
-        clock.at += 1
-    assert len(buckets) < 10
