@@ -186,3 +186,26 @@ class AuditEntry(WireModel):
     reason: str
     course: str
     user: str = ""
+
+
+CAUSES = {
+    "spawner": "the operator of this host",
+    "pool": "the pool",
+    "reclaimer": "the reclaimer",
+}
+"""How people call whom an entry names by a word alone."""
+
+
+def called(by: str) -> str:
+    """How people call whom an entry names as the cause of something."""
+    kind, _, name = by.partition(":")
+    if kind in ("person", "service") and name:
+        return name
+    if kind == "server" and name:
+        return name.split("/")[0]
+    return CAUSES.get(by, by)
+
+
+def is_holder(by: str, user: str, server: str) -> bool:
+    """Whether this server, or its user on a page, is named as the cause of something."""
+    return by in (f"server:{user}/{server}", f"person:{user}")

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.ledger.file import LedgerError, inspect
+from miglab_pool.ledger.tables import LedgerError, inspect
 from miglab_pool.state.lock import AlreadyRunning, LabLock, PoolLock
 
 MANIFEST = "manifest.json"

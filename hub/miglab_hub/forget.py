@@ -26,7 +26,7 @@ from miglab_hub.errors import StartError
 from miglab_hub.plugins import plugins
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
-from miglab_pool.ledger.file import VERSION, LedgerError, inspect
+from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
 from miglab_spawner.containers.home_volume import remove_left
 from miglab_spawner.local import home_name
 

@@ -24,7 +24,6 @@ from miglab_pool.leases.requests import Tickets, expire
 from miglab_pool.leases.transactions import Leases
 from miglab_pool.leases.views import Case
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.ledger.retention import delete_old
 from miglab_pool.queue import estimate, gather, offers
 from miglab_pool.queue import order as queue
 from miglab_pool.reservations import transactions as reservations
@@ -34,13 +33,13 @@ from miglab_pool.roster.transactions import ClassRoster
 from miglab_pool.settings import PoolSettings
 from miglab_pool.staff.actions import Staff
 from miglab_pool.staff.actions import end_old as end_old_messages
+from miglab_pool.staff.log import delete_old
 from miglab_pool.state import clock as clock_steps
 from miglab_pool.state import invariants
 from miglab_pool.state.clock import PoolClock
 from miglab_pool.state.store import Store, Wellness
 from miglab_pool.state.view import PoolView
-from miglab_pool.usage import facts as usage_facts
-from miglab_pool.usage.report import Facts
+from miglab_pool.usage.report import Facts, read_facts
 from miglab_pool.worker import inspect_gpu, jobs, reconcile
 from miglab_pool.worker.inspect_gpu import Condition, Finding
 from miglab_pool.worker.jobs import Job, JobKind
@@ -139,7 +138,7 @@ class Pool:
 
         Reads the ledger's file and nothing else: may be called from any thread, holds up nobody.
         """
-        return usage_facts.read(self.store.ledger.path, since, until, courses)
+        return read_facts(self.store.ledger.path, since, until, courses)
 
     def wellness(self) -> dict[str, Wellness]:
         """How each GPU is, by its UUID, as it said last."""

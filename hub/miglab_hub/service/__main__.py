@@ -49,8 +49,8 @@ from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.http.student_app import student_app
-from miglab_pool.ledger.file import VERSION, LedgerError, inspect
 from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import TIME_IS_UP

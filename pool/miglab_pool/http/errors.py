@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from miglab_api.base import Refusal
-from miglab_pool.ledger.file import LedgerUnwritable
+from miglab_pool.ledger.tables import LedgerUnwritable
 from miglab_pool.refused import Refused
 
 log = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
+from miglab_api.staff import is_holder
 from miglab_api.tickets import TicketState, TicketView
 from miglab_pool.leases.rules import Asked, hours_left_s, longest_s
-from miglab_pool.ledger.audit_wording import is_holder
 from miglab_pool.ledger.rows import LeaseRow, SliceRow, TicketRow
 from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue

@@ -38,7 +38,6 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import StaticPool
 
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.file import VERSION, LedgerUnwritable, inspect, migrate
 from miglab_pool.ledger.rows import (
     LIVE_TICKETS,
     ROWS,
@@ -51,7 +50,7 @@ from miglab_pool.ledger.rows import (
     SliceRow,
     TicketRow,
 )
-from miglab_pool.ledger.tables import TABLES
+from miglab_pool.ledger.tables import TABLES, VERSION, LedgerUnwritable, inspect, migrate
 
 REASON_KEPT = 500
 BY_HAND = ("person:", "service:", "server:")

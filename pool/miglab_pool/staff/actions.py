@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 
 from miglab_api.gpus import GpuView, SliceState, SliceView
 from miglab_api.leases import LeaseView
-from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage
+from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage, called
 from miglab_api.tickets import TicketView
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import lease_answer
-from miglab_pool.ledger.audit_wording import called, told
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
     GpuRow,
@@ -143,7 +142,7 @@ def last_told(store: Store, row: Row) -> str:
 def told_of(store: Store, kind: str, target: str) -> str:
     """The same, of anything that the ledger names."""
     found = store.ledger.history(kind, target, limit=1)
-    return told(AuditEntry(**found[0]), store.now()) if found else ""
+    return log.told(AuditEntry(**found[0]), store.now()) if found else ""
 
 
 def check_expected(store: Store, row: Row, expected: str | None) -> None:

@@ -1,4 +1,8 @@
-"""Who did what, when and why: read from the ledger's transitions."""
+"""The log of the ledger's transitions: who did what, when and why, and how long that is kept.
+
+With old entries go old tickets that led to no lease.  Leases and what was measured of them stay,
+since reports of usage are made of them.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,21 +14,31 @@ from sqlalchemy import (
     Integer,
     Select,
     Table,
+    bindparam,
     cast,
+    delete,
+    false,
     func,
     literal_column,
     not_,
+    or_,
     select,
 )
 
-from miglab_api.staff import AuditEntry
-from miglab_pool.ledger.file import reading
-from miglab_pool.ledger.tables import leases, tickets, transitions
+from miglab_api.staff import STAFF_ACTIONS, AuditEntry, called
+from miglab_api.wording import duration
+from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.rows import LIVE_TICKETS
+from miglab_pool.ledger.tables import leases, reading, tickets, transitions
+from miglab_pool.schedule import DAY_S
 
 LIMIT_MAX = 1000
+MOST = 1000  # rows deleted at once: each round holds the pool up for some milliseconds
 BY_HAND = transitions.c.action != literal_column(
     "''"
 )  # not every SQLite looks into a parameter for it
+BY_STAFF = ("person:%", "service:%", "spawner")
+"""Who acts by hand, beside students' own servers: the spawner's secret is the operator's too."""
 
 
 def _user_of(kind: str, table: Table) -> Any:
@@ -96,3 +110,94 @@ def read(ledger: Path, asked: Question) -> list[AuditEntry]:
     """
     with reading(ledger) as connection:
         return [AuditEntry(**row) for row in connection.execute(query(asked)).mappings()]
+
+
+# -- in words --------------------------------------------------------------------------------------
+
+
+DONE = {action.key: action.did for action in STAFF_ACTIONS} | {
+    "reclaim": "reclaimed it",
+    "extend": "gave it more time",
+    "keep": "let its holder keep it",
+    "next": "served it next",
+    "back": "undid serving it next",
+    "apply": "applied a layout to it",
+    "end": "took it back",
+    "message": "sent it",
+    "change": "changed it",
+    "pause": "paused it",
+    "resume": "resumed it",
+    "keepalive": "is still there",
+    "look": "looked at it",
+    "export": "exported it",
+    "refused": "was refused a change of it",
+}
+
+
+def told(last: AuditEntry, now: float) -> str:
+    """Who did what last, as a clause."""
+    reason = f" (“{last.reason}”)" if last.reason else ""
+    done = did(last.action, last.to_state)
+    return f"{called(last.by)} {done} {duration(now - last.at)} ago{reason}"
+
+
+def did(action: str, to_state: str) -> str:
+    """What was done to something, as a verb with "it"."""
+    return DONE.get(action) or (f"made it {to_state}" if to_state else "changed it")
+
+
+# -- what is too old -------------------------------------------------------------------------------
+
+
+def delete_old(ledger: Ledger, at: float, keep_days: float, keep_staff_days: float) -> int:
+    """Delete some of what is older than it is to be kept.
+
+    Args:
+        ledger: open.
+        at: now, seconds since the epoch.
+        keep_days: for how long; 0 for ever.
+        keep_staff_days: the same, of what people did by hand.
+
+    Returns:
+        How many rows were deleted; 0 if nothing is left to do.
+    """
+    before, staff_before = _limit(at, keep_days), _limit(at, keep_staff_days)
+    old = {
+        transitions: _old_transitions(before, staff_before),
+        tickets: _old_tickets(before),
+    }
+    return sum(_delete(ledger, table, condition, at) for table, condition in old.items())
+
+
+def _limit(at: float, days: float) -> float | None:
+    return at - days * DAY_S if days else None
+
+
+def _old_transitions(before: float | None, staff_before: float | None) -> ColumnElement[bool]:
+    rows = transitions.c
+    by_staff = BY_HAND & or_(*(rows.by.like(who) for who in BY_STAFF))
+    of_staff = false() if staff_before is None else by_staff & (rows.at < staff_before)
+    others = false() if before is None else ~by_staff & (rows.at < before)
+    return of_staff | others
+
+
+def _old_tickets(before: float | None) -> ColumnElement[bool]:
+    """The newest stays: its number is where the next begins."""
+    rows = tickets.c
+    if before is None:
+        return false()
+    return (
+        (rows.created_at < before)
+        & rows.state.not_in(sorted(LIVE_TICKETS))
+        & rows.id.not_in(select(leases.c.ticket).where(leases.c.ticket.is_not(None)))
+        & (rows.id < select(func.max(rows.id)).scalar_subquery())
+    )
+
+
+def _delete(ledger: Ledger, table: Table, condition: ColumnElement[bool], at: float) -> int:
+    rows = ledger.read(select(table.c.id).where(condition).order_by(table.c.id).limit(MOST))
+    if rows:
+        with ledger.write(at, durable=False) as tx:
+            gone = delete(table).where(table.c.id == bindparam("row"))
+            tx.add(gone, [{"row": row["id"]} for row in rows])
+    return len(rows)

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from miglab_api.base import COURSE_MAX, USER_MAX
-from miglab_api.staff import AuditEntry, SentMessage
+from miglab_api.staff import CAUSES, AuditEntry, SentMessage, called
 from miglab_api.usage import sheet
 from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
@@ -24,10 +24,9 @@ from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.buttons import MAY_REASON, Action
 from miglab_pool.http.pages.frame import left, moment, render, render_part, second, shown
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.ledger.audit_wording import NAMES, called, did
 from miglab_pool.ledger.ledger import LARGEST_ID
 from miglab_pool.staff import routes as message_routes
-from miglab_pool.staff.log import LIMIT_MAX, Question
+from miglab_pool.staff.log import LIMIT_MAX, Question, did
 from miglab_pool.usage.page import day
 from miglab_pool.usage.report import DAY, BadPeriod, midnight
 
@@ -44,7 +43,7 @@ KINDS = {
 }
 """The kinds of things that something is done to, as the ledger has them, and as people say."""
 
-AS_SAID = {words: name for name, words in NAMES.items()}
+AS_SAID = {words: name for name, words in CAUSES.items()}
 SWAPPED = "The days end before they begin: swap them."
 ROWS = 50
 GONE = "That message is not shown any more. Look again."

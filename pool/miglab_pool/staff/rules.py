@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
+from miglab_api.staff import called
 from miglab_api.tickets import TicketState
-from miglab_pool.ledger.audit_wording import called
 from miglab_pool.ledger.rows import FULL, GpuRow, LeaseRow, Row, SliceRow, TicketRow
 from miglab_pool.refused import Refused
 

@@ -10,7 +10,7 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.file import reading
+from miglab_pool.ledger.tables import reading
 from miglab_pool.state.placement import clash
 from miglab_pool.state.store import Store
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
+from miglab_api.staff import is_holder
 from miglab_pool.leases.views import Case, Spent
-from miglab_pool.ledger.audit_wording import is_holder
 from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.picture import ClusterPicture, lease_of, tag_of_ours

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Collection
 
 from miglab_api.leases import ServerStatus
-from miglab_api.staff import MessageRequest, SentMessage, StaffMessage
+from miglab_api.staff import MessageRequest, SentMessage, StaffMessage, called
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import clock_time
-from miglab_pool.ledger.audit_wording import called
 from miglab_pool.reclaim.policy import LEAD
 from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings

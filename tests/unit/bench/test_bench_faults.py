@@ -17,9 +17,9 @@ from miglab_bench.faults.students import STARTS_ANEW, FaultClass, breaches
 from miglab_bench.harness.results import p95
 from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import load
-from miglab_pool.ledger.file import inspect
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.rows import TicketRow
+from miglab_pool.ledger.tables import inspect
 from miglab_pool.reclaim.policy import KEPT
 
 WAITING = TicketRow(1, "ada", "", "vision", "1g.5gb", "1g.5gb", TicketState.WAITING, 1.0, 1.0)

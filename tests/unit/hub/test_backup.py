@@ -19,8 +19,8 @@ from miglab_hub.backup import MANIFEST, make_backup, restore_backup
 from miglab_hub.errors import StartError
 from miglab_hub.service.__main__ import _keep_backup
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.ledger import file as ledger_file
 from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.tables import VERSION
 from miglab_pool.state.lock import LabLock, PoolLock
 from miglab_slurm.submissions import Stay, Submissions
 
@@ -168,7 +168,7 @@ def test_before_an_upgrade_all_of_it_is_kept(
         ledger.commit()
     _keep_backup(used)
     (kept,) = used.backups.iterdir()
-    assert f"before-{ledger_file.VERSION}" in kept.name
+    assert f"before-{VERSION}" in kept.name
     with tarfile.open(kept) as archive:
         assert {"ledger.sqlite", "jupyterhub.sqlite", "pool.secret"} <= set(archive.getnames())
 

@@ -17,12 +17,12 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from tests import old_ledgers
 
 from miglab_api.tickets import TicketState
-from miglab_pool.ledger import file, retention
-from miglab_pool.ledger.file import VERSION, LedgerBusy, LedgerDamaged, LedgerTooNew, LedgerTooOld
+from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger, LedgerMismatch
-from miglab_pool.ledger.retention import DAY_S, delete_old
 from miglab_pool.ledger.rows import ROWS, LeaseRow, SliceRow, TicketRow
-from miglab_pool.ledger.tables import metadata
+from miglab_pool.ledger.tables import VERSION, LedgerBusy, LedgerDamaged, LedgerTooNew, LedgerTooOld
+from miglab_pool.schedule import DAY_S
+from miglab_pool.staff.log import delete_old
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
 
 from .conftest import World
@@ -55,9 +55,9 @@ def test_a_change_of_the_tables_is_a_new_version() -> None:
 
 
 def _digest() -> str:
-    tables = metadata.sorted_tables
-    indices = [index for table in tables for index in table.indexes]
-    made = [*map(CreateTable, tables), *map(CreateIndex, indices)]
+    there = tables.metadata.sorted_tables
+    indices = [index for table in there for index in table.indexes]
+    made = [*map(CreateTable, there), *map(CreateIndex, indices)]
     words = " ".join(sorted(str(one.compile(dialect=dialect())) for one in made)).split()
     return hashlib.sha256(" ".join(words).encode()).hexdigest()[:16]
 
@@ -97,7 +97,7 @@ def test_a_first_start_that_was_interrupted(path: Path, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
-        broken.setattr(file, "upgrade", interrupted)
+        broken.setattr(tables, "upgrade", interrupted)
         with pytest.raises(KeyboardInterrupt):
             Ledger(path)
     assert path.stat().st_size > 0
@@ -161,7 +161,7 @@ def older(path: Path) -> dict[str, list[dict[str, Any]]]:
     """A ledger of 3500e72 lies there; this is what is in it."""
     old_ledgers.write(old_ledgers.LEDGER, path)
     written = contents(path)
-    assert written.keys() - {"alembic_version", "layouts"} <= metadata.tables.keys()
+    assert written.keys() - {"alembic_version", "layouts"} <= tables.metadata.tables.keys()
     assert all(written.values()), "the ledger of before has a row in every table"
     return written
 
@@ -198,7 +198,7 @@ def test_nothing_is_lost_by_an_upgrade(path: Path, older: dict[str, list[dict[st
         assert len(rows) == len(now[table])
         for row, row_now in zip(rows, now[table], strict=True):
             assert row.items() - {("ends_at", row.get("ends_at"))} <= row_now.items()
-            new = metadata.tables[table].c.keys() - row.keys() - {"layout", "partition"}
+            new = tables.metadata.tables[table].c.keys() - row.keys() - {"layout", "partition"}
             assert {name: row_now[name] for name in new} == {
                 name: default_of(table, name) for name in new
             }
@@ -258,7 +258,7 @@ def test_an_upgrade_that_is_interrupted(
 ) -> None:
     """Nothing of it is in the file, and the next start does all of it."""
     with monkeypatch.context() as broken:
-        broken.setattr(file, "uuid4", None)  # what comes after the columns
+        broken.setattr(tables, "uuid4", None)  # what comes after the columns
         with pytest.raises(TypeError):
             Ledger(path)
     assert contents(path) == older
@@ -327,7 +327,6 @@ import sys
 from pathlib import Path
 from sqlalchemy.exc import OperationalError
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.ledger.retention import DAY_S, delete_old
 from miglab_pool.ledger.rows import TicketRow
 
 def fail(*_):
@@ -408,7 +407,7 @@ def test_no_number_comes_again(aged: Ledger) -> None:
 
 def test_a_round_is_bounded(aged: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much is old, a round deletes so many rows of a table."""
-    monkeypatch.setattr(retention, "MOST", 2)
+    monkeypatch.setattr("miglab_pool.staff.log.MOST", 2)
     assert [delete_old(aged, NOW, 400, 1200) for _ in range(3)] == [3, 2, 0]
 
 

@@ -13,7 +13,7 @@ from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import Health, UnknownGpuError
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.gpu.watched import Stopwatch
-from miglab_pool.ledger.file import LedgerUnwritable
+from miglab_pool.ledger.tables import LedgerUnwritable
 from miglab_pool.worker.inspect_gpu import BY, appended, news
 
 from .conftest import SETTINGS, World

@@ -11,15 +11,14 @@ from sqlalchemy.dialects import sqlite
 from tests.pool_settings import changed
 from tests.refusals import because
 
-from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest
+from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest, called
 from miglab_api.tickets import borrower_of
 from miglab_api.wording import server_in_words
-from miglab_pool.ledger.audit_wording import called, did, told
-from miglab_pool.ledger.file import reading
 from miglab_pool.ledger.rows import MessageRow
+from miglab_pool.ledger.tables import reading
 from miglab_pool.refused import Refused
 from miglab_pool.staff.actions import MESSAGES_MAX, is_for
-from miglab_pool.staff.log import Question, query
+from miglab_pool.staff.log import Question, did, query, told
 
 from .conftest import SETTINGS, World
 from .http.fakes import entry

@@ -20,12 +20,12 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from miglab_api.staff import called
 from miglab_api.tickets import WaitEstimate
 from miglab_api.wording import duration, guaranteed, server_in_words
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.principal import Principal, Right, forbidden
 from miglab_pool.http.errors import DeniedError, http_error
-from miglab_pool.ledger.audit_wording import called
 
 SERVICE = Path(__file__).parent.parent
 

@@ -6,21 +6,11 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
+from miglab_pool.gpu import readings
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.health import _is_share, judge
 from miglab_pool.gpu.nvml import call, read
-from miglab_pool.gpu.readings import (
-    DriverMissing,
-    GpuLost,
-    InUse,
-    NoRoom,
-    NotFound,
-    NotPermitted,
-    NotSupported,
-    SliceReading,
-    UnknownGpuError,
-    Usage,
-)
+from miglab_pool.gpu.readings import SliceReading, Usage
 from miglab_pool.gpu.simulated.machine import error_code
 from miglab_pool.gpu.watched import open_gpus
 
@@ -44,15 +34,15 @@ def _raiser(code: int):
 @pytest.mark.parametrize(
     ("name", "kind", "advice"),
     [
-        ("NO_PERMISSION", NotPermitted, "root"),
-        ("GPU_IS_LOST", GpuLost, "reset"),
-        ("IN_USE", InUse, "stop that"),
-        ("INSUFFICIENT_RESOURCES", NoRoom, "read the GPU's slices again"),
-        ("NOT_FOUND", NotFound, "read the GPU's slices again"),
-        ("NOT_SUPPORTED", NotSupported, "is MIG on"),
-        ("DRIVER_NOT_LOADED", DriverMissing, "modprobe"),
-        ("LIBRARY_NOT_FOUND", DriverMissing, "simulated GPUs"),
-        ("UNKNOWN", UnknownGpuError, "kernel log"),
+        ("NO_PERMISSION", readings.NotPermitted, "root"),
+        ("GPU_IS_LOST", readings.GpuLost, "reset"),
+        ("IN_USE", readings.InUse, "stop that"),
+        ("INSUFFICIENT_RESOURCES", readings.NoRoom, "read the GPU's slices again"),
+        ("NOT_FOUND", readings.NotFound, "read the GPU's slices again"),
+        ("NOT_SUPPORTED", readings.NotSupported, "is MIG on"),
+        ("DRIVER_NOT_LOADED", readings.DriverMissing, "modprobe"),
+        ("LIBRARY_NOT_FOUND", readings.DriverMissing, "simulated GPUs"),
+        ("UNKNOWN", readings.UnknownGpuError, "kernel log"),
     ],
 )
 def test_each_nvml_error_has_a_type_and_advice(name: str, kind: type, advice: str) -> None:
@@ -64,18 +54,18 @@ def test_each_nvml_error_has_a_type_and_advice(name: str, kind: type, advice: st
 def test_reading_that_is_not_supported_is_none() -> None:
     """Unknown is None; any other failure is an error."""
     assert read("read", _raiser(error_code("NOT_SUPPORTED"))) is None
-    with pytest.raises(GpuLost):
+    with pytest.raises(readings.GpuLost):
         read("read", _raiser(error_code("GPU_IS_LOST")))
 
 
 def test_failed_compute_instance_leaves_nothing_behind(a100: Machine) -> None:
     """A GPU instance that got no compute instance is taken back; nor is one made over another."""
     a100.outside.fail_next("nvmlGpuInstanceCreateComputeInstance", error_code("UNKNOWN"))
-    with pytest.raises(UnknownGpuError):
+    with pytest.raises(readings.UnknownGpuError):
         _make(a100)
     assert a100.driver.slices(a100.uuid) == []
     made = _make(a100)
-    with pytest.raises(NoRoom):
+    with pytest.raises(readings.NoRoom):
         _make(a100)
     assert a100.driver.slices(a100.uuid) == [made]
 
@@ -84,7 +74,7 @@ def test_half_made_slice_that_is_stuck_is_seen_and_destroyed_later(a100: Machine
     """Where even taking back fails, the orphan is listed, its usage unknown."""
     a100.outside.fail_next("nvmlGpuInstanceCreateComputeInstance", error_code("UNKNOWN"))
     a100.outside.fail_next("nvmlGpuInstanceDestroy", IN_USE)
-    with pytest.raises(UnknownGpuError):
+    with pytest.raises(readings.UnknownGpuError):
         _make(a100)
     (orphan,) = a100.driver.slices(a100.uuid)
     assert (orphan.ci_id, orphan.uuid) == (None, None)
@@ -97,7 +87,7 @@ def test_compute_instance_already_gone_does_not_save_its_gpu_instance(a100: Mach
     """When someone else destroyed the compute instance in between, the rest is still done."""
     made = _make(a100)
     a100.outside.fail_next("nvmlComputeInstanceDestroy", error_code("NOT_FOUND"))
-    with pytest.raises(InUse):  # it was not really gone: destroy went on to the instance
+    with pytest.raises(readings.InUse):  # it was not really gone: destroy went on to the instance
         a100.driver.destroy(a100.uuid, made.gi_id)
 
 
@@ -106,7 +96,7 @@ def test_slice_in_use_is_not_destroyed(a100: Machine) -> None:
     made = _make(a100)
     assert made.uuid
     a100.outside.add_process(made.uuid, 42, 10)
-    with pytest.raises(InUse):
+    with pytest.raises(readings.InUse):
         a100.driver.destroy(a100.uuid, made.gi_id)
     assert a100.driver.slices(a100.uuid) == [made]
     assert a100.driver.usages(a100.uuid, [made])[made].memory_used_mib == 10
@@ -152,7 +142,7 @@ def test_lost_gpu_is_listed_with_its_mode_unknown(a100: Machine) -> None:
     health = a100.driver.health(a100.uuid)
     assert (health.ok, health.lost, health.temperature_c) == (False, True, None)
     assert "reset" in health.reason
-    with pytest.raises(GpuLost):
+    with pytest.raises(readings.GpuLost):
         a100.driver.slices(a100.uuid)
 
 

@@ -147,10 +147,7 @@ def test_the_last_hour_is_a_strip() -> None:
 
 def test_the_strip_is_drawn_by_the_minute() -> None:
     """It changes with a look and with the clock's minute alone."""
-    looks = [
-        (at, Headcount(total=10, holding=holding))
-        for holding, at in ((9, 0.5), (2, 60.5), (3, 120.5))
-    ]
+    looks = [(at, Headcount(total=10, holding=n)) for n, at in ((9, 0.5), (2, 60.5), (3, 120.5))]
     early, late, later = 3600.1, 3659.9, 3660.1
     assert strip(looks, early) == strip(looks, late) != strip(looks, later)
     assert strip([*looks, (late, Headcount(total=10, holding=3))], late) != strip(looks, late)

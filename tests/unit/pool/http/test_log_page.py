@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.pool.conftest import World
 
-from miglab_api.staff import MessageRequest, SentMessage
-from miglab_pool.ledger.audit_wording import called, did
+from miglab_api.staff import MessageRequest, SentMessage, called
+from miglab_pool.staff.log import did
 from miglab_pool.staff.log_page import (
     ROWS,
     SWAPPED,
