@@ -19,7 +19,7 @@ import pytest
 import docker
 from miglab_bench.harness.processes import free_ports
 from miglab_bench.harness.student import Student
-from miglab_hub.production import production
+from miglab_hub.cli.production import production
 
 from .conftest import STAYS
 

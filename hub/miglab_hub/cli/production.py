@@ -1,12 +1,41 @@
-"""`miglab production`: the lab as three containers, run from a folder of its own."""
+"""`miglab production`: the lab as three containers, run from a folder of its own.
 
+The folder holds lab.toml, rosters, certificates and backups, and `.env`, which names the compose
+files and the image.  Compose is run there, as a plugin or as docker-compose 1.29.  The containers
+run on a tag of their own (`IN_USE`), so that an image built meanwhile comes by an upgrade alone.
+Students' servers are no part of this: they run on through everything but a restore's lost lease.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated, Any
 
 import typer
 
-from miglab_hub import production as lab
+from miglab_hub.checkout import checkout
+from miglab_hub.errors import StartError
+from miglab_hub.settings.lab_toml import load
+
+READY_S = 180.0
+POLL_S = 1.0
+STATE = "{{.State.Status}} {{.RestartCount}} {{.State.Health.Status}}"
+UNFINISHED = ".unfinished"
+CHANGED_MEANWHILE = 1  # tar's exit status for files that were written to as it read them
+ENV = """\
+# Where the lab's parts are, for `miglab production` and for `docker compose` in this folder.
+COMPOSE_PROJECT_NAME=miglab
+COMPOSE_FILE={files}
+MIGLAB_FOLDER={folder}
+MIGLAB_IMAGE=miglab-hub
+MIGLAB_LISTEN=443
+"""
 
 app = typer.Typer(
     help="Run the lab in production, as three containers, from a folder of its own.",
@@ -23,6 +52,9 @@ class LabPart(StrEnum):
     HUB = "hub"
 
 
+PARTS = tuple(LabPart)  # the pool makes the secrets; the hub joins all to the servers
+
+
 @app.command()
 def init(
     folder: Annotated[
@@ -33,8 +65,23 @@ def init(
     ] = False,
 ) -> None:
     """Make the lab's folder: lab.toml, .env, rosters, tls and backups."""
-    lab.init(folder, simulated=simulated)
-    print(f"{folder.resolve()}: edit lab.toml, put the certificate into tls, then `restart`")
+    folder = folder.resolve()
+    images = checkout().resolve() / "images"
+    if folder.is_relative_to(images.parent):
+        raise StartError(f"{folder} is in the checkout: name a folder outside, such as /srv/lab")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StartError(f"{folder} is not empty: nothing was changed")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in ("rosters", "tls", "backups"):
+        (folder / name).mkdir(mode=0o700)
+    template = (images / "lab.toml").read_text(encoding="utf-8")
+    if not simulated:
+        template = template.replace('simulate = ["A100-40GB", "A100-40GB"] ', "simulate = []")
+    (folder / "lab.toml").write_text(template, encoding="utf-8")
+    names = ("compose.yaml",) if simulated else ("compose.yaml", "compose.gpu.yaml")
+    files = os.pathsep.join(str(images / name) for name in names)
+    (folder / ".env").write_text(ENV.format(files=files, folder=folder), encoding="utf-8")
+    print(f"{folder}: edit lab.toml, put the certificate into tls, then `restart`")
 
 
 @app.command()
@@ -46,22 +93,22 @@ def restart(
     ] = None,
 ) -> None:
     """Check lab.toml, then start the lab or start it anew; servers keep running."""
-    parts = [name for name in lab.PARTS if part in (None, name) or name == LabPart.HUB]
-    lab.production(folder).restart(parts)
+    parts = [name for name in PARTS if part in (None, name) or name == LabPart.HUB]
+    production(folder).restart(parts)
     print(f"running: {', '.join(parts)}")
 
 
 @app.command()
 def stop(folder: Folder) -> None:
     """Stop the lab until `restart`; servers keep running, but nobody reaches them."""
-    lab.production(folder).stop()
+    production(folder).stop()
     print("stopped")
 
 
 @app.command()
 def upgrade(folder: Folder) -> None:
     """Take new images over after a backup; if they do not start, go back to both."""
-    print(lab.production(folder).upgrade())
+    print(production(folder).upgrade())
 
 
 @app.command()
@@ -70,7 +117,7 @@ def backup(
     homes: Annotated[bool, typer.Option(help="Whether to save the students' homes too.")] = True,
 ) -> None:
     """Save the lab's data, settings and homes into a new folder in DIR/backups."""
-    print(lab.production(folder).backup(homes=homes))
+    print(production(folder).backup(homes=homes))
 
 
 @app.command()
@@ -85,5 +132,288 @@ def restore(
     ] = False,
 ) -> None:
     """Stop the lab, put a backup in place, and start it; homes that exist are left as they are."""
-    homes = lab.production(folder).restore(saved, new_host=new_host)
+    homes = production(folder).restore(saved, new_host=new_host)
     print(f"restored {saved}, and {len(homes)} homes that were missing")
+
+
+@dataclass(frozen=True)
+class Production:
+    """A lab that runs from a folder.
+
+    Attributes:
+        folder: the folder, absolute.
+        env: what its `.env` says.
+    """
+
+    folder: Path
+    env: dict[str, str]
+
+    @property
+    def project(self) -> str:
+        """What compose calls the lab's volumes and networks after."""
+        return self.env["COMPOSE_PROJECT_NAME"]
+
+    @property
+    def wanted(self) -> str:
+        """The image that an upgrade takes over."""
+        return self.env["MIGLAB_IMAGE"]
+
+    @property
+    def in_use(self) -> str:
+        """The image that the containers run on."""
+        return f"{self.project}-in-use"
+
+    @property
+    def homes(self) -> str:
+        """How the names of the students' volumes begin."""
+        return f"{load(self.folder / 'lab.toml', running=False).lab_id}-home-"
+
+    def restart(self, parts: Iterable[str] = PARTS) -> None:
+        """Check lab.toml, then start the containers, or start them anew.
+
+        Raises:
+            StartError: lab.toml is wrong, and nothing was restarted; or a container does not start.
+        """
+        is_first = self._ready_image()
+        try:
+            self._start(parts)
+        except StartError:
+            if is_first:  # the next try takes what MIGLAB_IMAGE names then
+                _docker("rmi", "--force", self.in_use)
+            raise
+
+    def stop(self) -> None:
+        """Stop the containers until the next restart, also over a reboot."""
+        self._compose("stop")
+
+    def upgrade(self) -> str:
+        """Take the new image over, on a backup; and go back to the old one if it does not start.
+
+        Returns:
+            What was done.
+
+        Raises:
+            StartError: the lab runs as before.
+        """
+        old = self._known_image()
+        if _image(self.wanted) == old:
+            return f"{self.wanted} is in use already; `restart` takes a changed lab.toml over"
+        self._check(self.wanted)
+        saved = self.backup(homes=False)
+        _docker("tag", self.wanted, self.in_use)
+        try:
+            self._start()
+        except StartError as error:
+            _docker("tag", old, self.in_use)
+            self.stop()
+            self._put_back(saved)
+            self._start()
+            raise StartError(
+                f"{error}\nThe lab runs on the previous image again, with the data of {saved}"
+            ) from error
+        return f"the lab runs on {self.wanted}; the data of before are in {saved}"
+
+    def backup(self, *, homes: bool = True) -> Path:
+        """Save the lab's data, its settings and, unless told otherwise, the students' homes.
+
+        Returns:
+            A new folder below `backups`; it appears whole or not at all.
+
+        Raises:
+            StartError: there is nothing to save, or it could not be saved.
+        """
+        self._known_image()
+        moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        target = self.folder / "backups" / moment
+        unfinished = target.with_suffix(UNFINISHED)
+        try:
+            unfinished.mkdir(mode=0o700, parents=True)
+            self._with_data(unfinished, "backup", "/backup/lab.tar")
+            for name in ("lab.toml", ".env"):
+                shutil.copy(self.folder / name, unfinished)
+            shutil.copytree(self.folder / "rosters", unfinished / "rosters")
+            for volume in self._home_volumes() if homes else ():
+                self._save_home(volume, unfinished / "homes" / f"{volume}.tar")
+            unfinished.replace(target)
+        except OSError as error:
+            raise StartError(f"no backup was made: {error}") from error
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        return target
+
+    def restore(self, saved: Path, *, new_host: bool = False) -> list[str]:
+        """Put a backup in place, and start the lab; homes that are there stay as they are.
+
+        Returns:
+            The volumes of the homes that came back.
+
+        Raises:
+            StartError: it is no backup, or cannot be put in place.
+        """
+        saved = saved.resolve()
+        if not (saved / "lab.tar").is_file():
+            raise StartError(f"{saved} has no lab.tar: name a folder that `backup` has made")
+        self._ready_image()
+        self.stop()
+        try:
+            self._put_back(saved, *(["--new-host"] if new_host else []))
+            there = set(self._home_volumes())
+            missing = [file for file in saved.glob("homes/*.tar") if file.stem not in there]
+            for file in missing:
+                self._restore_home(file)
+        finally:
+            self._start()
+        return sorted(file.stem for file in missing)
+
+    # Steps of these.
+
+    def _ready_image(self) -> bool:
+        """Check lab.toml with the image in use; whether it has just become that."""
+        is_first = not _image(self.in_use)
+        self._check(self.wanted if is_first else self.in_use)
+        if is_first:
+            _docker("tag", self.wanted, self.in_use)
+        return is_first
+
+    def _start(self, parts: Iterable[str] = PARTS) -> None:
+        for part in parts:  # one by one: compose 1.29 waits for ever for one that does not start
+            self._compose("up", "-d", "--no-deps", "--force-recreate", part)
+            _wait(f"miglab-{part}")
+
+    def _check(self, image: str) -> None:
+        if not _image(image):
+            raise StartError(f"there is no image {image}: build it with `images/build all`")
+        isolated = ("--network", "none", "--cap-drop", "ALL")
+        _docker("run", "--rm", *isolated, *self._settings, image, "check")
+
+    def _put_back(self, saved: Path, *options: str) -> None:
+        self._with_data(saved, "restore", "/backup/lab.tar", *options)
+
+    def _with_data(self, place: Path, *words: str) -> None:
+        """Run `miglab` on the lab's volumes, which compose makes if they are not there."""
+        self._compose("up", "--no-start", "--no-recreate")
+        mounts = {f"{self.project}_state": "", f"{self.project}_proxy": "/proxy"}
+        volumes = [w for name, at in mounts.items() for w in ("-v", f"{name}:/srv/miglab{at}")]
+        where = (*volumes, *self._settings, "-v", f"{place}:/backup")
+        _docker(*_program("miglab"), *where, self.in_use, *words)
+
+    @property
+    def _settings(self) -> tuple[str, str]:
+        return "-v", f"{self.folder}:/etc/miglab:ro"
+
+    def _home_volumes(self) -> list[str]:
+        names = _docker("volume", "ls", "--quiet", "--filter", f"name={self.homes}").split()
+        return [name for name in names if name.startswith(self.homes)]
+
+    def _save_home(self, volume: str, file: Path) -> None:
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        words = ("--create", "--sparse", "--numeric-owner", "--warning=no-file-changed", ".")
+        with file.open("xb") as out:
+            self._tar(f"{volume}:/home:ro", words, also=CHANGED_MEANWHILE, stdout=out)
+
+    def _restore_home(self, file: Path) -> None:
+        _docker("volume", "create", file.stem)
+        try:
+            with file.open("rb") as packed:
+                self._tar(f"{file.stem}:/home", ("--extract", "--numeric-owner"), stdin=packed)
+        except StartError:
+            _docker("volume", "rm", file.stem)
+            raise
+
+    def _tar(self, mount: str, words: Sequence[str], also: int = 0, **streams: IO[bytes]) -> None:
+        command = (*_program("tar"), "--interactive", "-v", mount, self.in_use, "-C", "/home")
+        _docker(*command, *words, also=also, **streams)
+
+    def _known_image(self) -> str:
+        if found := _image(self.in_use):
+            return found
+        raise StartError(f"no lab has been started from {self.folder}: `restart` starts it")
+
+    def _compose(self, *words: str) -> None:
+        environ = {**os.environ, **self.env}  # a variable of the shell's would win over the file
+        _run(*_compose_program(), *words, cwd=self.folder, env=environ)
+
+
+def production(folder: Path) -> Production:
+    """The lab of a folder.
+
+    Raises:
+        StartError: it is none that `init` made, or was moved.
+    """
+    folder = folder.resolve()
+    file = folder / ".env"
+    if not file.is_file() or not (folder / "lab.toml").is_file():
+        made = f"`miglab production init {folder}` makes one"
+        raise StartError(
+            f"{folder} is no lab's folder, because .env or lab.toml is missing: {made}"
+        )
+    lines = file.read_text(encoding="utf-8").splitlines()
+    env = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    for line in ENV.splitlines()[1:]:
+        if not env.get(key := line.split("=")[0]):
+            raise StartError(f"{file} does not say {key}")
+    if env["MIGLAB_FOLDER"] != str(folder):
+        raise StartError(f"{file} is of {env['MIGLAB_FOLDER']}: set MIGLAB_FOLDER={folder} in it")
+    return Production(folder, env)
+
+
+def _compose_program() -> tuple[str, ...]:
+    if not shutil.which("docker"):
+        raise StartError("there is no `docker` here: install Docker Engine and its compose plugin")
+    if not subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
+        return ("docker", "compose")
+    if shutil.which("docker-compose"):
+        return ("docker-compose",)
+    raise StartError("there is no compose here: install docker-compose-plugin, or docker-compose")
+
+
+def _wait(container: str) -> None:
+    """Wait until it is healthy.
+
+    Raises:
+        StartError: it ends, or does not become healthy; the message has the end of its log.
+    """
+    end = time.monotonic() + READY_S
+    while True:
+        status, restarts, health = _docker("inspect", "--format", STATE, container).split()
+        if (status, restarts, health) == ("running", "0", "healthy"):
+            return
+        if restarts != "0" or status in ("exited", "dead") or time.monotonic() > end:
+            break
+        time.sleep(POLL_S)
+    log = subprocess.run(
+        ["docker", "logs", "--tail", "8", container],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    raise StartError(f"{container} does not start ({status}, {health}):\n{log.stdout.strip()}")
+
+
+def _program(name: str) -> tuple[str, ...]:
+    return ("run", "--rm", "--network", "none", "--entrypoint", name)
+
+
+def _image(name: str) -> str:
+    """The id of an image; empty if there is none."""
+    exact = name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+    return _docker("images", "--quiet", "--no-trunc", exact).strip()
+
+
+def _docker(*words: str, also: int = 0, **options: Any) -> str:
+    return _run("docker", *words, also=also, **options)
+
+
+def _run(*words: str, also: int = 0, **options: Any) -> str:
+    """What a program prints; ``also`` is an exit status as good as 0.
+
+    Raises:
+        StartError: it is not installed, or fails; with what it said.
+    """
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **options}
+    try:
+        done = subprocess.run(words, stderr=subprocess.PIPE, check=False, **pipes)
+    except OSError as error:
+        raise StartError(f"{words[0]} cannot be run: {error}") from error
+    if done.returncode not in (0, also):
+        said = done.stderr.decode(errors="replace").strip()
+        raise StartError(said or f"`{' '.join(words)}` failed with status {done.returncode}")
+    return (done.stdout or b"").decode(errors="replace")

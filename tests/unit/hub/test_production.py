@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from miglab_hub import production as room
 from miglab_hub.checkout import checkout
+from miglab_hub.cli import production as room
+from miglab_hub.cli.production import Production, init, production
 from miglab_hub.errors import StartError
-from miglab_hub.production import Production, init, production
 
 from .conftest import ended
 
