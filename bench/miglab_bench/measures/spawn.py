@@ -55,7 +55,9 @@ def bench_spawn(
 
     Needs a Docker engine and the student image.
     """
-    from miglab_bench.measures.turns import measure  # takes seconds: JupyterHub, and all it needs
+    from miglab_bench.measures.both_spawners import (
+        measure,  # takes seconds: JupyterHub, and all it needs
+    )
 
     both = [[f"{who}-{number}" for number in range(at_once)] for who in (OURS, PLAIN)]
     with prepared_lab(

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from miglab_bench.commands import app
 from miglab_bench.harness.processes import free_ports
-from miglab_bench.measures import spawn, turns
+from miglab_bench.measures import both_spawners, spawn
 from miglab_bench.measures.spawn import Round
 from miglab_hub import lab_secrets
 from miglab_hub.cli import main
@@ -35,7 +35,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path) -> list[Round]:
 
     monkeypatch.setattr(spawn, "prepared_lab", lambda **_: contextlib.nullcontext(load(file, {})))
     monkeypatch.setattr(spawn, "running_pool", lambda settings: contextlib.nullcontext())
-    monkeypatch.setattr(turns, "measure", samples)
+    monkeypatch.setattr(both_spawners, "measure", samples)
     return rounds
 
 
@@ -88,11 +88,11 @@ def test_both_containers_are_alike(tmp_path):
     lab_secrets.make_all(settings)
     config = Config()
     configure(config, settings)
-    traits = turns.plain_traits(config, ("MIG-1",))
+    traits = both_spawners.plain_traits(config, ("MIG-1",))
     ours = config.MIGDockerSpawner
-    for name in turns.SAME:
+    for name in both_spawners.SAME:
         assert traits[name] == ours[name]
     assert traits["remove"] is True
-    assert traits["volumes"] == {ours.home_volume: turns.HOME}
+    assert traits["volumes"] == {ours.home_volume: both_spawners.HOME}
     (request,) = traits["extra_host_config"]["device_requests"]
     assert request["device_ids"] == ["MIG-1"]
