@@ -23,11 +23,7 @@ from labkit.shown import ShapeBar
 
 NORMAL_95 = 1.96
 METHOD_VERSION = "2"  # raised when the timing loop or the statistics change what a number means
-
-
-LAUNCH_BOUND = (
-    0.8  # share of a call's time that queueing it may take before Python is what is timed
-)
+LAUNCH_BOUND = 0.8  # of a call's time: where queueing it takes more, it is Python that is timed
 
 
 class Tier(StrEnum):
@@ -356,12 +352,9 @@ class ByShape(dict[str, Any]):
         return shown.html([one.bar for one in found]) if len(found) == len(self) else None
 
 
-CIRCUMSTANCES = ("tier", "devices", "versions", "borrowed")
-
-
 def circumstances(found: Any) -> dict[str, Any]:
     """On what and meanwhile what: the part that a `Measurement` takes from any result."""
-    return {name: getattr(found, name) for name in CIRCUMSTANCES}
+    return {name: getattr(found, name) for name in ("tier", "devices", "versions", "borrowed")}
 
 
 def counted_record(name: str, found: Any, setting: Mapping[str, Any], **known: Any) -> Measurement:

@@ -108,9 +108,10 @@ def cpu_budget(root: Path = CGROUP) -> CpuBudget:
     )
 
 
-def threads_for(budget: CpuBudget, ranks: int) -> int:
-    """Threads each of several children gets, so that together they do not outgrow the budget."""
-    return max(1, math.floor(budget.cores / max(1, ranks)))
+def thread_environment(ranks: int, budget: CpuBudget) -> dict[str, str]:
+    """The threads of each of several children, so that together they do not outgrow the budget."""
+    threads = str(max(1, math.floor(budget.cores / max(1, ranks))))
+    return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "LABKIT_THREADS"), threads)
 
 
 def tier_of(devices: Sequence[Device]) -> Tier:
@@ -141,8 +142,7 @@ def child_environment(
     With fewer devices than ranks the ranks are CPU processes, and say so: several ranks on one
     device must be asked for, by naming it several times, and are never a silent substitute.
     """
-    threads = str(threads_for(budget, ranks))
-    added = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "LABKIT_THREADS": threads}
+    added = thread_environment(ranks, budget)
     if ranks <= len(choices):
         return added | {"CUDA_VISIBLE_DEVICES": choices[rank]}
     if ranks > 1:

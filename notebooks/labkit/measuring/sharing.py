@@ -230,9 +230,8 @@ def _devices_for(way: Way, copies: int) -> list[dict[str, str]]:
     Raises:
         TooFewRanks: slices were asked for and the lease holds fewer.
     """
-    held, budget = device.read_lease(os.environ), device.cpu_budget()
-    threads = str(device.threads_for(budget, copies))
-    common = {"OMP_NUM_THREADS": threads, "LABKIT_THREADS": threads}
+    held = device.read_lease(os.environ)
+    common = device.thread_environment(copies, device.cpu_budget())
     if way is Way.SLICES:
         if len(held.real_slices) < copies:
             raise errors.TooFewRanks(

@@ -59,7 +59,8 @@ def test_the_budget_is_the_smaller_of_quota_and_affinity(tmp_path):
     """A quota of half a core counts; older hosts keep it in two files, where -1 means none."""
     (tmp_path / "cpu.max").write_text("50000 100000")
     assert device.cpu_budget(tmp_path).cores == 0.5
-    assert device.threads_for(device.cpu_budget(tmp_path), 2) == 1
+    threads = device.thread_environment(2, device.cpu_budget(tmp_path))
+    assert set(threads.values()) == {"1"}
     older = tmp_path / "v1"
     (older / "cpu").mkdir(parents=True)
     (older / "cpu" / "cpu.cfs_period_us").write_text("100000")

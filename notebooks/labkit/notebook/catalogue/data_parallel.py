@@ -13,10 +13,10 @@ WHOLE_GRADIENT, ONE_NUMBER = "the whole gradient", "one number"
 
 
 def ideal(points: Points) -> Curves:
-    """The whole work shared by n."""
+    """The whole work shared by n, in steps small enough for any scale."""
     most = max(2.0, *(point.x for point in points))
-    ends = [replace(points[0], x=x) for x in (1.0, most)]
-    return {"ideal: 1/n": reading.line(ends, lambda n: 1 / n)}
+    ranks = [most ** (step / 40) for step in range(41)]
+    return {"ideal: 1/n": [(n, 1 / n) for n in ranks]}
 
 
 def added_over_averaged(points: Points, optimizer: str) -> list[float]:

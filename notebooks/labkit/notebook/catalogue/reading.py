@@ -79,7 +79,7 @@ def at_the_end(series: str) -> Callable[[Points], Point]:
     return lambda points: [point for point in points if point.series == series][-1]
 
 
-def bits_at_the_end(name: str, base: str) -> Callable[[Points], Data]:
+def _bits_at_the_end(name: str, base: str) -> Callable[[Points], Data]:
     """Bits per byte at the end of every training, over those of another way with the same seed."""
 
     def read(points: Points) -> Data:
@@ -110,7 +110,7 @@ def small_model(learns: str, timed: str, way: str, base: str, words: tuple[str, 
             y_label="bits per byte",
             unit="bits",
             asked=at_the_end(way),
-            data=bits_at_the_end(way, base),
+            data=_bits_at_the_end(way, base),
         ),
         Experiment(
             key=timed,
@@ -128,12 +128,3 @@ def small_model(learns: str, timed: str, way: str, base: str, words: tuple[str, 
 def facts(point: Point) -> Mapping[str, float]:
     """What a point's function found out beside its times."""
     return point.records[0].setting
-
-
-def line(points: Points, height: Callable[[float], float]) -> list[tuple[float, float]]:
-    """A curve over the points' range, in steps small enough for any scale."""
-    low, high = min(point.x for point in points), max(point.x for point in points)
-    if low <= 0 or high <= low:
-        return [(x, height(x)) for x in sorted({low, high})]
-    steps = [low * (high / low) ** (step / 40) for step in range(41)]
-    return [(x, height(x)) for x in steps]
