@@ -41,9 +41,10 @@ from miglab_pool.state.store import Store, Wellness
 from miglab_pool.state.view import PoolView
 from miglab_pool.usage.report import Facts, read_facts
 from miglab_pool.worker import inspect_gpu, jobs, reconcile
+from miglab_pool.worker.holders import HostHolders
 from miglab_pool.worker.inspect_gpu import Condition, Finding
 from miglab_pool.worker.jobs import Job, JobKind
-from miglab_pool.worker.worker import Holders, Worker
+from miglab_pool.worker.worker import Worker
 
 ALL_KINDS = frozenset(JobKind)
 
@@ -68,7 +69,7 @@ class Pool:
         settings: PoolSettings,
         ledger: Ledger,
         driver: Driver | WatchedDriver,
-        holders: Holders,
+        holders: HostHolders,
         now: Callable[[], float] = time.time,
         steady: Callable[[], float] | None = None,
     ) -> None:

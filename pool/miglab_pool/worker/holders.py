@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import docker.errors  # noqa: TID251
@@ -29,12 +30,31 @@ from miglab_api.holders import (
     probe_process,
     processes_of,
 )
-from miglab_pool.worker.worker import Stray
 
 ENGINE_ERRORS = (docker.errors.DockerException, requests.RequestException, OSError)
 
 ENGINE_S = 5  # an engine that takes longer answered *unknown*
 STOP_S = 10  # as docker stop
+
+
+@dataclass(frozen=True)
+class Stray:
+    """A container labelled with a lease.
+
+    Attributes:
+        holder: its name here.
+        lease: what its label says; ``generation`` and ``ledger`` likewise, with None and an empty
+            one where it was started before there were any.
+        uuids: the slices it was given.
+        is_running: whether it runs, and was not only created.
+    """
+
+    holder: str
+    lease: int
+    generation: int | None = None
+    ledger: str = ""
+    uuids: tuple[str, ...] = ()
+    is_running: bool = False
 
 
 class HostHolders:
@@ -55,9 +75,10 @@ class HostHolders:
         self._asked: set[str] = set()
 
     def probe(self, holder: str) -> Liveness:
-        """Gone: that very process does not live; or the engine that a container is at answers 404.
+        """Whether the holder is there; never raises.
 
-        The 404 is for that very id, and nothing of the container runs.
+        Gone: that very process does not live; or the engine that a container is at answers 404 for
+        that very id, and nothing of the container runs.
         """
         if _is_process(holder):
             return probe_process(holder)
@@ -72,18 +93,21 @@ class HostHolders:
         return Liveness.ALIVE
 
     def engine(self) -> str:
-        """What the engine calls itself; it outlives its restarts."""
+        """What the engine calls itself, which outlives its restarts; empty: it does not tell."""
         try:
             return str(self._api().info().get("ID") or "")
         except ENGINE_ERRORS:
             return ""
 
     def expect(self, engine: str) -> None:
-        """Only what this engine does not have is gone."""
+        """Only what this engine does not have is gone; empty: what any does not have."""
         self._expected = engine
 
     def missing(self, holders: Collection[str]) -> set[str]:
-        """The processes that are gone; of containers one listing: who is not on it gets a probe."""
+        """Those worth a probe: cheap, may be wrong either way, empty when nothing can be told.
+
+        They are the processes that are gone, and the containers that are not on the engine's list.
+        """
         local = {holder for holder in holders if _is_process(holder)}
         gone = {holder for holder in local if probe_process(holder) is Liveness.GONE}
         containers = set(holders) - local
@@ -94,7 +118,7 @@ class HostHolders:
         return gone | {holder for holder in containers if parse_container(holder) not in there}
 
     def labelled(self) -> list[Stray] | None:
-        """The containers of this lab with a lease in their labels; processes carry none."""
+        """The containers of this lab with a lease in their labels; None when unknown."""
         if not self._url:
             return []
         listed = self._list({"label": [f"{LAB_LABEL}={self._lab}", LEASE_LABEL]})
@@ -106,7 +130,7 @@ class HostHolders:
     def remove(self, holder: str, *, force: bool) -> bool:
         """Remove the container; without force the engine refuses one that runs.
 
-        A process leaves nothing to be removed.
+        A process leaves nothing to be removed.  Returns whether it is gone now, confirmed.
         """
         if not _is_process(holder):
             try:
@@ -119,7 +143,8 @@ class HostHolders:
     def end(self, holder: str) -> bool:
         """Stop that very container as ``docker stop`` does, and remove it.
 
-        A process is asked to end; where it was asked before, it is killed with its group.
+        A process is asked to end; where it was asked before, it is killed with its group.  Returns
+        whether it is gone now, confirmed.
         """
         if _is_process(holder):
             number = signal.SIGKILL if holder in self._asked else signal.SIGTERM

@@ -12,9 +12,10 @@ from miglab_pool.leases import transactions as leases
 from miglab_pool.ledger.rows import LeaseRow
 from miglab_pool.refused import Refused
 from miglab_pool.worker import inspect_gpu
+from miglab_pool.worker.holders import Stray
 from miglab_pool.worker.inspect_gpu import Finding
 from miglab_pool.worker.jobs import probe, quarantine_claimed
-from miglab_pool.worker.worker import Claim, Stray, Worker
+from miglab_pool.worker.worker import Claim, Worker
 
 LARGEST_LEASE = 2**53  # a label may say anything
 

@@ -1,40 +1,19 @@
 """What the pool's worker has beside the store: driver and holders, and what is under way.
 
-Only this room calls the driver or asks after those that hold slices (`Holders`).  All of it may be
-forgotten at any moment: the work list follows from the rows, also after a restart.
+Only this room calls the driver or asks after holders.  All of it may be forgotten at any moment:
+the work list follows from the rows, and after a restart it comes out again.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
-from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import Stopwatch, WatchedDriver
 from miglab_pool.ledger.rows import LeaseRow, SliceRow
 from miglab_pool.state.store import Backoff, Store
-
-
-@dataclass(frozen=True)
-class Stray:
-    """A container labelled with a lease.
-
-    Attributes:
-        holder: its name here.
-        lease: what its label says; ``generation`` and ``ledger`` likewise, with None and an empty
-            one where it was started before there were any.
-        uuids: the slices it was given.
-        is_running: whether it runs, and was not only created.
-    """
-
-    holder: str
-    lease: int
-    generation: int | None = None
-    ledger: str = ""
-    uuids: tuple[str, ...] = ()
-    is_running: bool = False
+from miglab_pool.worker.holders import HostHolders
 
 
 @dataclass(frozen=True)
@@ -51,47 +30,6 @@ class Claim:
     lease: int | None = None
 
 
-class Holders(Protocol):
-    """Who holds slices, whatever it is made of."""
-
-    def probe(self, holder: str) -> Liveness:
-        """Whether the holder is there; never raises."""
-
-    def missing(self, holders: Collection[str]) -> set[str]:
-        """Those worth a probe: cheap, may be wrong either way, empty when nothing can be told."""
-
-    def labelled(self) -> list[Stray] | None:
-        """Every container of this lab that a label ties to a lease; None when unknown."""
-
-    def engine(self) -> str:
-        """The id of the engine that containers are asked of; empty where none can be told."""
-
-    def expect(self, engine: str) -> None:
-        """Which engine the holders are at: what another does not have is not gone.
-
-        Args:
-            engine: its id; empty for any.
-        """
-
-    def end(self, holder: str) -> bool:
-        """Stop what runs under this name, gently first, and remove it.
-
-        Returns:
-            Whether it is gone now, confirmed.
-        """
-
-    def remove(self, holder: str, *, force: bool) -> bool:
-        """Remove what exists under this name.
-
-        Args:
-            holder: which.
-            force: also when it runs.
-
-        Returns:
-            Whether it is gone now, confirmed.
-        """
-
-
 class Worker:
     """See the module.  What is under way is read and written with the store's lock held.
 
@@ -105,7 +43,7 @@ class Worker:
         probe_backoff: when a holder is asked after again, by `probe_key`.
     """
 
-    def __init__(self, store: Store, driver: Driver | WatchedDriver, holders: Holders) -> None:
+    def __init__(self, store: Store, driver: Driver | WatchedDriver, holders: HostHolders) -> None:
         self.store = store
         self.driver = driver
         self.holders = holders

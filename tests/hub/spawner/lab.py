@@ -24,7 +24,6 @@ from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.worker.holders import HostHolders
-from miglab_pool.worker.worker import Holders
 
 PREFIX = "/services/pool"
 URL = f"http://pool{PREFIX}"
@@ -77,7 +76,7 @@ class PoolLab:
     """A simulated A100, a ledger, the pool and its management application."""
 
     def __init__(
-        self, folder: Path, holders: Holders | None = None, sign_in: SignIn | None = None
+        self, folder: Path, holders: HostHolders | None = None, sign_in: SignIn | None = None
     ) -> None:
         self.folder = folder
         self.holders = holders or HostHolders()

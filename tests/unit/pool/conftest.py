@@ -19,7 +19,7 @@ from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.settings import Pool as PoolTable
-from miglab_pool.worker.worker import Stray
+from miglab_pool.worker.holders import Stray
 
 SHAPES = ("1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", "full", "cpu")
 LENT = ("1g.5gb", "2x1g.5gb", "3g.20gb")

@@ -23,8 +23,7 @@ from miglab_api.holders import (
     process_holder,
     processes_of,
 )
-from miglab_pool.worker.holders import HostHolders
-from miglab_pool.worker.worker import Stray
+from miglab_pool.worker.holders import HostHolders, Stray
 
 ID = "ab" * 32
 HOLDER = f"container:{ID}"

@@ -14,7 +14,7 @@ from miglab_api.tickets import TicketState, TicketView
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.readings import GpuHung
 from miglab_pool.refused import Refused
-from miglab_pool.worker.worker import Stray
+from miglab_pool.worker.holders import Stray
 
 from .conftest import World
 

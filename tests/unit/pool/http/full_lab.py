@@ -20,8 +20,8 @@ from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import Rules
 from miglab_pool.reclaim.round import Reclaimer
+from miglab_pool.worker.holders import Stray
 from miglab_pool.worker.inspect_gpu import Finding
-from miglab_pool.worker.worker import Stray
 
 from .fakes import ACCESS, BOOK, SECRET, FakeTokens
 
