@@ -22,7 +22,6 @@ from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.requests import Tickets, expire
 from miglab_pool.leases.transactions import Leases
-from miglab_pool.leases.views import Case
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.queue import estimate, gather, offers
 from miglab_pool.queue import order as queue
@@ -266,6 +265,3 @@ def _by_time(view: PoolView) -> tuple[object, ...]:
     """What time alone changes: the order of the queue, and GPUs that rest."""
     resting = [gpu.uuid for gpu in view.gpus.values() if gpu.is_resting]
     return list(queue.positions(view)), resting
-
-
-__all__ = ["Case", "Finding", "Job", "JobKind", "Pool"]

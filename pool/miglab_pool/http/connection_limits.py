@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import h11
 import uvicorn
@@ -76,13 +76,6 @@ def forwarded_for(request: HTTPConnection) -> str:
     return request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip() or peer_of(request)
 
 
-class Closable(Protocol):
-    """A connection."""
-
-    def close_now(self) -> None:
-        """End it."""
-
-
 @dataclass
 class ConnectionLimits:
     """What one listener keeps open and serves.  A payer is a known token, or else an address.
@@ -115,23 +108,23 @@ class ConnectionLimits:
     is_shared: Callable[[str], bool] = is_shared
     clock: Callable[[], float] = time.monotonic
     paid_until: dict[str, float] = field(default_factory=dict)
-    now_open: dict[str, dict[Closable, None]] = field(default_factory=dict)
-    payer_of: dict[Closable, str] = field(default_factory=dict)
+    now_open: dict[str, dict["LimitedProtocol", None]] = field(default_factory=dict)
+    payer_of: dict["LimitedProtocol", str] = field(default_factory=dict)
 
-    def take(self, payer: str, connection: Closable) -> bool:
+    def take(self, payer: str, connection: "LimitedProtocol") -> bool:
         """Count a connection; the payer's oldest makes room.  False if all have too many."""
         if len(self.payer_of) >= self.in_all:
             return False
         self._count(payer, connection)
         return True
 
-    def move(self, payer: str, connection: Closable) -> None:
+    def move(self, payer: str, connection: "LimitedProtocol") -> None:
         """Count a connection that was taken for another payer."""
         if self.payer_of.get(connection, payer) != payer:
             self.give(connection)
             self._count(payer, connection)
 
-    def give(self, connection: Closable) -> None:
+    def give(self, connection: "LimitedProtocol") -> None:
         """Count a connection no more."""
         payer = self.payer_of.pop(connection, None)
         if payer is not None:
@@ -139,7 +132,7 @@ class ConnectionLimits:
             if not self.now_open[payer]:
                 del self.now_open[payer]
 
-    def _count(self, payer: str, connection: Closable) -> None:
+    def _count(self, payer: str, connection: "LimitedProtocol") -> None:
         held = self.now_open.setdefault(payer, {})
         held[connection], self.payer_of[connection] = None, payer
         if len(held) > self.a_payer and not self.is_shared(payer):

@@ -9,7 +9,6 @@ the docs' list of them is made from here.
 from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -20,6 +19,7 @@ from miglab_pool.gpu.health import APPLICATION_XIDS
 from miglab_pool.gpu.readings import Health
 from miglab_pool.http.errors import REASONS as SERVICE_REASONS
 from miglab_pool.refused import REASONS as POOL_REASONS
+from miglab_pool.worker.inspect_gpu import Finding
 
 GPU_STATES = ("ok", "unknown", "lost")
 SLICE = ("gpu", "start", "profile")
@@ -32,18 +32,6 @@ FOUND = ("gpu", "slice", "lease", "ticket", "holder")
 Healths = Mapping[str, Health]
 NOTHING_SAID: Healths = MappingProxyType({})
 
-
-def free_of(gpu: GpuView) -> int:
-    """Memory slices of a GPU that nobody holds: not cut, or cut and free.  Pure."""
-    held = sum(item.size for item in gpu.slices if item.state is not SliceState.FREE)
-    return max(0, gpu.memory_slices - held)
-
-
-if TYPE_CHECKING:
-    from miglab_pool.worker.inspect_gpu import Finding
-
-
-__all__ = ["FOUND", "GPU_STATES", "REASONS", "Metrics"]
 
 REASONS = POOL_REASONS.keys() | SERVICE_REASONS.keys()
 """The refusal reasons that are counted under their own name; others as ``other``."""
@@ -160,7 +148,7 @@ class Metrics:
         """Count how long the driver took; ``kind`` is ``create`` or ``destroy``."""
         self._driver_s[kind].labels(profile).observe(took_s)
 
-    def reconciled(self, found: Sequence["Finding"]) -> None:
+    def reconciled(self, found: Sequence[Finding]) -> None:
         """Count what a round of reconcile found."""
         still = Tally(one.kind for one in found if not one.done)
         for about in FOUND:
@@ -179,11 +167,6 @@ class Metrics:
             leases: the live ones.
             healths: what each GPU said last, by its UUID.
         """
-        self._set(snapshot, leases, healths)
-        return generate_latest(self.registry)
-
-    def _set(self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], healths: Healths) -> None:
-        """Set the gauges to what is so now."""
         self._set_leases(snapshot, leases)
         self._set_slices(snapshot)
         for gauge in (self._heat, self._power, self._ecc, self._xids):
@@ -192,6 +175,7 @@ class Metrics:
             health = healths.get(gpu.uuid)
             if health is not None:
                 self._set_health(str(gpu.index), health)
+        return generate_latest(self.registry)
 
     def _set_leases(self, snapshot: PoolSnapshot, leases: Iterable[LeaseView]) -> None:
         self._paused.set(bool(snapshot.paused))
@@ -209,7 +193,7 @@ class Metrics:
             self._slices.labels(state.value).set(states[state])
         well = [gpu for gpu in snapshot.gpus if gpu.state == "ok"]
         self._all.set(sum(gpu.memory_slices for gpu in well))
-        self._free.set(sum(free_of(gpu) for gpu in well))
+        self._free.set(sum(map(_free_of, well)))
         for gauge in (self._memory, self._used, self._busy):
             gauge.clear()
         for gpu in snapshot.gpus:
@@ -249,3 +233,9 @@ class Metrics:
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"miglab_{name}", text, labels, registry=self.registry)
+
+
+def _free_of(gpu: GpuView) -> int:
+    """Memory slices of a GPU that nobody holds: not cut, or cut and free."""
+    held = sum(item.size for item in gpu.slices if item.state is not SliceState.FREE)
+    return max(0, gpu.memory_slices - held)

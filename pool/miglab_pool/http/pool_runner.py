@@ -6,8 +6,6 @@ after on another thread, so that a slow Docker engine delays no slice.  Who only
 is answered from its published view, on a thread that holds up none of these.  Nothing here decides.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging
@@ -18,18 +16,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.tickets import Headcount, TicketView
 from miglab_pool import settings
 from miglab_pool.http.metrics import Metrics
+from miglab_pool.pool import Pool
+from miglab_pool.reclaim.round import Reclaimer
+from miglab_pool.worker.inspect_gpu import Finding
 from miglab_pool.worker.jobs import Job, JobKind
-
-if TYPE_CHECKING:
-    from miglab_pool.pool import Pool
-    from miglab_pool.reclaim.round import Reclaimer
-    from miglab_pool.worker.inspect_gpu import Finding
 
 log = logging.getLogger(__name__)
 _POOL, _RECLAIM, _TUNING = settings.Pool(), settings.Reclaim(), settings.Tuning()
@@ -98,7 +94,7 @@ class PoolRunner:
         pool: Pool,
         metrics: Metrics,
         times: Times | None = None,
-        end_servers: Callable[[PoolRunner], Awaitable[None]] | None = None,
+        end_servers: Callable[["PoolRunner"], Awaitable[None]] | None = None,
         reclaimer: Reclaimer | None = None,
     ) -> None:
         self.notifier = Notifier(pool.version)
