@@ -19,6 +19,7 @@ from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessa
 from miglab_api.tickets import TicketView
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
+from miglab_pool.leases.grant import scrub
 from miglab_pool.leases.transactions import lease_answer
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
@@ -34,7 +35,6 @@ from miglab_pool.refused import Refused
 from miglab_pool.reservations import feasible, promises
 from miglab_pool.staff import log, rules
 from miglab_pool.staff.rules import changed, is_as_expected
-from miglab_pool.state import slices
 from miglab_pool.state.store import Store, Subject, locked
 
 MESSAGES_MAX = 200
@@ -269,7 +269,7 @@ def _destruction(key: str, of: SliceState, code: str) -> Callable[..., SliceView
             row = find_slice(self.store, number, expected, code)
             rules.check_is(row, of, code)
             said = reason or f"by hand, by {by}"
-            slices.scrub(tx, row, said, remake=False, by=by, action=key)
+            scrub(tx, row, said, remake=False, by=by, action=key)
         return self.slice(number)
 
     return act

@@ -29,6 +29,7 @@ from miglab_pool.gpu.readings import (
 )
 from miglab_pool.leases import requests as tickets
 from miglab_pool.leases import transactions as leases
+from miglab_pool.leases.grant import new_slice, scrub
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
     FULL,
@@ -39,7 +40,6 @@ from miglab_pool.ledger.rows import (
     GpuRow,
     SliceRow,
 )
-from miglab_pool.state import slices
 from miglab_pool.state.placement import Choice
 from miglab_pool.state.store import Wellness
 from miglab_pool.state.view import is_whole
@@ -226,7 +226,7 @@ def _settle_present(
     """It is there.  Ours without a compute instance is half destroyed: nobody can use it."""
     target = str(row.id)
     if row.state == SliceState.FREE and reading.ci_id is None:
-        slices.scrub(tx, row, "half of it is gone", remake=True)
+        scrub(tx, row, "half of it is gone", remake=True)
         return [Finding("slice", target, "it has no compute instance", "is made anew")]
     if row.state == SliceState.LEASED and reading.ci_id is None and not row.lost:
         return _settle_missing(worker, tx, row, is_half_there=True)
@@ -241,13 +241,13 @@ def _settle_missing(
         row = _not_there(row)
     reason = "NVML does not show it any more; was the host rebooted?"
     if lease is None and row.draining:
-        slices.scrub(tx, row, reason, remake=True)
+        scrub(tx, row, reason, remake=True)
         return [Finding("slice", str(row.id), reason, "is made anew, drained")]
     if lease is None:
         tx.put(replace(row, state=GONE, lease=None), reason=reason)
         return [Finding("slice", str(row.id), reason, "noted as gone")]
     if lease.state == LeaseState.GRANTED:
-        slices.scrub(tx, row, reason, remake=False)
+        scrub(tx, row, reason, remake=False)
         tickets.requeue(worker.store, tx, lease, f"slice {row.id} is gone")
         return [Finding("slice", str(row.id), reason, "its ticket waits on")]
     tx.put(replace(row, lost=True, reason=reason), reason=reason)
@@ -266,7 +266,7 @@ def _not_there(row: SliceRow) -> SliceRow:
 def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Finding:
     choice = Choice(reading.gpu_uuid, reading.profile, reading.placement)
     row = replace(
-        slices.new_slice(worker.store, tx, choice),
+        new_slice(worker.store, tx, choice),
         state=SliceState.FOREIGN,
         gi_id=reading.gi_id,
         ci_id=reading.ci_id,

@@ -19,8 +19,8 @@ from miglab_pool.leases import requests as tickets
 from miglab_pool.leases import transactions as leases
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, GONE, GPU_LOST, GPU_OK, GPU_UNKNOWN, LeaseRow, SliceRow
-from miglab_pool.state import slices
-from miglab_pool.state.placement import Choice
+from miglab_pool.state.placement import Choice, clash
+from miglab_pool.state.store import Store
 from miglab_pool.state.view import PoolView, once
 from miglab_pool.worker import inspect_gpu
 from miglab_pool.worker.worker import Claim, Worker, probe_key
@@ -100,7 +100,7 @@ def _jobs(worker: Worker, now: float) -> Iterator[Job]:
         ready = (
             _answers(worker, row.gpu) and not worker.store.has_lost(row.gpu) and row.retry_at <= now
         )
-        if ready and not slices.is_in_the_way(worker.store, row):
+        if ready and not _is_in_the_way(worker.store, row):
             yield Job(JobKind.CREATE, row.gpu, row.id)
     for lease in worker.store.state.leases.values():
         is_asked = lease.state == LeaseState.RELEASING or lease.id in worker.store.suspects
@@ -114,6 +114,15 @@ def _jobs(worker: Worker, now: float) -> Iterator[Job]:
 def _answers(worker: Worker, gpu: str) -> bool:
     row = worker.store.state.gpus.get(gpu)
     return row is not None and row.state == GPU_OK and gpu in worker.store.infos
+
+
+def _is_in_the_way(store: Store, row: SliceRow) -> bool:
+    """Whether something still lies where this slice is to be made."""
+    placed = store.placed(row)
+    return any(
+        other.id != row.id and clash(placed, store.placed(other))
+        for other in store.state.on_gpu[row.gpu].values()
+    )
 
 
 def perform(worker: Worker, job: Job) -> None:
@@ -140,7 +149,7 @@ def _create(worker: Worker, job: Job) -> None:
         return
     with worker.store.write(durable=True) as tx:
         row = worker.store.state.slices.get(job.slice_id)
-        if row is None or row.state != SliceState.MAKING or slices.is_in_the_way(worker.store, row):
+        if row is None or row.state != SliceState.MAKING or _is_in_the_way(worker.store, row):
             return
         was_tried = row.tried
         row = replace(row, tried=True)
@@ -249,7 +258,7 @@ def _record_made(
         retry_at=0.0,
     )
     if lease is None and row.profile == FULL:
-        slices.scrub(tx, row, "no longer wanted", remake=False)
+        grants.scrub(tx, row, "no longer wanted", remake=False)
         return
     tx.put(row, reason="made")
     worker.gpu_backoff.clear(row.gpu)
@@ -291,7 +300,7 @@ def _create_failed_in(
         worker.store.creation_backoff.fail(row.gpu, tx.at)
     row = worker.store.state.slices[row.id]
     if row.profile != FULL and is_made:
-        slices.scrub(tx, row, str(error), remake=False)
+        grants.scrub(tx, row, str(error), remake=False)
     elif row.is_live:
         tx.put(replace(row, state=GONE, lease=None, reason=str(error)), reason=str(error))
     if row.profile != FULL or not isinstance(error, InUse):
@@ -404,8 +413,8 @@ def _make_again(
 ) -> None:
     """The same slice, drained if it was, unless something lies there by now."""
     choice = Choice(gone.gpu, worker.store.profile(gone), Placement(gone.start, gone.size))
-    row = slices.new_slice(worker.store, tx, choice)
-    if not slices.is_in_the_way(worker.store, row):
+    row = grants.new_slice(worker.store, tx, choice)
+    if not _is_in_the_way(worker.store, row):
         row = replace(row, draining=gone.draining, retry_at=not_before)
         tx.put(row, reason=reason)
 
