@@ -235,8 +235,9 @@ class Pool:
         return reconcile.begin(self.worker)
 
     def inspect(self, gpu: str) -> list[Finding]:
-        """The second, for each GPU: compare it with the ledger, and heal; the worker's."""
-        return reconcile.inspect(self.worker, gpu)
+        """The second, for each GPU: compare it with the ledger, unless a job is at work on it."""
+        with self.worker.alone_on(gpu) as is_alone:
+            return inspect_gpu.inspect(self.worker, gpu) if is_alone else []
 
     def read_versions(self) -> None:
         """Ask which driver the host runs; the worker's."""

@@ -14,7 +14,7 @@ from typing import Any
 import pynvml
 
 from miglab_pool.gpu.geometry import Geometry, Placement, Profile
-from miglab_pool.gpu.health import ActivityWatch, XidWatch, read_health, read_versions
+from miglab_pool.gpu.health import ActivityWatch, XidWatch, read_health
 from miglab_pool.gpu.nvml import (
     MIB,
     ComputeInstances,
@@ -199,8 +199,16 @@ class Driver:
         return replace(usage, activity_pct=self._activity.of_gpu(gpu, gpu_uuid))
 
     def versions(self) -> Versions:
-        """Which driver the host runs."""
-        return read_versions(self._nvml)
+        """Which driver the host runs.
+
+        Command line equivalent: the head of ``nvidia-smi``.
+        """
+        nvml = self._nvml
+        cuda = read("read CUDA's version", nvml.nvmlSystemGetCudaDriverVersion)
+        return Versions(
+            driver=read("read the driver's version", nvml.nvmlSystemGetDriverVersion),
+            cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+        )
 
     def health(self, gpu_uuid: str) -> Health:
         """Whether the GPU is well; a lost GPU is an answer here, not an error."""

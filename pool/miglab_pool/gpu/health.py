@@ -23,7 +23,6 @@ from miglab_pool.gpu.readings import (
     NotPermitted,
     NotSupported,
     UnknownGpuError,
-    Versions,
 )
 
 # Xids raised by a faulty application, not by a faulty GPU: graphics exception (13), MMU fault
@@ -111,18 +110,6 @@ def read_health(nvml: Any, watch: XidWatch, gpu_uuid: str) -> Health:
         return Health(False, None, watch.known(gpu_uuid), None, None, True, str(error))
     except GpuError as error:
         return Health(None, None, watch.known(gpu_uuid), None, None, False, str(error))
-
-
-def read_versions(nvml: Any) -> Versions:
-    """Which driver the host runs.
-
-    Command line equivalent: the head of ``nvidia-smi``.
-    """
-    cuda = read("read CUDA's version", nvml.nvmlSystemGetCudaDriverVersion)
-    return Versions(
-        driver=read("read the driver's version", nvml.nvmlSystemGetDriverVersion),
-        cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
-    )
 
 
 def judge(ecc_errors: int | None, xids: tuple[int, ...] | None) -> tuple[bool | None, str]:

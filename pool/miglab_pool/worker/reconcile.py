@@ -31,12 +31,6 @@ def begin(worker: Worker) -> list[Finding]:
     return found
 
 
-def inspect(worker: Worker, gpu: str) -> list[Finding]:
-    """Compare one GPU with the ledger, unless something is done to it."""
-    with worker.alone_on(gpu) as is_alone:
-        return inspect_gpu.inspect(worker, gpu) if is_alone else []
-
-
 def check_engine(worker: Worker) -> list[Finding]:
     """See whether the engine that answers is the one that the leases' containers are at.
 
