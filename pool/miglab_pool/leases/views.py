@@ -1,8 +1,7 @@
-"""Rows as the messages that leave the pool.
+"""Rows as the messages that leave the pool, and leases in use as the reclaimer looks at them.
 
-Names are all in: who may see them is the service's to decide.
-
-Also when a lease ends, and the leases as the reclaimer looks at them: all that are in use.
+Names are all in: who may see them is the service's to decide.  Until when a lease is guaranteed,
+and by how much it may be extended, is worked out on the way.
 """
 
 from collections.abc import Iterable, Sequence

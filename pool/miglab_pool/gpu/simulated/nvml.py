@@ -7,9 +7,8 @@ constants, exceptions, version fall-backs and two-call protocols are pynvml's ow
     SimulatedNvml(folder)   an object used like the module pynvml, beside a real pynvml
     replace_library(folder) puts it under the module pynvml itself, for programs that import it
 
-Runs a Python program written against pynvml over simulated GPUs, unchanged.
-
-The functions about MIG are here too: mode, profiles, life cycle of instances, MIG devices.
+So a Python program written against pynvml runs over simulated GPUs unchanged.  The functions about
+MIG are written here: mode, profiles, life cycle of instances, MIG devices.
 """
 
 import runpy

@@ -1,8 +1,7 @@
 """The simulated functions that open the library, find GPUs, and tell what these are and do.
 
-On a MIG device, and on a GPU with MIG on, utilisation is NOT_SUPPORTED: unknown, not zero.
-
-The simulated event sets, which hear of Xid faults, and GPM (activity per slice, Hopper only).
+On a MIG device, and on a GPU with MIG on, utilisation is NOT_SUPPORTED: unknown, not zero.  What a
+slice does is told by GPM alone, on Hopper; of Xid faults the event sets hear.
 """
 
 import ctypes
