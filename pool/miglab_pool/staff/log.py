@@ -34,9 +34,8 @@ from miglab_pool.schedule import DAY_S
 
 LIMIT_MAX = 1000
 MOST = 1000  # rows deleted at once: each round holds the pool up for some milliseconds
-BY_HAND = transitions.c.action != literal_column(
-    "''"
-)  # not every SQLite looks into a parameter for it
+# A literal: not every SQLite uses the index on what was done by hand with a parameter.
+BY_HAND = transitions.c.action != literal_column("''")
 BY_STAFF = ("person:%", "service:%", "spawner")
 """Who acts by hand, beside students' own servers: the spawner's secret is the operator's too."""
 
