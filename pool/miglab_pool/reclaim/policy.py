@@ -9,9 +9,10 @@ that was set; these come whatever is known.  Times of maintenance are written as
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 from miglab_api.leases import WarningKind
 from miglab_api.wording import clock_time, duration
@@ -144,7 +145,7 @@ class LeaseVerdict:
         activity: what the lease is doing.
         has_worked: whether work was seen that is more than being looked at.
         idle_s: for how long it has been idle; 0 where that is not known.
-        figures: what it was decided by.
+        figures: what it was decided by, drawn up when somebody asks.
     """
 
     decision: Decision
@@ -154,7 +155,7 @@ class LeaseVerdict:
     reclaim_at: float | None = None
     has_worked: bool = False
     idle_s: float = 0.0
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: Callable[[], dict[str, Figure]] = dict
 
 
 def decide(
@@ -181,7 +182,7 @@ def decide(
         known, reading, now - lease.held_since, limits, others_report=lease.others_report
     )
     limit_s = idle_limit_s(judged.activity, others_wait, limits)
-    figures = _figures(known, reading, judged, others_wait, limit_s)
+    figures = partial(_figures, known, reading, judged, others_wait, limit_s)
     answer = _of_borrow(ends, now) if lease.is_borrow else _by_end(lease, ends, limits, now)
     if answer is None:
         answer = _by_need(lease, limits, now)

@@ -392,6 +392,6 @@ class Reclaimer:
             activity=verdict.activity,
             kind=verdict.kind,
             reason=verdict.reason,
-            figures=dict(verdict.figures),
+            figures=verdict.figures(),
             keepalives=case.keepalives,
         )

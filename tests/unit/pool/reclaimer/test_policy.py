@@ -154,8 +154,9 @@ def test_the_reason_is_for_the_person() -> None:
         "Your files are kept; what is in memory is lost."
     )
     assert said.reclaim_at == NOW + 300
-    assert said.figures["idle_s"] == 5000 and said.figures["limit_s"] == 900
-    assert "terminal_age_s" not in said.figures  # there is no terminal
+    figures = said.figures()
+    assert figures["idle_s"] == 5000 and figures["limit_s"] == 900
+    assert "terminal_age_s" not in figures  # there is no terminal
     said = verdict(idle(5.0, busy=True), Reading(0, 3, free_for_s=4500.0), others_wait=1)
     assert said.reason.startswith("Nothing has run on the slice itself for 1 hour 15 minutes, and")
 
@@ -321,7 +322,7 @@ def test_whatever_a_server_says_or_leaves_out(
     assert RANK[verdict(known, reading, lease, others + more).decision] >= RANK[said.decision]
     rests = replace(reading, activity_pct=0.0, computed_age_s=NEVER)
     told = verdict(known, rests, lease, others)
-    assert replace(told, figures={}) == replace(said, figures={})
+    assert replace(told, figures=dict) == replace(said, figures=dict)
     computes = replace(reading, activity_pct=40.0, is_computing=True, computed_age_s=0.0)
     assert verdict(known, computes, lease, others).decision is Decision.KEEP
     if known is not None:
