@@ -1,4 +1,4 @@
-"""Layouts and the pool: how each GPU stands to its own, or to one that might be applied; applying.
+"""How each GPU stands to its layout, or to one that might be applied; and applying one.
 
 Applying is a decision in the ledger and ends no lease: from then on a GPU takes new leases only on
 the slices of its layout, free slices that it does not want are destroyed, and what it lacks is made

@@ -24,6 +24,7 @@ from miglab_pool.queue import offers
 from miglab_pool.queue.order import ANSWER_S, ASIDE_S, answer_by, expires_at, waits_until
 from miglab_pool.refused import Refused
 from miglab_pool.state.placement import clash
+from miglab_pool.state.slices import scrub, withdraw
 from miglab_pool.state.store import Store, Subject, locked
 
 OPEN = (TicketState.WAITING, TicketState.OFFERED, TicketState.ASIDE)
@@ -355,7 +356,7 @@ def end(
         ticket = replace(ticket, lease=None, offered_at=None, next_at=None, since=tx.at)
     tx.put(ticket, by, message)
     if lease is not None and lease.state == LeaseState.GRANTED:
-        grants.withdraw(store, tx, lease, LeaseState.EXPIRED, by, reason)
+        withdraw(store, tx, lease, LeaseState.EXPIRED, by, reason)
     return ticket
 
 
@@ -368,7 +369,7 @@ def requeue(store: Store, tx: Transaction, lease: LeaseRow, reason: str) -> None
     if ticket is not None and ticket.state in (TicketState.WAITING, TicketState.OFFERED):
         again = replace(ticket, state=TicketState.WAITING, lease=None, offered_at=None, since=tx.at)
         tx.put(again, reason=reason)
-    grants.withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", reason)
+    withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", reason)
 
 
 def drop_grants(store: Store, tx: Transaction, gpu: str, reason: str) -> None:
@@ -393,7 +394,7 @@ def drop_blocked(store: Store, tx: Transaction, gpu: str) -> None:
         lease = store.state.leases.get(row.lease or 0)
         if lease is not None:
             requeue(store, tx, lease, reason)
-        grants.scrub(tx, store.state.slices[row.id], reason, remake=False)
+        scrub(tx, store.state.slices[row.id], reason, remake=False)
 
 
 def expire(store: Store, tx: Transaction) -> None:
@@ -412,7 +413,7 @@ def expire(store: Store, tx: Transaction) -> None:
         if lease.taken_at is None or lease.state != LeaseState.GRANTED:
             continue
         if tx.at >= max(lease.taken_at, store.started_at) + limit_s:
-            grants.withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", "never-attached")
+            withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", "never-attached")
 
 
 def _overdue(store: Store, ticket: TicketRow, at: float) -> tuple[TicketState, str, str]:

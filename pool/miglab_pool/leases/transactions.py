@@ -22,7 +22,6 @@ from miglab_api.leases import Fence, LeaseState, LeaseView, WarningKind
 from miglab_api.tickets import TicketState
 from miglab_api.wording import duration
 from miglab_pool.leases import views as pool_views
-from miglab_pool.leases.grant import scrub, withdraw
 from miglab_pool.leases.rules import longest_s
 from miglab_pool.leases.views import Case, Spent, slice_hours_s
 from miglab_pool.ledger import tables
@@ -32,6 +31,7 @@ from miglab_pool.queue.needs import ending, others_waiting
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import promises
 from miglab_pool.schedule import DAY_S
+from miglab_pool.state.slices import scrub, withdraw
 from miglab_pool.state.store import Store, Subject, locked
 
 USED = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})

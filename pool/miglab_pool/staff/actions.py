@@ -19,7 +19,6 @@ from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessa
 from miglab_api.tickets import TicketView
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
-from miglab_pool.leases.grant import scrub
 from miglab_pool.leases.transactions import lease_answer
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
@@ -35,6 +34,7 @@ from miglab_pool.refused import Refused
 from miglab_pool.reservations import feasible, promises
 from miglab_pool.staff import log, rules
 from miglab_pool.staff.rules import changed, is_as_expected
+from miglab_pool.state.slices import scrub
 from miglab_pool.state.store import Store, Subject, locked
 
 MESSAGES_MAX = 200

@@ -29,7 +29,6 @@ from miglab_pool.gpu.readings import (
 )
 from miglab_pool.leases import requests as tickets
 from miglab_pool.leases import transactions as leases
-from miglab_pool.leases.grant import new_slice, scrub
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
     FULL,
@@ -41,6 +40,7 @@ from miglab_pool.ledger.rows import (
     SliceRow,
 )
 from miglab_pool.state.placement import Choice
+from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.store import Wellness
 from miglab_pool.state.view import is_whole
 from miglab_pool.worker.worker import Worker

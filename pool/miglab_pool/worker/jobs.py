@@ -20,6 +20,7 @@ from miglab_pool.leases import transactions as leases
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, GONE, GPU_LOST, GPU_OK, GPU_UNKNOWN, LeaseRow, SliceRow
 from miglab_pool.state.placement import Choice, clash
+from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.store import Store
 from miglab_pool.state.view import PoolView, once
 from miglab_pool.worker import inspect_gpu
@@ -258,7 +259,7 @@ def _record_made(
         retry_at=0.0,
     )
     if lease is None and row.profile == FULL:
-        grants.scrub(tx, row, "no longer wanted", remake=False)
+        scrub(tx, row, "no longer wanted", remake=False)
         return
     tx.put(row, reason="made")
     worker.gpu_backoff.clear(row.gpu)
@@ -300,7 +301,7 @@ def _create_failed_in(
         worker.store.creation_backoff.fail(row.gpu, tx.at)
     row = worker.store.state.slices[row.id]
     if row.profile != FULL and is_made:
-        grants.scrub(tx, row, str(error), remake=False)
+        scrub(tx, row, str(error), remake=False)
     elif row.is_live:
         tx.put(replace(row, state=GONE, lease=None, reason=str(error)), reason=str(error))
     if row.profile != FULL or not isinstance(error, InUse):
@@ -413,7 +414,7 @@ def _make_again(
 ) -> None:
     """The same slice, drained if it was, unless something lies there by now."""
     choice = Choice(gone.gpu, worker.store.profile(gone), Placement(gone.start, gone.size))
-    row = grants.new_slice(worker.store, tx, choice)
+    row = new_slice(worker.store, tx, choice)
     if not _is_in_the_way(worker.store, row):
         row = replace(row, draining=gone.draining, retry_at=not_before)
         tx.put(row, reason=reason)

@@ -18,7 +18,7 @@ import miglab_pool
 from miglab_pool.leases.grant import grant_all
 
 POOL = Path(miglab_pool.__file__).parent
-GRANT_MOST, ROUND_MOST = 11, 15
+GRANT_MOST, ROUND_MOST = 12, 15
 
 
 @contextmanager
