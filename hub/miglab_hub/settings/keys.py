@@ -3,6 +3,7 @@
 Pure.  A field that is excluded, or marked as fixed, is no key.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
@@ -107,79 +108,46 @@ The exit status is then 2, and nothing has been started or changed.
 Durations are in seconds and memory is in GiB unless the key says otherwise.
 """
 
-
 BY_SHAPE = ("limits", "slurm.shapes")
 
 
 def reference(model: type[BaseModel]) -> str:
     """The page of the settings, in Markdown, as the site's build makes it from the models."""
-    return "\n".join([HEAD, *(_table(name, field) for name, field in _tables(model))])
+    return "\n".join([HEAD, *(_section(title, table) for title, table in _tables(model))])
 
 
 def keys(model: type[BaseModel]) -> list[str]:
     """Every key of lab.toml with its table, such as ``courses.NAME.shapes``."""
-    return [
-        f"{title}.{key}"
-        for name, field in _tables(model)
-        for title in [_title(name, field)]
-        for key in _fields(field)
-    ]
+    return [f"{title}.{key}" for title, table in _tables(model) for key in _values(table)]
 
 
-def _tables(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
-    """The lab's own tables, then the pool's."""
-    fields = list(keys_of(model).items())
-    fields.sort(key=lambda named: named[0] in PoolSettings.model_fields)
-    return [each for name, field in fields for each in ((name, field), *_tables_in(name, field))]
+def _tables(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    """Each table with its title: the lab's own, then the pool's."""
+    fields = keys_of(model)
+    for key in sorted(fields, key=lambda key: key in PoolSettings.model_fields):
+        if (table := table_of(fields[key])) is not None:
+            name = f"{above}{key}"
+            each = "SHAPE" if name in BY_SHAPE else "NAME"
+            yield f"{name}.{each}" if is_named(fields[key]) else name, table
+            yield from _tables(table, f"{name}.")
 
 
-def _tables_in(name: str, field: FieldInfo) -> list[tuple[str, FieldInfo]]:
-    inner = keys_of(_model(field)).items()
-    return [(f"{name}.{key}", each) for key, each in inner if table_of(each)]
+def _values(table: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {key: field for key, field in keys_of(table).items() if table_of(field) is None}
 
 
-def _model(field: FieldInfo) -> type[BaseModel]:
-    table = table_of(field)
-    assert table is not None
-    return table
-
-
-def _title(name: str, field: FieldInfo) -> str:
-    return f"{name}.{'SHAPE' if name in BY_SHAPE else 'NAME'}" if is_named(field) else name
-
-
-def _fields(field: FieldInfo) -> dict[str, FieldInfo]:
-    fields = keys_of(_model(field)).items()
-    return {name: each for name, each in fields if not table_of(each)}
-
-
-def _table(name: str, field: FieldInfo) -> str:
-    words = " ".join((_model(field).__doc__ or "").split(": ", 1)[1].split())
-    title, sentence = _title(name, field), words[0].upper() + words[1:]
-    keys = [_key(title, key, each) for key, each in _fields(field).items()]
-    return "\n".join([f"## [{title}]", "", sentence, "", *keys])
-
-
-def _key(table: str, key: str, field: FieldInfo) -> str:
-    """A key below a heading that other pages link to, as `[pool.lease_s](#pool.lease_s)`."""
-    name = f"{table}.{key}"
-    return f"({name})=\n### {name}\n\n{_default(field)}. {field.description}\n"
+def _section(title: str, table: type[BaseModel]) -> str:
+    """A table; its keys are headings that other pages link to, as `[…](#pool.lease_s)`."""
+    words = " ".join((table.__doc__ or "").split(": ", 1)[1].split())
+    lines = [f"## [{title}]", "", words[0].upper() + words[1:], ""]
+    for key, field in _values(table).items():
+        name = f"{title}.{key}"
+        lines.append(f"({name})=\n### {name}\n\n{_default(field)}. {field.description}\n")
+    return "\n".join(lines)
 
 
 def _default(field: FieldInfo) -> str:
     value: Any = field.get_default(call_default_factory=True)
     if value is PydanticUndefined:
         return "Required"
-    return f"Default `{_toml(value)}`"
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, dict):
-        return "{}"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_toml(each) for each in value) + "]"
-    return str(value)
+    return f"Default `{json.dumps(value, ensure_ascii=False)}`"  # which is TOML, too
