@@ -43,7 +43,7 @@ def test_what_is_told_of_a_lease(used: int | None):
     told = shown(known(lease_view(used_mib=used, warned=warning(60))), 110.0)
     assert (told["lease"]["memory_mib"], told["lease"]["memory_used_mib"]) == (4864, used)
     said = {"kind": "idle", "reason": "Nothing ran for 20 min.", "left_s": 50, "keepalives_left": 1}
-    assert told["warning"] == said
+    assert {name: told["warning"][name] for name in said} == said
 
 
 def test_while_the_pool_is_silent_what_was_known_ages():

@@ -148,7 +148,7 @@ def shown(known: KnownStatus, now: float, read: Collection[int] = ()) -> dict[st
         "problem": known.problem,
         "silent_s": now - (known.heard_at or 0.0) if known.problem and has_heard else None,
         "lease": _lease(known, view, now) if view else None,
-        "warning": _warning(known, now) if known.is_warned else None,
+        "warning": _warning(known, view, now) if view and known.is_warned else None,
         "ticket": _ticket(known, known.ticket, now) if known.ticket else None,
         "messages": _messages(known, now, read),
         "people": known.people,
@@ -185,60 +185,35 @@ def _state(known: KnownStatus) -> str:
 
 
 def _lease(known: KnownStatus, view: View, now: float) -> dict[str, Any]:
+    """The ``LeaseView``, with durations and sums; ``total_s``: to its or its guarantee's end."""
     slices = view.get("slices") or []
-    return {
-        "id": view["id"],
-        "course": view.get("course", ""),
-        "left_s": known.until_s(view.get("ends_at"), now),
-        "guaranteed_s": known.until_s(view.get("guaranteed_until"), now),
-        "total_s": _total_s(view),
-        "others_wait": view.get("others_wait"),
-        "extensions_left": view.get("extensions_left", 0),
-        "extension_s": view.get("extension_s", 0),
-        "memory_mib": sum(one["memory_mib"] for one in slices) if slices else None,
-        "memory_used_mib": sum_if_known(one.get("memory_used_mib") for one in slices),
-        "slices": [
-            {name: one.get(name) for name in ("uuid", "profile", "memory_mib", "memory_used_mib")}
-            for one in slices
-        ],
-    }
-
-
-def _total_s(view: View) -> float | None:
-    """How long it is, from its start to its end or the end of its guarantee."""
     began = view.get("attached_at") or view.get("granted_at")
     ends = view.get("ends_at") or view.get("guaranteed_until")
-    return None if began is None or ends is None else ends - began
-
-
-def _warning(known: KnownStatus, now: float) -> dict[str, Any]:
-    assert known.lease is not None
-    warning = known.lease["warning"]
     return {
-        "kind": warning["kind"],
-        "reason": warning["reason"],
-        "left_s": known.until_s(warning["reclaim_at"], now),
-        "keepalives_left": warning.get("keepalives_left", 0),
+        **view,
+        "left_s": known.until_s(view.get("ends_at"), now),
+        "guaranteed_s": known.until_s(view.get("guaranteed_until"), now),
+        "total_s": None if began is None or ends is None else ends - began,
+        "memory_mib": sum(one["memory_mib"] for one in slices) if slices else None,
+        "memory_used_mib": sum_if_known(one.get("memory_used_mib") for one in slices),
     }
+
+
+def _warning(known: KnownStatus, view: View, now: float) -> dict[str, Any]:
+    warning = view["warning"]
+    return {**warning, "left_s": known.until_s(warning["reclaim_at"], now)}
 
 
 def _ticket(known: KnownStatus, view: View, now: float) -> dict[str, Any]:
-    """The place: ``waiting``, ``aside``, ``offered`` (``left_s`` is how long yet) or ``over``.
+    """The ``TicketView``; ``waiting``, ``aside``, ``offered`` (for ``left_s`` yet) or ``over``.
 
     ``asks``: the student is to say whether they still wait.
     """
-    state = _ticket_state(view)
     ends_at = view.get("expires_at") if view["state"] == "offered" else None
     return {
-        "id": view["id"],
-        "state": state,
-        "shape": view["shape"],
-        "course": view.get("course", ""),
-        "position": view.get("position"),
-        "waiting": view.get("waiting", 0),
-        "estimate": view.get("estimate"),
+        **view,
+        "state": _ticket_state(view),
         "left_s": known.until_s(ends_at, now),
-        "message": view.get("message", ""),
         "asks": view.get("answer_by") is not None,
     }
 
@@ -249,14 +224,13 @@ def _ticket_state(view: View) -> str:
 
 def _messages(known: KnownStatus, now: float, read: Collection[int]) -> list[dict[str, Any]]:
     """Staff's messages that are still meant and were not put away, the oldest first."""
-    found = [
-        {**{name: message[name] for name in ("id", "by", "text")}, "left_s": left_s}
+    told = (
+        {**message, "left_s": known.until_s(message["until"], now) or 0.0}
         for message in known.messages
-        if (left_s := known.until_s(message["until"], now)) is not None and left_s > 0
-    ]
+    )
     return sorted(
-        (message for message in found if message["id"] not in read),
-        key=lambda message: message["id"],
+        (message for message in told if message["left_s"] > 0 and message["id"] not in read),
+        key=lambda message: int(message["id"]),
     )
 
 
