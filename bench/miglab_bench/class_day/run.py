@@ -8,13 +8,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from itertools import groupby, product
+from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
@@ -32,14 +32,9 @@ from miglab_pool.settings import Pool as PoolTable
 
 SIZES = (30, 120, 400)
 KEPT_S = 120.0  # a reserved slice is there by then
-USEFUL_RATIO = 1.5
-BORROW_RATIO = 1.2
-BORROW_P95_S = 300.0
-NOT_SERVED = 0.01
 COUNTS = ("never_served", "ended", "interrupted", "ended_for_need", "busy_ended_for_need")
 KEYS = ("students", "policy")
-WAITS = ("wait_p50_s", "wait_p95_s")
-ROW = (*KEYS, "useful_slice_hours", *WAITS, "unjust_reclaims", "reserved_kept")
+ROW = (*KEYS, "useful_slice_hours", "wait_p50_s", "wait_p95_s", "unjust_reclaims", "reserved_kept")
 
 
 # -- what came of it -------------------------------------------------------------------------------
@@ -86,17 +81,6 @@ class DayFigures:
     ended_for_need: int = 0
     busy_ended_for_need: int = 0
 
-    @property
-    def row(self) -> dict[str, Any]:
-        """What came of it."""
-        return {name: getattr(self, name) for name in ROW}
-
-    @property
-    def cost(self) -> dict[str, Any]:
-        """What it took."""
-        figures = asdict(self).items()
-        return {name: value for name, value in figures if name in KEYS or name not in ROW}
-
 
 def figures(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> DayFigures:
     """The figures of one day.
@@ -132,35 +116,6 @@ def _reserved_kept(students: Sequence[DayStudent]) -> float:
     reserving = [one.tally for one in students if one.plan.course == PRACTICAL]
     firsts = [tally.waits_s[0] for tally in reserving if tally.waits_s]
     return round(sum(wait <= KEPT_S for wait in firsts) / len(firsts), 3) if firsts else 1.0
-
-
-def bounds(done: Mapping[str, DayFigures]) -> list[dict[str, Any]]:
-    """What was asked of miglab and of borrow on one day, as far as what each needs is there.
-
-    Of miglab: 1.5 times the useful slice-hours of no reclaim, shorter waits (p95) than the
-    culler's, nobody cut off who was busy, every reserved slice there.  Of borrow: 1.2 times the
-    useful slice-hours of leases, p95 of at most five minutes, less than 1 % given up.
-
-    Args:
-        done: what came of the day under each policy.
-    """
-    found: list[dict[str, Any]] = []
-    ours, lent, culler, none = (done.get(name) for name in ("miglab", "borrow", "culler", "none"))
-    if ours and culler and none:
-        useful = ours.useful_slice_hours / max(none.useful_slice_hours, 0.1)
-        p95 = ours.wait_p95_s / max(culler.wait_p95_s, 1.0)
-        is_just = not ours.unjust_reclaims and ours.reserved_kept == 1
-        holds = useful >= USEFUL_RATIO and p95 < 1 and is_just
-        said = {"policy": "miglab", "students": ours.students, "useful_ratio": round(useful, 2)}
-        found.append({**said, "p95_ratio": round(p95, 2), "holds": holds})
-    if ours and lent:
-        useful = lent.useful_slice_hours / max(ours.useful_slice_hours, 0.1)
-        share = lent.never_served / max(lent.needs, 1)
-        holds = useful >= BORROW_RATIO and lent.wait_p95_s <= BORROW_P95_S and share < NOT_SERVED
-        said = {"policy": "borrow", "students": lent.students, "useful_ratio": round(useful, 2)}
-        waits = {"p95_s": lent.wait_p95_s, "not_served_share": round(share, 4)}
-        found.append({**said, **waits, "holds": holds})
-    return found
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -366,32 +321,16 @@ def bench_class(
     ]
     jobs = len(os.sched_getaffinity(0))
     began = time.perf_counter()
-    said = _figures(cases, jobs)
+    done = [asdict(one) for one in run_all(cases, jobs)]
     how = _how(cases, jobs, time.perf_counter() - began)
-    held = {name: [one for one in said["bounds"] if one["policy"] == name] for name in DayPolicy}
-    tables = {
-        "the day": said["rows"],
-        "what it took": said["costs"],
-        "bounds": held[DayPolicy.MIGLAB],
-        "bounds of borrow": held[DayPolicy.BORROW],
-    }
-    shown = [table_of(records, title) for title, records in tables.items()]
-    say({**said, "assumptions": asdict(day), "how": how}, *shown, how, as_json=as_json)
-
-
-def _figures(cases: Sequence[DayCase], jobs: int) -> dict[str, list[dict[str, Any]]]:
-    """Rows, costs and bounds; the cases of one day stand side by side."""
-    done = list(zip(cases, run_all(cases, jobs), strict=True))
-    days = groupby(done, key=lambda one: (one[0].seed, one[0].students))
-    return {
-        "rows": [one.row for _, one in done],
-        "costs": [{"seed": case.seed, **one.cost} for case, one in done],
-        "bounds": [
-            {"seed": seed, **bound}
-            for (seed, _), day in days
-            for bound in bounds({case.policy: one for case, one in day})
-        ],
-    }
+    rows = [{name: one[name] for name in ROW} for one in done]
+    others = [*KEYS, *(name for name in done[0] if name not in ROW)]
+    costs = [
+        {"seed": case.seed, **{name: one[name] for name in others}}
+        for case, one in zip(cases, done, strict=True)
+    ]
+    said = {"rows": rows, "costs": costs, "assumptions": asdict(day), "how": how}
+    say(said, table_of(rows, "the day"), table_of(costs, "what it took"), how, as_json=as_json)
 
 
 def _day(values: Sequence[str]) -> Day:

@@ -22,7 +22,7 @@ from miglab_bench.class_day.plan import (
     plans,
     reserved,
 )
-from miglab_bench.class_day.run import Culler, DayCase, DayFigures, DayPolicy, bounds, quantile, run
+from miglab_bench.class_day.run import Culler, DayCase, DayFigures, DayPolicy, quantile, run
 from miglab_bench.class_day.student import DayLoan, DayServer, DayStudent
 from miglab_bench.commands import app
 
@@ -294,38 +294,6 @@ def test_quantile(values: list[float], share: float, is_: float) -> None:
     assert quantile(values, share) == is_
 
 
-FIGURES = DayFigures(30, "", 10, 0, 0, 0, 1)
-OTHERS = {
-    "miglab": {"none": FIGURES, "culler": dataclasses.replace(FIGURES, wait_p95_s=100)},
-    "borrow": {"miglab": dataclasses.replace(FIGURES, wait_p95_s=9000)},
-}
-GOOD = {
-    "miglab": {"useful_slice_hours": 15, "wait_p95_s": 50},
-    "borrow": {"useful_slice_hours": 12, "wait_p95_s": 300, "needs": 100},
-}
-
-
-@pytest.mark.parametrize(
-    ("policy", "breaks"),
-    [
-        ("miglab", {}),
-        ("miglab", {"useful_slice_hours": 14}),
-        ("miglab", {"wait_p95_s": 100}),
-        ("miglab", {"unjust_reclaims": 1}),
-        ("miglab", {"reserved_kept": 0.9}),
-        ("borrow", {}),
-        ("borrow", {"useful_slice_hours": 11.9}),
-        ("borrow", {"wait_p95_s": 301}),
-        ("borrow", {"never_served": 1}),
-    ],
-)
-def test_bounds(policy: str, breaks: dict[str, float]) -> None:
-    """Each breaks alone."""
-    row = dataclasses.replace(FIGURES, policy=policy, **(GOOD[policy] | breaks))  # type: ignore[arg-type]
-    found = bounds({**OTHERS[policy], policy: row})
-    assert [(one["policy"], one["holds"]) for one in found] == [(policy, not breaks)]
-
-
 # -- assumptions and command ----------------------------------------------------------------------
 
 
@@ -361,7 +329,7 @@ def test_a_wrong_policy_or_assumption_is_named(option: str, text: str, named: st
 
 
 def test_json_rows() -> None:
-    """Rows have the promised names; costs, bounds and assumptions come beside them."""
+    """Rows have the promised names; costs and assumptions come beside them."""
     short = [f"--set={text}" for text in ("begins_h=9.5", "ends_h=10.5", "step_s=30")]
     result = CliRunner().invoke(app, ["class", "--json", "--students", "2", *short])
     assert result.exit_code == 0, result.output
@@ -370,4 +338,3 @@ def test_json_rows() -> None:
     assert all(row.keys() == ROW for row in said["rows"])
     assert said["assumptions"]["step_s"] == 30
     assert len(said["costs"]) == 4
-    assert [bound["policy"] for bound in said["bounds"]] == ["miglab", "borrow"]
