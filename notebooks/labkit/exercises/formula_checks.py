@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from labkit.exercises.code_checks import CodeVerdict, judged
 from labkit.exercises.packing import A100, PackingProfile, packings, share_of, truly_fits
 from labkit.machine.profiling import KERNELS, LAUNCHES, MESSAGES, OPERATORS, Span, busy_ms
@@ -156,13 +154,7 @@ check_busy_share = ExactFormula(
     _busy_share,
     ((APART, KERNELS), (INSIDE, OPERATORS), (APART, MESSAGES)),
     {
-        "a share lies between 0 and 1; this is in percent": (
-            lambda spans, lane: 100 * _busy_share(spans, lane)
-        ),
         "divide by the time of the whole step": busy_ms,
-        "other lanes are counted too": (
-            lambda spans, _: busy_ms(spans, *{span[0] for span in spans}) / _whole(spans)
-        ),
         "an operation that runs inside another one is counted twice": (
             lambda spans, lane: sum(b - a for of, _, a, b in spans if of == lane) / _whole(spans)
         ),
@@ -188,12 +180,6 @@ check_percentile = ExactFormula(
         "one too far: the first sample has index 0": (
             lambda samples, percent: sorted(samples)[min(_rank(samples, percent), 9)]
         ),
-        "fewer than so many percent waited no longer than this: round up": (
-            lambda samples, percent: sorted(samples)[max(0, _rank(samples, percent) - 2)]
-        ),
-        "no request took that long: take a sample, and do not interpolate": (
-            lambda samples, percent: float(np.percentile(samples, percent))
-        ),
     },
 )
 
@@ -205,9 +191,6 @@ check_per_sm_ratio = ExactFormula(
     {
         "that is the ratio of the rates: divide each by its own SMs first": (
             lambda big, big_sms, small, small_sms: big / small
-        ),
-        "upside down: divide the big part's rate per SM by the small one's": (
-            lambda big, big_sms, small, small_sms: (small / small_sms) / (big / big_sms)
         ),
     },
 )
@@ -325,11 +308,6 @@ check_job_hours = ExactFormula(
         "the memory's part follows the memory slices, not the SMs": (
             lambda profile, held, law, steps: job_hours(
                 profile, held, _with(law, sm=law["sm"] + law["memory"], memory=0.0), steps
-            )
-        ),
-        "the fixed part is as long on every shape": (
-            lambda profile, held, law, steps: job_hours(
-                profile, held, _with(law, sm=law["sm"] + law["fixed"], fixed=0.0), steps
             )
         ),
         "no shape is faster than Python can launch the step: that time is the minimum": (

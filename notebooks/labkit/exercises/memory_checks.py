@@ -7,7 +7,7 @@ mistake is told by the number it gives.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from labkit.exercises import networks
@@ -62,20 +62,9 @@ def _counted(
     return {kind: round(found[kind] * MIB) for kind in PREDICTED}
 
 
-def _but(change: Callable[..., Mapping[str, float]]) -> Callable[..., dict[str, float]]:
-    """The right ledger, but for what a mistake makes of some kinds, given it and the case."""
-    return lambda *case: {**_counted(*case), **change(_counted(*case), *case)}
-
-
-def _activations(size: Callable[..., float]) -> Callable[..., dict[str, float]]:
-    """The right ledger but for the activations, given their bytes, a tensor's, and the case."""
-
-    def change(
-        right: Mapping[str, int], width: int, depth: int, rows: int, cut: int, again: bool, _: int
-    ) -> dict[str, float]:
-        return {ACTIVATIONS: size(right[ACTIVATIONS], 4 * rows * width // cut, depth, cut, again)}
-
-    return _but(change)
+def _times(kind: str, factor: Callable[..., float]) -> Callable[..., dict[str, float]]:
+    """The right ledger, but for one kind, which is so many times as large in a case."""
+    return lambda *case: {**_counted(*case), kind: _counted(*case)[kind] * factor(*case)}
 
 
 # Whether `ledger(width, depth, rows, micro_batches, checkpoint, ranks)` says what a step of
@@ -85,37 +74,14 @@ check_ledger = ExactFormula(
     _counted,
     CASES,
     {
-        "these are numbers, and in fp32 each number has 4 bytes": _but(
-            lambda right, *_: {kind: size / 4 for kind, size in right.items()}
+        "these are numbers, and in fp32 each number has 4 bytes": (
+            lambda *case: {kind: size / 4 for kind, size in _counted(*case).items()}
         ),
-        "ZeRO-1 leaves parameters and gradients whole on each rank: only Adam's state is shared": (
-            _but(
-                lambda right, *case: {
-                    kind: right[kind] / case[-1] for kind in (PARAMETERS, GRADIENTS)
-                }
-            )
+        "Adam keeps two numbers for a parameter, its moments": _times(OPTIMIZER, lambda *_: 1 / 2),
+        "ZeRO-1 divides the optimizer state: each rank holds only its part": _times(
+            OPTIMIZER, lambda *case: case[-1]
         ),
-        "ZeRO-1 divides the optimizer state: each rank holds only its part": _but(
-            lambda right, *case: {OPTIMIZER: right[OPTIMIZER] * case[-1]}
-        ),
-        "Adam keeps two numbers for a parameter, its moments": _but(
-            lambda right, *_: {OPTIMIZER: right[OPTIMIZER] / 2}
-        ),
-        "only one micro-batch is alive at a time": _activations(
-            lambda right, one, depth, cut, again: right * cut
-        ),
-        "ReLU keeps its result, not what went in, and the next layer keeps the same tensor": (
-            _activations(lambda right, one, depth, cut, again: right + 4 * depth * one)
-        ),
-        "the output is kept as well, for the loss": _activations(
-            lambda right, one, depth, cut, again: right - one
-        ),
-        "with checkpointing, a block's inner activations are not kept": _activations(
-            lambda right, one, depth, cut, again: (5 * depth + 1) * one
-        ),
-        "while one block runs backward, its inner activations are there again": _activations(
-            lambda right, one, depth, cut, again: (depth + 1) * one if again else right
-        ),
+        "only one micro-batch is alive at a time": _times(ACTIVATIONS, lambda *case: case[3]),
     },
     spare=SPARE_BYTES,
 )
@@ -156,13 +122,12 @@ def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
 
 def _who_stepped(stepped: list[tuple[int, Any]], totals: list[Any], world: int) -> str:
     """Whether each weight was stepped by one rank, with the mean gradient."""
-    known = [number for number, _ in stepped]
-    if not known:
-        return "write zero_step first: adam was never called"
-    if len(known) > len(set(known)):
-        return "several ranks call adam for the same weight: its state would be on each of them"
-    if set(known) != set(range(WEIGHTS)):
-        return "no rank calls adam for some of the weights"
+    known = sorted(number for number, _ in stepped)
+    if known != list(range(WEIGHTS)):
+        return (
+            f"adam was called for the weights {known}: each of {WEIGHTS} must be stepped by "
+            "exactly one rank, which alone holds its state"
+        )
     for number, gradient in stepped:
         if not is_same(gradient, totals[number] / world):
             the_sum = [("adam gets the sum of the gradients, not their mean", totals[number])]
@@ -174,8 +139,6 @@ def _who_stepped(stepped: list[tuple[int, Any]], totals: list[Any], world: int) 
 def _what_came(results: list[Any], weights: list[Any], totals: list[Any]) -> str:
     right = [one - 0.1 * total.sign() for one, total in zip(weights, totals, strict=True)]
     for rank, found in enumerate(results):
-        if found is None:
-            return "return the list of the new weights"
-        if len(found) != WEIGHTS or not all(map(is_same, found, right)):
+        if len(found or ()) != WEIGHTS or not all(map(is_same, found, right)):
             return f"rank {rank} does not hold every new weight: who sends it the others' weights?"
     return ""

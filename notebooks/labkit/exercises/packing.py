@@ -153,11 +153,8 @@ def _fault(said: Any, wanted: tuple[str, ...], taken: tuple[int, ...]) -> str:
     """What is wrong with an answer, in words; empty when nothing is."""
     way, asked = find_starts(wanted, taken), _asked(wanted, taken)
     if said is None:
-        return (
-            ""
-            if way is None
-            else f"{asked}: you say None, but {way} is a way{_hint(wanted, taken)}"
-        )
+        hint = "when there is no room for the rest, try the next start of the first"
+        return "" if way is None else f"{asked}: you say None, but {way} is a way; {hint}"
     if not isinstance(said, list | tuple) or len(said) != len(wanted):
         return f"{asked}: return a list with one start for each slice, in that order"
     seen = dict.fromkeys(taken, "a slice in use")
@@ -175,13 +172,3 @@ def _fault(said: Any, wanted: tuple[str, ...], taken: tuple[int, ...]) -> str:
 def _asked(wanted: tuple[str, ...], taken: tuple[int, ...]) -> str:
     beside = f" beside memory slices {', '.join(map(str, taken))}" if taken else " on an empty GPU"
     return f"{', '.join(wanted)}{beside}"
-
-
-def _hint(wanted: tuple[str, ...], taken: tuple[int, ...]) -> str:
-    """Words for whoever never takes a start back, where that is what fails."""
-    used, found = set(taken), True
-    for name in wanted:
-        free = [s for s in A100[name].starts if not used & set(range(s, s + A100[name].memory))]
-        found = found and bool(free)
-        used |= set(range(free[0], free[0] + A100[name].memory)) if free else set()
-    return "" if found else "; when there is no room for the rest, try the next start of the first"

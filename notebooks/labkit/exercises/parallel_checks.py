@@ -47,12 +47,8 @@ def check_gradient_averaging(function: Callable[[Sequence[Any]], Any]) -> CodeVe
             return ""
         if getattr(found, "shape", None) != mean.shape:
             return "return one tensor of the same shape as each gradient"
-        own = "it is one rank's own, which saw only a part of the batch"
-        known = [
-            ("it is the sum, and the loss is a mean over samples", total),
-            *((own, part) for part in parts),
-            ("divide by the number of ranks, which is not always 2", total / 2),
-        ]
+        known = [("it is the sum, and the loss is a mean over samples", total)]
+        known += [("it is one rank's own, which saw only a part", part) for part in parts]
         off = float((found - mean).norm() / mean.norm())
         why = mistake_in(found, known, "compare it with the mean")
         return f"the combined gradient is off by {off:.2g} (relative): {why}"
@@ -93,8 +89,6 @@ def _no_sum(found: Any, total: Any, own: Any, world: int) -> str:
         return "it returned nothing"
     known = (
         ("it still holds only its own tensor", own),
-        ("its own tensor is missing from it", total - own),
-        ("its own tensor is in it twice", total + own),
         ("it is the mean: an all-reduce only adds", total / world),
     )
     said = mistake_in(found, known)
@@ -186,7 +180,6 @@ def _fault_of_buckets(seen: Exchanges) -> str:
     """The first rule of buckets that was broken; empty when none was."""
     sizes, wanted = [math.prod(shape) for shape in seen.shapes], _bucket_sizes()
     rules = (
-        (bool(sizes), "write Buckets first: nothing was sent"),
         (
             not seen.waited_before_end,
             "ready waits for its all-reduce, so nothing is computed while it travels",
@@ -194,14 +187,6 @@ def _fault_of_buckets(seen: Exchanges) -> str:
         (
             seen.before_end > 0,
             "nothing was sent before finish: a full bucket must leave at once, in ready",
-        ),
-        (
-            len(sizes) < len(SHAPES),
-            "every gradient went alone: collect until a bucket holds `most` numbers",
-        ),
-        (
-            sum(sizes) >= sum(wanted),
-            "not all gradients were sent: the last bucket may never fill, and must leave too",
         ),
         (
             sizes == wanted,
@@ -300,10 +285,6 @@ def _forward_fault(output: Any, x: Any, whole: Any, part: Any) -> str:
     known = (
         ("the output is one rank's part: the parts must be added", (x @ part[0]).relu() @ part[1]),
         ("between the two layers there is a ReLU", x @ whole[0] @ whole[1]),
-        (
-            "ReLU stands between the layers, before the parts are added",
-            (x @ whole[0] @ whole[1]).relu(),
-        ),
     )
     otherwise = "the output is not relu(x @ W1) @ W2"
     return "" if is_same(output, right) else mistake_in(output, known, otherwise)

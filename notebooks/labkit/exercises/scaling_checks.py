@@ -34,8 +34,7 @@ def _fault_at_inf(scaler: Any) -> str:
         return "a step with inf gradients must be skipped: update(True) must be False"
     after = float(scaler.scale)
     if after != start / 2:
-        must = "be halved" if 0 < after < start else "shrink"
-        return f"at an inf the scale must {must}; it went from {start:g} to {after:g}"
+        return f"at an inf the scale must be halved; it went from {start:g} to {after:g}"
     return ""
 
 
@@ -47,8 +46,6 @@ def _fault_of_growth(scaler: Any) -> str:
             return "a step with finite gradients must be taken: update(False) must be True"
         steps += 1
     grown, asked = float(scaler.scale), getattr(scaler, "growth_every", steps)
-    if grown <= start:
-        return "after thousands of good steps the scale must grow again"
     if grown != 2 * start or steps != asked:
         return (
             f"{asked} good steps in a row must double the scale; after {steps} it went from "
@@ -106,7 +103,6 @@ def _fault_of_step(function: Callable[..., Any], scale: float) -> str:
     answer = function(gradients_at, taken.append, scaler)
     is_inf = scale >= TOO_MUCH
     rules = (
-        (bool(asked), "write scaled_step first: it asked for no gradients"),
         (asked == [scale], f"ask for the gradients at the scaler's scale, not at {asked}"),
         (len(scaler.told) == 1, "the scaler's update must be called once for each step"),
         (scaler.told == [is_inf], f"update must be told {is_inf}: look for inf and nan"),
@@ -119,16 +115,11 @@ def _fault_of_step(function: Callable[..., Any], scale: float) -> str:
 
 def _wrong_gradients(found: Sequence[Any], scale: float) -> str:
     """Which mistake made the gradients that the step got; empty when they are the true ones."""
-    values = [float(one) for one in found]
-    known = (
-        (list(TRUE), ""),
-        ([one * scale for one in TRUE], "they are still scaled: divide by the scale"),
-        ([one / 2 for one in TRUE], "update has changed the scale: divide by the one you used"),
-        ([0.0, *TRUE[1:]], "the smallest gradient became 0: divide in fp32, not in fp16"),
-    )
-    for wrong, words in known:
-        if values == wrong:
-            return words
-    if len({round(a / b, 5) for a, b in zip(values, TRUE, strict=True) if b}) == 1:
-        return "they are off by one factor: the scale is not a constant, ask the scaler"
-    return f"the step got {values} for {list(TRUE)}"
+    values = tuple(float(one) for one in found)
+    if values == TRUE:
+        return ""
+    known = {
+        tuple(one * scale for one in TRUE): "they are still scaled: divide by the scale",
+        (0.0, *TRUE[1:]): "the smallest gradient became 0: divide in fp32, not in fp16",
+    }
+    return known.get(values, f"the step got {values} for {TRUE}")
