@@ -25,7 +25,7 @@ from labkit.evidence.evidence import Evidence, Prediction, predict
 from labkit.panel import vega
 from labkit.panel.experiment import Experiment, Points
 from labkit.panel.plot import Plot, is_comparable, plot_of, text_table
-from labkit.panel.runner import PREDICT_FIRST, Runner, RunnerState, is_wanted, nobody_is_there
+from labkit.panel.runner import PREDICT_FIRST, Runner, is_wanted, nobody_is_there
 from labkit.panel.widgets import Widgets, span_of
 from labkit.records import Verdict
 
@@ -183,17 +183,12 @@ class Panel:
             except LabError as error:
                 self._say(str(error))
                 return
-            if layer == RECORDED and not own.points and not self.is_running:
+            if layer == RECORDED and not own.points and not self.runner.is_running:
                 self.runner.show_recorded(found, prediction)
                 self._refresh()
             elif own.replayed_from != found.replayed_from:
                 self._on[layer] = found
         self._draw(force=True)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it is being measured now."""
-        return self.runner.state is RunnerState.RUNNING
 
     def plots(self, said: float | None = None) -> list[Plot]:
         """The plot as it stands with the layers switched on, and those that need axes of their own.
@@ -250,7 +245,7 @@ class Panel:
 
     def _changed(self) -> None:
         is_news = self.runner.message != self._said  # said once, it must not be lost between draws
-        self._draw(force=is_news or self.runner.state is not RunnerState.RUNNING)
+        self._draw(force=is_news or not self.runner.is_running)
 
     def _draw(self, *, force: bool) -> None:
         """Say what is new, five times a second at most, and redraw the plot once a second."""
@@ -258,7 +253,7 @@ class Panel:
         if self._widgets is None or (not force and now - self._told < RETELL_S):
             return
         self._told, self._said = now, self.runner.message
-        is_due = not self.is_running or now - self._drawn >= REDRAW_S
+        is_due = not self.runner.is_running or now - self._drawn >= REDRAW_S
         if is_due:
             self._drawn = now
         self._widgets.update(self, with_plot=is_due)
@@ -267,7 +262,7 @@ class Panel:
     def can_run(self) -> bool:
         """Whether Run is unlocked."""
         is_ready = self._prediction is not None and bool(self.experiment.steps)
-        return is_ready and not self.is_running
+        return is_ready and not self.runner.is_running
 
     def _repr_mimebundle_(self, **_: Any) -> Any:
         """Widgets where there are any, with a static twin for a notebook without a kernel.

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 
 from labkit.arguments import public
@@ -25,16 +24,6 @@ PREDICT_FIRST = "Predict first: that unlocks Run."
 NOTHING_MEASURED = "Nothing was measured, and your prediction stands: press Run to try again."
 FAULT = "This is a fault of labkit, not yours: please tell your instructor."
 NOTHING_HERE = "This device cannot measure that; a recorded run shows it where one is shipped."
-
-
-class RunnerState(StrEnum):
-    """Where a runner is."""
-
-    IDLE = "idle"
-    RUNNING = "running"
-    DONE = "done"
-    STOPPED = "stopped"
-    FAILED = "failed"
 
 
 class Runner:
@@ -53,7 +42,7 @@ class Runner:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.experiment = experiment
-        self.state = RunnerState.IDLE
+        self.is_running = False
         self.message = PREDICT_FIRST if experiment.steps else NOTHING_HERE
         self.evidence = self._empty(None, headless=True)
         self._folder, self._on_change = folder, on_change
@@ -108,13 +97,13 @@ class Runner:
     @property
     def is_waiting(self) -> bool:
         """Whether the step has no slice yet, so that none of its seconds pass."""
-        return self._is_waiting and self.state is RunnerState.RUNNING
+        return self._is_waiting and self.is_running
 
     @property
     def seconds_left(self) -> float:
         """At most this many seconds remain, by the steps' budgets."""
         left = sum(step.seconds for step in self.experiment.steps[self._step :])
-        spent = time.monotonic() - self._began if self.state is RunnerState.RUNNING else 0.0
+        spent = time.monotonic() - self._began if self.is_running else 0.0
         return max(0.0, left - spent)
 
     async def run(self, prediction: Prediction | None, *, headless: bool) -> Evidence:
@@ -127,11 +116,11 @@ class Runner:
         Returns:
             The evidence, complete or with the reason why not.
         """
-        if self.state is RunnerState.RUNNING:
+        if self.is_running:
             return self.evidence
         empty = self._empty(prediction, headless=headless or nobody_is_there())
         self.evidence = replace(empty, explanation=self._explanation)
-        self.state, self._step = RunnerState.RUNNING, 0
+        self.is_running, self._step = True, 0
         self._task = asyncio.ensure_future(self._steps())
         try:
             await asyncio.wait({self._task})
@@ -147,10 +136,7 @@ class Runner:
 
     def show_recorded(self, recorded: Evidence, prediction: Prediction) -> None:
         """Show a run recorded elsewhere with the student's prediction; it is never saved."""
-        if self.state is RunnerState.RUNNING:
-            return
         self.evidence = replace(recorded, prediction=prediction, verdict_read=None)
-        self.state = RunnerState.IDLE
         said = f"Recorded on {recorded.replayed_from}, not yours."
         self._say(" ".join([*self._outcome(), said]))
 
@@ -198,15 +184,15 @@ class Runner:
     def _finish(self) -> None:
         """Judge or excuse the run, and save it."""
         task, kept = self._task, self._live
-        self._live = None
+        self._live, self.is_running = None, False
         if task is None or task.cancelled():
-            self._end(RunnerState.STOPPED, "stopped by hand", kept)
+            self._end("stopped by hand", kept)
         elif (error := task.exception()) is None:
             self._judge()
         elif isinstance(error, LabError):
-            self._end(RunnerState.FAILED, str(error), self._rescued(error, kept))
+            self._end(str(error), self._rescued(error, kept))
         else:
-            self.state, self.message = RunnerState.FAILED, f"{FAULT} {error!r}"
+            self.message = f"{FAULT} {error!r}"
             raise error
         self.evidence = replace(self.evidence, ended=now_text())
         if self.evidence.points:
@@ -223,17 +209,15 @@ class Runner:
             return Point(live.x if live else 0.0, step, error.kept.ratio, records, error.kept)
         return live
 
-    def _end(self, state: RunnerState, why: str, kept: Point | None) -> None:
+    def _end(self, why: str, kept: Point | None) -> None:
         if kept is not None:
             self._keep(kept)
         self.evidence = replace(self.evidence, stopped=why)
-        self.state = state
         samples = self.evidence.samples
         kept_words = f"{samples} samples are kept." if samples else NOTHING_MEASURED
         self.message = f"{why[0].upper()}{why[1:]}. {kept_words}"
 
     def _judge(self) -> None:
-        self.state = RunnerState.DONE
         judgement = self.experiment.judge(self.evidence)
         if judgement is not None:
             self.evidence = replace(self.evidence, judgement=self._with_budget(judgement))

@@ -10,16 +10,18 @@ import html
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from labkit.errors import NotAPrediction
 from labkit.evidence.evidence import Trend, parse_number
 from labkit.panel import vega
 from labkit.panel.experiment import Experiment
 from labkit.panel.plot import Plot, table
-from labkit.panel.runner import Runner, RunnerState
 from labkit.records import Verdict
 from labkit.shown import number
+
+if TYPE_CHECKING:
+    from labkit.panel.panel import Panel
 
 HIDDEN = "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)"
 SHORT = "16rem"
@@ -44,26 +46,6 @@ CSS = """
 """
 
 
-class Controlled(Protocol):
-    """What the widgets show and drive: a panel."""
-
-    experiment: Experiment
-    runner: Runner
-
-    @property
-    def can_run(self) -> bool: ...
-    @property
-    def has_predicted(self) -> bool: ...
-    @property
-    def layers(self) -> Sequence[str]: ...
-    def plots(self, said: float | None = None) -> Sequence[Plot]: ...
-    def lock_in(self, said: str, because: str) -> bool: ...
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def switch(self, layer: str, *, is_on: bool) -> None: ...
-    def explain(self, text: str, read_as: str = "") -> None: ...
-
-
 def span_of(unit: str | None) -> tuple[float, float]:
     """From where to where the slider of a predicted number goes; the field takes any number."""
     if unit == "%":
@@ -74,7 +56,7 @@ def span_of(unit: str | None) -> tuple[float, float]:
 class Widgets:
     """The ipywidgets of one panel; imported only when a panel is shown."""
 
-    def __init__(self, panel: Controlled) -> None:
+    def __init__(self, panel: Panel) -> None:
         import ipywidgets
 
         self._w, experiment = ipywidgets, panel.experiment
@@ -124,7 +106,7 @@ class Widgets:
             return self._w.FloatLogSlider(value=math.sqrt(low * high), **ends, **known)
         return self._w.FloatSlider(value=(low + high) / 2, min=low, max=high, step=1.0, **known)
 
-    def _make_buttons(self, panel: Controlled) -> None:
+    def _make_buttons(self, panel: Panel) -> None:
         w, auto = self._w, self._w.Layout(width="auto")
         self.lock = w.Button(description="Lock in prediction", layout=auto)
         self.run = w.Button(description="Run", disabled=True)
@@ -172,7 +154,7 @@ class Widgets:
             *third,
         ]
 
-    def _connect(self, panel: Controlled) -> None:
+    def _connect(self, panel: Panel) -> None:
         self.lock.on_click(lambda _: self._lock(panel))
         self.run.on_click(lambda _: panel.start())
         self.stop.on_click(lambda _: panel.stop())
@@ -188,7 +170,7 @@ class Widgets:
             self.slider.observe(lambda change: self._slid(change.new, unit), "value")
             self.said.observe(lambda _: self._typed(panel, unit), "value")
 
-    def _lock(self, panel: Controlled) -> None:
+    def _lock(self, panel: Panel) -> None:
         if not panel.lock_in(self.said.value, self.because.value):
             # Beside the button: below the folded steps it may be out of sight.
             self.refused.value = _in_sight(panel.runner.message)
@@ -211,7 +193,7 @@ class Widgets:
         if not is_in or abs(scale(value) - scale(said)) > self.slider.step / 2:
             self.said.value = number(value)
 
-    def _typed(self, panel: Controlled, unit: str) -> None:
+    def _typed(self, panel: Panel, unit: str) -> None:
         """The mark moves on the axes with what is said; what is no number moves nothing."""
         said = self._number_said(unit)
         if math.isnan(said):
@@ -229,11 +211,10 @@ class Widgets:
         self.bodies[at].layout.display = None if is_open else "none"
         self.heads[at].description = f"{'▾' if is_open else '▸'} {at + 1}  {STEPS[at]}"
 
-    def _follow(self, panel: Controlled) -> None:
+    def _follow(self, panel: Panel) -> None:
         """Open the step that is next and fold the others, once, when it becomes the next."""
         has_points = bool(panel.runner.shown.points)
-        is_running = panel.runner.state is RunnerState.RUNNING
-        stage = 1 if panel.can_run or is_running else 2 if has_points else 0
+        stage = 1 if panel.can_run or panel.runner.is_running else 2 if has_points else 0
         if stage == self._stage:
             return
         self._stage = stage
@@ -242,14 +223,13 @@ class Widgets:
         for button, at in ((self.lock, 0), (self.run, 1), (self.keep, 2)):
             button.button_style = "primary" if at == stage else ""
 
-    def update(self, panel: Controlled, *, with_plot: bool = True) -> None:
+    def update(self, panel: Panel, *, with_plot: bool = True) -> None:
         """Bring every widget up to date; controls are never rebuilt, so the focus stays."""
-        runner = panel.runner
-        running = runner.state is RunnerState.RUNNING
+        runner, running = panel.runner, panel.runner.is_running
         self._follow(panel)
         self.run.disabled, self.stop.disabled = not panel.can_run, not running
         self.bar.layout.display = None if running else "none"
-        self.bar.value = 1.0 if runner.state is RunnerState.DONE else runner.progress
+        self.bar.value = runner.progress
         left = "Waiting" if runner.is_waiting else f"{runner.seconds_left:.0f} s left"
         self.bar.description = left if running else "Progress"
         asks = runner.evidence.is_open_to_claims and not running
@@ -264,7 +244,7 @@ class Widgets:
         if with_plot:
             self._draw_all(panel)
 
-    def _draw_all(self, panel: Controlled) -> None:
+    def _draw_all(self, panel: Panel) -> None:
         plots = panel.plots()
         if panel.runner.shown.points:
             self._draw(0, ())
@@ -286,7 +266,7 @@ class Widgets:
             self.plots[at].layout.min_height = f"{pixels}px" if pixels else None
             self.plots[at].outputs = outputs
 
-    def _fill_table(self, panel: Controlled) -> None:
+    def _fill_table(self, panel: Panel) -> None:
         plots = panel.plots() if self.show_table.value and panel.runner.shown.points else ()
         place = html.escape(panel.runner.shown.place)
         said = f"<p>{place}</p>" if plots else ""

@@ -157,7 +157,7 @@ MISTAKES = [
     (LEDGER, '"parameters": 4 *', '"parameters": 4 // ranks *', "parameters of ledger("),
     (ZERO, "all_reduce(gradient) / world", "all_reduce(gradient)", "the sum of the gradients"),
     (ZERO, "if owner == rank", "if True", "exactly one rank"),
-    (ZERO, "if owner == rank", "if owner == rank and number", "adam was called for the weights [1, 2, 3, 4]"),
+    (ZERO, "if owner == rank", "if owner == rank and number", "weights [1, 2, 3, 4]"),
     (ZERO, "broadcast(updated, owner)", "updated", "does not hold every new weight"),
     (SCHEDULE, "for tick in range", "for _ in stages for tick in range", "TypeError"),
     (ORDER, "min(micro_batches, stages - stage)", "micro_batches", "1F1B keeps 1"),
