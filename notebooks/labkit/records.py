@@ -331,14 +331,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RankResults:
-    """What each rank returned, in order of rank, and the time of the work if it was timed."""
+    """What each rank returned and printed, in order of rank."""
 
     values: tuple[Any, ...]
     devices: tuple[Device, ...]
     tier: Tier
     link: str
     backend: str
-    timed: Measurement | None = None
     printed: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     borrowed: Borrowed | None = None

@@ -581,7 +581,7 @@ def rate(record):
 
 
 def sized(n):
-    return labkit.steps.timed_step(str(n), n, matmul, value=rate, seconds=4, options={"flops": 2 * n**3}, size=n)
+    return labkit.steps.timed_step(str(n), n, matmul, value=rate, seconds=4, flops=2 * n**3, size=n)
 
 
 small = labkit.experiment("T-5", *map(sized, SIZES))

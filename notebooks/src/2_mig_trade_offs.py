@@ -492,7 +492,7 @@ STEP_BATCH = BATCHES[-1]
 
 
 def shape_step(kind, number, shape):
-    given = {"options": {"on": shape}, "seconds": 6, "series": kind, "batch": STEP_BATCH, "graph": KINDS[kind]}
+    given = {"on": shape, "seconds": 6, "series": kind, "batch": STEP_BATCH, "graph": KINDS[kind]}
     return labkit.steps.timed_step(shape, number, crowd_work, **given)
 
 

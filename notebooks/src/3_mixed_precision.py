@@ -890,8 +890,8 @@ def rate(record):
 
 def chain_step(bits, kind):
     counted = 8 * SMS * 256 * 4096 * 4 * KINDS[kind][3]
-    options = {"flops": counted, "samples": 20}
-    return labkit.steps.timed_step(kind, bits, chain, value=rate, seconds=5, options=options, kind=kind)
+    given = {"flops": counted, "samples": 20, "kind": kind}
+    return labkit.steps.timed_step(kind, bits, chain, value=rate, seconds=5, **given)
 
 
 if ON_GPU:

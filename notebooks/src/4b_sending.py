@@ -379,7 +379,7 @@ def shared(width, depth, batch):
 COUNTS = [n for n in (2, 4, 8) if n <= DEVICES]
 def n_ranks(n):
     shape = {"width": WIDTH, "depth": DEPTH, "batch": BATCH}
-    return labkit.steps.compared_step(f"{n} ranks", n, shared, alone, band=(0.0, 1.0), options={"ranks": n}, **shape)
+    return labkit.steps.compared_step(f"{n} ranks", n, shared, alone, band=(0.0, 1.0), ranks=n, **shape)
 
 
 scaling = labkit.experiment("DP-3", *map(n_ranks, COUNTS))

@@ -401,7 +401,7 @@ def chunked_layers(width, batch, chunks=4):
 # %%
 shape = {"width": 8192 if SEVERAL else 1024, "batch": BATCH}
 chunked = labkit.steps.compared_step(
-    "4 chunks", 4, chunked_layers, split_layers, band=(0, 1), options={"ranks": 2}, **shape
+    "4 chunks", 4, chunked_layers, split_layers, band=(0, 1), ranks=2, **shape
 )
 tricks = labkit.experiment("MP-4", chunked)
 

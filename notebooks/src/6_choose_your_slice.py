@@ -599,7 +599,7 @@ def own_time(batch):
 
 
 def lent_step(profile):
-    given = {"options": {"on": profile.name}, "seconds": 8, "batch": BATCH}
+    given = {"on": profile.name, "seconds": 8, "batch": BATCH}
     return labkit.steps.timed_step(profile.name, profile.sms, own_time, **given)
 
 

@@ -35,7 +35,7 @@ def sleeper(ms=5, until=""):
 
 steps = tuple(
     timed_step(f"{ms} ms", ms, sleeper, value=lambda m: m.median_s * 1e3, seconds=SECONDS,
-               ms=ms, until=until, options={"samples": SAMPLES})
+               ms=ms, until=until, samples=SAMPLES)
     for ms, until in ((20, ""), (40, UNTIL))
 )
 panel = Panel(Experiment("T-9", "Sleeping longer", "How long does it sleep?",

@@ -243,14 +243,14 @@ def test_ranks_talk_and_come_back_in_order(tmp_path, monkeypatch):
 
 def test_a_collective_is_timed_from_a_common_start():
     """Each sample of several ranks is the slowest rank's."""
-    found = labkit.ranks(reduces, n=2, samples=8)
-    assert len(found.timed.samples_s) == 8
-    assert found.timed.ranks == 2
-    side = found.timed.side_by_side
+    found = labkit.measure(reduces, ranks=2, samples=8)
+    assert len(found.samples_s) == 8
+    assert found.ranks == 2
+    side = found.side_by_side
     assert [len(side[name]) for name in ("alone_s", "together_s", "core_share")] == [8] * 3
     assert all(seconds > 0 for seconds in side["alone_s"] + side["together_s"])
     assert all(0 < share < 2 for share in side["core_share"])
-    assert f"side by side {found.timed.parallel_gain:.1f} times one alone" in found.timed.caption
+    assert f"side by side {found.parallel_gain:.1f} times one alone" in found.caption
 
 
 def test_a_rank_that_is_done_may_leave_before_the_others():
@@ -364,7 +364,7 @@ def test_two_functions_of_one_job_keep_what_each_closes_over():
     import torch
 
     job = json.loads(json.dumps(make_job("time", [giving(1), giving(2)], {})))
-    works = [worker._prepare(torch, packed, job)[0] for packed in job["functions"].values()]
+    works = [worker._work_of(torch, packed, job) for packed in job["functions"].values()]
     assert [work() for work in works] == [1, 2]
 
 

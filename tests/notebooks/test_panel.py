@@ -30,7 +30,7 @@ def sleeper(ms=5):
 
 steps = tuple(
     timed_step(f"{ms} ms", ms, sleeper, value=lambda m: m.median_s * m.flops,
-               seconds=seconds, ms=ms, options={"samples": samples, "flops": 1e3})
+               seconds=seconds, ms=ms, samples=samples, flops=1e3)
     for ms, seconds, samples in STEPS
 )
 experiment = Experiment(

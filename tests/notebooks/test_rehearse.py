@@ -36,7 +36,7 @@ def sleeper():
 
 # %%
 step = timed_step("2 ms", 1, sleeper, value=lambda m: m.median_s * 1e3, seconds=60,
-                  options={"samples": 6})
+                  samples=6)
 panel = Panel(Experiment("T-9", "Sleeping", "How long?", "x", "ms", (step,), unit="ms"))
 panel
 

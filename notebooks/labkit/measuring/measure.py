@@ -35,54 +35,51 @@ Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 
-async def _carry_out(
+async def _readings_of(
     kind: str,
     functions: Sequence[Function],
-    readings: Readings,
     arguments: Mapping[str, Any],
-    options: Mapping[str, Any],
+    record: Callable[[Readings, str], Any] = lambda taken, stopped: None,
     *,
+    ranks: int = 1,
     timeout_s: float,
     on: str | None = None,
-    record: Callable[[str], Any] = lambda stopped: None,
     on_update: Callable[[Any], None] | None = None,
-) -> str:
-    """Run a job in as many children as there are readings for.
+    **options: Any,
+) -> Readings:
+    """Run a job in children, and return what they found out.
 
     Args:
         kind: of the job.
         functions: what is sent.
-        readings: where the children report.
         arguments: passed to the functions.
-        options: as for `make_job`.
+        record: makes the record that an error keeps, from the readings and the reason; asked once
+            every function has a sample.
+        ranks: how many children.
         timeout_s: how long the children may live.
         on: the shape to borrow; None for what the server holds, or the course's usual shape where
             it lends.
-        record: makes the record that an error keeps; asked once every function has a sample.
         on_update: called with the record while readings come in.
-
-    Returns:
-        The backend that the ranks used.
+        options: as for `make_job`.
     """
-    count, backend = len(readings.ranks), "gloo"
-    added = [dict[str, str]()] * count
-    shape = borrowed.chosen(on, os.environ, count)
+    taken, added = Readings(ranks), [dict[str, str]()] * ranks
+    shape = borrowed.chosen(on, os.environ, ranks)
 
     def update() -> None:
-        if on_update is not None and readings.count() >= len(functions):
-            on_update(record("not finished"))
+        if on_update is not None and taken.count() >= len(functions):
+            on_update(record(taken, "not finished"))
 
     try:
         if shape is None:
             share_device = bool(options.get("share_device"))
-            added, backend = await spread(count, share_device=share_device)
-        job = make_job(kind, functions, arguments, backend=backend, **options)
-        await run_job(workers(job, added, timeout_s, shape), readings, update)
+            added, taken.backend = await spread(ranks, share_device=share_device)
+        job = make_job(kind, functions, arguments, backend=taken.backend, **options)
+        await run_job(workers(job, added, timeout_s, shape), taken, update)
     except errors.LabError as error:
-        if readings.count() >= len(functions):
-            error.kept = record(str(error))
+        if taken.count() >= len(functions):
+            error.kept = record(taken, str(error))
         raise
-    return backend
+    return taken
 
 
 async def measure_async(
@@ -119,17 +116,14 @@ async def measure_async(
         arguments: passed to the function.
     """
     given = dict(arguments or {})
-    taken = Readings(ranks)
-    counted = {"dtype": dtype, "flops": flops, "moved_bytes": moved_bytes}
-    (name,) = distinct_names([function])
+    known = {"dtype": dtype, "flops": flops, "moved_bytes": moved_bytes}
 
-    def record(stopped: str | None = None) -> Measurement:
-        return taken.measurement(name, stopped, setting=_readable(given), **counted)
+    def record(taken: Readings, stopped: str | None = None) -> Measurement:
+        return taken.measurement(name_of(function), stopped, setting=_readable(given), **known)
 
-    options = {"looks": [samples or rounds()], "cold": cold, "budget_s": budget_s}
-    told: dict[str, Any] = {"timeout_s": timeout_s, "on_update": on_update, "on": on}
-    await _carry_out("time", [function], taken, given, options, record=record, **told)
-    return record()
+    how: dict[str, Any] = {"looks": [samples or rounds()], "cold": cold, "budget_s": budget_s}
+    how |= {"ranks": ranks, "timeout_s": timeout_s, "on": on, "on_update": on_update}
+    return record(await _readings_of("time", [function], given, record, **how))
 
 
 def _on_each(call: Callable[Given, Found]) -> Callable[Given, Found]:
@@ -152,9 +146,7 @@ def _on_each(call: Callable[Given, Found]) -> Callable[Given, Found]:
 
 @_on_each
 @public
-def measure(
-    function: Function, *, samples: int | None = None, ranks: int = 1, **options: Any
-) -> Measurement:
+def measure(function: Function, **options: Any) -> Measurement:
     """Time a function in a child process and return every sample.
 
     Options named in `measure_async` are taken as such; all others are passed to the function:
@@ -168,9 +160,7 @@ def measure(
     Raises:
         LabError: in words; its `kept` is the record of what was measured before.
     """
-    asked = {"samples": samples} if samples is not None else {}
-    asked |= {"ranks": ranks} if ranks != 1 else {}
-    known, arguments = split_options("measure", measure_async, function, options | asked)
+    known, arguments = split_options("measure", measure_async, function, options)
     return run_blocking(lambda: measure_async(function, arguments=arguments, **known))
 
 
@@ -204,20 +194,18 @@ async def compare_async(
         arguments: passed to both functions.
     """
     given = dict(arguments or {})
-    taken = Readings(ranks)
     looks = stats.LOOKS[:1] if is_quick() else stats.LOOKS
     names = distinct_names([a, b])
 
-    def record(stopped: str | None = None) -> Comparison:
+    def record(taken: Readings, stopped: str | None = None) -> Comparison:
         known: dict[str, Any] = {"dtype": dtype, "setting": _readable(given)}
         first, second = (taken.measurement(name, stopped, **known) for name in names)
         seen = stats.judge(first.samples_s, second.samples_s, band, looks)
         return Comparison(first, second, band, seen, stats.why(seen, band))
 
-    options = {"looks": list(looks), "band": list(band), "cold": cold, "budget_s": budget_s}
-    told: dict[str, Any] = {"timeout_s": timeout_s, "on_update": on_update, "on": on}
-    await _carry_out("time", [a, b], taken, given, options, record=record, **told)
-    return record()
+    how: dict[str, Any] = {"looks": list(looks), "band": list(band), "cold": cold}
+    how |= {"budget_s": budget_s, "ranks": ranks, "timeout_s": timeout_s, "on": on}
+    return record(await _readings_of("time", [a, b], given, record, on_update=on_update, **how))
 
 
 @_on_each
@@ -240,8 +228,6 @@ async def ranks_async(
     *,
     n: int = 2,
     timeout_s: float = TIMEOUT_S,
-    samples: int | None = None,
-    budget_s: float = BUDGET_S,
     share_device: bool = False,
     on: str | None = None,
     arguments: Mapping[str, Any] | None = None,
@@ -252,30 +238,19 @@ async def ranks_async(
         function: runs in every rank, with `torch.distributed` ready.
         n: how many ranks.
         timeout_s: end them after this long.
-        samples: how many, if the function returns a function to be timed.
-        budget_s: unused with several ranks, which must all make the same calls.
         share_device: with fewer GPUs or slices than ranks, share them instead of going to the CPU.
         on: as in `measure_async`.
         arguments: passed to the function.
     """
-    given = dict(arguments or {})
-    taken = Readings(n)
-
-    def record(stopped: str | None = None) -> Measurement:
-        return taken.measurement(name_of(function), stopped, setting=_readable(given))
-
-    looks = [samples or rounds()]
-    options = {"looks": looks, "budget_s": budget_s, "share_device": share_device}
-    told: dict[str, Any] = {"timeout_s": timeout_s, "on": on}
-    backend = await _carry_out("call", [function], taken, given, options, record=record, **told)
+    told: dict[str, Any] = {"timeout_s": timeout_s, "on": on, "share_device": share_device}
+    taken = await _readings_of("call", [function], arguments or {}, ranks=n, **told)
     printed = [(index, line) for index, rank in enumerate(taken.ranks) for line in rank.printed]
     return RankResults(
         values=tuple(rank.facts.get("value") for rank in taken.ranks),
         devices=taken.devices,
         tier=taken.tier,
         link=taken.link,
-        backend=backend,
-        timed=record() if taken.count() else None,
+        backend=taken.backend,
         printed=tuple(f"[rank {index}] {line}" for index, line in printed),
         versions=taken.versions,
         borrowed=taken.borrowed,
@@ -284,29 +259,22 @@ async def ranks_async(
 
 @_on_each
 @public
-def ranks(
-    function: Function, *, n: int = 2, timeout_s: float = TIMEOUT_S, **options: Any
-) -> RankResults:
-    """Run a function in `n` processes and return what each returned, in order of rank.
+def ranks(function: Function, **options: Any) -> RankResults:
+    """Run a function in `n` processes (2) and return what each returned, in order of rank.
 
     Several GPUs use NCCL, several slices gloo with tensors on their slice; with fewer devices than
     ranks they are gloo processes on the container's CPU, or with `share_device=True` gloo processes
     that share what there is; the result says so.
     """
-    asked = {"n": n} if n != 2 else {}
-    known, arguments = split_options("ranks", ranks_async, function, options | asked)
-    return run_blocking(
-        lambda: ranks_async(function, timeout_s=timeout_s, arguments=arguments, **known)
-    )
+    known, arguments = split_options("ranks", ranks_async, function, options)
+    return run_blocking(lambda: ranks_async(function, arguments=arguments, **known))
 
 
 async def peak_async(
     function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any
 ) -> Measurement:
     """Run a function once in a fresh process and report its peak memory; see `peak`."""
-    taken = Readings(1)
-    options = {"looks": [1], "cold": False}
-    await _carry_out("call", [function], taken, arguments, options, timeout_s=timeout_s)
+    taken = await _readings_of("call", [function], arguments, timeout_s=timeout_s)
     facts, on_gpu = taken.ranks[0].facts, taken.devices[0].backend == "cuda"
     counted = "tensors on the device" if on_gpu else "process RSS, allocator and torch included"
     beside = ("reserved_mib", "device_used_mib")
@@ -315,7 +283,7 @@ async def peak_async(
 
 
 @public
-def peak(function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any) -> Measurement:
+def peak(function: Function, **arguments: Any) -> Measurement:
     """Peak memory of one call, in a fresh process: the record's `peak_mib`.
 
     Its `setting` says what was counted: on a GPU the tensors, and beside them what the allocator
@@ -326,7 +294,7 @@ def peak(function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any) 
         OutOfMemory: it does not fit, whichever way torch put that.
     """
     split_options("peak", peak_async, function, arguments)
-    return run_blocking(lambda: peak_async(function, timeout_s=timeout_s, **arguments))
+    return run_blocking(lambda: peak_async(function, **arguments))
 
 
 def _readable(arguments: Mapping[str, Any]) -> dict[str, Any]:

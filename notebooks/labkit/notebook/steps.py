@@ -12,14 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from labkit.arguments import (
-    name_of,
-    public,
-    refuse_arguments,
-    refuse_band,
-    refuse_options,
-    split_options,
-)
+from labkit.arguments import name_of, public, refuse_arguments, refuse_band, split_options
 from labkit.errors import NotMeasured, StudentError, WrongArgument
 from labkit.evidence.evidence import Point
 from labkit.measuring.measure import compare_async, measure_async, ranks_async
@@ -43,9 +36,8 @@ def timed_step(
     *,
     value: Value = None,
     seconds: float = BUDGET_S,
-    options: Mapping[str, Any] | None = None,
     series: str = "",
-    **arguments: Any,
+    **options: Any,
 ) -> MeasuringStep:
     """A step that times one function.
 
@@ -55,19 +47,16 @@ def timed_step(
         function: as for `labkit.measure`.
         value: what is drawn of the record; milliseconds by default.
         seconds: the time budget.
-        options: passed to `measure_async` (ranks, dtype, flops ...).
         series: which series of the plot the point belongs to.
-        arguments: passed to the function.
+        options: as for `labkit.measure` (ranks, dtype, flops ...), and the function's arguments.
     """
-    given = dict(options or {})
-    refuse_options("timed_step", measure_async, given)
-    refuse_arguments("timed_step", function, arguments)
+    known, arguments = split_options("timed_step", measure_async, function, options)
     drawn = reader(value)
 
     def point(record: Measurement) -> Point:
         return Point(x, label, drawn(record), (record,), series=series)
 
-    known = {**given, "budget_s": seconds, "arguments": arguments}
+    known |= {"budget_s": seconds, "arguments": arguments}
     return _live_step(label, seconds, point, partial(measure_async, function, **known))
 
 
@@ -91,23 +80,21 @@ def compared_step(
     *,
     band: tuple[float, float] = (0.0, float("inf")),
     seconds: float = 2 * BUDGET_S,
-    options: Mapping[str, Any] | None = None,
     series: str = "",
-    **arguments: Any,
+    **options: Any,
 ) -> MeasuringStep:
     """A step that compares two functions in turns and draws the ratio of their times."""
     refuse_band(band)
-    refuse_options("compared_step", compare_async, options or {})
-    for function in (a, b):
-        refuse_arguments("compared_step", function, arguments)
+    known, arguments = split_options("compared_step", compare_async, a, options)
+    refuse_arguments("compared_step", b, arguments)
 
     def point(record: Comparison) -> Point:
         last = record.looks[-1] if record.looks else None
         low, high = (last.low, last.high) if last else (None, None)
         return Point(x, label, record.ratio, (record.a, record.b), record, low, high, series)
 
-    known = {**(options or {}), "budget_s": seconds, "arguments": arguments}
-    return _live_step(label, seconds, point, partial(compare_async, a, b, band=band, **known))
+    known |= {"band": band, "budget_s": seconds, "arguments": arguments}
+    return _live_step(label, seconds, point, partial(compare_async, a, b, **known))
 
 
 @public

@@ -132,6 +132,7 @@ class Readings:
     def __init__(self, ranks: int) -> None:
         self.ranks = [_RankReadings() for _ in range(ranks)]
         self.over_budget_s: float | None = None
+        self.backend = "gloo"  # of several ranks
         self.began = now_text()
         self.borrowed: Borrowed | None = None
 

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -144,30 +145,28 @@ def peak_rss_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _prepare(torch: Any, packed: Mapping[str, Any], job: Mapping[str, Any]) -> tuple[Any, bool]:
-    """Call the student's function once.
-
-    Returns:
-        What to time or what was returned, and whether it is a function to be timed. A function that
-        returns a function has prepared something outside the timing; any other is itself what is
-        timed.
-    """
-    function = source.unpack(packed)
+def _with_arguments(packed: Mapping[str, Any], job: Mapping[str, Any]) -> Callable[[], Any]:
+    """One of the job's functions with its arguments."""
     arguments = {name: source.unpack_value(text) for name, text in job["arguments"].items()}
-    result = function(**arguments)
-    if callable(result) and not isinstance(result, torch.nn.Module):
-        return result, True
-    return (lambda: function(**arguments)) if job["kind"] != "call" else result, False
+    return partial(source.unpack(packed), **arguments)
+
+
+def _is_work(torch: Any, result: Any) -> bool:
+    """Whether a function has only prepared something, and returned the function that is meant."""
+    return callable(result) and not isinstance(result, torch.nn.Module)
+
+
+def _work_of(torch: Any, packed: Mapping[str, Any], job: Mapping[str, Any]) -> Callable[[], Any]:
+    """What is timed: the function that a function returned, else that itself."""
+    function = _with_arguments(packed, job)
+    result = function()
+    return result if _is_work(torch, result) else function
 
 
 def _time_functions(torch: Any, job: Mapping[str, Any], emit: Emit) -> None:
     """Warm up and time the job's functions in turns, looking where the job says so."""
     torch.manual_seed(0)
-    works = {name: _prepare(torch, packed, job)[0] for name, packed in job["functions"].items()}
-    _time_works(torch, works, job, emit)
-
-
-def _time_works(torch: Any, works: dict[str, Any], job: Mapping[str, Any], emit: Emit) -> None:
+    works = {name: _work_of(torch, packed, job) for name, packed in job["functions"].items()}
     clock = make_clock(torch, cold=job["cold"])
     emit({"type": "stage", "stage": "warming up"})
     _start_peak(torch)
@@ -227,15 +226,16 @@ def _is_decided(
 
 
 def _call_function(torch: Any, job: Mapping[str, Any], emit: Emit) -> None:
-    """Run the job's function once; time the function it returns, or send the value home."""
+    """Run the job's function once and send its value home; a function that it returns runs, too."""
     torch.manual_seed(0)
     ((name, packed),) = job["functions"].items()
     _start_peak(torch)
     emit({"type": "stage", "stage": f"running {name}"})
-    result, is_work = _prepare(torch, packed, job)
-    if is_work:
-        _time_works(torch, {name: result}, job, emit)
-        return
+    result = _with_arguments(packed, job)()
+    if _is_work(torch, result):
+        _start_peak(torch)
+        result()
+        result = None
     emit({"type": "value", "value": _plain(torch, result), **_peak(torch)})
 
 

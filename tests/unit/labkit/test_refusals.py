@@ -40,7 +40,7 @@ RIGHT = {
     "compare": {"a": work, "b": work, "band": (0.9, 1.1), **PAIR},
     "compared_step": {
         "label": "a", "x": 1.0, "a": work, "b": work, "band": (0.9, 1.1), "seconds": 9.0,
-        "options": {"ranks": 2}, "series": "",
+        "series": "", **PAIR,
     },
     "computed_step": STEP,
     "count_step": {"step": work, "network": Network()},
@@ -58,13 +58,13 @@ RIGHT = {
     "picture": {"name": "ring"},
     "pipeline": {"schedule": [[(0, "F", 0)]], "stages": 1},
     "profile_of": {"work": work, "ridge": 1.0},
-    "ranks": {"function": work, "n": 2, "samples": 20, "share_device": False, **CHILD},
+    "ranks": {"function": work, "n": 2, "share_device": False, "timeout_s": 60.0, "on": "1g.5gb"},
     "recorded_note": {"keys": "T-1"},
     "recorded_run": {"key": "T-1"},
     "shared_step": {**STEP, **TURNS, "shows": "gain", "series": ""},
     "spans_of": {"work": work, "warm": 2, "inner": False},
     "summary": {"keys": "T-1", "folder": Path()},
-    "timed_step": {**STEP, "value": "mib", "seconds": 9.0, "options": {"ranks": 2}, "series": ""},
+    "timed_step": {**STEP, "value": "mib", "seconds": 9.0, "series": "", **PAIR, **TIME},
     "timeline": {"spans": SPANS, "title": "t"},
     "together": {
         "function": work, "spots": {"a": 1}, "value": "mib", "n": 2, "seconds": 9.0,
@@ -93,7 +93,6 @@ WRONG = {
 ALSO = {
     "spots": [None, [], {}, [[]], [1], {1: 2}, {"a": "b"}],
     "works": [None, [], {}, {"a": 1}, work],
-    "options": [{"budget": 1}, {"ranks": 0}, {"ranks": "x"}, {"cold": "no"}, {"on": 5}],
     "key": ["", "../T-1", None],
     "slices": [("9g.90gb", 0), ("1g.5gb", 8), ("1g.5gb", "0"), ("1g.5gb",), "x", 5, None],
     "schedule": [[5], [[5]], [["a"]], "x", None],
@@ -102,12 +101,12 @@ ALSO = {
 }
 ONLY = {"slices", "schedule", "spans"}  # what is wrong in other ways than its type's others
 NONE_OR = {"samples", "flops", "moved_bytes", "on", "link", "value", "dtype", "sms_per_copy"}
-NONE_OR |= {"pairs", "options", "series", "on_update"}
+NONE_OR |= {"pairs", "series", "on_update"}
 MORE_THAN_ZERO = {"seconds", "budget_s", "timeout_s"}
 
 
 OWN_WORDS = {"count_step", "count_visible", "partition", "pipeline", "timeline"}
-OWN_WORDS |= {"names", "options", "way"}  # which say what is taken there, without the name
+OWN_WORDS |= {"names", "way"}  # which say what is taken there, without the name
 
 
 def wrong_values(name, right):
