@@ -10,7 +10,7 @@ import html
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labkit.errors import NotAPrediction
 from labkit.evidence.evidence import Trend, parse_number
@@ -20,9 +20,7 @@ from labkit.panel.plot import Plot, table
 from labkit.records import Verdict
 from labkit.shown import number
 
-if TYPE_CHECKING:
-    from labkit.panel.panel import Panel
-
+Panel = Any  # `labkit.panel.panel.Panel`, which imports this module
 HIDDEN = "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)"
 SHORT = "16rem"
 STEPS = ("Predict", "Measure", "Explain")
