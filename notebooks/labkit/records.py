@@ -388,22 +388,15 @@ def from_data(kind: Any, data: Any) -> Any:
             wrong type.
     """
     origin = typing.get_origin(kind)
-    if kind is Any or origin in (Mapping, dict) or kind is type(None):
+    if kind is Any or origin in (Mapping, dict):
         return data
-    if origin in (typing.Union, types.UnionType):
-        return _from_optional(kind, data)
+    if origin in (typing.Union, types.UnionType):  # with None
+        return None if data is None else from_data(typing.get_args(kind)[0], data)
     if origin is tuple:
         return _from_list(kind, data)
     if dataclasses.is_dataclass(kind):
         return _from_fields(kind, data)
     return _from_scalar(kind, data)
-
-
-def _from_optional(kind: Any, data: Any) -> Any:
-    if data is None:
-        return None
-    (inner,) = (part for part in typing.get_args(kind) if part is not type(None))
-    return from_data(inner, data)
 
 
 def _from_list(kind: Any, data: Any) -> tuple[Any, ...]:

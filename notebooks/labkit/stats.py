@@ -204,8 +204,7 @@ def line_fit(x: ArrayLike, y: ArrayLike) -> tuple[float, float, float]:
         all.
     """
     xs, ys = _points(x, y)
-    design = np.stack([np.ones_like(xs), xs], axis=1)
-    (start, slope), *_ = np.linalg.lstsq(design, ys, rcond=None)
+    slope, start = np.polyfit(xs, ys, 1)
     residual = np.max(np.abs((start + slope * xs - ys) / ys))
     return float(start), float(slope), float(residual)
 

@@ -7,7 +7,7 @@ slices (NVIDIA's MIG guide, A100). Pure; the table is for teaching, the pool rea
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,16 +157,21 @@ def _fault(said: Any, wanted: tuple[str, ...], taken: tuple[int, ...]) -> str:
         return "" if way is None else f"{asked}: you say None, but {way} is a way; {hint}"
     if not isinstance(said, list | tuple) or len(said) != len(wanted):
         return f"{asked}: return a list with one start for each slice, in that order"
+    faults = misplaced(zip(wanted, said, strict=True), taken)
+    return next((f"{asked}: {fault}" for fault in faults), "")
+
+
+def misplaced(slices: Iterable[tuple[str, int]], taken: Collection[int] = ()) -> Iterator[str]:
+    """Where slices, each a profile and its start, cannot begin or overlap, in words."""
     seen = dict.fromkeys(taken, "a slice in use")
-    for name, start in zip(wanted, said, strict=True):
+    for name, start in slices:
         if start not in A100[name].starts:
             allowed = ", ".join(map(str, A100[name].starts))
-            return f"{asked}: a {name} cannot begin at {start}, only at {allowed}"
+            yield f"a {name} cannot begin at {start}, only at {allowed}"
         span = range(start, start + A100[name].memory)
         if over := [seen[number] for number in span if number in seen]:
-            return f"{asked}: the {name} at {start} overlaps {over[0]}"
+            yield f"the {name} at {start} overlaps {over[0]}"
         seen.update(dict.fromkeys(span, f"the {name} at {start}"))
-    return ""
 
 
 def _asked(wanted: tuple[str, ...], taken: tuple[int, ...]) -> str:

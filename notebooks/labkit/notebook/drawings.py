@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import unescape
 from importlib import resources
@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 
 from labkit.arguments import public
 from labkit.errors import WrongArgument
-from labkit.exercises.packing import A100, COMPUTE, MEMORY, SMS_OF_SEVEN, PackingProfile
+from labkit.exercises.packing import (
+    A100,
+    COMPUTE,
+    MEMORY,
+    SMS_OF_SEVEN,
+    PackingProfile,
+    misplaced,
+)
 from labkit.exercises.schedule import played
 from labkit.machine.profiling import (
     KERNELS,
@@ -185,7 +192,7 @@ def partition(*slices: tuple[str, int]) -> LaneDrawing:
         WrongArgument: a slice is not a profile's name and a number.
     """
     placed = [_placed(one) for one in slices]
-    faults = [*_misplaced(placed), *_overlaps(placed)]
+    faults = list(misplaced((profile.name, start) for profile, start in placed))
     sms, gib = (sum(getattr(one, name) for one, _ in placed) for name in ("sms", "gib"))
     whole = A100["7g.40gb"].gib
     heads = [f"{sms} of {SMS_OF_SEVEN} SMs in use", f"{gib:.4g} of {whole} GiB in use"]
@@ -219,20 +226,6 @@ def _placed(one: tuple[str, int]) -> tuple[PackingProfile, int]:
             f'partition takes slices such as ("3g.20gb", 4), not {one!r}; profiles are '
             f"{', '.join(A100)}, and memory slices count from 0 to {MEMORY - 1}."
         ) from error
-
-
-def _misplaced(placed: Sequence[tuple[PackingProfile, int]]) -> Iterator[str]:
-    for profile, start in placed:
-        if start not in profile.starts:
-            allowed = " or ".join(map(str, profile.starts))
-            yield f"a {profile.name} begins at {allowed}, not at {start}"
-
-
-def _overlaps(placed: Sequence[tuple[PackingProfile, int]]) -> Iterator[str]:
-    for where in range(MEMORY):
-        held = [p.name for p, start in placed if start <= where < start + p.memory]
-        if len(held) > 1:
-            yield f"memory slice {where} is taken {len(held)} times ({', '.join(held)})"
 
 
 @public

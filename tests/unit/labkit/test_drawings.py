@@ -32,9 +32,9 @@ def test_a_partition_says_what_is_in_use():
 @pytest.mark.parametrize(
     ("slices", "says"),
     [
-        ([("3g.20gb", 2)], "begins at 0 or 4, not at 2"),
-        ([("3g.20gb", 0), *FOUR], "memory slice 3 is taken 2 times (3g.20gb, 1g.5gb)"),
-        ([("7g.40gb", 4)], "begins at 0, not at 4"),
+        ([("3g.20gb", 2)], "a 3g.20gb cannot begin at 2, only at 0, 4"),
+        ([("3g.20gb", 0), *FOUR], "the 1g.5gb at 3 overlaps the 3g.20gb at 0"),
+        ([("7g.40gb", 4)], "cannot begin at 4, only at 0"),
     ],
 )
 def test_what_does_not_fit_is_drawn_and_said(slices, says):

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any
 
-from labkit.arguments import public, refuse_options
+from labkit.arguments import public, refuse_values
 from labkit.errors import WrongArgument
 from labkit.notebook.catalogue import (
     choosing,
@@ -87,5 +87,5 @@ def _new(key: str, given: Mapping[str, Any], steps: tuple[Any, ...]) -> Experime
         )
     if unknown := sorted(given.keys() - OWN):
         raise WrongArgument(f"An experiment has no {', '.join(unknown)}; it has {', '.join(OWN)}.")
-    refuse_options("experiment", Experiment, given)
+    refuse_values("experiment", Experiment, given)
     return Experiment(key=key, steps=steps, **given)
