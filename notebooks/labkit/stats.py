@@ -18,6 +18,7 @@ from labkit.records import NORMAL_95, InterimLook, Verdict
 
 LOOKS = (20, 40, 80)
 LEVEL = 0.983
+TAILS = (50.0 * (1 - LEVEL), 50.0 * (1 + LEVEL))
 RESAMPLES = 2000
 AT_ONCE = 20
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
@@ -76,25 +77,20 @@ def ratio(a: ArrayLike, b: ArrayLike) -> Floats:
     return np.asarray(np.exp((halves[0] + halves[1]) / 2))
 
 
-def interval(
-    a: ArrayLike, b: ArrayLike, *, level: float = LEVEL, seed: int = 0
-) -> tuple[Floats, Floats]:
+def interval(a: ArrayLike, b: ArrayLike) -> tuple[Floats, Floats]:
     """Bootstrap interval of `ratio`: rounds are resampled, each half by itself.
 
     Args:
         a: seconds, shape (..., rounds).
         b: seconds, same shape.
-        level: how often such intervals should hold the true ratio.
-        seed: makes the interval of given samples reproducible.
 
     Returns:
         The lower and the upper end, each of shape (...).
     """
     logs = np.log(_numbers(a)) - np.log(_numbers(b))
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)  # the same interval for the same samples
     middle = (_resampled(logs[..., 0::2], generator) + _resampled(logs[..., 1::2], generator)) / 2
-    tail = 50.0 * (1.0 - level)
-    low, high = np.percentile(middle, [tail, 100.0 - tail], axis=0)
+    low, high = np.percentile(middle, TAILS, axis=0)
     return np.exp(low), np.exp(high)
 
 
@@ -122,7 +118,7 @@ def saved_share(slow: ArrayLike, fast: ArrayLike, base: ArrayLike) -> tuple[floa
     generator = np.random.default_rng(0)
     picks = generator.integers(0, len(cost), size=(RESAMPLES, len(cost)))
     shares = np.median(saved[picks], axis=-1) / np.median(cost[picks], axis=-1)
-    low, high = np.percentile(shares, [50.0 * (1 - LEVEL), 50.0 * (1 + LEVEL)])
+    low, high = np.percentile(shares, TAILS)
     return float(np.median(saved) / np.median(cost)), float(low), float(high)
 
 

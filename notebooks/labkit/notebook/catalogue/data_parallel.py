@@ -19,26 +19,18 @@ def ideal(points: Points) -> Curves:
     return {"ideal: 1/n": [(n, 1 / n) for n in ranks]}
 
 
-def added_over_averaged(points: Points, optimizer: str) -> list[float]:
-    """The loss with added gradients over that with averaged ones, at every step that was kept."""
-    loss = {(point.series, point.x): point.value for point in points}
-    added, averaged = f"{optimizer}, added", f"{optimizer}, averaged"
-    places = sorted(x for series, x in loss if series == averaged and (added, x) in loss)
-    return [loss[added, x] / loss[averaged, x] for x in places]
-
-
-def times_the_averaged(points: Points) -> tuple[float, float]:
-    """With Adam, the averaged run's loss at the last step of the run that adds."""
-    last = reading.at_the_end("Adam, added")(points).x
-    return 0.0, next(p.value for p in points if p.series == "Adam, averaged" and p.x == last)
+def ends(points: Points, optimizer: str) -> tuple[float, float]:
+    """The last loss of the run that adds, and that of the averaged run at the same step."""
+    added = reading.at_the_end(f"{optimizer}, added")(points)
+    beside = (one for one in points if one.series == f"{optimizer}, averaged" and one.x == added.x)
+    return added.value, next(beside).value
 
 
 def added_at_the_end(points: Points) -> Data:
     """The last loss with added gradients over that with averaged ones, by optimizer."""
-    return {
-        f"loss with {name}, added over averaged, at the end": added_over_averaged(points, name)[-1:]
-        for name in ("Adam", "SGD")
-    }
+    both = {name: ends(points, name) for name in ("Adam", "SGD")}
+    words = "added over averaged, at the end"
+    return {f"loss with {name}, {words}": [a / b] for name, (a, b) in both.items()}
 
 
 def views(points: Points) -> Point:
@@ -93,7 +85,9 @@ EXPERIMENTS = (
         x_label="training step",
         y_label="loss",
         unit="x",
-        asked=AskedPoint(reading.at_the_end("Adam, added"), times_the_averaged, "loss"),
+        asked=AskedPoint(
+            reading.at_the_end("Adam, added"), lambda points: (0.0, ends(points, "Adam")[1]), "loss"
+        ),
         data=added_at_the_end,
         look=Look.LOG_Y,
     ),

@@ -27,8 +27,7 @@ def in_proportion(points: Points) -> Curves:
 def per_unit(points: Points) -> Data:
     """Seconds times SMs: the same on part and whole if the rate follows the SMs."""
     found = reading.pair("part", "whole")(points)
-    fewer = points[0].x if points else 1.0
-    small = [seconds / fewer for seconds in found["part"]]
+    small = [seconds / points[0].x for seconds in found["part"]]
     return {"small per SM": small, "big per SM": found["whole"]}
 
 
@@ -44,9 +43,8 @@ def part_and_whole(points: Points) -> Data:
     """Of the biggest batch of the first kind: on the part, on the whole, and in proportion."""
     names = ("part", "whole", "part, in proportion")
     first = [point for point in points if point.series == points[0].series]
-    if not first or first[-1].comparison is None:
-        return dict.fromkeys(names, ())
     part, whole = (record.samples_s for record in first[-1].records)
+    assert first[-1].comparison is not None, "a compared step has one"
     larger = first[-1].comparison.band[1] / 1.1  # the claim's upper end is 10 % above this
     return dict(zip(names, (part, whole, [seconds / larger for seconds in part]), strict=True))
 

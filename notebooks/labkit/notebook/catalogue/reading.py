@@ -48,8 +48,6 @@ def pair(first_name: str, second_name: str, index: int = 0) -> Callable[[Points]
     """Both sides of one compared point, under the names that the check wants."""
 
     def read(points: Points) -> Data:
-        if not points or len(points[index].records) < 2:
-            return {first_name: (), second_name: ()}
         a, b = points[index].records
         return {first_name: a.samples_s, second_name: b.samples_s}
 

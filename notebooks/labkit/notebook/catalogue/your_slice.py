@@ -75,16 +75,11 @@ def slant_of_part(points: Points) -> tuple[float, float]:
 def ridges(points: Points) -> Data:
     """Where the slant of the first part, and of the whole, met their roof in fp32, every round."""
     found = {(point.label.rpartition(", ")[0], point.series): point for point in points}
-    held = list(dict.fromkeys(point.series for point in points))
-    both = {"the part's ridge": held[0], "the whole's ridge": held[-1]} if held else {}
-    return {
-        name: _ridge(found.get((MEMORY, one)), found.get((FP32, one))) for name, one in both.items()
-    }
+    both = {"the part's ridge": points[0].series, "the whole's ridge": points[-1].series}
+    return {name: _ridge(found[MEMORY, one], found[FP32, one]) for name, one in both.items()}
 
 
-def _ridge(slant: Point | None, flat: Point | None) -> list[float]:
-    if slant is None or flat is None:
-        return []
+def _ridge(slant: Point, flat: Point) -> list[float]:
     widest = [rate / slant.x for rate in _every_rate(slant)]
     return [rate / slope for rate, slope in zip(_every_rate(flat), widest, strict=True)]
 
