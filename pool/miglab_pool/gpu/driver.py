@@ -7,13 +7,13 @@ changes the MIG mode.
 import contextlib
 import ctypes
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pynvml
 
-from miglab_pool.gpu.geometry import Geometry, Placement, Profile
+from miglab_pool.gpu.geometry import Placement, Profile
 from miglab_pool.gpu.health import ActivityWatch, XidWatch, read_health
 from miglab_pool.gpu.nvml import (
     MIB,
@@ -68,8 +68,7 @@ class Driver:
         """
         self.simulated: bool = getattr(nvml, "simulated", False)
         self._nvml = nvml
-        self._geometries: dict[str, Geometry] = {}
-        self._facts: dict[str, tuple[int, str, int, int | None]] = {}
+        self._known: dict[str, GpuInfo] = {}  # what a GPU is; its mode is asked each time
         call("open NVML", nvml.nvmlInit)
         try:
             self.uuids = tuple(gpu_uuids) if gpu_uuids is not None else self._all_uuids()
@@ -99,16 +98,15 @@ class Driver:
         """
         try:
             gpu = self._handle(gpu_uuid)
-            facts = self._read_facts(gpu, gpu_uuid)
+            known = self._known_of(gpu, gpu_uuid)
             mode = read(f"read the MIG mode of {gpu_uuid}", self._nvml.nvmlDeviceGetMigMode, gpu)
         except GpuLost:
-            if gpu_uuid not in self._facts:
+            if gpu_uuid not in self._known:
                 raise
-            facts, mode = self._facts[gpu_uuid], None
-        current, pending = (None, None) if mode is None else (bool(mode[0]), bool(mode[1]))
-        geometry = self._geometries[gpu_uuid]
-        index, name, memory_mib, sm_count = facts
-        return GpuInfo(gpu_uuid, index, name, memory_mib, sm_count, geometry, current, pending)
+            return self._known[gpu_uuid]
+        if mode is None:
+            return known
+        return replace(known, mig=bool(mode[0]), mig_pending=bool(mode[1]))
 
     def slices(self, gpu_uuid: str) -> list[SliceReading]:
         """Every slice on a GPU, lowest start first, half-made and foreign ones included.
@@ -119,7 +117,7 @@ class Driver:
         gpu = self._handle(gpu_uuid)
         uuids = self._mig_uuids(gpu, gpu_uuid)
         found: list[SliceReading] = []
-        for profile in self._geometry(gpu_uuid).profiles:
+        for profile in self._known_of(gpu, gpu_uuid).geometry.profiles:
             for instance in gpu_instances(self._nvml, gpu, profile, gpu_uuid):
                 found += self._readings(gpu_uuid, profile, instance, uuids)
         return sorted(found, key=lambda reading: (reading.placement, reading.ci_id or 0))
@@ -162,7 +160,8 @@ class Driver:
         self._activity.forget(gpu_uuid, gi_id)
         with contextlib.suppress(NotFound):
             instance = call(f"find {where}", self._nvml.nvmlDeviceGetGpuInstanceById, gpu, gi_id)
-            self._empty(gpu_uuid, instance, where)
+            profiles = self._known_of(gpu, gpu_uuid).geometry.by_id
+            self._empty(profiles, instance, where)
             what = f"destroy the GPU instance of {where}"
             call(what, self._nvml.nvmlGpuInstanceDestroy, instance)
 
@@ -240,22 +239,18 @@ class Driver:
     def _handle(self, gpu_uuid: str) -> Any:
         return call(f"open GPU {gpu_uuid}", self._nvml.nvmlDeviceGetHandleByUUID, gpu_uuid)
 
-    def _read_facts(self, gpu: Any, gpu_uuid: str) -> tuple[int, str, int, int | None]:
-        if gpu_uuid not in self._facts:
+    def _known_of(self, gpu: Any, gpu_uuid: str) -> GpuInfo:
+        """What a GPU is, asked once, without its mode."""
+        if gpu_uuid not in self._known:
             nvml = self._nvml
             index = call(f"read the index of {gpu_uuid}", nvml.nvmlDeviceGetIndex, gpu)
             name = call(f"read the name of {gpu_uuid}", nvml.nvmlDeviceGetName, gpu)
             memory = call(f"read the memory of {gpu_uuid}", nvml.nvmlDeviceGetMemoryInfo, gpu)
-            self._geometry(gpu_uuid)
+            geometry = read_geometry(nvml, gpu, gpu_uuid)
             sm_count = read_sm_count(nvml, gpu, gpu_uuid)
-            self._facts[gpu_uuid] = (index, name, memory.total // MIB, sm_count)
-        return self._facts[gpu_uuid]
-
-    def _geometry(self, gpu_uuid: str) -> Geometry:
-        if gpu_uuid not in self._geometries:
-            gpu = self._handle(gpu_uuid)
-            self._geometries[gpu_uuid] = read_geometry(self._nvml, gpu, gpu_uuid)
-        return self._geometries[gpu_uuid]
+            what = (index, name, memory.total // MIB, sm_count, geometry)
+            self._known[gpu_uuid] = GpuInfo(gpu_uuid, *what, mig=None, mig_pending=None)
+        return self._known[gpu_uuid]
 
     # -- slices -------------------------------------------------------------------------------
 
@@ -288,11 +283,10 @@ class Driver:
             for ci_id in computes or [None]
         ]
 
-    def _empty(self, gpu_uuid: str, instance: Any, where: str) -> None:
+    def _empty(self, profiles: Mapping[int, Profile], instance: Any, where: str) -> None:
         """Destroy the compute instances of a GPU instance; one that is already gone is fine."""
         info = call(f"read {where}", self._nvml.nvmlGpuInstanceGetInfo, instance)
-        profile = self._geometry(gpu_uuid).by_id[info.profileId]
-        for compute in self._computes.of(instance, profile, where):
+        for compute in self._computes.of(instance, profiles[info.profileId], where):
             with contextlib.suppress(NotFound):
                 what = f"destroy the compute instance of {where}"
                 call(what, self._nvml.nvmlComputeInstanceDestroy, compute)

@@ -14,7 +14,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -27,7 +29,7 @@ from miglab_pool.gpu.readings import GpuError, GpuHung, GpuInfo, GpuLost, Versio
 P = ParamSpec("P")
 T = TypeVar("T")
 Seen = dict[str, deque[int] | None]
-Wait = Callable[[threading.Event, float], bool]
+Wait = Callable[["Future[Any]", float], bool]
 OpenDriver = Callable[[Sequence[str], Seen], Driver]
 
 MOST_HANGING = 3  # of one GPU's threads; more would hang as these do
@@ -35,61 +37,36 @@ DO = "see dmesg | grep -i nvrm; the GPU takes no lease until it answers"
 S = TypeVar("S")
 
 
+def comes_back(outcome: "Future[Any]", limit_s: float) -> bool:
+    """Wait for what comes of a call; whether it came in time."""
+    return bool(wait_for([outcome], limit_s).done)
+
+
+@dataclass(frozen=True, eq=False)
 class DriverCall(Generic[T]):
-    """One call: what it does, since when, and what came of it."""
+    """One call: what it does, since when, whether that is a change, and what came of it."""
 
-    def __init__(self, work: Callable[[Driver], T], since: float, *, changes: bool) -> None:
-        self.since = since
-        self.changes = changes
-        self.done = threading.Event()
-        self._work = work
-        self._answer: T | None = None
-        self._error: BaseException | None = None
+    work: Callable[[Driver], T]
+    since: float
+    changes: bool
+    outcome: Future[T] = field(default_factory=Future)
 
-    def do(self, driver: Callable[[], Driver]) -> None:
-        """Make the call; any error is its caller's."""
+
+Calls = SimpleQueue[DriverCall[Any] | None]
+
+
+def _make_calls(calls: Calls, open_driver: Callable[[], Driver]) -> None:
+    """On a thread of its own: call after call, until None, with a driver that it opens itself."""
+    driver: Driver | None = None
+    while (call := calls.get()) is not None:
         try:
-            self._answer = self._work(driver())
+            driver = driver or open_driver()
+            call.outcome.set_result(call.work(driver))
         except BaseException as error:  # raised anew where it was called
-            self._error = error
-        finally:
-            self.done.set()
-
-    def answer(self) -> T:
-        """What the call returned, or raised."""
-        if self._error is not None:
-            raise self._error
-        return self._answer  # type: ignore[return-value]
-
-
-class DriverThread:
-    """A thread that makes calls, one after another, with a driver that it opens itself."""
-
-    def __init__(self, name: str, open_driver: Callable[[], Driver]) -> None:
-        self._calls: SimpleQueue[DriverCall[Any] | None] = SimpleQueue()
-        self._open = open_driver
-        self._driver: Driver | None = None
-        threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def put(self, call: DriverCall[Any]) -> None:
-        """Make this call when those before it are done."""
-        self._calls.put(call)
-
-    def end(self) -> None:
-        """Give the driver back, after the call under way, and end."""
-        self._calls.put(None)
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call.do(self._opened)
-        if self._driver is not None:
-            with contextlib.suppress(GpuError):
-                self._driver.close()
-
-    def _opened(self) -> Driver:
-        if self._driver is None:
-            self._driver = self._open()
-        return self._driver
+            call.outcome.set_exception(error)
+    if driver is not None:
+        with contextlib.suppress(GpuError):
+            driver.close()
 
 
 class WatchedCalls:
@@ -99,7 +76,7 @@ class WatchedCalls:
         name: what the calls are about, to follow "the driver call about".
         open_driver: opens the driver, on the thread that calls it.
         limit_s: how long a call may take.
-        wait: waits for an event, and says whether it came.
+        wait: waits for what comes of a call, and says whether it came.
         clock: seconds that never jump.
     """
 
@@ -108,7 +85,7 @@ class WatchedCalls:
         name: str,
         open_driver: Callable[[], Driver],
         limit_s: float,
-        wait: Wait = threading.Event.wait,
+        wait: Wait = comes_back,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
@@ -117,7 +94,7 @@ class WatchedCalls:
         self._wait = wait
         self._clock = clock
         self._one_at_a_time = threading.Lock()
-        self._thread: DriverThread | None = None
+        self._calls: Calls | None = None
         self._under_way: DriverCall[Any] | None = None
         self._hanging: list[DriverCall[Any]] = []
 
@@ -139,13 +116,14 @@ class WatchedCalls:
             raise self._hung()
         try:
             self._check_that_another_may_be_made()
-            call = DriverCall(work, self._clock(), changes=changes)
+            call = DriverCall(work, self._clock(), changes)
             self._under_way = call
-            self._own_thread().put(call)
-            if not self._wait(call.done, limit_s):
-                self._leave_behind(call)
+            self._of_own_thread().put(call)
+            if not self._wait(call.outcome, limit_s):
+                self._hanging.append(call)
+                self.end()
                 raise self._hung()
-            return call.answer()
+            return call.outcome.result()
         finally:
             self._under_way = None
             self._one_at_a_time.release()
@@ -154,26 +132,25 @@ class WatchedCalls:
     def longest_s(self) -> float:
         """How long the oldest call that has not come back has lasted; 0 if there is none."""
         out = [*self._hanging, self._under_way]
-        began = [call.since for call in out if call is not None and not call.done.is_set()]
+        began = [call.since for call in out if call is not None and not call.outcome.done()]
         return self._clock() - min(began) if began else 0.0
 
     def end(self) -> None:
         """End the thread once it is at rest; one that hangs is left behind."""
-        if self._thread is not None:
-            self._thread.end()
-            self._thread = None
+        if self._calls is not None:
+            self._calls.put(None)
+            self._calls = None
 
-    def _own_thread(self) -> DriverThread:
-        if self._thread is None:
-            self._thread = DriverThread(f"miglab-nvml-{self._name}", self._open)
-        return self._thread
-
-    def _leave_behind(self, call: DriverCall[Any]) -> None:
-        self._hanging.append(call)
-        self.end()
+    def _of_own_thread(self) -> Calls:
+        """What the thread that is not left behind is told."""
+        if self._calls is None:
+            self._calls = SimpleQueue()
+            given, name = (self._calls, self._open), f"miglab-nvml-{self._name}"
+            threading.Thread(target=_make_calls, args=given, name=name, daemon=True).start()
+        return self._calls
 
     def _check_that_another_may_be_made(self) -> None:
-        self._hanging = [call for call in self._hanging if not call.done.is_set()]
+        self._hanging = [call for call in self._hanging if not call.outcome.done()]
         if len(self._hanging) >= MOST_HANGING or any(call.changes for call in self._hanging):
             raise self._hung()
 
@@ -215,7 +192,7 @@ class WatchedDriver:
         *,
         simulated: bool,
         limit_s: float,
-        wait: Wait = threading.Event.wait,
+        wait: Wait = comes_back,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open nothing yet: the first call about a GPU does.
@@ -225,7 +202,7 @@ class WatchedDriver:
             uuids: of the GPUs.
             simulated: see above.
             limit_s: how long a call may take.
-            wait: waits for an event, and says whether it came.
+            wait: waits for what comes of a call, and says whether it came.
             clock: seconds that never jump.
         """
         self.simulated = simulated

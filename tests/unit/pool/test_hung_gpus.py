@@ -3,7 +3,9 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
@@ -14,7 +16,7 @@ from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.readings import GpuHung, NotFound
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
-from miglab_pool.gpu.watched import MOST_HANGING, WatchedDriver
+from miglab_pool.gpu.watched import MOST_HANGING, WatchedDriver, comes_back
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.refused import Refused
@@ -48,9 +50,9 @@ class HangingLab(World):
         self.hung.set()
         self.let_go.wait(60)
 
-    def _wait(self, done: threading.Event, limit_s: float) -> bool:
+    def _wait(self, outcome: "Future[Any]", limit_s: float) -> bool:
         """Wait until the call is back, or hangs: then the clock has gone on by the limit."""
-        while not done.wait(0.001):
+        while not comes_back(outcome, 0.001):
             if self.hung.is_set():
                 self.hung.clear()
                 self.at += limit_s

@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from miglab_pool.gpu.readings import GpuError
 
 STATE_VERSION = 1
 HEAD, BETWEEN, TAIL = '{"gpus":[\n', ",\n", "\n],"
+Stamp = tuple[int, int, int]  # which file it is: its device, its inode, when it was written
 
 
 @dataclass
@@ -191,60 +193,34 @@ class GpuLines(Sequence[Gpu]):
         return [_json(read[n]) if n in read else line for n, line in enumerate(self._lines)]
 
 
-@dataclass(frozen=True)
-class CachedState:
-    """A state as it was read, the file that it was read from, kept open, and which file that is."""
-
-    descriptor: int
-    inode: tuple[int, int]
-    machine: MachineState
-
-    def is_at(self, path: Path) -> bool:
-        """Whether the file at this path is still the one that was read."""
-        try:
-            there = path.stat()
-        except FileNotFoundError:
-            return False
-        return (there.st_ino, there.st_dev) == self.inode
-
-
 class StateFile:
     """The state of one machine in a folder, shared by processes and threads."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "state.json"
         self._lock_path = folder / "lock"
-        self._cached: CachedState | None = None
+        self._cached: tuple[Stamp, MachineState] | None = None
         self._guard = threading.Lock()
 
     def read(self) -> MachineState:
         """The present state; not to be changed.  Parsed anew only when the file was replaced.
 
-        The cache keeps the file it read open: as long as it is, no new file can have its inode
-        number, so that an equal number means the same, never rewritten, content.  A reader takes
-        no lock: with 64 GPUs' threads at one lock, each call waited for the others.
+        A reader takes no lock: with 64 GPUs' threads at one lock, each call waited for the others.
         """
-        cached = self._cached
-        if cached is not None and cached.is_at(self.path) and cached is self._cached:
-            return cached.machine  # and its file was open all the time
+        cached, there = self._cached, self._stamp()
+        if cached is not None and cached[0] == there:
+            return cached[1]
         with self._guard:
             before = self._cached
-            if before is not None and before.is_at(self.path):
-                return before.machine
-            self._cached = self._read_anew(before)
-            if before is not None:
-                os.close(before.descriptor)
-            return self._cached.machine
+            if before is None or before[0] != self._stamp():
+                before = self._cached = self._parse(before and before[1])
+            return before[1]
 
     @contextlib.contextmanager
     def change(self) -> Iterator[MachineState]:
         """A copy of the state to change, under the lock; written when the block ends well."""
         with self._locked():
-            descriptor = self._open()
-            try:
-                machine = self._parse(descriptor)
-            finally:
-                os.close(descriptor)
+            _, machine = self._parse()
             yield machine
             self.write(machine)
 
@@ -261,22 +237,16 @@ class StateFile:
             self.write(machine)
 
     def write(self, machine: MachineState) -> None:
-        """Replace the file atomically; the caller holds the lock."""
+        """Replace the file atomically; the caller holds the lock.
+
+        Its time is set to the nanosecond: the file system's own may be that of the last tick, and
+        an inode is used again, so that two files would look the same.
+        """
         descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=".state-")
         with os.fdopen(descriptor, "w", encoding="utf-8") as out:
             out.write(_text_of(machine))
+        os.utime(name, ns=(0, time.time_ns()))
         Path(name).replace(self.path)
-
-    def close(self) -> None:
-        """Give back what the cache holds open."""
-        with self._guard:
-            if self._cached is not None:
-                os.close(self._cached.descriptor)
-                self._cached = None
-
-    def __del__(self) -> None:
-        if getattr(self, "_cached", None) is not None:
-            self.close()
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -287,33 +257,28 @@ class StateFile:
         finally:
             os.close(descriptor)
 
-    def _read_anew(self, before: CachedState | None) -> CachedState:
-        fresh = self._open()
-        try:
-            machine = self._parse(fresh, None if before is None else before.machine)
-        except BaseException:
-            os.close(fresh)
-            raise
-        there = os.fstat(fresh)
-        return CachedState(fresh, (there.st_ino, there.st_dev), machine)
+    def _stamp(self) -> Stamp | None:
+        with contextlib.suppress(FileNotFoundError):
+            return _stamp_of(self.path.stat())
+        return None
 
-    def _open(self) -> int:
+    def _parse(self, before: MachineState | None = None) -> tuple[Stamp, MachineState]:
         try:
-            return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            with self.path.open(encoding="utf-8") as file:
+                return _stamp_of(os.fstat(file.fileno())), _machine_from(file.read(), before)
         except FileNotFoundError:
             raise StateError(
                 f"There is no simulated machine in {self.path.parent}; make one with "
                 f"'miglab sim create --state {self.path.parent}'."
             ) from None
-
-    def _parse(self, descriptor: int, before: MachineState | None = None) -> MachineState:
-        text = os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode()
-        try:
-            return _machine_from(text, before)
         except ValueError as error:
             raise StateError(
                 f"{self.path} is damaged ({error}); remove the folder and make the machine anew."
             ) from error
+
+
+def _stamp_of(file: os.stat_result) -> Stamp:
+    return file.st_dev, file.st_ino, file.st_mtime_ns
 
 
 def _text_of(machine: MachineState) -> str:
