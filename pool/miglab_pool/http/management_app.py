@@ -7,7 +7,6 @@ on the server from the same answers as the API; `pages.frame` is what they share
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from functools import cache, partial
 from types import MappingProxyType
 from typing import Annotated
@@ -56,48 +55,32 @@ class SnapshotTexts:
         snapshot = await runner.snapshot()
         if snapshot is not self._snapshot:
             self._snapshot, self._texts = snapshot, {}
-        viewer = replace(principal, xsrf="")  # of two sessions of one person
-        if viewer not in self._texts:
-            self._texts[viewer] = visible_snapshot(snapshot, principal).model_dump_json()
-        return self._texts[viewer]
-
-
-class Streams:
-    """The streams that are open, by whoever reads them."""
-
-    def __init__(self) -> None:
-        self._now_open: Counter[str] = Counter()
-
-    def open(self, principal: Principal) -> None:
-        """Count one more.
-
-        Raises:
-            DeniedError: 429: these are enough.
-        """
-        if not principal.is_spawner and self._now_open[principal.by] >= A_PERSON:
-            raise DeniedError(
-                429,
-                "too-many-streams",
-                f"You follow the pool in {A_PERSON} windows already. Close one.",
-            )
-        self._now_open[principal.by] += 1
-
-    def close(self, principal: Principal) -> None:
-        """Count one less."""
-        self._now_open[principal.by] -= 1
-        if not self._now_open[principal.by]:
-            del self._now_open[principal.by]
+        if principal.viewer not in self._texts:
+            text = visible_snapshot(snapshot, principal).model_dump_json()
+            self._texts[principal.viewer] = text
+        return self._texts[principal.viewer]
 
 
 async def _one_stream(request: Request) -> AsyncIterator[None]:
-    """Beside the route's own parameter, which says the right."""
+    """Count a stream while it is open, by whoever reads it.
+
+    Beside the route's own parameter, which says the right.
+
+    Raises:
+        DeniedError: 429: there are enough.
+    """
     principal = await who(request)
-    streams: Streams = request.app.state.streams
-    streams.open(principal)
+    now_open: Counter[str] = request.app.state.streams
+    if not principal.is_spawner and now_open[principal.by] >= A_PERSON:
+        said = f"You follow the pool in {A_PERSON} windows already. Close one."
+        raise DeniedError(429, "too-many-streams", said)
+    now_open[principal.by] += 1
     try:
         yield
     finally:
-        streams.close(principal)
+        now_open[principal.by] -= 1
+        if not now_open[principal.by]:
+            del now_open[principal.by]
 
 
 ONE_STREAM = Depends(_one_stream)
@@ -307,8 +290,8 @@ def management_app(
     app.state.timezone, app.state.doctor = timezone, health_page.Doctor(look)
     app.state.default_course, app.state.notices = default_course, notices
     app.state.title, app.state.course_titles = title, course_titles
-    app.state.members, app.state.parts_caches = members, pool_page.PartsCaches(course_titles)
-    app.state.streams, app.state.texts = Streams(), SnapshotTexts()
+    app.state.members, app.state.parts_caches = members, pool_page.parts_caches(course_titles)
+    app.state.streams, app.state.texts = Counter(), SnapshotTexts()
     install(app, runner.metrics.refused)
     app.add_exception_handler(404, no_such_page)
     return app

@@ -18,8 +18,6 @@ to the hub and back: nobody but that browser can bring the two together.  Sessio
 restart of the service signs everybody in anew, unseen.
 """
 
-import base64
-import hmac
 import json
 import re
 import secrets
@@ -34,12 +32,14 @@ from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 from starlette.requests import HTTPConnection
 from tornado.httputil import url_concat
+from tornado.web import create_signed_value, decode_signed_value
 
 from miglab_pool.course_roles import RoleBook
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
 from miglab_pool.http.connection_limits import forwarded_for
 from miglab_pool.http.errors import DeniedError
+from miglab_pool.schedule import DAY_S
 
 ADMIN_SCOPE = "custom:miglab:admin"
 STAFF_SCOPE = "custom:miglab:staff"
@@ -58,12 +58,10 @@ class Pending:
     Attributes:
         verifier: PKCE's.
         next_url: the page to come back to.
-        ends_at: when it is too old, by the clock of `PendingSignIns`.
     """
 
     verifier: str
     next_url: str
-    ends_at: float
 
 
 class PendingSignIns:
@@ -83,26 +81,20 @@ class PendingSignIns:
     def begin(self, verifier: str, next_url: str) -> tuple[str, str]:
         """A new state, and the cookie that belongs to it."""
         state = secrets.token_urlsafe(16)
-        said = [verifier, next_url, self._now() + self._lives_s]
-        body = base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")
-        return state, f"{body}.{self._sign(state, body)}"
+        said = json.dumps([verifier, next_url])
+        return state, create_signed_value(self._key, state, said, clock=self._now).decode()
 
     def find(self, state: str, cookie: str) -> Pending | None:
         """The sign-in of that state, if the cookie is its own, in time, and it has not served."""
-        body, _, signature = cookie.partition(".")
-        if not hmac.compare_digest(signature.encode(), self._sign(state, body).encode()):
-            return None
-        pending = Pending(*json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
-        is_over = pending.ends_at <= self._now() or state in self._served
-        return None if is_over else pending
+        days = self._lives_s / DAY_S
+        said = decode_signed_value(self._key, state, cookie, days, self._now, min_version=2)
+        return None if said is None or state in self._served else Pending(*json.loads(said))
 
-    def serve(self, state: str, pending: Pending) -> None:
+    def serve(self, state: str) -> None:
         """It has led to a session, and leads to no second."""
-        self._served = {s: at for s, at in self._served.items() if at > self._now()}
-        self._served[state] = pending.ends_at
-
-    def _sign(self, state: str, body: str) -> str:
-        return hmac.new(self._key, f"{state}.{body}".encode(), "sha256").hexdigest()
+        now = self._now()
+        self._served = {s: at for s, at in self._served.items() if now - at <= self._lives_s}
+        self._served[state] = now
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +254,7 @@ class SignIn:
             )
         code = request.query_params.get("code", "")
         token = await self.tokens.token_for_code(code, pending.verifier)
-        self._pending.serve(state, pending)
+        self._pending.serve(state)
         person = await self._person(token, forwarded_for(request))
         session = self.sessions.open(person.name, token)
         answer = RedirectResponse(pending.next_url, 303)

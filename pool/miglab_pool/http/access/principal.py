@@ -172,6 +172,11 @@ class Principal:
         return self.kind is PrincipalKind.SPAWNER
 
     @property
+    def viewer(self) -> Self:
+        """The same for all browser sessions: whoever equals it may see the same."""
+        return replace(self, xsrf="")
+
+    @property
     def is_staff(self) -> bool:
         """Whether it is more than a student anywhere."""
         return self.is_spawner or self.admin or bool(self.instructs | self.assists)

@@ -7,10 +7,10 @@ says which parts it has, by name and version; it is sent only those that are oth
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import NamedTuple
 from zlib import crc32
 
@@ -95,21 +95,11 @@ class PartsCache:
         return part
 
 
-class PartsCaches:
-    """A cache for each viewer; whoever has not looked for the longest time gives way."""
-
-    def __init__(self, titles: Mapping[str, str], limit: int = VIEWERS) -> None:
-        self._titles, self._limit = titles, limit
-        self._caches: OrderedDict[object, PartsCache] = OrderedDict()
-
-    def of(self, principal: Principal) -> PartsCache:
-        """The viewer's: the same for all their browsers, another when their rights are."""
-        key = replace(principal, xsrf="")
-        cache = self._caches.pop(key, None) or PartsCache(self._titles)
-        self._caches[key] = cache
-        while len(self._caches) > self._limit:
-            self._caches.popitem(last=False)
-        return cache
+def parts_caches(
+    titles: Mapping[str, str], limit: int = VIEWERS
+) -> Callable[[Principal], PartsCache]:
+    """The cache of each `Principal.viewer`; who has not looked for the longest time gives way."""
+    return lru_cache(limit)(lambda _viewer: PartsCache(titles))
 
 
 class QueueRow(NamedTuple):
@@ -257,8 +247,8 @@ async def pool_parts(request: Request, principal: Principal) -> list[PagePart]:
     snapshot = visible_snapshot(await runner.snapshot(), principal)
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
-    caches: PartsCaches = request.app.state.parts_caches
-    cache, now = caches.of(principal), time.time()
+    cache: PartsCache = request.app.state.parts_caches(principal.viewer)
+    now = time.time()
     drawn = strip(tuple(runner.last_hour), now)
     hour = cache.part("hour", "part_hour.html", drawn, lambda: drawn, now)
     return [hour, *parts_of(cache, snapshot, own, principal, doings, now)]

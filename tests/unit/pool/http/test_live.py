@@ -241,7 +241,7 @@ def test_a_sign_in_that_nobody_ends_costs_nothing() -> None:
     assert (pending.verifier, pending.next_url) == ("verifier", "/services/pool/log")
     assert signing.find(begun[1][0], cookie) is None
     assert signing.find(state, "x" + cookie) is None
-    signing.serve(state, pending)
+    signing.serve(state)
     assert signing.find(state, cookie) is None
-    at[0] = 600.0
+    at[0] = 601.0
     assert signing.find(*begun[1]) is None

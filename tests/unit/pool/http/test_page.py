@@ -13,7 +13,7 @@ from miglab_api.wording import duration
 from miglab_pool.http.access.principal import PrincipalKind
 from miglab_pool.http.pages.frame import short, wait_short
 from miglab_pool.http.pages.gpu_drawing import Doings
-from miglab_pool.http.pages.pool_page import AGED_S, PagePart, PartsCache, PartsCaches, parts_of
+from miglab_pool.http.pages.pool_page import AGED_S, PagePart, PartsCache, parts_caches, parts_of
 
 from .conftest import as_, free_slice, queued
 from .fakes import ALICE, snapshot, ticket_view
@@ -205,17 +205,17 @@ def test_everybody_has_their_own() -> None:
 
     There is an end to caches: who has not looked for the longest time gives way.
     """
-    caches = PartsCaches({}, limit=2)
-    first = caches.of(ALICE)
-    assert caches.of(replace(ALICE, xsrf="other")) is first
+    caches = parts_caches({}, limit=2)
+    first = caches(ALICE.viewer)
+    assert caches(replace(ALICE, xsrf="other").viewer) is first
     for other in (
         {"admin": True},
         {"assists": frozenset({"ml"})},
         {"kind": PrincipalKind.SERVICE},
         {"name": "bob"},
     ):
-        assert caches.of(replace(ALICE, **other)) is not first  # type: ignore[arg-type]
-        assert caches.of(ALICE) is first
+        assert caches(replace(ALICE.viewer, **other)) is not first  # type: ignore[arg-type]
+        assert caches(ALICE.viewer) is first
     for name in ("dora", "emil"):
-        caches.of(replace(ALICE, name=name))
-    assert caches.of(ALICE) is not first
+        caches(replace(ALICE.viewer, name=name))
+    assert caches(ALICE.viewer) is not first
