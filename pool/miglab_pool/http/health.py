@@ -19,13 +19,12 @@ from miglab_api.base import WireModel
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
 from miglab_api.staff import AuditEntry
 from miglab_pool.gpu.health import APPLICATION_XIDS
-from miglab_pool.gpu.readings import GpuInfo
+from miglab_pool.gpu.readings import Health
 from miglab_pool.http.access.dependencies import OPEN, Runner
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.errors import REFUSED
 from miglab_pool.http.pages.frame import render, short, shown
 from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.state.store import Wellness
 from miglab_pool.worker.health_findings import HOT_C, HealthFinding, of_gpu, of_pool, wrong
 from miglab_pool.worker.inspect_gpu import BY, Condition
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement
@@ -177,25 +176,18 @@ class GpuCard:
     """One GPU as the page shows it.
 
     Attributes:
-        info: what it is; None if it never answered.
         said: what it said last; None if nothing.
         age_s: how long ago.
-        xids: its faults, oldest first, each with whether a program causes it by itself; None if it
-            does not report them.
-        is_hot: whether it slows down to protect itself, or soon will.
     """
 
     gpu: GpuView
-    info: GpuInfo | None
-    said: Wellness | None
-    age_s: float | None
-    xids: tuple[tuple[int, bool], ...] | None
-    is_hot: bool
+    said: Health | None = None
+    age_s: float | None = None
 
     @property
     def is_bad(self) -> bool:
         """Whether somebody must look after it."""
-        return self.gpu.state != "ok" or (self.said is not None and self.said.health.ok is False)
+        return self.gpu.state != "ok" or (self.said is not None and self.said.ok is False)
 
     @property
     def verdict(self) -> str:
@@ -233,6 +225,7 @@ async def page(request: Request, principal: Principal) -> str:
         fine=[finding for finding in findings if not finding.is_wrong],
         examined=examined,
         cards=cards(snapshot, condition, time.time()),
+        of_programs=APPLICATION_XIDS,
         lines=[one for one in condition.history if one.reason != "listed"],
         names={gpu.uuid: f"GPU {gpu.index}" for gpu in snapshot.gpus},
         in_words=in_words,
@@ -261,19 +254,13 @@ def of_gpus(snapshot: PoolSnapshot, condition: Condition) -> list[HealthFinding]
 
 def cards(snapshot: PoolSnapshot, condition: Condition, now: float) -> list[GpuCard]:
     """Each GPU with what it said last.  Pure."""
+    said = condition.said
     return [
-        _card(gpu, condition.infos.get(gpu.uuid), condition.said.get(gpu.uuid), now)
+        GpuCard(gpu, said[gpu.uuid].health, max(0.0, now - said[gpu.uuid].at))
+        if gpu.uuid in said
+        else GpuCard(gpu)
         for gpu in snapshot.gpus
     ]
-
-
-def _card(gpu: GpuView, info: GpuInfo | None, said: Wellness | None, now: float) -> GpuCard:
-    if said is None:
-        return GpuCard(gpu, info, None, None, None, is_hot=False)
-    heat, xids = said.health.temperature_c, said.health.xids
-    told = None if xids is None else tuple((xid, xid in APPLICATION_XIDS) for xid in xids)
-    is_hot = heat is not None and heat > HOT_C
-    return GpuCard(gpu, info, said, max(0.0, now - said.at), told, is_hot)
 
 
 def in_words(one: AuditEntry) -> str:

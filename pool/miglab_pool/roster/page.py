@@ -7,8 +7,6 @@ has not read the notice, or whose course shares nothing, may well sit in the roo
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Request, Response
@@ -22,7 +20,7 @@ from miglab_api.usage import sheet
 from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.pages.frame import render, shown
+from miglab_pool.http.pages.frame import csv_file, in_utc, render, shown
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import IDLE
@@ -41,38 +39,16 @@ MARKS = {
 AT_SERVER = frozenset({Presence.HOLDING, Presence.IDLE, Presence.CPU})
 
 
-@dataclass(frozen=True, slots=True)
-class ClassRow:
-    """A student as the page shows them.
+def done_by(row: RosterRow) -> tuple[int, int, str] | None:
+    """How many experiments a student has claimed, how many of these handed in, and the latest.
 
-    Attributes:
-        latest: the experiment that was reached last; empty for none.
-        claimed: how many are claimed, those that are handed in included; None if not known.
-        keys: all of them, in words.
-        is_there: whether a message is seen at once.
+    Returns:
+        The latest empty for none; None where it is not known.
     """
-
-    row: RosterRow
-    mark: str
-    latest: str
-    claimed: int | None
-    handed_in: int | None
-    keys: str
-    is_there: bool
-
-    @classmethod
-    def of(cls, row: RosterRow) -> "ClassRow":
-        """The row as it is drawn."""
-        done = row.experiments
-        return cls(
-            row,
-            MARKS[row.presence],
-            done[0].experiment if done else "",
-            None if done is None else len(done),
-            None if done is None else sum(o.stage is ExperimentStage.HANDED_IN for o in done),
-            ", ".join(f"{one.experiment} {one.stage.value}" for one in done or ()),
-            row.presence in AT_SERVER,
-        )
+    if row.experiments is None:
+        return None
+    handed_in = sum(one.stage is ExperimentStage.HANDED_IN for one in row.experiments)
+    return len(row.experiments), handed_in, next((o.experiment for o in row.experiments), "")
 
 
 def figures(rows: Sequence[RosterRow]) -> list[tuple[int, str]]:
@@ -99,7 +75,9 @@ async def page(request: Request, principal: Principal) -> str:
         course=course,
         courses={name: state.course_titles.get(name) or name for name in courses},
         found=found,
-        rows=[ClassRow.of(row) for row in found.rows],
+        marks=MARKS,
+        at_server=AT_SERVER,
+        done_by=done_by,
         figures=figures(found.rows),
         may_see_all=is_staff,
         may_tell=principal.may(Right.MESSAGE, course),
@@ -143,8 +121,7 @@ async def roster(
     found = await class_seen(request, principal, course, "look" if format == "json" else "export")
     if format == "json":
         return found
-    save = 'attachment; filename="class.csv"'
-    return Response(as_csv(found), media_type="text/csv", headers={"Content-Disposition": save})
+    return csv_file("class.csv", as_csv(found))
 
 
 @router.post("/{course}/messages", status_code=201)
@@ -256,11 +233,10 @@ def _without_slice(heard: Heard | None, shared: SharedProgress) -> Presence:
 
 def as_csv(found: RosterView) -> str:
     """The rows for a spreadsheet; what is not known is empty."""
-    return sheet(COLUMNS, (_cells(ClassRow.of(row)) for row in found.rows))
+    return sheet(COLUMNS, map(_cells, found.rows))
 
 
-def _cells(one: ClassRow) -> list[str | float]:
-    row, sign = one.row, one.row.last_sign_at
-    signed = "" if sign is None else f"{datetime.fromtimestamp(sign, UTC):%Y-%m-%d %H:%M:%S}"
-    done = ("" if count is None else count for count in (one.claimed, one.handed_in))
-    return [row.user, row.presence.value, row.shape, signed, *done, one.latest]
+def _cells(row: RosterRow) -> list[str | float]:
+    signed = "" if row.last_sign_at is None else in_utc(row.last_sign_at)
+    done = done_by(row) or ("", "", "")
+    return [row.user, row.presence.value, row.shape, signed, *done]

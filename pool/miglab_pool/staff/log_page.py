@@ -7,7 +7,6 @@ import datetime as dt
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -22,7 +21,16 @@ from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.buttons import MAY_REASON, Action
-from miglab_pool.http.pages.frame import left, moment, render, render_part, second, shown
+from miglab_pool.http.pages.frame import (
+    csv_file,
+    in_utc,
+    left,
+    moment,
+    render,
+    render_part,
+    second,
+    shown,
+)
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger.ledger import LARGEST_ID
 from miglab_pool.staff import routes as message_routes
@@ -179,8 +187,7 @@ async def audit(
     found = await runner.read(lambda pool: pool.staff.audit(asked))
     if format == "json":
         return found
-    save = 'attachment; filename="audit.csv"'
-    return Response(as_csv(found), media_type="text/csv", headers={"Content-Disposition": save})
+    return csv_file("audit.csv", as_csv(found))
 
 
 def courses_of(principal: Principal, course: str | None) -> frozenset[str] | None:
@@ -200,12 +207,8 @@ def courses_of(principal: Principal, course: str | None) -> frozenset[str] | Non
 
 def as_csv(entries: Iterable[AuditEntry]) -> str:
     """The entries for a spreadsheet."""
-    return sheet(COLUMNS, [_cells(one) for one in entries])
-
-
-def _cells(one: AuditEntry) -> list[str]:
-    at = f"{datetime.fromtimestamp(one.at, UTC):%Y-%m-%d %H:%M:%S}"
-    return [at, *(getattr(one, name) for name in COLUMNS[1:])]
+    rows = ([in_utc(one.at), *(getattr(one, name) for name in COLUMNS[1:])] for one in entries)
+    return sheet(COLUMNS, rows)
 
 
 @shown

@@ -20,7 +20,7 @@ from miglab_api.wording import lab_in_words
 from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.pages.frame import render, short, shown
+from miglab_pool.http.pages.frame import csv_file, render, short, shown
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.usage.report import (
@@ -128,8 +128,7 @@ async def usage(
     found, _ = await told(principal, runner, wanted, lambda _facts, _period: None)
     if format == "json":
         return found
-    save = f'attachment; filename="{file_name(found)}"'
-    return Response(as_csv(found), media_type="text/csv", headers={"Content-Disposition": save})
+    return csv_file(file_name(found), as_csv(found))
 
 
 @dataclass(frozen=True, slots=True)

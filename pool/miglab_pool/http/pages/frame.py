@@ -113,6 +113,11 @@ def second(at: float, zone: ZoneInfo) -> str:
     return f"{datetime.fromtimestamp(at, zone):%-d %b %Y, %H:%M:%S}"
 
 
+def in_utc(at: float) -> str:
+    """A moment as spreadsheets read it."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
+
+
 def amount(used_mib: int | None, of_mib: int) -> str:
     """Memory used of what there is; "?" where it is not known."""
     used = "?" if used_mib is None else f"{used_mib / 1024:.1f}"
@@ -192,6 +197,12 @@ def render(
 def render_part(template: str, **values: object) -> str:
     """A template that stands in a page, or replaces a part of one."""
     return TEMPLATES.get_template(template).render(values)
+
+
+def csv_file(name: str, text: str) -> Response:
+    """A spreadsheet that the browser saves under a name."""
+    save = f'attachment; filename="{name}"'
+    return Response(text, media_type="text/csv", headers={"Content-Disposition": save})
 
 
 async def no_such_page(request: Request, error: Exception) -> Response:
