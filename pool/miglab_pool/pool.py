@@ -109,16 +109,6 @@ class Pool:
         """The pool as it is, from memory; the same object until something changes."""
         return pool_views.snapshot(self.view)
 
-    @property
-    def gpu_uuids(self) -> tuple[str, ...]:
-        """The GPUs that the pool was given, whether or not they answer."""
-        return self.worker.driver.uuids
-
-    @property
-    def longest_call_s(self) -> float:
-        """How long the oldest driver call that has not come back has lasted; 0: there is none."""
-        return self.worker.driver.longest_call_s
-
     def delete_old(self) -> int:
         """Delete some of what is older than it is to be kept; how many rows."""
         keep, store = self.settings.pool, self.store
@@ -128,7 +118,7 @@ class Pool:
 
     def sample(self, gpu: str | None = None) -> None:
         """Read memory and processes of a GPU's slices, or of all; the worker's, like `perform`."""
-        for uuid in self.gpu_uuids if gpu is None else (gpu,):
+        for uuid in self.worker.driver.uuids if gpu is None else (gpu,):
             inspect_gpu.sample(self.worker, uuid)
 
     def usage_facts(
@@ -222,10 +212,10 @@ class Pool:
         A service takes the three steps apart, so that no GPU waits for another.
         """
         found = self.begin_reconcile()
-        self.read_versions()
-        for gpu in self.gpu_uuids:
+        inspect_gpu.read_versions(self.worker)
+        for gpu in self.worker.driver.uuids:
             found += self.inspect(gpu)
-        return found + self.ask_after_holders()
+        return found + reconcile.ask_after_holders(self.worker)
 
     def begin_reconcile(self) -> list[Finding]:
         """The first step, at start and on a timer: left-over containers, GPUs not listed now."""
@@ -238,14 +228,6 @@ class Pool:
         """The second, for each GPU: compare it with the ledger, unless a job is at work on it."""
         with self.worker.alone_on(gpu) as is_alone:
             return inspect_gpu.inspect(self.worker, gpu) if is_alone else []
-
-    def read_versions(self) -> None:
-        """Ask which driver the host runs; the worker's."""
-        inspect_gpu.read_versions(self.worker)
-
-    def ask_after_holders(self) -> list[Finding]:
-        """Notice servers that ended without anybody saying so: one cheap listing, often."""
-        return reconcile.ask_after_holders(self.worker)
 
     def estimate(self) -> None:
         """Work out anew how long those in the queue will wait; long, and off the lock.

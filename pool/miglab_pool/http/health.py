@@ -23,7 +23,7 @@ from miglab_pool.gpu.readings import Health
 from miglab_pool.http.access.dependencies import OPEN, Runner
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.errors import REFUSED
-from miglab_pool.http.pages.frame import render, short, shown
+from miglab_pool.http.pages.frame import render, short
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.worker.health_findings import HOT_C, HealthFinding, of_gpu, of_pool, wrong
 from miglab_pool.worker.inspect_gpu import BY, Condition
@@ -202,7 +202,6 @@ class GpuCard:
         return self.age_s is None or self.age_s > STALE_S
 
 
-@shown
 async def page(request: Request, principal: Principal) -> str:
     """The whole page."""
     runner: PoolRunner = request.app.state.runner

@@ -21,12 +21,12 @@ from miglab_api.gpus import PoolSnapshot
 from miglab_api.offers import Offers
 from miglab_pool.http import health as health_page
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.dependencies import OPEN, Runner, Who, needs, page_needs, who
+from miglab_pool.http.access.dependencies import OPEN, Runner, Who, needs, who, who_again
 from miglab_pool.http.access.hub_tokens import Members, nobody_says
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.http.pages import details_page, pool_page
-from miglab_pool.http.pages.frame import SERVICE, callback, no_such_page, steps
+from miglab_pool.http.pages.frame import PLACES, SERVICE, DrawnPage, callback, no_such_page, steps
 from miglab_pool.http.pool_runner import LONGEST_POLL_S, PoolRunner
 from miglab_pool.layouts import page as layouts_page
 from miglab_pool.leases import routes as lease_routes
@@ -164,18 +164,9 @@ async def _principal_at_next_news(
     """Wait for a change of the pool or of their rights; None if they may see nothing."""
     while True:
         await runner.notifier.beyond(seen, LONGEST_POLL_S)
-        now = await _again(request, shown_to)
+        now = await who_again(request, shown_to)
         if now != shown_to or runner.notifier.version != seen or runner.notifier.closed:
             return now
-
-
-async def _again(request: Request, before: Principal) -> Principal | None:
-    """Whoever asks, asked anew; without a role while the hub is silent, as it may be lost."""
-    try:
-        return await who(request)
-    except DeniedError as error:
-        is_no = error.reason != "hub-silent"
-        return None if is_no else before.without_roles()
 
 
 async def metrics(request: Request) -> Response:
@@ -193,16 +184,16 @@ async def metrics(request: Request) -> Response:
 # -- all of it put together -----------------------------------------------------------------------
 
 
-PAGES = (
-    ("/", pool_page.page, Right.SEE_POOL),
-    ("/class", class_page.page, Right.SEE_CLASS),
-    ("/reservations", reservations_page.page, Right.SEE_POOL),
-    ("/layouts", layouts_page.page, Right.SEE_LAYOUTS),
-    ("/log", log_page.page, Right.AUDIT),
-    ("/usage", usage_page.page, Right.SEE_USAGE),
-    ("/health", health_page.page, Right.HEALTH),
-)
-"""Each page's address, what draws it, and the right that it needs."""
+PAGES = {
+    "pool": pool_page.page,
+    "class": class_page.page,
+    "layouts": layouts_page.page,
+    "reservations": reservations_page.page,
+    "log": log_page.page,
+    "usage": usage_page.page,
+    "health": health_page.page,
+}
+"""What draws each of `PLACES`."""
 
 PARTS = (
     ("/fragment", pool_page.fragment),
@@ -231,8 +222,8 @@ def page_router() -> APIRouter:
     """Every page, the parts of them that change, sign-in's way back, and the static files."""
     pages = APIRouter(include_in_schema=False)
     add = partial(pages.add_api_route, response_class=HTMLResponse)
-    for address, page, right in PAGES:
-        add(address, page, dependencies=[page_needs(right)])
+    for place in PLACES:
+        add(place.path, DrawnPage(PAGES[place.key], place.right), name=f"{place.key}_page")
     for address, part in PARTS:
         add(address, part)
     add("/layouts/preview", layouts_page.preview, methods=["POST"])

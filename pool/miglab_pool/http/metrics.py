@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
+from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.health import APPLICATION_XIDS
@@ -29,6 +29,7 @@ JOB_BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
 DRIVER_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
 FOUND = ("gpu", "slice", "lease", "ticket", "holder")
 """What reconcile finds something about."""
+Labels = tuple[str, ...]
 Healths = Mapping[str, Health]
 NOTHING_SAID: Healths = MappingProxyType({})
 
@@ -167,60 +168,43 @@ class Metrics:
             leases: the live ones.
             healths: what each GPU said last, by its UUID.
         """
-        self._set_leases(snapshot, leases)
-        self._set_slices(snapshot)
-        for gauge in (self._heat, self._power, self._ecc, self._xids):
-            gauge.clear()
-        for gpu in snapshot.gpus:
-            health = healths.get(gpu.uuid)
-            if health is not None:
-                self._set_health(str(gpu.index), health)
-        return generate_latest(self.registry)
-
-    def _set_leases(self, snapshot: PoolSnapshot, leases: Iterable[LeaseView]) -> None:
         self._paused.set(bool(snapshot.paused))
         self._waiting.set(len(snapshot.waiting))
-        self._leases.clear()
-        for lease in leases:
-            self._leases.labels(lease.state.value, self._shape(lease.shape)).inc()
+        _fill(self._leases, Tally((one.state.value, self._shape(one.shape)) for one in leases))
+        self._set_slices(snapshot)
+        self._set_health(
+            {(str(gpu.index),): healths[gpu.uuid] for gpu in snapshot.gpus if gpu.uuid in healths}
+        )
+        return generate_latest(self.registry)
 
     def _set_slices(self, snapshot: PoolSnapshot) -> None:
         gpus = Tally(gpu.state for gpu in snapshot.gpus)
-        for name in GPU_STATES:
-            self._gpus.labels(name).set(gpus[name])
-        states = Tally(item.state for gpu in snapshot.gpus for item in gpu.slices)
-        for state in SliceState:
-            self._slices.labels(state.value).set(states[state])
+        _fill(self._gpus, {(name,): gpus[name] for name in GPU_STATES})
+        there = {
+            (str(gpu.index), str(item.start), item.profile): item
+            for gpu in snapshot.gpus
+            for item in gpu.slices
+        }
+        states = Tally(item.state for item in there.values())
+        _fill(self._slices, {(state.value,): states[state] for state in SliceState})
         well = [gpu for gpu in snapshot.gpus if gpu.state == "ok"]
         self._all.set(sum(gpu.memory_slices for gpu in well))
         self._free.set(sum(map(_free_of, well)))
-        for gauge in (self._memory, self._used, self._busy):
-            gauge.clear()
-        for gpu in snapshot.gpus:
-            for item in gpu.slices:
-                self._set_slice(gpu, item)
+        _fill(self._memory, {at: item.memory_mib for at, item in there.items()}, MIB)
+        _fill(self._used, {at: item.memory_used_mib for at, item in there.items()}, MIB)
+        _fill(self._busy, {at: item.activity_pct for at, item in there.items()}, 0.01)
 
-    def _set_slice(self, gpu: GpuView, item: SliceView) -> None:
-        where = (str(gpu.index), str(item.start), item.profile)
-        self._memory.labels(*where).set(item.memory_mib * MIB)
-        if item.memory_used_mib is not None:
-            self._used.labels(*where).set(item.memory_used_mib * MIB)
-        if item.activity_pct is not None:
-            self._busy.labels(*where).set(item.activity_pct / 100)
-
-    def _set_health(self, gpu: str, health: Health) -> None:
-        said = (
-            (self._heat, health.temperature_c),
-            (self._power, health.power_w),
-            (self._ecc, health.ecc_errors),
-        )
-        for gauge, value in said:
-            if value is not None:
-                gauge.labels(gpu).set(value)
-        if health.xids is not None:
-            kinds = Tally(xid in APPLICATION_XIDS for xid in health.xids)
-            self._xids.labels(gpu, "application").set(kinds[True])
-            self._xids.labels(gpu, "gpu").set(kinds[False])
+    def _set_health(self, healths: Mapping[Labels, Health]) -> None:
+        _fill(self._heat, {gpu: said.temperature_c for gpu, said in healths.items()})
+        _fill(self._power, {gpu: said.power_w for gpu, said in healths.items()})
+        _fill(self._ecc, {gpu: said.ecc_errors for gpu, said in healths.items()})
+        xids = {
+            (*gpu, kind): sum((xid in APPLICATION_XIDS) is by_program for xid in said.xids)
+            for gpu, said in healths.items()
+            if said.xids is not None
+            for kind, by_program in (("application", True), ("gpu", False))
+        }
+        _fill(self._xids, xids)
 
     def _shape(self, shape: str) -> str:
         return shape if shape in self._shapes else "other"
@@ -233,6 +217,14 @@ class Metrics:
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"miglab_{name}", text, labels, registry=self.registry)
+
+
+def _fill(gauge: Gauge, samples: Mapping[Labels, float | None], unit: float = 1) -> None:
+    """These are its samples now, and no others; what is not known has none."""
+    gauge.clear()
+    for labels, value in samples.items():
+        if value is not None:
+            gauge.labels(*labels).set(value * unit)
 
 
 def _free_of(gpu: GpuView) -> int:

@@ -24,8 +24,9 @@ from miglab_pool import settings
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.round import Reclaimer
-from miglab_pool.worker.inspect_gpu import Finding
+from miglab_pool.worker.inspect_gpu import Finding, read_versions
 from miglab_pool.worker.jobs import Job, JobKind
+from miglab_pool.worker.reconcile import ask_after_holders
 
 log = logging.getLogger(__name__)
 _POOL, _RECLAIM, _TUNING = settings.Pool(), settings.Reclaim(), settings.Tuning()
@@ -213,7 +214,7 @@ class PoolRunner:
     @property
     def gpu_call_s(self) -> float:
         """How long the oldest driver call under way has lasted; 0 when there is none."""
-        return self._pool.longest_call_s
+        return self._pool.worker.driver.longest_call_s
 
     @property
     def silent_servers(self) -> int:
@@ -251,7 +252,7 @@ class PoolRunner:
             log.warning("not every GPU has answered: the service starts without waiting for it")
             self._tasks.append(asyncio.create_task(self._finish(first)))
         await self.decide(lambda pool: pool.turn())
-        gpus = self._pool.gpu_uuids
+        gpus = self._pool.worker.driver.uuids
         self._to_sample = itertools.cycle(gpus)
         times, every = self._times, self._every
         loops = [
@@ -308,8 +309,8 @@ class PoolRunner:
 
     async def _reconcile(self) -> None:
         findings = await self._on(self._holders, lambda pool: pool.begin_reconcile())
-        versions = self.on_gpu_thread(lambda pool: pool.read_versions())
-        gpus = asyncio.gather(*map(self._inspect, self._pool.gpu_uuids))
+        versions = self.on_gpu_thread(lambda pool: read_versions(pool.worker))
+        gpus = asyncio.gather(*map(self._inspect, self._pool.worker.driver.uuids))
         _, inspected = await asyncio.gather(versions, gpus)
         findings += [finding for of_gpu in inspected for finding in of_gpu]
         findings += await self._ask_after_holders()
@@ -324,7 +325,7 @@ class PoolRunner:
         await self._guard("reconcile", lambda: asyncio.shield(begun))
 
     async def _ask_after_holders(self) -> list[Finding]:
-        return await self._on(self._holders, lambda pool: pool.ask_after_holders())
+        return await self._on(self._holders, lambda pool: ask_after_holders(pool.worker))
 
     async def _sample_next(self) -> None:
         """Begin to read the next GPU, if its last reading has come back.

@@ -32,7 +32,7 @@ from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import REFUSED
-from miglab_pool.http.pages.frame import render, render_part, shown
+from miglab_pool.http.pages.frame import render, render_part
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.layouts.file import LayoutDraft, LayoutError, PartitionableGpu, dump, read
 from miglab_pool.pool import Pool
@@ -275,7 +275,6 @@ def _mixed(geometry: Geometry) -> Counts:
     return dict(counts)
 
 
-@shown
 async def page(request: Request, principal: Principal) -> str:
     """The whole page."""
     runner: PoolRunner = request.app.state.runner

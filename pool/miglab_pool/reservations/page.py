@@ -29,7 +29,7 @@ from miglab_api.wording import shape_title
 from miglab_pool.http.access.dependencies import MayReserve, Runner, Who
 from miglab_pool.http.access.principal import Principal, Right, visible_reservation
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.pages.frame import render, render_part, shown
+from miglab_pool.http.pages.frame import render, render_part
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.reservations import promises
@@ -210,7 +210,6 @@ def _day(
     return CalendarDay(date, is_today, tuple(placed), max(1, len(ends)), tuple(hours.items()))
 
 
-@shown
 async def page(request: Request, principal: Principal) -> str:
     """The whole page; ``monday`` is any day of the week, ``seats`` a course and a shape."""
     day, zone, asked = (request.query_params.get(key, "") for key in ("monday", "zone", "seats"))

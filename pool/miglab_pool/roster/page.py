@@ -20,7 +20,7 @@ from miglab_api.usage import sheet
 from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.pages.frame import csv_file, in_utc, render, shown
+from miglab_pool.http.pages.frame import csv_file, in_utc, render
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import IDLE
@@ -57,7 +57,6 @@ def figures(rows: Sequence[RosterRow]) -> list[tuple[int, str]]:
     return [(len(rows), "students"), *((count[one], one.value) for one in Presence if count[one])]
 
 
-@shown
 async def page(request: Request, principal: Principal) -> str:
     """The whole page; without a course in the address, that of the first."""
     state = request.app.state

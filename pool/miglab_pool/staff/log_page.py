@@ -6,7 +6,6 @@ What is asked for stands in the address.  The page also shows the messages of st
 import datetime as dt
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -21,16 +20,7 @@ from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.buttons import MAY_REASON, Action
-from miglab_pool.http.pages.frame import (
-    csv_file,
-    in_utc,
-    left,
-    moment,
-    render,
-    render_part,
-    second,
-    shown,
-)
+from miglab_pool.http.pages.frame import csv_file, in_utc, left, moment, render, render_part, second
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger.ledger import LARGEST_ID
 from miglab_pool.staff import routes as message_routes
@@ -57,45 +47,27 @@ ROWS = 50
 GONE = "That message is not shown any more. Look again."
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is asked for; None and empty leave a thing open.
+Wanted = Mapping[str, str]
+"""What an address asks for; what is not in it is open.
 
-    Attributes:
-        since: the first day.
-        until: the last day.
-        by: who did it, as the page names them.
-        kind: gpu, slice, lease ….
-        everything: also what nobody did by hand.
-        before: only what is older than the entry of this id.
-    """
-
-    since: dt.date | None = None
-    until: dt.date | None = None
-    by: str = ""
-    course: str | None = None
-    kind: str = ""
-    everything: bool = False
-    before: int | None = None
-
-    def as_query(self) -> dict[str, str]:
-        """The same as an address has it; what is open is left out."""
-        return {key: str(value) for key, value in asdict(self).items() if value}
+`since` and `until` are the first and the last day, `by` who did it, as the page names them;
+`course` and `kind` of what; with `everything` also what nobody did by hand, `before` an entry's id.
+"""
 
 
-def wanted_of(query: Mapping[str, str]) -> tuple[Wanted, str]:
+def wanted_of(query: Wanted) -> tuple[Wanted, str]:
     """What an address asks for, and what of it cannot be read, in words; that is left open."""
     since, until, problem = _days(query)
-    wanted = Wanted(
-        since,
-        until,
-        query.get("by", "")[:USER_MAX].strip(),
-        query.get("course") or None,
-        query["kind"] if query.get("kind") in KINDS else "",
-        bool(query.get("everything")),
-        _number(query.get("before", "")),
-    )
-    return wanted, problem
+    wanted = {
+        "since": f"{since or ''}",
+        "until": f"{until or ''}",
+        "by": query.get("by", "")[:USER_MAX].strip(),
+        "course": query.get("course", ""),
+        "kind": query["kind"] if query.get("kind") in KINDS else "",
+        "everything": "True" if query.get("everything") else "",
+        "before": _number(query.get("before", "")),
+    }
+    return {key: value for key, value in wanted.items() if value}, problem
 
 
 def _days(query: Mapping[str, str]) -> tuple[dt.date | None, dt.date | None, str]:
@@ -108,9 +80,9 @@ def _days(query: Mapping[str, str]) -> tuple[dt.date | None, dt.date | None, str
     return since, until, ""
 
 
-def _number(text: str) -> int | None:
+def _number(text: str) -> str:
     is_one = text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST_ID))
-    return (min(int(text), LARGEST_ID) or None) if is_one else None
+    return f"{min(int(text), LARGEST_ID) or ''}" if is_one else ""
 
 
 def question(
@@ -119,20 +91,21 @@ def question(
     """What the audit is asked.
 
     Args:
-        wanted: by the address.
+        wanted: as `wanted_of` has it.
         courses: of which courses; None for everything.
         zone: where the days begin.
         limit: the newest so many.
     """
-    has_end = wanted.until is not None and wanted.until < dt.date.max
+    since, until = day(wanted.get("since")), day(wanted.get("until"))
+    by = wanted.get("by", "")
     return Question(
-        since=midnight(wanted.since, zone) if wanted.since else None,
-        until=midnight(wanted.until + DAY, zone) if wanted.until and has_end else None,
-        before=wanted.before,
-        by=AS_SAID.get(wanted.by, wanted.by) or None,
-        kind=wanted.kind or None,
+        since=midnight(since, zone) if since else None,
+        until=midnight(until + DAY, zone) if until and until < dt.date.max else None,
+        before=int(wanted["before"]) if "before" in wanted else None,
+        by=AS_SAID.get(by, by) or None,
+        kind=wanted.get("kind"),
         courses=courses,
-        is_all=wanted.everything,
+        is_all="everything" in wanted,
         limit=limit,
     )
 
@@ -141,7 +114,7 @@ def sheet_query(wanted: Wanted, zone: ZoneInfo, limit: int) -> dict[str, str]:
     """The same question to `GET /api/audit`, from the newest on, for a spreadsheet."""
     asked = question(wanted, None, zone, limit)
     moments = {"since": asked.since, "until": asked.until, "by": asked.by, "before": None}
-    found = wanted.as_query() | moments | {"limit": limit, "format": "csv"}
+    found = {**wanted, **moments, "limit": limit, "format": "csv"}
     return {key: str(value) for key, value in found.items() if value is not None}
 
 
@@ -211,13 +184,12 @@ def as_csv(entries: Iterable[AuditEntry]) -> str:
     return sheet(COLUMNS, rows)
 
 
-@shown
 async def page(request: Request, principal: Principal) -> str:
     """The whole page."""
     runner: PoolRunner = request.app.state.runner
     zone = ZoneInfo(request.app.state.timezone)
     wanted, problem = wanted_of(request.query_params)
-    asked = question(wanted, courses_of(principal, wanted.course), zone, ROWS + 1)
+    asked = question(wanted, courses_of(principal, wanted.get("course")), zone, ROWS + 1)
     found = await runner.read(lambda pool: pool.staff.audit(asked))
     names = {gpu.uuid: f"GPU {gpu.index}" for gpu in (await runner.snapshot()).gpus}
     own = principal.courses(Right.AUDIT)
@@ -232,8 +204,8 @@ async def page(request: Request, principal: Principal) -> str:
         target=lambda one: target_of(one, names),
         states=states_of,
         did=did,
-        older=_address(wanted, found[ROWS - 1].id) if len(found) > ROWS else "",
-        newest=_address(wanted, None),
+        older=_address(wanted, f"{found[ROWS - 1].id}") if len(found) > ROWS else "",
+        newest=_address(wanted, ""),
         sheet=urlencode(sheet_query(wanted, zone, LIMIT_MAX)),
         most=LIMIT_MAX,
         kinds=KINDS,
@@ -246,8 +218,8 @@ async def page(request: Request, principal: Principal) -> str:
     )
 
 
-def _address(wanted: Wanted, before: int | None) -> str:
-    return urlencode(replace(wanted, before=before).as_query())
+def _address(wanted: Wanted, before: str) -> str:
+    return urlencode(wanted_of({**wanted, "before": before})[0])
 
 
 def target_of(one: AuditEntry, names: Mapping[str, str]) -> str:

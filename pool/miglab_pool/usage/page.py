@@ -20,7 +20,7 @@ from miglab_api.wording import lab_in_words
 from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.pages.frame import csv_file, render, short, shown
+from miglab_pool.http.pages.frame import csv_file, render, short
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.usage.report import (
@@ -301,7 +301,6 @@ def _rounded(value: float) -> float:
     return round(value, 2)
 
 
-@shown
 async def page(request: Request, principal: Principal) -> str:
     """The whole page."""
     runner: PoolRunner = request.app.state.runner

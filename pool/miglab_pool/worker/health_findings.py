@@ -148,11 +148,8 @@ def _slices(snapshot: PoolSnapshot) -> Iterator[HealthFinding]:
             name = f"slice {item.slice_id}"
             found = f"{item.profile} on GPU {gpu.index}: {item.reason}"
             if item.state is SliceState.QUARANTINED:
-                yield wrong(
-                    name,
-                    found,
-                    f"find out what uses it, then run: miglab pool clear {item.slice_id}",
-                )
+                do = f"find out what uses it, then run: miglab pool clear {item.slice_id}"
+                yield wrong(name, found, do)
             elif item.state is SliceState.FOREIGN:
                 do = f"leave it, or let the pool take it over: miglab pool adopt {item.slice_id}"
                 yield wrong(name, found, do)

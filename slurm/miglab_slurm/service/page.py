@@ -28,7 +28,6 @@ from miglab_pool.http.access.dependencies import (
     MayRelease,
     MaySeeNames,
     allowed,
-    page_needs,
 )
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError, install
@@ -124,8 +123,8 @@ def management_app(settings: SlurmSettings, runner: SlurmRunner, sign_in: SignIn
         openapi_url=f"{prefix}/api/openapi.json",
     )
     pages = APIRouter(include_in_schema=False)
-    seen = [page_needs(Right.SEE_POOL)]
-    pages.add_api_route("/", frame.shown(_draw), response_class=HTMLResponse, dependencies=seen)
+    page = frame.DrawnPage(_draw, Right.SEE_POOL)
+    pages.add_api_route("/", page, response_class=HTMLResponse)
     pages.add_api_route("/oauth_callback", frame.callback, dependencies=[OPEN])
     static = StaticFiles(directory=frame.SERVICE / "static", packages=OWN_STATIC)
     pages.mount("/static", static, name="static")

@@ -101,7 +101,7 @@ WHOLE = "7g.40gb"
 
 def is_there(world: World, lease: LeaseView) -> bool:
     """Whether its slices are on the GPU."""
-    gpu = world.pool.gpu_uuids[0]
+    gpu = world.driver.uuids[0]
     return set(lease.uuids) <= {reading.uuid for reading in world.driver.slices(gpu)}
 
 

@@ -1,10 +1,10 @@
 """Who may ask for what on the management listener: what a route says of the right it needs.
 
-Every route has one parameter or dependency made by `needs` (a page: by `page_needs`), or is marked
-`OPEN`; a test refuses a route that has neither.  It refuses who has the right over nothing at all;
-whether the right reaches what is asked for, the route finds out with `Principal.require`.  Of a
-lease or a ticket, whoever may not see whose it is learns not even that it is there (404); whoever
-sees it and may not do this is told who may (403).
+Every route has one parameter or dependency made by `needs`, is marked `OPEN`, or is a
+`pages.frame.DrawnPage`, which has its right; a test refuses any other.  It refuses who has the
+right over nothing at all; whether the right reaches what is asked for, the route finds out with
+`Principal.require`.  Of a lease or a ticket, whoever may not see whose it is learns not even that
+it is there (404); whoever sees it and may not do this is told who may (403).
 """
 
 from collections.abc import Callable
@@ -30,6 +30,17 @@ async def who(request: Request) -> Principal:
     return await sign_in.principal(request)
 
 
+async def who_again(request: Request, before: Principal) -> Principal | None:
+    """Whoever reads a stream, asked anew; None if they are signed out.
+
+    While the hub is silent they have no role, as it may be lost.
+    """
+    try:
+        return await who(request)
+    except DeniedError as error:
+        return before.without_roles() if error.reason == "hub-silent" else None
+
+
 @dataclass(frozen=True, slots=True)
 class Needs:
     """A route's dependency: who asks, if they have the right over anything at all."""
@@ -48,20 +59,6 @@ class Needs:
         return principal
 
 
-@dataclass(frozen=True, slots=True)
-class PageNeeds:
-    """A page's dependency: says the right, which `pages.frame.shown` asks for.
-
-    It refuses nobody itself: whoever is not signed in is to be sent to the hub first.
-    """
-
-    right: Right
-
-    async def __call__(self, request: Request) -> None:
-        """Tell the page which right it needs."""
-        request.state.right = self.right
-
-
 class Open:
     """A route's dependency that lets in anybody, signed in or not; it says so, and does nothing."""
 
@@ -72,11 +69,6 @@ class Open:
 def needs(right: Right) -> Any:
     """The right that a route needs: it stands in the annotation of its parameter ``principal``."""
     return Depends(Needs(right))
-
-
-def page_needs(right: Right) -> Any:
-    """The right that a page needs: it stands in the ``dependencies`` of its route."""
-    return Depends(PageNeeds(right))
 
 
 async def _runner(request: Request) -> PoolRunner:  # async: FastAPI gives a plain one a thread

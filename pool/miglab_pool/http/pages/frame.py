@@ -1,12 +1,12 @@
 """What all pages share: the way in, the navigation, the templates, and how they say things.
 
-A page is a function that draws it for whoever asks; `shown` makes its handler::
+A page is a function that draws it for whoever asks::
 
-    @shown
     async def page(request: Request, principal: Principal) -> str:
         return render("usage.html", request, principal, "usage", rows=...)
 
-Its template extends ``frame.html``; its route is added in `page_router` and its place in `PLACES`.
+Its template extends ``frame.html``; it is named in `management_app.PAGES`, and its address and who
+may see it in `PLACES`.
 """
 
 import math
@@ -150,31 +150,33 @@ def _environment() -> Environment:
 TEMPLATES = _environment()
 
 
-def shown(
-    draw: Callable[[Request, Principal], Awaitable[str]],
-) -> Callable[[Request], Awaitable[Response]]:
-    """A page for whoever asks; whoever is not signed in is sent to the hub first, then back here.
+Draw = Callable[[Request, Principal], Awaitable[str]]
+"""Makes a page's HTML for whoever asks; may raise `DeniedError`, which is shown as a page."""
 
-    Its route says with `page_needs` which right it needs.
 
-    Args:
-        draw: makes its HTML; may raise `DeniedError`, which is shown as a page.
+@dataclass(frozen=True, slots=True)
+class DrawnPage:
+    """A page's route, for who has the right over anything at all.
+
+    Whoever is not signed in is sent to the hub first, then back here.
     """
 
-    async def page(request: Request) -> Response:
+    draw: Draw
+    right: Right
+
+    async def __call__(self, request: Request) -> Response:
+        """The page, or the one that says why there is none."""
         sign_in: SignIn = request.app.state.sign_in
+        principal = None
         try:
             principal = await sign_in.principal(request)
+            if not principal.has(self.right):
+                raise forbidden(self.right)
+            return HTMLResponse(await self.draw(request, principal))
         except DeniedError as refused:
-            return sign_in.begin(request) if refused.status == 401 else failed(request, refused)
-        try:
-            if not principal.has(request.state.right):
-                raise forbidden(request.state.right)
-            return HTMLResponse(await draw(request, principal))
-        except DeniedError as refused:
+            if refused.status == 401:
+                return sign_in.begin(request)
             return failed(request, refused, principal)
-
-    return page
 
 
 def render(

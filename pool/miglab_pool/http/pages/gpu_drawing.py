@@ -108,45 +108,21 @@ class Drawing:
     """A GPU as the page draws it.
 
     Attributes:
-        about: what kind it is, in words.
-        trouble: why it takes no new lease; empty if it does.
-        notes: what else there is to say of it.
-        course: the only one that it serves; empty for all.
-        address: of what can be done to it, or is known of it; empty for nothing.
-        opens: what the button to it is called.
+        opens: what the button is called to what is known of it, or can be done; empty for none.
     """
 
-    index: int
-    memory_slices: int
-    about: str
+    gpu: GpuView
     boxes: tuple[Box, ...]
-    trouble: str = ""
-    notes: tuple[str, ...] = ()
-    course: str = ""
-    address: str = ""
-    opens: str = ""
+    opens: str
 
 
 def draw(
     gpu: GpuView, reserved: Sequence[ReservedSlot], doings: Doings, principal: Principal
 ) -> Drawing:
     """One GPU, with what is reserved on it."""
-    memory = f"{round(gpu.memory_mib / 1024)} GiB"
-    about = f"{gpu.name}, {memory}" + (", MIG off" if gpu.mig is False else "")
-    trouble = "" if gpu.state == "ok" else f"{gpu.state}: takes no new lease. {gpu.reason}".strip()
-    notes = [f"draining: {gpu.draining}"] if gpu.draining else []
-    notes += [gpu.reason] if gpu.state == "ok" and gpu.reason else []
-    return Drawing(
-        gpu.index,
-        gpu.memory_slices,
-        about,
-        tuple(boxes(gpu, reserved, principal, doings)),
-        trouble,
-        tuple(notes),
-        gpu.course or "",
-        f"gpu/{gpu.uuid}" if principal.is_staff else "",
-        "Manage" if principal.may(Right.DRAIN, gpu.course) else "Details",
-    )
+    opens = "Manage" if principal.may(Right.DRAIN, gpu.course) else "Details"
+    drawn = tuple(boxes(gpu, reserved, principal, doings))
+    return Drawing(gpu, drawn, opens if principal.is_staff else "")
 
 
 def reserved_on(gpu: GpuView, reserved: Sequence[ReservedSlot]) -> list[ReservedSlot]:

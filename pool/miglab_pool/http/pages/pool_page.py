@@ -23,10 +23,9 @@ from miglab_api.gpus import PoolSnapshot
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import estimated_wait, queue_position
-from miglab_pool.http.access.dependencies import Runner, Who, who
+from miglab_pool.http.access.dependencies import Runner, Who, who_again
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
-from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.pages.frame import render, render_part, shown, wait_short
+from miglab_pool.http.pages.frame import render, render_part, wait_short
 from miglab_pool.http.pages.gpu_drawing import (
     WORDS,
     Doings,
@@ -203,7 +202,6 @@ def own_position(snapshot: PoolSnapshot, leases: Sequence[LeaseView], principal:
     return f"{queue_position(ticket)}{wait}"
 
 
-@shown
 async def page(request: Request, principal: Principal) -> str:
     """The whole page."""
     parts = {part.name: part for part in await pool_parts(request, principal)}
@@ -219,25 +217,16 @@ async def fragment(request: Request, principal: Who, have: str = "") -> Response
     return HTMLResponse(html, headers={"X-Parts": " ".join(part.name for part in parts)})
 
 
-async def live(request: Request, _: Who, runner: Runner) -> AsyncIterator[ServerSentEvent]:
+async def live(request: Request, principal: Who, runner: Runner) -> AsyncIterator[ServerSentEvent]:
     """An event whenever the pool has changed; what has, the browser asks for itself.
 
     It ends when the hub does not know the listener any more.
     """
-    while not runner.notifier.closed and await _still_there(request):
+    while not runner.notifier.closed and await who_again(request, principal):
         seen = runner.notifier.version
         yield ServerSentEvent(event="pool", id=str(seen), data=seen)
         await asyncio.sleep(REST_S)
         await runner.notifier.beyond(seen, NEWS_S)
-
-
-async def _still_there(request: Request) -> bool:
-    """Whether who listens is signed in; a silent hub signs nobody out."""
-    try:
-        await who(request)
-    except DeniedError as error:
-        return error.reason == "hub-silent"
-    return True
 
 
 async def pool_parts(request: Request, principal: Principal) -> list[PagePart]:

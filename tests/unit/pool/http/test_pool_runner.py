@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.polling import until
 
+from miglab_pool.http import pool_runner
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.pool import Pool
@@ -108,7 +109,7 @@ async def test_a_stuck_driver_call_stops_neither_decisions_nor_the_end(
     """While the driver hangs, snapshots and turns go on, and the service can still end."""
     stuck = StuckCall()
     monkeypatch.setattr(pool, "sample", stuck)
-    monkeypatch.setattr(type(pool), "longest_call_s", 1.0)
+    monkeypatch.setattr(type(pool.worker.driver), "longest_call_s", 1.0)
     runner = PoolRunner(pool, Metrics(), Times(sample_s=0.001, stop_s=0.01, stuck_s=0.0))
     await runner.start()
     await asyncio.get_running_loop().run_in_executor(None, stuck.entered.wait, 5)
@@ -160,13 +161,14 @@ async def test_each_timer_on_its_thread(
 ) -> None:
     """Again and again, where it holds up nothing else."""
     threads: list[str] = []
-    work = getattr(pool, does)
+    of = pool if hasattr(pool, does) else pool_runner
+    work = getattr(of, does)
 
     def told(*arguments: Any) -> Any:
         threads.append(threading.current_thread().name)
         return work(*arguments)
 
-    monkeypatch.setattr(pool, does, told)
+    monkeypatch.setattr(of, does, told)
     await start(**{timer: 0.001})
     await until(lambda: len(threads) > 1, f"{does} to be done twice")
     assert all(name.startswith(thread) for name in threads)

@@ -13,7 +13,7 @@ from tests.unit.pool.conftest import World
 from miglab_api.gpus import PoolSnapshot, SliceState, SliceView
 from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.http.access.auth import ADMIN_SCOPE, STAFF_SCOPE, principal_from
-from miglab_pool.http.access.dependencies import Needs, Open, PageNeeds
+from miglab_pool.http.access.dependencies import Needs, Open
 from miglab_pool.http.access.principal import (
     DOES,
     SPAWNER,
@@ -25,6 +25,7 @@ from miglab_pool.http.access.principal import (
     visible_snapshot,
 )
 from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.pages.frame import DrawnPage
 
 from .conftest import as_
 from .fakes import (
@@ -176,10 +177,10 @@ def test_a_scope_of_all_courses_reaches_none_that_is_not_there() -> None:
 # -- routes --------------------------------------------------------------------------------------
 
 
-def declared(route: APIRoute) -> list[Needs | PageNeeds | Open]:
+def declared(route: APIRoute) -> list[Needs | DrawnPage | Open]:
     """What a route says of the right it needs."""
-    calls = [one.call for one in _all(route.dependant)]
-    return [call for call in calls if isinstance(call, Needs | PageNeeds | Open)]
+    calls = [route.endpoint, *(one.call for one in _all(route.dependant))]
+    return [call for call in calls if isinstance(call, Needs | DrawnPage | Open)]
 
 
 def _all(dependant: Dependant) -> list[Dependant]:
