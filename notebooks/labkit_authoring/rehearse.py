@@ -28,7 +28,7 @@ from labkit_grading.cells import Cell, read_cells
 
 SLICE = "sms=16,memory_mib=4352"  # what a 1g.5gb leaves a process, with an SM count Hopper can give
 END_S = 15  # for what was interrupted, and to keep what was measured
-KEEP = "from labkit_authoring.rehearse import kept\nprint(kept(globals()))"
+KEEP = "import labkit_authoring.rehearse\nprint(labkit_authoring.rehearse.kept(globals()))"
 RAISED = re.compile(r"-+> (\d+) (.*)")  # the cell's line in a traceback
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

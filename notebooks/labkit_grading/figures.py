@@ -12,6 +12,8 @@ from labkit.panel.plot import Plot
 
 WIDTH = 640
 SUFFIX = ".vl.json"
+PADDING = {"left": 20, "top": 5, "right": 5, "bottom": 5}
+"""Pixels around a drawing: readers' fonts may be wider than what vl-convert measures by."""
 
 
 def svg(plot: Plot) -> str:
@@ -29,7 +31,8 @@ def drawn(spec: dict[str, Any]) -> str:
         import vl_convert
     except ImportError as error:
         raise LabError("Figures are drawn by vl-convert: pip install vl-convert-python.") from error
-    text: str = vl_convert.vegalite_to_svg(json.dumps(spec), vl_version="5.8")
+    padded = json.dumps({**spec, "padding": PADDING})
+    text: str = vl_convert.vegalite_to_svg(padded, vl_version="5.8")
     return text.strip() + "\n"
 
 

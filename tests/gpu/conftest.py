@@ -3,8 +3,8 @@
 Imports nothing but pytest, pynvml and the GPU layer, so that the suite can be run on a GPU machine
 that has no more than these:
 
-    PYTHONPATH=pool python3 -m pytest -c /dev/null --rootdir=. -p no:cacheprovider \
-        --import-mode=importlib -m gpu -rA tests/gpu
+    PYTHONPATH=pool:api python3 -m pytest -c /dev/null --rootdir=. --confcutdir=tests/gpu \
+        -p no:cacheprovider --import-mode=importlib -m gpu -rA tests/gpu
 """
 
 from collections.abc import Iterator

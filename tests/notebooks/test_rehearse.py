@@ -37,12 +37,12 @@ def sleeper():
 # %%
 step = timed_step("2 ms", 1, sleeper, value=lambda m: m.median_s * 1e3, seconds=60,
                   samples=6)
-panel = Panel(Experiment("T-9", "Sleeping", "How long?", "x", "ms", (step,), unit="ms"))
-panel
+kept = Panel(Experiment("T-9", "Sleeping", "How long?", "x", "ms", (step,), unit="ms"))
+kept
 
 # %%
 # <solution>
-evidence = await panel.settle()
+evidence = await kept.settle()
 # </solution>
 evidence.points[0].label
 """
