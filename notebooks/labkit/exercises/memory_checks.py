@@ -123,6 +123,8 @@ def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
 def _who_stepped(stepped: list[tuple[int, Any]], totals: list[Any], world: int) -> str:
     """Whether each weight was stepped by one rank, with the mean gradient."""
     known = sorted(number for number, _ in stepped)
+    if not known:
+        return "write zero_step first: adam was never called"
     if known != list(range(WEIGHTS)):
         return (
             f"adam was called for the weights {known}: each of {WEIGHTS} must be stepped by "

@@ -180,6 +180,7 @@ def _fault_of_buckets(seen: Exchanges) -> str:
     """The first rule of buckets that was broken; empty when none was."""
     sizes, wanted = [math.prod(shape) for shape in seen.shapes], _bucket_sizes()
     rules = (
+        (bool(sizes), "write Buckets first: nothing was sent"),
         (
             not seen.waited_before_end,
             "ready waits for its all-reduce, so nothing is computed while it travels",

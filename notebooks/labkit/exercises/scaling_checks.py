@@ -103,6 +103,7 @@ def _fault_of_step(function: Callable[..., Any], scale: float) -> str:
     answer = function(gradients_at, taken.append, scaler)
     is_inf = scale >= TOO_MUCH
     rules = (
+        (bool(asked), "write scaled_step first: it asked for no gradients"),
         (asked == [scale], f"ask for the gradients at the scaler's scale, not at {asked}"),
         (len(scaler.told) == 1, "the scaler's update must be called once for each step"),
         (scaler.told == [is_inf], f"update must be told {is_inf}: look for inf and nan"),

@@ -185,7 +185,7 @@ class Metrics:
             for gpu in snapshot.gpus
             for item in gpu.slices
         }
-        states = Tally(item.state for item in there.values())
+        states = Tally(item.state for gpu in snapshot.gpus for item in gpu.slices)
         _fill(self._slices, {(state.value,): states[state] for state in SliceState})
         well = [gpu for gpu in snapshot.gpus if gpu.state == "ok"]
         self._all.set(sum(gpu.memory_slices for gpu in well))

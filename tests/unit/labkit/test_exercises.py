@@ -104,6 +104,7 @@ MISTAKES = [
     (STEP, " / scale", " / 1000", "the step got"),
     (STEP, ".float() / scale", " / scale", "in fp32, not in fp16"),
     (STEP, "gradients_at(scale)", "gradients_at(1.0)", "the scaler's scale"),
+    (STEP, "    scale = scaler.scale\n", "    return None\n", "write scaled_step first"),
     (STEP, "return is_taken", "return None", "what update returned"),
     (AVERAGE, " / len(gradients)", "", "it is the sum, and the loss is a mean"),
     (AVERAGE, "sum(gradients) / len(gradients)", "gradients[-1]", "one rank's own"),
@@ -128,6 +129,7 @@ MISTAKES = [
     (FLAT, "part.view(gradient.shape)", "part", "must have the shape"),
     (FLAT, "for gradient in gradients])\n    parts", "for gradient in gradients[::-1]])\n    parts",
      "not the mean"),
+    (BUCKETS, "self.filling.append((number, gradient))", "pass", "write Buckets first"),
     (BUCKETS, "            self.leave()\n\n", "            pass\n\n", "nothing was sent before"),
     (BUCKETS, "        self.sent.append((", "        self.all_reduce(together)()\n"
      "        self.sent.append((", "ready waits"),
@@ -156,6 +158,7 @@ MISTAKES = [
     (LEDGER, " // ranks", "", "each rank holds only its part"),
     (LEDGER, '"parameters": 4 *', '"parameters": 4 // ranks *', "parameters of ledger("),
     (ZERO, "all_reduce(gradient) / world", "all_reduce(gradient)", "the sum of the gradients"),
+    (ZERO, "if owner == rank", "if False", "never called"),
     (ZERO, "if owner == rank", "if True", "exactly one rank"),
     (ZERO, "if owner == rank", "if owner == rank and number", "weights [1, 2, 3, 4]"),
     (ZERO, "broadcast(updated, owner)", "updated", "does not hold every new weight"),

@@ -45,6 +45,15 @@ def test_slices_are_labelled_by_their_placement() -> None:
     ]
 
 
+def test_what_is_destroyed_and_what_is_made_in_its_place_are_two() -> None:
+    """Slices are counted by what they are, not by where they lie."""
+    going = slice_view(1, 0, state=SliceState.SCRUBBING)
+    coming = slice_view(2, 0, state=SliceState.MAKING)
+    got = samples(Metrics().render(snapshot(gpu_view(going, coming)), ()))
+    counted = [got["miglab_slices", (state.value,)] for state in (going.state, coming.state)]
+    assert counted == [1, 1]
+
+
 def test_free_memory_slices_are_those_of_gpus_that_answer() -> None:
     """Uncut and free ones are free; a GPU that does not answer offers none.
 
