@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from miglab_jupyterlab.asking import Answer, ApiClient, HubClient, PoolRefused, PoolSilent
@@ -133,7 +133,7 @@ class Keeper:
         if before is None:
             raise PoolRefused(409, "unknown-ticket", "This server waited for nothing.")
         answer = await self._asked().post("/api/ticket/requeue", {"ticket": int(before["id"])})
-        self._known = replace(self._answered(answer), ticket=answer.body)
+        self._known = self._answered(answer).told(ticket=answer.body)
         return self._all_told()
 
     async def notice_read(self) -> dict[str, Any]:
@@ -142,8 +142,7 @@ class Keeper:
             raise NOTHING
         read = {"course": self._course.name}
         answer = await self._asked().post("/api/progress/notice", read)
-        sharing = dict(answer.body.get("sharing") or {})
-        self._known = replace(self._answered(answer), sharing=sharing)
+        self._known = self._answered(answer).told(sharing=answer.body.get("sharing"))
         return self._all_told()
 
     def forget(self) -> dict[str, Any]:

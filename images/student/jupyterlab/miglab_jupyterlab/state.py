@@ -34,12 +34,7 @@ class KnownStatus:
     Attributes:
         shape: what the spawner said was leased; ``cpu`` for no slice.
         lease: the last ``LeaseView``; None before the first.
-        ticket: the last ``TicketView``; None for none.
-        messages: what staff say.
-        borrowed: the ``LeaseView`` of what they have borrowed now; None for nothing.
-        borrowing: the ``TicketView`` by which they wait; None for none.
-        people: how full the lab is, in the pool's words.
-        sharing: the courses whose staff are shown progress, and whether the notice was read.
+        status: the last ``ServerStatus``, and what came after it; empty before the first.
         pool_at: the pool's clock when it said so, seconds since the epoch.
         heard_at: our monotonic clock then; None before the first answer.
         problem: why there is no news: ``silent``, ``refused``; empty if all is well.
@@ -51,12 +46,7 @@ class KnownStatus:
 
     shape: str
     lease: View | None = None
-    ticket: View | None = None
-    messages: tuple[View, ...] = ()
-    borrowed: View | None = None
-    borrowing: View | None = None
-    people: str = ""
-    sharing: Mapping[str, bool] = field(default_factory=dict)
+    status: View = field(default_factory=dict)
     pool_at: float = 0.0
     heard_at: float | None = None
     problem: str = ""
@@ -64,6 +54,16 @@ class KnownStatus:
     unseen: int = 0
     gone: bool = False
     gone_reason: str = ""
+
+    @property
+    def ticket(self) -> View | None:
+        """The last ``TicketView``; None for none."""
+        return self.status.get("ticket")
+
+    @property
+    def sharing(self) -> Mapping[str, bool]:
+        """The courses whose staff are shown progress, and whether the notice was read."""
+        return self.status.get("sharing") or {}
 
     @property
     def is_warned(self) -> bool:
@@ -81,29 +81,25 @@ class KnownStatus:
 
     def heard(self, status: View) -> "KnownStatus":
         """Its answer tells how the server stands (``ServerStatus``)."""
-        fresh = replace(
-            self,
-            ticket=status.get("ticket"),
-            messages=tuple(status.get("messages") or ()),
-            borrowed=status.get("borrowed"),
-            borrowing=status.get("borrowing"),
-            people=str(status.get("people") or ""),
-            sharing=dict(status.get("sharing") or {}),
-        )
+        fresh = replace(self, status=status)
         lease = status.get("lease")
         if lease is not None:
             return fresh.with_lease(lease)
         if self.shape in NOTHING_HELD:
             return fresh
         if self.lease is None and self.unseen < FIRST_LOOKS:
-            return replace(fresh, unseen=self.unseen + 1, ticket=None)
+            return replace(fresh.told(ticket=None), unseen=self.unseen + 1)
         return fresh.without_lease()
+
+    def told(self, **part: object) -> "KnownStatus":
+        """A part of how the server stands is another now."""
+        return replace(self, status={**self.status, **part})
 
     def without_tickets(self, forgotten: Collection[int]) -> "KnownStatus":
         """Not the ticket whose end somebody has read."""
         ticket = self.ticket
         is_old = ticket is not None and ticket["id"] in forgotten
-        return replace(self, ticket=None) if is_old else self
+        return self.told(ticket=None) if is_old else self
 
     def with_lease(self, lease: View) -> "KnownStatus":
         """The pool told how the lease stands."""
@@ -151,7 +147,7 @@ def shown(known: KnownStatus, now: float, read: Collection[int] = ()) -> dict[st
         "warning": _warning(known, view, now) if view and known.is_warned else None,
         "ticket": _ticket(known, known.ticket, now) if known.ticket else None,
         "messages": _messages(known, now, read),
-        "people": known.people,
+        "people": known.status.get("people", ""),
         "reason": known.gone_reason,
         "is_given_back": bool(view and view.get("is_given_back")),
         "borrow": _borrow(known) if known.shape == BORROW else None,
@@ -160,7 +156,7 @@ def shown(known: KnownStatus, now: float, read: Collection[int] = ()) -> dict[st
 
 def _borrow(known: KnownStatus) -> dict[str, Any]:
     """``held``, ``none`` or ``waiting`` (``ahead``, ``likely_s``, ``high_s``; None: not known)."""
-    held, waits = known.borrowed, known.borrowing
+    held, waits = known.status.get("borrowed"), known.status.get("borrowing")
     if waits is not None and waits["state"] == "waiting":
         position, estimate = waits.get("position"), waits.get("estimate")
         return {
@@ -226,7 +222,7 @@ def _messages(known: KnownStatus, now: float, read: Collection[int]) -> list[dic
     """Staff's messages that are still meant and were not put away, the oldest first."""
     told = (
         {**message, "left_s": known.until_s(message["until"], now) or 0.0}
-        for message in known.messages
+        for message in known.status.get("messages") or ()
     )
     return sorted(
         (message for message in told if message["left_s"] > 0 and message["id"] not in read),
@@ -251,7 +247,7 @@ def pause_s(known: KnownStatus, usual_s: float, warned_s: float, longest_s: floa
             yet.
         longest_s: where the doubling ends while the pool is silent; also once the lease is gone.
     """
-    if known.is_warned or known.is_offered or known.borrowing is not None:
+    if known.is_warned or known.is_offered or known.status.get("borrowing"):
         return warned_s
     if known.gone:
         return longest_s
