@@ -175,10 +175,7 @@ class ClusterPicture:
         return [
             job
             for job in self.jobs.values()
-            if job.nodes in names
-            and not job.has_ended
-            and job.state != "COMPLETING"
-            and shape.gres_type in job.gres
+            if job.nodes in names and not job.has_left and shape.gres_type in job.gres
         ]
 
     def own(self, user: str | None = None, server: str | None = None) -> Iterator[SlurmJob]:
@@ -269,7 +266,7 @@ def _state(job: SlurmJob, shape: SlurmShape | None) -> tuple[TicketState, str, s
         return TicketState.OFFERED, "", ""
     if job.state == "CANCELLED":
         return TicketState.CANCELLED, "cancelled", "Your job was cancelled. Start again."
-    if job.has_ended or job.state == "COMPLETING":
+    if job.has_left:
         said = why_it_ended(job.state, shape.time_limit_min if shape else 0)
         return TicketState.EXPIRED, "job-ended", said or "Your job ended before your server began."
     if why_it_waits(job.reason).never:
@@ -370,12 +367,7 @@ def _fraction(part: float) -> Stays:
     return lambda _held_s, limit_s: part * limit_s
 
 
-def stays_of(
-    before: Mapping[int, SlurmJob], after: Mapping[int, SlurmJob], at: float
-) -> dict[int, SlurmJob]:
+def stays_of(before: Mapping[int, SlurmJob], after: Mapping[int, SlurmJob]) -> list[SlurmJob]:
     """The jobs that ran in the one picture and run no more in the other."""
-    return {
-        job.id: after.get(job.id, job)
-        for job in before.values()
-        if job.is_running and (job.id not in after or after[job.id].has_left)
-    }
+    ran = [after.get(job.id, job) for job in before.values() if job.is_running]
+    return [job for job in ran if job.id not in after or job.has_left]

@@ -185,7 +185,7 @@ class SlurmReader:
         """The stays that are known, and those that are over in this picture."""
         known = dict(self._picture.stays_s) if self._picture else {}
         before = self._picture.jobs if self._picture else {}
-        for job in stays_of(before, picture.jobs, picture.at).values():
+        for job in stays_of(before, picture.jobs):
             began, ended = job.started_at or picture.at, picture.at
             if job.has_left and job.ends_at is not None:
                 ended = job.ends_at

@@ -71,15 +71,15 @@ class DayFigures:
     wait_p95_s: int
     unjust_reclaims: int
     reserved_kept: float
-    wanted_slice_hours: float = 0.0
-    held_slice_hours: float = 0.0
-    redone_slice_hours: float = 0.0
-    needs: int = 0
-    never_served: int = 0
-    ended: int = 0
-    interrupted: int = 0
-    ended_for_need: int = 0
-    busy_ended_for_need: int = 0
+    wanted_slice_hours: float
+    held_slice_hours: float
+    redone_slice_hours: float
+    needs: int
+    never_served: int
+    ended: int
+    interrupted: int
+    ended_for_need: int
+    busy_ended_for_need: int
 
 
 def figures(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> DayFigures:

@@ -287,9 +287,9 @@ def test_a_stay_is_counted_once_when_it_ends():
     """Whichever picture catches the job on its way out; one that is suspended is still there."""
     states = ("RUNNING", "SUSPENDED", "RUNNING", "COMPLETING", "CANCELLED")
     seen = [jobs_in(job_line(1, state, node="n1")) for state in states]
-    steps = [len(stays_of(before, after, NOW)) for before, after in pairwise(seen)]
+    steps = [len(stays_of(before, after)) for before, after in pairwise(seen)]
     assert steps == [0, 0, 1, 0]
-    assert len(stays_of(seen[0], {}, NOW)) == 1
+    assert len(stays_of(seen[0], {})) == 1
 
 
 def known(seen: ClusterPicture, stays_s: list[float]) -> ClusterPicture:
