@@ -99,7 +99,7 @@ class PoolApi:
         return said
 
 
-def connect(config: Path | None, url: str | None, token_file: Path | None) -> PoolApi:
+def connect(config: Path | None, url: str | None = None, token_file: Path | None = None) -> PoolApi:
     """The pool that the options and lab.toml name.
 
     Args:

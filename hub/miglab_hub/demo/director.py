@@ -51,26 +51,25 @@ log = logging.getLogger("miglab.demo")
 async def direct(settings: Settings) -> None:
     """Run the class until the lab ends."""
     forget_dead_processes(settings)
-    await asyncio.to_thread(_wait_for_pool, settings)
     headers = {"Authorization": f"Bearer {lab_secrets.read(token_file(settings))}"}
     url, limits = settings.hub_api_url, httpx.Timeout(60, pool=None)
-    async with httpx.AsyncClient(
-        base_url=url, headers=headers, timeout=limits, trust_env=False
-    ) as hub:
-        students = plan(settings.courses)
-        await asyncio.gather(
-            *(live(hub, student) for student in students),
-            asyncio.to_thread(reserve, settings),
-            asyncio.to_thread(hand_in, settings, students),
-            partition(settings),
-        )
+    hub = httpx.AsyncClient(base_url=url, headers=headers, timeout=limits, trust_env=False)
+    students = plan(settings.courses)
+    with pool_api.connect(settings.file) as pool:
+        await asyncio.to_thread(_wait_for, pool)
+        async with hub:
+            await asyncio.gather(
+                *(live(hub, student) for student in students),
+                asyncio.to_thread(reserve, settings, pool),
+                asyncio.to_thread(hand_in, settings, students),
+                partition(pool),
+            )
 
 
-def _wait_for_pool(settings: Settings) -> None:
+def _wait_for(pool: pool_api.PoolApi) -> None:
     while True:
         try:
-            with pool_api.connect(settings.file, None, None) as pool:
-                pool.call("GET", "/health")
+            pool.call("GET", "/health")
             return
         except SilentError:
             time.sleep(LOOK_S)
@@ -91,7 +90,7 @@ async def live(hub: httpx.AsyncClient, student: SimulatedStudent) -> None:
     while True:
         try:
             await _visit(hub, student)
-            await asyncio.sleep(student.away_s)
+            await asyncio.sleep(student.habit.away_s)
         except httpx.HTTPError as error:  # a hub that is (re)starting
             log.info("%s: %s", student.name, error)
             await asyncio.sleep(LOOK_S)
@@ -119,7 +118,7 @@ async def _server(hub: httpx.AsyncClient, path: str) -> dict[str, Any]:
     return found
 
 
-def reserve(settings: Settings) -> None:
+def reserve(settings: Settings, pool: pool_api.PoolApi) -> None:
     """Reserve slices for a class that begins soon, and tell the course so."""
     course, about = next(iter(settings.courses.items()))
     zone = settings.lab.timezone
@@ -129,11 +128,10 @@ def reserve(settings: Settings) -> None:
         "weekdays": [WEEKDAYS[starts.weekday()]], "from_time": f"{starts:%H:%M}",
         "to_time": f"{class_ends(starts):%H:%M}", "tz": zone, "reason": "the weekly practical",
     }  # fmt: skip
-    with pool_api.connect(settings.file, None, None) as pool:
-        if not pool.call("GET", "/reservations"):
-            _try(pool, "POST", "/reservations", body)
-            text = f"The practical begins at {starts:%H:%M %Z}. Hand in by the end of the week."
-            _try(pool, "POST", "/messages", {"to_course": course, "text": text})
+    if not pool.call("GET", "/reservations"):
+        _try(pool, "POST", "/reservations", body)
+        text = f"The practical begins at {starts:%H:%M %Z}. Hand in by the end of the week."
+        _try(pool, "POST", "/messages", {"to_course": course, "text": text})
 
 
 def next_class(now: dt.datetime) -> dt.datetime:
@@ -147,17 +145,13 @@ def class_ends(starts: dt.datetime) -> dt.datetime:
     return min(starts + CLASS, starts.replace(hour=23, minute=59))
 
 
-async def partition(settings: Settings) -> None:
+async def partition(pool: pool_api.PoolApi) -> None:
     """While the class is at work, partition a GPU anew."""
     await asyncio.sleep(PARTITION_AFTER_S)
     body = {"text": LAYOUT, "file": "demo.yaml", "reason": "bigger slices for the afternoon"}
-
-    def apply() -> None:
-        with pool_api.connect(settings.file, None, None) as pool:
-            if not any(gpu["layout"] for gpu in pool.call("GET", "/layout")["gpus"]):
-                _try(pool, "PUT", "/layout", body)
-
-    await asyncio.to_thread(apply)
+    layout = await asyncio.to_thread(pool.call, "GET", "/layout")
+    if not any(gpu["layout"] for gpu in layout["gpus"]):
+        await asyncio.to_thread(_try, pool, "PUT", "/layout", body)
 
 
 def _try(pool: pool_api.PoolApi, method: str, path: str, body: Mapping[str, object]) -> None:

@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,17 +25,19 @@ HUB_CONFIG = Path(__file__).with_name("jupyterhub_config.py")
 SERVICE = "demo"
 
 
-class Habit(StrEnum):
-    """How a simulated student uses a server."""
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """How a simulated student uses a server, how long at a time, and how long it is away then."""
 
-    WORKS = "works"  # runs something all the time, and stays
-    IDLES = "idles"  # runs something for half a minute, then walks away
-    VISITS = "visits"  # works for some minutes, leaves, and comes back
+    name: str
+    stays_s: float
+    away_s: float
 
 
-HABITS = (Habit.WORKS, Habit.VISITS, Habit.WORKS, Habit.IDLES)
-STAYS_S = {Habit.WORKS: 3600.0, Habit.IDLES: 3600.0, Habit.VISITS: 120.0}
-AWAY_S = {Habit.WORKS: 60.0, Habit.IDLES: 120.0, Habit.VISITS: 45.0}
+WORKS = Habit("works", 3600.0, 60.0)  # runs something all the time, and stays
+IDLES = Habit("idles", 3600.0, 120.0)  # runs something for half a minute, then walks away
+VISITS = Habit("visits", 120.0, 45.0)  # works for some minutes, leaves, and comes back
+HABITS = (WORKS, VISITS, WORKS, IDLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,6 @@ class SimulatedStudent:
     arrives_s: float
     stays_s: float
 
-    @property
-    def away_s(self) -> float:
-        """How long they stay away between two servers."""
-        return AWAY_S[self.habit]
-
 
 def plan(courses: Mapping[str, Course]) -> tuple[SimulatedStudent, ...]:
     """The class: everybody in a course, in the order of the courses and of their members.
@@ -85,7 +81,7 @@ def _of_course(name: str, course: Course, before: int) -> Iterator[SimulatedStud
         is_other = number % 4 == 2
         shape = others[number // 4 % len(others)] if is_other else course.default or others[0]
         arrives_s = (before + number) * SECONDS_APART
-        stays_s = STAYS_S[habit] + 15.0 * (number % 5)
+        stays_s = habit.stays_s + 15.0 * (number % 5)
         yield SimulatedStudent(member, name, shape, habit, arrives_s, stays_s)
 
 
@@ -148,6 +144,7 @@ def add_class(c: Any, settings: Settings) -> None:
     def simulate(spawner: Any) -> None:
         if habit := habits.get(spawner.user.name):
             spawner.cmd = [sys.executable, str(SERVER)]
-            spawner.environment = {**spawner.environment, **told, "MIGLAB_DEMO_HABIT": habit}
+            own = {"MIGLAB_DEMO_HABIT": habit.name}
+            spawner.environment = {**spawner.environment, **told, **own}
 
     c.MIGLocalSpawner.pre_spawn_hook = simulate

@@ -7,7 +7,7 @@ import pytest
 
 from miglab_api.leases import Signals
 from miglab_hub.demo.director import class_ends, next_class
-from miglab_hub.demo.simulated_class import Habit, check_fits, make_folder, plan
+from miglab_hub.demo.simulated_class import HABITS, check_fits, make_folder, plan
 from miglab_hub.demo.student_server import signals
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings, load
@@ -30,7 +30,7 @@ def test_its_class_asks_for_more_than_there_is(demo: Settings) -> None:
     """Some must wait, some idle and some come and go, each for a shape of their course."""
     students = plan(demo.courses)
     assert len(students) == len({student.name for student in students}) > 14  # slices of two A100
-    assert {student.habit for student in students} == set(Habit)
+    assert {student.habit for student in students} == set(HABITS)
     assert len({student.shape for student in students}) >= 3
     for student in students:
         assert student.shape in demo.courses[student.course].shapes
