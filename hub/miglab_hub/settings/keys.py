@@ -65,26 +65,29 @@ def is_named(field: FieldInfo) -> bool:
     return table_of(field) not in (None, field.annotation)
 
 
-def unknown_keys(model: type[BaseModel], table: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with each key that a file has and its tables have not."""
-    return _unknown(model, table, (), ())
-
-
-def _unknown(
-    model: type[BaseModel], table: Mapping[str, Any], where: tuple[str, ...], kind: tuple[str, ...]
+def unknown_keys(
+    model: type[BaseModel], table: Mapping[str, Any], where: str = "", kind: str = ""
 ) -> Iterator[str]:
+    """What is wrong with each key that a file has and its tables have not.
+
+    Args:
+        model: the table's.
+        table: what the file says in it.
+        where: what its keys are called after, such as ``courses.vision.``; empty for the whole.
+        kind: the same with ``NAME`` for each name.
+    """
     allowed = keys_of(model)
     for key, value in table.items():
-        here, of_kind = (*where, key), (*kind, key)
+        here, of_kind = f"{where}{key}", f"{kind}{key}"
         if key not in allowed:
-            yield _explained(model, ".".join(here), ".".join(of_kind), key)
+            yield _explained(model, here, of_kind, key)
         elif (inner := table_of(allowed[key])) and isinstance(value, dict):
             if not is_named(allowed[key]):
-                yield from _unknown(inner, value, here, of_kind)
+                yield from unknown_keys(inner, value, f"{here}.", f"{of_kind}.")
                 continue
             for name, named in value.items():
                 if isinstance(named, dict):
-                    yield from _unknown(inner, named, (*here, name), (*of_kind, "NAME"))
+                    yield from unknown_keys(inner, named, f"{here}.{name}.", f"{of_kind}.NAME.")
 
 
 def _explained(model: type[BaseModel], here: str, of_kind: str, key: str) -> str:
