@@ -28,7 +28,6 @@ from miglab_pool.state.lock import LabLock
 
 READY_TIMEOUT_S = 120.0
 TICK_S = 0.5
-BAD_SETTINGS = 2
 PRIVATE = 0o077  # the umask of the lab's processes: ledger, hub database and logs are its own
 ONE_ORIGIN = (
     "lab.subdomain_host is not set: a page that a student publishes can act with the rights of an "

@@ -113,7 +113,6 @@ def range_in_words(ticket: TicketView) -> str:
     return f"{estimated_wait(ticket.estimate)}{late}".capitalize()
 
 
-NOTHING = ""  # the shape of who gives up
 WAITS = (TicketState.WAITING, TicketState.ASIDE)
 
 
@@ -184,7 +183,7 @@ class Wait:
         return found
 
     async def change_to(self, shape: str) -> None:
-        """Go on with this shape: `CPU`, another one, the same (still waiting), or `NOTHING`.
+        """Go on with this shape: `CPU`, another one, the same (still waiting), or none.
 
         Raises:
             RefusedByBackend: nothing waits (any more), or the pool refuses; then it waits on.
