@@ -2,16 +2,14 @@
 """Which tests of .ci/integrations.toml are due: run in the project's root.
 
 `deselect` prints the pytest options that leave out what is not due, and why on standard error.
-`record [GROUP ...]` runs what is due (of these groups) and keeps the green ones in
-.ci/integrations.json, which is committed.
+`record REPORT` keeps the groups that a run found green, by pytest's JUnit file (`.ci/run` leaves
+it in .ci/report.xml), in .ci/integrations.json, which is committed.
 """
 
 import json
-import os
 import shlex
 import subprocess
 import sys
-import tempfile
 import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +18,6 @@ from xml.etree import ElementTree
 GROUPS = Path(".ci/integrations.toml")
 RECORDS = Path(".ci/integrations.json")
 MOST_AGE = timedelta(days=7)
-REQUIRED = "docker,browser,promtool,bubblewrap,slurm"
 
 
 def git(*words: str) -> subprocess.CompletedProcess[str]:
@@ -65,44 +62,32 @@ def deselect() -> int:
     return 0
 
 
-def record(names: list[str]) -> int:
-    """Run what is due at the commit that is checked out, and keep what was green."""
+def record(report: Path) -> int:
+    """Keep the groups that a run of the commit that is checked out found green."""
     if git("status", "--porcelain", "--", ".", f":!{RECORDS}").stdout:
         print("integrations: commit your changes first: a record names a commit", file=sys.stderr)
         return 2
-    groups, records, due = read()
-    if unknown := sorted(set(names) - set(groups)):
-        print(f"integrations: no group is called {', '.join(unknown)}", file=sys.stderr)
-        return 2
-    due = {name: why for name, why in due.items() if not names or name in names}
-    if not due:
-        return 0
-    results = run([test for name in due for test in groups[name]["tests"]])
+    groups, records, _ = read()
+    results = outcomes(report)
     entry = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": git("rev-parse", "HEAD").stdout.strip(),
     }
-    for name in due:
-        passed = green(groups[name]["tests"], results)
-        print(f"integrations: {name}: {passed or 'not green, not recorded'}", file=sys.stderr)
-        if passed:
+    for name, group in groups.items():
+        if passed := green(group["tests"], results):
+            print(f"integrations: {name}: {passed}", file=sys.stderr)
             records[name] = {**entry, "result": passed}
     RECORDS.write_text(json.dumps(records, indent=2, sort_keys=True) + "\n")
-    return 0 if all(records.get(name, {}).get("commit") == entry["commit"] for name in due) else 1
+    return 0
 
 
-def run(tests: list[str]) -> dict[str, str]:
-    """Run the tests side by side as `./lab test` does; what became of each, by its id."""
-    with tempfile.NamedTemporaryFile(suffix=".xml") as report:
-        side_by_side = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
-        command = ["-m", "pytest", *side_by_side, f"--junitxml={report.name}", *tests]
-        environment = {"LAB_REQUIRE": REQUIRED, **os.environ}
-        subprocess.run([".venv/bin/python", *command], env=environment, check=False)
-        cases = ElementTree.parse(report.name).iter("testcase")  # noqa: S314 -- pytest wrote it
-        return {
-            f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}": outcome(case)
-            for case in cases
-        }
+def outcomes(report: Path) -> dict[str, str]:
+    """What became of each test, by its id, as pytest's JUnit file says."""
+    cases = ElementTree.parse(report).iter("testcase")  # noqa: S314 -- pytest wrote it
+    return {
+        f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}": outcome(case)
+        for case in cases
+    }
 
 
 def outcome(case: ElementTree.Element) -> str:
@@ -127,7 +112,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["deselect"]:
             sys.exit(deselect())
-        case ["record", *names]:
-            sys.exit(record(names))
+        case ["record", report]:
+            sys.exit(record(Path(report)))
         case _:
             sys.exit(__doc__)

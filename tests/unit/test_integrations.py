@@ -79,6 +79,32 @@ def test_what_is_left_out(integrations: ModuleType, capsys: pytest.CaptureFixtur
     assert "3 passed" in said.err and "new (it): due, never recorded" in said.err
 
 
+def test_what_a_run_found_green_is_kept(integrations: ModuleType) -> None:
+    """Of a whole run, by pytest's report, at the commit that is checked out."""
+    Path(".ci").mkdir()
+    Path(".ci/integrations.toml").write_text(
+        "".join(
+            f'[{name}]\nguards = "it"\ntests = ["tests/test_{name}.py"]\ntouches = []\n'
+            for name in ("green", "red")
+        )
+    )
+    Path(".ci/integrations.json").write_text("{}")
+    Path(".ci/report.xml").write_text(
+        '<testsuites><testsuite><testcase classname="tests.test_green" name="test_it[x]"/>'
+        '<testcase classname="tests.test_red" name="test_it"><failure/></testcase>'
+        "</testsuite></testsuites>"
+    )
+    git("add", ".")
+    git("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "groups")
+    assert integrations.record(Path(".ci/report.xml")) == 0
+    kept = json.loads(Path(".ci/integrations.json").read_text())
+    assert set(kept) == {"green"}
+    assert (kept["green"]["commit"], kept["green"]["result"]) == (
+        git("rev-parse", "HEAD"),
+        "1 passed",
+    )
+
+
 @pytest.mark.parametrize(
     ("outcomes", "result"),
     [
