@@ -72,10 +72,12 @@ class Crew:
 
     async def __aenter__(self) -> Crew:
         self._folder = Path(tempfile.mkdtemp(prefix="labkit-"))  # 0700: the rendezvous is ours
+        loop = asyncio.get_running_loop()
+        starting = asyncio.ensure_future(asyncio.to_thread(self._start, loop))
         try:
-            for rank in range(len(self._added)):
-                await self._start(rank)
+            await asyncio.shield(starting)
         except BaseException:
+            await asyncio.wait({starting})  # what a thread has begun must be there to be ended
             await self._end()
             raise
         return self
@@ -83,22 +85,17 @@ class Crew:
     async def __aexit__(self, *_: object) -> None:
         await self._end()
 
-    async def _start(self, rank: int) -> None:
-        env = child_env(os.environ, self._added[rank])
-        loop = asyncio.get_running_loop()
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """On a thread, since the first worker may have to wait until torch is imported."""
+        for rank, added in enumerate(self._added):
+            env, hear = child_env(os.environ, added), partial(self._hear, loop, rank)
+            self._workers.append(_ForkedWorker(env, self._job_for(rank), hear))
+            self._workers[-1].start()
 
-        def hear(message: Message | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
-                loop.call_soon_threadsafe(self._take, rank, message)
-
-        worker = _ForkedWorker(env, self._job_for(rank), hear)
-        self._workers.append(worker)
-        starting = asyncio.ensure_future(asyncio.to_thread(worker.start))
-        try:
-            await asyncio.shield(starting)
-        except asyncio.CancelledError:  # what a thread has begun must be there before it is ended
-            await starting
-            raise
+    def _hear(self, loop: asyncio.AbstractEventLoop, rank: int, message: Message | None) -> None:
+        """From a worker's threads."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            loop.call_soon_threadsafe(self._take, rank, message)
 
     def _take(self, rank: int, message: Message | None) -> None:
         if message is not None and message["type"] == "print":
