@@ -102,12 +102,12 @@ def control(experiment: Experiment, notebook: Path, place: Place) -> Control | S
     twin = TWINS[experiment.key]
     plain = said_by(experiment, {})
     if not plain.applies:
-        return Skipped(twin.key, plain.why)
+        return Skipped(experiment.key, plain.why)
     if twin.is_in_the_notebook:
         names = define(notebook, place, {twin.target: twin.change})
-        experiment = experiments(names)[twin.key]
-    there = said_by(experiment, twins.environment(twin.key))
-    return Control(twin.key, plain.verdict, twin.absent, there.verdict, plain.why, there.why)
+        experiment = experiments(names)[experiment.key]
+    there = said_by(experiment, twins.environment(experiment.key))
+    return Control(experiment.key, plain.verdict, twin.absent, there.verdict, plain.why, there.why)
 
 
 class _Said(NamedTuple):

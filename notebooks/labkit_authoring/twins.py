@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from labkit.run.worker import TWIN as VARIABLE
@@ -30,13 +29,11 @@ class Twin:
     """One changed world.
 
     Attributes:
-        key: the experiment.
         absent: what is taken away in it.
         target: the function that is changed: a notebook's own name, or "module:name".
         change: takes the function, returns the one that takes its place.
     """
 
-    key: str
     absent: str
     target: str
     change: Change
@@ -386,54 +383,34 @@ def _by_fours(train: Function) -> Function:
 
 
 SMS_OF_A_SLICE = 40  # fewer than the smallest GPU, at least as many as an emulated slice
-CONFINED = "labkit.machine.parts:confined"
+CONFINED, SHARING = "labkit.machine.parts:confined", "labkit.measuring.sharing"
 
-TWINS: Mapping[str, Twin] = MappingProxyType(
-    {
-        twin.key: twin
-        for twin in (
-            Twin("T-1", "that both are the same", "matmul", _every_other_more),
-            Twin("T-2", "that a call returns early", "matmul", _waits),
-            Twin("T-3", "that the timer times one call", "my_timer", _timer_of_two),
-            Twin("T-4", "the roof", "matmul", _without_arithmetic),
-            Twin("T-6", "what differs between the batches", "my_step", _same_busy_share),
-            Twin("T-7", "memory of one's own", CONFINED, _on_parts(PROPORTION, PROPORTION)),
-            Twin("MIG-1", "a part of one's own", CONFINED, _part_slowed),
-            Twin("MIG-3", "how a part shares the memory", CONFINED, _on_parts(WHOLE, PROPORTION)),
-            Twin("MIG-5", "that fewer SMs take longer", CONFINED, _on_parts(WHOLE, WHOLE)),
-            Twin(
-                "MIG-6",
-                "the neighbours' work",
-                "labkit.measuring.sharing:count_in_windows",
-                _idle_neighbours,
-            ),
-            Twin(
-                "MIG-7",
-                "working at the same time",
-                "labkit.measuring.sharing:calls_per_s",
-                _one_after_another,
-            ),
-            Twin("MIG-14", "the time between requests", "arrivals", _all_at_once),
-            Twin("MX-2", "the other format", "product", _one_format),
-            Twin("MX-5", "the direction of the scale", "gradients", _small_helps),
-            Twin("MX-9", "AMP's copies of the weights", "training", _amp_in_bf16),
-            Twin("MX-12", "learning in bf16", "rate_of", _no_rate("bf16")),
-            Twin("DP-13", "learning on two ranks", "rate_of", _no_rate("two ranks")),
-            Twin("DP-12", "Adam's denominator", "optimizer_of", _undivided),
-            Twin("DP-2", "the start-up time", "reduces", _without_start_up),
-            Twin("DP-3", "sharing the batch out", "shared", _whole_batch),
-            Twin("DP-4", "the gradient's bytes", "send_whole", _without_bytes),
-            Twin("DP-6", "sending while something computes", "SimulatedNetwork", _blocks),
-            Twin("MP-3", "an exchange worth its time", "reducer", _slow_exchange),
-            Twin(
-                "MP-6",
-                "working at the same time",
-                "labkit.exercises.networks:mlp",
-                _one_processor,
-            ),
-            Twin("CH-1", "what differs with the SMs", CONFINED, _on_parts(WHOLE, PROPORTION)),
-            Twin("CH-2", "memory that follows the batch", "train", _one_batch),
-            Twin("CH-3", "what a bigger batch gains", "train", _by_fours),
-        )
-    }
-)
+TWINS: Mapping[str, Twin] = {
+    "T-1": Twin("that both are the same", "matmul", _every_other_more),
+    "T-2": Twin("that a call returns early", "matmul", _waits),
+    "T-3": Twin("that the timer times one call", "my_timer", _timer_of_two),
+    "T-4": Twin("the roof", "matmul", _without_arithmetic),
+    "T-6": Twin("what differs between the batches", "my_step", _same_busy_share),
+    "T-7": Twin("memory of one's own", CONFINED, _on_parts(PROPORTION, PROPORTION)),
+    "MIG-1": Twin("a part of one's own", CONFINED, _part_slowed),
+    "MIG-3": Twin("how a part shares the memory", CONFINED, _on_parts(WHOLE, PROPORTION)),
+    "MIG-5": Twin("that fewer SMs take longer", CONFINED, _on_parts(WHOLE, WHOLE)),
+    "MIG-6": Twin("the neighbours' work", f"{SHARING}:count_in_windows", _idle_neighbours),
+    "MIG-7": Twin("working at the same time", f"{SHARING}:calls_per_s", _one_after_another),
+    "MIG-14": Twin("the time between requests", "arrivals", _all_at_once),
+    "MX-2": Twin("the other format", "product", _one_format),
+    "MX-5": Twin("the direction of the scale", "gradients", _small_helps),
+    "MX-9": Twin("AMP's copies of the weights", "training", _amp_in_bf16),
+    "MX-12": Twin("learning in bf16", "rate_of", _no_rate("bf16")),
+    "DP-13": Twin("learning on two ranks", "rate_of", _no_rate("two ranks")),
+    "DP-12": Twin("Adam's denominator", "optimizer_of", _undivided),
+    "DP-2": Twin("the start-up time", "reduces", _without_start_up),
+    "DP-3": Twin("sharing the batch out", "shared", _whole_batch),
+    "DP-4": Twin("the gradient's bytes", "send_whole", _without_bytes),
+    "DP-6": Twin("sending while something computes", "SimulatedNetwork", _blocks),
+    "MP-3": Twin("an exchange worth its time", "reducer", _slow_exchange),
+    "MP-6": Twin("working at the same time", "labkit.exercises.networks:mlp", _one_processor),
+    "CH-1": Twin("what differs with the SMs", CONFINED, _on_parts(WHOLE, PROPORTION)),
+    "CH-2": Twin("memory that follows the batch", "train", _one_batch),
+    "CH-3": Twin("what a bigger batch gains", "train", _by_fours),
+}

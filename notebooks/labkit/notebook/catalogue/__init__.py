@@ -9,7 +9,6 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from types import MappingProxyType
 from typing import Any
 
 from labkit.arguments import public, refuse_values
@@ -26,9 +25,7 @@ from labkit.panel.experiment import Experiment, MeasuringStep
 from labkit.panel.panel import Panel
 
 ROOMS = (your_slice, mig, mixed_precision, data_parallel, model_parallel, choosing)
-EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
-    {one.key: one for room in ROOMS for one in room.EXPERIMENTS}
-)
+EXPERIMENTS: Mapping[str, Experiment] = {one.key: one for room in ROOMS for one in room.EXPERIMENTS}
 WORDS = ("title", "question", "x_label", "y_label")
 OWN = frozenset(field.name for field in fields(Experiment)) - {"key", "steps", "data"}
 
