@@ -279,6 +279,9 @@ def _send_message(
     )
 
 
+# -- GPUs and slices ------------------------------------------------------------------------------
+
+
 def on_slice(item: SliceView, gpu: GpuView, principal: Principal) -> list[Action]:
     """What the principal may do to a slice, whoever holds it."""
     found: list[Action] = []
@@ -287,96 +290,78 @@ def on_slice(item: SliceView, gpu: GpuView, principal: Principal) -> list[Action
     if principal.may(Right.QUARANTINE):
         found += _quarantine(item)
     if principal.may(Right.ADOPT) and item.state is SliceState.FOREIGN:
-        found.append(
-            _to_slice(
-                item,
-                "adopt",
-                "Adopt",
-                f"{_named(item)} was not created by the lab: any program running on it is cut "
-                "off. The slice is destroyed, and the pool takes its placement over.",
-                is_grave=True,
-            )
+        says = (
+            f"{_named(item)} was not created by the lab: any program running on it is cut off. "
+            "The slice is destroyed, and the pool takes its placement over."
         )
+        found.append(_on_place(item, "adopt", "Adopt", says, is_grave=True))
     return found
 
 
 def _drain_slice(item: SliceView) -> Iterable[Action]:
     if item.draining:
-        yield _to_slice(
-            item,
-            "undrain",
-            "End draining",
-            "Its placement takes new leases again.",
-            fields=(MAY_REASON,),
-        )
+        says = "Its placement takes new leases again."
+        yield _on_place(item, "undrain", "End draining", says, MAY_REASON)
     elif item.state in DRAINABLE:
         who = f"{item.user} keeps it; after that, n" if item.user else "N"
         says = f"{who}obody gets this placement until you end the drain."
-        yield _to_slice(item, "drain", "Drain", says, fields=(REASON, ANYWAY))
+        yield _on_place(item, "drain", "Drain", says, REASON, ANYWAY)
 
 
 def _quarantine(item: SliceView) -> Iterable[Action]:
     if item.state is SliceState.FREE:
-        yield _to_slice(
-            item,
-            "quarantine",
-            "Quarantine",
-            "It stays as it is, and nobody gets it until somebody tries again to destroy it.",
-        )
+        says = "It stays as it is, and nobody gets it until somebody tries again to destroy it."
+        yield _on_place(item, "quarantine", "Quarantine", says)
     if item.state is SliceState.QUARANTINED:
-        yield _to_slice(
-            item,
-            "clear",
-            "Try again",
-            "The driver is asked again to destroy it. Then its placement is free.",
-            fields=(MAY_REASON,),
-        )
-
-
-def _to_slice(
-    item: SliceView,
-    key: str,
-    title: str,
-    says: str,
-    fields: tuple[Field, ...] = (REASON,),
-    is_grave: bool = False,
-) -> Action:
-    return Action(
-        key,
-        title,
-        says,
-        f"{_named(item)}: {title.lower()}, done.",
-        f"slices/{item.slice_id}/{key}",
-        fields=fields,
-        fixed={"expected": _state(item)},
-        is_grave=is_grave,
-    )
-
-
-def _named(item: SliceView) -> str:
-    return f"{item.profile} on GPU {item.gpu}"
-
-
-def _state(item: SliceView) -> str:
-    """What the action calls the state that was seen."""
-    return "draining" if item.draining and item.state in DRAINABLE else item.state.value
+        says = "The driver is asked again to destroy it. Then its placement is free."
+        yield _on_place(item, "clear", "Try again", says, MAY_REASON)
 
 
 def on_gpu(gpu: GpuView, principal: Principal) -> list[Action]:
     """What the principal may do to a whole GPU."""
     if not principal.may(Right.DRAIN, gpu.course):
         return []
-    name = f"GPU {gpu.index}"
+    name = _named(gpu)
     if gpu.draining:
         says = f"{name} takes new leases again."
-        return [_to_gpu(gpu, "undrain", "End draining", says, says, MAY_REASON)]
+        return [_on_place(gpu, "undrain", "End draining", says, MAY_REASON, done=says)]
     held = len({item.lease for item in gpu.slices if item.lease is not None})
     who = f"The {held} lease{'s' if held != 1 else ''} on it go on. " if held else ""
     says = f"{who}No new lease gets a slice of {name} until you end the drain."
-    return [_to_gpu(gpu, "drain", "Drain", says, f"{name} is draining.", REASON, ANYWAY)]
+    done = f"{name} is draining."
+    return [_on_place(gpu, "drain", "Drain", says, REASON, ANYWAY, done=done)]
 
 
-def _to_gpu(gpu: GpuView, key: str, title: str, says: str, done: str, *fields: Field) -> Action:
-    fixed = {"expected": "draining" if gpu.draining else gpu.state}
-    path = f"gpus/{gpu.uuid}/{key}"
-    return Action(key, title, says, done, path, fields=fields, fixed=fixed)
+def _on_place(
+    place: GpuView | SliceView,
+    key: str,
+    title: str,
+    says: str,
+    *fields: Field,
+    done: str = "",
+    is_grave: bool = False,
+) -> Action:
+    at = f"gpus/{place.uuid}" if isinstance(place, GpuView) else f"slices/{place.slice_id}"
+    return Action(
+        key,
+        title,
+        says,
+        done or f"{_named(place)}: {title.lower()}, done.",
+        f"{at}/{key}",
+        fields=fields or (REASON,),
+        fixed={"expected": _state(place)},
+        is_grave=is_grave,
+    )
+
+
+def _named(place: GpuView | SliceView) -> str:
+    if isinstance(place, GpuView):
+        return f"GPU {place.index}"
+    return f"{place.profile} on GPU {place.gpu}"
+
+
+def _state(place: GpuView | SliceView) -> str:
+    """What the action calls the state that was seen."""
+    if place.draining and (isinstance(place, GpuView) or place.state in DRAINABLE):
+        return "draining"
+    return str(place.state)

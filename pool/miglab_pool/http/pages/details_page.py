@@ -29,11 +29,13 @@ class Details:
     Attributes:
         facts: what is known of it: names and values.
         actions: what the principal may do to it.
+        lease: the one that it is about, if any.
     """
 
     title: str
     facts: Facts
     actions: list[buttons.Action]
+    lease: LeaseView | None = None
 
 
 async def details(
@@ -49,8 +51,7 @@ async def details(
         raise DeniedError(
             404, "no-such-page", "That is not there any more. Close this and look again."
         )
-    thought = await _thoughts(runner, principal, look.lease_at(kind, target))
-    facts = [*shown.facts, *thought]
+    facts = [*shown.facts, *await _thoughts(runner, principal, shown.lease)]
     return HTMLResponse(
         render_part("details.html", title=shown.title, facts=facts, actions=shown.actions)
     )
@@ -78,50 +79,34 @@ class VisiblePool:
         """The thing at an address; None if it is not there, or not for the principal."""
         if kind == "pool":
             return self._pool([*courses])
-        if kind == "gpu":
-            gpu = next((one for one in self.snapshot.gpus if one.uuid == target), None)
-            return self._gpu(gpu) if gpu and self.principal.is_staff else None
+        if kind == "lease":
+            leases = (one for one in self.leases.values() if str(one.id) == target)
+            return next(map(self._lease, leases), None)
         if kind == "ticket":
-            waiting = self.snapshot.waiting
-            ticket = next((one for one in waiting if str(one.id) == target and one.user), None)
-            return self._ticket(ticket) if ticket else None
-        if kind == "lease":
-            lease = self.lease_at(kind, target)
-            return self._lease(lease) if lease else None
-        return self._slice_at(target) if kind == "slice" else None
-
-    def lease_at(self, kind: str, target: str) -> LeaseView | None:
-        """The lease that an address is about."""
-        if kind == "lease":
-            return next((one for one in self.leases.values() if str(one.id) == target), None)
-        item = self._find_slice(target)[1] if kind == "slice" else None
-        return self.leases.get(item.lease or 0) if item else None
-
-    def _find_slice(self, target: str) -> tuple[GpuView | None, SliceView | None]:
+            tickets = (one for one in self.snapshot.waiting if str(one.id) == target and one.user)
+            return next(map(self._ticket, tickets), None)
         for gpu in self.snapshot.gpus:
-            for item in gpu.slices:
+            if kind == "gpu" and gpu.uuid == target and self.principal.is_staff:
+                return self._gpu(gpu)
+            for item in gpu.slices if kind == "slice" else ():
                 if str(item.slice_id) == target:
-                    return gpu, item
-        return None, None
+                    return self._slice(gpu, item)
+        return None
 
-    def _slice_at(self, target: str) -> Details | None:
-        gpu, item = self._find_slice(target)
-        if gpu is None or item is None:
-            return None
+    def _slice(self, gpu: GpuView, item: SliceView) -> Details | None:
         lease = self.leases.get(item.lease or 0)
         if not (lease or self.principal.is_staff):
             return None
         facts = [("State", _state(item)), *_of_slice(item)]
         facts += self._of_lease(lease) if lease else []
         may = buttons.on_lease(lease, self.principal) if lease else []
-        title = f"{item.profile} on GPU {gpu.index}"
-        return Details(title, facts, [*may, *buttons.on_slice(item, gpu, self.principal)])
+        may += buttons.on_slice(item, gpu, self.principal)
+        return Details(f"{item.profile} on GPU {gpu.index}", facts, may, lease)
 
     def _lease(self, lease: LeaseView) -> Details:
         whose = "Your " if self.principal.is_user(lease.user) else f"{lease.user}: "
-        return Details(
-            whose + lease.shape, self._of_lease(lease), buttons.on_lease(lease, self.principal)
-        )
+        may = buttons.on_lease(lease, self.principal)
+        return Details(whose + lease.shape, self._of_lease(lease), may, lease)
 
     def _how_long(self, lease: LeaseView) -> str:
         if lease.ends_at is not None:
