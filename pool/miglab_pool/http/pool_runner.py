@@ -35,6 +35,8 @@ HOLDER_JOBS = frozenset({JobKind.PROBE})
 MOST_GPU_THREADS = 256  # of which a GPU takes one while something is done to it, or read
 ESTIMATE_REST = 10  # times what an estimate took: so it costs at most a tenth of one core
 GPU_JOBS = frozenset(JobKind) - HOLDER_JOBS
+THREADS = ("holders", "estimates", "report", "look", "decide")
+"""What is done on a thread of its own, one after another."""
 LONGEST_POLL_S = 30.0  # who waits for news is answered by then, changed or not
 
 
@@ -104,12 +106,8 @@ class PoolRunner:
         self._times = times or Times()
         self.reclaimer = reclaimer
         self._end_servers = end_servers
-        self._decisions = ThreadPoolExecutor(1, "miglab-decide")
         self._gpu = ThreadPoolExecutor(MOST_GPU_THREADS, "miglab-gpu")
-        self._holders = ThreadPoolExecutor(1, "miglab-holders")
-        self._estimates = ThreadPoolExecutor(1, "miglab-estimates")
-        self._reports = ThreadPoolExecutor(1, "miglab-report")
-        self._looks = ThreadPoolExecutor(1, "miglab-look")
+        self._threads = {name: ThreadPoolExecutor(1, f"miglab-{name}") for name in THREADS}
         self.last_hour: deque[tuple[float, Headcount]] = deque(maxlen=60)
         self._drawn: CachedSnapshot | None = None
         self._drawing: asyncio.Task[None] | None = None
@@ -131,7 +129,7 @@ class PoolRunner:
             Refused: what the pool refuses.
             RuntimeError: the service ends.
         """
-        return await self._on(self._decisions, decision)
+        return await self._on("decide", decision)
 
     async def snapshot(self) -> PoolSnapshot:
         """The pool now, from memory unless it changed since; however many ask, it is drawn once."""
@@ -162,7 +160,7 @@ class PoolRunner:
             Refused: what the pool refuses.
             RuntimeError: the service ends.
         """
-        return await self._on(self._looks, question)
+        return await self._on("look", question)
 
     async def read(self, question: Callable[[Pool], T]) -> T:
         """Ask what is read from the ledger's file alone: long, on a thread that nothing waits for.
@@ -170,7 +168,7 @@ class PoolRunner:
         Raises:
             RuntimeError: the service ends.
         """
-        return await self._on(self._reports, question)
+        return await self._on("report", question)
 
     async def run_jobs(self, kinds: frozenset[JobKind]) -> bool:
         """Do the next job of these kinds, if there is one, on the thread it belongs to.
@@ -196,7 +194,7 @@ class PoolRunner:
     async def _perform(self, job: Job) -> None:
         started = perf_counter()
         if job.kind is JobKind.PROBE:
-            await self._on(self._holders, lambda pool: pool.perform(job))
+            await self._on("holders", lambda pool: pool.perform(job))
         else:
             await self.on_gpu_thread(lambda pool: pool.perform(job))
         self.metrics.job_s.labels(job.kind.value).observe(perf_counter() - started)
@@ -231,10 +229,10 @@ class PoolRunner:
         """The loops whose last round failed, by name."""
         return tuple(sorted(self._failing))
 
-    async def _on(self, thread: ThreadPoolExecutor, work: Callable[[Pool], T]) -> T:
+    async def _on(self, thread: str, work: Callable[[Pool], T]) -> T:
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(thread, work, self._pool)
+            return await loop.run_in_executor(self._threads[thread], work, self._pool)
         finally:
             self.notifier.wake(self._pool.version)
 
@@ -284,8 +282,7 @@ class PoolRunner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        beside = (self._holders, self._estimates, self._reports, self._looks)
-        threads = (self._gpu, *beside, self._decisions)
+        threads = (self._gpu, *self._threads.values())
         loop = asyncio.get_running_loop()
         last = {loop.run_in_executor(thread, lambda: None) for thread in threads}
         last |= {asyncio.wrap_future(work) for work in list(self._on_gpus)}
@@ -308,7 +305,7 @@ class PoolRunner:
                 await self.notifier.beyond(seen, self._times.jobs_s)
 
     async def _reconcile(self) -> None:
-        findings = await self._on(self._holders, lambda pool: pool.begin_reconcile())
+        findings = await self._on("holders", lambda pool: pool.begin_reconcile())
         versions = self.on_gpu_thread(lambda pool: read_versions(pool.worker))
         gpus = asyncio.gather(*map(self._inspect, self._pool.worker.driver.uuids))
         _, inspected = await asyncio.gather(versions, gpus)
@@ -325,7 +322,7 @@ class PoolRunner:
         await self._guard("reconcile", lambda: asyncio.shield(begun))
 
     async def _ask_after_holders(self) -> list[Finding]:
-        return await self._on(self._holders, lambda pool: ask_after_holders(pool.worker))
+        return await self._on("holders", lambda pool: ask_after_holders(pool.worker))
 
     async def _sample_next(self) -> None:
         """Begin to read the next GPU, if its last reading has come back.
@@ -357,7 +354,7 @@ class PoolRunner:
     async def _estimate(self) -> None:
         """Estimate the waits, on a thread of its own, and rest in proportion to what it cost."""
         began = perf_counter()
-        await self._on(self._estimates, lambda pool: pool.estimate())
+        await self._on("estimates", lambda pool: pool.estimate())
         await asyncio.sleep(ESTIMATE_REST * (perf_counter() - began))
 
     async def _note_people(self) -> None:

@@ -371,20 +371,15 @@ def sample(worker: Worker, gpu: str) -> None:
 def _keep(worker: Worker, gpu: str, slices: dict[int, Usage], whole: Usage | None) -> None:
     store = worker.store
     with store.lock:
-        before = [store.usage.get(number) for number in slices]
-        now = list(slices.values())
+        before = [*map(store.usage.get, slices), store.gpu_usage.get(gpu)]
+        now = [*slices.values(), whole or store.gpu_usage.get(gpu)]
         if whole is not None:
-            before.append(store.gpu_usage.get(gpu))
-            now.append(whole)
             store.gpu_usage[gpu] = whole
-        gone = [number for number in store.usage if number not in store.state.slices]
-        for number in gone:
-            del store.usage[number]
-        store.usage.update(slices)
+        read = store.usage | slices
+        store.usage = {number: read[number] for number in read if number in store.state.slices}
         store.samples += 1
         if before != now:
-            is_news = [_news(usage) for usage in before] != [_news(usage) for usage in now]
-            store.changed([gpu], is_news=is_news)
+            store.changed([gpu], is_news=[*map(_news, before)] != [*map(_news, now)])
 
 
 def _news(usage: Usage | None) -> tuple[object, ...]:
