@@ -175,12 +175,6 @@ class ClassRoster(Subject):
             index_elements=["user", "course", "experiment"],
             set_={name: put.excluded[name] for name in ("stage", "minute")},
         )
-        names = ("experiment", "stage", "minute")
+        whose = {"user": user, "course": course}
         with self.store.write(durable=False) as tx:
-            tx.add(
-                put,
-                [
-                    {"user": user, "course": course, **dict(zip(names, one, strict=True))}
-                    for one in stages
-                ],
-            )
+            tx.add(put, [{**whose, "experiment": e, "stage": s, "minute": m} for e, s, m in stages])

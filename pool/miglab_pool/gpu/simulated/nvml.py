@@ -16,7 +16,8 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import CellType, FunctionType
 from typing import Any
@@ -40,11 +41,11 @@ from miglab_pool.gpu.simulated.library import (
     target,
 )
 from miglab_pool.gpu.simulated.nvml_gpus import EventFunctions, GpuFunctions, error_string
-from miglab_pool.gpu.simulated.state import Gpu
+from miglab_pool.gpu.simulated.state import Gpu, MachineState
 
 
 class MigFunctions(Library):
-    """Mode, profiles and life cycle; the delays of acts are slept outside the file's lock."""
+    """Mode, profiles and life cycle."""
 
     @exports("nvmlDeviceGetMigMode")
     def get_mode(self, device: Any, current: Any, pending: Any) -> None:
@@ -95,20 +96,16 @@ class MigFunctions(Library):
         self._create(device, number(profile_id), Placement(wanted.start, wanted.size), made)
 
     def _create(self, device: Any, profile_id: int, place: Placement | None, made: Any) -> None:
-        with self.file.change() as machine:
+        with self._act("create_gpu_instance_s") as machine:
             index, gpu = self.gpu_of(device, machine)
             instance = rules.create_gpu_instance(machine, gpu, profile_id, place, self.now())
-            delay_s = machine.delays.create_gpu_instance_s
-        self._take(delay_s)
         put_handle(made, handle_of(INSTANCE, index, instance.gi_id))
 
     @exports("nvmlGpuInstanceDestroy")
     def destroy_instance(self, handle: Any) -> None:
-        with self.file.change() as machine:
+        with self._act("destroy_gpu_instance_s") as machine:
             _, gpu, instance = self.instance_of(handle, machine)
             rules.destroy_gpu_instance(machine, gpu, instance, self.now())
-            delay_s = machine.delays.destroy_gpu_instance_s
-        self._take(delay_s)
 
     @exports("nvmlDeviceGetGpuInstances")
     def list_instances(self, device: Any, profile_id: Any, found: Any, count: Any) -> None:
@@ -155,22 +152,17 @@ class MigFunctions(Library):
 
     @exports("nvmlGpuInstanceCreateComputeInstance")
     def create_compute(self, handle: Any, profile_id: Any, made: Any) -> None:
-        with self.file.change() as machine:
+        with self._act("create_compute_instance_s") as machine:
             index, gpu, instance = self.instance_of(handle, machine)
-            compute = rules.create_compute_instance(
-                machine, gpu, instance, number(profile_id), self.now()
-            )
-            delay_s = machine.delays.create_compute_instance_s
-        self._take(delay_s)
+            profile, now = number(profile_id), self.now()
+            compute = rules.create_compute_instance(machine, gpu, instance, profile, now)
         put_handle(made, handle_of(COMPUTE, index, instance.gi_id, compute.ci_id))
 
     @exports("nvmlComputeInstanceDestroy")
     def destroy_compute(self, handle: Any) -> None:
-        with self.file.change() as machine:
+        with self._act("destroy_compute_instance_s") as machine:
             _, gpu, instance, compute = self.compute_of(handle, machine)
             rules.destroy_compute_instance(machine, gpu, instance, compute, self.now())
-            delay_s = machine.delays.destroy_compute_instance_s
-        self._take(delay_s)
 
     @exports("nvmlGpuInstanceGetComputeInstances")
     def list_compute(self, handle: Any, profile_id: Any, found: Any, count: Any) -> None:
@@ -218,8 +210,12 @@ class MigFunctions(Library):
             refuse(pynvml.NVML_ERROR_NOT_FOUND)
         put_handle(found, handle_of(MIG, gpu_index, number(index)))
 
-    def _take(self, delay_s: float) -> None:
-        if delay_s > 0:
+    @contextmanager
+    def _act(self, delay: str) -> Iterator[MachineState]:
+        """Change the machine, and take as long as its `Delays` say, outside the file's lock."""
+        with self.file.change() as machine:
+            yield machine
+        if (delay_s := getattr(machine.delays, delay)) > 0:
             self.sleep(delay_s)
 
 

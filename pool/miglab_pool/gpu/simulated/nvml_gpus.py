@@ -365,7 +365,7 @@ class EventFunctions(Library):
         gpu = self._gpm_gpu(device)
         if all(instance.gi_id != number(gi_id) for instance in gpu.instances):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        on_slice: list[Process] = [p for p in gpu.processes if p.gi_id == number(gi_id)]
+        on_slice = [p for p in gpu.processes if p.gi_id == number(gi_id)]
         self._samples[self._known(handle, self._samples)] = activity_pct(on_slice)
 
     @exports("nvmlGpmMetricsGet")
