@@ -1,6 +1,8 @@
 """A lab without servers: pool, simulated GPUs, and holders and a clock that the test moves."""
 
+import copy
 import itertools
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -178,6 +180,15 @@ class World:
         self.holders.before_remove = self.fuse.point
         self.pool = Pool(self.settings, self.ledger, self.driver, self.holders, lambda: self.at)
         self.found = self.pool.reconcile()
+
+    def copied(self: W, folder: Path) -> W:
+        """What a closed world left on disk and its holders, in another folder and open."""
+        shutil.copytree(self.folder, folder)
+        world = copy.copy(self)
+        world.folder, world.machine = folder, SimulatedMachine(folder / "gpus")
+        world.holders, world.fuse = copy.deepcopy(self.holders), Fuse()
+        world.open()
+        return world
 
     def crash(self) -> None:
         """Kill the pool and start it again."""

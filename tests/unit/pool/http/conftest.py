@@ -1,12 +1,13 @@
 """The two applications over a fake hub and a real pool on simulated GPUs, without a socket."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
 from fastapi import FastAPI
 from tests.pool_settings import changed
-from tests.unit.pool.conftest import SETTINGS, SHAPES, World
+from tests.unit.pool.conftest import SETTINGS, SHAPES, Keep, World
 
 from miglab_api.gpus import SliceState
 from miglab_api.tickets import TicketView
@@ -67,10 +68,18 @@ def acts(world: World) -> list[tuple[str, str, str, str]]:
     ]
 
 
+@pytest.fixture(scope="session")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A lab on one A100, closed."""
+    world = furnish(World(tmp_path_factory.mktemp("furnished"), LAB))
+    world.close()
+    return world
+
+
 @pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
-    """One A100."""
-    return furnish(make_world(LAB))
+def world(furnished: World, tmp_path: Path, keep: Keep[World]) -> World:
+    """A copy of it that is open."""
+    return keep(furnished.copied(tmp_path / "lab"))
 
 
 @pytest.fixture

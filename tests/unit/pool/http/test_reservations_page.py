@@ -19,10 +19,11 @@ WEEKLY = ReservationRequest(
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def reservation(world: World) -> int:
+@pytest.fixture
+def client(world: World, client: httpx.AsyncClient) -> httpx.AsyncClient:
     """Tuesdays, seven slices for ml, by ina."""
-    return world.pool.reservations.make(WEEKLY, "person:ina").id
+    world.pool.reservations.make(WEEKLY, "person:ina")
+    return client
 
 
 async def test_a_student_sees_what_is_reserved_and_can_do_nothing(

@@ -1,8 +1,6 @@
 """Every route against every role: who may, who may not, and with which words."""
 
-import copy
 import json
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
@@ -171,10 +169,7 @@ class RolesLab:
 
     def opened(self, folder: Path) -> tuple[World, httpx.AsyncClient]:
         """A copy of it that is open, and a client of its management listener."""
-        shutil.copytree(self.world.folder, folder)
-        world = copy.copy(self.world)
-        world.folder = folder
-        world.open()
+        world = self.world.copied(folder)
         return world, visiting(apps(world.pool)[0])
 
     def filled(self, text: str) -> str:
