@@ -123,14 +123,20 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     return service
 
 
+@pytest.fixture(scope="package")
+def started_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lab that was started once, to be copied."""
+    folder = tmp_path_factory.mktemp("started")
+    settings = lab_with(folder, LAB)
+    make_all(settings)
+    make_simulated(settings)
+    return folder
+
+
 @pytest.fixture
-def lab(tmp_path: Path) -> Path:
-    """A lab that was started once."""
-    file = tmp_path / "lab.toml"
-    file.write_text(LAB)
-    make_all(load(file, {}))
-    make_simulated(load(file, {}))
-    return file
+def lab(started_once: Path, tmp_path: Path) -> Path:
+    """Its lab.toml."""
+    return Path(shutil.copytree(started_once, tmp_path, dirs_exist_ok=True)) / "lab.toml"
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ def test_no_measurement_waits_longer_than_it_may() -> None:
 
 def test_lighter_newcomers_are_reckoned_with() -> None:
     """Where others with less use keep coming, the heavy one's range reaches further."""
-    busy = replace(KNOWN, comers=(waiting(0),), every_s=60.0)
+    busy = replace(KNOWN, comers=(waiting(0),), every_s=120.0)
     heavy = FairShareUsage(now=0.0, users={"u1": 9.0}, ageing_s=3000.0)
     alone, passed = (
         estimate(scene(*[None] * 7, lately=lately, usage=heavy)) for lately in (KNOWN, busy)
