@@ -28,15 +28,6 @@ COURSES = {name: Course(title=name.title(), shapes=SHAPES) for name in ("everyon
 LAB = changed(SETTINGS, courses=COURSES)
 
 
-def furnish(world: World) -> World:
-    """Of ml alice has lease 1 and, for lab2, lease 3, and bob lease 2; one slice is free."""
-    world.pass_time(NOW - world.at)
-    for user, server in (("alice", ""), ("bob", ""), ("alice", "lab2")):
-        world.run(user, course="ml", server=server)
-    world.end(world.run("carol", course="vision"))
-    return world
-
-
 def free_slice(world: World) -> int:
     rows = world.ledger.state.slices.values()
     return next(row.id for row in rows if row.state == SliceState.FREE)
@@ -70,8 +61,12 @@ def acts(world: World) -> list[tuple[str, str, str, str]]:
 
 @pytest.fixture(scope="session")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A lab on one A100, closed."""
-    world = furnish(World(tmp_path_factory.mktemp("furnished"), LAB))
+    """Of ml alice has lease 1 and, for lab2, lease 3, and bob lease 2; a slice is free; closed."""
+    world = World(tmp_path_factory.mktemp("furnished"), LAB)
+    world.pass_time(NOW - world.at)
+    for user, server in (("alice", ""), ("bob", ""), ("alice", "lab2")):
+        world.run(user, course="ml", server=server)
+    world.end(world.run("carol", course="vision"))
     world.close()
     return world
 

@@ -97,28 +97,35 @@ def class_(number: int = 1, **more: object) -> ReservationView:
     return reservation_view(number, date=dt.date(2026, 5, 1), **more)
 
 
-def test_a_class_lies_at_its_time() -> None:
-    """Tuesday, from 10 to 12: eight quarters from the fortieth on; the other days are empty.
+LATE = class_(from_time="16:30", to_time="18:00")
+ONCE = reservation_view(1, weekdays=(), date=dt.date(2026, 6, 4))
+SPRING = dt.date(2026, 3, 23)
+EARLY = reservation_view(1, date=SPRING, weekdays=("sun",), from_time="01:30", to_time="04:00")
+DRAWN = {
+    "Tuesday": (class_(), MONDAY, BERLIN, [(1, 40, 8, "10:00–12:00")]),
+    "elsewhere": (class_(), MONDAY, "America/New_York", [(1, 16, 8, "04:00–06:00")]),
+    "over midnight": (
+        LATE, MONDAY, "Asia/Tokyo", [(1, 94, 2, "23:30–01:00"), (2, 0, 4, "23:30–01:00")],
+    ),
+    "once": (ONCE, MONDAY, BERLIN, [(3, 40, 8, "10:00–12:00")]),
+    "in no other week": (ONCE, MONDAY + dt.timedelta(days=7), BERLIN, []),
+    "an hour is missing": (EARLY, SPRING, BERLIN, [(6, 6, 10, "01:30–04:00")]),
+}  # fmt: skip
 
-    As a clock elsewhere shows it, the hours that are drawn go with it.
-    """
-    found = drawn(class_())
-    assert [len(day.blocks) for day in found.days] == [0, 1, 0, 0, 0, 0, 0]
-    (block,) = blocks(found, 1)
-    assert (block.first, block.quarters, block.times) == (40, 8, "10:00–12:00")
-    assert (found.from_hour, found.to_hour) == (8, 18)
-    there = drawn(class_(), zone="America/New_York")
-    (block,) = blocks(there, 1)
-    assert (block.first, block.times, there.from_hour) == (16, "04:00–06:00", 4)
+
+@pytest.mark.parametrize(("one", "monday", "zone", "found"), DRAWN.values(), ids=DRAWN)
+def test_a_class_lies_at_its_time(
+    one: ReservationView, monday: dt.date, zone: str, found: list[tuple[int, int, int, str]]
+) -> None:
+    """By the clock that is shown: day, first quarter, how many, and when it is."""
+    days = enumerate(week([one], monday, zone, at(1, 6)).days)
+    assert found == [(n, b.first, b.quarters, b.times) for n, day in days for b in day.blocks]
 
 
-def test_over_midnight_there_it_is_two_blocks() -> None:
-    """One until midnight, one from midnight on; both say when it is."""
-    late = class_(from_time="16:30", to_time="18:00")
-    found = drawn(late, zone="Asia/Tokyo")
-    (before,), (after,) = blocks(found, 1), blocks(found, 2)
-    assert (before.first + before.quarters, after.first) == (96, 0)
-    assert before.times == after.times == "23:30–01:00"
+def test_hours_go_with_what_is_drawn() -> None:
+    """From 8 to 18, and earlier where a class begins earlier."""
+    assert (drawn(class_()).from_hour, drawn(class_()).to_hour) == (8, 18)
+    assert drawn(class_(), zone="America/New_York").from_hour == 4
 
 
 def test_overlapping_classes_lie_side_by_side() -> None:
@@ -146,23 +153,6 @@ def test_the_state_is_of_that_time(now: float, state: ReservationState) -> None:
     later = class_(state=ReservationState.PLANNED, starts_at=at(9, 8))
     (block,) = blocks(drawn(one if state is ReservationState.RESERVED else later, now=now), 1)
     assert block.state is state
-
-
-def test_the_hour_that_is_missing() -> None:
-    """A week in which clocks go forward is drawn, each class at its wall time."""
-    monday = dt.date(2026, 3, 23)
-    one = reservation_view(1, date=monday, weekdays=("sun",), from_time="01:30", to_time="04:00")
-    found = week([one], monday, BERLIN, 0.0)
-    (block,) = found.days[6].blocks
-    assert (block.first, block.quarters, block.times) == (6, 10, "01:30–04:00")
-
-
-def test_once() -> None:
-    """A single time stands in its week and in no other."""
-    once = reservation_view(1, weekdays=(), date=dt.date(2026, 6, 4))
-    assert [len(day.blocks) for day in drawn(once).days] == [0, 0, 0, 1, 0, 0, 0]
-    other = week([once], MONDAY + dt.timedelta(days=7), BERLIN, at(1, 6))
-    assert not any(day.blocks for day in other.days)
 
 
 def test_today_and_monday() -> None:

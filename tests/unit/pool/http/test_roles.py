@@ -17,7 +17,7 @@ from miglab_pool.http.errors import LONGEST_BODY
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 
-from .conftest import LAB, as_, foreign_slice, free_slice, furnish, queued, visiting
+from .conftest import as_, foreign_slice, free_slice, queued, visiting
 from .fakes import SECRET
 from .full_lab import apps
 from .test_rights import routes
@@ -179,8 +179,8 @@ class RolesLab:
 
 
 @pytest.fixture(scope="module")
-def roles_lab(tmp_path_factory: pytest.TempPathFactory) -> RolesLab:
-    world = furnish(World(tmp_path_factory.mktemp("roles"), LAB))
+def roles_lab(furnished: World, tmp_path_factory: pytest.TempPathFactory) -> RolesLab:
+    world = furnished.copied(tmp_path_factory.mktemp("roles") / "lab")
     staff, lease = world.pool.staff, world.pool.leases.find(1)
     aside, drained = (world.run(user).slices[0].slice_id for user in ("dave", "erin"))
     staff.drain(drained, "Dust.", "person:root")
