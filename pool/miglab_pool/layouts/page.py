@@ -152,7 +152,7 @@ def _says(one: GpuLayout, at: float) -> str:
 
 def _ready(one: GpuLayout, at: float) -> str:
     if one.ready_at is None:
-        return "a blocking lease has no end"
+        return "a blocking lease has no set end"
     return f"done in {duration(one.ready_at - at)} at the latest"
 
 
@@ -170,7 +170,7 @@ def _lasts(drain: LayoutDrain, at: float) -> str:
         return f"ends in {duration(drain.ends_at - at)}"
     if drain.guaranteed_until > at:
         return f"is guaranteed for {duration(drain.guaranteed_until - at)}"
-    return "has no end"
+    return "has no set end"
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,7 @@ async def test_the_history_is_told_with_names(
             (gpu, "ok", BY, "Xid 79"),
             ("GPU-9", "lost", "pool", ""),
             (gpu, "ok", "person:ina", "drained: fans"),
+            (gpu, "ok", "spawner", "a layout"),
             (gpu, "ok", "pool", ""),
             (gpu, "unknown", "pool", "listed"),
         )
@@ -196,9 +197,10 @@ async def test_the_history_is_told_with_names(
     told = re.findall(r"<tr( class=.fault.)?>.*?<td>(.*)</td><td>(.*)</td><td>(.*)</td></tr>", page)
     assert [(who, where, what, bool(fault)) for fault, where, what, who in told] == [
         ("", "GPU 0", "Xid 79", True),
-        ("pool", "GPU-9", "lost", False),
+        ("the pool", "GPU-9", "lost", False),
         ("ina", "GPU 0", "drained: fans", False),
-        ("pool", "GPU 0", "answers", False),
+        ("the operator of this host", "GPU 0", "a layout", False),
+        ("the pool", "GPU 0", "answers", False),
     ]
 
 

@@ -219,8 +219,8 @@ def test_before_and_after() -> None:
 def test_who_must_not_be_named_is_somebody() -> None:
     """And where a lease has no end, it is said that the time is not known."""
     found = change(drains=[drain(1, user=None, course="")])
-    assert found.who == ("somebody holds 2g.10gb: the lease has no end",)
-    assert "has no end" in found.says
+    assert found.who == ("somebody holds 2g.10gb: the lease has no set end",)
+    assert "has no set end" in found.says
     assert found.now[0].word == "somebody, then removed"
 
 
