@@ -97,35 +97,28 @@ def class_(number: int = 1, **more: object) -> ReservationView:
     return reservation_view(number, date=dt.date(2026, 5, 1), **more)
 
 
-LATE = class_(from_time="16:30", to_time="18:00")
-ONCE = reservation_view(1, weekdays=(), date=dt.date(2026, 6, 4))
+LATE, NIGHT = class_(from_time="16:30", to_time="18:00"), "23:30–01:00"
+ONCE, NEXT_WEEK = reservation_view(1, weekdays=(), date=dt.date(2026, 6, 4)), dt.date(2026, 6, 8)
 SPRING = dt.date(2026, 3, 23)
 EARLY = reservation_view(1, date=SPRING, weekdays=("sun",), from_time="01:30", to_time="04:00")
 DRAWN = {
-    "Tuesday": (class_(), MONDAY, BERLIN, [(1, 40, 8, "10:00–12:00")]),
-    "elsewhere": (class_(), MONDAY, "America/New_York", [(1, 16, 8, "04:00–06:00")]),
-    "over midnight": (
-        LATE, MONDAY, "Asia/Tokyo", [(1, 94, 2, "23:30–01:00"), (2, 0, 4, "23:30–01:00")],
-    ),
-    "once": (ONCE, MONDAY, BERLIN, [(3, 40, 8, "10:00–12:00")]),
-    "in no other week": (ONCE, MONDAY + dt.timedelta(days=7), BERLIN, []),
-    "an hour is missing": (EARLY, SPRING, BERLIN, [(6, 6, 10, "01:30–04:00")]),
-}  # fmt: skip
+    "Tuesday": (class_(), MONDAY, BERLIN, (8, 18), [(1, 40, 8, "10:00–12:00")]),
+    "elsewhere": (class_(), MONDAY, "America/New_York", (4, 18), [(1, 16, 8, "04:00–06:00")]),
+    "over midnight": (LATE, MONDAY, "Asia/Tokyo", (0, 24), [(1, 94, 2, NIGHT), (2, 0, 4, NIGHT)]),
+    "once": (ONCE, MONDAY, BERLIN, (8, 18), [(3, 40, 8, "10:00–12:00")]),
+    "in no other week": (ONCE, NEXT_WEEK, BERLIN, (8, 18), []),
+    "an hour is missing": (EARLY, SPRING, BERLIN, (1, 18), [(6, 6, 10, "01:30–04:00")]),
+}
 
 
-@pytest.mark.parametrize(("one", "monday", "zone", "found"), DRAWN.values(), ids=DRAWN)
+@pytest.mark.parametrize(("one", "monday", "zone", "hours", "found"), DRAWN.values(), ids=DRAWN)
 def test_a_class_lies_at_its_time(
-    one: ReservationView, monday: dt.date, zone: str, found: list[tuple[int, int, int, str]]
+    one: ReservationView, monday: dt.date, zone: str, hours: object, found: list[object]
 ) -> None:
-    """By the clock that is shown: day, first quarter, how many, and when it is."""
-    days = enumerate(week([one], monday, zone, at(1, 6)).days)
-    assert found == [(n, b.first, b.quarters, b.times) for n, day in days for b in day.blocks]
-
-
-def test_hours_go_with_what_is_drawn() -> None:
-    """From 8 to 18, and earlier where a class begins earlier."""
-    assert (drawn(class_()).from_hour, drawn(class_()).to_hour) == (8, 18)
-    assert drawn(class_(), zone="America/New_York").from_hour == 4
+    """By the clock that is shown, with the hours: day, first quarter, how many, and when it is."""
+    of = week([one], monday, zone, at(1, 6))
+    there = [(n, b.first, b.quarters, b.times) for n in range(7) for b in blocks(of, n)]
+    assert ((of.from_hour, of.to_hour), there) == (hours, found)
 
 
 def test_overlapping_classes_lie_side_by_side() -> None:
