@@ -13,10 +13,12 @@ The entry points are called like the value of `servers.spawner` that they are fo
 Its spawner comes by JupyterHub's own group, ``jupyterhub.spawners``.
 """
 
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
 
+@cache  # looking through all that is installed takes as long as all else of reading lab.toml
 def plugin(group: str, name: str) -> Any:
     """What a package adds to a group under a name; None where none is installed."""
     for point in entry_points(group=f"miglab.{group}", name=name):
