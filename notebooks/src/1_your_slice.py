@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 1. Your slice
 #
-# You share a GPU with others, and yet nobody else uses your part of it: the pool has cut out a *slice*
-# with processors (SMs) and memory of its own, and given it to this server alone.
+# You share a GPU with others, and yet nobody else uses your part of it: the pool has cut out a *slice* with
+# processors (SMs) and memory of its own by MIG (Multi-Instance GPU), and given it to this server alone.
 #
 # **Afterwards you can decide** whether to believe a number measured here. You will be able to
 #
@@ -11,10 +11,10 @@
 # - compute how near a program comes to what its device can do, and what limits it;
 # - say what a training step spends its time on.
 #
-# Each experiment asks for a prediction first, then measures, then asks you to explain.
-# A wrong prediction costs nothing: that you made one before you measured is what counts.
-# Many panels then state a claim, and you decide what your data say of it. About a third of the claims are false.
-# About 75 minutes; the sections after the summary are optional.
+# Each experiment asks for a prediction first, then measures, then asks you to explain. A wrong prediction costs
+# nothing: that you made one before you measured is what counts. Many panels then state a claim, and you decide what
+# your data say about it. About a third of the claims are false. About 75 minutes; the sections after the summary are
+# optional.
 
 # %% [markdown]
 # ## Identity card
@@ -170,9 +170,9 @@ own = labkit.experiment("T-3", labkit.steps.together(both_timers, ("own", "labki
 await own.report()
 
 # %% [markdown]
-# Read labkit's own loop (`labkit.timing.timing_loop`, 30 lines). What does it do that yours does not?
-# On a GPU it lets the GPU itself note the time, and keeps the queue filled:
-# below 50 µs your timer measures Python, not the GPU.
+# Read labkit's own loop (`labkit.timing.timing_loop`, 30 lines). What does it do that yours does not? On a GPU it
+# lets the GPU itself note the time, and keeps the queue filled: if a call takes less than 50 µs, your timer measures
+# Python, not the GPU.
 
 # %%
 import inspect
@@ -198,21 +198,21 @@ def noise_floor(points):
     if low is None:
         print("the interval needs 20 rounds")
     else:
-        print(f"interval {low:.3f} to {high:.3f}: differences below {(high - low) * 100:.1f} % do not show here")
+        print(f"interval {low:.3f} to {high:.3f}: differences below {max(high - 1, 1 - low) * 100:.1f} % do not show here")
 
 
 await noise.report(noise_floor)
 
 # %% [markdown]
-# The result is the interval, not the dot.
-# **Explain:** your neighbour claims a speed-up of 3 %. What must your noise floor be to confirm it?
+# The result is the interval, not the dot. **Explain:** your neighbour claims a speed-up of 3 %. How far from 1 may
+# either end of your interval lie, if you are to confirm it?
 
 # %% [markdown]
 # ## Exercise 2: the roof
 #
-# Work is limited by arithmetic or by memory; its *intensity* (operations per byte) says by which.
-# Given the device's two limits (`flops_per_s`, `bytes_per_s`),
-# how many operations per second can work of a given intensity reach at most?
+# Work is limited by arithmetic (the flat *roof*) or by memory (the *slant* before it); its *intensity* (operations
+# per byte) says by which. They meet at the *ridge*. Given the device's two limits (`flops_per_s`, `bytes_per_s`), how
+# many operations per second can work of a given intensity reach at most?
 
 # %%
 def attainable(intensity, flops_per_s, bytes_per_s):
@@ -239,8 +239,8 @@ print(roof_verdict)
 # of the memory, a copy, a triad and a sum; of a format, products of five sizes other than the one that is judged.
 # FLOPs and bytes are counted from the algorithm, not read from the hardware's counters, which slices share.
 #
-# `dot` and `axpy` read two vectors, `layer_norm` a matrix; `matvec` multiplies a matrix with a vector,
-# `thin` with 16 of them, `matmul` with another matrix.
+# `dot` and `axpy` (y = 2x + y) read two vectors, and `axpy` writes one; `layer_norm` reads and writes a matrix;
+# `matvec` multiplies a matrix with a vector, `thin` with 16 of them, `matmul` with another matrix.
 
 # %%
 ROWS = ELEMENTS // SIZE
@@ -374,8 +374,8 @@ def giga_per_s(record):
 
 
 # %% [markdown]
-# **Predict:** from axpy to matmul, that is from left to right on the axis of intensity,
-# will the rate rise, stay flat, or fall?
+# **Predict:** from the first point (axpy) to the last (matmul), that is from left to right on the axis of intensity,
+# will the rate rise, stay flat, or fall overall?
 
 # %%
 beside = {label: "the limits, from other work" for label in COUNTED if label.startswith("limit of ")}
@@ -406,7 +406,8 @@ def against_the_roof(points):
 await roof.report(against_the_roof)
 
 # %% [markdown]
-# gpu-burn's "-tc" figure for an A100 looks like a 16-bit peak. Your figures show whether it can be one.
+# A published figure of the test tool gpu-burn, 81.5 TFLOP/s with "-tc" (tensor cores), looks like an A100's 16-bit
+# peak. Your ratios show whether it can be one.
 
 # %%
 def formats(points):
@@ -427,11 +428,10 @@ labkit.cite("habr")
 # %% [markdown]
 # ## Exercise 3: where the time goes
 #
-# PyTorch's profiler notes when each operation of a step began and ended. A *span* is
-# `(lane, name, begun, ended)`, in ms from the step's begin; the step ends with its last span.
-# A lane holds things that can go on at the same time as those of other lanes: `"operators"` that Python
-# calls, `"launches"` of kernels, and `"GPU kernels"`. Operators call other operators, so spans of one lane
-# may lie inside one another.
+# PyTorch's profiler notes when each operation of a step began and ended. A *span* is `(lane, name, begun, ended)`, in
+# ms from the start of the step; the step ends with its last span. A lane holds things that can go on at the same time
+# as those of other lanes: `"operators"` that Python calls, `"launches"` of kernels, and `"GPU kernels"`. Operators
+# call other operators, so spans of one lane may lie inside one another or overlap, and they come in any order.
 #
 # Write `busy_share`: for what share of the whole step, from 0 to 1, did at least one operation of a lane run?
 
@@ -545,9 +545,9 @@ for part in ("7g", "3g", "2g", "1g"):
     print(f"{part}: {bandwidth.value:6.1f} GB/s, {bandwidth.per_sm:.1f} GB/s per SM  ({bandwidth.label})")
 
 # %% [markdown]
-# And a trap: three sources give three numbers for "the" 16-bit rate of a whole A100.
-# They do not contradict each other; they measured different work with different tools.
-# That is why this lab compares ratios and rates per SM, and names tool, size and type.
+# And a trap: three sources give three numbers for "the" 16-bit rate of a whole A100. They do not contradict each
+# other; they measured different work with different tools. (Known mistakes in published articles have a number in
+# this lab, such as E7.) That is why this lab compares ratios and rates per SM, and names tool, size and type.
 
 # %%
 trap = labkit.published.known_errors()["E8"]
@@ -557,9 +557,9 @@ labkit.cite("cern5", "habr")
 # %% [markdown]
 # ## Summary
 #
-# The summary is filled in from your own evidence and says what is missing.
-# Which of these numbers would you show to somebody else, and what would you say about them?
-# And could you check the colleague's claim that the cell prints? (Everybody has another colleague.)
+# The summary is filled in from your own evidence and says what is missing. Which of these numbers would you show to
+# somebody else, and what would you say about them? And could you check the colleague's claim that the cell prints?
+# (Each student gets a different claim.)
 
 # %%
 print(f"my_timer: {timer_verdict}\nattainable: {roof_verdict}\nbusy_share: {busy_verdict}")

@@ -6,7 +6,7 @@
 #
 # - say how rate and bandwidth follow the SMs of a part;
 # - tell which of your programs would lose by moving to half the slice, and which would not notice;
-# - say what neighbours cost a call, and how much copies gain together, by each way to share;
+# - say what neighbours cost a program, and how much several copies of it gain together, for each way of sharing;
 # - say which slices fit on one GPU, and what is stranded.
 #
 # You measure parts of what you hold against the whole of it, beside the figures that
@@ -73,9 +73,9 @@ await compute.report()
 # %% [markdown]
 # ## Exercise 1: per SM
 #
-# Absolute rates of different GPUs and tools cannot be compared; rates *per SM* can.
-# Write `per_sm_ratio`: from the rates and SMs of a big and a small part, it returns
-# the big part's rate per SM, divided by the small one's. 1 means that they differ in size only.
+# Absolute rates of a big and a small part cannot be compared; their rates *per SM* can, if GPU, tool, size and type
+# are the same. Write `per_sm_ratio`: from the rates and SMs of a big and a small part, it returns the big part's rate
+# per SM, divided by the small one's. 1 means that they differ in size only.
 
 # %%
 def per_sm_ratio(big_rate, big_sms, small_rate, small_sms):
@@ -113,9 +113,9 @@ else:
 labkit.cite("cern5", "habr")
 
 # %% [markdown]
-# Two sources agree that the *big* configurations are slow in tensor work and that the slices are fine;
-# neither explains it. The L2 cache of an A100 has two halves, each for its own half of the SMs, and a slice
-# of up to 3g fits into one of them (NVIDIA's A100 white paper). The clock under load is the other suspect.
+# Two sources agree that the *big* configurations (the whole GPU and 7g) are slow in tensor work and that the smaller
+# slices are fine; neither explains it. The L2 cache of an A100 has two halves, each for its own half of the SMs, and
+# a slice of up to 3g fits into one of them (NVIDIA's A100 white paper). The clock under load is the other suspect.
 # You can look for yourself in the optional section MIG-2.
 #
 # ## MIG-3: does the bandwidth follow the SMs?
@@ -166,8 +166,8 @@ print(labkit.recorded_note("MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7"))
 # %% [markdown]
 # ## MIG-5: fewer SMs, how much longer?
 #
-# A real program is neither all arithmetic nor all copying: a training step of a small transformer.
-# Read it with `labkit.exercises.networks.transformer_step??`: a loss, its gradients, a step of AdamW.
+# A real program is neither all arithmetic nor all copying. Take a training step of a small transformer. Read it with
+# `labkit.exercises.networks.transformer_step??`: a loss, its gradients, a step of AdamW.
 
 # %%
 MODEL = {"width": 768, "layers": 6, "length": 128} if ON_GPU else {"width": 64, "layers": 1, "length": 32}
@@ -225,12 +225,11 @@ for name in ("E1", "E2"):
 # %% [markdown]
 # ## MIG-6: neighbours
 #
-# What does a busy neighbour cost you? NVIDIA measured it with six of them on slices of their own.
-# Here, copies of the training step share what you hold.
-# For a while all copies work, then only the first, and so on in turns, so that the two can be compared.
-# If you hold several slices, every copy has its own; otherwise the copies take turns on one (time-slicing).
-# **Predict** how many times as long a call takes with busy neighbours.
-# With a single slice, the copies share it, and you cannot see what MIG isolates; look at the recorded run instead.
+# What does a busy neighbour cost you? NVIDIA measured it with six of them on slices of their own. Here, copies of the
+# training step share what you hold. For a while all copies work, then only the first, and so on in turns, so that the
+# two can be compared. If you hold several slices, every copy has its own; otherwise the copies take turns on one
+# (time-slicing). **Predict** how many times as long a step takes with busy neighbours. With a single slice, the
+# copies share it, and you cannot see what MIG isolates; look at the recorded run instead.
 
 # %%
 Way = labkit.sharing.Way
@@ -255,7 +254,7 @@ neighbours = labkit.experiment("MIG-6", crowded, copies=CROWD, way=WAY)
 await neighbours.report()
 
 # %% [markdown]
-# NVIDIA saw 6.38 ms become 6.47 ms with six busy neighbours on slices. **Explain** the difference to yours.
+# NVIDIA saw 6.38 ms become 6.47 ms with six busy neighbours on slices. **Explain** the difference from yours.
 #
 # ## MIG-7: one big or seven small?
 #
@@ -275,10 +274,11 @@ print("ways to compare:", ", ".join(WAYS) + ("" if ON_GPU else " of CPU cores (s
 # makes up for Python. As a CUDA graph (drawn first), one copy keeps the GPU as busy as it can; what is gained then comes
 # from sharing.
 #
-# **Predict** for the first way named above (with graphs): the work of all copies together, divided by the work of one alone.
-# 1 means that sharing gains nothing; the number of copies would be perfect.
-# (With slices and SM partitions, one copy "alone" has only its own part. SM partitions of different *processes*
-# still take turns, because a green context divides the GPU within one process only.)
+# **Predict** for the first way named above (with graphs): the work of all copies together, divided by the work of one
+# alone. 1 means that sharing gains nothing; the number of copies would be perfect. (MPS, NVIDIA's Multi-Process
+# Service, lets kernels of several processes run at once. With slices and SM partitions, one copy "alone" has only its
+# own part. SM partitions of different *processes* still take turns, because a green context divides the GPU within
+# one process only.)
 
 # %%
 PLACES = {Way.TIME: 1, Way.SMS: 2, Way.MPS: 3, Way.SLICES: 4}

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 3. Mixed precision
 #
-# **Afterwards you can decide**, for a model of yours and the slice you hold, which of fp16 and bf16 to take, if any.
+# **Afterwards you can decide**, for a model of yours and the slice you hold, which of fp16 and bf16 to use, if any.
 # You will be able to
 #
 # - say what range and what precision a format has, and what it loses;
@@ -94,10 +94,9 @@ await speed.report()
 print("measured on a GPU" if ON_GPU else labkit.recorded_note("MX-2", "MX-9"))
 
 # %% [markdown]
-# CERN measured fp32, and fp16 on tensor cores, on A100 slices. (On a CPU with AMX, bf16 is several times faster; without AMX,
-# it may be slower. That is why nothing was promised.)
-# Compare only the *ratio* with yours: four sources give four "peaks" of the same GPU,
-# from 81.5 to 312 TFLOP/s, because tool, matrix size and type differ.
+# CERN measured fp32, and fp16 on tensor cores, on A100 slices. (On a CPU with AMX, bf16 is several times faster;
+# without AMX, it may be slower. That is why nothing was promised.) Compare only the *ratio* with yours: three sources
+# give three "peaks" of the same GPU, from 81.5 to 312 TFLOP/s, because tool, matrix size and type differ.
 
 # %%
 for part in ("full", "7g", "3g", "2g", "1g"):
@@ -122,11 +121,10 @@ labkit.cite("cern5")
 # > we usually perform loss scaling where you multiply the loss by a **small number**
 # > before backpropagating to prevent this gradient explosion.
 #
-# The network is the small transformer of MX-12 below, trained for a while on Python's own source code.
-# Its loss is divided by 2048 micro-batches, as in gradient accumulation,
-# so that its gradients are as small as those of a big model.
-# (Do not take the upper end from here: this loss is 2^11 times as small, so its ceiling is that much higher than that of
-# real trainings, which lies between 2^10 and 2^20. PyTorch starts at 2^16.)
+# The network is the small transformer of MX-12 below, trained for a while on Python's own source code. Its loss is
+# divided by 2048 micro-batches, as in gradient accumulation, so that its gradients are as small as those of a big
+# model. (Gradients overflow above a certain scale. This loss is 2^11 times smaller than usual, so that limit is 2^11
+# times higher here; in real training it lies between 2^10 and 2^20. PyTorch starts at 2^16.)
 
 # %%
 SHARES = 2048
@@ -245,9 +243,11 @@ print(scaler_verdict)
 #
 # A scaler alone trains nothing. Write the step that uses it:
 #
-# - `gradients_at(scale)` runs the backward pass from scale × loss and returns the gradients, which may be fp16;
+# - `gradients_at(scale)` runs the backward pass from scale × loss and returns the gradients, a list of tensors that
+#   may be fp16;
 # - `step(gradients)` takes a step with the gradients it gets: they must be the true ones, in fp32;
-# - `scaler` is yours: if a gradient is inf or nan, skip the step. Return whether the step was taken.
+# - `scaler` is a LossScaler: call `update` once in each step; if a gradient is inf or nan, skip the step. Return
+#   whether it was taken.
 
 # %%
 def scaled_step(gradients_at, step, scaler):
@@ -344,7 +344,8 @@ def both_traces(steps, every):
 
 
 # %% [markdown]
-# **Predict:** around which scale will it settle? Every step is drawn, yours and PyTorch's.
+# **Predict:** around which scale will it settle? (Type it out: 2^20 is about 1e6, 2^30 about 1e9.) Every step is
+# drawn, yours and PyTorch's.
 
 # %%
 STEPS, EVERY = (64, 21) if labkit.is_quick() else (210, 30)
@@ -369,11 +370,11 @@ await trace.report(beside_torch, needs=both_written)
 # %% [markdown]
 # ## MX-9: how much memory is saved
 #
-# Activations wait in memory for the backward pass, and AMP keeps them in 16 bits.
-# Weights do not shrink under autocast: an fp32 master copy stays.
-# What is kept for the backward pass, beside the parameters, is *counted* on every device, and the claim is about that.
-# On a GPU the peak of a whole step is measured and drawn as well.
-# Each format is measured in a process of its own. (Read the network with `labkit.exercises.networks.mlp??`.)
+# Activations wait in memory for the backward pass. AMP (automatic mixed precision, `torch.autocast`) keeps them in 16
+# bits. Weights do not shrink under autocast: an fp32 master copy stays. What is kept for the backward pass, beside
+# the parameters, is *counted* on every device, and the claim is about that. On a GPU the peak of a whole step is
+# measured and drawn as well. Each format is measured in a process of its own. (Read the network with
+# `labkit.exercises.networks.mlp??`.)
 
 # %%
 def kept_for_backward(network, run):
@@ -478,9 +479,9 @@ await saved.report(memory_in_words)
 # ## MX-12: a real model, in two formats
 #
 # So far you have measured pieces. Now a small transformer learns to read: the source code of Python's own standard
-# library, byte by byte (`labkit.exercises.small_model??`; the text and its licence lie in `labkit/text`). Its loss is given in *bits per
-# byte*, on modules that it never trains on: 8 is guessing. Both formats see the same batches, from the same weights, and
-# each is trained three times, with three seeds: the median is drawn.
+# library, byte by byte (`labkit.exercises.small_model??`; the text and its licence lie in `labkit/text`). Its loss is
+# given in *bits per byte*, on modules that it never trains on: 8 is guessing. fp32 and bf16 see the same batches,
+# from the same weights, and each is trained three times, with three seeds: the median is drawn.
 
 # %%
 def rate_of(arm):
@@ -522,7 +523,7 @@ def trainings(kinds, seeds, steps, every):
 
 
 # %% [markdown]
-# **Predict** the bits per byte that bf16 ends with.
+# **Predict** the bits per byte that bf16 ends with after 80 steps. (8 is guessing.)
 
 # %%
 LEARN = {"steps": 40, "every": 20} if labkit.is_quick() else {"steps": 80, "every": 20}

@@ -97,7 +97,8 @@ def differences():
 
 
 # %% [markdown]
-# **Predict:** what is the relative error of the gradient of *one* rank, which saw half of the samples?
+# **Predict:** how far is *one* rank's gradient, from half of the samples, from the whole batch's: ‖difference‖ /
+# ‖whole‖, as a fraction (1 is 100 %)?
 
 # %%
 gradients = ("one rank's own", "added", "yours")
@@ -247,7 +248,7 @@ def trainings(arms, seeds, steps, every):
 
 
 # %% [markdown]
-# **Predict** the bits per byte that two ranks end with. (8 is guessing.)
+# **Predict** the bits per byte that two ranks end with after 80 steps. (8 is guessing.)
 
 # %%
 LEARN = {"steps": 40, "every": 20} if labkit.is_quick() else {"steps": 80, "every": 20}
@@ -276,7 +277,7 @@ to_loss = labkit.experiment("DP-14", both)
 await to_loss.report(needs=average_verdict)
 
 # %% [markdown]
-# **Explain:** what do two ranks change in the loss after a given step, and what in the time to it?
+# **Explain:** what do two ranks change in the loss after a given step, and what in the time to reach it?
 
 # %% [markdown]
 # ## DP-2: what an all-reduce costs
@@ -309,7 +310,8 @@ spots = {f"{size:g} MB": size for size in MEGABYTES}
 cost = labkit.experiment("DP-2", labkit.steps.together(reduce_times, spots, n=DEVICES, sizes=MEGABYTES, times=20))
 
 # %% [markdown]
-# These are α and β from your points from 0.5 MB on. The *bus bandwidth* is S/t · 2(n-1)/n, which does not depend on n.
+# The line through your points from 0.5 MB on gives α in ms and 1/β in ms/MB. The *bus bandwidth*, S/t · 2(n-1)/n,
+# lets you compare runs with different n.
 
 # %%
 def alpha_and_beta(points):
@@ -332,7 +334,8 @@ print("measured between devices" if SEVERAL else labkit.recorded_note("DP-2", "D
 # %% [markdown]
 # ## Exercise 2: all-reduce, naive and as a ring
 #
-# You have `send(to, tensor)`, which returns at once, and `receive(source)`, which waits.
+# You are rank `rank` of `world`. `send(to, tensor)` returns at once; `receive(source)` waits for that rank's next
+# tensor and returns it.
 #
 # **Naive:** send your tensor to every other rank; add what they send.
 #
@@ -441,15 +444,16 @@ labkit.cite("dettmers")
 # The summary is filled in from your own evidence and says what is missing.
 
 # %%
-labkit.summary("DP-1", "DP-12", "DP-13", "DP-14", "DP-2", "DP-5", "DP-5-time")
+labkit.summary("DP-1", "DP-12", "DP-13", "DP-14", "DP-2", "DP-5")
 
 # %%
 mine = labkit.drawn("4a", megabytes=(25, 50, 100, 200), ranks=(3, 4, 6, 8))
 print(f"your model has {mine['megabytes']} MB of gradients, and you may have {mine['ranks']} ranks")
 
 # %% [markdown]
-# **Decide** with the two numbers above, which are your own: how long does your ring take with them, by your α and β,
-# and how long the naive way? Above which share of a step's time would you rather train on one rank?
+# **Decide** with the two numbers above, which are your own: how long does your ring take with them, by your β and an
+# α for each of its 2(n-1) messages, and how long the naive way? Above which share of a step's time would you rather
+# train on one rank?
 
 # %% [markdown]
 # # Optional sections

@@ -44,8 +44,9 @@ labkit.card(place)
 # 2. `flat`: all gradients in one long tensor, one message, and cut up again in the parameters' shapes.
 #    α is paid once, but nothing is sent until the last gradient is there.
 # 3. `Buckets`: the backward pass makes the *last* layer's gradients first, and calls `ready(number, gradient)` for
-#    each. As soon as a bucket holds `most` numbers it is sent, while earlier layers are still being computed.
-#    `finish` sends what is left, waits for everything, and returns the mean gradients by number.
+#    each; `number` is the parameter's index. As soon as a bucket holds at least `most` elements, it is sent, while
+#    earlier layers are still being computed. `finish` sends what is left, waits for everything, and returns the mean
+#    gradients by number.
 
 # %%
 import torch  # on the CPU only: this notebook itself never touches the GPU
@@ -79,6 +80,9 @@ class Buckets:
         # <solution>
         self.filling, self.sent = [], []
         # </solution>
+        # <student>
+        # # keep here what you need between the calls
+        # </student>
 
     def ready(self, number, gradient):
         """Take one gradient; a full bucket leaves."""
@@ -88,7 +92,7 @@ class Buckets:
             self.leave()
         # </solution>
         # <student>
-        # pass  # write it, and the rest below
+        # pass  # write it, and finish below; add a method if you like
         # </student>
 
     # <solution>
@@ -283,7 +287,8 @@ def ladder(width, depth, batch, most, times):
 
 
 # %% [markdown]
-# **Predict:** on the simulated network, what percentage of `flat`'s sending do your buckets hide?
+# The network here has 12 layers, and a bucket holds about three. **Predict:** on the simulated network, what
+# percentage (0 to 100) of the time that `flat` adds to a step do your buckets save?
 
 # %%
 BY_HAND = ("per tensor", "flat", "buckets")
@@ -371,9 +376,9 @@ def shared(width, depth, batch):
 
 
 # %% [markdown]
-# **Predict** which fraction of one rank's time two ranks need.
-# CERN's epochs on 4, 8, 16 and 32 GPUs are drawn over yours, relative to the time on 4 GPUs. Theirs is a different
-# experiment: every GPU keeps its batch of 64, so with more GPUs an epoch has fewer steps and fewer all-reduces.
+# **Predict** what fraction of one rank's time two ranks need. CERN's epochs on 4, 8, 16 and 32 GPUs are drawn over
+# yours, relative to the time on 4 GPUs. Theirs is a different experiment: every GPU keeps its batch of 64, so with
+# more GPUs an epoch has fewer steps and fewer all-reduces.
 
 # %%
 COUNTS = [n for n in (2, 4, 8) if n <= DEVICES]

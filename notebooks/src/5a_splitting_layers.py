@@ -77,9 +77,9 @@ print("rows:   ", rows_verdict)
 print("columns:", columns_verdict)
 
 # %% [markdown]
-# In 64 bits no difference matters. And in fp32, forward and backward, with the article's shapes?
-# Autograd finds its way back through your split by itself.
-# **Predict:** what will be the relative error of the input's gradient with the row split?
+# The check used 64 bits, where rounding hardly shows. How large is it in fp32, forward and backward, with the
+# article's shapes? Autograd finds its way back through your split by itself. **Predict:** what will the relative
+# error of the input's gradient be with the row split (a fraction, such as 1e-3; 0 is allowed)?
 
 # %%
 def off_by(by, part):
@@ -127,8 +127,9 @@ labkit.picture("split")
 # are partial sums, which need one all-reduce. The backward pass is the mirror image. (This is Megatron-LM's tensor
 # parallelism.)
 #
-# Write both directions for one rank, without autograd. `all_reduce(tensor)` returns the ranks' sum.
-# `delta` is the gradient of the output, and every rank has all of it; `first` and `second` are this rank's own parts.
+# Write both directions for one rank, without autograd; the forward one returns the output and whatever it wants back
+# as `kept`. Here `all_reduce(tensor)` waits, and returns the ranks' sum. `delta` is the gradient of the output, and
+# every rank has all of it; `first` and `second` are this rank's own parts.
 
 # %%
 labkit.picture("pair")
@@ -216,7 +217,8 @@ def pair_times(width, tokens, times):
 
 
 # %% [markdown]
-# **Predict** how many ms the split pair takes with the most tokens.
+# The most is 1024 tokens; the layers are 2048 wide on a GPU, 256 on a CPU. **Predict** how many ms a step (forward
+# and backward) of the split pair then takes.
 
 # %%
 TOKENS = (16, 256) if labkit.is_quick() else (16, 64, 256, 1024)
@@ -242,8 +244,9 @@ await paying.report(by_tokens, needs=pair_verdict)
 print("measured between devices" if SEVERAL else labkit.recorded_note("MP-3"))
 
 # %% [markdown]
-# **Explain** where the two curves meet, and which cost of an all-reduce decides there. If they do not meet, why?
-# Why do eight ranks need no more exchanges than two, and why do people in practice stop at eight?
+# **Explain** where the two curves meet, and which cost of an all-reduce decides there. If they do not meet, why? Why
+# do eight ranks need no more exchanges than two, and why do people in practice stop at eight, the GPUs that share one
+# fast link?
 
 # %% [markdown]
 # ## MP-2: what is sent
@@ -251,7 +254,7 @@ print("measured between devices" if SEVERAL else labkit.recorded_note("MP-3"))
 # Data parallelism sends the layer's gradient: 1000 × 500 numbers, whatever the batch.
 # Model parallelism sends activations, forward and backward: the bigger the batch, the more it sends.
 # The batch B counts rows of the input. In a transformer these are *tokens* (sequences × length), thousands of
-# them, so for today's networks read the result from the right end of the table. Dettmers, for a batch of 128:
+# them, so for today's networks read the result from the right end of the plot. Dettmers, for a batch of 128:
 # > a total of 128000 or 160000 elements – that's nearly 4 times less data!
 #
 # Two ranks really compute and exchange their halves, and what they send is counted.

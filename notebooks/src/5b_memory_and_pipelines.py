@@ -38,16 +38,16 @@ labkit.card(place)
 # `width` × 4 `width`, ReLU, and back. All numbers are fp32, the optimizer is Adam, and a step takes `rows` rows.
 # (Read both with `labkit.exercises.networks.blocks??` and `labkit.exercises.networks.gradients_of??`.)
 #
-# `ledger` returns the bytes of four kinds, each at its own peak:
+# `ledger` returns a dict with the bytes of four kinds, each at its own peak:
 #
-# - `parameters` and `gradients`: the matrices, twice;
-# - `optimiser`: Adam keeps two moments for each parameter. With *ZeRO-1* each rank keeps only its share of them,
-#   and everything else as before;
+# - `parameters` and `gradients`: each the size of all the matrices;
+# - `optimiser` (spelled with an s): Adam keeps two moments for each parameter. With *ZeRO-1* each rank keeps only its
+#   share of them, and everything else as before;
 # - `activations`: what the backward pass needs. A matrix product needs its input, ReLU its own result,
 #   and the mean square at the end needs the last output. A tensor that two of them need is counted once.
 #
 # *Gradient accumulation* runs `micro_batches` one after another and adds their gradients. *Activation checkpointing*
-# keeps only the input of each block; the backward pass computes the inside of one block after another again.
+# keeps only the input of each block; the backward pass recomputes one block's inside at a time.
 
 # %%
 import torch  # on the CPU only: this notebook itself never touches the GPU
@@ -239,10 +239,10 @@ labkit.pipeline(schedule(3, 5), 3)
 # %% [markdown]
 # ## MP-6: how many micro-batches?
 #
-# Two ranks run *your* schedule, forward and then backward. With m micro-batches and p stages, the ideal is
-# m + p - 1 times what the slowest stage takes for one micro-batch. That time is measured as well: each stage works
-# alone, and its copies to and from the host's memory count. So the ideal allows for small matrices being slow;
-# any time beyond it is spent waiting for the other stage, or for what the host's memory carries between them.
+# Two ranks run *your* schedule, forward and then backward. With m micro-batches and p stages, the ideal is m + p - 1
+# times what the slowest stage takes for one micro-batch. That time is measured as well: each stage works alone, and
+# its copies to and from the host's memory count. So the ideal already includes the slowness of small matrices. Any
+# time beyond it is spent waiting, for the other stage or for data on its way through the host's memory.
 
 # %%
 def first_stage(network, parts, order, wires):
@@ -308,7 +308,7 @@ def pipeline_times(width, depth, batch, counts, times):
 
 
 # %% [markdown]
-# **Predict:** at the best m, which fraction of the time with one micro-batch remains? The ideal is drawn as a line.
+# **Predict:** at the best m, what fraction of the time with one micro-batch remains? The ideal is drawn as a line.
 
 # %%
 COUNTS = (1, 4, 32) if labkit.is_quick() else (1, 2, 4, 8, 16, 32)

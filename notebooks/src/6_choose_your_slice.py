@@ -96,8 +96,8 @@ await times.report()
 # %% [markdown]
 # ## Exercise 1: what shrinks and what does not
 #
-# Amdahl's law in one line: T(s) = a + b / s. The part b is divided by the SMs, the part a never shrinks.
-# Write `split_time`: from the times on two sizes, find a and b.
+# Amdahl's law in one line: T(s) = a + b / s. The part b is divided by the SMs, the part a never shrinks. Here s is
+# the number of SMs. Write `split_time`: from the times on two sizes, return `a, b`.
 
 # %%
 def split_time(small, time_small, big, time_big):
@@ -106,7 +106,7 @@ def split_time(small, time_small, big, time_big):
     return time_big - b / big, b
     # </solution>
     # <student>
-    # return None  # your two lines here: b first, then a
+    # return None  # your two lines here: work out b, then a; return a, b
     # </student>
 
 
@@ -198,14 +198,15 @@ await peaks.report()
 # ## Exercise 2: a job on a shape
 #
 # Your a and b come from parts that all share one memory. A slice has only its own share of it, so a law for slices
-# has a third term: T = a + b / SMs + c / memory slices. Your profile finds it: every operation's bytes and FLOPs are
-# counted, and the ridge of your own roofs says which of them the memory limits. Their time on what you hold is the
-# memory's part. The SMs' part is b over the SMs you hold; the rest, never below zero, is *fixed*.
+# has a third term: T = a + b / SMs + c / memory slices. CH-1's trace of a step finds it: every operation's bytes and
+# FLOPs are counted, and the ridge of your own roofs says which operations the memory limits. Their time on what you
+# hold is the memory's part. The SMs' part is b over the SMs you hold; the rest, never below zero, is *fixed*.
 #
-# Write `job_hours`. `profile` and `held` (what you measured on) have `sms` and `memory`, their memory slices. `law` has
-# the three parts of a step on what you hold, in milliseconds: `fixed`, `sm` and `memory`; and `python`, the time that
-# launching a step takes. On another shape, the first part stays, the second grows as the SMs become fewer, the third
-# as the memory slices do. No step is shorter than `python`.
+# Write `job_hours`: it returns the hours that `steps` steps take. `profile` (the shape asked about) and `held` (what
+# you measured on) have `.sms` and `.memory` (memory slices). `law` is a dict with the three parts of a step on what
+# you hold, in milliseconds: `fixed`, `sm` and `memory`; and `python`, the time that launching a step takes. On
+# another shape, the first part stays, the second grows as the SMs become fewer, the third as the memory slices do. No
+# step is shorter than `python`.
 
 # %%
 def job_hours(profile, held, law, steps):
@@ -249,8 +250,9 @@ print(price_verdict)
 #
 # Before you use a price, see whether it can choose at all. Say that your time is worth nothing. Then only the slices
 # count, and there are two ways to count them: memory slices, or *sevenths* (seven times the share of the GPU that a
-# shape takes, of its 98 SMs or of its 8 memory slices, whichever is larger). Write `step_price`: the milliseconds of a step,
-# `fixed + sms_ms / SMs + memory_ms / memory slices`, times what the shape takes in that unit. The cell below then lets 2,000 random jobs choose.
+# shape takes, of its 98 SMs or of its 8 memory slices, whichever is larger). Write `step_price`: the milliseconds of
+# a step, `fixed + sms_ms / SMs + memory_ms / memory slices`, times what the shape takes in that `unit`, which is
+# `"memory slices"` or `"sevenths"`. The cell below then lets 2,000 random jobs choose.
 
 # %%
 def step_price(fixed, sms_ms, memory_ms, profile, unit):
@@ -287,9 +289,10 @@ else:
     print("write step_price first")
 
 # %% [markdown]
-# So a price of slices alone is decided by algebra before anybody measures: whichever way the slices are counted,
-# the answer is always the same shape, and the two ways give opposite ones. Multiply the law out to see why.
-# What your own time is worth, and how long the queue is, make it a question. Answer it for yourself:
+# So a price of slices alone says more about the unit than about the job: in memory slices a 1g.5gb is never beaten;
+# in sevenths, without a fixed part, a 7g.40gb never is, and only a fixed part makes it depend on the job. Multiply
+# the law out to see why. What your own time is worth, and how long the queue is, make it a question. Answer it for
+# yourself:
 
 # %%
 AN_HOUR = 1.0  # slice-hours: what is an hour earlier worth to you?
@@ -298,12 +301,11 @@ WAIT_H = {name: profile.memory / 8 for name, profile in labkit.exercises.packing
 # %% [markdown]
 # ## Every shape's time, memory and price
 #
-# Your functions make the table. What you did not measure is called an extrapolation, and it has a range: the fixed part
-# is known only as well as the line through your times (95 %), and what is not fixed is the SMs' part.
-# The memory that a step needs is the same on every shape: it was measured, between the tensors' peak and what the
-# allocator took.
-# A whole GPU stands for a 7g.40gb here: the ratios carry over, and the hours are those of *your* device.
-# A CPU says nothing about a GPU: there, the table is made from a recorded run, and says so.
+# Your functions make the table. Rows that you did not measure are extrapolated and have a range: it follows from the
+# 95 % interval of the fixed part in the line through your times; what the fixed part gains, the SMs' part loses. The
+# memory that a step needs is the same on every shape: it was measured, between the tensors' peak and what the
+# allocator took. A whole GPU stands for a 7g.40gb here: the ratios carry over, and the hours are those of *your*
+# device. A CPU says nothing about a GPU: there, the table is made from a recorded run, and says so.
 
 # %%
 A100 = labkit.exercises.packing.A100
@@ -404,8 +406,8 @@ if not rows:
 # %% [markdown]
 # ## Exercise 3: choose
 #
-# Write `choose`: of the rows that fit and are ready in time, the name of the one with the lowest
-# `price`; the word `"none"` if there is none.
+# Write `choose`: of the rows whose `fits` is true and whose `hours` (without the queue) are at most `due_h`, return
+# the `shape` with the lowest `price`, or the word `"none"` if there is none.
 
 # %%
 def choose(rows, due_h):
@@ -483,10 +485,11 @@ for name, (value, whose_it_is) in FOUND.items():
     print(f"{name}: {'?' if value is None else format(value, '.2f')}  ({whose_it_is})")
 
 # %% [markdown]
-# On a GPU, the step above already computes in bf16; in fp32, your table would be worse by the first two numbers.
-# The other two make new rows. Recomputing saves memory and costs one more forward pass, a third of the step.
-# Two ranks need two slices. Write `on_ranks`: the hours and slice-hours of a row's job on a number of slices of its
-# shape, if together they are `speed_up` times as fast as one.
+# On a GPU, the step above already computes in bf16; in fp32, its times and memory would be worse, at most by about
+# the first two numbers: they come from a bare product and from a small MLP. The other two make new rows. Recomputing
+# saves memory and costs one more forward pass, a third of the step. Two ranks need two slices. Write `on_ranks`: the
+# hours and slice-hours of a row's job on a number of slices of its shape, if together they are `speed_up` times as
+# fast as one.
 
 # %%
 def on_ranks(row, ranks, speed_up):
@@ -538,7 +541,8 @@ else:
     print("no table to choose from yet" if not rows else "write choose and on_ranks first")
 
 # %% [markdown]
-# **Explain:** when do two slices cost less than one of twice the size, and what must DP-3 be for that?
+# **Explain:** when do two slices cost less than one of twice the size, and how small must DP-3's fraction be for
+# that?
 #
 # ## CH-3: a bigger batch
 #
@@ -624,8 +628,8 @@ await on_lent.report(judged)
 # %% [markdown]
 # ## What the published figures say
 #
-# CERN trained the same model on pairs of slices. In hours the big one wins; in slice-hours?
-# The rows marked E1 and E2 are known to be wrong, so they are left out here. What tells you that they are?
+# CERN trained the same model on pairs of slices. In hours the big one wins; in slice-hours? Two of CERN's rows, E1
+# and E2 of notebook 2, are known to be wrong and left out here. Which rule of thumb showed you that?
 
 # %%
 for big, small in (("7g", "3g"), ("4g", "2g"), ("2g", "1g")):
@@ -642,8 +646,8 @@ labkit.cite("cern5")
 # %% [markdown]
 # ## Summary: your choice and its defence
 #
-# Write the defence into the explanation of CH-1: the shape, the three numbers, the row that speaks
-# against it, and what you would measure if you had an hour more.
+# Write the defence into the explanation of CH-1: the shape, its hours, memory and price, the row that speaks against
+# it, and what you would measure if you had an hour more.
 
 # %%
 print(f"split_time: {split_verdict}\njob_hours: {hours_verdict}\nprice: {price_verdict}\nchoose: {choose_verdict}\non_ranks: {ranks_verdict}")
