@@ -25,7 +25,7 @@ PACKAGES = (
     *("api", "spawner", "pool", "hub", "slurm", "bench", "tests/slurm/bench", "notebooks"),
     "images/student/jupyterlab", ".",
 )  # fmt: skip
-PYTEST = ("nice", "-n", "19", sys.executable, "-m", "pytest", "-q", "-s", "--no-header",
+PYTEST = ("nice", "-n", "19", sys.executable, "-m", "pytest", "-q", "-s", "--timeout=0",
           "-p", "no:cacheprovider", "-p", "tests.mutants.runner", "-m", "not long")  # fmt: skip
 
 
