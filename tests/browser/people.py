@@ -119,5 +119,5 @@ def kept_busy(lab: TemporaryLab, name: str) -> Iterator[Student]:
 def press_stop(page: Page, lab: TemporaryLab) -> None:
     """Stop the server on the hub's home page, once its button does something."""
     page.goto(f"{lab.settings.public_url}hub/home")
-    page.wait_for_function("require.defined('home')")  # JupyterHub binds it some time after `load`
+    page.wait_for_function("window._jupyterhub_page_loaded")  # some time after `load`
     page.get_by_role("button", name="Stop My Server").click()

@@ -53,7 +53,10 @@ def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: Tempor
 def test_who_comes_too_late_sees_the_position_and_is_served(
     page: Page, lab: TemporaryLab, come: Come
 ):
-    """With the GPU full each way leads to the position; when somebody leaves, JupyterLab opens."""
+    """With the GPU full each way leads to the position; when somebody leaves, JupyterLab opens.
+
+    In both tabs: a sign-in of each at the same time would have JupyterHub refuse one.
+    """
     early = [come(f"early{number}") for number in range(7)]
     for student in early:
         student.wait_until_ready()
@@ -71,8 +74,14 @@ def test_who_comes_too_late_sees_the_position_and_is_served(
     start(second, "1g.5gb")  # of a form that was opened before
     second.get_by_role("link", name="Go to its page").click()
     expect(second.get_by_role("heading", name="1st of 1")).to_be_visible()
+    sign_ins: list[str] = []
+    page.context.on(
+        "request", lambda sent: sign_ins.append(sent.url) if "/oauth_callback" in sent.url else None
+    )
     early[0].leave()
     page.wait_for_url("**/user/late/lab**")
+    second.wait_for_url("**/user/late/lab**")
+    assert len(sign_ins) == 1
     assert lab.positions() == {}
     press_stop(page, lab)
 
