@@ -69,12 +69,12 @@ class PartsCache:
 
     def __init__(self, titles: Mapping[str, str]) -> None:
         self._titles = titles
-        self._kept: dict[str, tuple[object, PagePart]] = {}
+        self._kept: dict[str, tuple[object, object, PagePart]] = {}
 
     def part(
         self, name: str, template: str, made_of: object, draw: Callable[[], object], now: float
     ) -> PagePart:
-        """The part, as it was if it would be the same.
+        """The part, as it was if it is made of the same, or would look the same.
 
         Args:
             name: its element's name.
@@ -83,14 +83,16 @@ class PartsCache:
             draw: makes what the template shows.
             now: seconds since the epoch.
         """
-        key = (int(now // AGED_S), made_of)
-        before = self._kept.get(name)
-        if before is not None and before[0] == key:
-            return before[1]
-        html = render_part(template, drawn=draw(), now=now, titles=self._titles)
-        markup = Markup(html)  # noqa: S704 -- Jinja has escaped what is in it
-        part = PagePart(name, markup, f"{crc32(html.encode()):08x}")
-        self._kept[name] = (key, part)
+        age = int(now // AGED_S)
+        made_before, seen_before, part = self._kept.get(name, (None, None, None))
+        if part is not None and made_before == (age, made_of):
+            return part
+        seen = (age, draw())
+        if part is None or seen_before != seen:
+            html = render_part(template, drawn=seen[1], now=now, titles=self._titles)
+            markup = Markup(html)  # noqa: S704 -- Jinja has escaped what is in it
+            part = PagePart(name, markup, f"{crc32(html.encode()):08x}")
+        self._kept[name] = ((age, made_of), seen, part)
         return part
 
 
@@ -158,16 +160,21 @@ def _head(
     snapshot: PoolSnapshot, own: Sequence[LeaseView], principal: Principal, doings: Doings
 ) -> Head:
     """What stands above, as the page shows it."""
-    is_waiting = any(principal.is_user(ticket.user) for ticket in snapshot.waiting)
+    ticket = next((one for one in snapshot.waiting if principal.is_user(one.user)), None)
     acts = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
     return Head(
         snapshot.paused,
         list(own),
-        own_position(snapshot, own, principal),
-        is_waiting or not principal.is_staff,
+        own_position(own, ticket),
+        ticket is not None or not principal.is_staff,
         sums(snapshot.people, idle_people(snapshot.gpus, doings.idle)),
         " or ".join(word for right, word in acts.items() if principal.has(right)),
     )
+
+
+def _queue(waiting: Sequence[TicketView], principal: Principal) -> QueueTable:
+    rows = [_row(ticket, principal) for ticket in waiting]
+    return QueueTable(rows, Counter(ticket.shape for ticket in waiting).most_common())
 
 
 def _row(ticket: TicketView, principal: Principal) -> QueueRow:
@@ -186,12 +193,10 @@ def _row(ticket: TicketView, principal: Principal) -> QueueRow:
     )
 
 
-def own_position(snapshot: PoolSnapshot, leases: Sequence[LeaseView], principal: Principal) -> str:
+def own_position(own: Sequence[LeaseView], ticket: TicketView | None) -> str:
     """One sentence about the principal, which a screen reader is told when it changes."""
-    own = [lease for lease in leases if principal.is_user(lease.user)]
     if own:
         return "You hold " + " and ".join(lease.shape for lease in own) + "."
-    ticket = next((one for one in snapshot.waiting if principal.is_user(one.user)), None)
     if ticket is None:
         return "You hold no GPU slice and are not waiting for one."
     if ticket.state is TicketState.OFFERED:
@@ -273,12 +278,10 @@ def parts_of(
         for made_of in ((gpu, reserved_on(gpu, snapshot.reserved_slots), doings.on(gpu)),)
     ]
     waiting = snapshot.waiting
-    rows = [_row(one, principal) for one in waiting]  # words: an estimate moves with every second
-    table = QueueTable(rows, Counter(one.shape for one in waiting).most_common())
     head = _head(snapshot, own, principal, doings)
     parts = [
         cache.part("head", "part_head.html", head, lambda: head, now),
-        cache.part("queue", "part_queue.html", table, lambda: table, now),
+        cache.part("queue", "part_queue.html", waiting, partial(_queue, waiting, principal), now),
         *gpus,
     ]
     if principal.is_staff:
