@@ -70,6 +70,7 @@ class PartsCache:
     def __init__(self, titles: Mapping[str, str]) -> None:
         self._titles = titles
         self._kept: dict[str, tuple[object, object, PagePart]] = {}
+        self._age = 0
 
     def part(
         self, name: str, template: str, made_of: object, draw: Callable[[], object], now: float
@@ -83,16 +84,17 @@ class PartsCache:
             draw: makes what the template shows.
             now: seconds since the epoch.
         """
-        age = int(now // AGED_S)
-        made_before, seen_before, part = self._kept.get(name, (None, None, None))
-        if part is not None and made_before == (age, made_of):
+        if self._age != (age := int(now // AGED_S)):
+            self._kept, self._age = {}, age
+        made_before, drawn_before, part = self._kept.get(name, (None, None, None))
+        if part is not None and made_before == made_of:
             return part
-        seen = (age, draw())
-        if part is None or seen_before != seen:
-            html = render_part(template, drawn=seen[1], now=now, titles=self._titles)
+        drawn = draw()
+        if part is None or drawn_before != drawn:
+            html = render_part(template, drawn=drawn, now=now, titles=self._titles)
             markup = Markup(html)  # noqa: S704 -- Jinja has escaped what is in it
             part = PagePart(name, markup, f"{crc32(html.encode()):08x}")
-        self._kept[name] = ((age, made_of), seen, part)
+        self._kept[name] = (made_of, drawn, part)
         return part
 
 
