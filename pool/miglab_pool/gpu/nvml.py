@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pynvml
 
-from miglab_pool.gpu.geometry import Geometry, Profile
+from miglab_pool.gpu.geometry import Engines, Geometry, Profile, with_engines
 from miglab_pool.gpu.readings import (
     DriverMissing,
     GpuError,
@@ -29,8 +29,22 @@ from miglab_pool.gpu.readings import (
 T = TypeVar("T")
 MIB, GIB = 1 << 20, 1 << 30
 # CUDA cores per SM by compute capability (CUDA C++ programming guide, arithmetic throughput).
+NEWER_PROFILES = 16  # asked for beyond those that pynvml knows: the driver may be newer
 CORES_PER_SM = {(8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (12, 0): 128}
 
+# What NVIDIA's names add for variants of a profile (go-nvlib, ``NewMigProfile``).
+_SUFFIXES = {
+    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1: "+me",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1: "+me",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_GFX: "+gfx",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_GFX: "+gfx",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_3_SLICE_GFX: "+gfx",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_4_SLICE_GFX: "+gfx",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_NO_ME: "-me",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_NO_ME: "-me",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME: "+me.all",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME: "+me.all",
+}
 _ADVICE: dict[int, tuple[type[GpuError], str]] = {
     pynvml.NVML_ERROR_NO_PERMISSION: (
         NotPermitted,
@@ -265,12 +279,13 @@ def read_geometry(nvml: Any, gpu: Any, where: str) -> Geometry:
         where: the GPU's UUID, for messages.
     """
     profiles = []
-    for enum in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+    for enum in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT + NEWER_PROFILES):
         info = _profile_info(nvml, gpu, enum, where)
         if info is not None:
-            profiles.append(_profile(nvml, gpu, enum, info, where))
-    ends = [start + p.size for p in profiles for start in p.starts]
-    return Geometry(max(ends, default=0), tuple(profiles))
+            engines = Engines(info.decoderCount, info.encoderCount, info.jpegCount, info.ofaCount)
+            profiles.append((_profile(nvml, gpu, enum, info, where), engines))
+    ends = [start + profile.size for profile, _ in profiles for start in profile.starts]
+    return Geometry(max(ends, default=0), with_engines(profiles))
 
 
 def read_sm_count(nvml: Any, gpu: Any, where: str) -> int | None:
@@ -295,11 +310,7 @@ def profile_name(info: Any, total_bytes: int, enum: int) -> str:
         return str(told).removeprefix("MIG ")
     eighths = math.ceil(info.memorySizeMB * MIB / total_bytes * 8)
     gigabytes = round(eighths / 8 * math.ceil(total_bytes / GIB))
-    media = enum in (
-        pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1,
-        pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1,
-    )
-    return f"{info.sliceCount}g.{gigabytes}gb{'+me' if media else ''}"
+    return f"{info.sliceCount}g.{gigabytes}gb{_SUFFIXES.get(enum, '')}"
 
 
 def _profile_info(nvml: Any, gpu: Any, enum: int, where: str) -> Any | None:

@@ -24,7 +24,6 @@ from typing import Any
 
 import pynvml
 
-from miglab_pool.gpu.geometry import Placement, Profile
 from miglab_pool.gpu.simulated import rules
 from miglab_pool.gpu.simulated.library import (
     COMPUTE,
@@ -41,7 +40,7 @@ from miglab_pool.gpu.simulated.library import (
     target,
 )
 from miglab_pool.gpu.simulated.nvml_gpus import EventFunctions, GpuFunctions, error_string
-from miglab_pool.gpu.simulated.state import Gpu, MachineState
+from miglab_pool.gpu.simulated.state import MachineState
 
 
 class MigFunctions(Library):
@@ -67,9 +66,9 @@ class MigFunctions(Library):
         _, gpu = self.gpu_of(device)
         if not 0 <= number(enum) < pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        for profile in rules.model_of(gpu).geometry.profiles:
+        for profile in rules.model_of(gpu).profiles:
             if profile.enum == number(enum):
-                return _fill_profile(target(info), gpu, profile)
+                return _fill_profile(target(info), profile)
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     @exports("nvmlDeviceGetGpuInstancePossiblePlacements_v2")
@@ -93,9 +92,11 @@ class MigFunctions(Library):
     @exports("nvmlDeviceCreateGpuInstanceWithPlacement")
     def create_instance_at(self, device: Any, profile_id: Any, place: Any, made: Any) -> None:
         wanted = target(place)
-        self._create(device, number(profile_id), Placement(wanted.start, wanted.size), made)
+        self._create(device, number(profile_id), (wanted.start, wanted.size), made)
 
-    def _create(self, device: Any, profile_id: int, place: Placement | None, made: Any) -> None:
+    def _create(
+        self, device: Any, profile_id: int, place: tuple[int, int] | None, made: Any
+    ) -> None:
         with self._act("create_gpu_instance_s") as machine:
             index, gpu = self.gpu_of(device, machine)
             instance = rules.create_gpu_instance(machine, gpu, profile_id, place, self.now())
@@ -226,12 +227,12 @@ def _fill_placements(places: Any, starts: Sequence[int], size: int) -> None:
         place.start, place.size = start, size
 
 
-def _fill_profile(out: Any, gpu: Gpu, profile: Profile) -> None:
-    engines = rules.model_of(gpu).engines[profile.profile_id]
+def _fill_profile(out: Any, profile: rules.CardProfile) -> None:
+    engines = profile.engines
     out.id, out.isP2pSupported = profile.profile_id, 0
     out.sliceCount, out.instanceCount = profile.compute_slices, profile.max_count
     out.multiprocessorCount, out.copyEngineCount = profile.sm_count, engines.copy
-    out.decoderCount, out.encoderCount = engines.decoders, 0
+    out.decoderCount, out.encoderCount = engines.decoders, engines.encoders
     out.jpegCount, out.ofaCount = engines.jpeg, engines.ofa
     out.memorySizeMB = profile.memory_mib
     if hasattr(out, "name"):
