@@ -1,0 +1,257 @@
+"""Lines that make and destroy slices, on GPUs that nobody holds."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from miglab_hub.prove.lines import Answer, CannotTry
+from miglab_hub.prove.pace import Rounds
+from miglab_hub.prove.reading import milliseconds, words_of
+from miglab_hub.prove.trial import Trial
+from miglab_pool.gpu.geometry import Placed, legal_placements
+from miglab_pool.gpu.proof import CallTimes
+from miglab_pool.gpu.readings import GpuError, SliceReading
+from miglab_pool.state.proof import ProofSlice
+
+REFUSALS = {
+    "create at a taken placement": "INSUFFICIENT_RESOURCES",
+    "create at a placement the profile lacks": "INVALID_ARGUMENT",
+    "find a GPU instance that is not there": "NOT_FOUND",
+    "destroy a GPU instance with a compute instance": "IN_USE",
+}
+"""What the lab, and its simulated card, take NVML to answer."""
+
+
+@dataclass
+class Cycles:
+    """What came of making and destroying a slice over and over.
+
+    Attributes:
+        errors: what failed, as clauses; the series ends at the first.
+        without_uuid: how many slices had no UUID directly after they were made.
+        remnants: how many were listed after a destroy that succeeded.
+    """
+
+    created: list[CallTimes] = field(default_factory=list)
+    destroyed: list[CallTimes] = field(default_factory=list)
+    readings: list[SliceReading] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    without_uuid: int = 0
+    remnants: int = 0
+
+    @property
+    def figures(self) -> dict[str, list[float]]:
+        """The series of creates and destroys, milliseconds."""
+        creates, destroys = milliseconds(self.created), milliseconds(self.destroyed)
+        return {
+            **{f"create.{name}": series for name, series in creates.items() if self.created},
+            **{f"destroy.{name}": series for name, series in destroys.items() if self.destroyed},
+        }
+
+    @property
+    def result(self) -> str:
+        """How many slices were made and destroyed, and what failed."""
+        counts = f"{len(self.created)} slices made, {len(self.destroyed)} destroyed"
+        return "; ".join([counts, *self.errors])
+
+    def plus(self, other: "Cycles") -> "Cycles":
+        """Both together."""
+        return Cycles(
+            self.created + other.created,
+            self.destroyed + other.destroyed,
+            self.readings + other.readings,
+            self.errors + other.errors,
+            self.without_uuid + other.without_uuid,
+            self.remnants + other.remnants,
+        )
+
+
+def run_cycles(
+    trial: Trial, place: ProofSlice, rounds: Rounds, reader: "SliceReader | None" = None
+) -> Cycles:
+    """Make and destroy a slice at an announced placement, until one fails."""
+    cycles = Cycles()
+    try:
+        for _ in rounds:
+            _cycle(trial, place, cycles, reader)
+    except GpuError as error:
+        cycles.errors.append(words_of(error))
+    return cycles
+
+
+def _cycle(trial: Trial, place: ProofSlice, cycles: Cycles, reader: "SliceReader | None") -> None:
+    reading, times = trial.create(place)
+    cycles.created.append(times)
+    cycles.readings.append(reading)
+    cycles.without_uuid += reading.uuid is None
+    if reader is not None:
+        reader.read_once(reading)
+    cycles.destroyed.append(trial.destroy(reading))
+    there = map(ProofSlice.of, trial.driver.slices(place.gpu))
+    cycles.remnants += place in there
+
+
+def one_slice(trial: Trial) -> Iterator[Answer]:
+    """One slice on one GPU, over and over."""
+    place = trial.smallest_place(trial.free[0])
+    with trial.announced(place):
+        cycles = run_cycles(trial, place, trial.pace.cycles)
+    facts = {"profile": place.profile, "start": place.start}
+    yield Answer.judged(
+        "create-destroy", not cycles.errors, cycles.result, cycles.figures, facts=facts
+    )
+    if not cycles.created:
+        raise CannotTry("no slice could be made")
+    count = len(cycles.created)
+    result = f"{count - cycles.without_uuid} of {count} slices had their UUID at once"
+    yield Answer.judged("uuid-at-once", not cycles.without_uuid, result)
+    yield _repeats(cycles.readings)
+    if not cycles.destroyed:
+        raise CannotTry("no slice could be destroyed")
+    result = f"{cycles.remnants} of {len(cycles.destroyed)} were still listed"
+    yield Answer.judged("gone-at-once", not cycles.remnants, result)
+
+
+def _repeats(readings: Sequence[SliceReading]) -> Answer:
+    """Slices at one placement: NVML derives a UUID from the ids, so the same ids give the same."""
+    uuids = {reading.uuid for reading in readings if reading.uuid}
+    ids = {(reading.gi_id, reading.ci_id) for reading in readings}
+    by_ids = {(reading.gi_id, reading.ci_id, reading.uuid) for reading in readings}
+    result = f"{len(readings)} slices had {len(uuids)} UUID and {len(ids)} pairs of ids"
+    facts = {"uuids": len(uuids), "gi_ids": sorted({reading.gi_id for reading in readings})}
+    return Answer.judged("uuid-repeats", len(by_ids) == len(ids), result, facts=facts)
+
+
+def ids(trial: Trial) -> Iterator[Answer]:
+    """Which ids a GPU gives, from the lowest placement to the highest."""
+    uuid = trial.free[0]
+    place = trial.smallest_place(uuid)
+    geometry, profile = trial.infos[uuid].geometry, trial.profile(place)
+    there = [Placed(r.profile, r.placement) for r in trial.driver.slices(uuid)]
+    starts = [p.start for p in legal_placements(geometry, profile, there)][: profile.max_count]
+    places = [ProofSlice(uuid, profile.name, start, profile.size) for start in starts]
+    readings, error = [], ""
+    with trial.announced(*places):
+        try:
+            for target in places:
+                readings.append(trial.create(target)[0])
+        except GpuError as refusal:
+            error = words_of(refusal)
+    given = {reading.placement.start: reading.gi_id for reading in readings}
+    result = f"{profile.name} from the lowest start: ids {', '.join(map(str, given.values()))}"
+    is_full = len(readings) == len(places)
+    yield Answer.judged(
+        "ids", is_full, "; ".join(filter(None, [result, error])), facts={"ids": given}
+    )
+
+
+def highest_start(trial: Trial) -> Iterator[Answer]:
+    """Where the driver puts a GPU instance that names no placement."""
+    uuid = trial.free[0]
+    profile = trial.profile(trial.smallest_place(uuid))
+    there = [Placed(r.profile, r.placement) for r in trial.driver.slices(uuid)]
+    legal = legal_placements(trial.infos[uuid].geometry, profile, there)
+    places = [ProofSlice(uuid, profile.name, place.start, place.size) for place in legal]
+    with trial.announced(*places):
+        _, lies_at = trial.driver.ask(
+            uuid, lambda d: d.create_anywhere(uuid, profile), changes=True
+        )
+    starts = [place.start for place in legal]
+    result = f"{profile.name} lies at {lies_at.start}, of {', '.join(map(str, starts))}"
+    yield Answer.judged(
+        "highest-start", lies_at == max(legal), result, facts={"start": lies_at.start}
+    )
+
+
+def refusals(trial: Trial) -> Iterator[Answer]:
+    """What NVML answers to what cannot be done."""
+    place = trial.smallest_place(trial.free[0])
+    with trial.announced(place):
+        reading, _ = trial.create(place)
+        answers = trial.driver.ask(place.gpu, lambda d: d.refusals(reading), changes=True)
+    others = {act: name for act, name in answers.items() if name != REFUSALS[act]}
+    result = "; ".join(f"{act}: {name}, not {REFUSALS[act]}" for act, name in others.items())
+    yield Answer.judged(
+        "refusals",
+        not others,
+        result or "every error is the expected one",
+        facts={"answers": answers},
+    )
+
+
+def all_at_once(trial: Trial) -> Iterator[Answer]:
+    """One slice on every free GPU, all at the same time."""
+    places = [trial.smallest_place(uuid) for uuid in trial.free]
+    if len(places) < 2:
+        raise CannotTry("only one GPU is free")
+    with trial.announced(*places), ThreadPoolExecutor(len(places)) as threads:
+        series = threads.map(
+            lambda place: run_cycles(trial, place, trial.pace.cycles_at_once), places
+        )
+        cycles = sum_of(list(series))
+    result = f"on {len(places)} GPUs: {cycles.result}"
+    yield Answer.judged("all-gpus-at-once", not cycles.errors, result, cycles.figures)
+
+
+def sum_of(series: Sequence[Cycles]) -> Cycles:
+    """What came of several series together."""
+    total = Cycles()
+    for cycles in series:
+        total = total.plus(cycles)
+    return total
+
+
+class SliceReader:
+    """Reads a slice's memory and processes again and again, as the pool does.
+
+    Args:
+        trial: whose driver is asked, which is also the one that makes and destroys.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+        self._reading: SliceReading | None = None
+        self._has_read = threading.Event()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._read_on, daemon=True)
+        self.errors: list[str] = []
+        self.count = 0
+
+    def __enter__(self) -> "SliceReader":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def read_once(self, reading: SliceReading) -> None:
+        """Return when the slice was read at least once; the reading goes on."""
+        self._has_read.clear()
+        self._reading = reading
+        self._has_read.wait(10 * self._trial.pace.read_s + 10)
+
+    def _read_on(self) -> None:
+        while not self._is_over.wait(self._trial.pace.read_s):
+            reading = self._reading
+            if reading is None:
+                continue
+            try:
+                self._trial.driver.usages(reading.gpu_uuid, [reading])
+                self.count += 1
+            except GpuError as error:
+                self.errors.append(words_of(error))
+            if reading is self._reading:
+                self._has_read.set()
+
+
+def read_while_changing(trial: Trial) -> Iterator[Answer]:
+    """Whether the pool's own readings of a slice keep it from being destroyed."""
+    place = trial.smallest_place(trial.free[0])
+    with trial.announced(place), SliceReader(trial) as reader:
+        cycles = run_cycles(trial, place, trial.pace.read_cycles, reader)
+    result = "; ".join([cycles.result, f"read {reader.count} times", *reader.errors[:1]])
+    facts = {"readings": reader.count, "failed_readings": len(reader.errors)}
+    holds = not cycles.errors and not reader.errors
+    yield Answer.judged("read-while-changing", holds, result, cycles.figures, facts=facts)
