@@ -68,32 +68,38 @@ def gpus_on_loan(settings: Settings, driver: WatchedProofDriver) -> Iterator[Loa
         AlreadyRunning: another lab has one of the GPUs.
     """
     folder, holders = ProofFolder(settings.state), _holders(settings)
-    lock = _take_lock(folder)
-    with ExitStack() as loan:
-        loan.callback(lock.release)
+    with ExitStack() as kept:
+        lock = kept.enter_context(_take_lock(folder))
         try:
-            loan.enter_context(PoolLock(settings.pool_lock))
+            kept.enter_context(PoolLock(settings.pool_lock))
         except AlreadyRunning:
-            pool = loan.enter_context(_pool(settings))
-            loan.callback(_give_back, pool, lock)
+            pool = kept.enter_context(_pool(settings))
+            kept.callback(_give_back, pool, lock)
             _undo_earlier(folder, driver, holders)
-            barred = pool.call("POST", "/proof")["barred"]
-            journal = Journal(folder, _record_of_pool(folder))
-            lab = UP
+            barred, lab = _lent_by_pool(pool), UP
         else:
-            loan.enter_context(lock_gpus(settings.simulated_state or GPU_LOCKS, driver.uuids))
+            kept.enter_context(lock_gpus(settings.simulated_state or GPU_LOCKS, driver.uuids))
             _undo_earlier(folder, driver, holders)
-            barred = occupied(driver)
-            free = tuple(uuid for uuid in driver.uuids if uuid not in barred)
-            journal = Journal(folder, new_record(free))
-            folder.write(journal.record)
-            lab = DOWN
-        borrowed = Loan(journal, barred, lab, holders)
+            barred, lab = _lent_by_lock(driver, folder), DOWN
+        loan = Loan(Journal(folder, _record(folder)), barred, lab, holders)
         try:
-            yield borrowed
+            yield loan
         finally:
-            if not borrowed.undo(driver):
+            if not loan.undo(driver):
                 folder.delete()
+
+
+def _lent_by_pool(pool: PoolApi) -> dict[str, str]:
+    """Ask for the GPUs, which the pool writes into the record; why it lends no others."""
+    barred: dict[str, str] = pool.call("POST", "/proof")["barred"]
+    return barred
+
+
+def _lent_by_lock(driver: WatchedProofDriver, folder: ProofFolder) -> dict[str, str]:
+    """Write the GPUs on which nothing lies into the record; why the others may not be used."""
+    barred = occupied(driver)
+    folder.write(new_record(uuid for uuid in driver.uuids if uuid not in barred))
+    return barred
 
 
 def occupied(driver: WatchedProofDriver) -> dict[str, str]:
@@ -142,7 +148,7 @@ def _undo_earlier(folder: ProofFolder, driver: WatchedProofDriver, holders: Host
     folder.delete()
 
 
-def _record_of_pool(folder: ProofFolder) -> ProofRecord:
+def _record(folder: ProofFolder) -> ProofRecord:
     record = folder.read()
     if record is None:
         raise StartError("the pool did not write down which GPUs it lends: see its log")

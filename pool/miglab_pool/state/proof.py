@@ -108,9 +108,14 @@ class ProofFolder:
         return ProofLock(self._lock)
 
     @property
+    def is_used(self) -> bool:
+        """Whether any run ever took the lock here."""
+        return self._lock.exists()
+
+    @property
     def is_running(self) -> bool:
         """Whether a run holds the lock."""
-        if not self._lock.exists():
+        if not self.is_used:
             return False
         try:
             self.lock().release()

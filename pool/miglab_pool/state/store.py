@@ -33,6 +33,7 @@ from miglab_pool.queue.rules import (
 )
 from miglab_pool.refused import Refused
 from miglab_pool.settings import PoolSettings
+from miglab_pool.state.proof import UNDER_PROOF
 from miglab_pool.state.view import GpuSnapshot, PoolView, is_whole, placed_on, profile_on
 
 CLOCK_S = 60.0  # by which a moment may be before the one at which the ledger was read
@@ -208,6 +209,7 @@ class Store:
         self.estimates = WaitEstimates()
         self.suspects: set[int] = set()  # leases whose holders may well be gone: ask at once
         self.abandoned: frozenset[int] = frozenset()  # releasing, and their servers not the hub's
+        self.under_proof: frozenset[str] = frozenset()  # GPUs that are lent to `miglab prove`
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.versions = Versions()
         self.unserved: Callable[[str, str], None] = _nobody  # told a ticket's last state and reason
@@ -331,7 +333,7 @@ class Store:
     def _facts_of(self, gpu: str) -> GpuSnapshot:
         state, slices = self.state, tuple(self.state.on_gpu[gpu].values())
         held = (state.leases.get(row.lease or 0) for row in slices)
-        return GpuSnapshot(
+        snapshot = GpuSnapshot(
             row=state.gpus[gpu],
             info=self.infos.get(gpu),
             slices=slices,
@@ -342,6 +344,7 @@ class Store:
             unprepared_until=self.creation_backoff.until(gpu) or NEVER,
             settings=self.settings,
         )
+        return snapshot.under_proof(UNDER_PROOF) if gpu in self.under_proof else snapshot
 
     # -- rows ---------------------------------------------------------------------------------
 

@@ -186,6 +186,10 @@ class GpuSnapshot:
         )
         return replace(self, assumed=() if there is None else tuple(stays))
 
+    def under_proof(self, reason: str) -> "GpuSnapshot":
+        """The GPU while it is lent to `miglab prove`: as one that is drained."""
+        return replace(self, row=replace(self.row, draining=self.row.draining or reason))
+
     def cut(self, layout: str, partition: tuple[str, ...], at: float) -> "GpuSnapshot":
         """The GPU now, if it had another layout."""
         row = replace(self.row, layout=layout, partition=",".join(partition))
