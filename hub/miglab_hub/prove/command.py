@@ -5,7 +5,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from miglab_hub.prove.lines import Answer, Verdict
+from miglab_hub.prove.lines import LineAnswer, LineVerdict
 from miglab_hub.prove.report import Report, terminal_lines
 
 DONE, DIFFERS = 0, 1
@@ -17,7 +17,7 @@ def end_in_order() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
 
 
-def show(answer: Answer) -> None:
+def show(answer: LineAnswer) -> None:
     """Print an answer as soon as it is there."""
     for line in terminal_lines([answer]):
         print(line, flush=True)
@@ -32,7 +32,7 @@ def proof_file(file: Path | None) -> Path:
 def tell_end(report: Report, file: Path) -> int:
     """Print how many lines held, and where the file is; returns the exit status."""
     verdicts = [answer.verdict for answer in report.answers]
-    counts = ", ".join(f"{verdict.value}: {verdicts.count(verdict)}" for verdict in Verdict)
+    counts = ", ".join(f"{verdict.value}: {verdicts.count(verdict)}" for verdict in LineVerdict)
     print(f"\n{counts}; {report.took_s:.0f} s")
     print(f"{file}: names neither people nor hosts; read it, then send it")
     return DONE if report.holds else DIFFERS

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from miglab_hub.prove.lines import Answer, CannotTry
+from miglab_hub.prove.lines import CannotTry, LineAnswer
 from miglab_hub.prove.pace import Rounds
-from miglab_hub.prove.reading import milliseconds, words_of
+from miglab_hub.prove.reading import clause_of, milliseconds
 from miglab_hub.prove.trial import Trial
-from miglab_pool.gpu.geometry import Placed, legal_placements
 from miglab_pool.gpu.proof import CallTimes
 from miglab_pool.gpu.readings import GpuError, SliceReading
 from miglab_pool.state.proof import ProofSlice
@@ -76,7 +75,7 @@ def run_cycles(
         for _ in rounds:
             _cycle(trial, place, cycles, reader)
     except GpuError as error:
-        cycles.errors.append(words_of(error))
+        cycles.errors.append(clause_of(error))
     return cycles
 
 
@@ -88,48 +87,47 @@ def _cycle(trial: Trial, place: ProofSlice, cycles: Cycles, reader: "SliceReader
     if reader is not None:
         reader.read_once(reading)
     cycles.destroyed.append(trial.destroy(reading))
-    there = map(ProofSlice.of, trial.driver.slices(place.gpu))
-    cycles.remnants += place in there
+    listed = map(ProofSlice.of, trial.driver.slices(place.gpu))
+    cycles.remnants += place in listed
 
 
-def one_slice(trial: Trial) -> Iterator[Answer]:
+def one_slice(trial: Trial) -> Iterator[LineAnswer]:
     """One slice on one GPU, over and over."""
     place = trial.smallest_place(trial.free[0])
     with trial.announced(place):
         cycles = run_cycles(trial, place, trial.pace.cycles)
     facts = {"profile": place.profile, "start": place.start}
-    yield Answer.judged(
+    yield LineAnswer.judged(
         "create-destroy", not cycles.errors, cycles.result, cycles.figures, facts=facts
     )
     if not cycles.created:
         raise CannotTry("no slice could be made")
     count = len(cycles.created)
     result = f"{count - cycles.without_uuid} of {count} slices had their UUID at once"
-    yield Answer.judged("uuid-at-once", not cycles.without_uuid, result)
+    yield LineAnswer.judged("uuid-at-once", not cycles.without_uuid, result)
     yield _repeats(cycles.readings)
     if not cycles.destroyed:
         raise CannotTry("no slice could be destroyed")
     result = f"{cycles.remnants} of {len(cycles.destroyed)} were still listed"
-    yield Answer.judged("gone-at-once", not cycles.remnants, result)
+    yield LineAnswer.judged("gone-at-once", not cycles.remnants, result)
 
 
-def _repeats(readings: Sequence[SliceReading]) -> Answer:
+def _repeats(readings: Sequence[SliceReading]) -> LineAnswer:
     """Slices at one placement: NVML derives a UUID from the ids, so the same ids give the same."""
     uuids = {reading.uuid for reading in readings if reading.uuid}
     ids = {(reading.gi_id, reading.ci_id) for reading in readings}
     by_ids = {(reading.gi_id, reading.ci_id, reading.uuid) for reading in readings}
     result = f"{len(readings)} slices had {len(uuids)} UUID and {len(ids)} pairs of ids"
     facts = {"uuids": len(uuids), "gi_ids": sorted({reading.gi_id for reading in readings})}
-    return Answer.judged("uuid-repeats", len(by_ids) == len(ids), result, facts=facts)
+    return LineAnswer.judged("uuid-repeats", len(by_ids) == len(ids), result, facts=facts)
 
 
-def ids(trial: Trial) -> Iterator[Answer]:
+def ids(trial: Trial) -> Iterator[LineAnswer]:
     """Which ids a GPU gives, from the lowest placement to the highest."""
     uuid = trial.free[0]
     place = trial.smallest_place(uuid)
-    geometry, profile = trial.infos[uuid].geometry, trial.profile(place)
-    there = [Placed(r.profile, r.placement) for r in trial.driver.slices(uuid)]
-    starts = [p.start for p in legal_placements(geometry, profile, there)][: profile.max_count]
+    profile = trial.profile(place)
+    starts = [p.start for p in trial.free_placements(uuid, profile)][: profile.max_count]
     places = [ProofSlice(uuid, profile.name, start, profile.size) for start in starts]
     readings, error = [], ""
     with trial.announced(*places):
@@ -137,21 +135,22 @@ def ids(trial: Trial) -> Iterator[Answer]:
             for target in places:
                 readings.append(trial.create(target)[0])
         except GpuError as refusal:
-            error = words_of(refusal)
-    given = {reading.placement.start: reading.gi_id for reading in readings}
-    result = f"{profile.name} from the lowest start: ids {', '.join(map(str, given.values()))}"
+            error = clause_of(refusal)
+    ids_by_start = {reading.placement.start: reading.gi_id for reading in readings}
+    result = (
+        f"{profile.name} from the lowest start: ids {', '.join(map(str, ids_by_start.values()))}"
+    )
     is_full = len(readings) == len(places)
-    yield Answer.judged(
-        "ids", is_full, "; ".join(filter(None, [result, error])), facts={"ids": given}
+    yield LineAnswer.judged(
+        "ids", is_full, "; ".join(filter(None, [result, error])), facts={"ids": ids_by_start}
     )
 
 
-def highest_start(trial: Trial) -> Iterator[Answer]:
+def highest_start(trial: Trial) -> Iterator[LineAnswer]:
     """Where the driver puts a GPU instance that names no placement."""
     uuid = trial.free[0]
     profile = trial.profile(trial.smallest_place(uuid))
-    there = [Placed(r.profile, r.placement) for r in trial.driver.slices(uuid)]
-    legal = legal_placements(trial.infos[uuid].geometry, profile, there)
+    legal = trial.free_placements(uuid, profile)
     places = [ProofSlice(uuid, profile.name, place.start, place.size) for place in legal]
     with trial.announced(*places):
         _, lies_at = trial.driver.ask(
@@ -159,28 +158,28 @@ def highest_start(trial: Trial) -> Iterator[Answer]:
         )
     starts = [place.start for place in legal]
     result = f"{profile.name} lies at {lies_at.start}, of {', '.join(map(str, starts))}"
-    yield Answer.judged(
+    yield LineAnswer.judged(
         "highest-start", lies_at == max(legal), result, facts={"start": lies_at.start}
     )
 
 
-def refusals(trial: Trial) -> Iterator[Answer]:
+def refusals(trial: Trial) -> Iterator[LineAnswer]:
     """What NVML answers to what cannot be done."""
     place = trial.smallest_place(trial.free[0])
     with trial.announced(place):
         reading, _ = trial.create(place)
         answers = trial.driver.ask(place.gpu, lambda d: d.refusals(reading), changes=True)
-    others = {act: name for act, name in answers.items() if name != REFUSALS[act]}
-    result = "; ".join(f"{act}: {name}, not {REFUSALS[act]}" for act, name in others.items())
-    yield Answer.judged(
+    unexpected = {act: name for act, name in answers.items() if name != REFUSALS[act]}
+    result = "; ".join(f"{act}: {name}, not {REFUSALS[act]}" for act, name in unexpected.items())
+    yield LineAnswer.judged(
         "refusals",
-        not others,
+        not unexpected,
         result or "every error is the expected one",
         facts={"answers": answers},
     )
 
 
-def all_at_once(trial: Trial) -> Iterator[Answer]:
+def all_at_once(trial: Trial) -> Iterator[LineAnswer]:
     """One slice on every free GPU, all at the same time."""
     places = [trial.smallest_place(uuid) for uuid in trial.free]
     if len(places) < 2:
@@ -191,7 +190,7 @@ def all_at_once(trial: Trial) -> Iterator[Answer]:
         )
         cycles = sum_of(list(series))
     result = f"on {len(places)} GPUs: {cycles.result}"
-    yield Answer.judged("all-gpus-at-once", not cycles.errors, result, cycles.figures)
+    yield LineAnswer.judged("all-gpus-at-once", not cycles.errors, result, cycles.figures)
 
 
 def sum_of(series: Sequence[Cycles]) -> Cycles:
@@ -241,12 +240,12 @@ class SliceReader:
                 self._trial.driver.usages(reading.gpu_uuid, [reading])
                 self.count += 1
             except GpuError as error:
-                self.errors.append(words_of(error))
+                self.errors.append(clause_of(error))
             if reading is self._reading:
                 self._has_read.set()
 
 
-def read_while_changing(trial: Trial) -> Iterator[Answer]:
+def read_while_changing(trial: Trial) -> Iterator[LineAnswer]:
     """Whether the pool's own readings of a slice keep it from being destroyed."""
     place = trial.smallest_place(trial.free[0])
     with trial.announced(place), SliceReader(trial) as reader:
@@ -254,4 +253,4 @@ def read_while_changing(trial: Trial) -> Iterator[Answer]:
     result = "; ".join([cycles.result, f"read {reader.count} times", *reader.errors[:1]])
     facts = {"readings": reader.count, "failed_readings": len(reader.errors)}
     holds = not cycles.errors and not reader.errors
-    yield Answer.judged("read-while-changing", holds, result, cycles.figures, facts=facts)
+    yield LineAnswer.judged("read-while-changing", holds, result, cycles.figures, facts=facts)

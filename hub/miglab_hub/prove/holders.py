@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from miglab_hub.prove.lines import Answer, CannotTry
+from miglab_hub.prove.lines import CannotTry, LineAnswer
 from miglab_hub.prove.pace import wait_until
 from miglab_hub.prove.trial import Trial
 from miglab_pool.gpu.readings import ProcessReading, SliceReading
@@ -43,7 +43,7 @@ time.sleep(600)
 """Uses the GPU until it is ended."""
 
 
-def host_program(trial: Trial) -> Iterator[Answer]:
+def host_program(trial: Trial) -> Iterator[LineAnswer]:
     """A program of this host, on a GPU with MIG off on which nothing runs."""
     if trial.simulated_state is not None:
         raise CannotTry("simulated GPUs run no program")
@@ -52,33 +52,33 @@ def host_program(trial: Trial) -> Iterator[Answer]:
     if find_spec("torch") is None:
         raise CannotTry("PyTorch is not installed here")
     uuid = _idle_gpu(trial)
-    seen = look_with(trial, uuid)
+    torch_facts = look_with(trial, uuid)
     with _running(uuid, 3 * trial.pace.program_s) as program:
         is_listed = wait_until(
             lambda: program.pid in pids(trial.driver.gpu_usage(uuid).processes),
             trial.pace.program_s,
         )
         processes = trial.driver.gpu_usage(uuid).processes
-    began = time.perf_counter()
+    ended_at = time.perf_counter()
     is_gone = wait_until(
         lambda: program.pid not in pids(trial.driver.gpu_usage(uuid).processes),
         trial.pace.program_s,
         0.001,
     )
-    gone_ms = 1000 * (time.perf_counter() - began)
-    facts = {**seen, "listed": len(processes or ()), "memory_mib_of_it": _memory(processes)}
+    gone_ms = 1000 * (time.perf_counter() - ended_at)
+    facts = {**torch_facts, "listed": len(processes or ()), "memory_mib_of_it": _memory(processes)}
     result = (
-        f"PyTorch sees {len(seen.get('memory_mib', ()))} device; NVML "
+        f"PyTorch sees {len(torch_facts.get('memory_mib', ()))} device; NVML "
         f"{'lists' if is_listed else 'does not list'} the process by its pid, and "
         f"{'no longer' if is_gone else 'still'} {gone_ms:.0f} ms after its end"
     )
-    holds = is_listed and is_gone and len(seen.get("memory_mib", ())) == 1
-    yield Answer.judged("host-program", holds, result, {"gone_ms": [gone_ms]}, facts=facts)
+    holds = is_listed and is_gone and len(torch_facts.get("memory_mib", ())) == 1
+    yield LineAnswer.judged("host-program", holds, result, {"gone_ms": [gone_ms]}, facts=facts)
 
 
 def look_with(trial: Trial, uuid: str) -> dict[str, Any]:
     """What PyTorch of this host sees of a GPU or slice."""
-    done = subprocess.run(
+    look = subprocess.run(
         [sys.executable, "-c", LOOK],
         env=_environment(uuid),
         capture_output=True,
@@ -86,7 +86,7 @@ def look_with(trial: Trial, uuid: str) -> dict[str, Any]:
         check=False,
         timeout=trial.pace.program_s,
     )
-    return parsed(done.stdout)
+    return parsed(look.stdout)
 
 
 def parsed(output: str) -> dict[str, Any]:

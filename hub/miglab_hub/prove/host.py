@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from miglab_hub import __version__
-from miglab_hub.prove.lines import Answer, CannotTry
-from miglab_hub.prove.trial import ServerSettings, Trial
+from miglab_hub.prove.lines import CannotTry, LineAnswer
+from miglab_hub.prove.trial import ContainerSettings, Trial
 
 CAPABILITY = Path("/proc/driver/nvidia/capabilities/mig/config")
 CAPABILITY_NODES = Path("/dev/nvidia-caps")
@@ -28,7 +28,7 @@ ENGINE_S = 10
 DAY_S = 86400.0
 
 
-def versions(trial: Trial) -> Iterator[Answer]:
+def versions(trial: Trial) -> Iterator[LineAnswer]:
     """What runs here."""
     host = trial.driver.versions()
     facts = {
@@ -41,7 +41,7 @@ def versions(trial: Trial) -> Iterator[Answer]:
         **{tool: _tool_version(tool) for tool in TOOLS if shutil.which(tool)},
     }
     result = f"driver {host.driver}, CUDA {host.cuda}, miglab {__version__}"
-    yield Answer.judged("versions", host.driver is not None, result, facts=facts)
+    yield LineAnswer.judged("versions", host.driver is not None, result, facts=facts)
 
 
 def _package(name: str) -> str | None:
@@ -52,13 +52,13 @@ def _package(name: str) -> str | None:
 
 
 def _tool_version(tool: str) -> str:
-    done = subprocess.run(
+    tool_run = subprocess.run(
         [tool, "--version"], capture_output=True, text=True, check=False, timeout=ENGINE_S
     )
-    return done.stdout.strip().splitlines()[0] if done.stdout.strip() else "unknown"
+    return tool_run.stdout.strip().splitlines()[0] if tool_run.stdout.strip() else "unknown"
 
 
-def engine(trial: Trial) -> Iterator[Answer]:
+def engine(trial: Trial) -> Iterator[LineAnswer]:
     """What the Docker engine says of itself."""
     info, numbers = _ask_engine(servers_of(trial))
     runtimes = sorted(info.get("Runtimes") or ())
@@ -78,10 +78,10 @@ def engine(trial: Trial) -> Iterator[Answer]:
         f"engine {facts['version']} {has_runtime} the runtime nvidia, "
         f"cgroup driver {facts['cgroup_driver']}"
     )
-    yield Answer.judged("engine", bool(facts["version"]), result, facts=facts)
+    yield LineAnswer.judged("engine", bool(facts["version"]), result, facts=facts)
 
 
-def cdi(trial: Trial) -> Iterator[Answer]:
+def cdi(trial: Trial) -> Iterator[LineAnswer]:
     """Whether a CDI specification stands between the engine and slices that are seconds old."""
     specifications = [
         _specification(file) for folder in CDI_FOLDERS for file in sorted(folder.glob("*"))
@@ -89,7 +89,7 @@ def cdi(trial: Trial) -> Iterator[Answer]:
     of_gpus = [spec for spec in specifications if spec["is_of_gpus"]]
     facts = {"specifications": of_gpus, "folders_seen": [str(f) for f in CDI_FOLDERS if f.is_dir()]}
     if not of_gpus:
-        yield Answer.judged(
+        yield LineAnswer.judged(
             "cdi", True, f"no specification of {CDI_KIND} is visible here", facts=facts
         )
         return
@@ -97,14 +97,14 @@ def cdi(trial: Trial) -> Iterator[Answer]:
     result = f"a specification of {CDI_KIND} exists, {newest} days old, "
     numbers = engine_version(trial)
     if numbers is None:
-        yield Answer.judged(
+        yield LineAnswer.judged(
             "cdi", False, f"{result}and no engine says whether it uses it", facts=facts
         )
     elif numbers < CDI_FIRST:
-        yield Answer.judged("cdi", True, f"{result}which this engine does not use", facts=facts)
+        yield LineAnswer.judged("cdi", True, f"{result}which this engine does not use", facts=facts)
     else:
         result += "and this engine uses it first, so it hands over what existed when it was written"
-        yield Answer.judged("cdi", False, result, facts=facts)
+        yield LineAnswer.judged("cdi", False, result, facts=facts)
 
 
 def _specification(file: Path) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _specification(file: Path) -> dict[str, Any]:
     }
 
 
-def mig_rights(trial: Trial) -> Iterator[Answer]:
+def mig_rights(trial: Trial) -> Iterator[LineAnswer]:
     """Whether this process, like the pool's beside it, may open the capability of MIG."""
     if trial.simulated_state is not None:
         raise CannotTry("simulated GPUs need no capability")
@@ -133,16 +133,16 @@ def mig_rights(trial: Trial) -> Iterator[Answer]:
         os.close(os.open(node, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
         result = f"{node} cannot be opened: {error.strerror}"
-        yield Answer.judged("mig-rights", False, result, facts=facts)
+        yield LineAnswer.judged("mig-rights", False, result, facts=facts)
         return
-    yield Answer.judged("mig-rights", True, f"{node} can be opened", facts=facts)
+    yield LineAnswer.judged("mig-rights", True, f"{node} can be opened", facts=facts)
 
 
 def _nodes() -> list[str]:
     return sorted(node.name for node in CAPABILITY_NODES.glob("*"))
 
 
-def servers_of(trial: Trial) -> ServerSettings:
+def servers_of(trial: Trial) -> ContainerSettings:
     """How students' containers are started.
 
     Raises:
@@ -162,7 +162,7 @@ def engine_version(trial: Trial) -> tuple[int, ...] | None:
         return None
 
 
-def _ask_engine(servers: ServerSettings) -> tuple[dict[str, Any], dict[str, Any]]:
+def _ask_engine(servers: ContainerSettings) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         import docker  # noqa: TID251 - a proof asks the Docker engine, as doctor does
     except ImportError:

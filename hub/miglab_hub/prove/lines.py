@@ -12,7 +12,7 @@ from typing import Any, Self
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class Verdict(StrEnum):
+class LineVerdict(StrEnum):
     """Whether a line held."""
 
     YES = "yes"
@@ -34,7 +34,7 @@ class Quantiles:
     p10: float
     median: float
     p90: float
-    most: float
+    greatest: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
@@ -47,11 +47,11 @@ class Quantiles:
         return cls(len(ranked), at(0), at(0.1), at(0.5), at(0.9), at(1))
 
     def __str__(self) -> str:
-        return f"{self.median:g} ms ({self.least:g} to {self.most:g})"
+        return f"{self.median:g} ms ({self.least:g} to {self.greatest:g})"
 
 
 @dataclass(frozen=True)
-class Answer:
+class LineAnswer:
     """What came of a line.
 
     Attributes:
@@ -63,7 +63,7 @@ class Answer:
     """
 
     line: str
-    verdict: Verdict
+    verdict: LineVerdict
     result: str
     figures: Mapping[str, Quantiles] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -79,12 +79,14 @@ class Answer:
     ) -> Self:
         """A line that could be tried; series without a value are left out."""
         quantiles = {name: Quantiles.of(series) for name, series in figures.items() if series}
-        return cls(line, Verdict.YES if holds else Verdict.NO, result, quantiles, dict(facts))
+        return cls(
+            line, LineVerdict.YES if holds else LineVerdict.NO, result, quantiles, dict(facts)
+        )
 
     @classmethod
     def untried(cls, line: str, reason: str) -> Self:
         """A line that could not be tried."""
-        return cls(line, Verdict.UNTRIED, reason)
+        return cls(line, LineVerdict.UNTRIED, reason)
 
 
 class CannotTry(Exception):

@@ -33,7 +33,7 @@ UP, DOWN = "up", "down"
 
 
 @dataclass(frozen=True)
-class Loan:
+class FreeGpus:
     """GPUs on loan.
 
     Attributes:
@@ -60,7 +60,7 @@ def undo(driver: WatchedProofDriver, holders: HostHolders, record: ProofRecord) 
 
 
 @contextmanager
-def gpus_on_loan(settings: Settings, driver: WatchedProofDriver) -> Iterator[Loan]:
+def gpus_on_loan(settings: Settings, driver: WatchedProofDriver) -> Iterator[FreeGpus]:
     """Keep leases off the GPUs that nobody holds, until the block ends or this process dies.
 
     Raises:
@@ -68,24 +68,24 @@ def gpus_on_loan(settings: Settings, driver: WatchedProofDriver) -> Iterator[Loa
         AlreadyRunning: another lab has one of the GPUs.
     """
     folder, holders = ProofFolder(settings.state), _holders(settings)
-    with ExitStack() as kept:
-        lock = kept.enter_context(_take_lock(folder))
+    with ExitStack() as borrowing:
+        lock = borrowing.enter_context(_take_lock(folder))
         try:
-            kept.enter_context(PoolLock(settings.pool_lock))
+            borrowing.enter_context(PoolLock(settings.pool_lock))
         except AlreadyRunning:
-            pool = kept.enter_context(_pool(settings))
-            kept.callback(_give_back, pool, lock)
+            pool = borrowing.enter_context(_pool(settings))
+            borrowing.callback(_give_back, pool, lock)
             _undo_earlier(folder, driver, holders)
             barred, lab = _lent_by_pool(pool), UP
         else:
-            kept.enter_context(lock_gpus(settings.simulated_state or GPU_LOCKS, driver.uuids))
+            borrowing.enter_context(lock_gpus(settings.simulated_state or GPU_LOCKS, driver.uuids))
             _undo_earlier(folder, driver, holders)
             barred, lab = _lent_by_lock(driver, folder), DOWN
-        loan = Loan(Journal(folder, _record(folder)), barred, lab, holders)
+        free_gpus = FreeGpus(Journal(folder, _record(folder)), barred, lab, holders)
         try:
-            yield loan
+            yield free_gpus
         finally:
-            if not loan.undo(driver):
+            if not free_gpus.undo(driver):
                 folder.delete()
 
 
@@ -105,16 +105,16 @@ def _lent_by_lock(driver: WatchedProofDriver, folder: ProofFolder) -> dict[str, 
 def occupied(driver: WatchedProofDriver) -> dict[str, str]:
     """Why GPUs may not be cut, by what NVML shows alone."""
     infos, unread = read_gpus(driver)
-    there = lying_there(infos, driver.slices)
+    slices_by_gpu = lying_there(infos, driver.slices)
     barred = dict(unread)
     for uuid, info in infos.items():
         if info.mig is not True:
             barred[uuid] = MIG_OFF
-        elif uuid not in there:
+        elif uuid not in slices_by_gpu:
             barred[uuid] = "its slices cannot be read"
-        elif there[uuid]:
+        elif slices_by_gpu[uuid]:
             barred[uuid] = (
-                f"{len(there[uuid])} slices lie on it, and only the running pool knows whether "
+                f"{len(slices_by_gpu[uuid])} slices lie on it, and only the running pool knows whether "
                 "anybody holds them: start the lab and try again"
             )
     return barred

@@ -10,18 +10,18 @@ class Rounds:
     """How often something is done, within a time.
 
     Attributes:
-        most: as often as this.
+        count: as often as this.
         limit_s: no round begins later than this after the first, seconds.
     """
 
-    most: int
+    count: int
     limit_s: float
 
     def __iter__(self) -> Iterator[int]:
         """The number of each round, from 0."""
-        began = time.monotonic()
-        for number in range(self.most):
-            if number and time.monotonic() - began > self.limit_s:
+        started_at = time.monotonic()
+        for number in range(self.count):
+            if number and time.monotonic() - started_at > self.limit_s:
                 return
             yield number
 

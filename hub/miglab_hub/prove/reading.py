@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
-from miglab_hub.prove.lines import Answer, CannotTry
+from miglab_hub.prove.lines import CannotTry, LineAnswer
 from miglab_hub.prove.trial import Trial
 from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.gpu.proof import CallTimes, error_name, simulated_geometry
@@ -17,7 +17,7 @@ SHOWN = 3
 SLOW_S = 1.0  # the pool gives a whole create 20 s, and a create looks its GPU up a few times
 
 
-def gpus(trial: Trial) -> Iterator[Answer]:
+def gpus(trial: Trial) -> Iterator[LineAnswer]:
     """Whether every GPU answers, and no change of its MIG mode is pending."""
     infos = trial.infos.values()
     pending = [info for info in infos if info.mig != info.mig_pending]
@@ -33,17 +33,19 @@ def gpus(trial: Trial) -> Iterator[Answer]:
         for info in infos
     ]
     parts = [f"{trial.label(i.uuid)}: {i.name}, MIG {_mode(i.mig)}" for i in infos]
-    parts += [f"{trial.label(uuid)}: {why}" for uuid, why in trial.unread.items()]
+    parts += [f"{trial.label(uuid)}: {reason}" for uuid, reason in trial.unread.items()]
     parts += [f"{trial.label(i.uuid)}: MIG {_mode(i.mig_pending)} is pending" for i in pending]
     holds = bool(facts) and not trial.unread and not pending
-    yield Answer.judged("gpus", holds, "; ".join(parts) or "there is no GPU", facts={"gpus": facts})
+    yield LineAnswer.judged(
+        "gpus", holds, "; ".join(parts) or "there is no GPU", facts={"gpus": facts}
+    )
 
 
 def _mode(is_on: bool | None) -> str:
     return "unknown" if is_on is None else "on" if is_on else "off"
 
 
-def geometry(trial: Trial) -> Iterator[Answer]:
+def geometry(trial: Trial) -> Iterator[LineAnswer]:
     """Whether each GPU can be cut as the simulated card of its model."""
     differences: dict[str, list[str]] = {}
     unknown = []
@@ -56,9 +58,11 @@ def geometry(trial: Trial) -> Iterator[Answer]:
     facts = {trial.label(i.uuid): asdict(i.geometry) for i in trial.infos.values()}
     if not differences:
         raise CannotTry(f"no simulated card is called {' or '.join(unknown) or 'so'}")
-    wrong = [f"{gpu}: {'; '.join(each[:SHOWN])}" for gpu, each in differences.items() if each]
+    wrong = [
+        f"{gpu}: {'; '.join(clauses[:SHOWN])}" for gpu, clauses in differences.items() if clauses
+    ]
     result = "; ".join(wrong) or "every profile and placement is that of the simulated card"
-    yield Answer.judged(
+    yield LineAnswer.judged(
         "geometry", not wrong, result, facts={"read": facts, "differences": differences}
     )
 
@@ -85,13 +89,13 @@ def different_profiles(real: Geometry, simulated: Geometry) -> list[str]:
 
 
 def _different_fields(real: Profile, simulated: Profile) -> Iterator[str]:
-    ours = asdict(simulated)
+    expected = asdict(simulated)
     for key, value in asdict(real).items():
-        if value != ours[key]:
-            yield f"{real.name}: {key} is {value}, simulated as {ours[key]}"
+        if value != expected[key]:
+            yield f"{real.name}: {key} is {value}, simulated as {expected[key]}"
 
 
-def health(trial: Trial) -> Iterator[Answer]:
+def health(trial: Trial) -> Iterator[LineAnswer]:
     """Whether each GPU tells how it is, and is well."""
     reports: dict[str, dict[str, Any]] = {}
     for uuid in trial.infos:
@@ -110,10 +114,10 @@ def health(trial: Trial) -> Iterator[Answer]:
     unwell = [f"{gpu}: {r['reason'] or 'unknown'}" for gpu, r in reports.items() if not r["ok"]]
     parts = unwell + [f"{gpu} tells no Xid events" for gpu in silent]
     result = "; ".join(parts) or "every GPU is well and tells Xid events"
-    yield Answer.judged("health", not parts, result, facts={"gpus": reports})
+    yield LineAnswer.judged("health", not parts, result, facts={"gpus": reports})
 
 
-def recovery_action(trial: Trial) -> Iterator[Answer]:
+def recovery_action(trial: Trial) -> Iterator[LineAnswer]:
     """Whether each driver tells its recovery action, and wants none."""
     actions: dict[str, int | None] = {}
     for uuid in trial.infos:
@@ -121,14 +125,14 @@ def recovery_action(trial: Trial) -> Iterator[Answer]:
     _check_any(trial)
     if None in actions.values():
         raise CannotTry("this GPU or driver does not tell field 230")
-    words = {gpu: ACTIONS.get(number or 0, str(number)) for gpu, number in actions.items()}
-    result = ", ".join(f"{gpu}: {word}" for gpu, word in words.items())
-    yield Answer.judged(
+    actions_by_gpu = {gpu: ACTIONS.get(number or 0, str(number)) for gpu, number in actions.items()}
+    result = ", ".join(f"{gpu}: {action}" for gpu, action in actions_by_gpu.items())
+    yield LineAnswer.judged(
         "recovery-action", set(actions.values()) == {0}, result, facts={"actions": actions}
     )
 
 
-def lookup(trial: Trial) -> Iterator[Answer]:
+def lookup(trial: Trial) -> Iterator[LineAnswer]:
     """How long it takes to find a GPU, each by itself and all at the same time."""
     _check_any(trial)
     times = [time for uuid in trial.infos for time in _look_up(trial, uuid)]
@@ -144,11 +148,11 @@ def _look_up(trial: Trial, uuid: str) -> list[CallTimes]:
     return [trial.driver.ask(uuid, lambda d: d.look_up(uuid)) for _ in trial.pace.lookups]
 
 
-def _timed(trial: Trial, line: str, times: list[CallTimes]) -> Answer:
+def _timed(trial: Trial, line: str, times: list[CallTimes]) -> LineAnswer:
     figures = milliseconds(times)
     longest_s = max(time.total_s for time in times)
     result = f"{len(times)} times on {len(trial.infos)} GPU, at most {1000 * longest_s:.1f} ms"
-    return Answer.judged(line, longest_s < SLOW_S, result, figures)
+    return LineAnswer.judged(line, longest_s < SLOW_S, result, figures)
 
 
 def milliseconds(times: list[CallTimes]) -> dict[str, list[float]]:
@@ -163,6 +167,6 @@ def _check_any(trial: Trial) -> None:
         raise CannotTry("no GPU answers")
 
 
-def words_of(error: GpuError) -> str:
+def clause_of(error: GpuError) -> str:
     """An error as a clause, with NVML's own name of it."""
     return f"{error_name(error)}: {error}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from miglab_hub import __version__
-from miglab_hub.prove.lines import LINES, Answer, Verdict
+from miglab_hub.prove.lines import LINES, LineAnswer, LineVerdict
 
 FORMAT = 1
 GPU_UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -51,21 +51,23 @@ class Report:
     is_simulated: bool
     is_read_only: bool
     lab: str
-    answers: Sequence[Answer]
+    answers: Sequence[LineAnswer]
     calls: Counter[str]
 
     @property
     def holds(self) -> bool:
         """Whether no line is a no."""
-        return all(answer.verdict is not Verdict.NO for answer in self.answers)
+        return all(answer.verdict is not LineVerdict.NO for answer in self.answers)
 
     def as_values(self) -> dict[str, Any]:
         """The file's content, before anything is redacted."""
         tries = {line.name: line.tries for line in LINES}
         lines = [{**asdict(answer), "tries": tries[answer.line]} for answer in self.answers]
         head = {"format": FORMAT, "kind": "miglab-proof", "miglab": __version__}
-        own = {key: value for key, value in vars(self).items() if key not in ("answers", "calls")}
-        return {**head, **own, "lines": lines, "nvml_calls": dict(sorted(self.calls.items()))}
+        options = {
+            key: value for key, value in vars(self).items() if key not in ("answers", "calls")
+        }
+        return {**head, **options, "lines": lines, "nvml_calls": dict(sorted(self.calls.items()))}
 
 
 def write_report(report: Report, file: Path, gpus: Sequence[str], names: Iterable[str]) -> None:
@@ -77,8 +79,8 @@ def write_report(report: Report, file: Path, gpus: Sequence[str], names: Iterabl
         gpus: the GPUs' UUIDs, as they are numbered.
         names: further names of the site.
     """
-    words = Redaction(gpus, [*names, *names_of_host()])
-    text = json.dumps(words.of(report.as_values()), indent=1, ensure_ascii=False, default=dict)
+    redaction = Redaction(gpus, [*names, *names_of_host()])
+    text = json.dumps(redaction.of(report.as_values()), indent=1, ensure_ascii=False, default=dict)
     file.write_text(f"{text}\n", encoding="utf-8")
 
 
@@ -118,14 +120,14 @@ class Redaction:
 
     def _text(self, text: str) -> str:
         text = GPU_UUID.sub(lambda uuid: self._numbers.get(uuid[0], uuid[0]), text)
-        for pattern, word in OTHERS:
-            text = pattern.sub(word, text)
+        for pattern, substitute in OTHERS:
+            text = pattern.sub(substitute, text)
         if self._names is not None:
             text = self._names.sub("NAME", text)
         return PATH.sub(lambda path: path[0] if path[0].startswith(KEPT_PATHS) else "PATH", text)
 
 
-def terminal_lines(answers: Iterable[Answer]) -> Iterable[str]:
+def terminal_lines(answers: Iterable[LineAnswer]) -> Iterable[str]:
     """What a terminal shows: a line each, the figures below it."""
     for answer in answers:
         yield f"{answer.verdict.value:<18} {answer.line}: {answer.result}"

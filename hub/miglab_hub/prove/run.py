@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from miglab_hub.prove import cutting, holders, host, reading
-from miglab_hub.prove.lines import LINES, Answer, CannotTry, Verdict
+from miglab_hub.prove.lines import LINES, CannotTry, LineAnswer, LineVerdict
 from miglab_hub.prove.report import Report
 from miglab_hub.prove.trial import Trial, lying_there
 from miglab_pool.gpu.readings import GpuError
 
-Show = Callable[[Answer], None]
+Show = Callable[[LineAnswer], None]
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Step:
     """
 
     lines: tuple[str, ...]
-    run: Callable[[Trial], Iterator[Answer]]
+    run: Callable[[Trial], Iterator[LineAnswer]]
 
 
-def _containers(trial: Trial) -> Iterator[Answer]:
+def _containers(trial: Trial) -> Iterator[LineAnswer]:
     """The lines about containers, where the engine's client and the spawner are installed."""
     try:
         from miglab_hub.prove.containers import on_fresh_slices
@@ -68,7 +68,7 @@ STEPS = (
 )
 
 
-def prove(trial: Trial, show: Show) -> list[Answer]:
+def prove(trial: Trial, show: Show) -> list[LineAnswer]:
     """Try every line but the last.
 
     Args:
@@ -83,7 +83,7 @@ def prove(trial: Trial, show: Show) -> list[Answer]:
     return answers
 
 
-def answers_of(step: Step, trial: Trial) -> Iterator[Answer]:
+def answers_of(step: Step, trial: Trial) -> Iterator[LineAnswer]:
     """An answer for each line of a step, in order; what ends a step is the answer of the rest."""
     open_lines = list(step.lines)
     reason = "nothing came back"
@@ -95,13 +95,13 @@ def answers_of(step: Step, trial: Trial) -> Iterator[Answer]:
         reason = str(error)
     except GpuError as error:
         if open_lines:
-            yield Answer(open_lines.pop(0), Verdict.NO, reading.words_of(error))
+            yield LineAnswer(open_lines.pop(0), LineVerdict.NO, reading.clause_of(error))
         reason = "the line before it failed"
     for line in open_lines:
-        yield Answer.untried(line, reason)
+        yield LineAnswer.untried(line, reason)
 
 
-def as_it_was(trial: Trial, problems: Sequence[str]) -> Answer:
+def as_it_was(trial: Trial, problems: Sequence[str]) -> LineAnswer:
     """Whether GPUs and containers are as they were before the run.
 
     Args:
@@ -110,35 +110,35 @@ def as_it_was(trial: Trial, problems: Sequence[str]) -> Answer:
     """
     after = lying_there(trial.infos, trial.driver.slices)
     remnants = [
-        f"{trial.label(uuid)}: {len(after[uuid] - there)} slices more, {len(there - after[uuid])} "
+        f"{trial.label(uuid)}: {len(after[uuid] - slices)} slices more, {len(slices - after[uuid])} "
         "fewer"
-        for uuid, there in trial.before.items()
-        if uuid in after and after[uuid] != there
+        for uuid, slices in trial.before.items()
+        if uuid in after and after[uuid] != slices
     ]
     silent = [f"{trial.label(uuid)} does not answer" for uuid in set(trial.before) - set(after)]
     parts = [*problems, *remnants, *silent]
-    return Answer.judged(
+    return LineAnswer.judged(
         "as-it-was", not parts, "; ".join(parts) or "every slice and container is as before"
     )
 
 
-class Stopwatch:
+class RunClock:
     """When a run began, and how long it takes."""
 
     def __init__(self) -> None:
         self.at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ")
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
 
     @property
     def seconds(self) -> float:
         """Since it began."""
-        return round(time.monotonic() - self._began, 1)
+        return round(time.monotonic() - self._started_at, 1)
 
 
 def report_of(
     trial: Trial,
-    answers: Sequence[Answer],
-    watch: Stopwatch,
+    answers: Sequence[LineAnswer],
+    watch: RunClock,
     *,
     is_quick: bool,
     is_read_only: bool,

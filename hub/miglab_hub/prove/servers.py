@@ -16,7 +16,7 @@ from requests import RequestException
 import docker  # noqa: TID251
 from miglab_api.holders import PROOF_LABEL
 from miglab_hub.prove.lines import CannotTry
-from miglab_hub.prove.trial import ServerSettings
+from miglab_hub.prove.trial import ContainerSettings
 from miglab_pool.gpu.readings import SliceReading
 from miglab_spawner.containers.host_config import (
     SavedLease,
@@ -66,7 +66,7 @@ class StudentContainer:
             self.api.remove_container(self.id, force=True, v=True)
 
 
-class StudentServers:
+class ProofServers:
     """Starts students' containers for one run.
 
     Args:
@@ -74,7 +74,7 @@ class StudentServers:
         run: the run's name, for the label.
     """
 
-    def __init__(self, settings: ServerSettings, run: str) -> None:
+    def __init__(self, settings: ContainerSettings, run: str) -> None:
         """Open the engine.
 
         Raises:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from miglab_hub.prove.lines import Answer
+from miglab_hub.prove.lines import LineAnswer
 from miglab_hub.prove.pace import pace_of
 from miglab_hub.prove.report import Report
-from miglab_hub.prove.run import Show, Stopwatch, as_it_was, prove, report_of
-from miglab_hub.prove.trial import Journal, ServerSettings, Trial, lying_there, read_gpus
+from miglab_hub.prove.run import RunClock, Show, as_it_was, prove, report_of
+from miglab_hub.prove.trial import ContainerSettings, Journal, Trial, lying_there, read_gpus
 from miglab_pool.gpu.proof import WatchedProofDriver, open_for_proof
 from miglab_pool.state.proof import ProofRecord
 
@@ -120,7 +120,7 @@ def _on_loan(
 ) -> Proof:
     from miglab_hub.prove.loan import gpus_on_loan
 
-    watch = Stopwatch()
+    watch = RunClock()
     with gpus_on_loan(settings, driver) as loan:
         trial = _trial(driver, loan.barred, loan.journal, options, settings.simulated_state)
         trial.servers, trial.no_servers = _servers(settings)
@@ -133,7 +133,7 @@ def _on_loan(
 def _read_only(
     driver: WatchedProofDriver, options: Options, show: Show, simulated_state: Path | None
 ) -> Proof:
-    watch = Stopwatch()
+    watch = RunClock()
     barred = dict.fromkeys(driver.uuids, READ_ONLY)
     for uuid, info in read_gpus(driver)[0].items():
         if info.mig is not True:
@@ -168,17 +168,17 @@ def _trial(
     )
 
 
-def _servers(settings: "Settings") -> tuple[ServerSettings | None, str]:
+def _servers(settings: "Settings") -> tuple[ContainerSettings | None, str]:
     servers = settings.servers
     if servers.spawner != "docker":
         return None, "students' servers are no containers in this lab"
-    return ServerSettings(
+    return ContainerSettings(
         settings.docker_url, servers.image, settings.shape_limits, servers.disk_gib
     ), ""
 
 
 def _proof(
-    trial: Trial, answers: Sequence[Answer], watch: Stopwatch, options: Options, lab: str
+    trial: Trial, answers: Sequence[LineAnswer], watch: RunClock, options: Options, lab: str
 ) -> Proof:
     report = report_of(
         trial,

@@ -55,7 +55,7 @@ class Journal:
 
 
 @dataclass(frozen=True)
-class ServerSettings:
+class ContainerSettings:
     """How the lab starts students' containers.
 
     Attributes:
@@ -93,7 +93,7 @@ class Trial:
     barred: Mapping[str, str]
     journal: Journal
     pace: Pace
-    servers: ServerSettings | None = None
+    servers: ContainerSettings | None = None
     no_servers: str = "there is no lab whose containers could be tried"
     runs_programs: bool = False
     simulated_state: Path | None = None
@@ -108,7 +108,9 @@ class Trial:
         """
         free = [uuid for uuid in self.infos if uuid not in self.barred]
         if not free:
-            reasons = "; ".join(f"{self.label(uuid)}: {why}" for uuid, why in self.barred.items())
+            reasons = "; ".join(
+                f"{self.label(uuid)}: {reason}" for uuid, reason in self.barred.items()
+            )
             raise CannotTry(reasons or "no GPU answers")
         return free
 
@@ -123,13 +125,17 @@ class Trial:
             CannotTry: nothing fits.
             GpuError: the GPU does not answer.
         """
-        geometry = self.infos[uuid].geometry
-        there = [Placed(r.profile, r.placement) for r in self.driver.slices(uuid)]
-        plain = [profile for profile in geometry.profiles if "+" not in profile.name]
+        profiles = self.infos[uuid].geometry.profiles
+        plain = [profile for profile in profiles if "+" not in profile.name]
         for profile in sorted(plain, key=lambda p: (p.size, p.compute_slices)):
-            for place in legal_placements(geometry, profile, there):
+            for place in self.free_placements(uuid, profile):
                 return ProofSlice(uuid, profile.name, place.start, place.size)
         raise CannotTry(f"{self.label(uuid)} has no room: slices that nobody holds fill it")
+
+    def free_placements(self, uuid: str, profile: Profile) -> list[Placement]:
+        """Where a slice of a profile fits beside what lies on a GPU, lowest start first."""
+        placed = [Placed(r.profile, r.placement) for r in self.driver.slices(uuid)]
+        return legal_placements(self.infos[uuid].geometry, profile, placed)
 
     def profile(self, place: ProofSlice) -> Profile:
         """The profile of an announced placement."""
@@ -180,15 +186,15 @@ class Trial:
             InUse: it is still in use after ``limit_s`` seconds.
             GpuError: as the driver's.
         """
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         refusals = 0
         while True:
             try:
                 self.destroy(reading)
-                return time.perf_counter() - began, refusals
+                return time.perf_counter() - started_at, refusals
             except InUse:
                 refusals += 1
-                if time.perf_counter() - began > limit_s:
+                if time.perf_counter() - started_at > limit_s:
                     raise
                 time.sleep(RETRY_S)
 
@@ -209,10 +215,10 @@ def lying_there(
     infos: Mapping[str, GpuInfo], slices: Callable[[str], list[SliceReading]]
 ) -> dict[str, frozenset[ProofSlice]]:
     """The slices on each GPU that tells them."""
-    there = {}
+    slices_by_gpu = {}
     for uuid in infos:
         try:
-            there[uuid] = frozenset(map(ProofSlice.of, slices(uuid)))
+            slices_by_gpu[uuid] = frozenset(map(ProofSlice.of, slices(uuid)))
         except GpuError:
             continue
-    return there
+    return slices_by_gpu

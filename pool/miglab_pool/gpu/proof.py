@@ -83,22 +83,22 @@ class TimedNvml:
             return function
 
         def timed(*args: Any, **options: Any) -> Any:
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             try:
                 return function(*args, **options)
             finally:
                 self._calls[name] += 1
                 if name in PARTS:
-                    self._parts_s[PARTS[name]] += time.perf_counter() - began
+                    self._parts_s[PARTS[name]] += time.perf_counter() - started_at
 
         return timed
 
     def time(self, act: Callable[[], T]) -> tuple[T, CallTimes]:
         """Do it, and tell how long it and the calls in it took."""
         self._parts_s.clear()
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         result = act()
-        return result, CallTimes(time.perf_counter() - began, dict(self._parts_s))
+        return result, CallTimes(time.perf_counter() - started_at, dict(self._parts_s))
 
 
 class ProofDriver(Driver):
@@ -108,11 +108,13 @@ class ProofDriver(Driver):
         calls: how often each NVML function was called.
     """
 
-    def __init__(self, nvml: Any, gpu_uuids: Sequence[str], seen: Any, calls: Counter[str]) -> None:
+    def __init__(
+        self, nvml: Any, gpu_uuids: Sequence[str], seen_xids: Any, calls: Counter[str]
+    ) -> None:
         """As `Driver`."""
         self._timed = TimedNvml(nvml, calls)
         self._listening: Any = None
-        super().__init__(self._timed, gpu_uuids, seen)
+        super().__init__(self._timed, gpu_uuids, seen_xids)
 
     def close(self) -> None:
         """As `Driver`, and listen no more."""
@@ -156,9 +158,9 @@ class ProofDriver(Driver):
         Returns:
             None if this GPU or driver does not tell.
         """
-        what = f"read the recovery action of {gpu_uuid}"
+        action = f"read the recovery action of {gpu_uuid}"
         values = read(
-            what, self._timed.nvmlDeviceGetFieldValues, self._open(gpu_uuid), [RECOVERY_ACTION]
+            action, self._timed.nvmlDeviceGetFieldValues, self._open(gpu_uuid), [RECOVERY_ACTION]
         )
         if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
             return None
@@ -171,30 +173,33 @@ class ProofDriver(Driver):
             Its id, and where it lies.
         """
         gpu = self._open(gpu_uuid)
-        what = f"create a {profile.name} GPU instance on {gpu_uuid}"
-        instance = call(what, self._timed.nvmlDeviceCreateGpuInstance, gpu, profile.profile_id)
+        action = f"create a {profile.name} GPU instance on {gpu_uuid}"
+        instance = call(action, self._timed.nvmlDeviceCreateGpuInstance, gpu, profile.profile_id)
         info = call(
             f"read a GPU instance of {gpu_uuid}", self._timed.nvmlGpuInstanceGetInfo, instance
         )
         return int(info.id), Placement(info.placement.start, info.placement.size)
 
-    def refusals(self, there: SliceReading) -> dict[str, str]:
+    def refusals(self, reading: SliceReading) -> dict[str, str]:
         """What NVML answers to four acts that cannot be carried out.
 
         Args:
-            there: a slice that may be used for it, and may be gone afterwards.
+            reading: a slice that may be used for it, and may be gone afterwards.
 
         Returns:
             The name of NVML's error, or ``SUCCESS``, by what was tried.
         """
-        gpu, nvml = self._open(there.gpu_uuid), self._timed
+        gpu, nvml = self._open(reading.gpu_uuid), self._timed
         lookup = nvml.nvmlDeviceGetGpuInstanceById
-        instance = call(f"find a slice of {there.gpu_uuid}", lookup, gpu, there.gi_id)
-        taken, amiss = there.placement, Placement(there.placement.start, there.placement.size + 1)
+        instance = call(f"find a slice of {reading.gpu_uuid}", lookup, gpu, reading.gi_id)
+        occupied, illegal = (
+            reading.placement,
+            Placement(reading.placement.start, reading.placement.size + 1),
+        )
         return {
-            "create at a taken placement": self._create_anyway(gpu, there.profile, taken),
+            "create at a taken placement": self._create_anyway(gpu, reading.profile, occupied),
             "create at a placement the profile lacks": self._create_anyway(
-                gpu, there.profile, amiss
+                gpu, reading.profile, illegal
             ),
             "find a GPU instance that is not there": _answer(lookup, gpu, NOT_THERE),
             "destroy a GPU instance with a compute instance": _answer(
@@ -285,7 +290,7 @@ def open_for_proof(
     calls: Counter[str] = Counter()
     nvml = _nvml(simulated_state)
     driver = WatchedProofDriver(
-        lambda gpus, seen: ProofDriver(nvml, gpus, seen, calls),
+        lambda gpus, seen_xids: ProofDriver(nvml, gpus, seen_xids, calls),
         gpu_uuids,
         simulated=simulated_state is not None,
         limit_s=limit_s,

@@ -179,7 +179,7 @@ def announced(record: ProofRecord, slices: Iterable[ProofSlice]) -> ProofRecord:
 
 def withdrawn(record: ProofRecord, slices: Collection[ProofSlice]) -> ProofRecord:
     """The record without these placements.  Pure."""
-    return replace(record, slices=tuple(one for one in record.slices if one not in slices))
+    return replace(record, slices=tuple(place for place in record.slices if place not in slices))
 
 
 def undo_slices(

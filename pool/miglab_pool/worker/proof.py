@@ -50,7 +50,7 @@ def lend(worker: Worker, by: str) -> ProofLoan:
         with worker.store.write() as tx:
             for uuid in gpus:
                 tx.record(worker.store.state.gpus[uuid], by, UNDER_PROOF, "prove")
-    return ProofLoan(gpus=gpus, barred={uuid: why for uuid, why in barred.items() if why})
+    return ProofLoan(gpus=gpus, barred={uuid: reason for uuid, reason in barred.items() if reason})
 
 
 def follow(worker: Worker) -> list[Finding]:
@@ -78,8 +78,10 @@ def _take_back(worker: Worker, record: ProofRecord | None) -> list[Finding]:
     if record is not None:
         _set_under_proof(worker, frozenset(record.gpus))
         if problems := _undo(worker, record):
-            what = f"miglab prove died and left: {'; '.join(problems)}"
-            return [Finding("gpu", ", ".join(record.gpus), what, "tried again until it is undone")]
+            finding = f"miglab prove died and left: {'; '.join(problems)}"
+            return [
+                Finding("gpu", ", ".join(record.gpus), finding, "tried again until it is undone")
+            ]
         worker.proof.delete()
     _set_under_proof(worker, frozenset())
     return []
@@ -125,7 +127,7 @@ def _without_broken_reservations(worker: Worker, barred: dict[str, str]) -> tupl
     """The GPUs that can be lent together; one that a reservation needs gets its reason."""
     view = worker.store.view()
     lent: list[str] = []
-    for uuid in (uuid for uuid, why in barred.items() if not why):
+    for uuid in [uuid for uuid, reason in barred.items() if not reason]:
         broken = feasible.broken_by(view, _drained(view, (*lent, uuid)))
         if soon := [promise for promise in broken if promise.moment <= view.at + LONGEST_S]:
             barred[uuid] = " ".join(promise.words for promise in soon)
