@@ -50,6 +50,7 @@ def on_fresh_slices(trial: Trial) -> Iterator[LineAnswer]:
     place = trial.smallest_place(trial.free[0])
     servers = ProofServers(servers_of(trial), trial.journal.record.run)
     with closing(servers), trial.announced(place):
+        trial.journal.announce_containers()
         yield from _tried(trial, servers, place)
 
 

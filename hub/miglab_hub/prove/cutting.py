@@ -21,6 +21,8 @@ REFUSALS = {
 }
 """What the lab, and its simulated card, take NVML to answer."""
 
+IDS_OF_EIGHTHS = (9, 7, 8, 11, 12, 13, 14)  # of seven 1g in order on an empty GPU (dask-cuda #583)
+
 
 @dataclass
 class Cycles:
@@ -136,14 +138,13 @@ def ids(trial: Trial) -> Iterator[LineAnswer]:
                 readings.append(trial.create(target)[0])
         except GpuError as refusal:
             error = clause_of(refusal)
-    ids_by_start = {reading.placement.start: reading.gi_id for reading in readings}
-    result = (
-        f"{profile.name} from the lowest start: ids {', '.join(map(str, ids_by_start.values()))}"
-    )
-    is_full = len(readings) == len(places)
-    yield LineAnswer.judged(
-        "ids", is_full, "; ".join(filter(None, [result, error])), facts={"ids": ids_by_start}
-    )
+    sequence = [reading.gi_id for reading in readings]
+    result = f"{profile.name} from the lowest start: ids {', '.join(map(str, sequence))}"
+    is_comparable = len(places) == len(profile.starts) == len(IDS_OF_EIGHTHS)
+    is_usual = not is_comparable or sequence == list(IDS_OF_EIGHTHS)
+    result = "; ".join(filter(None, [result, error]))
+    facts = {"starts": starts, "ids": sequence, "is_comparable": is_comparable}
+    yield LineAnswer.judged("ids", is_usual and not error, result, facts=facts)
 
 
 def highest_start(trial: Trial) -> Iterator[LineAnswer]:

@@ -55,8 +55,9 @@ class FreeGpus:
 
 def undo(driver: WatchedProofDriver, holders: HostHolders, record: ProofRecord) -> list[str]:
     """Remove a run's containers and destroy its slices; what could not be undone, in words."""
-    problems = [] if holders.end_proof(record.run) else ["its containers may still run"]
-    return problems + undo_slices(driver, record)
+    if record.has_containers and not holders.end_proof(record.run):
+        return ["containers that the engine does not say are gone"]
+    return undo_slices(driver, record)
 
 
 @contextmanager
@@ -114,8 +115,8 @@ def occupied(driver: WatchedProofDriver) -> dict[str, str]:
             barred[uuid] = "its slices cannot be read"
         elif slices_by_gpu[uuid]:
             barred[uuid] = (
-                f"{len(slices_by_gpu[uuid])} slices lie on it, and only the running pool knows whether "
-                "anybody holds them: start the lab and try again"
+                f"{len(slices_by_gpu[uuid])} slices lie on it, and only the running pool knows "
+                "whether anybody holds them: start the lab and try again"
             )
     return barred
 

@@ -110,8 +110,8 @@ def as_it_was(trial: Trial, problems: Sequence[str]) -> LineAnswer:
     """
     after = lying_there(trial.infos, trial.driver.slices)
     remnants = [
-        f"{trial.label(uuid)}: {len(after[uuid] - slices)} slices more, {len(slices - after[uuid])} "
-        "fewer"
+        f"{trial.label(uuid)}: {len(after[uuid] - slices)} slices more, "
+        f"{len(slices - after[uuid])} fewer"
         for uuid, slices in trial.before.items()
         if uuid in after and after[uuid] != slices
     ]

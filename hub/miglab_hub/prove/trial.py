@@ -7,7 +7,7 @@ where its block ends, however it ends.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from miglab_hub.prove.lines import CannotTry
@@ -42,6 +42,10 @@ class Journal:
     def announce(self, *slices: ProofSlice) -> None:
         """Slices may lie there from now on."""
         self._keep(announced(self.record, slices))
+
+    def announce_containers(self) -> None:
+        """Containers of the run may exist from now on."""
+        self._keep(replace(self.record, has_containers=True))
 
     def withdraw(self, *slices: ProofSlice) -> None:
         """No slice of the run lies there any more."""
@@ -134,8 +138,9 @@ class Trial:
 
     def free_placements(self, uuid: str, profile: Profile) -> list[Placement]:
         """Where a slice of a profile fits beside what lies on a GPU, lowest start first."""
-        placed = [Placed(r.profile, r.placement) for r in self.driver.slices(uuid)]
-        return legal_placements(self.infos[uuid].geometry, profile, placed)
+        readings = self.driver.slices(uuid)
+        neighbours = [Placed(reading.profile, reading.placement) for reading in readings]
+        return legal_placements(self.infos[uuid].geometry, profile, neighbours)
 
     def profile(self, place: ProofSlice) -> Profile:
         """The profile of an announced placement."""

@@ -192,10 +192,8 @@ class ProofDriver(Driver):
         gpu, nvml = self._open(reading.gpu_uuid), self._timed
         lookup = nvml.nvmlDeviceGetGpuInstanceById
         instance = call(f"find a slice of {reading.gpu_uuid}", lookup, gpu, reading.gi_id)
-        occupied, illegal = (
-            reading.placement,
-            Placement(reading.placement.start, reading.placement.size + 1),
-        )
+        occupied = reading.placement
+        illegal = Placement(occupied.start, occupied.size + 1)
         return {
             "create at a taken placement": self._create_anyway(gpu, reading.profile, occupied),
             "create at a placement the profile lacks": self._create_anyway(

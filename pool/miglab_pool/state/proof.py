@@ -71,11 +71,13 @@ class ProofRecord:
         run: names the run, and its containers by their label; no other run gets it.
         gpus: the UUIDs of the GPUs under proof.
         slices: where slices of the run may lie.
+        has_containers: whether containers of the run may exist.
     """
 
     run: str
     gpus: tuple[str, ...] = ()
     slices: tuple[ProofSlice, ...] = ()
+    has_containers: bool = False
 
 
 class SliceDriver(Protocol):
@@ -209,4 +211,5 @@ def undo_slices(
 
 def _record_of(values: dict[str, Any]) -> ProofRecord:
     slices = tuple(ProofSlice(**place) for place in values["slices"])
-    return ProofRecord(str(values["run"]), tuple(map(str, values["gpus"])), slices)
+    gpus = tuple(map(str, values["gpus"]))
+    return ProofRecord(str(values["run"]), gpus, slices, bool(values["has_containers"]))

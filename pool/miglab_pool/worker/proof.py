@@ -79,16 +79,14 @@ def _take_back(worker: Worker, record: ProofRecord | None) -> list[Finding]:
         _set_under_proof(worker, frozenset(record.gpus))
         if problems := _undo(worker, record):
             finding = f"miglab prove died and left: {'; '.join(problems)}"
-            return [
-                Finding("gpu", ", ".join(record.gpus), finding, "tried again until it is undone")
-            ]
+            return [Finding("gpu", ", ".join(record.gpus), finding, "is tried again")]
         worker.proof.delete()
     _set_under_proof(worker, frozenset())
     return []
 
 
 def _undo(worker: Worker, record: ProofRecord) -> list[str]:
-    if not worker.holders.end_proof(record.run):
+    if record.has_containers and not worker.holders.end_proof(record.run):
         return ["containers that the engine does not say are gone"]
     with worker.store.lock:
         rows = worker.store.state.slices.values()

@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -145,6 +146,9 @@ def test_its_gpus_stay_away_until_its_containers_are_gone(make_world: Callable[.
     with running_proof(world) as folder:
         (gpu,) = world.pool.lend_for_proof("spawner").gpus
         made_by_proof(world, folder, gpu)
+        record = folder.read()
+        assert record is not None
+        folder.write(replace(record, has_containers=True))
     world.holders.is_silent = True
     found = world.pool.reconcile()
     assert any("miglab prove died" in finding.finding for finding in found)
