@@ -158,6 +158,8 @@ def doctor(
             console.print(f"{finding.level.value:<5} {finding.subject}: {finding.found}")
             if finding.do:
                 console.print(f"      → {finding.do}")
+        if not (settings.gpus.simulated or settings.is_on_slurm):
+            console.print("To try what the lab assumes of this host: miglab prove")
     if is_wrong:
         raise typer.Exit(FOUND)
 
