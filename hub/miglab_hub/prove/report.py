@@ -19,9 +19,8 @@ from miglab_hub.prove.lines import LINES, LineAnswer, LineVerdict
 
 FORMAT = 1
 GPU_UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+MIG_UUID = re.compile(r"MIG-(?:GPU-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:/\d+/\d+)?")
 OTHERS = (
-    (re.compile(r"MIG-(?:GPU-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:/\d+/\d+)?"), "MIG-…"),
-    (GPU_UUID, "GPU-…"),
     (re.compile(r"\b[0-9a-f]{12,64}\b"), "ID"),
     (re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]+"), "ADDRESS"),
     (re.compile(r"\b[a-z][a-z+]*://\S+"), "URL"),
@@ -80,7 +79,10 @@ def write_report(report: Report, file: Path, gpus: Sequence[str], names: Iterabl
         names: further names of the site.
     """
     redaction = Redaction(gpus, [*names, *names_of_host()])
-    text = json.dumps(redaction.of(report.as_values()), indent=1, ensure_ascii=False, default=dict)
+    values = report.as_values()
+    for line in values["lines"]:
+        line.update({key: redaction.of(line[key]) for key in ("result", "facts")})
+    text = json.dumps(values, indent=1, ensure_ascii=False)
     file.write_text(f"{text}\n", encoding="utf-8")
 
 
@@ -119,7 +121,8 @@ class Redaction:
         return value
 
     def _text(self, text: str) -> str:
-        text = GPU_UUID.sub(lambda uuid: self._numbers.get(uuid[0], uuid[0]), text)
+        text = MIG_UUID.sub("MIG-…", text)
+        text = GPU_UUID.sub(lambda uuid: self._numbers.get(uuid[0], "GPU-…"), text)
         for pattern, substitute in OTHERS:
             text = pattern.sub(substitute, text)
         if self._names is not None:

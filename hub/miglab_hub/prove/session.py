@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LIMIT_S = 60.0  # of a driver call: longer than the pool's, so that a slow one is measured
 READ_ONLY = "this run reads only"
 NO_LAB = "none"
+OUR_NAMES = {"miglab", "miglab-student", "everyone"}  # the defaults of lab.toml say nothing
 SIMULATED = """\
 [gpus]
 simulate = ["A100-40GB", "A100-40GB"]
@@ -111,8 +112,9 @@ def prove_host(options: Options, show: Show) -> Proof:
 
 def names_of(settings: "Settings") -> list[str]:
     """What the site is called, and its image."""
-    lab = settings.lab
-    return [lab.name, lab.title, lab.subdomain_host, settings.servers.image, *settings.courses]
+    lab, servers = settings.lab, settings.servers
+    of_site = {lab.name, lab.title, lab.subdomain_host, servers.image, *settings.courses}
+    return sorted(of_site - OUR_NAMES)
 
 
 def _on_loan(
