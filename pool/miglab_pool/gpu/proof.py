@@ -316,9 +316,11 @@ def simulated_geometry(gpu_name: str) -> Geometry | None:
     Raises:
         ImportError: what the simulation needs is not installed.
     """
-    from miglab_pool.gpu.simulated.rules import models  # a real lab never loads it
+    from miglab_pool.gpu.simulated.geometry import model_geometry  # a real lab never loads it
+    from miglab_pool.gpu.simulated.rules import models
 
-    return next((m.geometry for m in models().values() if m.gpu_name == gpu_name), None)
+    names = (name for name, model in models().items() if model.gpu_name == gpu_name)
+    return next(map(model_geometry, names), None)
 
 
 def _answer(function: Callable[..., Any], *args: Any) -> str:
