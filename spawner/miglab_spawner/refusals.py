@@ -32,6 +32,9 @@ REASONS = {
     "no-home": "Neither `home_dir` nor the image says where the home is, so no file would be kept.",
     "create-timeout": "The server could not be made within `create_timeout_s`.",
     "old-server-remains": "An earlier server of the same name still holds its slices.",
+    "slice-without-uuid": "The pool granted a slice of which it does not know the UUID.",
+    "slice-not-there": "`nvidia-smi -L` in the container listed other slices than the lease's.",
+    "slice-unknown": "`nvidia-smi -L` in the container failed, took too long, or is not there.",
 }
 
 #: Refusals that asking again cannot change: the choice is forgotten, so the next start is free.
@@ -50,6 +53,49 @@ class NotStarted(SpawnException):
     def __init__(self, message: str, *, reason: str, status_code: int = 400, **kwargs: Any) -> None:
         super().__init__(message, reason=reason, status_code=status_code, **kwargs)
         self.jupyterhub_message = message
+
+
+#: What became of the slices, for the person who was to have them, by reason.
+_MISSING = {
+    "slice-without-uuid": "the pool does not know the identity of every slice that it granted",
+    "slice-not-there": "your GPU slice did not arrive in its container",
+    "slice-unknown": "nobody can tell whether your GPU slice arrived in its container",
+}
+
+
+class SlicesMissing(Exception):
+    """Nothing may be handed over, or run, as if it had the slices of its lease.
+
+    Args:
+        reason: one of `REASONS` that begin with ``slice-``.
+        details: for the operator.
+    """
+
+    def __init__(self, reason: str, details: str) -> None:
+        super().__init__(f"{reason}: {details}")
+        self.reason, self.details = reason, details
+
+    def words(self, outcome: str) -> str:
+        """What the person is told; ``outcome`` is what did not happen because of it."""
+        return (
+            f"{outcome}, because {_MISSING[self.reason]}. What was granted has been given back. "
+            "Try again; if it stays so, tell your instructor."
+        )
+
+
+def check_lease(lease: LeaseView) -> None:
+    """Refuse a lease whose slices are not all known by UUID.
+
+    The engine is asked for UUIDs: for none it injects nothing, and says nothing.
+
+    Raises:
+        SlicesMissing: there are fewer UUIDs than slices.
+    """
+    if lease.uuids and len(lease.uuids) >= len(lease.slices):
+        return
+    uuids = ", ".join(lease.uuids) or "none"
+    details = f"lease {lease.id} has {len(lease.slices)} slices, and of UUIDs {uuids}"
+    raise SlicesMissing("slice-without-uuid", details)
 
 
 def why_stopped(lease: LeaseView) -> str:

@@ -13,16 +13,16 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.watched import open_gpus
+from miglab_spawner.containers.gpu_handover import driver_for
 from miglab_spawner.containers.host_config import SavedLease, gpu_environment, hard_host_config
 
 STANDIN = Path(__file__).parent / "standin/nvidia-container-runtime-hook"
@@ -100,7 +100,11 @@ class Hook:
         run = subprocess.run(
             [self.program, "-config", str(self._config(config, record)), "prestart"],
             input=json.dumps({"pid": os.getpid(), "bundle": str(self.folder)}),
-            env={**os.environ, "MIGLAB_SIM_STATES": str(self._states()), "MIGLAB_PYTHON": sys.executable},
+            env={
+                **os.environ,
+                "MIGLAB_SIM_STATES": str(self._states()),
+                "MIGLAB_PYTHON": sys.executable,
+            },
             capture_output=True,
             text=True,
         )
@@ -142,9 +146,10 @@ def container_env(image: dict[str, str], grant: SavedLease | None) -> list[str]:
     The engine puts the request's behind all others (moby, ``injectNVIDIARuntimeHook``); without a
     request it calls no hook, unless NVIDIA's runtime is the default one.
     """
+    driver = driver_for("29.7.2")
     merged = {**image, **gpu_environment({}, grant)}
     variables = [f"{name}={value}" for name, value in merged.items()]
-    for request in hard_host_config(grant).get("device_requests", ()):
+    for request in hard_host_config(grant, driver).get("device_requests", ()):
         variables.append(f"NVIDIA_VISIBLE_DEVICES={','.join(request['device_ids'])}")
     return variables
 
@@ -181,7 +186,10 @@ def test_an_image_cannot_ask_for_a_slice_without_a_lease(hook: Hook, slices: Sli
 
 def test_a_volume_of_an_image_names_no_device(hook: Hook, slices: Slices) -> None:
     """An image can declare a volume anywhere; only a mount of /dev/null names a device."""
-    volume = ("/var/lib/docker/volumes/x/_data", f"/var/run/nvidia-container-devices/{slices.foreign}")
+    volume = (
+        "/var/lib/docker/volumes/x/_data",
+        f"/var/run/nvidia-container-devices/{slices.foreign}",
+    )
     handover = hook(container_env({}, grant_of(slices)), TAKES_MOUNTS, mounts=[volume])
     assert (handover.status, handover.devices) == (0, [slices.leased])
 
