@@ -28,7 +28,7 @@ from miglab_api.tickets import (
     borrower_of,
 )
 from miglab_spawner.backends import BackendError, PoolClient, RefusedByBackend
-from miglab_spawner.refusals import SlicesMissing, check_lease
+from miglab_spawner.slices_missing import SlicesMissing, check_lease
 
 QUEUE, GRANTED, REFUSED = b"q", b"g", b"r"
 MESSAGE, END, FAILED = b"m", b"e", b"f"

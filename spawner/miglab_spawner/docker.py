@@ -22,6 +22,7 @@ from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk 
 from dockerspawner import DockerSpawner
 from traitlets import Bool, Float, Int, List, Unicode, default
 
+from miglab_api.engine import driver_for
 from miglab_api.holders import kill_processes_of
 from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
@@ -31,7 +32,6 @@ from miglab_spawner.containers.container_runner import COMMAND, ENGINE_ERRORS, C
 from miglab_spawner.containers.gpu_handover import (
     LOOK_S,
     check_container,
-    driver_for,
     look_timed_out,
 )
 from miglab_spawner.containers.home_volume import home_of, volume_use
@@ -50,7 +50,8 @@ from miglab_spawner.containers.host_config import (
 )
 from miglab_spawner.containers.turns import StartTurns
 from miglab_spawner.pool_leases import PoolSpawnerMixin
-from miglab_spawner.refusals import NotStarted, SlicesMissing, why_container_ended
+from miglab_spawner.refusals import NotStarted, why_container_ended
+from miglab_spawner.slices_missing import SlicesMissing
 
 _GONE = 404
 _BUSY = 409

@@ -21,7 +21,8 @@ from miglab_spawner.containers.host_config import ContainerLimits, SavedLease, l
 from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
 from miglab_spawner.pages import waiting
 from miglab_spawner.pages.spawn_page import needs_slice
-from miglab_spawner.refusals import NotStarted, SlicesMissing, check_lease, why_stopped
+from miglab_spawner.refusals import NotStarted, why_stopped
+from miglab_spawner.slices_missing import SlicesMissing, check_lease
 from miglab_spawner.traits import PoolTraits
 
 

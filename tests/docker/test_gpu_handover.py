@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 import docker
+from miglab_api.engine import driver_for
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.watched import open_gpus
-from miglab_spawner.containers.gpu_handover import LOOK_PATH, check_container, driver_for
+from miglab_spawner.containers.gpu_handover import LOOK_PATH, check_container
 from miglab_spawner.containers.host_config import SavedLease, hard_host_config
-from miglab_spawner.refusals import SlicesMissing
+from miglab_spawner.slices_missing import SlicesMissing
 
 from .conftest import STAYS, Start
 from .test_engine_restart import SecondEngine, second

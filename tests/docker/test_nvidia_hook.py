@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
+from miglab_api.engine import driver_for
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.watched import open_gpus
-from miglab_spawner.containers.gpu_handover import driver_for
 from miglab_spawner.containers.host_config import SavedLease, gpu_environment, hard_host_config
 
 STANDIN = Path(__file__).parent / "standin/nvidia-container-runtime-hook"

@@ -21,7 +21,7 @@ from miglab_spawner.containers.host_config import (
     limits_of,
     soft_host_config,
 )
-from miglab_spawner.refusals import SlicesMissing
+from miglab_spawner.slices_missing import SlicesMissing
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 GONE_S = 90.0

@@ -24,11 +24,11 @@ from docker.errors import (  # noqa: TID251 - one of the rooms that talk to Dock
 )
 from requests import RequestException
 
+from miglab_api.engine import driver_for
 from miglab_spawner.borrower import RESULT_LIMIT, RunnerFailed, TooMuchSaid
 from miglab_spawner.containers.gpu_handover import (
     LOOK_S,
     check_container,
-    driver_for,
     look_timed_out,
 )
 from miglab_spawner.containers.host_config import SavedLease, container_holder, hard_host_config

@@ -1,11 +1,7 @@
-"""How a container gets the slices of a lease, and whether it has got them.
+"""Whether a container has got the slices of its lease.
 
-The engine is asked in the form that means NVIDIA's container hook in every version.  The hook looks
-a slice up in the driver at each start, so it finds one that is seconds old; a CDI specification is
-written at boot, and knows no slice that was cut since.
-
-Whether a slice arrived is seen in the container alone: a toolkit that is set to ignore the request,
-or a device node that is missing, lets it start without a word.
+It is seen in the container alone: a toolkit that is set to ignore the engine's request, or a device
+node that is missing, lets it start without a word.
 """
 
 import re
@@ -14,32 +10,16 @@ from typing import Any
 from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk to Docker
 from docker.utils.socket import frames_iter  # noqa: TID251
 
-from miglab_spawner.refusals import SlicesMissing
+from miglab_spawner.slices_missing import SlicesMissing
 
-#: From here on the engine answers the driver ``nvidia`` by CDI first, and names the hook apart
-#: (moby, daemon/devices_nvidia_linux.go).
-HOOK_HAS_A_NAME = (29, 2)
 LOOK = ("nvidia-smi", "-L")
 #: The places into which NVIDIA's toolkit puts its programs, and none that a student can write to.
 LOOK_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/nvidia/bin"
 LOOK_S = 30.0  # eight busy GPUs took nvidia-smi 5.4 s (gpu-operator#2155)
 LOOK_BYTES = 1 << 16
 NOT_FOUND = (126, 127)
-_VERSION = re.compile(r"(\d+)\.(\d+)")
 _UUID = re.compile(r"\(UUID: ([^)\s]+)\)")
 _ENDED = 409
-
-
-def driver_for(engine: str) -> str:
-    """The name by which an engine of this version calls NVIDIA's container hook.
-
-    Args:
-        engine: the version it tells; one that is not understood takes the name that all know.
-    """
-    version = _VERSION.match(engine)
-    if version is None or (int(version[1]), int(version[2])) < HOOK_HAS_A_NAME:
-        return "nvidia"
-    return "nvidia.runtime-hook"
 
 
 def check_container(engine: Any, container: str, uuids: tuple[str, ...]) -> None:
@@ -113,7 +93,7 @@ def _run(engine: Any, container: str) -> tuple[int, str]:
     output = b""
     connection = engine.exec_start(look["Id"], socket=True)
     try:
-        for _, piece in frames_iter(connection, tty=False):
+        for _, piece in frames_iter(connection, tty=False):  # type: ignore[no-untyped-call]
             output += piece
             if len(output) > LOOK_BYTES:
                 return 1, "more output than any list of GPUs"

@@ -206,7 +206,7 @@ def hard_host_config(grant: SavedLease | None, driver: str) -> dict[str, Any]:
 
     Args:
         grant: what the container is to hold; None: no slice.
-        driver: what the engine calls NVIDIA's hook (`gpu_handover.driver_for`).
+        driver: what the engine calls NVIDIA's hook (`miglab_api.engine.driver_for`).
     """
     if grant is None:
         return {}

@@ -19,6 +19,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,21 +56,25 @@ class Device:
 
 
 def devices_on(folder: Path) -> Iterator[Device]:
-    """Every GPU of a simulated machine, and every slice of it, as NVML lists them."""
+    """What NVML lists on a simulated machine; nothing where its driver does not answer."""
     nvml: Any = SimulatedNvml(folder)
-    nvml.nvmlInit()
-    for index in range(nvml.nvmlDeviceGetCount()):
-        gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-        uuid = nvml.nvmlDeviceGetUUID(gpu)
-        yield Device(uuid, uuid, nvml.nvmlDeviceGetName(gpu))
-        for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
-            try:
-                mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
-            except nvml.NVMLError:  # there is none at this place
-                continue
+    with suppress(nvml.NVMLError):
+        nvml.nvmlInit()
+        for index in range(nvml.nvmlDeviceGetCount()):
+            with suppress(nvml.NVMLError):  # this GPU is lost
+                yield from devices_of(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
+        nvml.nvmlShutdown()
+
+
+def devices_of(nvml: Any, gpu: Any) -> Iterator[Device]:
+    """A GPU, and every slice of it."""
+    uuid = nvml.nvmlDeviceGetUUID(gpu)
+    yield Device(uuid, uuid, nvml.nvmlDeviceGetName(gpu))
+    for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        with suppress(nvml.NVMLError_NotFound):
+            mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
             profile = nvml.nvmlDeviceGetName(mig).rpartition("MIG ")[2]
             yield Device(nvml.nvmlDeviceGetUUID(mig), uuid, f"MIG {profile}")
-    nvml.nvmlShutdown()
 
 
 def devices() -> dict[str, Device]:

@@ -3,8 +3,10 @@
 import pytest
 from tests.unit.pool.http.fakes import lease_view, slice_view
 
-from miglab_spawner.containers.gpu_handover import driver_for, visible_uuids
-from miglab_spawner.refusals import REASONS, SlicesMissing, check_lease
+from miglab_api.engine import driver_for
+from miglab_spawner.containers.gpu_handover import visible_uuids
+from miglab_spawner.refusals import REASONS
+from miglab_spawner.slices_missing import SlicesMissing, check_lease
 
 A100 = "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-a)\n"
 FIRST = "  MIG 1g.5gb      Device  0: (UUID: MIG-1)\n"
