@@ -118,10 +118,20 @@ def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
         with ThreadPoolExecutor(len(driver.uuids)) as threads:
             for found in threads.map(partial(_one_gpu, driver), driver.uuids):
                 yield from found
+            is_cut = any(threads.map(partial(_may_be_cut, driver), driver.uuids))
     finally:
         driver.close()
-    if not settings.gpus.simulated:
+    if is_cut and not settings.gpus.simulated:
         yield examine_mig_rights()
+
+
+def _may_be_cut(driver: WatchedDriver, uuid: str) -> bool:
+    """Whether slices are created on this GPU; one that does not say so may be such."""
+    try:
+        gpu = driver.info(uuid)
+    except GpuError:
+        return True
+    return gpu.mig is True or (gpu.mig is None and bool(gpu.geometry.profiles))
 
 
 def _one_gpu(driver: WatchedDriver, uuid: str) -> list[HealthFinding]:

@@ -100,8 +100,8 @@ def of_engine_settings(version: str, info: dict[str, Any]) -> Iterator[HealthFin
     number = version_in(version)
     if number is not None and number >= HOOK_HAS_A_NAME and info.get("CDISpecDirs"):
         found = (
-            f"engine {version} answers by CDI first: when it next starts, the pool's container can "
-            "lose GPUs, and its right to create slices"
+            f"engine {version} answers by CDI first: the pool's container can lose GPUs, and its "
+            "right to create slices, when it next starts"
         )
         do = 'put "features": {"cdi": false} into daemon.json, restart the engine, then the lab'
         yield wrong("CDI", found, do)
@@ -191,10 +191,10 @@ def run_trial(
     )
     trial = client.create_container(
         image,
-        ["/host", "sh", "-c", TRIAL.format(settings=settings)],
+        ["/host", "env", f"PATH={path}", "sh", "-c", TRIAL.format(settings=settings)],
         entrypoint=["chroot"],
         user="root",
-        environment={"PATH": path},
+        environment={"PATH": HOST_PATH},
         host_config=host,
     )
     try:
@@ -211,7 +211,8 @@ def refused(explanation: str) -> HealthFinding:
     if "could not select device driver" in explanation:
         found = f"the engine did not find {TOOLKIT_HOOK} when it started"
         return wrong("toolkit", found, "install nvidia-container-toolkit, then restart dockerd")
-    return wrong("toolkit", f"no container gets a GPU: {explanation}", SEE_GUIDE)
+    found = f"not even a container without a GPU starts through NVIDIA's hook: {explanation}"
+    return wrong("toolkit", found, SEE_GUIDE)
 
 
 def of_toolkit(toolkit: Toolkit) -> Iterator[HealthFinding]:
