@@ -37,12 +37,12 @@ USE_THE_RUNTIME = (
 )
 
 
-class RefusedError(Exception):
+class HookRefusedError(Exception):
     """The container must not start."""
 
 
 @dataclass(frozen=True)
-class Device:
+class HandedDevice:
     """What a container can be given.
 
     Attributes:
@@ -55,7 +55,7 @@ class Device:
     line: str
 
 
-def devices_on(folder: Path) -> Iterator[Device]:
+def devices_on(folder: Path) -> Iterator[HandedDevice]:
     """What NVML lists on a simulated machine; nothing where its driver does not answer."""
     nvml: Any = SimulatedNvml(folder)
     with suppress(nvml.NVMLError):
@@ -66,18 +66,18 @@ def devices_on(folder: Path) -> Iterator[Device]:
         nvml.nvmlShutdown()
 
 
-def devices_of(nvml: Any, gpu: Any) -> Iterator[Device]:
+def devices_of(nvml: Any, gpu: Any) -> Iterator[HandedDevice]:
     """A GPU, and every slice of it."""
     uuid = nvml.nvmlDeviceGetUUID(gpu)
-    yield Device(uuid, uuid, nvml.nvmlDeviceGetName(gpu))
+    yield HandedDevice(uuid, uuid, nvml.nvmlDeviceGetName(gpu))
     for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
         with suppress(nvml.NVMLError_NotFound):
             mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
             profile = nvml.nvmlDeviceGetName(mig).rpartition("MIG ")[2]
-            yield Device(nvml.nvmlDeviceGetUUID(mig), uuid, f"MIG {profile}")
+            yield HandedDevice(nvml.nvmlDeviceGetUUID(mig), uuid, f"MIG {profile}")
 
 
-def devices() -> dict[str, Device]:
+def devices() -> dict[str, HandedDevice]:
     """By UUID, over all registered simulated machines that still exist."""
     registered = STATES.read_text().splitlines() if STATES.exists() else []
     folders = [Path(line) for line in dict.fromkeys(registered)]
@@ -116,15 +116,15 @@ def environment_of(container: dict[str, Any]) -> dict[str, str]:
 def check(container: dict[str, Any], config: dict[str, Any]) -> None:
     """Refuse, in the real hook's words, what it refuses before it looks at a device."""
     if config.get("nvidia-container-runtime", {}).get("mode", "auto") == "cdi":
-        raise RefusedError(USE_THE_RUNTIME)
+        raise HookRefusedError(USE_THE_RUNTIME)
     is_privileged = "CAP_SYS_ADMIN" in container["process"]["capabilities"].get("bounding", ())
     for name in CONFIGURES:
         if environment_of(container).get(name) and not is_privileged:
             short = name.removeprefix("NVIDIA_")
-            raise RefusedError(f"cannot set {short} in non privileged container")
+            raise HookRefusedError(f"cannot set {short} in non privileged container")
 
 
-def listing(names: list[str], there: dict[str, Device]) -> list[str]:
+def listing(names: list[str], there: dict[str, HandedDevice]) -> list[str]:
     """What ``nvidia-smi -L`` shows in a container that has these devices."""
     lines: list[str] = []
     for number, gpu in enumerate(dict.fromkeys(there[name].gpu for name in names)):
@@ -149,7 +149,7 @@ def hand_over(bundle: Path, config: dict[str, Any]) -> None:
     """Put what the container is to have into it.
 
     Raises:
-        RefusedError: the real hook would not let it start.
+        HookRefusedError: the real hook would not let it start.
     """
     container = json.loads((bundle / "config.json").read_text())
     names = requested(container, config)
@@ -160,7 +160,7 @@ def hand_over(bundle: Path, config: dict[str, Any]) -> None:
     if names == ["all"]:
         names = list(there)
     if strange := [name for name in names if name not in there]:
-        raise RefusedError(f"nvidia-container-cli: device error: {strange[0]}: unknown device")
+        raise HookRefusedError(f"nvidia-container-cli: device error: {strange[0]}: unknown device")
     show(bundle / container["root"]["path"], listing(names, there))
 
 
@@ -174,7 +174,7 @@ def main(words: list[str]) -> int:
     config = tomllib.loads(file.read_text()) if file.exists() else {}
     try:
         hand_over(Path(json.load(sys.stdin)["bundle"]), config)
-    except RefusedError as refusal:
+    except HookRefusedError as refusal:
         print(refusal, file=sys.stderr)
         return 1
     return 0

@@ -1,5 +1,8 @@
 """What doctor says of an engine's version and settings, and of NVIDIA's toolkit on its host."""
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from miglab_hub.engine_findings import (
     refused,
 )
 
+GUIDE = Path(__file__).parents[3] / "docs/howto/gpu-host.md"
 GOOD: dict[str, Any] = {"CgroupDriver": "cgroupfs", "DefaultRuntime": "runc", "CDISpecDirs": []}
 CDI = ["/etc/cdi", "/var/run/cdi"]
 
@@ -100,3 +104,12 @@ def test_a_refusal_of_the_engine_is_told_apart() -> None:
     assert "install nvidia-container-toolkit" in missing.do
     other = refused("error running hook: exit status 1")
     assert "exit status 1" in other.found and other.do != missing.do
+
+
+def test_the_guide_prints_what_doctor_wants() -> None:
+    """Its daemon.json turns CDI off and systemd's cgroups; and it sets nothing of the toolkit."""
+    blocks = re.findall(r"```(\w+)\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    (daemon,) = [json.loads(text) for language, text in blocks if language == "json"]
+    assert daemon["features"] == {"cdi": False}
+    assert daemon["exec-opts"] == ["native.cgroupdriver=cgroupfs"]
+    assert not any(BY_VARIABLE in text for _, text in blocks)
