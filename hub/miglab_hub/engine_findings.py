@@ -55,8 +55,8 @@ class Toolkit:
         Raises:
             tomllib.TOMLDecodeError: the settings are no TOML.
         """
-        told, _, settings = output.partition(f"{SETTINGS_FOLLOW}\n")
-        return cls(version_in(told), tomllib.loads(settings))
+        version, _, settings = output.partition(f"{SETTINGS_FOLLOW}\n")
+        return cls(version_in(version), tomllib.loads(settings))
 
 
 def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
@@ -68,8 +68,8 @@ def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
     try:
         client = docker.APIClient(base_url=url, timeout=DOCKER_TIMEOUT_S, version="auto")
     except _ERRORS as error:
-        do = "start it, and give the lab's user access to its socket (as good as root)"
-        yield wrong("Docker", f"the engine at {url} does not answer: {error}", do)
+        remedy = "start it, and give the lab's user access to its socket (as good as root)"
+        yield wrong("Docker", f"the engine at {url} does not answer: {error}", remedy)
         return
     with closing(client):
         try:
@@ -89,32 +89,34 @@ def of_engine(version: str) -> HealthFinding:
     """Whether an engine of this version was ever tried with the lab."""
     oldest, first_untried = TESTED_ENGINES
     number = version_in(version)
-    do = f"install one from {_said(oldest)} on and before {_said(first_untried)}, {SEE_GUIDE}"
+    remedy = (
+        f"install one from {_as_text(oldest)} on and before {_as_text(first_untried)}, {SEE_GUIDE}"
+    )
     is_tested = number is not None and oldest <= number < first_untried
-    words = "" if is_tested else ", which the lab has not been tried with"
-    return judged("Docker", is_tested, f"engine {version}{words}", do)
+    doubt = "" if is_tested else ", which the lab has not been tried with"
+    return judged("Docker", is_tested, f"engine {version}{doubt}", remedy)
 
 
 def of_engine_settings(version: str, info: dict[str, Any]) -> Iterator[HealthFinding]:
     """What in daemon.json takes real GPUs away, at once or weeks later."""
     number = version_in(version)
     if number is not None and number >= HOOK_HAS_A_NAME and info.get("CDISpecDirs"):
-        found = (
+        state = (
             f"engine {version} answers by CDI first: the pool's container can lose GPUs, and its "
             "right to create slices, when it next starts"
         )
-        do = 'put "features": {"cdi": false} into daemon.json, restart the engine, then the lab'
-        yield wrong("CDI", found, do)
+        remedy = 'put "features": {"cdi": false} into daemon.json, restart the engine, then the lab'
+        yield wrong("CDI", state, remedy)
     if info.get("CgroupDriver") == "systemd":
-        found = "`systemctl daemon-reload` takes the GPUs from all running containers"
-        do = (
+        state = "`systemctl daemon-reload` takes the GPUs from all running containers"
+        remedy = (
             'put "exec-opts": ["native.cgroupdriver=cgroupfs"] into daemon.json and restart the '
             "engine while no server runs"
         )
-        yield wrong("cgroup driver", found, do)
+        yield wrong("cgroup driver", state, remedy)
     if info.get("DefaultRuntime", "").startswith("nvidia"):
-        found = "NVIDIA's runtime is the default: it looks into every container, and uses CDI too"
-        yield wrong("runtime", found, "remove default-runtime from daemon.json; restart the engine")
+        state = "NVIDIA's runtime is the default: it looks into every container, and uses CDI too"
+        yield wrong("runtime", state, "remove default-runtime from daemon.json; restart the engine")
 
 
 def _image(client: Any, image: str) -> HealthFinding:
@@ -129,9 +131,9 @@ def _processes(client: Any) -> Iterator[HealthFinding]:
     """Whether a container's processes can be seen; where none runs nothing is said."""
     for running in client.containers(filters={"status": "running"}, limit=1):
         if not processes_of(f"container:{running['Id']}"):
-            found = "the processes of containers cannot be seen: what an engine forgets runs on"
-            do = "run the pool on the engine's host, in a container with `pid: host`"
-            yield wrong("processes", found, do)
+            state = "the processes of containers cannot be seen: what an engine forgets runs on"
+            remedy = "run the pool on the engine's host, in a container with `pid: host`"
+            yield wrong("processes", state, remedy)
 
 
 def disk_limit(info: dict[str, Any]) -> HealthFinding:
@@ -141,8 +143,8 @@ def disk_limit(info: dict[str, Any]) -> HealthFinding:
     if driver == "zfs" or (driver, backing) == ("overlay2", "xfs"):
         return fine("disk limit", f"{driver} {backing}: can be kept; XFS needs the option pquota")
     verb = "does not keep" if driver == "btrfs" else "refuses"
-    found = f"servers.disk_gib is set, and the engine on {driver} {backing} {verb} this limit"
-    return wrong("disk limit", found, "move the engine's data to XFS with pquota, or set it to 0")
+    state = f"servers.disk_gib is set, and the engine on {driver} {backing} {verb} this limit"
+    return wrong("disk limit", state, "move the engine's data to XFS with pquota, or set it to 0")
 
 
 def examine_toolkit(settings: Settings) -> Iterator[HealthFinding]:
@@ -209,38 +211,38 @@ def run_trial(
 def refused(explanation: str) -> HealthFinding:
     """Why the engine does not start a container through the hook."""
     if "could not select device driver" in explanation:
-        found = f"the engine did not find {TOOLKIT_HOOK} when it started"
-        return wrong("toolkit", found, "install nvidia-container-toolkit, then restart dockerd")
-    found = f"not even a container without a GPU starts through NVIDIA's hook: {explanation}"
-    return wrong("toolkit", found, SEE_GUIDE)
+        state = f"the engine did not find {TOOLKIT_HOOK} when it started"
+        return wrong("toolkit", state, "install nvidia-container-toolkit, then restart dockerd")
+    state = f"not even a container without a GPU starts through NVIDIA's hook: {explanation}"
+    return wrong("toolkit", state, SEE_GUIDE)
 
 
 def of_toolkit(toolkit: Toolkit) -> Iterator[HealthFinding]:
     """Whether it was tried with the lab, and hands over what Docker asks it for."""
     oldest, first_untried = TESTED_TOOLKITS
-    tried = f"from {_said(oldest)} on and before {_said(first_untried)}"
+    tried = f"from {_as_text(oldest)} on and before {_as_text(first_untried)}"
     if toolkit.version is None:
-        found = f"the engine has it, but its version is unknown: {TOOLKIT_HOOK} does not tell it"
-        yield wrong("toolkit", found, f"see that it is one {tried}; {SEE_GUIDE}")
+        state = f"the engine has it, but its version is unknown: {TOOLKIT_HOOK} does not tell it"
+        yield wrong("toolkit", state, f"see that it is one {tried}; {SEE_GUIDE}")
     else:
         is_tested = oldest <= toolkit.version < first_untried
-        words = "" if is_tested else ", which the lab has not been tried with"
-        found = f"NVIDIA container toolkit {_said(toolkit.version)}{words}"
-        yield judged("toolkit", is_tested, found, f"install one {tried}; {SEE_GUIDE}")
+        doubt = "" if is_tested else ", which the lab has not been tried with"
+        state = f"NVIDIA container toolkit {_as_text(toolkit.version)}{doubt}"
+        yield judged("toolkit", is_tested, state, f"install one {tried}; {SEE_GUIDE}")
     yield from _of_toolkit_settings(toolkit.settings)
 
 
 def _of_toolkit_settings(settings: dict[str, Any]) -> Iterator[HealthFinding]:
     if settings.get(BY_VARIABLE, True) is not True:
-        found = f"{BY_VARIABLE} is not true: no server gets a GPU, since Docker asks that way"
-        yield wrong("toolkit", found, f"remove that line from {TOOLKIT_SETTINGS}")
+        state = f"{BY_VARIABLE} is not true: no server gets a GPU, since Docker asks that way"
+        yield wrong("toolkit", state, f"remove that line from {TOOLKIT_SETTINGS}")
     if (mode := settings.get("nvidia-container-runtime", {}).get("mode")) == "cdi":
-        found = f'the toolkit\'s mode is "{mode}": it refuses what Docker asks for'
-        yield wrong("toolkit", found, f'set mode = "auto" in {TOOLKIT_SETTINGS}')
+        state = f'the toolkit\'s mode is "{mode}": it refuses what Docker asks for'
+        yield wrong("toolkit", state, f'set mode = "auto" in {TOOLKIT_SETTINGS}')
     if variable := settings.get("swarm-resource"):
-        found = f"an image can ask for any GPU by the variable {variable} (swarm-resource)"
-        yield wrong("toolkit", found, f"remove that line from {TOOLKIT_SETTINGS}")
+        state = f"an image can ask for any GPU by the variable {variable} (swarm-resource)"
+        yield wrong("toolkit", state, f"remove that line from {TOOLKIT_SETTINGS}")
 
 
-def _said(version: Version) -> str:
+def _as_text(version: Version) -> str:
     return f"{version[0]}.{version[1]}"

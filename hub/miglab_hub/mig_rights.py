@@ -28,11 +28,11 @@ def examine_mig_rights(capability: Path = CAPABILITY, nodes: Path = NODES) -> He
     why_not = _why_not(capability, nodes)
     if not why_not:
         return fine("permissions", "slices can be created and destroyed")
-    do = (
+    remedy = (
         "in a container: see that the engine does not use CDI, then ./lab production restart; "
         f"on the host: run the pool as root, and `{ON_HOST}`"
     )
-    return wrong("permissions", f"no slice can be created or destroyed: {why_not}", do)
+    return wrong("permissions", f"no slice can be created or destroyed: {why_not}", remedy)
 
 
 def _why_not(capability: Path, nodes: Path) -> str:

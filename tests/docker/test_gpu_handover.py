@@ -128,6 +128,6 @@ def leased_container(api: docker.APIClient, image: str, uuid: str) -> str:
     """A running container, made as a server is, that is to have this slice."""
     grant = SavedLease(1, 1, "ada", "", (uuid,))
     host = hard_host_config(grant, driver_for(api.version()["Version"]))
-    made = api.create_container(image, STAYS, host_config=api.create_host_config(**host))
-    api.start(made["Id"])
-    return str(made["Id"])
+    created = api.create_container(image, STAYS, host_config=api.create_host_config(**host))
+    api.start(created["Id"])
+    return str(created["Id"])

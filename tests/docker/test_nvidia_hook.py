@@ -49,9 +49,9 @@ def slices(tmp_path: Path) -> Slices:
     driver = open_gpus(simulated_state=folder)
     gpu = driver.gpus()[0]
     profile = next(item for item in gpu.geometry.profiles if item.name == "1g.5gb")
-    made = [driver.create(gpu.uuid, profile, Placement(start, 1)) for start in (0, 1)]
+    readings = [driver.create(gpu.uuid, profile, Placement(start, 1)) for start in (0, 1)]
     driver.close()
-    leased, foreign = (str(reading.uuid) for reading in made)
+    leased, foreign = (str(reading.uuid) for reading in readings)
     return Slices(folder, leased, foreign)
 
 

@@ -46,8 +46,8 @@ def check_container(engine: Any, container: str, uuids: tuple[str, ...]) -> None
         raise _failed(status, output)
     visible = visible_uuids(output)
     if sorted(visible) != sorted(uuids):
-        there = ", ".join(visible) or "no GPU"
-        raise SlicesMissing("slice-not-there", f"leased {', '.join(uuids)}; it has {there}")
+        handed_over = ", ".join(visible) or "no GPU"
+        raise SlicesMissing("slice-not-there", f"leased {', '.join(uuids)}; it has {handed_over}")
 
 
 def visible_uuids(listing: str) -> list[str]:

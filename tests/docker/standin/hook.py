@@ -81,8 +81,8 @@ def devices() -> dict[str, HandedDevice]:
     """By UUID, over all registered simulated machines that still exist."""
     registered = STATES.read_text().splitlines() if STATES.exists() else []
     folders = [Path(line) for line in dict.fromkeys(registered)]
-    there = [folder for folder in folders if (folder / "state.json").exists()]
-    return {device.uuid: device for folder in there for device in devices_on(folder)}
+    machines = [folder for folder in folders if (folder / "state.json").exists()]
+    return {device.uuid: device for folder in machines for device in devices_on(folder)}
 
 
 def requested(container: dict[str, Any], config: dict[str, Any]) -> list[str]:
@@ -124,15 +124,15 @@ def check(container: dict[str, Any], config: dict[str, Any]) -> None:
             raise HookRefusedError(f"cannot set {short} in non privileged container")
 
 
-def listing(names: list[str], there: dict[str, HandedDevice]) -> list[str]:
+def listing(names: list[str], devices: dict[str, HandedDevice]) -> list[str]:
     """What ``nvidia-smi -L`` shows in a container that has these devices."""
     lines: list[str] = []
-    for number, gpu in enumerate(dict.fromkeys(there[name].gpu for name in names)):
-        lines.append(f"GPU {number}: {there[gpu].line} (UUID: {gpu})")
-        slices = [there[name] for name in names if there[name].gpu == gpu != name]
+    for number, gpu in enumerate(dict.fromkeys(devices[name].gpu for name in names)):
+        lines.append(f"GPU {number}: {devices[gpu].line} (UUID: {gpu})")
+        slices = [devices[name] for name in names if devices[name].gpu == gpu != name]
         lines += [
-            f"  {device.line:15} Device {place:2}: (UUID: {device.uuid})"
-            for place, device in enumerate(slices)
+            f"  {device.line:15} Device {index:2}: (UUID: {device.uuid})"
+            for index, device in enumerate(slices)
         ]
     return lines
 
@@ -156,20 +156,20 @@ def hand_over(bundle: Path, config: dict[str, Any]) -> None:
     if not names:
         return
     check(container, config)
-    there = devices()
+    on_host = devices()
     if names == ["all"]:
-        names = list(there)
-    if strange := [name for name in names if name not in there]:
+        names = list(on_host)
+    if strange := [name for name in names if name not in on_host]:
         raise HookRefusedError(f"nvidia-container-cli: device error: {strange[0]}: unknown device")
-    show(bundle / container["root"]["path"], listing(names, there))
+    show(bundle / container["root"]["path"], listing(names, on_host))
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Hand over what is asked for; 1, and why on standard error, if that cannot be."""
     file = STATES.parent / "config.toml"
-    if words[:1] == ["-config"]:
-        file, words = Path(words[1]), words[2:]
-    if words != ["prestart"]:
+    if arguments[:1] == ["-config"]:
+        file, arguments = Path(arguments[1]), arguments[2:]
+    if arguments != ["prestart"]:
         return 0
     config = tomllib.loads(file.read_text()) if file.exists() else {}
     try:

@@ -61,18 +61,20 @@ def test_what_takes_gpus_away_later_is_found(
     version: str, changed: dict[str, Any], subjects: list[str]
 ) -> None:
     """CDI first, from 29.2 on; systemd's cgroups; NVIDIA's runtime for everybody."""
-    found = list(of_engine_settings(version, GOOD | changed))
-    assert [finding.subject for finding in found] == subjects
-    assert all(finding.is_wrong and "daemon.json" in finding.do for finding in found)
+    findings = list(of_engine_settings(version, GOOD | changed))
+    assert [finding.subject for finding in findings] == subjects
+    assert all(finding.is_wrong and "daemon.json" in finding.do for finding in findings)
 
 
 def trial_of(version: str, settings: str = "") -> Toolkit:
-    told = f"NVIDIA Container Runtime Hook version {version}\ncommit: 4a2\n" if version else ""
-    return Toolkit.of(f"{told}{SETTINGS_FOLLOW}\n{settings}")
+    version_line = (
+        f"NVIDIA Container Runtime Hook version {version}\ncommit: 4a2\n" if version else ""
+    )
+    return Toolkit.of(f"{version_line}{SETTINGS_FOLLOW}\n{settings}")
 
 
 @pytest.mark.parametrize(
-    ("version", "settings", "words"),
+    ("version", "settings", "problems"),
     [
         ("1.20.0", "", []),
         ("1.13.5", f"{BY_VARIABLE} = true\n", []),
@@ -87,14 +89,14 @@ def trial_of(version: str, settings: str = "") -> Toolkit:
     ],
 )
 def test_a_toolkit_that_hands_nothing_over_or_too_much_is_found(
-    version: str, settings: str, words: list[str]
+    version: str, settings: str, problems: list[str]
 ) -> None:
     """Its version outside the tested range, and each setting that breaks the hand-over."""
     wrong = [finding for finding in of_toolkit(trial_of(version, settings)) if finding.is_wrong]
-    assert len(wrong) == len(words)
+    assert len(wrong) == len(problems)
     assert all(
         expected in finding.found and finding.do
-        for finding, expected in zip(wrong, words, strict=True)
+        for finding, expected in zip(wrong, problems, strict=True)
     )
 
 

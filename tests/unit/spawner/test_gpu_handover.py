@@ -66,6 +66,6 @@ def test_a_lease_of_which_a_uuid_is_missing_is_refused() -> None:
 @pytest.mark.parametrize("reason", [name for name in REASONS if name.startswith("slice-")])
 def test_every_missing_slice_is_told_in_words(reason: str) -> None:
     """What happened, and what to do; the details are the operator's."""
-    words = SlicesMissing(reason, "GPU-a").words("Your server was not started")
-    assert words.startswith("Your server was not started, because ")
-    assert "Try again" in words and "GPU-a" not in words
+    message = SlicesMissing(reason, "GPU-a").words("Your server was not started")
+    assert message.startswith("Your server was not started, because ")
+    assert "Try again" in message and "GPU-a" not in message
