@@ -16,7 +16,7 @@ from miglab_spawner.containers.gpu_handover import LOOK_PATH, check_container
 from miglab_spawner.containers.host_config import SavedLease, hard_host_config
 from miglab_spawner.slices_missing import SlicesMissing
 
-from .conftest import STAYS, Start
+from .conftest import STAYS, Start, engine_script
 from .test_engine_restart import SecondEngine, second
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
@@ -122,6 +122,19 @@ def test_a_hook_that_ignores_the_request_is_noticed(
             check_container(api, leased_container(api, base_image, uuid), (uuid,))
         config.unlink()
         check_container(api, leased_container(api, base_image, uuid), (uuid,))
+
+
+def test_a_gpu_leased_whole_arrives(
+    engine: docker.DockerClient, start: Start, base_image: str, tmp_path: Path
+) -> None:
+    """Its own UUID is what the driver lists, and no slice."""
+    whole = SimulatedMachine.create(tmp_path / "gpus", mig=False)
+    assert engine_script("simulate", str(whole.folder)).returncode == 0
+    uuid = whole.state().gpus[0].uuid
+    host = hard_host_config(SavedLease(1, 1, "ada", "", (uuid,)), "nvidia")
+    started = start(base_image, STAYS, init=True, device_requests=host["device_requests"])
+    assert started.id is not None
+    check_container(engine.api, started.id, (uuid,))
 
 
 def leased_container(api: docker.APIClient, image: str, uuid: str) -> str:

@@ -11,6 +11,7 @@ from miglab_spawner.slices_missing import SlicesMissing, check_lease
 A100 = "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-a)\n"
 FIRST = "  MIG 1g.5gb      Device  0: (UUID: MIG-1)\n"
 SECOND = "  MIG 1g.5gb      Device  1: (UUID: MIG-2)\n"
+H100 = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-3157e9c9-950c-45a3-7193-57dc5b898755)\n"  # read
 NEXT = "GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-b)\n"
 
 
@@ -39,6 +40,7 @@ def test_the_hook_is_named_as_the_engine_knows_it(engine: str, driver: str) -> N
         ("", []),
         ("No devices found.\n", []),
         (A100, ["GPU-a"]),
+        (H100, ["GPU-3157e9c9-950c-45a3-7193-57dc5b898755"]),
         (A100 + FIRST, ["MIG-1"]),
         (A100 + FIRST + SECOND, ["MIG-1", "MIG-2"]),
         (A100 + FIRST + NEXT + SECOND, ["MIG-1", "MIG-2"]),
