@@ -1,8 +1,10 @@
 """Whether this process may create and destroy slices: not who it is, but what it can open.
 
-NVIDIA's driver asks for a capability: whoever configures MIG must open the device node that
-``/proc/driver/nvidia/capabilities/mig/config`` names.  Root in a container that was not given that
-node is refused like everybody else, at the first slice.
+NVIDIA's driver asks for a capability: whoever configures MIG opens the device node that
+``/proc/driver/nvidia/capabilities/mig/config`` names.  CAP_SYS_ADMIN stands for that capability
+(MIG user guide, "Device Nodes and Capabilities"), but to fill a GPU instance the driver wants the
+instance's own node opened as well (open-gpu-kernel-modules, gpu_instance_subscription.c), and a
+container was given all these nodes or none.
 """
 
 import os
