@@ -257,6 +257,7 @@ class Pool:
 
 
 def _by_time(view: PoolView) -> tuple[object, ...]:
-    """What time alone changes: the order of the queue, and GPUs that rest."""
+    """What time alone changes: the order of the queue, GPUs that rest and closed placements."""
     resting = [gpu.uuid for gpu in view.gpus.values() if gpu.is_resting]
-    return list(queue.positions(view)), resting
+    closed = [gpu.closed for gpu in view.gpus.values()]
+    return list(queue.positions(view)), resting, closed

@@ -190,7 +190,8 @@ def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:
     driver = open_watched(
         simulated_state=settings.simulated_state,
         gpu_uuids=settings.gpus.uuids or None,
-        limit_s=settings.tuning.stuck_s,
+        limit_s=settings.gpus.answer_s,
+        change_limit_s=settings.gpus.change_s,
     )
     with ExitStack() as opened:
         opened.enter_context(lock_gpus(settings.simulated_state or GPU_LOCKS, driver.uuids))
@@ -228,7 +229,6 @@ def _times(settings: Settings) -> Times:
         holders_s=settings.pool.holders_s,
         reconcile_s=settings.pool.reconcile_s,
         reclaim_s=settings.reclaim.every_s,
-        stuck_s=settings.tuning.stuck_s,
     )
 
 

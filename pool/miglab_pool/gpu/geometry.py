@@ -8,7 +8,7 @@ conditions are bits (`Placed.bits`): two slices that share one cannot both be on
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 FIELD = 16  # bits for the memory slices of one GPU, and again for each kind of engine
@@ -161,6 +161,23 @@ def occupied_bits(placed: Iterable[Placed]) -> int:
     for item in placed:
         bits |= item.bits
     return bits
+
+
+@lru_cache(maxsize=256)
+def without_placements(geometry: Geometry, closed: frozenset[object]) -> Geometry:
+    """A GPU as it may be cut while some placements are closed.
+
+    Args:
+        geometry: how it can be cut.
+        closed: the placements, each as its profile's name and its start.
+    """
+    profiles = []
+    for profile in geometry.profiles:
+        starts = tuple(start for start in profile.starts if (profile.name, start) not in closed)
+        if starts:
+            max_count = min(profile.max_count, len(starts))
+            profiles.append(replace(profile, starts=starts, max_count=max_count))
+    return Geometry(geometry.memory_slices, tuple(profiles))
 
 
 def legal_placements(profile: Profile, placed: Iterable[Placed]) -> list[Placement]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pynvml
 
+from miglab_pool.gpu.handles import GpuHandles
 from miglab_pool.gpu.nvml import call, read
 from miglab_pool.gpu.readings import (
     GpuError,
@@ -94,18 +95,21 @@ class XidWatch:
     def _drain(self, gpu_uuid: str) -> None:
         events, seen = self._events[gpu_uuid], self._seen[gpu_uuid]
         while events is not None and seen is not None:
+            what = f"wait for Xid faults of {gpu_uuid}"
             try:
-                event = self._nvml.nvmlEventSetWait_v2(events, 0)
-            except (pynvml.NVMLError_Timeout, pynvml.NVMLError_GpuIsLost):
-                return
+                event = call(what, self._nvml.nvmlEventSetWait_v2, events, 0)
+            except UnknownGpuError as error:
+                if error.code == pynvml.NVML_ERROR_TIMEOUT:
+                    return
+                raise
             seen.append(int(event.eventData))
 
 
-def read_health(nvml: Any, watch: XidWatch, gpu_uuid: str) -> Health:
+def read_health(nvml: Any, watch: XidWatch, handles: GpuHandles, gpu_uuid: str) -> Health:
     """How the GPU is.  A lost GPU, or one that cannot be read, is an answer and not an error."""
     try:
-        gpu = call(f"open GPU {gpu_uuid}", nvml.nvmlDeviceGetHandleByUUID, gpu_uuid)
-        return _read(nvml, watch, gpu, gpu_uuid)
+        with handles.opened(gpu_uuid) as gpu:
+            return _read(nvml, watch, gpu, gpu_uuid)
     except GpuLost as error:
         return Health(False, None, watch.known(gpu_uuid), None, None, True, str(error))
     except GpuError as error:

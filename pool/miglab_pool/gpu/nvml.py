@@ -7,7 +7,7 @@ nothing: which slice is made or destroyed, and when, is not known here.
 import ctypes
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pynvml
 
@@ -114,9 +114,20 @@ def call(what: str, function: Callable[..., T], *args: Any) -> T:
     """
     try:
         return function(*args)
-    except pynvml.NVMLError as error:
-        kind, advice = _ADVICE.get(error.value, _OTHER)
-        raise kind(f"Could not {what} ({type(error).__name__}): {advice}.") from error
+    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
+        raise _failure(what, error) from error
+
+
+def _failure(what: str, error: Exception) -> GpuError:
+    """Ours for one of pynvml's, which has a class for each code but those of newer drivers."""
+    name = type(error).__name__
+    # pynvml raises a mismatch, which has no code, in place of FUNCTION_NOT_FOUND
+    code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    kind, advice = _ADVICE.get(code, _OTHER)
+    answer = f"{name} {code}" if name == "NVMLError" else name
+    failure = kind(f"Could not {what} ({answer}): {advice}.")
+    failure.code = code
+    return failure
 
 
 def read(what: str, function: Callable[..., T], *args: Any) -> T | None:
@@ -135,89 +146,6 @@ def read(what: str, function: Callable[..., T], *args: Any) -> T | None:
 
 
 # -- what is on a GPU -----------------------------------------------------------------------------
-
-
-class _ComputeProfile(NamedTuple):
-    profile_id: int
-    slices: int
-    most: int
-
-
-def gpu_instances(nvml: Any, gpu: Any, profile: Profile, where: str) -> list[Any]:
-    """Handles of the GPU instances of one profile, also those without a compute instance."""
-    count = ctypes.c_uint(profile.max_count)
-    found = (pynvml.c_nvmlGpuInstance_t * profile.max_count)()
-    what = f"list the {profile.name} slices of {where}"
-    call(what, nvml.nvmlDeviceGetGpuInstances, gpu, profile.profile_id, found, ctypes.byref(count))
-    return list(found[: count.value])
-
-
-class ComputeInstances:
-    """Compute instances of GPU instances, whatever their profile.
-
-    Which compute profiles a GPU instance can have depends on its own profile alone; it is asked
-    once for each, because a profile-info call costs about 0.5 ms (real H200).
-    """
-
-    def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
-        self._known: dict[Profile, tuple[_ComputeProfile, ...]] = {}
-
-    def of(self, instance: Any, profile: Profile, where: str) -> list[Any]:
-        """Handles of every compute instance of a GPU instance."""
-        found: list[Any] = []
-        for kind in self._profiles(instance, profile, where):
-            count = ctypes.c_uint(kind.most)
-            handles = (pynvml.c_nvmlComputeInstance_t * max(kind.most, 1))()
-            call(
-                f"list the compute instances of {where}",
-                self._nvml.nvmlGpuInstanceGetComputeInstances,
-                instance,
-                kind.profile_id,
-                handles,
-                ctypes.byref(count),
-            )
-            found += handles[: count.value]
-        return found
-
-    def create_full(self, instance: Any, profile: Profile, where: str) -> None:
-        """Give the whole GPU instance to one compute instance."""
-        for kind in self._profiles(instance, profile, where):
-            if kind.slices == profile.compute_slices:
-                call(
-                    f"create the compute instance of {where}",
-                    self._nvml.nvmlGpuInstanceCreateComputeInstance,
-                    instance,
-                    kind.profile_id,
-                )
-                return
-        raise NotSupported(
-            f"{where} has no compute-instance profile of {profile.compute_slices} slices; "
-            "update the NVIDIA driver."
-        )
-
-    def _profiles(self, instance: Any, profile: Profile, where: str) -> tuple[_ComputeProfile, ...]:
-        if profile not in self._known:
-            self._known[profile] = tuple(_compute_profiles(self._nvml, instance, where))
-        return self._known[profile]
-
-
-def _compute_profiles(nvml: Any, instance: Any, where: str) -> Iterator[_ComputeProfile]:
-    for enum in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
-        try:
-            info = read(
-                f"read compute-instance profile {enum} of {where}",
-                nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo,
-                instance,
-                enum,
-                pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
-            )
-        except UnknownGpuError as error:
-            if isinstance(error.__cause__, pynvml.NVMLError_InvalidArgument):
-                return  # an older driver does not know so high a number
-            raise
-        if info is not None:
-            yield _ComputeProfile(info.id, info.sliceCount, info.instanceCount)
 
 
 def mig_devices(nvml: Any, gpu: Any, where: str) -> Iterator[tuple[int, int, Any]]:

@@ -10,6 +10,7 @@ once; afterwards each lease that ends is added to a sum, and a sum decays as a w
 """
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -161,6 +162,11 @@ class Backoff:
         """The clock was set: every pause lasts as long as it would have."""
         self._until = {key: until + by_s for key, until in self._until.items()}
 
+    @property
+    def pauses(self) -> Mapping[object, float]:
+        """When what failed may be tried again, by key."""
+        return self._until
+
     def is_due(self, key: object, now: float) -> bool:
         """Whether it may be tried now."""
         return self._until.get(key, float("-inf")) <= now
@@ -216,6 +222,7 @@ class Store:
         pauses_s = settings.tuning.retry_s, settings.tuning.retry_max_s
         self.creation_backoff = Backoff(*pauses_s)  # of what nobody asked
         self.grant_backoff = Backoff(*pauses_s)  # see pause_grants
+        self.placement_backoffs = defaultdict[str, Backoff](lambda: Backoff(*pauses_s))
         self._facts: dict[str, GpuSnapshot] = {}
         self._tables: dict[str, Mapping[int, Any]] = {}
         self._stale: set[str] = set(ledger.state.gpus)
@@ -237,6 +244,8 @@ class Store:
         self.started_at = self.now()
         self.creation_backoff.move(step_s)
         self.grant_backoff.move(step_s)
+        for backoff in self.placement_backoffs.values():
+            backoff.move(step_s)
         self.changed(self.state.gpus)
 
     @contextmanager
@@ -342,6 +351,7 @@ class Store:
             whole_usage=self.gpu_usage.get(gpu),
             rests_until=self.grant_backoff.until(gpu) or NEVER,
             unprepared_until=self.creation_backoff.until(gpu) or NEVER,
+            closed_until=dict(self.placement_backoffs[gpu].pauses),
             settings=self.settings,
         )
         return snapshot.under_proof(UNDER_PROOF) if gpu in self.under_proof else snapshot
@@ -395,6 +405,14 @@ class Store:
         """
         self.grant_backoff.fail(gpu, at)
         self.changed([gpu])
+
+    def close_placement(self, row: SliceRow, at: float) -> None:
+        """NVML found no room for this slice: its placement is closed, for longer each time.
+
+        Only that: other profiles and other placements of the GPU are to be had all the while.
+        """
+        self.placement_backoffs[row.gpu].fail((row.profile, row.start), at)
+        self.changed([row.gpu])
 
     def mark_gpu(self, tx: Transaction, gpu: str, state: str, reason: str = "") -> None:
         """Note how a GPU is; what is so already costs nothing."""

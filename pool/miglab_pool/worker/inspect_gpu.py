@@ -43,10 +43,10 @@ from miglab_pool.state.placement import Choice
 from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.store import Wellness
 from miglab_pool.state.view import is_whole
+from miglab_pool.worker.remnants import why_foreign
 from miglab_pool.worker.worker import Worker
 
 MADE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.QUARANTINED, SliceState.FOREIGN})
-FOREIGN_REASON = "miglab did not make it; it stays untouched until an admin adopts it"
 NO_NAME = "not known yet"
 UNLISTED_HOLDERS = (
     "the Docker engine does not answer, so it is not known which slices students' servers use; "
@@ -265,15 +265,16 @@ def _not_there(row: SliceRow) -> SliceRow:
 
 def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Finding:
     choice = Choice(reading.gpu_uuid, reading.profile, reading.placement)
+    reason = why_foreign(worker.store, reading, tx.at)
     row = replace(
         new_slice(worker.store, tx, choice),
         state=SliceState.FOREIGN,
         gi_id=reading.gi_id,
         ci_id=reading.ci_id,
         uuid=reading.uuid,
-        reason=FOREIGN_REASON,
+        reason=reason,
     )
-    tx.put(row, reason=FOREIGN_REASON)
+    tx.put(row, reason=reason)
     return Finding("slice", str(row.id), f"foreign: {row.profile} at {reading.placement}")
 
 

@@ -55,6 +55,11 @@ WRONG = {
         ["[testing] is for tests on this machine alone"],
     ),
     "internal key": ("file = 'x'\n" + COURSE, ["unknown key file"]),
+    "no time to answer": ("[gpus]\nanswer_s = 0\n" + COURSE, ["gpus.answer_s", "greater than 0"]),
+    "no time to create a slice": (
+        "[gpus]\nanswer_s = 30\nchange_s = 20\n" + COURSE,
+        ["change_s (20) is less than answer_s (30)", "at least as long"],
+    ),
     "the pool's tuning": ("[tuning]\nprobe_s = 1\n" + COURSE, ["unknown key tuning"]),
     "text for a number": ('[lab]\nport = "8000"\n' + COURSE, ["lab.port", "integer", "'8000'"]),
     "number for a flag": ("[reclaim]\nenabled = 1\n" + COURSE, ["reclaim.enabled", "boolean"]),

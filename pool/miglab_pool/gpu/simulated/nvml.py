@@ -39,7 +39,12 @@ from miglab_pool.gpu.simulated.library import (
     refuse,
     target,
 )
-from miglab_pool.gpu.simulated.nvml_gpus import EventFunctions, GpuFunctions, error_string
+from miglab_pool.gpu.simulated.nvml_gpus import (
+    EventFunctions,
+    GpuFunctions,
+    error_string,
+    pci_id_of,
+)
 from miglab_pool.gpu.simulated.state import MachineState
 
 
@@ -145,11 +150,10 @@ class MigFunctions(Library):
         if number(enum) not in rules.COMPUTE_SLICES:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
         slices = rules.compute_slices_of(gpu, instance, number(enum))
-        profile = rules.profile_of(gpu, instance.profile_id)
         out = target(info)
         out.id, out.sliceCount = number(enum), slices
-        out.instanceCount = profile.compute_slices // slices
-        out.multiprocessorCount = profile.sm_count * slices // profile.compute_slices
+        out.instanceCount = rules.profile_of(gpu, instance.profile_id).compute_slices // slices
+        out.multiprocessorCount = rules.compute_sm_count(gpu, instance, number(enum))
 
     @exports("nvmlGpuInstanceCreateComputeInstance")
     def create_compute(self, handle: Any, profile_id: Any, made: Any) -> None:
@@ -206,7 +210,8 @@ class MigFunctions(Library):
         gpu_index, gpu = self.gpu_of(device)
         if number(index) >= rules.model_of(gpu).compute_slices:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        indices = {compute.mig_index for _, compute in rules.mig_devices(gpu, self.now())}
+        listed_until = self.now() - self.file.read().delays.list_mig_device_s
+        indices = {compute.mig_index for _, compute in rules.mig_devices(gpu, listed_until)}
         if number(index) not in indices:
             refuse(pynvml.NVML_ERROR_NOT_FOUND)
         put_handle(found, handle_of(MIG, gpu_index, number(index)))
@@ -266,6 +271,12 @@ class SimulatedNvml:
         """Open the machine in a folder; as with the real one, ``nvmlInit`` comes first."""
         self.library = SimulatedLibrary(Path(folder), sleep, now)
         self._names = _bind(self.library)
+
+    @property
+    def pci_ids(self) -> dict[str, str]:
+        """Where the GPUs are, by UUID, in their order, as a real host's kernel says."""
+        gpus = self.library.file.read().gpus
+        return {gpu.uuid: pci_id_of(index) for index, gpu in enumerate(gpus)}
 
     def __getattr__(self, name: str) -> Any:
         try:

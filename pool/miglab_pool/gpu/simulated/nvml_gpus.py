@@ -49,7 +49,6 @@ NOT_SIMULATED = (
     "nvmlDeviceGetEncoderUtilization",
     "nvmlDeviceGetEnforcedPowerLimit",
     "nvmlDeviceGetFanSpeed",
-    "nvmlDeviceGetPciInfo_v3",
     "nvmlDeviceGetPerformanceState",
     "nvmlDeviceGetPersistenceMode",
     "nvmlDeviceGetPowerManagementLimit",
@@ -101,6 +100,7 @@ class GpuFunctions(Library):
         wanted = (uuid.value or b"").decode(errors="replace")
         machine = self.file.read()
         for index, gpu in enumerate(machine.gpus):
+            self._pass_by(index)
             if gpu.uuid == wanted:
                 return self._give(machine, index, found)
         for index, gpu in enumerate(machine.gpus if wanted.startswith("MIG-") else ()):
@@ -108,6 +108,21 @@ class GpuFunctions(Library):
             for instance, compute in rules.mig_devices(gpu, self.now()):
                 if rules.mig_uuid(gpu, instance.gi_id, compute.ci_id) == wanted:
                     return put_handle(found, handle_of(MIG, index, compute.mig_index))
+        return refuse(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def _pass_by(self, index: int) -> None:
+        """A search by UUID opens every GPU on its way, also one that is slow or hangs."""
+        machine = self.wait_for("nvmlDeviceGetHandleByUUID", index)
+        if machine.delays.search_gpu_s > 0:
+            self.sleep(machine.delays.search_gpu_s)
+
+    @exports("nvmlDeviceGetHandleByPciBusId_v2")
+    def by_pci_id(self, pci_id: Any, found: Any) -> None:
+        wanted = (pci_id.value or b"").decode(errors="replace").upper()
+        for index in range(len(self.file.read().gpus)):
+            if pci_id_of(index) == wanted:
+                machine = self.wait_for("nvmlDeviceGetHandleByPciBusId_v2", index)
+                return self._give(machine, index, found)
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
     def _give(self, machine: MachineState, index: int, found: Any) -> None:
@@ -118,6 +133,14 @@ class GpuFunctions(Library):
         put_handle(found, handle_of(GPU, index))
 
     # -- what they are ------------------------------------------------------------------------
+
+    @exports("nvmlDeviceGetPciInfo_v3")
+    def pci_info(self, device: Any, info: Any) -> None:
+        index, _ = self.gpu_of(device)
+        out = target(info)
+        out.domain, out.bus, out.device = 0, index, 0
+        out.busId = pci_id_of(index).encode()
+        out.busIdLegacy = out.busId[4:]
 
     @exports("nvmlDeviceGetName")
     def name(self, device: Any, buffer: Any, length: Any) -> None:
@@ -227,6 +250,11 @@ class GpuFunctions(Library):
         if gpu.mig:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return gpu
+
+
+def pci_id_of(index: int) -> str:
+    """Where a GPU is: domain, bus, device and function, as NVML writes it."""
+    return f"00000000:{index:02X}:00.0"
 
 
 def error_string(code: Any) -> bytes:

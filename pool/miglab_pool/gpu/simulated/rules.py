@@ -35,7 +35,8 @@ GI_IDS = {8: (0,), 4: (2, 1), 2: (3, 5, 4, 6), 1: (9, 7, 8, 11, 12, 13, 14, 10)}
 GI_IDS_A30 = {4: (0,), 2: (2, 1), 1: (5, 3, 4, 6)}
 
 # Compute-instance profiles: NVML's enum is also the id; slices it takes.
-COMPUTE_SLICES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7}
+ONE_SLICE_REV1, SEVEN_SLICES_NVL = 7, 8
+COMPUTE_SLICES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7, ONE_SLICE_REV1: 1, SEVEN_SLICES_NVL: 7}
 MOST_EVENTS_KEPT = 256
 LONGEST_DELAY_S = 3600.0
 NAMESPACE = uuid.UUID("5a3f1d0e-6f0c-5a0b-9f6e-3f6d69676c61")
@@ -204,6 +205,8 @@ def create_gpu_instance(
         starts = [start for start in starts if start == place[0]]
     if not starts:
         raise NvmlRefusal(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
+    if gpu.processes and not gpu.instances:  # nothing may run on a GPU that is to be cut first
+        raise NvmlRefusal(pynvml.NVML_ERROR_IN_USE)
     ready_at = now + machine.delays.create_gpu_instance_s
     instance = GpuInstance(
         _free_gi_id(gpu, profile.size), profile_id, max(starts), profile.size, ready_at=ready_at
@@ -234,6 +237,8 @@ def create_compute_instance(
     """Make a compute instance on a part of a GPU instance, lowest free slices first."""
     may_configure(machine, gpu)
     slices = compute_slices_of(gpu, instance, profile_id)
+    if profile_id == SEVEN_SLICES_NVL:  # told of, and not to be had
+        raise NvmlRefusal(pynvml.NVML_ERROR_NOT_SUPPORTED)
     if _is_busy(instance, now):
         raise NvmlRefusal(pynvml.NVML_ERROR_IN_USE)
     places = compute_starts(gpu, instance, slices)
@@ -269,9 +274,35 @@ def compute_slices_of(gpu: Gpu, instance: GpuInstance, profile_id: int) -> int:
     slices = COMPUTE_SLICES.get(profile_id)
     if slices is None:
         raise NvmlRefusal(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-    if slices > whole or (slices == 3 and whole == 4):
+    is_missing = (
+        slices > whole
+        or (slices == 3 and whole == 4)
+        or (profile_id == ONE_SLICE_REV1 and not has_spare_sms(gpu, instance))
+        or (profile_id == SEVEN_SLICES_NVL and model_of(gpu).is_hopper)
+    )
+    if is_missing:
         raise NvmlRefusal(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return slices
+
+
+def compute_sm_count(gpu: Gpu, instance: GpuInstance, profile_id: int) -> int:
+    """SMs of a compute-instance profile: its slices', or with ``1_SLICE_REV1`` all there are."""
+    slices = compute_slices_of(gpu, instance, profile_id)
+    profile = profile_of(gpu, instance.profile_id)
+    if has_spare_sms(gpu, instance) and profile_id != ONE_SLICE_REV1:
+        return _plain(gpu).sm_count
+    return profile.sm_count * slices // profile.compute_slices
+
+
+def has_spare_sms(gpu: Gpu, instance: GpuInstance) -> bool:
+    """Whether it is a 1g with more SMs than a slice has: from Hopper on that of double memory."""
+    profile = profile_of(gpu, instance.profile_id)
+    return profile.compute_slices == 1 and profile.sm_count > _plain(gpu).sm_count
+
+
+def _plain(gpu: Gpu) -> CardProfile:
+    """The profile of one slice."""
+    return next(profile for profile in model_of(gpu).profiles if profile.enum == 0)
 
 
 def compute_starts(gpu: Gpu, instance: GpuInstance, slices: int) -> list[int]:

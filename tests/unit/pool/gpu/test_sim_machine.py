@@ -120,6 +120,7 @@ def test_delay_runs_outside_the_lock_with_the_half_made_state_visible(a100: Mach
     assert a100.driver.slices(a100.uuid) == []
     a100.clock.while_asleep = lambda: None
     a100.outside.set_delays(Delays(create_compute_instance_s=0.4))
+    a100.outside.remove_process(99)
     a100.slice()
     assert a100.clock.slept_s[2:] == [0.4]
 
