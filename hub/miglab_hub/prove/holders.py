@@ -78,14 +78,17 @@ def host_program(trial: Trial) -> Iterator[LineAnswer]:
 
 def look_with(trial: Trial, uuid: str) -> dict[str, Any]:
     """What PyTorch of this host sees of a GPU or slice."""
-    look = subprocess.run(
-        [sys.executable, "-c", LOOK],
-        env=_environment(uuid),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=trial.pace.program_s,
-    )
+    try:
+        look = subprocess.run(
+            [sys.executable, "-c", LOOK],
+            env=_environment(uuid),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=3 * trial.pace.program_s,
+        )
+    except subprocess.TimeoutExpired:
+        raise CannotTry("PyTorch does not start in time") from None
     return parsed(look.stdout)
 
 

@@ -1,5 +1,6 @@
 """A run: every line in order, and everything as it was at the end, however it ends."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from miglab_hub.prove.report import Report
 from miglab_hub.prove.trial import Trial, lying_there
 from miglab_pool.gpu.readings import GpuError
 
+log = logging.getLogger(__name__)
 Show = Callable[[LineAnswer], None]
 
 
@@ -97,6 +99,9 @@ def answers_of(step: Step, trial: Trial) -> Iterator[LineAnswer]:
         if open_lines:
             yield LineAnswer(open_lines.pop(0), LineVerdict.NO, reading.clause_of(error))
         reason = "the line before it failed"
+    except Exception as error:  # the outer frame of every step: the others are still tried
+        log.exception("%s failed", step.lines[0])
+        reason = f"the proof itself failed: {type(error).__name__}: {error}"
     for line in open_lines:
         yield LineAnswer.untried(line, reason)
 

@@ -73,12 +73,16 @@ def prove_lab(settings: "Settings", options: Options, show: Show) -> Proof:
         show: told each answer as soon as it is there.
 
     Raises:
-        StartError: another run is at work, or left something that cannot be undone.
+        StartError: another run is at work, or left something that cannot be undone; or it is a lab
+            on Slurm.
         AlreadyRunning: another lab has one of the GPUs.
         GpuError: there is no driver.
     """
+    from miglab_hub.errors import StartError
     from miglab_hub.service.gpus import make_simulated
 
+    if settings.is_on_slurm:
+        raise StartError("the GPUs of a lab on Slurm are Slurm's: miglab prove is for the pool's")
     make_simulated(settings)
     with _opened(settings.simulated_state, settings.gpus.uuids or None) as driver:
         if options.is_read_only:
