@@ -4,7 +4,7 @@ lines.py        the lines of the report: their names, what each tries, and an an
 pace.py         how often and how long each line is tried
 trial.py        what a run works with: GPUs, the free ones among them, the record of what it makes
 host.py         lines about the host; reading.py: lines that only read GPUs
-cutting.py      lines that make and destroy slices
+cutting.py      lines that make and destroy slices; other_process.py: one that another process makes
 servers.py      a student's container, as a lease starts it; containers.py: the lines about it
 holders.py      who uses a slice: the lines about a program that runs on it
 loan.py         GPUs that nobody holds, from the running pool or from its lock

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from miglab_hub.prove.lines import CannotTry, LineAnswer
+from miglab_hub.prove.other_process import slice_of_other_process
 from miglab_hub.prove.pace import Rounds
 from miglab_hub.prove.reading import clause_of, milliseconds
 from miglab_hub.prove.trial import Trial
@@ -255,3 +256,23 @@ def read_while_changing(trial: Trial) -> Iterator[LineAnswer]:
     facts = {"readings": reader.count, "failed_readings": len(reader.errors)}
     holds = not cycles.errors and not reader.errors
     yield LineAnswer.judged("read-while-changing", holds, result, cycles.figures, facts=facts)
+
+
+def other_process(trial: Trial) -> Iterator[LineAnswer]:
+    """Whether a session that is open sees what another process makes and destroys."""
+    place = trial.smallest_place(trial.free[0])
+    with trial.announced(place), slice_of_other_process(trial, place) as other:
+        listed = _readings_at(trial, place)
+        other.destroy()
+        remnants = _readings_at(trial, place)
+    has_uuid = any(reading.uuid for reading in listed)
+    result = (
+        f"the slice is {'listed' if listed else 'not listed'} "
+        f"{'with' if has_uuid else 'without'} its UUID, and "
+        f"{'still' if remnants else 'no longer'} after its destruction"
+    )
+    yield LineAnswer.judged("other-process", has_uuid and not remnants, result)
+
+
+def _readings_at(trial: Trial, place: ProofSlice) -> list[SliceReading]:
+    return [r for r in trial.driver.slices(place.gpu) if ProofSlice.of(r) == place]

@@ -126,6 +126,7 @@ LINES = (
     Line("refusals", "Try acts that cannot be carried out, and note NVML's errors"),
     Line("all-gpus-at-once", "Make and destroy slices on all free GPUs at the same time"),
     Line("read-while-changing", "Make and destroy slices that are read each second meanwhile"),
+    Line("other-process", "List a slice that another process makes, and destroys, meanwhile"),
     Line(
         "host-program",
         "Run a CUDA program of this host on an idle GPU, and look for it in NVML's list",

@@ -54,6 +54,7 @@ STEPS = (
     Step(("refusals",), cutting.refusals),
     Step(("all-gpus-at-once",), cutting.all_at_once),
     Step(("read-while-changing",), cutting.read_while_changing),
+    Step(("other-process",), cutting.other_process),
     Step(("host-program",), holders.host_program),
     Step(
         (
