@@ -39,8 +39,8 @@ def settings(engine: docker.DockerClient, student_image: str, tmp_path: Path) ->
 def proof(settings: Settings) -> Iterator["subprocess.Popen[bytes]"]:
     """A proof of that lab, under way."""
     out = settings.folder / "proof.json"
-    words = ["prove", "--quick", "--config", str(settings.file), "--out", str(out)]
-    command = [sys.executable, "-m", "miglab_hub.cli", *words]
+    arguments = ["prove", "--quick", "--config", str(settings.file), "--out", str(out)]
+    command = [sys.executable, "-m", "miglab_hub.cli", *arguments]
     environment = {**os.environ, "DOCKER_HOST": SOCKET}
     with out.with_suffix(".log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
@@ -51,8 +51,8 @@ def proof(settings: Settings) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def containers(engine: docker.DockerClient) -> list[Any]:
-    found: list[Any] = engine.containers.list(all=True, filters={"label": PROOF_LABEL})
-    return found
+    listed: list[Any] = engine.containers.list(all=True, filters={"label": PROOF_LABEL})
+    return listed
 
 
 def test_a_container_on_a_slice_that_is_seconds_old(
@@ -63,8 +63,8 @@ def test_a_container_on_a_slice_that_is_seconds_old(
     assert status == 0, (settings.folder / "proof.log").read_text()
     report = json.loads((settings.folder / "proof.json").read_text())
     lines = {line["line"]: line for line in report["lines"]}
-    held = {name for name, line in lines.items() if line["verdict"] == "yes"}
-    assert held >= {
+    lines_held = {name for name, line in lines.items() if line["verdict"] == "yes"}
+    assert lines_held >= {
         "engine",
         "create-destroy",
         "container-start",
@@ -91,7 +91,7 @@ def test_the_next_run_removes_the_container_of_one_that_was_killed(
     machine.set_delays(Delays())
     command = [sys.executable, "-m", "miglab_hub.cli", "prove", "--quick"]
     again = [*command, "--config", str(settings.file), "--out", str(settings.folder / "2.json")]
-    done = subprocess.run(again, capture_output=True, text=True, timeout=PROOF_S)
-    assert done.returncode == 0, done.stdout + done.stderr
+    second = subprocess.run(again, capture_output=True, text=True, timeout=PROOF_S)
+    assert second.returncode == 0, second.stdout + second.stderr
     assert containers(engine) == []
     assert not any(gpu.instances for gpu in machine.state().gpus)

@@ -36,8 +36,8 @@ class ProvingLab(PoolProcess):
         return sum(len(gpu.instances) for gpu in self.machine.state().gpus)
 
     def prove(self, out: Path) -> "subprocess.Popen[bytes]":
-        words = ["prove", "--quick", "--config", str(self.file), "--out", str(out)]
-        command = [sys.executable, "-m", "miglab_hub.cli", *words]
+        arguments = ["prove", "--quick", "--config", str(self.file), "--out", str(out)]
+        command = [sys.executable, "-m", "miglab_hub.cli", *arguments]
         with out.with_suffix(".log").open("wb") as log:
             return subprocess.Popen(command, stdout=log, stderr=log)
 
@@ -72,7 +72,7 @@ def verdicts(file: Path) -> dict[str, str]:
 
 def test_a_proof_beside_a_running_lab(lab: ProvingLab, tmp_path: Path) -> None:
     """It cuts the GPU that nobody holds, leaves the other alone, and everything is as before."""
-    held = lab.lease()
+    leased_gpu = lab.lease()
     proof = lab.prove(tmp_path / "proof.json")
     assert proof.wait(PROOF_S) == 0, (tmp_path / "proof.log").read_text()
     report = json.loads((tmp_path / "proof.json").read_text())
@@ -83,7 +83,7 @@ def test_a_proof_beside_a_running_lab(lab: ProvingLab, tmp_path: Path) -> None:
     with lab.client() as client:
         assert client.get("/invariants").json() == []
         log = client.get("/audit", params={"limit": 50}).json()
-    assert held not in [entry["target"] for entry in log if entry["action"] == "prove"]
+    assert leased_gpu not in [entry["target"] for entry in log if entry["action"] == "prove"]
 
 
 @pytest.mark.parametrize("ends_pool", [False, True], ids=["proof", "proof and pool"])
@@ -122,14 +122,14 @@ def test_sigterm_undoes_what_was_begun(lab: ProvingLab, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_proof_while_the_lab_is_down(lab: ProvingLab, tmp_path: Path) -> None:
     """It holds the pool's lock meanwhile; a GPU on which anything lies it leaves alone."""
-    held = lab.lease()
+    leased_gpu = lab.lease()
     lab.end(signal.SIGTERM)
     proof = lab.prove(tmp_path / "proof.json")
     assert proof.wait(PROOF_S) == 0, (tmp_path / "proof.log").read_text()
     assert json.loads((tmp_path / "proof.json").read_text())["lab"] == "down"
     assert verdicts(tmp_path / "proof.json")["create-destroy"] == "yes"
     assert lab.instances() == 1
-    assert held not in (tmp_path / "proof.json").read_text()
+    assert leased_gpu not in (tmp_path / "proof.json").read_text()
     lab.start()
     with lab.client() as client:
         assert client.get("/invariants").json() == []

@@ -27,14 +27,14 @@ class OtherProcess:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def wait_for(self, word: str) -> None:
+    def wait_for(self, message: str) -> None:
         """Wait until it says so.
 
         Raises:
             CannotTry: it ended without.
         """
         assert self._process.stdout is not None
-        if self._process.stdout.readline().strip() != word:
+        if self._process.stdout.readline().strip() != message:
             raise CannotTry("the other process could not make or destroy its slice")
 
     def destroy(self) -> None:

@@ -5,7 +5,7 @@ has no use for: network, home, token and the program.  Its label names the run, 
 that whoever undoes the run finds it and nobody takes it for a server.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -29,8 +29,6 @@ from miglab_spawner.containers.host_config import (
 ENGINE_ERRORS = (DockerException, RequestException, OSError)
 ENGINE_S = 60
 STAY = ("sleep", "infinity")
-NO_HOOK = "could not select device driver"  # the engine found neither NVIDIA's hook nor CDI
-UNKNOWN_DEVICE = "unknown device"
 
 
 class NotStartedError(Exception):
@@ -163,23 +161,3 @@ class ProofServers:
             raise NotStartedError(str(error.explanation or error)) from error
         except ENGINE_ERRORS as error:
             raise NotStartedError(f"{type(error).__name__}: {error}") from error
-
-
-def has_no_hook(error: NotStartedError) -> bool:
-    """Whether the engine says that it cannot hand over any GPU."""
-    return NO_HOOK in str(error)
-
-
-def is_unknown(error: NotStartedError) -> bool:
-    """Whether the toolkit says that there is no such slice."""
-    return UNKNOWN_DEVICE in str(error)
-
-
-def remove_containers(api: Any, run: str) -> Sequence[str]:
-    """Remove every container of a run; returns the ids of those that stay."""
-    listed = api.containers(all=True, filters={"label": [f"{PROOF_LABEL}={run}"]})
-    for container in listed:
-        with suppress(NotFound):
-            api.remove_container(container["Id"], force=True, v=True)
-    remaining = api.containers(all=True, filters={"label": [f"{PROOF_LABEL}={run}"]})
-    return [str(container["Id"]) for container in remaining]

@@ -34,11 +34,11 @@ QUICK = Options(is_quick=True)
 
 def answers(settings: Settings, options: Options = QUICK) -> dict[str, LineAnswer]:
     """What a run says, by line."""
-    said: list[LineAnswer] = []
-    proof = prove_lab(settings, options, said.append)
+    shown: list[LineAnswer] = []
+    proof = prove_lab(settings, options, shown.append)
     assert [answer.line for answer in proof.report.answers] == NAMES
-    assert sorted(answer.line for answer in said) == sorted(NAMES)
-    return {answer.line: answer for answer in said}
+    assert sorted(answer.line for answer in shown) == sorted(NAMES)
+    return {answer.line: answer for answer in shown}
 
 
 def refused(of: dict[str, LineAnswer]) -> set[str]:
@@ -62,15 +62,22 @@ def slices(machine: SimulatedMachine) -> int:
 def test_a_simulated_run_holds_and_names_nobody(tmp_path: Path) -> None:
     """Each line in its order, none a no; no UUID, host or path of the run in the file."""
     out = tmp_path / "proof.json"
-    done = CliRunner().invoke(cli.app, ["prove", "--simulated", "--quick", "--out", str(out)])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(cli.app, ["prove", "--simulated", "--quick", "--out", str(out)])
+    assert result.exit_code == 0, result.output
     text = out.read_text()
     report = json.loads(text)
     assert (report["format"], report["kind"]) == (1, "miglab-proof")
     assert [line["line"] for line in report["lines"]] == NAMES
-    held = {line["line"] for line in report["lines"] if line["verdict"] == "yes"}
-    assert held >= {*NEEDS_CUTTING, "gpus", "geometry", "lookup", "lookup-at-once", "as-it-was"}
-    assert str(out) in done.output
+    lines_held = {line["line"] for line in report["lines"] if line["verdict"] == "yes"}
+    assert lines_held >= {
+        *NEEDS_CUTTING,
+        "gpus",
+        "geometry",
+        "lookup",
+        "lookup-at-once",
+        "as-it-was",
+    }
+    assert str(out) in result.output
     assert not re.search(r"GPU-[0-9a-f]{8}|MIG-[0-9a-f]{8}", text)
     assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", text)
     assert str(tmp_path.parent) not in text
@@ -90,9 +97,9 @@ def test_figures_are_those_of_the_calls(settings: Settings) -> None:
 def test_without_mig_nothing_is_cut(settings: Settings, machine: SimulatedMachine) -> None:
     """The lines that need slices say why they could not be tried; no call changes anything."""
     machine.set_mig(False)
-    said: list[LineAnswer] = []
-    proof = prove_lab(settings, QUICK, said.append)
-    untried = {a.line: a.result for a in said if a.verdict is LineVerdict.UNTRIED}
+    shown: list[LineAnswer] = []
+    proof = prove_lab(settings, QUICK, shown.append)
+    untried = {a.line: a.result for a in shown if a.verdict is LineVerdict.UNTRIED}
     assert {name: untried[name] for name in NEEDS_CUTTING} == dict.fromkeys(
         NEEDS_CUTTING, "GPU 0: its MIG mode is off"
     )
@@ -146,9 +153,9 @@ def test_a_fault_is_a_no(
 ) -> None:
     """The line that meets it says no; what was half made is undone all the same."""
     hurt(machine)
-    said = answers(settings)
-    assert line in refused(said)
-    assert said["as-it-was"].verdict is LineVerdict.YES
+    by_line = answers(settings)
+    assert line in refused(by_line)
+    assert by_line["as-it-was"].verdict is LineVerdict.YES
     assert slices(machine) == 0
 
 
@@ -157,8 +164,8 @@ def test_what_cannot_be_undone_is_told_and_undone_by_the_next_run(
 ) -> None:
     """A slice that stays in use makes the last line a no; when it is free the next run ends it."""
     machine.fail_next("nvmlGpuInstanceDestroy", pynvml.NVML_ERROR_IN_USE, times=10_000)
-    said = answers(settings)
-    assert "as-it-was" in refused(said)
+    by_line = answers(settings)
+    assert "as-it-was" in refused(by_line)
     assert slices(machine) > 0 and (settings.state / "prove.json").exists()
     machine.break_gpu(Break.OK)
     assert refused(answers(settings)) == set()
@@ -171,9 +178,9 @@ def test_slices_of_others_are_left_alone(settings: Settings, machine: SimulatedM
         (gpu,) = driver.uuids
         profile = driver.info(gpu).geometry.by_name["1g.5gb"]
         driver.create(gpu, profile, profile.placements[0])
-    said = answers(settings)
-    assert said["create-destroy"].verdict is LineVerdict.UNTRIED
-    assert "start the lab" in said["create-destroy"].result
+    by_line = answers(settings)
+    assert by_line["create-destroy"].verdict is LineVerdict.UNTRIED
+    assert "start the lab" in by_line["create-destroy"].result
     assert slices(machine) == 1
 
 
@@ -241,9 +248,9 @@ def test_every_assumption_names_the_line_that_settles_it() -> None:
     )
     assert len(rows) >= 4
     for assumption, lines in rows:
-        named = re.findall(r"`([a-z-]+)`", lines)
-        assert named, assumption
-        assert set(named) <= set(NAMES), assumption
+        names = re.findall(r"`([a-z-]+)`", lines)
+        assert names, assumption
+        assert set(names) <= set(NAMES), assumption
 
 
 def test_the_guide_lists_every_line() -> None:

@@ -45,16 +45,16 @@ def made_by_proof(world: World, folder: ProofFolder, gpu: str, start: int = 0) -
 
 def reading_calls(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The GPUs about which the pool asks NVML from now on."""
-    asked: list[str] = []
+    gpus_read: list[str] = []
     for name in ("info", "slices", "usages", "gpu_usage", "health"):
         call = getattr(type(world.driver), name)
 
         def noted(self: Any, gpu: str, *args: Any, call: Any = call) -> Any:
-            asked.append(gpu)
+            gpus_read.append(gpu)
             return call(self, gpu, *args)
 
         monkeypatch.setattr(type(world.driver), name, noted)
-    return asked
+    return gpus_read
 
 
 def test_gpus_that_nobody_holds_are_lent(make_world: Callable[..., World]) -> None:
@@ -63,13 +63,13 @@ def test_gpus_that_nobody_holds_are_lent(make_world: Callable[..., World]) -> No
     world.machine.set_mig(False, world.driver.uuids[2])
     world.pool.reconcile()
     world.run("ada")
-    (held,) = {row.gpu for row in world.ledger.state.slices.values() if row.lease is not None}
+    (leased_gpu,) = {row.gpu for row in world.ledger.state.slices.values() if row.lease is not None}
     with running_proof(world) as folder:
         loan = world.pool.lend_for_proof("spawner")
         record = folder.read()
     assert record is not None and record.gpus == loan.gpus
-    assert set(loan.gpus) == set(world.driver.uuids[:2]) - {held}
-    assert loan.barred[held] == "a lease holds a slice on it"
+    assert set(loan.gpus) == set(world.driver.uuids[:2]) - {leased_gpu}
+    assert loan.barred[leased_gpu] == "a lease holds a slice on it"
     assert loan.barred[world.driver.uuids[2]] == "its MIG mode is off"
     (entry,) = world.ledger.history("gpu", loan.gpus[0], limit=1)
     assert (entry["by"], entry["action"]) == ("spawner", "prove")
@@ -82,13 +82,13 @@ def test_no_lease_and_no_call_while_a_proof_runs(
     world = make_world()
     with running_proof(world) as folder:
         (gpu,) = world.pool.lend_for_proof("spawner").gpus
-        asked = reading_calls(world, monkeypatch)
+        gpus_read = reading_calls(world, monkeypatch)
         ticket = world.wait("ada")
         world.pool.reconcile()
         world.pool.sample()
         assert world.pool.tickets.find(ticket.id).state is TicketState.WAITING
         assert "miglab prove" in world.pool.staff.gpu(gpu).draining
-        assert (list(asked), world.raw()) == ([], [])
+        assert (list(gpus_read), world.raw()) == ([], [])
         folder.delete()
     world.pool.follow_proof()
     world.work()
@@ -150,8 +150,8 @@ def test_its_gpus_stay_away_until_its_containers_are_gone(make_world: Callable[.
         assert record is not None
         folder.write(replace(record, has_containers=True))
     world.holders.is_silent = True
-    found = world.pool.reconcile()
-    assert any("miglab prove died" in finding.finding for finding in found)
+    findings = world.pool.reconcile()
+    assert any("miglab prove died" in finding.finding for finding in findings)
     assert world.raw() and world.pool.staff.gpu(gpu).draining
     world.holders.is_silent = False
     world.pool.reconcile()
@@ -197,8 +197,8 @@ def test_a_record_that_cannot_be_read_is_told_and_destroys_nothing(
     world = make_world()
     with running_proof(world):
         (world.folder / "prove.json").write_text("{")
-    found = world.pool.reconcile()
-    assert any("destroy those by hand" in finding.finding for finding in found)
+    findings = world.pool.reconcile()
+    assert any("destroy those by hand" in finding.finding for finding in findings)
     assert (world.folder / "prove.json").exists()
 
 
