@@ -262,3 +262,12 @@ def test_the_guide_lists_every_line() -> None:
 def test_names_of_lines_are_unique() -> None:
     """A report of one version can be compared with one of another."""
     assert len(set(NAMES)) == len(NAMES)
+
+
+def test_doctor_points_at_it(tmp_path: Path) -> None:
+    """Where the GPUs are real: doctor reads, and says what tries."""
+    lab = tmp_path / "lab.toml"
+    lab.write_text(
+        f'gpus.simulate = []\ngpus.uuids = ["{UUID}"]\ncourses.everyone.shapes = ["1g.5gb"]\n'
+    )
+    assert "miglab prove" in CliRunner().invoke(cli.app, ["doctor", "--config", str(lab)]).output
