@@ -70,7 +70,7 @@ def gpus_on_loan(settings: Settings, driver: WatchedProofDriver) -> Iterator[Fre
     """
     folder, holders = ProofFolder(settings.state), _holders(settings)
     with ExitStack() as borrowing:
-        lock = borrowing.enter_context(_take_lock(folder))
+        lock = borrowing.enter_context(_take_lock(folder, settings))
         try:
             borrowing.enter_context(PoolLock(settings.pool_lock))
         except AlreadyRunning:
@@ -121,8 +121,13 @@ def occupied(driver: WatchedProofDriver) -> dict[str, str]:
     return barred
 
 
-def _take_lock(folder: ProofFolder) -> ProofLock:
-    """The proof's lock; the pool may have it for an instant."""
+def _take_lock(folder: ProofFolder, settings: Settings) -> ProofLock:
+    """The proof's lock; the pool may have it for an instant.
+
+    Raises:
+        StartError: the state folder cannot be written.
+        AlreadyRunning: another proof runs.
+    """
     locks: list[ProofLock] = []
 
     def take() -> bool:
@@ -130,9 +135,11 @@ def _take_lock(folder: ProofFolder) -> ProofLock:
             locks.append(folder.lock())
         return bool(locks)
 
-    if not wait_until(take, LOCK_S):
-        return folder.lock()
-    return locks[0]
+    try:
+        return locks[0] if wait_until(take, LOCK_S) else folder.lock()
+    except OSError as error:
+        do = "run this as the user of the pool service"
+        raise StartError(f"{settings.state} cannot be written ({error.strerror}): {do}") from error
 
 
 def _undo_earlier(folder: ProofFolder, driver: WatchedProofDriver, holders: HostHolders) -> None:
