@@ -1,6 +1,5 @@
 """Lines about a student's container on a slice that is seconds old."""
 
-import re
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,8 +16,8 @@ from miglab_hub.prove.servers import NotStartedError, ProofServers, StudentConta
 from miglab_hub.prove.trial import Trial
 from miglab_pool.gpu.readings import GpuError, InUse, SliceReading
 from miglab_pool.state.proof import ProofSlice
+from miglab_spawner.containers.gpu_handover import visible_uuids
 
-MIG_UUID = re.compile(r"MIG-[0-9A-Za-z/-]+")
 LIST_GPUS = ("nvidia-smi", "-L")
 NOT_A_COMMAND = (126, 127)
 MEMORY_SHARE = 0.1  # by which PyTorch's figure may be below the profile's: the driver keeps some
@@ -130,8 +129,8 @@ def _sees_slice(container: StudentContainer, reading: SliceReading) -> LineAnswe
     status, output = container.run(*LIST_GPUS)
     if status in NOT_A_COMMAND:
         return LineAnswer.untried("container-sees-slice", "there is no nvidia-smi in the container")
-    uuids = set(MIG_UUID.findall(output))
-    holds = uuids == {reading.uuid}
+    uuids = visible_uuids(output)
+    holds = uuids == [reading.uuid]
     result = f"{len(uuids)} slices are visible" + ("" if holds else ", and not exactly the leased")
     return LineAnswer.judged("container-sees-slice", holds, result, facts={"status": status})
 

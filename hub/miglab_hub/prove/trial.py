@@ -140,7 +140,7 @@ class Trial:
         """Where a slice of a profile fits beside what lies on a GPU, lowest start first."""
         readings = self.driver.slices(uuid)
         neighbours = [Placed(reading.profile, reading.placement) for reading in readings]
-        return legal_placements(self.infos[uuid].geometry, profile, neighbours)
+        return legal_placements(profile, neighbours)
 
     def profile(self, place: ProofSlice) -> Profile:
         """The profile of an announced placement."""

@@ -18,8 +18,8 @@ from miglab_hub.prove.reading import different_profiles
 from miglab_hub.prove.report import Redaction
 from miglab_hub.prove.session import Options, prove_lab
 from miglab_hub.settings.lab_toml import Settings
+from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
-from miglab_pool.gpu.simulated.rules import models
 
 DOCS = Path(__file__).parents[3] / "docs"
 NAMES = [line.name for line in LINES]
@@ -159,6 +159,21 @@ def test_a_fault_is_a_no(
     assert slices(machine) == 0
 
 
+def test_an_error_of_prove_itself_ends_one_step_alone(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that prove gets wrong could not be tried; the lines behind it are tried."""
+
+    def mistaken(_: str) -> None:
+        raise AttributeError("no such thing")
+
+    monkeypatch.setattr("miglab_hub.prove.reading.simulated_geometry", mistaken)
+    told = answers(settings)
+    assert told["geometry"].verdict is LineVerdict.UNTRIED
+    assert "AttributeError" in told["geometry"].result
+    assert told["create-destroy"].verdict is LineVerdict.YES
+
+
 def test_what_cannot_be_undone_is_told_and_undone_by_the_next_run(
     settings: Settings, machine: SimulatedMachine
 ) -> None:
@@ -186,7 +201,7 @@ def test_slices_of_others_are_left_alone(settings: Settings, machine: SimulatedM
 
 def test_profiles_that_differ_are_named() -> None:
     """Field by field, and profiles that only one of the two has."""
-    small, large = models()["A100-40GB"].geometry, models()["A100-80GB"].geometry
+    small, large = model_geometry("A100-40GB"), model_geometry("A100-80GB")
     assert different_profiles(small, small) == []
     differences = different_profiles(small, large)
     assert "1g.5gb is not simulated" in differences
