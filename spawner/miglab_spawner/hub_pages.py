@@ -29,6 +29,7 @@ from tornado.iostream import StreamClosedError
 
 from miglab_api.base import SHAPE_MAX
 from miglab_api.offers import CPU
+from miglab_spawner import deletion
 from miglab_spawner.backends import BackendError, RefusedByBackend
 from miglab_spawner.borrower import RESULT_LIMIT
 from miglab_spawner.mixin import LEASE_SCOPE, MIGSpawnerMixin
@@ -247,7 +248,11 @@ HANDLERS = [
 
 
 def add_to(c: Any) -> None:
-    """Give a hub the routes and the two pages that use them; a page of the site's own stays."""
+    """Give a hub the routes and the two pages that use them; a page of the site's own stays.
+
+    Users can be deleted while they wait, too.
+    """
     hub = c.JupyterHub
     hub.setdefault("extra_handlers", []).extend(HANDLERS)
     hub.setdefault("template_paths", []).append(str(TEMPLATES))
+    deletion.add_to_hub()

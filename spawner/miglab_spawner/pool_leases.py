@@ -7,6 +7,7 @@ Order of an end: stop → end whatever holds → release.
 """
 
 import asyncio
+import inspect
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -205,6 +206,10 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             self.grant, self._holder = None, ""
 
     async def _give_back(self, grant: SavedLease | None, holder: str) -> None:
+        if self._wait is not None and self._wait.interrupted is not None:
+            # Somebody stopped the server that waited.  A hub that ends cancels the start as well,
+            # but does not come here, so that the position is kept.
+            await self.backend.cancel(self._wait.interrupted)
         if holder:
             await self.end_holder(holder)
         if grant is None and not needs_slice(self._next_shape()):
@@ -213,6 +218,18 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             await self._hear_why(grant)
         for lease in await self._own_leases(also=grant):
             await self._release(lease, self._news or "the server ended")
+
+    async def delete_forever(self) -> None:
+        """As the base; a server that is deleted, or whose user is, waits for nothing any more."""
+        try:
+            ticket = (await self._server_status()).ticket
+            if ticket is not None:
+                await self.backend.cancel(ticket.id)
+        except BackendError as error:
+            self.log.warning("The ticket of %s lapses by itself: %s", self._log_name, error)
+        answer = super().delete_forever()
+        if inspect.isawaitable(answer):
+            await answer
 
     async def _hear_why(self, grant: SavedLease) -> None:
         """Tell the student, on the next spawn page, why somebody asked for the slice back."""
