@@ -28,7 +28,7 @@ from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
 from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
 from miglab_spawner.containers.home_volume import remove_left
-from miglab_spawner.local import home_name
+from miglab_spawner.local import folder_name
 
 DOCKER_TIMEOUT_S = 30
 OLD_LEDGER = "the ledger is an older miglab's: start the lab once, which upgrades it"
@@ -202,7 +202,7 @@ def _told_home(settings: Settings, user: str) -> dict[str, Any]:
         return {"where": "on the cluster: the site's"}
     if settings.servers.spawner == "docker":
         return {"volume": home_volume(settings, user)}
-    folder = settings.homes / home_name(user)
+    folder = settings.homes / folder_name(user)
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     return {"folder": str(folder), "bytes": sum(path.stat().st_size for path in files)}
 
@@ -213,7 +213,7 @@ def _remove_home(settings: Settings, user: str) -> str:
         return ""
     if settings.servers.spawner == "docker":
         return _remove_volume(settings, home_volume(settings, user))
-    return _remove_folder(settings.homes / home_name(user))
+    return _remove_folder(settings.homes / folder_name(user))
 
 
 def home_volume(settings: Settings, user: str) -> str:

@@ -36,6 +36,7 @@ from miglab_spawner.backends import (
 )
 from miglab_spawner.pages import spawn_page, waiting
 from miglab_spawner.pages.spawn_page import SpawnChoice, is_borrow, is_cpu, needs_slice
+from miglab_spawner.people import user_id_of
 from miglab_spawner.refusals import HOPELESS, NotStarted
 from miglab_spawner.traits import SpawnerTraits
 
@@ -71,6 +72,7 @@ class MIGSpawnerMixin(SpawnerTraits):
     user_options: dict[str, Any]
     start_timeout: int
 
+    _user_id = ""
     _shape = ""
     _course = ""
     _lent: tuple[str, ...] = ()
@@ -157,6 +159,20 @@ class MIGSpawnerMixin(SpawnerTraits):
         """Show this on the user's next spawn page: why the server ended."""
         self._news = news
         self.log.warning("%s's server: %s", self.user.name, news)
+
+    @property
+    def user_id(self) -> str:
+        """Who the server's user is, whatever they are called."""
+        if not self._user_id:
+            self._user_id = user_id_of(self.user)
+        return self._user_id
+
+    async def tell_who(self) -> None:
+        """Let the backend know how the user is called now; any question about them says it."""
+        try:
+            await self._server_status()
+        except BackendError as error:
+            self.log.warning("%s's new name is told later: %s", self.user.name, error)
 
     # The spawn page and its form.
 
@@ -444,7 +460,8 @@ class MIGSpawnerMixin(SpawnerTraits):
                 await asyncio.sleep(PAUSE_S)
 
     def _request_for(self, shape: str, **other: Any) -> TicketRequest:
-        whose = {"user": self.user.name, "server": self.name, "course": self._course}
+        who = {"user": self.user.name, "user_id": self.user_id}
+        whose = {**who, "server": self.name, "course": self._course}
         return TicketRequest(**{**whose, "shape": shape, **other})
 
     def _report(self, pct: int, message: str) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from jupyterhub.utils import isoformat
@@ -22,6 +23,7 @@ from miglab_spawner.containers.host_config import ContainerLimits, SavedLease, l
 from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
 from miglab_spawner.pages import waiting
 from miglab_spawner.pages.spawn_page import needs_slice
+from miglab_spawner.people import HomeNames
 from miglab_spawner.refusals import why_stopped
 from miglab_spawner.traits import PoolTraits
 
@@ -44,12 +46,21 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
     grant: SavedLease | None = None
     _holder = ""
+    _home_name = ""
     _borrower: Borrower | None = None
 
     @property
     def backend(self) -> PoolClient:
         """Whoever hands out the slices: the lab's pool."""
-        return PoolClient(self.pool_url, self.pool_secret_file)
+        return PoolClient(self.pool_url, self.pool_secret_file, user_id=self.user_id)
+
+    @property
+    def home_name(self) -> str:
+        """The name under which the user's home and containers go; it outlives a rename."""
+        if not self._home_name:
+            names = HomeNames(Path(self.home_names_file))
+            self._home_name = names.of(self.user_id, self.user.name)
+        return self._home_name
 
     @property
     def patience_s(self) -> float:

@@ -17,7 +17,7 @@ from miglab_api.leases import ExtendRequest, LeaseView, ReleaseRequest, ServerSt
 from miglab_api.roster import NoticeRead, ProgressReport
 from miglab_api.staff import StaffMessage
 from miglab_api.tickets import RequeueRequest, TicketView
-from miglab_pool.http.access.auth import bearer, server_of
+from miglab_pool.http.access.auth import bearer, server_of, user_id_of
 from miglab_pool.http.access.hub_tokens import HubTokens
 from miglab_pool.http.connection_limits import peer_of
 from miglab_pool.http.errors import REFUSED, DeniedError, install
@@ -138,6 +138,9 @@ class StudentRunner(Protocol):
     async def look(self, question: Callable[[StudentDoor], T]) -> T:
         """Look, and change nothing."""
 
+    async def name_of(self, user_id: str, name: str) -> str:
+        """What leases and tickets call a user whom the hub called ``name``."""
+
 
 api = APIRouter(prefix="/api", responses=REFUSED)
 
@@ -236,7 +239,10 @@ async def own_server(request: Request) -> OwnServer:
     server = server_of(model)
     if server is None:
         raise DeniedError(403, "forbidden", "This is not the token of a server.")
-    return OwnServer(*server, tuple(model.get("groups") or [request.app.state.default_course]))
+    name, who = server[1], user_id_of(model)
+    runner: StudentRunner = request.app.state.runner
+    user = await runner.name_of(who, server[0]) if who else server[0]
+    return OwnServer(user, name, tuple(model.get("groups") or [request.app.state.default_course]))
 
 
 Me = Annotated[OwnServer, Depends(own_server)]

@@ -77,6 +77,10 @@ class Uses:
             self._totals, self._rows = replace(totals, live=live), rows
         return self._totals
 
+    def read_anew(self) -> None:
+        """Somebody has another name: what is over is summed by names."""
+        self._followed = None
+
     def _known(self, known: Mapping[int, Use], lease: LeaseRow) -> Use:
         use = known.get(lease.id)
         return use if use and use.began == lease.attached_at else self._use_of(lease)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,7 +14,7 @@ from traitlets.config import Config
 
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
-from miglab_spawner import deletion
+from miglab_spawner import hub_pages, hub_users
 
 from .lab import PoolLab
 
@@ -151,13 +152,13 @@ async def test_a_deleted_user_holds_and_waits_for_nothing(
     """The account is gone with the first request, its servers, tickets and leases with it."""
     async with state(hub, lab, server) as gate:
         if state is stopping:  # the request comes before the server has stopped
-            in_time = deletion.UserDeletionHandler._in_time
+            in_time = hub_users.UserHandler._in_time
 
             async def open_then_wait(*args: Any) -> None:
                 gate.opened.set()
                 await in_time(*args)
 
-            monkeypatch.setattr(deletion.UserDeletionHandler, "_in_time", open_then_wait)
+            monkeypatch.setattr(hub_users.UserHandler, "_in_time", open_then_wait)
         answer = await as_admin(hub, "DELETE", "api/users/ada")
         assert answer.status_code == 204, answer.text
         assert orm.User.find(hub.app.db, "ada") is None
@@ -197,3 +198,103 @@ async def test_a_stopped_server_without_a_gpu_keeps_its_offer(hub: Hub, lab: Poo
         await hub.stop("ada", server)
         await hub.start("ada", server, shape="7g.40gb")
     assert lab.held_by("ada", server).shape == "7g.40gb"
+
+
+# -- renamed ---------------------------------------------------------------------------------------
+
+
+async def said_of_token(hub: Hub, token: str) -> dict[str, Any]:
+    """What the hub says of a token."""
+    answer = await hub.http.get("api/user", headers={"Authorization": f"token {token}"})
+    said: dict[str, Any] = answer.json()
+    return said
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("state", STATES)
+async def test_a_rename_moves_nothing_and_loses_nothing(
+    hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch, state: Any, server: str
+):
+    """Position, offer, lease, token and home are the same person's, under the new name."""
+    monkeypatch.setattr(hub_pages, "ANSWER_FIRST_S", 0.0)
+    async with state(hub, lab, server) as gate:
+        numbers = _numbers(lab, "ada")
+        token = hub.spawner("ada", server).api_token
+        home = hub.spawner("ada", server).home
+        await rename(hub, "ada", "lovelace")
+        assert _numbers(lab, "lovelace") == numbers and not _numbers(lab, "ada")
+        if state is not stopping:
+            said = await said_of_token(hub, token)
+            assert f"custom:miglab:lease!server=lovelace/{server}" in said["scopes"]
+        gate.opened.set()
+        if state is waiting:
+            await hub.stop("bo")
+        if state is offered:
+            headers = {"Authorization": f"token {token}"}
+            answer = await hub.http.post(f"api/miglab/move/ada/{server}", headers=headers)
+            assert answer.status_code == 202, answer.text
+            await asyncio.gather(*(move.task for move in hub_pages._moves.values()))
+        if state is stopping:
+            await lab.until(lambda: not _left(lab, "lovelace"), "it has stopped")
+            await hub.start("lovelace", server, shape="1g.5gb")
+        await hub.settled("lovelace", server)
+        assert lab.held_by("lovelace", server).state == "running"
+        assert Path((await hub.environment("lovelace", server))["HOME"]) == home
+        await hub.stop("lovelace", server)
+    await lab.until(lambda: not _left(lab, "lovelace"), "nothing is left")
+    assert not _lapsed(lab)
+
+
+def _numbers(lab: PoolLab, name: str) -> list[tuple[str, int]]:
+    view = lab.pool.view
+    tickets = [("ticket", row.id) for row in view.tickets.values() if row.user == name]
+    return [*tickets, *(("lease", row.id) for row in view.leases.values() if row.user == name)]
+
+
+async def test_somebody_else_with_the_old_name_is_somebody_else(hub: Hub, lab: PoolLab):
+    """With a home, a lease and a history of their own, whoever was called so before.
+
+    Until the renamed one's server has stopped, JupyterHub can start no server of the same address.
+    """
+    await hub.start("ada", shape="1g.5gb")
+    home = hub.spawner("ada").home
+    await rename(hub, "ada", "lovelace")
+    environment = await hub.start("ada", "lab2", shape="1g.5gb")
+    assert Path(environment["HOME"]) != home
+    assert {(one.user, one.server) for one in lab.pool.leases.live()} == {
+        ("lovelace", ""),
+        ("ada", "lab2"),
+    }
+    await hub.stop("lovelace")
+    await lab.until(lambda: lab.lease_of("lovelace") is None, "hers alone is released")
+    assert lab.held_by("ada", "lab2").state == "running"
+    assert Path((await hub.start("lovelace", shape="cpu"))["HOME"]) == home
+
+
+async def test_a_deleted_account_leaves_nothing_to_the_next_of_its_name(hub: Hub, lab: PoolLab):
+    """Though SQLite gives its number again: home, usage and history are of who was there before."""
+    await as_admin(hub, "GET", "api/users")  # so that the admin's account is not the newest
+    await hub.start("ada", shape="1g.5gb")
+    spawner = hub.spawner("ada")
+    home, number, user_id = spawner.home, spawner.user.id, spawner.user_id
+    (home / "diary.txt").write_text("mine")
+    await as_admin(hub, "DELETE", "api/users/ada")
+    again = hub.user("ada")
+    await hub.start("ada", shape="1g.5gb")
+    assert hub.spawner("ada").user_id != user_id
+    assert hub.spawner("ada").home != home and not (hub.spawner("ada").home / "diary.txt").exists()
+    users = lab.ledger.read(select(tables.leases.c.user).order_by(tables.leases.c.id))
+    assert [row["user"] for row in users] == [f"ada ({user_id})", "ada"]
+    assert again.id == number
+
+
+async def test_a_home_of_before_is_found_again(hub: Hub, lab: PoolLab, tmp_path: Path):
+    """One that lies there under the user's name, kept by no file of names; also after a rename."""
+    (tmp_path / "homes" / "ada").mkdir(parents=True)
+    (tmp_path / "homes" / "ada" / "diary.txt").write_text("mine")
+    await hub.start("ada", shape="cpu")
+    assert (hub.spawner("ada").home / "diary.txt").exists()
+    await hub.stop("ada")
+    await rename(hub, "ada", "lovelace")
+    environment = await hub.start("lovelace", "lab2", shape="cpu")
+    assert (Path(environment["HOME"]) / "diary.txt").exists()
