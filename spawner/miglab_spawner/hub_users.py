@@ -31,7 +31,7 @@ class SelfHandler(SelfAPIHandler):
 
     def user_model(self, user: Any) -> dict[str, Any]:
         """As JupyterHub, with the identity."""
-        return {**super().user_model(user), USER_ID_KEY: user_id_of(user)}
+        return {**super().user_model(user), USER_ID_KEY: user_id_of(self.db, user.id)}
 
 
 class UserHandler(UserAPIHandler):

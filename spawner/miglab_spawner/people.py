@@ -19,7 +19,7 @@ class HomeNamesDamaged(Exception):
     """The file of homes' names cannot be read; nobody's home is known then."""
 
 
-def user_id_of(user: Any) -> str:
+def user_id_of(database: Any, number: int) -> str:
     """The identity of an account: the hub's number for it, and when the account was made.
 
     SQLite gives the highest number once more when its row was deleted (JupyterHub 5.5 and 6.1
@@ -27,10 +27,11 @@ def user_id_of(user: Any) -> str:
     database, since one that keeps no fractions of a second rounds what memory has.
 
     Args:
-        user: JupyterHub's `User`.
+        database: a session with the hub's.
+        number: the account's ``id`` there.
     """
-    created = user.db.query(orm.User.created).filter(orm.User.id == user.id).scalar()
-    return f"{user.id}t{created:%Y%m%d%H%M%S%f}" if created else str(user.id)
+    created = database.query(orm.User.created).filter(orm.User.id == number).scalar()
+    return f"{number}t{created:%Y%m%d%H%M%S%f}" if created else str(number)
 
 
 class HomeNames:
@@ -72,12 +73,11 @@ class HomeNames:
         self._write({**names, name: user_id})
         return name
 
-    def drop(self, user_id: str) -> None:
-        """Forget a user, whose home is gone: its name is free again."""
+    def drop(self, name: str) -> None:
+        """The home of this name is gone: the name is free again."""
         names = self._read()
-        kept = {name: owner for name, owner in names.items() if owner != user_id}
-        if kept != names:
-            self._write(kept)
+        if names.pop(name, None) is not None:
+            self._write(names)
 
     def _read(self) -> dict[str, str]:
         try:

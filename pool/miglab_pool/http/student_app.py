@@ -86,6 +86,9 @@ class StudentTickets(Protocol):
     def server_status(self, user: str, server: str, known: int | None = None) -> ServerStatus:
         """What a server holds and waits for."""
 
+    def end_outside(self, user: str, server: str, courses: Collection[str]) -> None:
+        """End what waits for a course that the student has left."""
+
     def cancel_of_server(self, user: str, server: str, by: str) -> TicketView:
         """Leave the queue, or give up the offer."""
 
@@ -314,8 +317,10 @@ async def server_signals(
 async def _server_status(request: Request, me: OwnServer, known: int | None) -> ServerStatus:
     runner: StudentRunner = request.app.state.runner
     roster: ClassRoster | None = request.app.state.roster
+    courses = {*me.courses, request.app.state.default_course}
 
     def look(pool: StudentDoor) -> ServerStatus:
+        pool.tickets.end_outside(me.user, me.name, courses)
         messages = pool.staff.messages_for(me.user, me.name, me.courses)
         sharing = {} if roster is None else roster.sharing(me.user, me.courses)
         return pool.tickets.server_status(me.user, me.name, known).model_copy(
