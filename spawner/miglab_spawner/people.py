@@ -7,12 +7,14 @@ rename keeps and nobody gets again.  `HomeNames` keeps the name that a home was 
 import json
 import os
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from jupyterhub import orm
 from pydantic import TypeAdapter, ValidationError
 
 _NAMES = TypeAdapter(dict[str, str])
+_CHANGING = Lock()  # of this process, which alone writes
 
 
 class HomeNamesDamaged(Exception):
@@ -36,6 +38,8 @@ def user_id_of(database: Any, number: int) -> str:
 
 class HomeNames:
     """A file with the user id of everybody by the name of their home; only the hub writes it.
+
+    A write waits for the disk, so the first start of each user asks in a thread.
 
     The first name that an account was seen with here is its home's name for good, unless it is
     another account's: that one may have been renamed, or deleted with its files left.
@@ -65,13 +69,14 @@ class HomeNames:
         Raises:
             HomeNamesDamaged: the file is something else.
         """
-        if name := self.known(user_id):
+        with _CHANGING:
+            if name := self.known(user_id):
+                return name
+            names, name = self._read(), user_name
+            while name in names:
+                name = f"{name}-{user_id}"
+            self._write({**names, name: user_id})
             return name
-        names, name = self._read(), user_name
-        while name in names:
-            name = f"{name}-{user_id}"
-        self._write({**names, name: user_id})
-        return name
 
     def drop(self, name: str) -> None:
         """The home of this name is gone: the name is free again."""

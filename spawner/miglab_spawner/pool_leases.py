@@ -23,7 +23,7 @@ from miglab_spawner.containers.host_config import ContainerLimits, SavedLease, l
 from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
 from miglab_spawner.pages import waiting
 from miglab_spawner.pages.spawn_page import needs_slice
-from miglab_spawner.people import HomeNames
+from miglab_spawner.people import HomeNames, HomeNamesDamaged
 from miglab_spawner.refusals import why_stopped
 from miglab_spawner.traits import PoolTraits
 
@@ -56,10 +56,22 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
     @property
     def home_name(self) -> str:
-        """The name under which the user's home and containers go; it outlives a rename."""
+        """The name under which the user's home and containers go; it outlives a rename.
+
+        Raises:
+            NotStarted: nobody can say; a home by another name would look empty.
+        """
         if not self._home_name:
             names = HomeNames(Path(self.home_names_file))
-            self._home_name = names.of(self.user_id, self.user.name)
+            try:
+                self._home_name = names.of(self.user_id, self.user.name)
+            except HomeNamesDamaged as error:
+                self.log.error("No home for %s: %s", self.user.name, error)
+                message = (
+                    "Your server was not started, because the lab cannot tell now where your files "
+                    "lie. They are kept. Tell your instructor; the hub's log says what to do."
+                )
+                raise self._not_started(message, "home-unknown", 503) from error
         return self._home_name
 
     @property
@@ -182,6 +194,11 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             await self.backend.running(own.lease, own.generation, own.ledger)
         except BackendError as error:
             self.log.warning("Lease %d runs, but the pool: %s", self.grant.lease, error)
+
+    async def _start(self) -> Any:
+        _ = self.user_id  # of the hub's database, which is this thread's alone
+        await asyncio.to_thread(lambda: self.home_name)
+        return await super()._start()
 
     async def settle_old(self) -> None:
         """End earlier holders of this very server, so that the pool need not refuse the new one."""

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from jupyterhub import orm, roles
+from jupyterhub import orm
+from jupyterhub.spawner import SpawnException
 from sqlalchemy import select
 from traitlets.config import Config
 
@@ -27,21 +27,6 @@ def hub_config(hub_config: Config) -> Config:
     """Students' servers know where the pool is, so that they can keep their place."""
     hub_config.MIGLocalSpawner.student_api_url = "http://127.0.0.1:9"
     return hub_config
-
-
-async def as_admin(hub: Hub, method: str, path: str, **kwargs: Any) -> httpx.Response:
-    """A request of a hub admin."""
-    admin = hub.user("root")
-    admin.admin = True
-    roles.assign_default_roles(hub.app.db, entity=admin.orm_user)
-    hub.app.db.commit()
-    answer: httpx.Response = await hub.ask("root", method, path, **kwargs)
-    return answer
-
-
-async def rename(hub: Hub, name: str, new_name: str) -> None:
-    answer = await as_admin(hub, "PATCH", f"api/users/{name}", json={"name": new_name})
-    assert answer.status_code == 200, answer.text
 
 
 class Gate:
@@ -159,7 +144,7 @@ async def test_a_deleted_user_holds_and_waits_for_nothing(
                 await in_time(*args)
 
             monkeypatch.setattr(hub_users.UserHandler, "_in_time", open_then_wait)
-        answer = await as_admin(hub, "DELETE", "api/users/ada")
+        answer = await hub.ask_as_admin("DELETE", "api/users/ada")
         assert answer.status_code == 204, answer.text
         assert orm.User.find(hub.app.db, "ada") is None
     await lab.until(lambda: not _left(lab), "nothing is ada's")
@@ -171,9 +156,9 @@ async def test_a_user_who_may_not_delete_ends_nobodys_wait(hub: Hub, lab: PoolLa
     async with waiting(hub, lab, ""):
         assert (await hub.ask("bo", "DELETE", "api/users/ada")).status_code == 403
         assert _waits(hub, "")
-    await as_admin(hub, "POST", "api/users/root/server", json={"shape": "7g.40gb"})
+    await hub.ask_as_admin("POST", "api/users/root/server", json={"shape": "7g.40gb"})
     await lab.until(lambda: _left(lab, "root"), "the admin waits")
-    assert (await as_admin(hub, "DELETE", "api/users/root")).status_code == 400
+    assert (await hub.ask_as_admin("DELETE", "api/users/root")).status_code == 400
     assert _left(lab, "root")
 
 
@@ -221,7 +206,7 @@ async def test_a_rename_moves_nothing_and_loses_nothing(
         numbers = _numbers(lab, "ada")
         token = hub.spawner("ada", server).api_token
         home = hub.spawner("ada", server).home
-        await rename(hub, "ada", "lovelace")
+        await hub.rename("ada", "lovelace")
         assert _numbers(lab, "lovelace") == numbers and not _numbers(lab, "ada")
         if state is not stopping:
             said = await said_of_token(hub, token)
@@ -258,7 +243,7 @@ async def test_somebody_else_with_the_old_name_is_somebody_else(hub: Hub, lab: P
     """
     await hub.start("ada", shape="1g.5gb")
     home = hub.spawner("ada").home
-    await rename(hub, "ada", "lovelace")
+    await hub.rename("ada", "lovelace")
     environment = await hub.start("ada", "lab2", shape="1g.5gb")
     assert Path(environment["HOME"]) != home
     assert {(one.user, one.server) for one in lab.pool.leases.live()} == {
@@ -273,12 +258,12 @@ async def test_somebody_else_with_the_old_name_is_somebody_else(hub: Hub, lab: P
 
 async def test_a_deleted_account_leaves_nothing_to_the_next_of_its_name(hub: Hub, lab: PoolLab):
     """Though SQLite gives its number again: home, usage and history are of who was there before."""
-    await as_admin(hub, "GET", "api/users")  # so that the admin's account is not the newest
+    await hub.ask_as_admin("GET", "api/users")  # so that the admin's account is not the newest
     await hub.start("ada", shape="1g.5gb")
     spawner = hub.spawner("ada")
     home, number, user_id = spawner.home, spawner.user.id, spawner.user_id
     (home / "diary.txt").write_text("mine")
-    await as_admin(hub, "DELETE", "api/users/ada")
+    await hub.ask_as_admin("DELETE", "api/users/ada")
     again = hub.user("ada")
     await hub.start("ada", shape="1g.5gb")
     assert hub.spawner("ada").user_id != user_id
@@ -295,6 +280,48 @@ async def test_a_home_of_before_is_found_again(hub: Hub, lab: PoolLab, tmp_path:
     await hub.start("ada", shape="cpu")
     assert (hub.spawner("ada").home / "diary.txt").exists()
     await hub.stop("ada")
-    await rename(hub, "ada", "lovelace")
+    await hub.rename("ada", "lovelace")
     environment = await hub.start("lovelace", "lab2", shape="cpu")
     assert (Path(environment["HOME"]) / "diary.txt").exists()
+
+
+async def test_without_the_names_of_homes_nobody_gets_an_empty_one(
+    hub: Hub, lab: PoolLab, tmp_path: Path
+):
+    """The start is refused in words, and the slice is given back."""
+    (tmp_path / "miglab-homes.json").write_text("damaged")
+    refused = await hub.refused("ada", shape="1g.5gb")
+    assert refused.reason == "home-unknown" and "They are kept" in refused.jupyterhub_message
+    await lab.until_empty()
+    assert not (tmp_path / "homes").exists()
+
+
+# -- taken out of the course -----------------------------------------------------------------------
+
+
+async def test_who_is_taken_out_of_the_course_while_waiting_gets_no_slice(hub: Hub, lab: PoolLab):
+    """Also if the slice is offered at that very moment; the student reads why."""
+    hub.user("ada", ("vision",))
+    await hub.start("bo", shape="7g.40gb")
+    await hub.begin("ada", shape="3g.20gb", course="vision")
+    await lab.until(lambda: _waits(hub, ""), "ada waits")
+    start = hub.spawner("ada")._spawn_future
+    hub.user("ada", ("text",))
+    await hub.stop("bo")
+    with pytest.raises(SpawnException, match="You are not in the course vision"):
+        await start
+    assert not _left(lab) and not _lapsed(lab)
+    assert not [row for row in lab.ledger.read(select(tables.leases)) if row["attached_at"]][1:]
+
+
+async def test_who_is_taken_out_of_the_course_keeps_what_they_hold(hub: Hub, lab: PoolLab):
+    """Until it ends by the course's rules; the next start is refused."""
+    hub.user("ada", ("vision",))
+    await hub.start("ada", shape="3g.20gb", course="vision")
+    lease = lab.held_by("ada")
+    hub.user("ada", ("text",))
+    await hub.spawner("ada").poll_and_notify()
+    assert lab.held_by("ada").guaranteed_until == lease.guaranteed_until
+    await hub.stop("ada")
+    refused = await hub.refused("ada", shape="3g.20gb", course="vision")
+    assert refused.reason == "not-in-course"
