@@ -99,8 +99,8 @@ def _rename_in_token(db: Any, spawner: Any, old_name: str) -> None:
 
 def add_to_hub() -> None:
     """Put our handlers in the place of JupyterHub's, which knows no setting for that."""
-    ours = {SelfAPIHandler: SelfHandler, UserAPIHandler: UserHandler}
+    handlers = {SelfAPIHandler: SelfHandler, UserAPIHandler: UserHandler}
     apihandlers.default_handlers[:] = [
-        (path, ours.get(handler, handler), *others)
-        for path, handler, *others in apihandlers.default_handlers
+        (path, handlers.get(handler, handler), *arguments)
+        for path, handler, *arguments in apihandlers.default_handlers
     ]

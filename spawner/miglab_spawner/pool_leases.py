@@ -139,7 +139,8 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         """The measurements of this server, which holds no slice itself."""
         if self._borrower is None:
             self._borrower = Borrower(
-                self.user.name,
+                lambda: str(self.user.name),
+                self.user_id,
                 self.name,
                 self._course,
                 self.backend,

@@ -15,6 +15,7 @@ from traitlets.config import Config
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
 from miglab_spawner import hub_pages, hub_users
+from miglab_spawner.mixin import LEASE_SCOPE
 
 from .lab import PoolLab
 
@@ -188,11 +189,18 @@ async def test_a_stopped_server_without_a_gpu_keeps_its_offer(hub: Hub, lab: Poo
 # -- renamed ---------------------------------------------------------------------------------------
 
 
-async def said_of_token(hub: Hub, token: str) -> dict[str, Any]:
-    """What the hub says of a token."""
+async def scopes_of(hub: Hub, token: str) -> list[str]:
+    """What a token may do."""
     answer = await hub.http.get("api/user", headers={"Authorization": f"token {token}"})
-    said: dict[str, Any] = answer.json()
-    return said
+    return list(answer.json()["scopes"])
+
+
+async def move(hub: Hub, token: str, server: str) -> None:
+    """What the server asks for, which knows its user by the name of its start."""
+    headers = {"Authorization": f"token {token}"}
+    answer = await hub.http.post(f"api/miglab/move/ada/{server}", headers=headers)
+    assert answer.status_code == 202, answer.text
+    await asyncio.gather(*(move.task for move in hub_pages._moves.values()))
 
 
 @pytest.mark.parametrize("server", SERVERS)
@@ -203,23 +211,18 @@ async def test_a_rename_moves_nothing_and_loses_nothing(
     """Position, offer, lease, token and home are the same person's, under the new name."""
     monkeypatch.setattr(hub_pages, "ANSWER_FIRST_S", 0.0)
     async with state(hub, lab, server) as gate:
-        numbers = _numbers(lab, "ada")
-        token = hub.spawner("ada", server).api_token
-        home = hub.spawner("ada", server).home
+        numbers, spawner = _numbers(lab, "ada"), hub.spawner("ada", server)
+        token, home = spawner.api_token, spawner.home
         await hub.rename("ada", "lovelace")
         assert _numbers(lab, "lovelace") == numbers and not _numbers(lab, "ada")
         if state is not stopping:
-            said = await said_of_token(hub, token)
-            assert f"custom:miglab:lease!server=lovelace/{server}" in said["scopes"]
+            assert f"{LEASE_SCOPE}!server=lovelace/{server}" in await scopes_of(hub, token)
         gate.opened.set()
         if state is waiting:
             await hub.stop("bo")
-        if state is offered:
-            headers = {"Authorization": f"token {token}"}
-            answer = await hub.http.post(f"api/miglab/move/ada/{server}", headers=headers)
-            assert answer.status_code == 202, answer.text
-            await asyncio.gather(*(move.task for move in hub_pages._moves.values()))
-        if state is stopping:
+        elif state is offered:
+            await move(hub, token, server)
+        elif state is stopping:
             await lab.until(lambda: not _left(lab, "lovelace"), "it has stopped")
             await hub.start("lovelace", server, shape="1g.5gb")
         await hub.settled("lovelace", server)
@@ -246,7 +249,7 @@ async def test_somebody_else_with_the_old_name_is_somebody_else(hub: Hub, lab: P
     await hub.rename("ada", "lovelace")
     environment = await hub.start("ada", "lab2", shape="1g.5gb")
     assert Path(environment["HOME"]) != home
-    assert {(one.user, one.server) for one in lab.pool.leases.live()} == {
+    assert {(lease.user, lease.server) for lease in lab.pool.leases.live()} == {
         ("lovelace", ""),
         ("ada", "lab2"),
     }
