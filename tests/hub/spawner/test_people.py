@@ -177,6 +177,17 @@ async def test_a_stopped_server_holds_and_waits_for_nothing(
     assert not _lapsed(lab)
 
 
+@pytest.mark.parametrize("state", [waiting, offered, running])
+async def test_a_removed_server_holds_and_waits_for_nothing(hub: Hub, lab: PoolLab, state: Any):
+    """A named server that is deleted for good gives its offer up, too."""
+    async with state(hub, lab, "lab2"):
+        answer = await hub.ask("ada", "DELETE", path_of("lab2"), json={"remove": True})
+        assert answer.status_code in (202, 204), answer.text
+        await lab.until(lambda: not _left(lab), "nothing is ada's")
+        await lab.until(lambda: "lab2" not in hub.user("ada").orm_spawners, "it is removed")
+    assert not _lapsed(lab)
+
+
 @pytest.mark.parametrize("server", SERVERS)
 async def test_a_stopped_server_without_a_gpu_keeps_its_offer(hub: Hub, lab: PoolLab, server: str):
     """The student is to come back for it: the next start takes it."""
