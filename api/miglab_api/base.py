@@ -29,6 +29,10 @@ Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 WallTime = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 ZoneName = Annotated[str, Field(min_length=1, max_length=64)]
 RESERVED_MAX = 10_000
+USER_ID_MAX = 64
+UserId = Annotated[str, Field(max_length=USER_ID_MAX)]
+USER_ID_KEY = "miglab_user_id"
+"""Under which the hub's answer about a token says the identity of a user, beside the name."""
 
 
 class WireModel(BaseModel):

@@ -71,6 +71,8 @@ class RosterRow(WireModel):
         position: in the queue.
         last_sign_at: when they last did something in JupyterLab; None if that is not known.
         experiments: what they have claimed or handed in, the latest first; None if not known.
+        is_outside: whether they hold a slice or wait for one in the course and are not (any more)
+            in it; a slice they hold ends by the course's rules.
     """
 
     user: str
@@ -80,6 +82,7 @@ class RosterRow(WireModel):
     position: int | None = None
     last_sign_at: float | None = None
     experiments: tuple[SharedExperiment, ...] | None = None
+    is_outside: bool = False
 
 
 class RosterView(WireModel):

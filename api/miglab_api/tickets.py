@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from miglab_api.base import Course, Server, ShapeText, User, WireModel
+from miglab_api.base import Course, Server, ShapeText, User, UserId, WireModel
 
 ATTEND_S = 20.0  # a start that waits asks after its ticket at least this often
 
@@ -50,6 +50,8 @@ class TicketRequest(WireModel):
     """Ask for a shape; the same user, server, course and shape again is the same ticket.
 
     Attributes:
+        user: as the hub calls them now.
+        user_id: who that is, whatever they are called; empty where nobody is ever renamed.
         server: the named server; empty for the default one.
         shape: ``1g.5gb``, ``2x1g.5gb``, ``full`` …, or a need: ``at least 9 GiB``.
         only_if_free: granted at once, or refused (``not-free``) and nothing is changed: the server
@@ -58,6 +60,7 @@ class TicketRequest(WireModel):
     """
 
     user: User
+    user_id: UserId = ""
     server: Server = ""
     course: Course
     shape: ShapeText

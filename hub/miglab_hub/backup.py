@@ -65,13 +65,14 @@ def databases(settings: Settings) -> list[Path]:
 
 
 def plain_files(settings: Settings) -> list[Path]:
-    """What is copied as it is: without it sign-ins, servers and services are not recognised."""
+    """What is copied as it is: without it sign-ins, servers, services and homes are not known."""
     return [
         settings.pool_secret,
         settings.service_token,
         settings.proxy_token,
         settings.passwords,
         settings.cookie_secret,
+        settings.home_names,
     ]
 
 

@@ -233,6 +233,7 @@ def update_spawner(c: Any, settings: Settings) -> None:
         spawner.pool_secret_file = str(settings.pool_secret)
         spawner.borrow_linger_s = settings.pool.borrow_linger_s
         spawner.home_gib = settings.servers.home_gib
+        spawner.home_names_file = str(settings.home_names)
         spawner.default_url = NOTEBOOKS_URL
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner, c.MIGSlurmSpawner):
         spawner.lab_id = settings.lab_id

@@ -28,7 +28,8 @@ from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
 from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
 from miglab_spawner.containers.home_volume import remove_left
-from miglab_spawner.local import home_name
+from miglab_spawner.local import folder_name
+from miglab_spawner.people import HomeNames, user_id_of
 
 DOCKER_TIMEOUT_S = 30
 OLD_LEDGER = "the ledger is an older miglab's: start the lab once, which upgrades it"
@@ -67,7 +68,7 @@ def tell(settings: Settings, user: str) -> dict[str, Any]:
             "hub": _account(found) if found else None,
             **{file.stem: people.kept_of(one, user) for file, one in files.items()},
             **{k: v for each in plugins("forget") for k, v in each.kept_of(settings, user).items()},
-            "home": _told_home(settings, user),
+            "home": _told_home(settings, hub, user),
         }
 
 
@@ -89,7 +90,7 @@ def forget(settings: Settings, user: str, *, keep_home: bool = False) -> Forgott
     changed: dict[str, int] = {}
     with _files(settings, user) as files, _hub(settings) as hub:
         _check_holds_nothing(files.get(settings.ledger), hub, user)
-        home = "" if keep_home else _remove_home(settings, user)
+        home = "" if keep_home else _remove_home(settings, hub, user)
         if hub and (found := orm.User.find(hub, user)):
             hub.delete(found)
             hub.commit()
@@ -196,29 +197,42 @@ def _named(settings: Settings, user: str) -> Iterator[str]:
     yield from (where for where, names in people_of.items() if user in names)
 
 
-def _told_home(settings: Settings, user: str) -> dict[str, Any]:
+def _home_name(settings: Settings, hub: Any, user: str) -> str:
+    """What the home of a person is called: by the account, or where that is gone, as they are."""
+    account = orm.User.find(hub, user) if hub else None
+    if account is None:
+        return user
+    return HomeNames(settings.home_names).known(user_id_of(hub, account.id)) or user
+
+
+def _told_home(settings: Settings, hub: Any, user: str) -> dict[str, Any]:
     """Where a person's files lie."""
     if settings.servers.spawner == "slurm":
         return {"where": "on the cluster: the site's"}
+    name = _home_name(settings, hub, user)
     if settings.servers.spawner == "docker":
-        return {"volume": home_volume(settings, user)}
-    folder = settings.homes / home_name(user)
+        return {"volume": home_volume(settings, name)}
+    folder = settings.homes / folder_name(name)
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     return {"folder": str(folder), "bytes": sum(path.stat().st_size for path in files)}
 
 
-def _remove_home(settings: Settings, user: str) -> str:
+def _remove_home(settings: Settings, hub: Any, user: str) -> str:
     """Remove them, which a site on Slurm does itself; where they were."""
     if settings.servers.spawner == "slurm":
         return ""
+    name = _home_name(settings, hub, user)
     if settings.servers.spawner == "docker":
-        return _remove_volume(settings, home_volume(settings, user))
-    return _remove_folder(settings.homes / home_name(user))
+        home = _remove_volume(settings, home_volume(settings, name))
+    else:
+        home = _remove_folder(settings.homes / folder_name(name))
+    HomeNames(settings.home_names).drop(name)
+    return home
 
 
-def home_volume(settings: Settings, user: str) -> str:
-    """The name of a person's home volume, as DockerSpawner makes it."""
-    return f"{settings.lab_id}-home-{escape(user, _VOLUME_SAFE, escape_char='-').lower()}"
+def home_volume(settings: Settings, name: str) -> str:
+    """The volume of a home of this name, as DockerSpawner calls it."""
+    return f"{settings.lab_id}-home-{escape(name, _VOLUME_SAFE, escape_char='-').lower()}"
 
 
 def _remove_folder(folder: Path) -> str:

@@ -1,10 +1,10 @@
 """The pool: who holds which slice, who waits, and what must be done next.
 
 The one door.  What changes the pool is asked of its parts: `Pool.tickets`, `Pool.leases`,
-`Pool.reservations`, `Pool.layouts`, `Pool.staff`; each call is a short ledger transaction under a
-lock, from any thread.  What only reads is made from `Pool.view`.  Jobs on GPUs and holders are a
-work list that the service's worker performs, one at a time.  After every restart: `reconcile`
-first.
+`Pool.reservations`, `Pool.layouts`, `Pool.staff`, `Pool.people`; each call is a short ledger
+transaction under a lock, from any thread.  What only reads is made from `Pool.view`.  Jobs on GPUs
+and holders are a work list that the service's worker performs, one at a time.  After every restart:
+`reconcile` first.
 """
 
 import logging
@@ -36,6 +36,7 @@ from miglab_pool.staff.log import delete_old
 from miglab_pool.state import clock as clock_steps
 from miglab_pool.state import invariants
 from miglab_pool.state.clock import PoolClock
+from miglab_pool.state.people import People
 from miglab_pool.state.store import Store, Wellness
 from miglab_pool.state.view import PoolView
 from miglab_pool.usage.report import Facts, read_facts
@@ -83,6 +84,8 @@ class Pool:
         self.layouts = PoolLayouts(self.store)
         self.staff = Staff(self.store)
         self.roster = ClassRoster(self.store)
+        self.people = People(self.store)
+        self.people.on_rename.append(self.roster.rename)
 
     @property
     def version(self) -> int:

@@ -195,6 +195,7 @@ class PoolClient:
         secret_file: holds the pool's secret; read at each call, so that it may be changed.
         send: how requests travel; None for the network.
         pause: waits between two attempts, seconds.
+        user_id: who the user is that calls name; empty where nobody is ever renamed.
 
     A `Backend`: every call raises one of the kinds of `BackendError`, and nothing else.
     """
@@ -205,9 +206,12 @@ class PoolClient:
         secret_file: str | Path,
         send: Send | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        *,
+        user_id: str = "",
     ) -> None:
         self._url = url.rstrip("/")
         self._secret_file = Path(secret_file)
+        self._user_id = user_id
         self._send = send or send_request
         self._pause = pause
 
@@ -236,12 +240,13 @@ class PoolClient:
 
     async def leases(self, user: str, server: str) -> list[LeaseView]:
         """The leases of a server that are not over."""
-        found = await self._call(_LEASES, "GET", "/api/leases", params=(("user", user),))
+        params = (("user", user), ("user_id", self._user_id))
+        found = await self._call(_LEASES, "GET", "/api/leases", params=params)
         return [lease for lease in found if lease.server == server and lease.state not in OVER]
 
     async def server_status(self, user: str, server: str) -> ServerStatus:
         """What a server holds and waits for; asking keeps its position."""
-        params = (("user", user), ("server", server))
+        params = (("user", user), ("user_id", self._user_id), ("server", server))
         return await self._call(_SERVER_STATUS, "GET", "/api/server", params=params)
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:

@@ -116,7 +116,8 @@ class Borrower:
     """See the module.
 
     Args:
-        user: whose server it is.
+        user_name: how the hub calls the server's user now.
+        user_id: who that is.
         server: the server's name.
         course: in which it borrows.
         backend: whom to ask for slices.
@@ -126,14 +127,16 @@ class Borrower:
 
     def __init__(
         self,
-        user: str,
+        user_name: Callable[[], str],
+        user_id: str,
         server: str,
         course: str,
         backend: PoolClient,
         make_runner: Callable[[LeaseView], SliceRunner],
         linger_s: float,
     ) -> None:
-        self._user, self._name, self._course = user, borrower_of(server), course
+        self._user_name, self._user_id = user_name, user_id
+        self._name, self._course = borrower_of(server), course
         self._backend, self._make_runner = backend, make_runner
         self._linger_s = linger_s
         self._turn = asyncio.Lock()
@@ -201,7 +204,7 @@ class Borrower:
         """What a student is told, by a word for machines and in words; the rest is in the log."""
         if isinstance(error, RefusedByBackend):
             return error.reason, error.message
-        log.warning("%s's measurement: %s %s", self._user, type(error).__name__, error)
+        log.warning("%s's measurement: %s %s", self._user_name(), type(error).__name__, error)
         if isinstance(error, SlicesMissing):
             return error.reason, error.words("Nothing was measured")
         if isinstance(error, BackendError):
@@ -248,7 +251,8 @@ class Borrower:
 
     async def _lease(self, shape: str, say: Say) -> LeaseView:
         request = TicketRequest(
-            user=self._user,
+            user=self._user_name(),
+            user_id=self._user_id,
             server=self._name,
             course=self._course,
             shape=shape,
@@ -304,14 +308,14 @@ class Borrower:
         if loan is not None:
             await loan.runner.end()
         try:
-            status = await self._backend.server_status(self._user, self._name)
+            status = await self._backend.server_status(self._user_name(), self._name)
             if status.ticket is not None:
                 await self._backend.cancel(status.ticket.id)
-            for lease in await self._backend.leases(self._user, self._name):
+            for lease in await self._backend.leases(self._user_name(), self._name):
                 with contextlib.suppress(RefusedByBackend):  # it is over
                     await self._backend.release(lease, reason[:500])
         except BackendError as error:
-            log.warning("%s's borrowed slices lapse by themselves: %s", self._user, error)
+            log.warning("%s's borrowed slices lapse by themselves: %s", self._user_name(), error)
 
 
 def _queue(ticket: TicketView) -> bytes:

@@ -162,6 +162,14 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         return _threads("docker", self.docker_workers)
 
     @property
+    def escaped_name(self) -> str:
+        """What ``{username}`` stands for in the names of volumes and containers.
+
+        As DockerSpawner, but of the home's name: that of the user may be another's by now.
+        """
+        return str(self.escape(self.home_name))
+
+    @property
     def measuring(self) -> ThreadPoolExecutor:
         """Threads in which homes are measured: that may take long, and delays nothing else."""
         return _threads("homes", _MEASURES)

@@ -29,6 +29,7 @@ from tornado.iostream import StreamClosedError
 
 from miglab_api.base import SHAPE_MAX
 from miglab_api.offers import CPU
+from miglab_spawner import hub_users
 from miglab_spawner.backends import BackendError, RefusedByBackend
 from miglab_spawner.borrower import RESULT_LIMIT
 from miglab_spawner.mixin import LEASE_SCOPE, MIGSpawnerMixin
@@ -59,9 +60,14 @@ class ServerHandler(APIHandler):
     def spawner_of(self, user_name: str, server_name: str, scope: str) -> MIGSpawnerMixin:
         """The server's spawner, for whoever has this scope over it.
 
+        A server's own request names its user as at its start, and means itself: the token is the
+        server's.
+
         Raises:
             HTTPError: 403, or 404 where there is no such server.
         """
+        if self._is_own_request(server_name):
+            user_name = self.current_user.name
         wanted = f"{scope}!server={user_name}/{server_name}"
         if not self.current_user or not has_scope(wanted, self.parsed_scopes, db=self.db):
             raise web.HTTPError(403, "This is not your server.")
@@ -72,6 +78,13 @@ class ServerHandler(APIHandler):
         if not isinstance(spawner, MIGSpawnerMixin):
             raise web.HTTPError(404, "This server knows no slices.")
         return spawner
+
+    def _is_own_request(self, server_name: str) -> bool:
+        servers = getattr(self.current_user, "spawners", {})
+        if server_name not in servers:
+            return False
+        token = self.get_auth_token()
+        return bool(token) and token == servers[server_name].api_token
 
     def answer(self, body: object, status: int = 200) -> None:
         """Finish with JSON."""
@@ -123,7 +136,7 @@ class MoveHandler(ServerHandler):
         What the server held is given back when it has ended, as after every end.
         """
         spawner = self.spawner_of(user_name, server_name, LEASE_SCOPE)
-        key = (user_name, server_name)
+        key = (spawner.user.name, server_name)
         if key not in _moves:
             if not spawner.ready:
                 raise web.HTTPError(409, "The server is starting or stopping already.")
@@ -247,7 +260,11 @@ HANDLERS = [
 
 
 def add_to(c: Any) -> None:
-    """Give a hub the routes and the two pages that use them; a page of the site's own stays."""
+    """Give a hub the routes and the two pages that use them; a page of the site's own stays.
+
+    Users can be deleted and renamed whatever their servers do.
+    """
     hub = c.JupyterHub
     hub.setdefault("extra_handlers", []).extend(HANDLERS)
     hub.setdefault("template_paths", []).append(str(TEMPLATES))
+    hub_users.add_to_hub()

@@ -37,13 +37,13 @@ _RUNNER = (sys.executable, "-m", "labkit.measuring.job_server")
 _RUNNER_END_S = 12.0  # longer than the program takes to end its children
 
 
-def home_name(user: str) -> str:
-    """A folder name for any user name: two names never share one, none leads elsewhere."""
-    name = str(escape(user, _SAFE, escape_char="-"))
+def folder_name(home: str) -> str:
+    """A folder name for any home's name: two names never share one, none leads elsewhere."""
+    name = str(escape(home, _SAFE, escape_char="-"))
     if len(name) <= _LONGEST_NAME:
         return name
     # No escaped name has two dashes in a row.
-    return f"{name[:_KEPT]}--{sha256(user.encode()).hexdigest()}"
+    return f"{name[:_KEPT]}--{sha256(home.encode()).hexdigest()}"
 
 
 class GatedProcessSpawner(LocalProcessSpawner):
@@ -120,7 +120,7 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
     @property
     def home(self) -> Path:
         """This user's home."""
-        return Path(self.homes_dir).absolute() / home_name(self.user.name)
+        return Path(self.homes_dir).absolute() / folder_name(self.home_name)
 
     async def prepare(self) -> None:
         """Make the home and copy the notebooks."""

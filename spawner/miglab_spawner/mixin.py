@@ -36,6 +36,7 @@ from miglab_spawner.backends import (
 )
 from miglab_spawner.pages import spawn_page, waiting
 from miglab_spawner.pages.spawn_page import SpawnChoice, is_borrow, is_cpu, needs_slice
+from miglab_spawner.people import user_id_of
 from miglab_spawner.refusals import HOPELESS, NotStarted
 from miglab_spawner.traits import SpawnerTraits
 
@@ -71,6 +72,7 @@ class MIGSpawnerMixin(SpawnerTraits):
     user_options: dict[str, Any]
     start_timeout: int
 
+    _user_id = ""
     _shape = ""
     _course = ""
     _lent: tuple[str, ...] = ()
@@ -157,6 +159,20 @@ class MIGSpawnerMixin(SpawnerTraits):
         """Show this on the user's next spawn page: why the server ended."""
         self._news = news
         self.log.warning("%s's server: %s", self.user.name, news)
+
+    @property
+    def user_id(self) -> str:
+        """Who the server's user is, whatever they are called."""
+        if not self._user_id:
+            self._user_id = user_id_of(self.user.db, self.user.id)
+        return self._user_id
+
+    async def tell_who(self) -> None:
+        """Let the backend know how the user is called now; any question about them says it."""
+        try:
+            await self._server_status()
+        except BackendError as error:
+            self.log.warning("%s's new name is told later: %s", self.user.name, error)
 
     # The spawn page and its form.
 
@@ -245,6 +261,10 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     def _groups(self) -> list[str]:
         return sorted(group.name for group in self.user.groups)
+
+    def _may_have(self, course: str) -> bool:
+        """Whether the user is in a course now."""
+        return course in (*self._groups(), self.default_course)
 
     async def _server_status(self) -> ServerStatus:
         return await self.backend.server_status(self.user.name, self.name)
@@ -387,8 +407,16 @@ class MIGSpawnerMixin(SpawnerTraits):
         raise self._not_started(message, ticket.reason or ticket.state.value, 503)
 
     async def attended(self, ticket: int) -> TicketView:
-        """For the wait: the ticket when it has changed, or after a while."""
-        return await self._patiently(lambda: self.backend.attend(ticket, ATTEND_S))
+        """For the wait: the ticket when it has changed, or after a while.
+
+        Raises:
+            RefusedByBackend: the student has left its course, so the ticket is over.
+        """
+        attended = await self._patiently(lambda: self.backend.attend(ticket, ATTEND_S))
+        if not self._may_have(attended.course):
+            await self.backend.cancel(ticket)
+            raise _not_in_course(attended.course)
+        return attended
 
     async def asked(self, shape: str) -> TicketView:
         """For the wait: another shape, granted at once; this server's choice from now on."""
@@ -444,7 +472,8 @@ class MIGSpawnerMixin(SpawnerTraits):
                 await asyncio.sleep(PAUSE_S)
 
     def _request_for(self, shape: str, **other: Any) -> TicketRequest:
-        whose = {"user": self.user.name, "server": self.name, "course": self._course}
+        who = {"user": self.user.name, "user_id": self.user_id}
+        whose = {**who, "server": self.name, "course": self._course}
         return TicketRequest(**{**whose, "shape": shape, **other})
 
     def _report(self, pct: int, message: str) -> None:
@@ -503,9 +532,8 @@ class MIGSpawnerMixin(SpawnerTraits):
         ticket = (await self._server_status()).ticket
         if ticket is None:
             raise RefusedByBackend("not-offered", "This server waits for nothing.", 409)
-        if ticket.course not in (*self._groups(), self.default_course):
-            message = f"You are not in the course {ticket.course}."
-            raise RefusedByBackend("not-in-course", message, 403)
+        if not self._may_have(ticket.course):
+            raise _not_in_course(ticket.course)
         await self.backend.take(ticket.id)
         saved = self._last_choice().shape
         shape = saved if saved and needs_slice(saved) else ticket.shape
@@ -595,6 +623,10 @@ class MIGSpawnerMixin(SpawnerTraits):
         if self.simulated:
             env["MIGLAB_SIMULATED"] = "1"
         return env
+
+
+def _not_in_course(course: str) -> RefusedByBackend:
+    return RefusedByBackend("not-in-course", f"You are not in the course {course}.", 403)
 
 
 def server_token_scopes(_spawner: object = None) -> list[str]:

@@ -7,8 +7,10 @@ Order of an end: stop → end whatever holds → release.
 """
 
 import asyncio
+import inspect
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from jupyterhub.utils import isoformat
@@ -21,6 +23,7 @@ from miglab_spawner.containers.host_config import ContainerLimits, SavedLease, l
 from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
 from miglab_spawner.pages import waiting
 from miglab_spawner.pages.spawn_page import needs_slice
+from miglab_spawner.people import HomeNames, HomeNamesDamaged
 from miglab_spawner.refusals import NotStarted, why_stopped
 from miglab_spawner.slices_missing import SlicesMissing, check_lease
 from miglab_spawner.traits import PoolTraits
@@ -44,12 +47,33 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
     grant: SavedLease | None = None
     _holder = ""
+    _home_name = ""
     _borrower: Borrower | None = None
 
     @property
     def backend(self) -> PoolClient:
         """Whoever hands out the slices: the lab's pool."""
-        return PoolClient(self.pool_url, self.pool_secret_file)
+        return PoolClient(self.pool_url, self.pool_secret_file, user_id=self.user_id)
+
+    @property
+    def home_name(self) -> str:
+        """The name under which the user's home and containers go; it outlives a rename.
+
+        Raises:
+            NotStarted: nobody can say; a home by another name would look empty.
+        """
+        if not self._home_name:
+            names = HomeNames(Path(self.home_names_file))
+            try:
+                self._home_name = names.of(self.user_id, self.user.name)
+            except HomeNamesDamaged as error:
+                self.log.error("No home for %s: %s", self.user.name, error)
+                message = (
+                    "Your server was not started, because the lab cannot tell now where your files "
+                    "lie. They are kept. Tell your instructor; the hub's log says what to do."
+                )
+                raise self._not_started(message, "home-unknown", 503) from error
+        return self._home_name
 
     @property
     def patience_s(self) -> float:
@@ -128,7 +152,8 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         """The measurements of this server, which holds no slice itself."""
         if self._borrower is None:
             self._borrower = Borrower(
-                self.user.name,
+                lambda: str(self.user.name),
+                self.user_id,
                 self.name,
                 self._course,
                 self.backend,
@@ -184,6 +209,11 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         except BackendError as error:
             self.log.warning("Lease %d runs, but the pool: %s", self.grant.lease, error)
 
+    async def _start(self) -> Any:
+        _ = self.user_id  # of the hub's database, which is this thread's alone
+        await asyncio.to_thread(lambda: self.home_name)
+        return await super()._start()
+
     async def settle_old(self) -> None:
         """End earlier holders of this very server, so that the pool need not refuse the new one."""
         loop = asyncio.get_running_loop()
@@ -218,6 +248,10 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             self.grant, self._holder = None, ""
 
     async def _give_back(self, grant: SavedLease | None, holder: str) -> None:
+        if self._wait is not None and self._wait.interrupted is not None:
+            # Somebody stopped the server that waited.  A hub that ends cancels the start as well,
+            # but does not come here, so that the position is kept.
+            await self.backend.cancel(self._wait.interrupted)
         if holder:
             await self.end_holder(holder)
         if grant is None and not needs_slice(self._next_shape()):
@@ -226,6 +260,18 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             await self._hear_why(grant)
         for lease in await self._own_leases(also=grant):
             await self._release(lease, self._news or "the server ended")
+
+    async def delete_forever(self) -> None:
+        """As the base; a server that is deleted, or whose user is, waits for nothing any more."""
+        try:
+            ticket = (await self._server_status()).ticket
+            if ticket is not None:
+                await self.backend.cancel(ticket.id)
+        except BackendError as error:
+            self.log.warning("The ticket of %s lapses by itself: %s", self._log_name, error)
+        answer = super().delete_forever()
+        if inspect.isawaitable(answer):
+            await answer
 
     async def _hear_why(self, grant: SavedLease) -> None:
         """Tell the student, on the next spawn page, why somebody asked for the slice back."""

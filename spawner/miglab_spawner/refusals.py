@@ -30,6 +30,7 @@ REASONS = {
     "job-ended": "The job ended before its server answered.",
     "open-network": "On the Docker network that the site names servers reach one another.",
     "no-home": "Neither `home_dir` nor the image says where the home is, so no file would be kept.",
+    "home-unknown": "`home_names_file`, which says whose home is whose, cannot be read.",
     "create-timeout": "The server could not be made within `create_timeout_s`.",
     "old-server-remains": "An earlier server of the same name still holds its slices.",
     "slice-without-uuid": "The pool granted a slice of which it does not know the UUID.",

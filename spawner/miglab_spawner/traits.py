@@ -109,6 +109,17 @@ class PoolTraits(LoggingConfigurable):
         """,
     ).tag(config=True)
 
+    home_names_file = Unicode(
+        "miglab-homes.json",
+        help="""File that keeps under which name each user's home and containers go.
+
+        A home keeps the name that its user had at first, so that a rename loses nothing, and a new
+        account that gets the old name has a home of its own.  Keep the file with the hub's
+        database.  If that database is made anew, remove the file: homes are then found by the
+        users' names again.
+        """,
+    ).tag(config=True)
+
     pool_patience_s = Float(
         60.0,
         min=0,

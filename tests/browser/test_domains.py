@@ -16,7 +16,7 @@ from tests.browser.conftest import ARGS, CHROMIUM
 from tests.browser.people import sign_in, sign_in_as_staff, start
 
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
-from miglab_spawner.local import home_name
+from miglab_spawner.local import folder_name
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -103,7 +103,7 @@ def window() -> dict[str, Any]:
 def lab_with_trap(lab: str) -> Iterator[TemporaryLab]:
     """A lab in which mallory's server will serve her page."""
     with temporary_lab(docker=False, lab=lab) as running:
-        jupyter = running.settings.homes / home_name("mallory") / ".jupyter"
+        jupyter = running.settings.homes / folder_name("mallory") / ".jupyter"
         jupyter.mkdir(parents=True, mode=0o700)
         (jupyter / "trap.py").write_text(TRAP)
         config = CONFIG.format(folder=str(jupyter))

@@ -15,7 +15,7 @@ from tests.browser.people import card, picture, serious_problems, sign_in, start
 
 from miglab_bench.harness.student import wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
-from miglab_spawner.local import home_name
+from miglab_spawner.local import folder_name
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -43,7 +43,7 @@ def lab() -> Iterator[TemporaryLab]:
 
 def make_home(lab: TemporaryLab, name: str) -> None:
     """A student's home: quick reports, the dark theme, and a text to open."""
-    folder: Path = lab.settings.homes / home_name(name)
+    folder: Path = lab.settings.homes / folder_name(name)
     themes = "lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
     for file, content in {
         "jupyter_server_config.json": {"LeaseExtension": {"interval_s": 3, "warned_s": 3}},

@@ -15,7 +15,7 @@ from tests.needs import needs
 from tests.students import served
 
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
-from miglab_spawner.local import home_name
+from miglab_spawner.local import folder_name
 
 needs("nbgitpuller", "see requirements/nbgitpuller.txt")
 if shutil.which("git") is None:
@@ -138,7 +138,7 @@ def test_a_link_starts_its_shape_and_brings_the_files(
     lease = lab.leases()["ada"]
     assert (lease.shape, lease.course) == ("3g.20gb", "vision")
 
-    files = lab.settings.homes / home_name("ada") / "vision-exercises"
+    files = lab.settings.homes / folder_name("ada") / "vision-exercises"
     (files / "week1.ipynb").write_text(mine := NOTEBOOK.replace("{}", '{"mine": 1}'))
     repository.publish("week2.ipynb")
     page.goto(link.replace("week1", "week2"))
@@ -172,7 +172,7 @@ def test_a_link_gives_its_author_none_of_the_powers(
     """What a link may not do is refused by page, button and API; what it may needs the button."""
     elsewhere = Repository(tmp_path / "startup").url
     xsrf = start_on_cpu(page, lab, "dan")
-    home = lab.settings.homes / home_name("dan")
+    home = lab.settings.homes / folder_name("dan")
     startup = home / ".ipython/profile_default/startup"
     startup.mkdir(parents=True, exist_ok=True)
     (home / "inside").symlink_to(startup.parent)
@@ -203,7 +203,7 @@ def test_agreeing_counts_once(page: Page, lab: TemporaryLab, repository: Reposit
     assert page.request.post(pull, params=asked).ok
     fetched = page.request.get(f"{pull}/api", params=asked | {"targetpath": ".jupyter"}).text()
     assert '"finished"' in fetched
-    home = lab.settings.homes / home_name("eve")
+    home = lab.settings.homes / folder_name("eve")
     assert (home / "vision-exercises/week1.ipynb").is_file()
     assert not (home / ".jupyter/week1.ipynb").exists()
     assert page.request.get(f"{pull}/api", params=asked).status == 403

@@ -24,7 +24,7 @@ from tests.browser.people import (
 from miglab_api.tickets import TicketView
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
-from miglab_spawner.local import home_name
+from miglab_spawner.local import folder_name
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -46,7 +46,7 @@ def lab() -> Iterator[TemporaryLab]:
 
 def home(lab: TemporaryLab, name: str) -> Path:
     """A student's home with a text in it."""
-    folder: Path = lab.settings.homes / home_name(name)
+    folder: Path = lab.settings.homes / folder_name(name)
     folder.mkdir(mode=0o700, parents=True)
     (folder / "essay.txt").write_text("A beginning.\n")
     return folder

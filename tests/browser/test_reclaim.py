@@ -16,7 +16,7 @@ from tests.students import signed_in
 from miglab_api.leases import LeaseView, LeaseWarning
 from miglab_bench.harness.student import wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
-from miglab_spawner.local import home_name
+from miglab_spawner.local import folder_name
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -59,7 +59,7 @@ def leaves(lab: TemporaryLab) -> Iterator[list[str]]:
 @contextmanager
 def at_work(page: Page, lab: TemporaryLab, name: str) -> Iterator[Path]:
     """Sign in, get a slice, and open a text that lies in the home; after the block all is idle."""
-    essay: Path = lab.settings.homes / home_name(name) / "essay.txt"
+    essay: Path = lab.settings.homes / folder_name(name) / "essay.txt"
     essay.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     essay.write_text(f"{BEGAN}\n")
     sign_in(page, lab, name)

@@ -128,6 +128,25 @@ async def test_a_server_without_its_slice_is_never_handed_over(
     assert not engine.containers.list(all=True, filters={"name": f"{LAB}-ada"})
 
 
+async def test_a_renamed_user_keeps_home_and_container(hub, lab: PoolLab, container_of):
+    """Also while the server runs; a new account of the old name has its own of both."""
+    note = ("sh", "-c", "echo mine > /home/student/note")
+    await hub.start("ada", shape="1g.5gb")
+    first = container_of("ada")
+    assert execute(first, *note)[0] == 0
+    await hub.rename("ada", "lovelace")
+    await hub.start("ada", "lab2", shape="cpu")
+    await hub.stop("ada", "lab2")
+    assert container_of("lovelace").id == first.id
+    await hub.stop("lovelace")
+    await lab.until_empty()
+    await hub.start("ada", shape="cpu")
+    assert execute(container_of("ada"), "ls", "/home/student")[1] == ""
+    await hub.start("lovelace", shape="cpu")
+    assert execute(container_of("lovelace"), "cat", "/home/student/note")[1] == "mine\n"
+    assert container_of("ada").name != container_of("lovelace").name == first.name
+
+
 async def test_a_container_is_held_tight(hub, lab: PoolLab, container_of):
     """Limits by the shape, no capability, no new privilege, no restart behind our back."""
     hub.user("ada").spawner.shape_limits = {

@@ -29,7 +29,7 @@ from miglab_hub.demo.simulated_class import SimulatedStudent, plan, token_file
 from miglab_hub.errors import RefusedError, SilentError
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
-from miglab_spawner.local import home_name
+from miglab_spawner.local import folder_name
 
 LOOK_S = 3.0
 PARTITION_AFTER_S = 90.0
@@ -175,7 +175,7 @@ def hand_in(settings: Settings, students: Iterable[SimulatedStudent]) -> None:
     collected = settings.state / "hand-ins.unfinished"
     collected.mkdir(exist_ok=True)
     for number, student in enumerate(list(students)[:HOW_MANY]):
-        notebooks = settings.homes / home_name(student.name) / "notebooks"
+        notebooks = settings.homes / folder_name(student.name) / "notebooks"
         notebooks.mkdir(parents=True, exist_ok=True)
         for notebook in (settings.notebooks if number % 2 else solved).glob("*.ipynb"):
             shutil.copyfile(notebook, notebooks / notebook.name)

@@ -65,6 +65,7 @@ class StateFolder:
     ledger_archive = Below("ledger-archive.sqlite")
     #: JupyterHub's database, and the file with which it signs its cookies.
     hub_database = Below("jupyterhub.sqlite")
+    home_names = Below("home-names.json")
     cookie_secret = Below("jupyterhub_cookie_secret")
     #: The backups that the lab makes by itself, before an upgrade changes the ledger.
     backups = Below("backups")

@@ -129,6 +129,16 @@ class PoolRunner:
         """
         return await self._on("decide", decision)
 
+    async def name_of(self, user_id: str, name: str) -> str:
+        """What the pool calls somebody, whom the hub called ``name``, perhaps a while ago.
+
+        A name that somebody else has by now, or still has in the pool, is not theirs.
+        """
+        called = self._pool.people.name_of(user_id)
+        if called is None:
+            await self.decide(lambda pool: pool.people.tell(user_id, name))
+        return called or name
+
     async def snapshot(self) -> PoolSnapshot:
         """The pool now, from memory unless it changed since; however many ask, it is drawn once."""
         return (await self._now()).snapshot

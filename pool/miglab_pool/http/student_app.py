@@ -17,7 +17,7 @@ from miglab_api.leases import ExtendRequest, LeaseView, ReleaseRequest, ServerSt
 from miglab_api.roster import NoticeRead, ProgressReport
 from miglab_api.staff import StaffMessage
 from miglab_api.tickets import RequeueRequest, TicketView
-from miglab_pool.http.access.auth import bearer, server_of
+from miglab_pool.http.access.auth import bearer, server_of, user_id_of
 from miglab_pool.http.access.hub_tokens import HubTokens
 from miglab_pool.http.connection_limits import peer_of
 from miglab_pool.http.errors import REFUSED, DeniedError, install
@@ -86,6 +86,9 @@ class StudentTickets(Protocol):
     def server_status(self, user: str, server: str, known: int | None = None) -> ServerStatus:
         """What a server holds and waits for."""
 
+    def end_outside(self, user: str, server: str, courses: Collection[str]) -> None:
+        """End what waits for a course that the student has left."""
+
     def cancel_of_server(self, user: str, server: str, by: str) -> TicketView:
         """Leave the queue, or give up the offer."""
 
@@ -137,6 +140,9 @@ class StudentRunner(Protocol):
 
     async def look(self, question: Callable[[StudentDoor], T]) -> T:
         """Look, and change nothing."""
+
+    async def name_of(self, user_id: str, name: str) -> str:
+        """What leases and tickets call a user whom the hub called ``name``."""
 
 
 api = APIRouter(prefix="/api", responses=REFUSED)
@@ -236,7 +242,10 @@ async def own_server(request: Request) -> OwnServer:
     server = server_of(model)
     if server is None:
         raise DeniedError(403, "forbidden", "This is not the token of a server.")
-    return OwnServer(*server, tuple(model.get("groups") or [request.app.state.default_course]))
+    name, who = server[1], user_id_of(model)
+    runner: StudentRunner = request.app.state.runner
+    user = await runner.name_of(who, server[0]) if who else server[0]
+    return OwnServer(user, name, tuple(model.get("groups") or [request.app.state.default_course]))
 
 
 Me = Annotated[OwnServer, Depends(own_server)]
@@ -308,8 +317,10 @@ async def server_signals(
 async def _server_status(request: Request, me: OwnServer, known: int | None) -> ServerStatus:
     runner: StudentRunner = request.app.state.runner
     roster: ClassRoster | None = request.app.state.roster
+    courses = {*me.courses, request.app.state.default_course}
 
     def look(pool: StudentDoor) -> ServerStatus:
+        pool.tickets.end_outside(me.user, me.name, courses)
         messages = pool.staff.messages_for(me.user, me.name, me.courses)
         sharing = {} if roster is None else roster.sharing(me.user, me.courses)
         return pool.tickets.server_status(me.user, me.name, known).model_copy(

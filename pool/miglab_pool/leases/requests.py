@@ -146,6 +146,26 @@ class Tickets(Subject):
         )
 
     @locked
+    def end_outside(self, user: str, server: str, courses: Collection[str]) -> None:
+        """End what a server waits for in a course that its student has left.
+
+        Args:
+            user: the student.
+            server: the server's name.
+            courses: those that the student is in now.
+        """
+        ticket = of_server(self.store, user, server)
+        if ticket is None or ticket.state not in OPEN or ticket.course in courses:
+            return
+        message = (
+            f"You are no longer in the course {ticket.course}, so your request for {ticket.shape} "
+            "has left the queue. Your server goes on without a GPU. If this is a mistake, tell "
+            "your instructor."
+        )
+        with self.store.write() as tx:
+            end(self.store, tx, ticket, TicketState.CANCELLED, "not-in-course", message)
+
+    @locked
     def cancel_of_server(self, user: str, server: str, by: str) -> TicketView:
         """Remove a server's ticket or offer.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from miglab_api.base import SERVER_MAX, USER_MAX
+from miglab_api.base import SERVER_MAX, USER_ID_MAX, USER_MAX
 from miglab_api.leases import (
     AttachRequest,
     ExtendRequest,
@@ -36,6 +36,8 @@ from miglab_pool.pool import Pool
 
 POSITION_REST_S = 0.2
 
+SaidUserId = Annotated[str, Query(max_length=USER_ID_MAX)]
+
 router = APIRouter(prefix="/api", responses=REFUSED)
 
 
@@ -44,6 +46,7 @@ async def ask(request: TicketRequest, _: Spawner, runner: Runner, response: Resp
     """Ask for a shape: 201 for a new ticket, 200 for the one that is there already."""
 
     def decision(pool: Pool) -> TicketView:
+        pool.people.tell(request.user_id, request.user)
         before = pool.tickets.of_server(request.user, request.server)
         ticket = pool.tickets.request(request)
         is_new = before != ticket.id
@@ -138,9 +141,15 @@ async def server_status(
     runner: Runner,
     user: Annotated[str, Query(min_length=1, max_length=USER_MAX)],
     server: Annotated[str, Query(max_length=SERVER_MAX)] = "",
+    user_id: SaidUserId = "",
 ) -> ServerStatus:
     """What a server has and waits for; asking keeps its position in the queue."""
-    return await runner.decide(lambda pool: pool.tickets.server_status(user, server))
+
+    def decision(pool: Pool) -> ServerStatus:
+        pool.people.tell(user_id, user)
+        return pool.tickets.server_status(user, server)
+
+    return await runner.decide(decision)
 
 
 @router.get("/tickets/{ticket_id}/alternatives")
@@ -154,6 +163,7 @@ async def leases(
     principal: MaySeeNames,
     runner: Runner,
     user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
+    user_id: SaidUserId = "",
 ) -> list[LeaseView]:
     """The live leases, or one user's, as far as the principal may see whose they are."""
     if (
@@ -162,6 +172,8 @@ async def leases(
         and principal.courses(Right.SEE_NAMES) == NOWHERE
     ):
         raise DeniedError(403, "forbidden", "You can see your own leases only.")
+    if principal.is_spawner and user is not None:
+        await runner.decide(lambda pool: pool.people.tell(user_id, user))
     found = await runner.look(lambda pool: pool.leases.live(user))
     return [one for one in found if principal.may(Right.SEE_NAMES, one.course, one.user)]
 

@@ -13,8 +13,14 @@ from typing import Any
 
 from miglab_pool.ledger.rows import LIVE_LEASES, LIVE_TICKETS
 
-WHOSE = {"tickets": "user", "leases": "user", "messages": "to_user", "progress": "user"}
-REMOVED = ("messages", "progress")  # what nobody counts goes with the person
+WHOSE = {
+    "tickets": "user",
+    "leases": "user",
+    "messages": "to_user",
+    "progress": "user",
+    "people": "called",
+}
+REMOVED = ("messages", "progress", "people")  # what nobody counts goes with the person
 BY = {
     "transitions": "by",
     "leases": "warn_by",

@@ -36,7 +36,7 @@ from sqlalchemy.schema import CreateColumn
 
 from miglab_pool.ledger.rows import ROWS, Row
 
-VERSION = "0016"  # of the tables: grows with each change of a column
+VERSION = "0017"  # of the tables: grows with each change of a column
 OLDEST = "0012"  # that can be brought up to date
 BUSY_S = 1.0  # how long another program may hold the file while it is opened
 TYPES = {str: String, int: Integer, float: Float, bool: Boolean}
@@ -119,6 +119,8 @@ activity = _plain(
     idle_s=Float,
     unknown_s=Float,
 )
+people = _plain("people", _key("id", String), called=String)
+"""What the hub calls everybody whom it has named; by its user id."""
 progress = _plain(
     "progress",
     *(_key(name, String) for name in ("user", "course", "experiment")),

@@ -102,7 +102,7 @@ def _courses(request: Request, principal: Principal, now_in: set[str]) -> list[s
 
 
 router = APIRouter(prefix="/api/classes", responses=REFUSED)
-COLUMNS = ("user", "now", "shape", "last_sign_utc", "claimed", "handed_in", "latest")
+COLUMNS = ("user", "now", "shape", "last_sign_utc", "claimed", "handed_in", "latest", "outside")
 CourseName = Annotated[str, Path(min_length=1, max_length=COURSE_MAX)]
 
 
@@ -174,6 +174,7 @@ async def _rows(request: Request, principal: Principal, course: str) -> RosterVi
     held, shared = await runner.look(lambda pool: (pool.leases.brief(), pool.roster.shared(course)))
     leases = {one.user: one for one in held if one.course == course}
     tickets = {one.user: one for one in waiting if one.course == course and one.user}
+    listed = members if is_staff and course != state.default_course else None
     staff = state.sign_in.book.courses.get(course)
     teachers = (staff.instructors | staff.assistants) if staff else frozenset()
     users = ((members or set()) | leases.keys() | tickets.keys()) - teachers
@@ -182,7 +183,9 @@ async def _rows(request: Request, principal: Principal, course: str) -> RosterVi
         is_shared=shared.is_shared,
         is_complete=members is not None,
         rows=tuple(
-            _row_of(user, leases.get(user), tickets.get(user), idle, shared)
+            _row_of(user, leases.get(user), tickets.get(user), idle, shared).model_copy(
+                update={"is_outside": listed is not None and user not in listed}
+            )
             for user in sorted(users)
             if principal.may(Right.SEE_CLASS, course, user)
         ),
@@ -238,4 +241,4 @@ def as_csv(found: RosterView) -> str:
 def _cells(row: RosterRow) -> list[str | float]:
     signed = "" if row.last_sign_at is None else in_utc(row.last_sign_at)
     done = done_by(row) or ("", "", "")
-    return [row.user, row.presence.value, row.shape, signed, *done]
+    return [row.user, row.presence.value, row.shape, signed, *done, "yes" if row.is_outside else ""]

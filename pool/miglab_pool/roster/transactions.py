@@ -65,6 +65,13 @@ class ClassRoster(Subject):
         self._heard: dict[str, dict[str, Heard]] = defaultdict(dict)
         self._looks: dict[tuple[str, str], float] = {}
 
+    def rename(self, before: str, name: str) -> None:
+        """Somebody is called otherwise, in the ledger too; the pool's lock is held."""
+        self._told = None
+        for heard in self._heard.values():
+            if before in heard:
+                heard[name] = heard.pop(before)
+
     @locked
     def sharing(self, user: str, courses: Collection[str]) -> dict[str, bool]:
         """Which of these courses ask for reports, and whether the student has read the notice."""

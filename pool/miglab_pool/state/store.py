@@ -79,9 +79,14 @@ class Uses:
             self._totals, self._rows = replace(totals, live=live), rows
         return self._totals
 
+    def read_anew(self) -> None:
+        """Somebody has another name: what is over is summed by names."""
+        self._followed = None
+
     def _known(self, known: Mapping[int, Use], lease: LeaseRow) -> Use:
         use = known.get(lease.id)
-        return use if use and use.began == lease.attached_at else self._use_of(lease)
+        is_same = use and (use.began, use.user) == (lease.attached_at, lease.user)
+        return use if use and is_same else self._use_of(lease)
 
     def _use_of(self, lease: LeaseRow) -> Use:
         slices = (self._ledger.find(SliceRow, number) for number in lease.slices)

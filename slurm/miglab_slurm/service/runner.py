@@ -69,6 +69,10 @@ class SlurmRunner:
         """Ask, and change nothing."""
         return question(self.door)
 
+    async def name_of(self, user_id: str, name: str) -> str:
+        """The hub's name: jobs are found by it."""
+        return name
+
     async def decide(self, decision: Callable[[SlurmDoor], T]) -> T:
         """Decide, then do what was decided.
 

@@ -155,6 +155,7 @@ class Wait:
     Attributes:
         ticket: how it stands; None while nothing is waited for.
         kept: the ticket that waits on while the server runs without a GPU; None if none does.
+        interrupted: the ticket that waited when the start was cancelled; None if none did.
     """
 
     def __init__(
@@ -162,6 +163,7 @@ class Wait:
     ) -> None:
         self.ticket: TicketView | None = None
         self.kept: int | None = None
+        self.interrupted: int | None = None
         self._queue, self._say, self._keeps_ticket = queue, say, keeps_ticket
         self._change: _Change | None = None
         self._rung = asyncio.Event()
@@ -175,6 +177,9 @@ class Wait:
                 event = queued(found)
                 self._say(event.pct, event.message)
                 found = await self._news(found)
+        except asyncio.CancelledError:
+            self.interrupted = self.ticket.id if self.ticket else None
+            raise
         finally:
             self.ticket = None
             if self._change is not None:  # whoever chose something else meanwhile is told

@@ -18,6 +18,7 @@ from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
 from miglab_slurm.submissions import Stay, Submissions
+from miglab_spawner.people import HomeNames, user_id_of
 
 from .conftest import TICKET
 
@@ -38,6 +39,22 @@ def test_everything_is_told(used: Settings) -> None:
     assert {row["reason"] for row in kept["transitions"]} >= {"ada: enough", "moved by person:ada"}
     assert "person:adaline" not in {row["by"] for row in kept["transitions"]}
     assert told["home"]["bytes"] == len("mine")
+
+
+def test_a_renamed_users_home_is_theirs(used: Settings) -> None:
+    """It has the name of before; whoever has that name now keeps theirs."""
+    with closing(orm.new_session_factory(f"sqlite:///{used.hub_database}")()) as hub:
+        ada = orm.User.find(hub, "ada")
+        HomeNames(used.home_names).of(user_id_of(hub, ada.id), "ada")
+        ada.name = "lovelace"
+        hub.add(orm.User(name="ada"))
+        hub.commit()
+        HomeNames(used.home_names).of(user_id_of(hub, orm.User.find(hub, "ada").id), "ada")
+        hub.get_bind().dispose()
+    assert forget(used, "ada").home == "" and (used.homes / "ada").exists()
+    assert forget(used, "lovelace").home == str(used.homes / "ada")
+    assert not (used.homes / "ada").exists()
+    assert json.loads(used.home_names.read_text()) == {}
 
 
 def test_then_it_is_nobodys(used: Settings) -> None:

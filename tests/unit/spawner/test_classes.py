@@ -11,7 +11,7 @@ from traitlets.config import Config
 from miglab_slurm.spawner import MIGSlurmSpawner
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.hub_setup import set_up
-from miglab_spawner.local import GatedProcessSpawner, MIGLocalSpawner, home_name
+from miglab_spawner.local import GatedProcessSpawner, MIGLocalSpawner, folder_name
 from miglab_spawner.mixin import LEASE_SCOPE, server_token_scopes
 
 OURS = [
@@ -68,7 +68,7 @@ def test_names_never_share_a_home():
     """Different names, different folders; none leads out of the folder of homes."""
     names = ["ada", "Ada", "a/da", "../ada", "a-da", "a-2dda", "ädä", ".", "..", "o'brien@x.y"]
     names += ["ü" * 128, "ü" * 127 + "u", "x" * 500]
-    homes = [home_name(name) for name in names]
+    homes = [folder_name(name) for name in names]
     assert len(set(homes)) == len(names)
     assert not [home for home in homes if "/" in home or home in (".", "..")]
     assert max(len(home) for home in homes) <= 255

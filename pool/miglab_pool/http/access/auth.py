@@ -34,6 +34,7 @@ from starlette.requests import HTTPConnection
 from tornado.httputil import url_concat
 from tornado.web import create_signed_value, decode_signed_value
 
+from miglab_api.base import USER_ID_KEY
 from miglab_pool.course_roles import RoleBook
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
@@ -305,7 +306,13 @@ def principal_from(model: Mapping[str, Any], book: RoleBook, xsrf: str = "") -> 
         assists=book.assisted(known_as, groups),
         xsrf=xsrf,
         course_names=groups,
+        user_id=user_id_of(model),
     )
+
+
+def user_id_of(model: Mapping[str, Any]) -> str:
+    """Who a token's owner is, whatever they are called; empty where the hub does not say."""
+    return str(model.get(USER_ID_KEY, "")) if model.get("kind") == "user" else ""
 
 
 def server_of(model: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ it is there (404); whoever sees it and may not do this is told who may (403).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
@@ -25,9 +25,14 @@ Found = TypeVar("Found", LeaseView, TicketView)
 
 
 async def who(request: Request) -> Principal:
-    """Whoever asks; refuses nobody in particular."""
+    """Whoever asks, by the name that the pool knows them by; refuses nobody in particular."""
     sign_in: SignIn = request.app.state.sign_in
-    return await sign_in.principal(request)
+    principal = await sign_in.principal(request)
+    if not principal.user_id:
+        return principal
+    runner: PoolRunner = request.app.state.runner
+    name = await runner.name_of(principal.user_id, principal.name)
+    return replace(principal, name=name)
 
 
 async def who_again(request: Request, before: Principal) -> Principal | None:

@@ -156,6 +156,7 @@ class Principal:
         assists: the courses it is assistant of.
         xsrf: the token that a write of this browser session must carry; empty for a bearer token.
         course_names: the hub groups it is in.
+        user_id: who a person is, whatever they are called; empty where the hub does not say.
     """
 
     kind: PrincipalKind
@@ -165,6 +166,7 @@ class Principal:
     assists: frozenset[str] = NOWHERE
     xsrf: str = ""
     course_names: tuple[str, ...] = ()
+    user_id: str = ""
 
     @property
     def is_spawner(self) -> bool:

@@ -24,6 +24,7 @@ from miglab_api.staff import called
 from miglab_api.tickets import WaitEstimate
 from miglab_api.wording import duration, guaranteed, server_in_words
 from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.dependencies import who
 from miglab_pool.http.access.principal import Principal, Right, forbidden
 from miglab_pool.http.errors import DeniedError, http_error
 
@@ -169,7 +170,7 @@ class DrawnPage:
         sign_in: SignIn = request.app.state.sign_in
         principal = None
         try:
-            principal = await sign_in.principal(request)
+            principal = await who(request)
             if not principal.has(self.right):
                 raise forbidden(self.right)
             return HTMLResponse(await self.draw(request, principal))
@@ -212,7 +213,7 @@ async def no_such_page(request: Request, error: Exception) -> Response:
     if "text/html" not in request.headers.get("accept", ""):
         return await http_error(request, error)
     try:
-        principal = await request.app.state.sign_in.principal(request)
+        principal = await who(request)
     except DeniedError:
         principal = None
     said = "There is no page at this address. It may be mistyped."

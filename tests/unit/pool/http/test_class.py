@@ -185,6 +185,20 @@ async def test_students_see_their_own_row(lab: ClassLab) -> None:
     assert (page.status_code, "This lab has no course “mll”." in page.text) == (404, True)
 
 
+async def test_who_was_taken_out_of_the_course_is_marked(lab: ClassLab) -> None:
+    """With what they still hold, for staff alone; nobody is while the hub is silent."""
+    lab.world.run("bob", course="ml")
+    lab.members = MEMBERS - {"bob"}
+    marks = {user: row["is_outside"] for user, row in (await lab.rows()).items()}
+    assert marks == {"alice": False, "bob": True, "carol": False, "dan": False}
+    assert "not in the course</span>" in (await lab.staff.get("/class", headers=STAFF)).text
+    sheet = await lab.staff.get("/api/classes/ml?format=csv", headers=STAFF)
+    assert [line.endswith('"yes"') for line in sheet.text.splitlines()[1:3]] == [False, True]
+    assert "not in the course</span>" not in (await lab.staff.get("/class", headers=BOB)).text
+    lab.members = None
+    assert not (await lab.rows())["bob"]["is_outside"]
+
+
 async def test_looking_and_exporting_are_in_the_log(lab: ClassLab) -> None:
     """A page that refreshes itself is one look an hour; each export counts."""
     await lab.rows()

@@ -14,7 +14,7 @@ from miglab_pool.http.student_app import WRITES_BURST, TokenBuckets
 from miglab_pool.reclaim.activity import SignalBoard
 
 from .conftest import as_
-from .fakes import SECRET, FakeTokens
+from .fakes import OWNERS, SECRET, FakeTokens
 
 
 async def test_the_own_lease(student: httpx.AsyncClient, world: World) -> None:
@@ -185,7 +185,7 @@ async def test_a_server_without_a_slice(
     The ticket is given up and asked for again in its name; another server of theirs has none.
     """
     world.end(world.pool.leases.find(1))
-    ticket = world.ask("alice", "7g.40gb", course="ml").id
+    ticket = world.ask("alice", "7g.40gb").id  # in a course that alice is in
     note = MessageRequest(text="<b>Hi</b>", to_course="everyone")
     world.pool.staff.send(note, "person:ina")
     world.pass_time(9.0)
@@ -201,7 +201,7 @@ async def test_a_server_without_a_slice(
     assert answer.json()["reason"] == "unknown-ticket"
     step = world.ledger.history("ticket", str(ticket))[0]
     assert (step["to_state"], step["by"]) == ("cancelled", "server:alice/")
-    again = world.ask("alice", "7g.40gb").id  # in a course that alice is in
+    again = world.ask("alice", "7g.40gb").id
     world.pool.tickets.cancel(again, "alice")
     for headers, status in ((other, 404), (own, 200)):
         answer = await student.post("/api/ticket/requeue", json={"ticket": again}, headers=headers)
@@ -222,3 +222,54 @@ async def test_a_student_cannot_fill_the_ledger(student: httpx.AsyncClient, worl
         answer = await student.post(path, json={}, headers=as_("alice-lab2"))
         assert answer.status_code == 429
     assert world.pool.version == before
+
+
+async def test_who_has_left_the_course_leaves_its_queue(
+    student: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the server asks next: the ticket is over, and the student reads why.
+
+    What a server holds it keeps.
+    """
+    server = OWNERS["alice-server"]
+    monkeypatch.setitem(OWNERS, "alice-server", {**server, "groups": ["ml"]})
+    world.end(world.pool.leases.find(1))
+    ticket = world.ask("alice", course="ml")
+    asked = {"headers": as_("alice-server"), "params": {"known": ticket.id}}
+    assert (await student.get("/api/server", **asked)).json()["ticket"]["id"] == ticket.id
+    monkeypatch.setitem(OWNERS, "alice-server", {**server, "groups": ["vision"]})
+    told = (await student.get("/api/server", **asked)).json()["ticket"]
+    assert (told["state"], told["reason"]) == ("cancelled", "not-in-course")
+    assert "no longer in the course ml" in told["message"]
+    kept = world.pool.leases.find(3)
+    lab2 = OWNERS["alice-lab2"]
+    monkeypatch.setitem(OWNERS, "alice-lab2", {**lab2, "groups": ["vision"]})
+    told = (await student.get("/api/server", headers=as_("alice-lab2"))).json()["lease"]
+    assert (told["id"], told["state"]) == (kept.id, kept.state)
+
+
+async def test_a_renamed_user_is_the_same(
+    student: httpx.AsyncClient,
+    client: httpx.AsyncClient,
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the id that the hub says with the token, be the name of before or of now; others are not.
+
+    An answer of the hub is believed for a while, so it may have the name of before.
+    """
+    owner = {**OWNERS["alice-server"], "miglab_user_id": "7t1"}
+    monkeypatch.setitem(OWNERS, "alice-server", owner)
+    assert (await student.get("/api/lease", headers=as_("alice-server"))).json()["id"] == 1
+    world.pool.people.tell("7t1", "liddell")
+    own = await student.get("/api/lease", headers=as_("alice-server"))
+    assert (own.json()["id"], own.json()["user"]) == (1, "liddell")
+    new_name = {"name": "liddell", "scopes": ["custom:miglab:lease!server=liddell/"]}
+    monkeypatch.setitem(OWNERS, "alice-server", {**owner, **new_name})
+    assert (await student.get("/api/lease", headers=as_("alice-server"))).json()["id"] == 1
+    another = {**OWNERS["alice-token"], "miglab_user_id": "8t2"}
+    monkeypatch.setitem(OWNERS, "alice-token", another)
+    assert (await client.get("/api/leases", headers=as_("alice-token"))).json() == []
+    monkeypatch.setitem(OWNERS, "alice-token", {**another, "miglab_user_id": "7t1"})
+    seen = (await client.get("/api/leases", headers=as_("alice-token"))).json()
+    assert [one["id"] for one in seen] == [1, 3]

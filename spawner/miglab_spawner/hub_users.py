@@ -1,0 +1,106 @@
+"""What JupyterHub's own API does to users, where it forgets their servers (5.5 and 6.1).
+
+Deleting: JupyterHub stops the default server if it runs; then it refuses with HTTP 500 to delete a
+user of whom a server is still active: one that starts, one that stops, a named one
+(`User._delete_spawner`).  A start that waits for a slice can be active for an hour.
+
+Identity: ``api/user`` says nobody's id, by which the pool knows people.
+
+Renaming: a running server's token has scopes that name the server by its user's old name, and so
+may nothing any more.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from jupyterhub import apihandlers, orm
+from jupyterhub.apihandlers.users import SelfAPIHandler, UserAPIHandler
+from jupyterhub.scopes import needs_scope
+from tornado import web
+
+from miglab_api.base import USER_ID_KEY
+from miglab_spawner.mixin import MIGSpawnerMixin
+from miglab_spawner.people import user_id_of
+
+LONGEST_END_S = 60.0
+
+
+class SelfHandler(SelfAPIHandler):
+    """JupyterHub's ``api/user``, which also says who a user is, whatever they are called."""
+
+    def user_model(self, user: Any) -> dict[str, Any]:
+        """As JupyterHub, with the identity."""
+        return {**super().user_model(user), USER_ID_KEY: user_id_of(self.db, user.id)}
+
+
+class UserHandler(UserAPIHandler):
+    """JupyterHub's ``api/users/:user``, for users whose servers do something."""
+
+    @needs_scope("delete:users")
+    async def delete(self, user_name: str) -> None:
+        """End the user's servers, then delete the user as JupyterHub does.
+
+        Raises:
+            HTTPError: 400, a server did not end in time; what JupyterHub raises.
+        """
+        user = self.find_user(user_name)
+        if user is not None and user.name != self.current_user.name:
+            for spawner in list(user.spawners.values()):
+                await self._end(user, spawner)
+        await super().delete(user_name)
+
+    @needs_scope("admin:users")
+    async def patch(self, user_name: str) -> None:
+        """As JupyterHub; who is renamed keeps what their running servers may, and the pool knows.
+
+        A pool that does not answer is told by the next start, or the next look at the spawn page.
+        """
+        user = self.find_user(user_name)
+        await super().patch(user_name)
+        if user is None or user.name == user_name:
+            return
+        for spawner in user.spawners.values():
+            _rename_in_token(self.db, spawner, user_name)
+        for spawner in list(user.spawners.values()):
+            if isinstance(spawner, MIGSpawnerMixin):
+                await spawner.tell_who()
+                return
+
+    async def _end(self, user: Any, spawner: Any) -> None:
+        start = spawner._spawn_future
+        if start is not None and not start.done():
+            start.cancel()
+            await self._in_time(spawner, asyncio.wait([start]))
+        if spawner.pending == "stop":
+            stop = spawner._stop_future
+        else:
+            stop = await self.stop_single_user(user, spawner.name) if spawner.active else None
+        if stop is not None:
+            await self._in_time(spawner, asyncio.wait([stop]))
+
+    async def _in_time(self, spawner: Any, end: Awaitable[object]) -> None:
+        try:
+            await asyncio.wait_for(end, LONGEST_END_S)
+        except TimeoutError:
+            message = f"{spawner._log_name} has not stopped yet. Delete the user again in a minute."
+            raise web.HTTPError(400, message) from None
+
+
+def _rename_in_token(db: Any, spawner: Any, old_name: str) -> None:
+    """Let a server's token name the server by its user's name of now."""
+    token = orm.APIToken.find(db, spawner.api_token) if spawner.api_token else None
+    if token is None:
+        return
+    before, now = f"!server={old_name}/", f"!server={spawner.user.name}/"
+    token.scopes = [scope.replace(before, now) for scope in token.scopes]
+    db.commit()
+
+
+def add_to_hub() -> None:
+    """Put our handlers in the place of JupyterHub's, which knows no setting for that."""
+    handlers = {SelfAPIHandler: SelfHandler, UserAPIHandler: UserHandler}
+    apihandlers.default_handlers[:] = [
+        (path, handlers.get(handler, handler), *arguments)
+        for path, handler, *arguments in apihandlers.default_handlers
+    ]

@@ -1,0 +1,102 @@
+"""Who somebody is, and under which name their home and their containers go.
+
+A name is what is shown: it can be changed, and then be somebody else's.  `user_id_of` is what a
+rename keeps and nobody gets again.  `HomeNames` keeps the name that a home was begun under.
+"""
+
+import json
+import os
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from jupyterhub import orm
+from pydantic import TypeAdapter, ValidationError
+
+_NAMES = TypeAdapter(dict[str, str])
+_CHANGING = Lock()  # of this process, which alone writes
+
+
+class HomeNamesDamaged(Exception):
+    """The file of homes' names cannot be read; nobody's home is known then."""
+
+
+def user_id_of(database: Any, number: int) -> str:
+    """The identity of an account: the hub's number for it, and when the account was made.
+
+    SQLite gives the highest number once more when its row was deleted (JupyterHub 5.5 and 6.1
+    declare no AUTOINCREMENT), so the number alone can come again.  The time is read from the
+    database, since one that keeps no fractions of a second rounds what memory has.
+
+    Args:
+        database: a session with the hub's.
+        number: the account's ``id`` there.
+    """
+    created = database.query(orm.User.created).filter(orm.User.id == number).scalar()
+    return f"{number}t{created:%Y%m%d%H%M%S%f}" if created else str(number)
+
+
+class HomeNames:
+    """A file with the user id of everybody by the name of their home; only the hub writes it.
+
+    A write waits for the disk, so the first start of each user asks in a thread.
+
+    The first name that an account was seen with here is its home's name for good, unless it is
+    another account's: that one may have been renamed, or deleted with its files left.
+
+    Args:
+        path: the JSON file; made when there is a name to keep.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def known(self, user_id: str) -> str | None:
+        """The name of a user's home; None for one that was never seen here.
+
+        Raises:
+            HomeNamesDamaged: the file is something else.
+        """
+        return next((name for name, owner in self._read().items() if owner == user_id), None)
+
+    def of(self, user_id: str, user_name: str) -> str:
+        """The name of a user's home, kept from now on.
+
+        Args:
+            user_id: by `user_id_of`.
+            user_name: as the account is called now.
+
+        Raises:
+            HomeNamesDamaged: the file is something else.
+        """
+        with _CHANGING:
+            if name := self.known(user_id):
+                return name
+            names, name = self._read(), user_name
+            while name in names:
+                name = f"{name}-{user_id}"
+            self._write({**names, name: user_id})
+            return name
+
+    def drop(self, name: str) -> None:
+        """The home of this name is gone: the name is free again."""
+        names = self._read()
+        if names.pop(name, None) is not None:
+            self._write(names)
+
+    def _read(self) -> dict[str, str]:
+        try:
+            return _NAMES.validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValidationError as error:
+            message = f"{self._path} does not say whose homes are whose: put a backup in its place"
+            raise HomeNamesDamaged(message) from error
+
+    def _write(self, names: dict[str, str]) -> None:
+        unfinished = self._path.with_name(f"{self._path.name}.new")
+        with unfinished.open("w", encoding="utf-8") as stream:
+            json.dump(names, stream, indent=1, ensure_ascii=False)
+            stream.flush()
+            os.fsync(stream.fileno())
+        unfinished.replace(self._path)

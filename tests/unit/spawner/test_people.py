@@ -1,0 +1,48 @@
+"""Under which name each user's home goes."""
+
+from pathlib import Path
+
+import pytest
+
+from miglab_spawner.people import HomeNames, HomeNamesDamaged
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> HomeNames:
+    return HomeNames(tmp_path / "homes.json")
+
+
+def test_a_home_keeps_its_first_name(names: HomeNames, tmp_path: Path) -> None:
+    """Whatever its user is called later, and whichever process asks."""
+    assert names.known("1t1") is None
+    assert names.of("1t1", "ada") == "ada"
+    assert HomeNames(tmp_path / "homes.json").of("1t1", "lovelace") == "ada"
+    assert names.known("1t1") == "ada"
+
+
+def test_no_two_users_share_a_home(names: HomeNames) -> None:
+    """Not with a former bearer of the name, nor by a name that looks like a home's."""
+    homes = [
+        names.of("1t1", "ada"),
+        names.of("2t2", "ada-3t3"),
+        names.of("3t3", "ada"),
+        names.of("4t4", "ada"),
+    ]
+    assert homes == ["ada", "ada-3t3", "ada-3t3-3t3", "ada-4t4"]
+
+
+def test_a_removed_home_leaves_its_name(names: HomeNames) -> None:
+    """To the next account of that name; a name that is not kept is no error."""
+    names.of("1t1", "ada")
+    names.drop("ada")
+    names.drop("ada")
+    assert names.of("2t2", "ada") == "ada"
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"ada": 1}', '{"ada": "1t1"'])
+def test_a_damaged_file_gives_nobody_a_home(tmp_path: Path, content: str) -> None:
+    """An empty home would look like lost work: the file is left, and the error names it."""
+    (tmp_path / "homes.json").write_text(content)
+    with pytest.raises(HomeNamesDamaged, match=r"homes\.json"):
+        HomeNames(tmp_path / "homes.json").of("1t1", "ada")
+    assert (tmp_path / "homes.json").read_text() == content
