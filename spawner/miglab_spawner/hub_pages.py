@@ -22,19 +22,21 @@ from typing import Any
 
 from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.handlers.base import BaseHandler
-from jupyterhub.scopes import has_scope
+from jupyterhub.scopes import has_scope, scope_definitions
 from jupyterhub.utils import url_escape_path, url_path_join
 from tornado import web
 from tornado.iostream import StreamClosedError
 
 from miglab_api.base import SHAPE_MAX
 from miglab_api.offers import CPU
+from miglab_spawner.at_start import at_start
 from miglab_spawner.backends import BackendError, RefusedByBackend
 from miglab_spawner.borrower import RESULT_LIMIT
 from miglab_spawner.mixin import LEASE_SCOPE, MIGSpawnerMixin
 from miglab_spawner.pool_leases import PoolSpawnerMixin
 
 TEMPLATES = Path(__file__).with_name("hub_templates")
+START_SCOPE = "start:servers" if "start:servers" in scope_definitions else "servers"  # JupyterHub 5
 ANSWER_FIRST_S = 1.0  # the server passes our answer on to its browser before it ends
 
 log = logging.getLogger(__name__)
@@ -102,7 +104,7 @@ class WaitingHandler(ServerHandler):
 
     async def post(self, user_name: str, server_name: str) -> None:
         """Go on with another shape, or give up."""
-        spawner = self.spawner_of(user_name, server_name, "start:servers")
+        spawner = self.spawner_of(user_name, server_name, START_SCOPE)
         try:
             shape = _shape(self.get_json_body())
             await spawner.switch_to(shape)
@@ -248,6 +250,11 @@ HANDLERS = [
 
 def add_to(c: Any) -> None:
     """Give a hub the routes and the two pages that use them; a page of the site's own stays."""
-    hub = c.JupyterHub
-    hub.setdefault("extra_handlers", []).extend(HANDLERS)
-    hub.setdefault("template_paths", []).append(str(TEMPLATES))
+    at_start(c, _add_pages)
+
+
+def _add_pages(app: Any) -> None:
+    app.extra_handlers = [*app.extra_handlers, *HANDLERS]
+    (jupyterhubs, *_) = app._template_paths_default()  # the hub looks there last
+    paths = [path for path in app.template_paths if path != jupyterhubs]
+    app.template_paths = [*paths, str(TEMPLATES)]

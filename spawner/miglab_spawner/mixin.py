@@ -14,13 +14,14 @@ import asyncio
 import inspect
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from jupyterhub.scopes import scope_definitions
-from traitlets import Dict, Instance, default
+from jupyterhub import orm
+from jupyterhub.scopes import get_scopes_for, scope_definitions
+from traitlets import Dict, Instance, default, validate
 
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import BORROW, CPU, Offers
@@ -45,13 +46,17 @@ LEASE_SCOPE = "custom:miglab:lease"
 #: Its definition, for ``c.JupyterHub.custom_scopes``.
 CUSTOM_SCOPES = {LEASE_SCOPE: {"description": "See, extend and release the lease of a server."}}
 
-#: What JupyterHub's own role ``server`` holds.
-_SERVER_SCOPES = ("users:activity!user", "access:servers!server")
+TOKEN_LACKS_SCOPE = (
+    "Your server was not started, because this hub would not let it see its GPU slice. Tell "
+    f"whoever runs the hub: servers' tokens lack the scope {LEASE_SCOPE}!server. A server without "
+    "a GPU still starts."
+)
 
 STATE_KEY = "miglab"
 PAUSE_S = 0.5
 
 Answer = TypeVar("Answer")
+TokenScopes = Callable[[Any], list[str] | Awaitable[list[str]]]
 
 
 class MIGSpawnerMixin(SpawnerTraits):
@@ -142,6 +147,11 @@ class MIGSpawnerMixin(SpawnerTraits):
         return home_size.HomeUse()
 
     # What is known of the server.
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether this start waits for slices, and so far uses nothing."""
+        return self._wait is not None and self._wait.ticket is not None
 
     @property
     def borrows(self) -> bool:
@@ -274,8 +284,12 @@ class MIGSpawnerMixin(SpawnerTraits):
         return int(self.longest_wait_s + self.create_timeout_s + self.patience_s) + 1
 
     @default("server_token_scopes")
-    def _lease_scope_too(self) -> Callable[[object], list[str]]:
-        return server_token_scopes
+    def _as_the_role_server(self) -> TokenScopes:
+        return with_lease_scope([])
+
+    @validate("server_token_scopes")
+    def _as_the_site_says(self, proposal: Any) -> TokenScopes:
+        return with_lease_scope(proposal["value"])
 
     def run_pre_spawn_hook(self) -> Any:
         """Raise a `start_timeout` that would cut the wait short, then run the site's hook."""
@@ -313,6 +327,8 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._wait = None
         wanted = await self._wanted()
         self._shape, self._course = wanted.shape, wanted.course
+        if not is_cpu(wanted.shape):
+            self._check_token()
         if self.needs_grant(wanted.shape):
             await self._get_slices()
         self._report(waiting.CREATING, "Making your server.")
@@ -332,6 +348,17 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._news = ""
         self._report(waiting.ANSWERING, "Your server is starting; waiting for its first answer.")
         return where
+
+    def _check_token(self) -> None:
+        """The token with which the server is to see its lease; a site may have taken that from it.
+
+        Raises:
+            NotStarted: it lacks the scope, so that the server could never report its activity.
+        """
+        token = orm.APIToken.find(self.user.db, self.api_token)
+        needed = f"{LEASE_SCOPE}!server={self.user.name}/{self.name}"
+        if token is None or needed not in get_scopes_for(token):
+            raise self._not_started(TOKEN_LACKS_SCOPE, "token-lacks-scope", 503)
 
     async def _check_home(self) -> None:
         """A full home is told before the wait for a slice, not after it.
@@ -597,12 +624,30 @@ class MIGSpawnerMixin(SpawnerTraits):
         return env
 
 
-def server_token_scopes(_spawner: object = None) -> list[str]:
-    """The scopes of a server's own token: JupyterHub's, and the lease of that very server.
+def with_lease_scope(theirs: Any) -> TokenScopes:
+    """The scopes of a server's own token: the site's, and the lease of that very server.
 
-    A hub that does not define the scope gives its servers no more than JupyterHub does.
+    Args:
+        theirs: of the site's `server_token_scopes`, a list or a callable; empty for what the hub's
+            role ``server`` has, as in JupyterHub.
+
+    Returns:
+        A callable, as JupyterHub takes it.  A hub that does not define the scope gives its servers
+        no more than the site does.
     """
-    scopes = list(_SERVER_SCOPES)
-    if LEASE_SCOPE in scope_definitions:
-        scopes.append(f"{LEASE_SCOPE}!server")
-    return scopes
+
+    def added(scopes: Iterable[str], spawner: Any) -> list[str]:
+        ours = [f"{LEASE_SCOPE}!server"] if LEASE_SCOPE in scope_definitions else []
+        return [*(scopes or orm.Role.find(spawner.user.db, "server").scopes), *ours]
+
+    async def awaited(scopes: Awaitable[Iterable[str]], spawner: Any) -> list[str]:
+        return added(await scopes, spawner)
+
+    def token_scopes(spawner: Any) -> list[str] | Awaitable[list[str]]:
+        # Not a coroutine by itself: while JupyterHub waits here, it loses the server's address,
+        # which is not yet in its database (6.1 and 5.5, with `slow_spawn_timeout` 0).
+        scopes = theirs(spawner) if callable(theirs) else theirs
+        wait_for = awaited if inspect.isawaitable(scopes) else added
+        return wait_for(scopes, spawner)
+
+    return token_scopes
