@@ -7,6 +7,7 @@
 | ``POST api/miglab/move/:user/:server`` | restarts it with what is offered, or on CPU | itself |
 | ``GET miglab/moving/:user/:server`` | a page that says so, until the start begins | its user |
 | ``POST api/miglab/runs/:user/:server`` | measures on a borrowed slice | itself |
+| ``GET api/miglab/tokens`` | which running servers' tokens cannot see their lease | the pool |
 
 Handlers of the hub and not of a service, as JupyterHub would have it: only the hub's own process
 can speak to a start that is under way, and only it can end a server and begin it anew as one step.
@@ -29,10 +30,11 @@ from tornado.iostream import StreamClosedError
 
 from miglab_api.base import SHAPE_MAX
 from miglab_api.offers import CPU
+from miglab_api.scopes import LEASE_SCOPE
 from miglab_spawner.at_start import at_start
 from miglab_spawner.backends import BackendError, RefusedByBackend
 from miglab_spawner.borrower import RESULT_LIMIT
-from miglab_spawner.mixin import LEASE_SCOPE, MIGSpawnerMixin
+from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.pool_leases import PoolSpawnerMixin
 
 TEMPLATES = Path(__file__).with_name("hub_templates")
@@ -227,6 +229,31 @@ class RunHandler(ServerHandler):
         await self.flush()
 
 
+class TokensHandler(APIHandler):
+    """``miglab/tokens``: whether servers can see their leases, as this hub has made their tokens.
+
+    A site may narrow what servers and users may do at any time; the servers notice, and say so to
+    nobody.
+    """
+
+    async def get(self) -> None:
+        """How many servers run, and those of them whose tokens lack the scope."""
+        if not has_scope(LEASE_SCOPE, self.parsed_scopes, db=self.db):
+            raise web.HTTPError(403, f"This needs the scope {LEASE_SCOPE}.")
+        spawners = [
+            spawner
+            for user in self.users.values()
+            for spawner in user.spawners.values()
+            if isinstance(spawner, MIGSpawnerMixin) and spawner.ready
+        ]
+        lacking = sorted(
+            f"{spawner.user.name}/{spawner.name}"
+            for spawner in spawners
+            if not spawner.token_has_scope()
+        )
+        self.finish(json.dumps({"servers": len(spawners), "lacking": lacking}))
+
+
 async def _ended(spawner: Any) -> None:
     """Until a start that was given up is over: then the spawn page offers a new one."""
     if spawner._spawn_future is not None:
@@ -244,6 +271,7 @@ HANDLERS = [
     (r"/api/miglab/waiting/([^/]+)/([^/]*)", WaitingHandler),
     (r"/api/miglab/move/([^/]+)/([^/]*)", MoveHandler),
     (r"/api/miglab/runs/([^/]+)/([^/]*)", RunHandler),
+    (r"/api/miglab/tokens", TokensHandler),
     (r"/miglab/moving/([^/]+)/([^/]*)", MovingHandler),
 ]
 

@@ -12,24 +12,20 @@ from typing import Any
 
 from jupyterhub.user import UserDict
 
+from miglab_api.scopes import (
+    ADMIN_SCOPE,
+    CUSTOM_SCOPES,
+    LEASE_SCOPE,
+    POOL_SCOPES,
+    SERVICE,
+    SERVICE_SCOPE,
+    STAFF_SCOPE,
+)
 from miglab_spawner import hub_pages
 from miglab_spawner.at_start import at_start
-from miglab_spawner.mixin import CUSTOM_SCOPES, LEASE_SCOPE, MIGSpawnerMixin
+from miglab_spawner.mixin import MIGSpawnerMixin
 
-SERVICE = "pool"
-SERVICE_SCOPE = f"access:services!service={SERVICE}"
-ADMIN_SCOPE = "custom:miglab:admin"
-STAFF_SCOPE = "custom:miglab:staff"
-STAFF_SCOPES = {
-    STAFF_SCOPE: {"description": "Instruct every course: see its leases and steer them."},
-    ADMIN_SCOPE: {"description": "Steer the whole pool: GPUs, layouts, quarantine, pause."},
-}
-POOL_ROLE = {
-    "name": "miglab-pool",
-    # to end a server with its lease, or start it without a GPU; to know who is in a course
-    "scopes": ["read:servers", "delete:servers", LEASE_SCOPE, "read:groups"],
-    "services": [SERVICE],
-}
+POOL_ROLE = {"name": "miglab-pool", "scopes": list(POOL_SCOPES), "services": [SERVICE]}
 NO_INTERNAL_SSL = (
     "miglab does not work with c.JupyterHub.internal_ssl: the pool service has no certificate of "
     "this hub. Set it to False, or take miglab's set_up out of the configuration."
@@ -69,7 +65,7 @@ def refuse_internal_ssl(app: Any) -> None:
 
 
 def add_scopes(app: Any) -> None:
-    """Define the custom scope, and give every user the right to it: no server has more."""
+    """Define the custom scopes, and give every user the right to it: no server has more."""
     app.custom_scopes = {**CUSTOM_SCOPES, **app.custom_scopes}
     add_user_scopes(app, f"{LEASE_SCOPE}!user")
 
@@ -97,7 +93,6 @@ class PoolService:
 
     def __call__(self, app: Any) -> None:
         """Add it; a service or role of that name that the site has keeps all that it says."""
-        app.custom_scopes = {**STAFF_SCOPES, **app.custom_scopes}
         add_user_scopes(app, SERVICE_SCOPE)
         theirs = _named(SERVICE, app.services)
         if theirs.get("url", self.origin).rstrip("/") != self.origin:
@@ -123,7 +118,7 @@ class PoolService:
             "name": SERVICE,
             "url": self.origin,
             "api_token": token,
-            "oauth_client_allowed_scopes": [SERVICE_SCOPE, *STAFF_SCOPES],
+            "oauth_client_allowed_scopes": [SERVICE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE],
             "oauth_no_confirm": True,
             "display": True,
         }

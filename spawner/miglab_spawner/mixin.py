@@ -25,6 +25,7 @@ from traitlets import Dict, Instance, default, validate
 
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import BORROW, CPU, Offers
+from miglab_api.scopes import LEASE_SCOPE
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
 from miglab_api.wording import gpu_picture, shape_title
 from miglab_spawner import home_size
@@ -39,12 +40,6 @@ from miglab_spawner.pages import spawn_page, waiting
 from miglab_spawner.pages.spawn_page import SpawnChoice, is_borrow, is_cpu, needs_slice
 from miglab_spawner.refusals import HOPELESS, NotStarted
 from miglab_spawner.traits import SpawnerTraits
-
-#: Lets a server see, extend and release its own lease, and nothing else.
-LEASE_SCOPE = "custom:miglab:lease"
-
-#: Its definition, for ``c.JupyterHub.custom_scopes``.
-CUSTOM_SCOPES = {LEASE_SCOPE: {"description": "See, extend and release the lease of a server."}}
 
 TOKEN_LACKS_SCOPE = (
     "Your server was not started, because this hub would not let it see its GPU slice. Tell "
@@ -162,6 +157,12 @@ class MIGSpawnerMixin(SpawnerTraits):
     def news(self) -> str:
         """Why the last server ended, for the hub's pages; empty if there is nothing to say."""
         return self._news
+
+    def token_has_scope(self) -> bool:
+        """Whether the server's token may see its lease; a site may have taken that from it."""
+        token = orm.APIToken.find(self.user.db, self.api_token)
+        needed = f"{LEASE_SCOPE}!server={self.user.name}/{self.name}"
+        return token is not None and needed in get_scopes_for(token)
 
     def tell_next_time(self, news: str) -> None:
         """Show this on the user's next spawn page: why the server ended."""
@@ -328,7 +329,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         wanted = await self._wanted()
         self._shape, self._course = wanted.shape, wanted.course
         if not is_cpu(wanted.shape):
-            self._check_token()
+            self._require_token_scope()
         if self.needs_grant(wanted.shape):
             await self._get_slices()
         self._report(waiting.CREATING, "Making your server.")
@@ -349,15 +350,13 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._report(waiting.ANSWERING, "Your server is starting; waiting for its first answer.")
         return where
 
-    def _check_token(self) -> None:
-        """The token with which the server is to see its lease; a site may have taken that from it.
+    def _require_token_scope(self) -> None:
+        """Refuse a server that could never report its activity.
 
         Raises:
-            NotStarted: it lacks the scope, so that the server could never report its activity.
+            NotStarted: its token lacks the scope.
         """
-        token = orm.APIToken.find(self.user.db, self.api_token)
-        needed = f"{LEASE_SCOPE}!server={self.user.name}/{self.name}"
-        if token is None or needed not in get_scopes_for(token):
+        if not self.token_has_scope():
             raise self._not_started(TOKEN_LACKS_SCOPE, "token-lacks-scope", 503)
 
     async def _check_home(self) -> None:

@@ -11,8 +11,8 @@ from jupyterhub.scopes import get_scopes_for
 from tests.hubs import Hub
 from traitlets.config import Config, LazyConfigValue
 
-from miglab_spawner.hub_setup import NO_INTERNAL_SSL, POOL_ROLE, SERVICE_SCOPE, set_up
-from miglab_spawner.mixin import LEASE_SCOPE
+from miglab_api.scopes import LEASE_SCOPE, SERVICE_SCOPE
+from miglab_spawner.hub_setup import NO_INTERNAL_SSL, POOL_ROLE, set_up
 
 from .lab import PoolLab
 

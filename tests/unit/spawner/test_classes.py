@@ -9,10 +9,11 @@ from dockerspawner import DockerSpawner
 from jupyterhub.spawner import Spawner
 from traitlets.config import Config
 
+from miglab_api.scopes import LEASE_SCOPE
 from miglab_slurm.spawner import MIGSlurmSpawner
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.local import GatedProcessSpawner, MIGLocalSpawner, home_name
-from miglab_spawner.mixin import LEASE_SCOPE, with_lease_scope
+from miglab_spawner.mixin import with_lease_scope
 
 OURS = [
     (MIGDockerSpawner, DockerSpawner),

@@ -11,8 +11,9 @@ from fastapi.routing import APIRoute
 from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import PoolSnapshot, SliceState, SliceView
+from miglab_api.scopes import ADMIN_SCOPE, STAFF_SCOPE
 from miglab_pool.course_roles import CourseStaff, RoleBook
-from miglab_pool.http.access.auth import ADMIN_SCOPE, STAFF_SCOPE, principal_from
+from miglab_pool.http.access.auth import principal_from
 from miglab_pool.http.access.dependencies import Needs, Open
 from miglab_pool.http.access.principal import (
     DOES,
