@@ -32,7 +32,7 @@ from miglab_pool.worker.health_findings import Level
 from .conftest import HEALTHY, Service, pool_of, run
 
 
-class FakeHub:
+class HubOfDoctor:
     """A hub below a path of its own; answers as it is told."""
 
     def __init__(self) -> None:
@@ -51,9 +51,9 @@ class FakeHub:
 
 
 @pytest.fixture(autouse=True)
-def hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+def hub(monkeypatch: pytest.MonkeyPatch) -> HubOfDoctor:
     """The hub that doctor asks."""
-    hub = FakeHub()
+    hub = HubOfDoctor()
 
     def client(token: str) -> httpx.Client:
         return httpx.Client(transport=httpx.MockTransport(hub))
@@ -144,7 +144,7 @@ def test_doctor_without_a_running_pool(lab: Path) -> None:
     assert [one["subject"] for one in wrong_in(findings(lab, 1))] == ["pool"]
 
 
-def test_a_hub_below_a_path_of_its_own(settings: Settings, hub: FakeHub) -> None:
+def test_a_hub_below_a_path_of_its_own(settings: Settings, hub: HubOfDoctor) -> None:
     """Its path is its own word, whatever lab.toml says; it has nothing to be mended."""
     found = list(examine_hub(settings))
     assert not [finding for finding in found if finding.is_wrong]
@@ -172,7 +172,7 @@ def test_a_hub_below_a_path_of_its_own(settings: Settings, hub: FakeHub) -> None
     ],
 )
 def test_what_is_wrong_with_the_hub(
-    settings: Settings, hub: FakeHub, path: str, answer: Any, words: str
+    settings: Settings, hub: HubOfDoctor, path: str, answer: Any, words: str
 ) -> None:
     """What was asked and what came, or the scope that is missing; and what to do."""
     hub.answers[path] = answer

@@ -168,6 +168,19 @@ def test_where_a_role_comes_from(model: dict[str, object], roles: tuple[object, 
     assert (principal.admin, principal.instructs, principal.assists) == roles
 
 
+def test_lab_toml_names_staff_on_any_hub() -> None:
+    """Whom it names as admin or as instructor of every course needs no scope; services do."""
+    book = RoleBook(
+        {"ml": CourseStaff()}, instructors=frozenset({"ina"}), admins=frozenset({"sam"})
+    )
+    assert principal_from(person("ina"), book).instructs == {"ml"}
+    assert principal_from(person("sam"), book).admin
+    service = {**person("sam"), "kind": "service"}
+    assert not principal_from(service, book).admin
+    other = principal_from(person("x"), book)
+    assert not other.admin and not other.instructs
+
+
 def test_a_scope_of_all_courses_reaches_none_that_is_not_there() -> None:
     """An instructor of every course has no right over what belongs to no course."""
     principal = principal_from(person("x", STAFF_SCOPE), RoleBook({"ml": CourseStaff()}))
