@@ -17,13 +17,13 @@ class HubMisunderstood(ValueError):
 
     def __init__(self, answer: httpx.Response, expected: str) -> None:
         request = answer.request
-        came = f"HTTP {answer.status_code}"
+        received = f"HTTP {answer.status_code}"
         if answer.has_redirect_location:
-            came += f" to {answer.headers['Location']}"
+            received += f" to {answer.headers['Location']}"
         elif text := answer.text.strip():
-            came += f", {text[:SHOWN]!r}"
+            received += f", {text[:SHOWN]!r}"
         super().__init__(
-            f"{request.method} {request.url} was answered with {came}, not with {expected}"
+            f"{request.method} {request.url} was answered with {received}, not with {expected}"
         )
 
 

@@ -6,6 +6,7 @@ set_up(c, pool="http://127.0.0.1:8003", token_file="/srv/miglab/.lab/service.tok
 Everything is added to what the site has, and nothing is assigned.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def refuse_internal_ssl(app: Any) -> None:
 
 
 def add_scopes(app: Any) -> None:
-    """Define the custom scopes, and give every user the right to it: no server has more."""
+    """Define the custom scopes, and let every user, and so every server, have its lease."""
     app.custom_scopes = {**CUSTOM_SCOPES, **app.custom_scopes}
     add_user_scopes(app, f"{LEASE_SCOPE}!user")
 
@@ -76,12 +77,13 @@ def add_user_scopes(app: Any, *scopes: str) -> None:
     A site may define the role ``user`` itself; JupyterHub 6 then ignores ``extra_user_scopes``,
     which JupyterHub 5 does not have.
     """
-    own = _named("user", app.load_roles)
-    if "scopes" not in own and hasattr(app, "extra_user_scopes"):
+    site_role = _named("user", app.load_roles)
+    if "scopes" not in site_role and hasattr(app, "extra_user_scopes"):
         app.extra_user_scopes = {*app.extra_user_scopes, *scopes}
         return
-    role = {"name": "user", **own, "scopes": _joined(own.get("scopes", ["self"]), scopes)}
-    app.load_roles = [*(role for role in app.load_roles if role is not own), role]
+    all_scopes = _joined(site_role.get("scopes", ["self"]), scopes)
+    other_roles = [role for role in app.load_roles if role is not site_role]
+    app.load_roles = [*other_roles, {"name": "user", **site_role, "scopes": all_scopes}]
 
 
 @dataclass(frozen=True)
@@ -94,15 +96,15 @@ class PoolService:
     def __call__(self, app: Any) -> None:
         """Add it; a service or role of that name that the site has keeps all that it says."""
         add_user_scopes(app, SERVICE_SCOPE)
-        theirs = _named(SERVICE, app.services)
-        if theirs.get("url", self.origin).rstrip("/") != self.origin:
+        site_service = _named(SERVICE, app.services)
+        if site_service.get("url", self.origin).rstrip("/") != self.origin:
             app.log.critical(
                 'This hub already has another service called "%s", at %s; miglab\'s pool is at %s. '
-                "Rename that service.", SERVICE, theirs["url"], self.origin,
+                "Rename that service.", SERVICE, site_service["url"], self.origin,
             )  # fmt: skip
             app.exit(1)
-        service = {**self._service(app), **theirs}
-        app.services = [*(other for other in app.services if other is not theirs), service]
+        service = {**self._service(app), **site_service}
+        app.services = [*(other for other in app.services if other is not site_service), service]
         _add_role(app, POOL_ROLE)
 
     def _service(self, app: Any) -> dict[str, Any]:
@@ -126,10 +128,10 @@ class PoolService:
 
 def _add_role(app: Any, role: dict[str, Any]) -> None:
     """Add a role; to one of that name that the site has, what it lacks."""
-    theirs = _named(role["name"], app.load_roles)
-    lists = {key: _joined(theirs.get(key, ()), role[key]) for key in ("scopes", "services")}
-    others = [own for own in app.load_roles if own is not theirs]
-    app.load_roles = [*others, {**role, **theirs, **lists}]
+    site_role = _named(role["name"], app.load_roles)
+    lists = {key: _joined(site_role.get(key, ()), role[key]) for key in ("scopes", "services")}
+    other_roles = [other for other in app.load_roles if other is not site_role]
+    app.load_roles = [*other_roles, {**role, **site_role, **lists}]
 
 
 def _named(name: str, items: list[dict[str, Any]]) -> dict[str, Any]:
@@ -137,8 +139,8 @@ def _named(name: str, items: list[dict[str, Any]]) -> dict[str, Any]:
     return next((item for item in items if item.get("name") == name), {})
 
 
-def _joined(theirs: Any, ours: Any) -> list[str]:
-    return [*theirs, *(word for word in ours if word not in theirs)]
+def _joined(present: Iterable[str], added: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys((*present, *added)))
 
 
 def leave_waiting_out() -> None:

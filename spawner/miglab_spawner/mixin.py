@@ -623,12 +623,12 @@ class MIGSpawnerMixin(SpawnerTraits):
         return env
 
 
-def with_lease_scope(theirs: Any) -> TokenScopes:
+def with_lease_scope(site_scopes: Any) -> TokenScopes:
     """The scopes of a server's own token: the site's, and the lease of that very server.
 
     Args:
-        theirs: of the site's `server_token_scopes`, a list or a callable; empty for what the hub's
-            role ``server`` has, as in JupyterHub.
+        site_scopes: of the site's `server_token_scopes`, a list or a callable; empty for what the
+            hub's role ``server`` has, as in JupyterHub.
 
     Returns:
         A callable, as JupyterHub takes it.  A hub that does not define the scope gives its servers
@@ -636,8 +636,8 @@ def with_lease_scope(theirs: Any) -> TokenScopes:
     """
 
     def added(scopes: Iterable[str], spawner: Any) -> list[str]:
-        ours = [f"{LEASE_SCOPE}!server"] if LEASE_SCOPE in scope_definitions else []
-        return [*(scopes or orm.Role.find(spawner.user.db, "server").scopes), *ours]
+        lease = [f"{LEASE_SCOPE}!server"] if LEASE_SCOPE in scope_definitions else []
+        return [*(scopes or orm.Role.find(spawner.user.db, "server").scopes), *lease]
 
     async def awaited(scopes: Awaitable[Iterable[str]], spawner: Any) -> list[str]:
         return added(await scopes, spawner)
@@ -645,7 +645,7 @@ def with_lease_scope(theirs: Any) -> TokenScopes:
     def token_scopes(spawner: Any) -> list[str] | Awaitable[list[str]]:
         # Not a coroutine by itself: while JupyterHub waits here, it loses the server's address,
         # which is not yet in its database (6.1 and 5.5, with `slow_spawn_timeout` 0).
-        scopes = theirs(spawner) if callable(theirs) else theirs
+        scopes = site_scopes(spawner) if callable(site_scopes) else site_scopes
         wait_for = awaited if inspect.isawaitable(scopes) else added
         return wait_for(scopes, spawner)
 

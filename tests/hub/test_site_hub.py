@@ -292,7 +292,8 @@ def test_two_tabs_start_one_server(site: Site) -> None:
 OPTIONS = [
     ({"shape": "1g.5gb", "course": "everyone"}, "1g.5gb"),
     ({"image": "of-another-form"}, "cpu"),
-    ({"shape": ["1g.5gb"]}, None),
+    ({"shape": ["1g.5gb"]}, "1g.5gb"),  # as a form sends it
+    ({"shape": {"no": "text"}}, None),
     ({"shape": "9g.80gb"}, None),
     ({"shape": "1g.5gb", "course": "of-others"}, None),
 ]
