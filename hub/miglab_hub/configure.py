@@ -298,12 +298,11 @@ def landing_page(settings: Settings) -> Callable[[Any], str]:
     """
     pool_page = f"{settings.service_origin}{settings.service_prefix}/"
     book = settings.role_book()
-    named = set(settings.authentication.instructors) | set(settings.authentication.admins)
 
     def is_staff(user: Any) -> bool:
         groups = [group.name for group in user.groups]
-        in_all = user.admin or user.name in named
-        return bool(in_all or book.instructed(user.name, groups, in_all=False)) or bool(
+        is_admin = user.admin or user.name in book.admins
+        return bool(is_admin or book.instructed(user.name, groups, in_all=False)) or bool(
             book.assisted(user.name, groups)
         )
 
