@@ -18,6 +18,7 @@ from miglab_bench.harness.processes import log_ends, logs_below
 
 HERE = Path(__file__).parent
 CHROMIUM = Path("/usr/bin/chromium")
+HUB5 = HERE.parent / ".venv" / "hub5" / "bin" / "python"
 REQUIRED = frozenset(filter(None, os.environ.get("LAB_REQUIRE", "").split(",")))
 PAGE = "Aria snapshot:"
 ONE_BY_ONE = ("tests/docker/", "tests/browser/")
@@ -78,18 +79,21 @@ def name_apart(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need Chromium or bubblewrap are skipped without it, and say what to install."""
+    """Tests that need what is not installed are skipped, and say what to install."""
     items.sort(key=turn)
     for item in items:
         name_apart(item)
     missing = {
-        "browser": None if CHROMIUM.exists() else "chromium",
-        "bubblewrap": None if shutil.which("bwrap") else "bubblewrap",
+        "browser": None if CHROMIUM.exists() else "no chromium: apt-get install chromium",
+        "bubblewrap": None
+        if shutil.which("bwrap")
+        else "no bubblewrap: apt-get install bubblewrap",
+        "hub5": None if HUB5.exists() else "no JupyterHub 5: ./lab install hub5",
     }
     for item in items:
         for kind in kinds(item).intersection(missing):
-            if name := missing[kind]:
-                item.add_marker(pytest.mark.skip(reason=f"no {name}: apt-get install {name}"))
+            if reason := missing[kind]:
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def fail_if_required(node: pytest.Item | pytest.Collector, report: pytest.CollectReport) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 from jupyterhub import orm, roles
-from jupyterhub.spawner import SpawnException
 from jupyterhub.tests.mocking import MockHub
 from traitlets.config import Config
 
@@ -18,6 +17,7 @@ from miglab_bench.harness import student_server
 from miglab_bench.harness.hub_here import NoProxy
 from miglab_bench.harness.student import STEP_S
 from miglab_spawner.hub_setup import set_up
+from miglab_spawner.refusals import SpawnException
 
 STUDENT = Path(student_server.__file__)
 

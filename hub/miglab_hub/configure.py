@@ -35,18 +35,22 @@ from tornado.httputil import (
 from tornado.ioloop import IOLoop
 
 from miglab_api import WEB
+from miglab_api.scopes import (
+    ADMIN_SCOPE,
+    CUSTOM_SCOPES,
+    LEASE_SCOPE,
+    POOL_SCOPES,
+    SERVICE_SCOPE,
+    STAFF_SCOPE,
+)
 from miglab_hub import lab_secrets
 from miglab_hub.plugins import plugin
 from miglab_hub.settings.lab_toml import SCHEDULER, SERVICE_NAME, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD
 from miglab_hub.sign_in import check_identity, open_to_all
 from miglab_spawner import hub_pages
-from miglab_spawner.mixin import CUSTOM_SCOPES, LEASE_SCOPE
 
-ADMIN_SCOPE = "custom:miglab:admin"
-STAFF_SCOPE = "custom:miglab:staff"
 ROSTER = "roster"  # the name at the hub under which `miglab roster` changes groups
-SERVICE_SCOPE = f"access:services!service={SERVICE_NAME}"
 NOTEBOOKS_URL = "/lab/tree/notebooks"  # where both spawners put the notebooks
 # JupyterLab's settings of local servers; the student image has the same file.
 JUPYTER_CONFIG = Path(__file__).parent / "jupyter"
@@ -197,18 +201,13 @@ def update_service(c: Any, settings: Settings) -> None:
 
 def update_roles(c: Any, settings: Settings) -> None:
     """The least scopes: a server its own lease, a person the pool's pages, staff the names."""
-    c.JupyterHub.custom_scopes = {
-        **CUSTOM_SCOPES,
-        STAFF_SCOPE: {"description": "Instruct every course: see its leases and steer them."},
-        ADMIN_SCOPE: {"description": "Steer the whole pool: GPUs, layouts, quarantine, pause."},
-    }
+    c.JupyterHub.custom_scopes = CUSTOM_SCOPES
     c.JupyterHub.extra_user_scopes = {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
     wanted = settings.authentication
     c.JupyterHub.load_roles = [
         {
             "name": "miglab-pool",
-            # to end a server with its lease, or start it without a GPU; to know who is in a course
-            "scopes": ["read:servers", "delete:servers", LEASE_SCOPE, "read:groups"],
+            "scopes": list(POOL_SCOPES),
             "services": [SERVICE_NAME],
         },
         {"name": "miglab-roster", "scopes": ["admin:users", "groups"], "services": [ROSTER]},
@@ -297,12 +296,11 @@ def landing_page(settings: Settings) -> Callable[[Any], str]:
     """
     pool_page = f"{settings.service_origin}{settings.service_prefix}/"
     book = settings.role_book()
-    named = set(settings.authentication.instructors) | set(settings.authentication.admins)
 
     def is_staff(user: Any) -> bool:
         groups = [group.name for group in user.groups]
-        in_all = user.admin or user.name in named
-        return bool(in_all or book.instructed(user.name, groups, in_all=False)) or bool(
+        is_admin = user.admin or user.name in book.admins
+        return bool(is_admin or book.instructed(user.name, groups, in_all=False)) or bool(
             book.assisted(user.name, groups)
         )
 

@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from miglab_api.gpus import PoolSnapshot
+from miglab_api.scopes import LEASE_SCOPE, POOL_SCOPES
 from miglab_hub.engine_findings import examine_docker, examine_toolkit
 from miglab_hub.errors import StartError
 from miglab_hub.mig_rights import examine_mig_rights
@@ -19,6 +23,7 @@ from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.sign_in import open_to_all
 from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuLost
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
+from miglab_pool.hub_answers import HubMisunderstood, base_url_in, json_of
 from miglab_pool.worker.health_findings import (
     GPU_IS_LOST,
     HealthFinding,
@@ -30,20 +35,34 @@ from miglab_pool.worker.health_findings import (
 )
 
 LEAST_FREE_GIB = 5.0
+HUB_TIMEOUT_S = 5.0
+SHOWN_SERVERS = 5
+HUB_IS_ANOTHER = (
+    "start the hub, or correct addresses.hub and lab.port in lab.toml: they must lead to the hub's "
+    "own listener (c.JupyterHub.hub_ip and hub_port)"
+)
+USE_SET_UP = "call set_up(c, pool=…, token_file=…) in jupyterhub_config.py, and restart the hub"
+GIVE_SCOPE = (
+    "see what a role `user` or `server_token_scopes` in the hub's configuration takes from them; "
+    "then restart these servers"
+)
 GPU_TIMEOUT_S = 5.0
 
 
 def examine(settings: Settings) -> list[HealthFinding]:
     """Look at everything that lab.toml names; a lab on Slurm adds its own."""
-    looks = [examine_files, examine_disk, examine_sign_in]
+    looks = [examine_files, examine_disk, examine_sign_in, examine_hub]
     if not settings.is_on_slurm:
         looks += [examine_gpus, examine_docker, examine_toolkit, examine_pool]
     return [finding for look in looks for finding in look(settings)]
 
 
 def examine_host(settings: Settings) -> list[HealthFinding]:
-    """What the running service cannot know by itself: files, disk, Docker.  May take seconds."""
-    looks = (examine_files, examine_disk, examine_docker)
+    """What the running service cannot know by itself: files, disk, Docker, the hub's rights.
+
+    May take seconds.
+    """
+    looks = (examine_files, examine_disk, examine_docker, examine_hub)
     return [finding for look in looks for finding in look(settings)]
 
 
@@ -95,6 +114,57 @@ def examine_sign_in(settings: Settings) -> Iterator[HealthFinding]:
     """Who may take slices, where that is everybody who can sign in."""
     if said := open_to_all(settings):
         yield fine("sign-in", said)
+
+
+def examine_hub(settings: Settings) -> Iterator[HealthFinding]:
+    """Where the hub is, and whether the pool and students' servers may do what they have to."""
+    try:
+        token = settings.service_token.read_text().strip()
+        with _hub_client(token) as hub:
+            base_url = base_url_in(hub.get(f"{settings.hub_url}/"))
+            api = f"{settings.hub_url}{base_url}hub/api"
+            version = json_of(hub.get(f"{api}/"))["version"]
+            yield fine("hub", f"JupyterHub {version} at {settings.hub_url}{base_url}")
+            yield _pools_scopes(json_of(hub.get(f"{api}/user")))
+            if not settings.is_on_slurm:
+                yield _servers_tokens(json_of(hub.get(f"{api}/miglab/tokens")))
+    except OSError as error:
+        yield wrong("hub", f"unknown: {error}", "start the lab once: ./lab up")
+    except httpx.HTTPError as error:
+        yield wrong(
+            "hub", f"the hub at {settings.hub_url} does not answer: {error}", HUB_IS_ANOTHER
+        )
+    except (HubMisunderstood, KeyError) as error:
+        yield wrong("hub", f"unknown: {error}", HUB_IS_ANOTHER)
+
+
+def _hub_client(token: str) -> httpx.Client:
+    headers = {"Authorization": f"token {token}"}
+    return httpx.Client(headers=headers, timeout=HUB_TIMEOUT_S, trust_env=False)
+
+
+def _pools_scopes(whoami: dict[str, Any]) -> HealthFinding:
+    """Whether the hub knows the pool service, and lets it do what ends and moves servers."""
+    if "scopes" not in whoami:
+        found = f"the hub does not accept the pool service's token: {whoami.get('message')}"
+        return wrong("pool's role", found, USE_SET_UP)
+    lacking = sorted(set(POOL_SCOPES) - set(whoami["scopes"]))
+    found = f"the pool service lacks {', '.join(lacking)}" if lacking else "has all its scopes"
+    return judged("pool's role", not lacking, found, USE_SET_UP)
+
+
+def _servers_tokens(answer: dict[str, Any]) -> HealthFinding:
+    """Whether servers' tokens have what the pool asks of them."""
+    if "lacking" not in answer:
+        return wrong("servers' tokens", f"unknown: {answer.get('message')}", USE_SET_UP)
+    lacking: list[str] = answer["lacking"]
+    if not lacking:
+        return fine("servers' tokens", f"{answer['servers']} servers can see their leases")
+    found = (
+        f"{len(lacking)} of {answer['servers']} servers lack the scope {LEASE_SCOPE}!server, so "
+        f"the pool refuses their reports: {', '.join(lacking[:SHOWN_SERVERS])}"
+    )
+    return wrong("servers' tokens", found, GIVE_SCOPE)
 
 
 def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:

@@ -28,11 +28,15 @@ class RoleBook:
 
     Attributes:
         courses: every course of the lab, with its staff; no other group is a course.
+        instructors: those who instruct every course, by lab.toml.
+        admins: those who steer the whole pool, by lab.toml.
         by_groups: whether hub groups give roles; not where one password opens every account that
             lab.toml does not name as staff's.
     """
 
     courses: Mapping[str, CourseStaff] = field(default_factory=lambda: MappingProxyType({}))
+    instructors: frozenset[str] = frozenset()
+    admins: frozenset[str] = frozenset()
     by_groups: bool = True
 
     def instructed(self, name: str, groups: Iterable[str], *, in_all: bool) -> frozenset[str]:
@@ -41,9 +45,9 @@ class RoleBook:
         Args:
             name: the hub's name of the person; empty for what is no person.
             groups: the hub groups that the person is in.
-            in_all: whether the person instructs every course.
+            in_all: whether a scope of the hub's lets the person instruct every course.
         """
-        if in_all:
+        if in_all or name in self.instructors:
             return frozenset(self.courses)
         named = {course for course, staff in self.courses.items() if name in staff.instructors}
         return frozenset(named | self._by_group(groups, INSTRUCTORS))

@@ -23,6 +23,7 @@ from miglab_hub.configure import NOTEBOOKS_URL
 from miglab_slurm.job import HANDOVER, JobReport, JobSpawner
 from miglab_slurm.lab import SlurmSettings
 from miglab_spawner import hub_setup
+from miglab_spawner.at_start import at_start
 
 ANSWER_S = 25.0
 
@@ -81,4 +82,9 @@ def configure(c: Any, settings: SlurmSettings) -> None:
 
 
 def _add_route(c: Any) -> None:
-    c.JupyterHub.setdefault("extra_handlers", []).extend(HANDLERS)
+    at_start(c, add_route)
+
+
+def add_route(app: Any) -> None:
+    """Add ours to the site's."""
+    app.extra_handlers = [*app.extra_handlers, *HANDLERS]

@@ -7,6 +7,7 @@
 | ``POST api/miglab/move/:user/:server`` | restarts it with what is offered, or on CPU | itself |
 | ``GET miglab/moving/:user/:server`` | a page that says so, until the start begins | its user |
 | ``POST api/miglab/runs/:user/:server`` | measures on a borrowed slice | itself |
+| ``GET api/miglab/tokens`` | which running servers' tokens cannot see their lease | the pool |
 
 Handlers of the hub and not of a service, as JupyterHub would have it: only the hub's own process
 can speak to a start that is under way, and only it can end a server and begin it anew as one step.
@@ -22,20 +23,23 @@ from typing import Any
 
 from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.handlers.base import BaseHandler
-from jupyterhub.scopes import has_scope
+from jupyterhub.scopes import has_scope, scope_definitions
 from jupyterhub.utils import url_escape_path, url_path_join
 from tornado import web
 from tornado.iostream import StreamClosedError
 
 from miglab_api.base import SHAPE_MAX
 from miglab_api.offers import CPU
+from miglab_api.scopes import LEASE_SCOPE
 from miglab_spawner import hub_users
+from miglab_spawner.at_start import at_start
 from miglab_spawner.backends import BackendError, RefusedByBackend
 from miglab_spawner.borrower import RESULT_LIMIT
-from miglab_spawner.mixin import LEASE_SCOPE, MIGSpawnerMixin
+from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.pool_leases import PoolSpawnerMixin
 
 TEMPLATES = Path(__file__).with_name("hub_templates")
+START_SCOPE = "start:servers" if "start:servers" in scope_definitions else "servers"  # JupyterHub 5
 ANSWER_FIRST_S = 1.0  # the server passes our answer on to its browser before it ends
 
 log = logging.getLogger(__name__)
@@ -115,7 +119,7 @@ class WaitingHandler(ServerHandler):
 
     async def post(self, user_name: str, server_name: str) -> None:
         """Go on with another shape, or give up."""
-        spawner = self.spawner_of(user_name, server_name, "start:servers")
+        spawner = self.spawner_of(user_name, server_name, START_SCOPE)
         try:
             shape = _shape(self.get_json_body())
             await spawner.switch_to(shape)
@@ -238,6 +242,31 @@ class RunHandler(ServerHandler):
         await self.flush()
 
 
+class TokensHandler(APIHandler):
+    """``miglab/tokens``: whether servers can see their leases, as this hub has made their tokens.
+
+    A site may narrow what servers and users may do at any time; the servers notice, and say so to
+    nobody.
+    """
+
+    async def get(self) -> None:
+        """How many servers run, and those of them whose tokens lack the scope."""
+        if not has_scope(LEASE_SCOPE, self.parsed_scopes, db=self.db):
+            raise web.HTTPError(403, f"This needs the scope {LEASE_SCOPE}.")
+        spawners = [
+            spawner
+            for user in self.users.values()
+            for spawner in user.spawners.values()
+            if isinstance(spawner, MIGSpawnerMixin) and spawner.ready
+        ]
+        lacking = sorted(
+            f"{spawner.user.name}/{spawner.name}"
+            for spawner in spawners
+            if not spawner.token_has_scope()
+        )
+        self.finish(json.dumps({"servers": len(spawners), "lacking": lacking}))
+
+
 async def _ended(spawner: Any) -> None:
     """Until a start that was given up is over: then the spawn page offers a new one."""
     if spawner._spawn_future is not None:
@@ -255,6 +284,7 @@ HANDLERS = [
     (r"/api/miglab/waiting/([^/]+)/([^/]*)", WaitingHandler),
     (r"/api/miglab/move/([^/]+)/([^/]*)", MoveHandler),
     (r"/api/miglab/runs/([^/]+)/([^/]*)", RunHandler),
+    (r"/api/miglab/tokens", TokensHandler),
     (r"/miglab/moving/([^/]+)/([^/]*)", MovingHandler),
 ]
 
@@ -264,7 +294,12 @@ def add_to(c: Any) -> None:
 
     Users can be deleted and renamed whatever their servers do.
     """
-    hub = c.JupyterHub
-    hub.setdefault("extra_handlers", []).extend(HANDLERS)
-    hub.setdefault("template_paths", []).append(str(TEMPLATES))
     hub_users.add_to_hub()
+    at_start(c, _add_pages)
+
+
+def _add_pages(app: Any) -> None:
+    app.extra_handlers = [*app.extra_handlers, *HANDLERS]
+    (jupyterhubs, *_) = app._template_paths_default()  # the hub looks there last
+    paths = [path for path in app.template_paths if path != jupyterhubs]
+    app.template_paths = [*paths, str(TEMPLATES)]

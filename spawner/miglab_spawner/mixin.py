@@ -14,16 +14,18 @@ import asyncio
 import inspect
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from jupyterhub.scopes import scope_definitions
-from traitlets import Dict, Instance, default
+from jupyterhub import orm
+from jupyterhub.scopes import get_scopes_for, scope_definitions
+from traitlets import Dict, Instance, default, validate
 
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import BORROW, CPU, Offers
+from miglab_api.scopes import LEASE_SCOPE
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
 from miglab_api.wording import gpu_picture, shape_title
 from miglab_spawner import home_size
@@ -40,19 +42,17 @@ from miglab_spawner.people import user_id_of
 from miglab_spawner.refusals import HOPELESS, NotStarted
 from miglab_spawner.traits import SpawnerTraits
 
-#: Lets a server see, extend and release its own lease, and nothing else.
-LEASE_SCOPE = "custom:miglab:lease"
-
-#: Its definition, for ``c.JupyterHub.custom_scopes``.
-CUSTOM_SCOPES = {LEASE_SCOPE: {"description": "See, extend and release the lease of a server."}}
-
-#: What JupyterHub's own role ``server`` holds.
-_SERVER_SCOPES = ("users:activity!user", "access:servers!server")
+TOKEN_LACKS_SCOPE = (
+    "Your server was not started, because this hub would not let it see its GPU slice. Tell "
+    f"whoever runs the hub: servers' tokens lack the scope {LEASE_SCOPE}!server. A server without "
+    "a GPU still starts."
+)
 
 STATE_KEY = "miglab"
 PAUSE_S = 0.5
 
 Answer = TypeVar("Answer")
+TokenScopes = Callable[[Any], list[str] | Awaitable[list[str]]]
 
 
 class MIGSpawnerMixin(SpawnerTraits):
@@ -146,6 +146,11 @@ class MIGSpawnerMixin(SpawnerTraits):
     # What is known of the server.
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether this start waits for slices, and so far uses nothing."""
+        return self._wait is not None and self._wait.ticket is not None
+
+    @property
     def borrows(self) -> bool:
         """Whether this server holds no slice, and its measurements borrow one."""
         return is_borrow(self._shape)
@@ -154,6 +159,12 @@ class MIGSpawnerMixin(SpawnerTraits):
     def news(self) -> str:
         """Why the last server ended, for the hub's pages; empty if there is nothing to say."""
         return self._news
+
+    def token_has_scope(self) -> bool:
+        """Whether the server's token may see its lease; a site may have taken that from it."""
+        token = orm.APIToken.find(self.user.db, self.api_token)
+        needed = f"{LEASE_SCOPE}!server={self.user.name}/{self.name}"
+        return token is not None and needed in get_scopes_for(token)
 
     def tell_next_time(self, news: str) -> None:
         """Show this on the user's next spawn page: why the server ended."""
@@ -294,8 +305,12 @@ class MIGSpawnerMixin(SpawnerTraits):
         return int(self.longest_wait_s + self.create_timeout_s + self.patience_s) + 1
 
     @default("server_token_scopes")
-    def _lease_scope_too(self) -> Callable[[object], list[str]]:
-        return server_token_scopes
+    def _as_the_role_server(self) -> TokenScopes:
+        return with_lease_scope([])
+
+    @validate("server_token_scopes")
+    def _as_the_site_says(self, proposal: Any) -> TokenScopes:
+        return with_lease_scope(proposal["value"])
 
     def run_pre_spawn_hook(self) -> Any:
         """Raise a `start_timeout` that would cut the wait short, then run the site's hook."""
@@ -333,6 +348,8 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._wait = None
         wanted = await self._wanted()
         self._shape, self._course = wanted.shape, wanted.course
+        if not is_cpu(wanted.shape):
+            self._require_token_scope()
         if self.needs_grant(wanted.shape):
             await self._get_slices()
         self._report(waiting.CREATING, "Making your server.")
@@ -352,6 +369,15 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._news = ""
         self._report(waiting.ANSWERING, "Your server is starting; waiting for its first answer.")
         return where
+
+    def _require_token_scope(self) -> None:
+        """Refuse a server that could never report its activity.
+
+        Raises:
+            NotStarted: its token lacks the scope.
+        """
+        if not self.token_has_scope():
+            raise self._not_started(TOKEN_LACKS_SCOPE, "token-lacks-scope", 503)
 
     async def _check_home(self) -> None:
         """A full home is told before the wait for a slice, not after it.
@@ -629,12 +655,30 @@ def _not_in_course(course: str) -> RefusedByBackend:
     return RefusedByBackend("not-in-course", f"You are not in the course {course}.", 403)
 
 
-def server_token_scopes(_spawner: object = None) -> list[str]:
-    """The scopes of a server's own token: JupyterHub's, and the lease of that very server.
+def with_lease_scope(site_scopes: Any) -> TokenScopes:
+    """The scopes of a server's own token: the site's, and the lease of that very server.
 
-    A hub that does not define the scope gives its servers no more than JupyterHub does.
+    Args:
+        site_scopes: of the site's `server_token_scopes`, a list or a callable; empty for what the
+            hub's role ``server`` has, as in JupyterHub.
+
+    Returns:
+        A callable, as JupyterHub takes it.  A hub that does not define the scope gives its servers
+        no more than the site does.
     """
-    scopes = list(_SERVER_SCOPES)
-    if LEASE_SCOPE in scope_definitions:
-        scopes.append(f"{LEASE_SCOPE}!server")
-    return scopes
+
+    def added(scopes: Iterable[str], spawner: Any) -> list[str]:
+        lease = [f"{LEASE_SCOPE}!server"] if LEASE_SCOPE in scope_definitions else []
+        return [*(scopes or orm.Role.find(spawner.user.db, "server").scopes), *lease]
+
+    async def awaited(scopes: Awaitable[Iterable[str]], spawner: Any) -> list[str]:
+        return added(await scopes, spawner)
+
+    def token_scopes(spawner: Any) -> list[str] | Awaitable[list[str]]:
+        # Not a coroutine by itself: while JupyterHub waits here, it loses the server's address,
+        # which is not yet in its database (6.1 and 5.5, with `slow_spawn_timeout` 0).
+        scopes = site_scopes(spawner) if callable(site_scopes) else site_scopes
+        wait_for = awaited if inspect.isawaitable(scopes) else added
+        return wait_for(scopes, spawner)
+
+    return token_scopes

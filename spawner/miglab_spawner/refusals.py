@@ -3,13 +3,39 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jupyterhub.spawner import SpawnException
+from tornado import web
 
 from miglab_api.leases import LeaseView
 from miglab_spawner.home_size import GIB
 
+try:
+    from jupyterhub.spawner import SpawnException
+except ImportError:  # JupyterHub 5
+
+    class SpawnException(web.HTTPError):  # type: ignore[no-redef]
+        """As in JupyterHub 6; JupyterHub 5 logs a traceback, and would set `reason` to "error"."""
+
+        def __init__(
+            self, message: str, *, reason: str, log_message: str = "", status_code: int = 400
+        ) -> None:
+            self._reason = reason
+            super().__init__(status_code, "%s", log_message or message)
+            self.message = message
+
+        @property
+        def reason(self) -> str:
+            """A word for whoever counts refusals."""
+            return self._reason
+
+        @reason.setter
+        def reason(self, _by_the_hub: str | None) -> None:
+            """The first one stays."""
+
+
 #: The reasons the spawner itself gives; the pool's own are passed on unchanged.
 REASONS = {
+    "token-lacks-scope": "The hub gives servers' tokens no right to their lease, because of a role "
+    "or of `server_token_scopes` of the site's. A server without a GPU still starts.",
     "bad-options": "The options of the start were not understood.",
     "not-in-course": "The course asked for is not one of the user's.",
     "pool-unreachable": "The pool service did not answer for as long as `pool_patience_s`.",

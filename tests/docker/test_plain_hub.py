@@ -5,22 +5,19 @@ a test must have otherwise.
 """
 
 import io
-import os
-import re
 import shlex
-import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing
 from pathlib import Path
-from textwrap import dedent
 
 import httpx
 import pytest
 from docker.models.containers import Container
-from tests.wheels import ROOT, bare_environment, build_wheels, pins
+from tests.added_page import PROXY, answers, as_here, printed, running
+from tests.wheels import bare_environment, build_wheels, pins
 
 import docker
 from miglab_api.leases import LeaseView
@@ -33,7 +30,6 @@ from .conftest import engine_script
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
-PAGE = (ROOT / "docs/howto/add-to-your-hub.md").read_text(encoding="utf-8")
 NETWORK = "miglab-students"
 PASSWORD = "a-password-for-all"
 HUB = """
@@ -51,12 +47,6 @@ IMAGES = {
     "/home/ada": "USER 0\nRUN /usr/sbin/useradd --create-home ada\nUSER ada\nENV HOME=/home/ada\n"
     "WORKDIR /home/ada",
 }
-
-
-def printed(language: str) -> list[str]:
-    """The page's blocks in a language; commands are in none."""
-    blocks = re.findall(r"(?ms)^ *```(\w*)\n(.*?)^ *```$", PAGE)
-    return [dedent(block) for named, block in blocks if named == language]
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +111,6 @@ def replaced(tmp_path: Path, image: str) -> dict[str, str]:
     }
 
 
-def as_here(text: str, replaced: dict[str, str]) -> str:
-    for theirs, ours in replaced.items():
-        text = text.replace(theirs, ours)
-    return text
-
-
 @pytest.fixture
 def settings(tmp_path: Path, replaced: dict[str, str]) -> Settings:
     """The page's lab.toml; its simulated GPUs are known to the engine."""
@@ -136,26 +120,6 @@ def settings(tmp_path: Path, replaced: dict[str, str]) -> Settings:
     settings = load(file, {})
     assert engine_script("simulate", str(settings.simulated_state)).returncode == 0
     return settings
-
-
-@contextmanager
-def running(log: Path, *command: object) -> Iterator[None]:
-    """A process with all that it starts."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [str(word) for word in command],
-            cwd=log.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-            env={**os.environ, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"},  # node
-        )
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(60)
 
 
 @pytest.fixture
@@ -174,11 +138,10 @@ def url(
 ) -> Iterator[str]:
     """The page's hub."""
     url = f"http://127.0.0.1:{settings.lab.port}"
-    proxy = "proxy/node_modules/configurable-http-proxy/bin/configurable-http-proxy"
     own = HUB.format(
         port=settings.lab.port,
         port_of_proxy=settings.proxy_port,
-        proxy=str(Path(sys.prefix) / proxy),
+        proxy=str(PROXY),
         password=PASSWORD,
     )
     [ours] = printed("python")
@@ -194,12 +157,6 @@ def student(url: str, user: str) -> Iterator[Student]:
     """The student's browser."""
     with closing(Student(url, user, PASSWORD)) as student:
         yield student
-
-
-def answers(url: str) -> bool:
-    with suppress(httpx.TransportError):
-        return httpx.get(url, trust_env=False, timeout=20).is_success
-    return False
 
 
 def test_a_home_outlives_the_lease(

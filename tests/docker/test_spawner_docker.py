@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from docker.errors import APIError, DockerException, NotFound
-from jupyterhub.spawner import SpawnException
 from tests.hub.spawner.conftest import hub
 from tests.hub.spawner.lab import URL, PoolLab
 from tests.hubs import STUDENT, Hub, hub_config_for
@@ -27,6 +26,7 @@ from miglab_api.leases import LeaseState
 from miglab_pool.worker.holders import HostHolders
 from miglab_spawner import backends
 from miglab_spawner.docker import MIGDockerSpawner
+from miglab_spawner.refusals import SpawnException
 
 from .conftest import SOCKET, STAYS, engine_script
 

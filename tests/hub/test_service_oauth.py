@@ -61,10 +61,9 @@ async def hub() -> AsyncIterator[Hub]:
             "oauth_no_confirm": True,
         }
     ]
-    c.JupyterHub.custom_scopes.update({scope: {"description": "staff"} for scope in STAFF})
-    (everybody,) = (role for role in c.JupyterHub.load_roles if role["name"] == "user")
-    everybody["scopes"].append("access:services!service=pool")
-    c.JupyterHub.load_roles += [
+    c.JupyterHub.custom_scopes = {scope: {"description": "staff"} for scope in STAFF}
+    c.JupyterHub.load_roles = [
+        {"name": "user", "scopes": ["self", "access:services!service=pool"]},
         {"name": "staff", "scopes": [STAFF[0]], "users": ["ina"]},
         {"name": "site", "scopes": [STAFF[1]], "users": ["sam"]},
     ]

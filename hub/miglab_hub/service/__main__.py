@@ -38,13 +38,8 @@ from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.hub_tokens import (
-    SERVER_TOKEN,
-    CourseMembers,
-    HubAccess,
-    HubTokens,
-    Members,
-)
+from miglab_pool.http.access.hub_address import HubAddress
+from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, CourseMembers, HubTokens, Members
 from miglab_pool.http.connection_limits import stop_on_signals
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
@@ -78,6 +73,7 @@ class ServiceParts:
     management: FastAPI
     student: FastAPI
     hub: httpx.AsyncClient
+    address: HubAddress
     close: Callable[[], None]
 
 
@@ -101,11 +97,13 @@ async def _serve(parts: ServiceParts, sockets: tuple[socket.socket, socket.socke
     stop_on_signals(stop)
     await parts.runner.start()
     stopping = asyncio.create_task(_close_waits(parts, stop))
+    following = asyncio.create_task(parts.address.follow())
     try:
         await serve_apps(parts.management, parts.student, sockets, stop)
     finally:
         stop.set()
-        await stopping
+        following.cancel()
+        await asyncio.gather(stopping, following, return_exceptions=True)
         at_rest = await parts.runner.stop()
         await parts.hub.aclose()
         if at_rest:
@@ -144,15 +142,18 @@ def assemble(settings: Settings) -> ServiceParts:
     reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
     end_servers = _end_servers(ServerEnder(hub, time.time), metrics)
     runner = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
-    management = _management(settings, runner, access, CourseMembers(hub).of)
+    sign_in = SignIn(access, private(settings.pool_secret), settings.role_book())
+    management = _management(settings, runner, sign_in, CourseMembers(hub).of)
+    server_tokens = HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN)
     student = student_app(
         runner,
-        HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN),
+        server_tokens,
         board,
         default_course=settings.servers.default_course,
         roster=pool.roster,
     )
-    return ServiceParts(runner, management, student, hub, opened.close)
+    address = HubAddress(hub, access, (sign_in.move, server_tokens.move))
+    return ServiceParts(runner, management, student, hub, address, opened.close)
 
 
 def _end_servers(ender: ServerEnder, metrics: Metrics) -> Callable[[PoolRunner], Awaitable[None]]:
@@ -169,12 +170,12 @@ def _end_servers(ender: ServerEnder, metrics: Metrics) -> Callable[[PoolRunner],
 
 
 def _management(
-    settings: Settings, runner: PoolRunner, access: HubAccess, members: Members
+    settings: Settings, runner: PoolRunner, sign_in: SignIn, members: Members
 ) -> FastAPI:
     lab_toml = settings.file.read_bytes()
     return management_app(
         runner,
-        SignIn(access, private(settings.pool_secret), settings.role_book()),
+        sign_in,
         default_course=settings.servers.default_course,
         notices=settings.notices,
         title=settings.lab.title,

@@ -34,7 +34,13 @@ from miglab_pool.http.connection_limits import (
 from miglab_pool.reclaim.policy import Rules
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
 
-OFTEN = ("uvicorn.error", "tornado.application", "miglab_pool.http.access.hub_tokens")
+OFTEN = (
+    "uvicorn.error",
+    "tornado.application",
+    "miglab_pool.http.access.hub_tokens",
+    "miglab_pool.http.access.hub_address",
+    "miglab_pool.http.student_app",
+)
 EXPECTED = (StartError, AlreadyRunning, PortInUseError, OSError)
 MANAGEMENT_KEY = "addresses.pool_bind or lab.port"
 STUDENT_KEY = "addresses.student_bind or lab.port"

@@ -281,9 +281,14 @@ class Settings(StateFolder, PoolSettings):
         return self.addresses.hub or self.hub_bind
 
     @property
+    def hub_url(self) -> str:
+        """Where the hub listens, without any path."""
+        return f"http://{_host(self.hub_name)}:{self.hub_port}"
+
+    @property
     def hub_api_url(self) -> str:
         """The hub's API, for the pool service."""
-        return f"http://{_host(self.hub_name)}:{self.hub_port}{self.lab.base_url}hub/api"
+        return f"{self.hub_url}{self.lab.base_url}hub/api"
 
     @property
     def student_bind(self) -> str:
@@ -320,8 +325,8 @@ class Settings(StateFolder, PoolSettings):
 
     @property
     def pool_url(self) -> str:
-        """The pool's API, for the spawner and the command line."""
-        return f"{self.pool_origin}{self.service_prefix}"
+        """The pool's API, for the spawner and the command line; without the hub's own path."""
+        return f"{self.pool_origin}/services/{SERVICE_NAME}"
 
     @property
     def teachers(self) -> set[str]:
@@ -337,6 +342,8 @@ class Settings(StateFolder, PoolSettings):
                 name: CourseStaff(_hub_names(course.instructors), _hub_names(course.assistants))
                 for name, course in self.courses.items()
             },
+            instructors=_hub_names(self.authentication.instructors),
+            admins=_hub_names(self.authentication.admins),
             by_groups=self.authentication.class_ != SHARED_PASSWORD,
         )
 

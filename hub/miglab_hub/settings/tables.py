@@ -59,7 +59,10 @@ class Lab(Section):
         "and its student listener.",
     )
     base_url: str = Field(
-        "/", pattern=r"^/([\w.~-]+/)*$", description="Path below which the lab is served."
+        "/",
+        pattern=r"^/([\w.~-]+/)*$",
+        description="Path below which the lab is served. In a hub of your own, the pool takes it "
+        "from the hub.",
     )
     tls_certificate: str = Field("", description="PEM file of the TLS certificate; empty for none.")
     tls_key: str = Field("", description="PEM file of the certificate's key; empty for none.")

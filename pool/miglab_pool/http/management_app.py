@@ -23,6 +23,7 @@ from miglab_pool.http import health as health_page
 from miglab_pool.http import proof
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.dependencies import OPEN, Runner, Who, needs, who, who_again
+from miglab_pool.http.access.hub_address import BelowBaseUrl
 from miglab_pool.http.access.hub_tokens import Members, nobody_says
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import REFUSED, DeniedError, install
@@ -270,7 +271,7 @@ def management_app(
         timezone: where the days and weeks of a report of usage begin.
         look: examines the host, for the Health page; may take long.
     """
-    prefix = sign_in.access.prefix
+    prefix = sign_in.access.route
     app = FastAPI(
         title="miglab pool: management",
         version="1",
@@ -286,6 +287,7 @@ def management_app(
     app.state.members, app.state.parts_caches = members, pool_page.parts_caches(course_titles)
     app.state.streams, app.state.texts = Counter(), SnapshotTexts()
     install(app, runner.metrics.refused)
+    app.add_middleware(BelowBaseUrl, access=lambda: sign_in.access)
     app.add_exception_handler(404, no_such_page)
     return app
 

@@ -5,6 +5,7 @@ hub token; the hub says which server that is.  Whoever keeps leases and tickets 
 the lab's own pool, or jobs of Slurm.
 """
 
+import logging
 import time
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 
 from miglab_api.leases import ExtendRequest, LeaseView, ReleaseRequest, ServerStatus, Signals
 from miglab_api.roster import NoticeRead, ProgressReport
+from miglab_api.scopes import LEASE_SCOPE
 from miglab_api.staff import StaffMessage
 from miglab_api.tickets import RequeueRequest, TicketView
 from miglab_pool.http.access.auth import bearer, server_of, user_id_of
@@ -24,7 +26,12 @@ from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.roster.transactions import ClassRoster
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
+NOT_A_SERVERS = (
+    f"This token lacks the scope {LEASE_SCOPE}!server, which the hub gives to servers alone."
+)
 WRITES_BURST = 20.0  # changes at once: more than a person clicks in a minute
 WRITES_PER_S = 0.1  # and then so many per second
 REPORTS_BURST = 10.0  # signals at once: a page that loads, a "still here", a saved document
@@ -241,11 +248,15 @@ async def own_server(request: Request) -> OwnServer:
         raise DeniedError(401, "not-signed-in", "Send the server's own JUPYTERHUB_API_TOKEN.")
     server = server_of(model)
     if server is None:
-        raise DeniedError(403, "forbidden", "This is not the token of a server.")
-    name, who = server[1], user_id_of(model)
+        # a server's, whose hub gives it too little; or a person's
+        log.warning("a token of %s was refused: it lacks %s!server", model["name"], LEASE_SCOPE)
+        raise DeniedError(403, "token-lacks-scope", NOT_A_SERVERS)
+    user_name, server_name = server
+    user_id = user_id_of(model)
     runner: StudentRunner = request.app.state.runner
-    user = await runner.name_of(who, server[0]) if who else server[0]
-    return OwnServer(user, name, tuple(model.get("groups") or [request.app.state.default_course]))
+    user = await runner.name_of(user_id, user_name) if user_id else user_name
+    groups = tuple(model.get("groups") or [request.app.state.default_course])
+    return OwnServer(user, server_name, groups)
 
 
 Me = Annotated[OwnServer, Depends(own_server)]

@@ -28,6 +28,7 @@ import httpx
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.offers import CPU
 from miglab_api.tickets import Purpose
+from miglab_pool.hub_answers import HubMisunderstood, done, json_of
 from miglab_pool.state.store import Backoff
 
 log = logging.getLogger(__name__)
@@ -102,11 +103,12 @@ class ServerEnder:
                 return
             self._unknown.pop(lease.id, None)
             answer = await self._end(lease)
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, HubMisunderstood, KeyError, ValueError) as error:
             self._unknown.pop(lease.id, None)
             log.warning(
-                "lease %s: the hub does not answer (%s); asked again later", lease.id, error
-            )
+                "lease %s: the hub does not say how its server is (%s); asked again later",
+                lease.id, error,
+            )  # fmt: skip
             return
         log.info(
             "lease %s of %s ends (%s): asked the hub to end server %r: HTTP %s",
@@ -123,7 +125,7 @@ class ServerEnder:
             answer = await self._hub.post(path, json={"shape": CPU})
             if answer.is_success:
                 return answer
-        return await self._hub.delete(_path(lease))
+        return done(await self._hub.delete(_path(lease)))
 
     def _is_holder(self, server: "_HubServer", lease: LeaseView, attached_at: float) -> bool:
         if lease.server_started:
@@ -135,12 +137,15 @@ class ServerEnder:
         """The server of that name; None if the hub has none.
 
         Raises:
-            ValueError: it is not the hub that answers.
+            HubMisunderstood: it is not the hub that answers.
+            HTTPError: it does not answer, or refuses.
         """
         answer = await self._hub.get(f"users/{quote(lease.user, safe='')}")
-        if answer.status_code == HTTPStatus.NOT_FOUND and answer.json().get("status") == 404:
+        body = json_of(answer)
+        if answer.status_code == HTTPStatus.NOT_FOUND and body.get("status") == 404:
             return None  # the hub's own words: a proxy's 404 is no answer
-        server = answer.raise_for_status().json().get("servers", {}).get(lease.server)
+        answer.raise_for_status()
+        server = body.get("servers", {}).get(lease.server)
         if server is None or server.get("stopped") or not server.get("started"):
             return None
         now = parsedate_to_datetime(answer.headers["Date"])

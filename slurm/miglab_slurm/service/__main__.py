@@ -21,6 +21,7 @@ from miglab_hub.service.process import (
 )
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.hub_address import HubAddress
 from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, HubTokens
 from miglab_pool.http.connection_limits import stop_on_signals
 from miglab_pool.http.student_app import student_app
@@ -61,16 +62,18 @@ async def _serve(settings: SlurmSettings, sockets: tuple[socket.socket, socket.s
         ServerEnder(hub, time.time),
     )
     sign_in = SignIn(access, private(settings.pool_secret), settings.role_book())
+    server_tokens = HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN)
     student = student_app(
         runner,
-        HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN),
+        server_tokens,
         board,
         default_course=settings.servers.default_course,
     )
     management = management_app(settings, runner, sign_in)
     stop = asyncio.Event()
     stop_on_signals(stop)
-    rounds = asyncio.create_task(runner.run())
+    address = HubAddress(hub, access, (sign_in.move, server_tokens.move))
+    rounds = asyncio.gather(runner.run(), address.follow())
     try:
         await serve_apps(management, student, sockets, stop)
     finally:

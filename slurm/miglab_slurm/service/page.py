@@ -29,6 +29,7 @@ from miglab_pool.http.access.dependencies import (
     MaySeeNames,
     allowed,
 )
+from miglab_pool.http.access.hub_address import BelowBaseUrl
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError, install
 from miglab_pool.http.pages import frame
@@ -114,7 +115,7 @@ api = APIRouter(prefix="/api", responses=REFUSED)
 
 def management_app(settings: SlurmSettings, runner: SlurmRunner, sign_in: SignIn) -> FastAPI:
     """The management application: the API, the page, sign-in's way back, and the static files."""
-    prefix = sign_in.access.prefix
+    prefix = sign_in.access.route
     app = FastAPI(
         title="miglab on Slurm: management",
         version="1",
@@ -134,6 +135,7 @@ def management_app(settings: SlurmSettings, runner: SlurmRunner, sign_in: SignIn
     app.state.notices, app.state.title = settings.notices, settings.lab.title
     app.state.places = PLACES
     install(app, runner.metrics.refused)
+    app.add_middleware(BelowBaseUrl, access=lambda: sign_in.access)
     app.add_exception_handler(404, frame.no_such_page)
     return app
 

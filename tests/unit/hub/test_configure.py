@@ -15,21 +15,14 @@ from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
 from labkit.notebook import handing_in as fresh
+from miglab_api.scopes import ADMIN_SCOPE, LEASE_SCOPE, SERVICE_SCOPE, STAFF_SCOPE
 from miglab_hub import lab_secrets
 from miglab_hub.authenticator import LabAuthenticator
 from miglab_hub.checkout import checkout
-from miglab_hub.configure import (
-    ADMIN_SCOPE,
-    SERVICE_SCOPE,
-    STAFF_SCOPE,
-    configure,
-    tune,
-    wait_by_a_steady_clock,
-)
+from miglab_hub.configure import configure, tune, wait_by_a_steady_clock
 from miglab_hub.settings.lab_toml import Settings
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.local import MIGLocalSpawner
-from miglab_spawner.mixin import LEASE_SCOPE
 
 from .conftest import lab_with
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import httpx
 import pytest
 import requests
 from docker.errors import DockerException
@@ -12,15 +13,46 @@ from tests.unit.pool.http.fakes import slice_view
 from typer.testing import CliRunner
 
 from miglab_api.gpus import SliceState
+from miglab_api.scopes import POOL_SCOPES
 from miglab_hub import cli, engine_findings
 from miglab_hub import doctor as diagnosis
-from miglab_hub.doctor import examine_disk, examine_files, examine_gpus, of_lab_toml
+from miglab_hub.doctor import examine_disk, examine_files, examine_gpus, examine_hub, of_lab_toml
 from miglab_hub.engine_findings import disk_limit, examine_docker
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
 from miglab_pool.worker.health_findings import Level
 
 from .conftest import HEALTHY, Service, pool_of, run
+
+
+class HubOfDoctor:
+    """A hub below a path of its own; answers as it is told."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {
+            "": httpx.Response(302, headers={"Location": "/jupyter/hub/"}),
+            "hub/api/": {"version": "5.5.4"},
+            "hub/api/user": {"kind": "service", "name": "pool", "scopes": list(POOL_SCOPES)},
+            "hub/api/miglab/tokens": {"servers": 2, "lacking": []},
+        }
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        answer = self.answers[request.url.path.removeprefix("/").removeprefix("jupyter/")]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, httpx.Response) else httpx.Response(200, json=answer)
+
+
+@pytest.fixture(autouse=True)
+def hub(monkeypatch: pytest.MonkeyPatch) -> HubOfDoctor:
+    """The hub that doctor asks."""
+    hub = HubOfDoctor()
+
+    def client(token: str) -> httpx.Client:
+        return httpx.Client(transport=httpx.MockTransport(hub))
+
+    monkeypatch.setattr(diagnosis, "_hub_client", client)
+    return hub
 
 
 def findings(lab: Path, status: int) -> dict[str, Any]:
@@ -103,6 +135,42 @@ def test_a_changed_lab_toml_is_noticed(lab: Path) -> None:
 def test_doctor_without_a_running_pool(lab: Path) -> None:
     """A pool that does not answer is a finding, not a crash."""
     assert [one["subject"] for one in wrong_in(findings(lab, 1))] == ["pool"]
+
+
+def test_a_hub_below_a_path_of_its_own(settings: Settings, hub: HubOfDoctor) -> None:
+    """Its path is its own word, whatever lab.toml says; it has nothing to be mended."""
+    found = list(examine_hub(settings))
+    assert not [finding for finding in found if finding.is_wrong]
+    assert found[0].found == f"JupyterHub 5.5.4 at {settings.hub_url}/jupyter/"
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "words"),
+    [
+        ("", httpx.Response(200, text="<h1>nginx</h1>"), "was answered with HTTP 200, '<h1>nginx"),
+        ("", httpx.ConnectError("refused"), "does not answer: refused"),
+        ("hub/api/user", httpx.Response(403, json={"status": 403, "message": "No"}), "token: No"),
+        ("hub/api/user", {"scopes": list(POOL_SCOPES[1:])}, "lacks read:servers"),
+        (
+            "hub/api/miglab/tokens",
+            {"servers": 3, "lacking": ["ada/", "bo/gpu"]},
+            "2 of 3 servers lack the scope custom:miglab:lease!server, so the pool refuses their "
+            "reports: ada/, bo/gpu",
+        ),
+        (
+            "hub/api/miglab/tokens",
+            httpx.Response(404, json={"status": 404, "message": "Not Found"}),
+            "unknown: Not Found",
+        ),
+    ],
+)
+def test_what_is_wrong_with_the_hub(
+    settings: Settings, hub: HubOfDoctor, path: str, answer: Any, words: str
+) -> None:
+    """What was asked and what came, or the scope that is missing; and what to do."""
+    hub.answers[path] = answer
+    (finding,) = [finding for finding in examine_hub(settings) if finding.is_wrong]
+    assert words in finding.found and finding.do
 
 
 def test_an_open_secret_is_found(settings: Settings) -> None:

@@ -2,17 +2,18 @@
 
 import threading
 from importlib.metadata import entry_points
+from typing import Any
 
 import pytest
 from dockerspawner import DockerSpawner
 from jupyterhub.spawner import Spawner
 from traitlets.config import Config
 
+from miglab_api.scopes import LEASE_SCOPE
 from miglab_slurm.spawner import MIGSlurmSpawner
 from miglab_spawner.docker import MIGDockerSpawner
-from miglab_spawner.hub_setup import set_up
 from miglab_spawner.local import GatedProcessSpawner, MIGLocalSpawner, folder_name
-from miglab_spawner.mixin import LEASE_SCOPE, server_token_scopes
+from miglab_spawner.mixin import with_lease_scope
 
 OURS = [
     (MIGDockerSpawner, DockerSpawner),
@@ -74,17 +75,11 @@ def test_names_never_share_a_home():
     assert max(len(home) for home in homes) <= 255
 
 
-def test_a_hub_is_set_up_once():
-    """What a site has set stays; what the spawner needs is there."""
-    c = Config()
-    c.JupyterHub.concurrent_spawn_limit = 7
-    set_up(c)
-    assert c.JupyterHub.concurrent_spawn_limit == 7
-    assert c.JupyterHub.cleanup_servers is False
-    assert LEASE_SCOPE in c.JupyterHub.custom_scopes
-
-
-def test_a_hub_without_the_scope_gets_jupyterhubs_own(monkeypatch: pytest.MonkeyPatch):
-    """An unknown scope would break every start: it is asked for only where it is defined."""
+@pytest.mark.parametrize("theirs", [["read:users!user"], lambda _spawner: ["read:users!user"]])
+def test_a_hub_without_the_scope_gets_the_sites_own(monkeypatch: pytest.MonkeyPatch, theirs: Any):
+    """An unknown scope would break every start: it is added only where it is defined."""
+    with_scope = with_lease_scope(theirs)
     monkeypatch.setattr("miglab_spawner.mixin.scope_definitions", {})
-    assert server_token_scopes() == ["users:activity!user", "access:servers!server"]
+    assert with_scope(None) == ["read:users!user"]
+    monkeypatch.setattr("miglab_spawner.mixin.scope_definitions", {LEASE_SCOPE: {}})
+    assert with_scope(None) == ["read:users!user", f"{LEASE_SCOPE}!server"]

@@ -35,6 +35,7 @@ from tornado.httputil import url_concat
 from tornado.web import create_signed_value, decode_signed_value
 
 from miglab_api.base import USER_ID_KEY
+from miglab_api.scopes import ADMIN_SCOPE, LEASE_SCOPE, STAFF_SCOPE
 from miglab_pool.course_roles import RoleBook
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.access.principal import SPAWNER, Principal, PrincipalKind
@@ -42,9 +43,6 @@ from miglab_pool.http.connection_limits import forwarded_for
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.schedule import DAY_S
 
-ADMIN_SCOPE = "custom:miglab:admin"
-STAFF_SCOPE = "custom:miglab:staff"
-LEASE_SCOPE = "custom:miglab:lease"
 XSRF_HEADER = "X-XSRFToken"
 STATE_LIVES_S = 600
 LONGEST_QUERY = 1000  # of the page that was asked for; the rest is left out
@@ -182,6 +180,11 @@ class SignIn:
         self._session_cookie = f"{cookie}-session"
         self._state_cookie = f"{cookie}-state"
 
+    def move(self, access: HubAccess) -> None:
+        """Sign people in at the hub there from now on."""
+        self.access = access
+        self.tokens.move(access)
+
     async def principal(self, request: Request) -> Principal:
         """Who asks.
 
@@ -292,7 +295,8 @@ def principal_from(model: Mapping[str, Any], book: RoleBook, xsrf: str = "") -> 
     """The principal that the hub's description of a token's owner stands for.
 
     A hub admin, or who has `ADMIN_SCOPE`, is site admin; who has `STAFF_SCOPE` instructs every
-    course.  A hub service has roles by its scopes alone: lab.toml and groups name people.
+    course.  So are those whom lab.toml names as admins, or as instructors of every course.
+    A hub service has roles by its scopes alone: lab.toml and groups name people.
     """
     is_person = model.get("kind") == "user"
     scopes, groups = model.get("scopes", ()), tuple(model.get("groups", ()))
@@ -301,7 +305,7 @@ def principal_from(model: Mapping[str, Any], book: RoleBook, xsrf: str = "") -> 
     return Principal(
         kind=PrincipalKind.PERSON if is_person else PrincipalKind.SERVICE,
         name=name,
-        admin=bool(model.get("admin")) or ADMIN_SCOPE in scopes,
+        admin=bool(model.get("admin")) or ADMIN_SCOPE in scopes or known_as in book.admins,
         instructs=book.instructed(known_as, groups, in_all=STAFF_SCOPE in scopes),
         assists=book.assisted(known_as, groups),
         xsrf=xsrf,

@@ -10,9 +10,9 @@ import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
@@ -21,6 +21,7 @@ from tornado.web import HTTPError
 
 from miglab_pool.http.connection_limits import is_shared
 from miglab_pool.http.errors import DeniedError
+from miglab_pool.hub_answers import HUB_PATH, json_of
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,31 @@ class HubAccess:
     cache_s: int = 30
     hub_origin: str = ""
     origin: str = ""
+
+    @property
+    def base_url(self) -> str:
+        """The path below which the hub serves everything, with a slash at both ends."""
+        return self.hub_prefix.removesuffix(HUB_PATH) + "/"
+
+    @property
+    def hub_url(self) -> str:
+        """Where the hub listens, without any path."""
+        return self.api_url.removesuffix(f"{self.hub_prefix}api")
+
+    @property
+    def route(self) -> str:
+        """This service's path below `base_url`."""
+        return f"/services/{self.service}"
+
+    def below(self, base_url: str) -> Self:
+        """The same hub, below another path."""
+        hub_prefix = base_url.rstrip("/") + HUB_PATH
+        return replace(
+            self,
+            api_url=f"{self.hub_url}{hub_prefix}api",
+            hub_prefix=hub_prefix,
+            prefix=base_url.rstrip("/") + self.route,
+        )
 
     @property
     def is_host_only(self) -> bool:
@@ -99,6 +125,15 @@ class HubTokens:
         is_shared: Callable[[str], bool] = is_shared,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.move(access)
+        self._form, self._is_shared, self._now = form, is_shared, now
+        self._known: dict[str, float] = {}
+        self._unknown: dict[str, float] = {}
+        self._guesses: Counter[str] = Counter()
+        self._began_at = now()
+
+    def move(self, access: HubAccess) -> None:
+        """Ask the hub there from now on."""
         self.oauth = HubOAuth(
             api_url=access.api_url,
             api_token=access.token,
@@ -110,11 +145,6 @@ class HubTokens:
             access_scopes={access.scope},
             cache_max_age=access.cache_s,
         )
-        self._form, self._is_shared, self._now = form, is_shared, now
-        self._known: dict[str, float] = {}
-        self._unknown: dict[str, float] = {}
-        self._guesses: Counter[str] = Counter()
-        self._began_at = now()
 
     def known(self, token: str | None) -> str | None:
         """A name for the token, if the hub has lately known it."""
@@ -221,7 +251,8 @@ class CourseMembers:
             return members
         try:
             answer = await self._hub.get(f"/groups/{quote(course, safe='')}")
-            users = [] if answer.status_code == 404 else answer.raise_for_status().json()["users"]
+            body = json_of(answer)
+            users = [] if answer.status_code == 404 else body["users"]
         except (httpx.HTTPError, KeyError, ValueError) as error:
             log.warning("the hub does not say who is in %s: %s", course, error)
             return members

@@ -6,10 +6,10 @@ from typing import Any
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.reservations import ReservationState, ReservationView
+from miglab_api.scopes import STAFF_SCOPE
 from miglab_api.staff import AuditEntry
 from miglab_api.tickets import Headcount, TicketState, TicketView
 from miglab_pool.course_roles import CourseStaff, RoleBook
-from miglab_pool.http.access.auth import STAFF_SCOPE
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.http.errors import DeniedError

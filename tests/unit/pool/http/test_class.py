@@ -256,9 +256,9 @@ async def test_the_hub_is_asked_once_a_minute() -> None:
         asked.append(request.url.path)
         name = request.url.path.rsplit("/", 1)[-1]
         if not users:
-            return httpx.Response(503)
+            return httpx.Response(503, text="<h1>The proxy finds no hub</h1>")
         if name not in users:
-            return httpx.Response(404)
+            return httpx.Response(404, json={"status": 404, "message": "No such group"})
         return httpx.Response(200, json={"users": users[name]})
 
     client = httpx.AsyncClient(base_url="http://hub/hub/api", transport=httpx.MockTransport(hub))

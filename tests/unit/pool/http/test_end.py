@@ -135,6 +135,44 @@ async def test_a_start_is_never_interrupted(attached_at: float) -> None:
     assert len(hub.stopped) == 1
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(302, headers={"Location": "/jupyter/hub/users/alice"}),
+        httpx.Response(200, text="<h1>Sign in</h1>"),
+        httpx.Response(404, text="<h1>nginx</h1>"),
+        httpx.Response(200, json=["no object"]),
+    ],
+    ids=["redirect", "page", "proxy", "list"],
+)
+async def test_what_is_not_the_hubs_json_is_told_and_ends_nothing(
+    caplog: pytest.LogCaptureFixture, answer: httpx.Response
+) -> None:
+    """The log says what was asked and what came; nobody is known to be gone."""
+    hub = FakeHub(answer=answer)
+    stopper = ender(hub)
+    await stopper.ask([releasing()])
+    assert (hub.stopped, stopper.unknown) == ([], frozenset())
+    assert "GET http://hub/hub/api/users/alice was answered with HTTP" in caplog.text
+
+
+async def test_a_stop_that_is_redirected_is_not_believed(caplog: pytest.LogCaptureFixture) -> None:
+    """JupyterHub answers a stop with 202 or 204; elsewhere nobody knows whether it was stopped."""
+    hub = FakeHub()
+    client = httpx.AsyncClient(
+        transport=httpx.MockTransport(
+            lambda request: (
+                hub(request)
+                if request.method == "GET"
+                else httpx.Response(302, headers={"Location": "/jupyter/hub/"})
+            )
+        ),
+        base_url="http://hub/hub/api",
+    )
+    await ServerEnder(client, lambda: hub.now).ask([releasing()])
+    assert "DELETE http://hub/hub/api/users/alice/server was answered with HTTP 302" in caplog.text
+
+
 async def test_names_are_quoted() -> None:
     """A name cannot lead to another address of the hub's API."""
     hub = FakeHub(server="../x")

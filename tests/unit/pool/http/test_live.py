@@ -11,7 +11,8 @@ from fastapi import FastAPI, Request
 from tests.polling import until
 from tests.unit.pool.conftest import World
 
-from miglab_pool.http.access.auth import STAFF_SCOPE, PendingSignIns, SignIn, principal_from
+from miglab_api.scopes import STAFF_SCOPE
+from miglab_pool.http.access.auth import PendingSignIns, SignIn, principal_from
 from miglab_pool.http.access.principal import SPAWNER
 from miglab_pool.http.management_app import A_PERSON, SnapshotTexts, events, management_app
 from miglab_pool.http.pages import pool_page

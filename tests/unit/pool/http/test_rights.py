@@ -11,8 +11,9 @@ from fastapi.routing import APIRoute
 from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import PoolSnapshot, SliceState, SliceView
+from miglab_api.scopes import ADMIN_SCOPE, STAFF_SCOPE
 from miglab_pool.course_roles import CourseStaff, RoleBook
-from miglab_pool.http.access.auth import ADMIN_SCOPE, STAFF_SCOPE, principal_from
+from miglab_pool.http.access.auth import principal_from
 from miglab_pool.http.access.dependencies import Needs, Open
 from miglab_pool.http.access.principal import (
     DOES,
@@ -165,6 +166,19 @@ def test_where_a_role_comes_from(model: dict[str, object], roles: tuple[object, 
     """Scopes, names in lab.toml, groups of the hub; nothing else gives one."""
     principal = principal_from(model, BOOK)
     assert (principal.admin, principal.instructs, principal.assists) == roles
+
+
+def test_lab_toml_names_staff_on_any_hub() -> None:
+    """Whom it names as admin or as instructor of every course needs no scope; services do."""
+    book = RoleBook(
+        {"ml": CourseStaff()}, instructors=frozenset({"ina"}), admins=frozenset({"sam"})
+    )
+    assert principal_from(person("ina"), book).instructs == {"ml"}
+    assert principal_from(person("sam"), book).admin
+    service = {**person("sam"), "kind": "service"}
+    assert not principal_from(service, book).admin
+    other = principal_from(person("x"), book)
+    assert not other.admin and not other.instructs
 
 
 def test_a_scope_of_all_courses_reaches_none_that_is_not_there() -> None:

@@ -1,0 +1,82 @@
+"""Where the hub is, by its own word: the path below which it serves everything.
+
+Only the hub's configuration knows this path, and an operator may change it.  The service begins
+with the one in lab.toml, asks the hub, and moves its own pages with it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+import httpx
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from miglab_pool.http.access.hub_tokens import HubAccess
+from miglab_pool.hub_answers import HubMisunderstood, base_url_in
+
+log = logging.getLogger(__name__)
+
+UNTIL_KNOWN_S, KNOWN_S = 2.0, 60.0
+
+
+class HubAddress:
+    """Asks the hub for its path, and tells whoever has to know.
+
+    Args:
+        hub: its API, as this service.
+        access: how lab.toml says that it is reached.
+        moved: are told how it is reached, whenever that is something else than before.
+    """
+
+    def __init__(
+        self,
+        hub: httpx.AsyncClient,
+        access: HubAccess,
+        moved: Iterable[Callable[[HubAccess], None]],
+    ) -> None:
+        self.access = access
+        self._hub, self._moved = hub, tuple(moved)
+
+    async def follow(self) -> None:
+        """Ask for as long as the service runs."""
+        while True:
+            pause_s = KNOWN_S if await self.ask() else UNTIL_KNOWN_S
+            await asyncio.sleep(pause_s)
+
+    async def ask(self) -> bool:
+        """Ask once; whether the hub said where it is."""
+        try:
+            answer = await self._hub.get(f"{self.access.hub_url}/", follow_redirects=False)
+            base_url = base_url_in(answer)
+        except httpx.HTTPError:
+            return False  # not there (yet): whoever needs it says so
+        except HubMisunderstood as error:
+            log.warning("whether the hub is where lab.toml says is not known: %s", error)
+            return False
+        if base_url != self.access.base_url:
+            log.warning(
+                "the hub at %s is below %s, not below %s: so are the pages of this service",
+                self.access.hub_url, base_url, self.access.base_url,
+            )  # fmt: skip
+            self.access = self.access.below(base_url)
+            self._hub.base_url = httpx.URL(self.access.api_url)
+            for tell in self._moved:
+                tell(self.access)
+        return True
+
+
+class BelowBaseUrl:
+    """Lets an application's routes answer with the hub's path before them, and without it.
+
+    Browsers come with it, through the proxy; the spawner and the command line without.
+    """
+
+    def __init__(self, app: ASGIApp, access: Callable[[], HubAccess]) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        root = self._access().base_url.rstrip("/")
+        if root and scope.get("path", "").startswith(f"{root}/"):
+            scope = {**scope, "root_path": root}
+        await self._app(scope, receive, send)
