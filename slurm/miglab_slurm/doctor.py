@@ -6,9 +6,7 @@ is told as unknown.
 
 import asyncio
 import re
-import shlex
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import jupyterhub
 
@@ -16,6 +14,7 @@ from miglab_api.offers import CPU
 from miglab_hub.settings.tables import is_loopback
 from miglab_pool.worker.health_findings import HealthFinding, fine, judged, wrong
 from miglab_slurm import node_probe
+from miglab_slurm.batch_script import probe_script
 from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmSettings, SlurmShape, SlurmSite
 from miglab_slurm.picture import ClusterPicture
@@ -32,7 +31,6 @@ BF_DEFAULT_S = 30
 LIMIT_MIN = 480
 JOB_S = 180
 SHELL_SAYS = (126, 127)
-PROBE = shlex.quote(Path(node_probe.__file__).read_text(encoding="utf-8"))
 LACKS = {
     node_probe.HUB: "JupyterHub of the hub's version",
     node_probe.LAB: "JupyterLab",
@@ -319,10 +317,9 @@ async def _of_a_node(
         "--chdir=/", "--output=/dev/null",
         *site.options_of(bare, settings.servers.default_course),
     ]  # fmt: skip
-    urls = f"{settings.hub_api_url} {settings.student_api_url}/api/health"
+    urls = settings.hub_api_url, f"{settings.student_api_url}/api/health"
     version = ".".join(jupyterhub.__version__.split(".")[:2])
-    command = f"{shape.launch or site.launch} {site.python} -c {PROBE} {version} {urls}"
-    script = f"#!/bin/bash\n{site.prologue}\nexec {command}\n"
+    script = probe_script(site, shape, node_probe, version, *urls)
     try:
         await run(words, JOB_S + site.command_timeout_s, script)
     except CommandFailed as failed:

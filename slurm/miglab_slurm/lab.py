@@ -98,7 +98,8 @@ class SlurmTables(SlurmTable):
     )
     prologue: str = Field(
         "",
-        description="Shell commands to run before the server, such as `module load jupyter`.",
+        description="Shell commands to run before the server, such as `module load jupyter`; the "
+        "node's `/etc/profile` is read first, as in a login shell.",
     )
     python: str = Field(
         "python3",
@@ -111,8 +112,9 @@ class SlurmTables(SlurmTable):
         "`runuser -u {username} --` if the hub runs as root. If it is empty, all jobs belong to "
         "the hub's account, and only Slurm's cgroups keep students apart.",
     )
-    unix_group: Word = Field(
+    unix_group: str = Field(
         "",
+        max_length=200,
         description="Unix group whose members may run servers under the account that is called "
         "like their sign-in name. If it is empty, only those in `unix_accounts` may. Not used if "
         "`run_as` is empty.",

@@ -1,7 +1,7 @@
 """`./lab bench slurm-spawn`: from a free slice to the first answer, beside plain batchspawner.
 
 One hub, a real Slurm of two nodes on this machine, and two students.  One student's server is
-MIGSlurmSpawner's, the other's is batchspawner's: the same command, gres and partition, under srun.
+MIGSlurmSpawner's, the other's is batchspawner's: the same command, gres and partition.
 They start in turns, who goes first changing each round, and each is timed to its first answer.
 """
 
