@@ -263,9 +263,10 @@ class SlurmBackend:
             free_now=free if has_room or free is None else 0,
             is_held=bool(free) and not has_room,
             total=picture.total(shape) if shape.gres else None,
-            waiting=len(picture.queue(shape)) if shape.gres else 0,
+            waiting=picture.waiting(shape) if shape.gres else 0,
             never=never,
             held_up=picture.why_nothing_starts(shape),
+            slow=picture.why_slow(shape),
             wait=None if has_room or never else estimate(picture, shape, None),
         )
 

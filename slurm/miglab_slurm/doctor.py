@@ -16,7 +16,7 @@ from miglab_pool.worker.health_findings import HealthFinding, fine, judged, wron
 from miglab_slurm import node_probe
 from miglab_slurm.batch_script import probe_script
 from miglab_slurm.commands import CommandFailed, as_account, run
-from miglab_slurm.lab import SlurmSettings, SlurmShape, SlurmSite
+from miglab_slurm.lab import SlurmOptions, SlurmSettings, SlurmShape, SlurmSite
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import read
 from miglab_slurm.submissions import Submissions, told_of
@@ -311,11 +311,13 @@ async def _of_a_node(
 ) -> HealthFinding:
     """What a node of a partition says in a job of a minute; `sbatch` ends as the job does."""
     site, subject = settings.slurm_site, f"nodes of {name}"
-    bare = shape.model_copy(update={"gres": "", "reservation": "", "time_limit_min": 1})
+    options = site.further_options(shape).model_copy(update={"reservation": ""})
+    unreserved = site.model_copy(update={"options": SlurmOptions()})
+    bare = shape.model_copy(update={"gres": "", "options": options, "time_limit_min": 1})
     words = [
         *prefix, "sbatch", "--wait", f"--deadline=now+{JOB_S}", "--job-name=miglab-doctor",
         "--chdir=/", "--output=/dev/null",
-        *site.options_of(bare, settings.servers.default_course),
+        *unreserved.options_of(bare, settings.servers.default_course),
     ]  # fmt: skip
     urls = settings.hub_api_url, f"{settings.student_api_url}/api/health"
     version = ".".join(jupyterhub.__version__.split(".")[:2])

@@ -10,21 +10,15 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmSite
+from miglab_slurm.nodes import NODE_FIELDS, Node, nodes_of, reservations_of, resume_timeout_in
 from miglab_slurm.picture import ClusterPicture, stays_of
-from miglab_slurm.records import (
-    JOB_FIELDS,
-    NODE_FIELDS,
-    Listing,
-    jobs_of,
-    nodes_of,
-    reservations_of,
-)
+from miglab_slurm.records import JOB_FIELDS, Listing, jobs_of
 from miglab_slurm.submissions import Submissions, told_of
 from miglab_spawner.backends import BackendError, BackendUnreachable
 
@@ -250,9 +244,21 @@ async def read(
         if adopts:
             submissions.adopt(found, at)
         found = submissions.recognised(found)
+    listed = nodes_of(nodes, nodes_said)
     return ClusterPicture(
-        asked_at, at, site, found, nodes_of(nodes, nodes_said), reservations_of(reserved)
-    )
+        asked_at, at, site, found, listed, reservations_of(reserved),
+        resume_timeout_s=await _resume_timeout(site, listed.values()),
+    )  # fmt: skip
+
+
+async def _resume_timeout(site: SlurmSite, nodes: Iterable[Node]) -> float | None:
+    """How long a node may take to boot, seconds; asked where one is off, None if not told."""
+    if not any(node.is_off for node in nodes):
+        return None
+    try:
+        return resume_timeout_in(await run(("scontrol", "show", "config"), site.command_timeout_s))
+    except BackendError:
+        return None
 
 
 _readers: weakref.WeakKeyDictionary[

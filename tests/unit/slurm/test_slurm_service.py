@@ -29,9 +29,10 @@ from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.refused import Refused
 from miglab_slurm.doctor import somebody
 from miglab_slurm.lab import on_slurm
+from miglab_slurm.nodes import Node
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader
-from miglab_slurm.records import Node, SlurmJob, Tag
+from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.service.page import PLACES, _draw, activity_in_words, by_course
 from miglab_slurm.service.runner import SlurmDoor, SlurmRunner
 from miglab_slurm.spawner import MIGSlurmSpawner
