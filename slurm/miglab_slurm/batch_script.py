@@ -35,9 +35,9 @@ def beginning(site: SlurmTables) -> str:
     return f"#!/bin/bash\nunset {' '.join(FOR_READING)}\n{prologue}"
 
 
-def probe_script(site: SlurmTables, shape: SlurmShape, program: ModuleType, *words: str) -> str:
+def probe_script(site: SlurmTables, shape: SlurmShape, program: ModuleType, *arguments: str) -> str:
     """A job that runs a program of the standard library alone, where a server would run."""
-    return f"{beginning(site)}exec {_python(site, shape, program)} {shlex.join(words)}\n"
+    return f"{beginning(site)}exec {_python(site, shape, program)} {shlex.join(arguments)}\n"
 
 
 def server_script(site: SlurmTables, shape: SlurmShape, ticket: Mapping[str, object]) -> str:

@@ -52,9 +52,9 @@ class SlurmOptions(SlurmTable):
         "", description="Workload characterization key, where your accounts demand one."
     )
 
-    def over(self, others: "SlurmOptions") -> "SlurmOptions":
-        """These, and the others of those that are empty here."""
-        return others.model_copy(update={key: each for key, each in self if each})
+    def over(self, defaults: "SlurmOptions") -> "SlurmOptions":
+        """These, and the defaults of those that are empty here."""
+        return defaults.model_copy(update={key: value for key, value in self if value})
 
     def admits(self, node: str, features: Collection[str]) -> bool:
         """Whether a job with these options may run on a node, as Slurm decides it."""

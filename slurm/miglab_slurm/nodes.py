@@ -151,23 +151,23 @@ def nodes_of(listing: Listing, text: str) -> dict[str, Node]:
 
 def reservations_of(text: str) -> tuple[SlurmReservation, ...]:
     """The reservations in the output of `scontrol -o show reservation`: only operators write it."""
-    lines = (dict(word.partition("=")[::2] for word in line.split()) for line in text.splitlines())
+    records = (dict(pair.partition("=")[::2] for pair in row.split()) for row in text.splitlines())
     return tuple(
         SlurmReservation(
-            words["ReservationName"],
-            time_in(words.get("StartTime", "")) or 0.0,
-            time_in(words.get("EndTime", "")) or NEVER,
-            frozenset() if "CoreIDs" in words else frozenset(hosts_of(words.get("Nodes", ""))),
-            words.get("Nodes", ""),
+            fields["ReservationName"],
+            time_in(fields.get("StartTime", "")) or 0.0,
+            time_in(fields.get("EndTime", "")) or NEVER,
+            frozenset() if "CoreIDs" in fields else frozenset(hosts_of(fields.get("Nodes", ""))),
+            fields.get("Nodes", ""),
             ", ".join(
-                f"{key.lower()} {words[key]}"
+                f"{key.lower()} {fields[key]}"
                 for key in ("Users", "Groups", "Accounts")
-                if words.get(key, "") not in NONE
+                if fields.get(key, "") not in NONE
             ),
-            words.get("State", ""),
+            fields.get("State", ""),
         )
-        for words in lines
-        if "ReservationName" in words
+        for fields in records
+        if "ReservationName" in fields
     )
 
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import TicketState, TicketView, WaitEstimate
-from miglab_api.wording import duration
+from miglab_api.wording import duration, ordinal
 from miglab_slurm.lab import SlurmShape, SlurmSite
 from miglab_slurm.nodes import Node, SlurmReservation
 from miglab_slurm.records import SlurmJob, Tag, hosts_of
@@ -28,6 +28,19 @@ DOWN = "Its nodes are down or being serviced."
 BUSY = "It may have to wait: others wait for the same nodes."
 RESERVED = "Others have reserved its nodes before its time limit would end."
 GONE = "Your job is no longer in Slurm's queue. Start again."
+SERVER_FIRST = (
+    "You may run no further job beside this server, so your slice can start only after this server "
+    "has ended."
+)
+FREE_AFTER_IT = (
+    f"A {{shape}} is free now. {SERVER_FIRST} Restart with it: this server ends first, and its "
+    "notebooks are saved. If somebody is faster, you wait in the queue at your position."
+)
+QUEUE_AFTER_IT = (
+    f"{SERVER_FIRST} It would be {{place}} in the queue now, and whoever comes later may be served "
+    "first. To wait in your turn, stop this server and ask for {shape} again at once: your "
+    "position is kept."
+)
 LEAST_STAYS = 5
 """Fewer observed stays say nothing."""
 LATE_S = 60.0
@@ -92,9 +105,9 @@ class ClusterPicture:
         until = self.at + shape.time_limit_min * 60
         reservation = self.site.further_options(shape).reservation
         return (node.is_reserved and not reservation) or any(
-            node.name in each.nodes and each.begins_at < until and self.at < each.ends_at
-            for each in self.reservations
-            if each.name != reservation
+            node.name in other.nodes and other.begins_at < until and self.at < other.ends_at
+            for other in self.reservations
+            if other.name != reservation
         )
 
     def why_nothing_starts(self, shape: SlurmShape) -> str:
@@ -107,8 +120,12 @@ class ClusterPicture:
         return "" if shape.gres or self.starts_at_once(shape) else BUSY
 
     def free(self, shape: SlurmShape) -> int:
-        """How many jobs of this shape could start now: each has all its slices on one node."""
+        """How many jobs of this shape there is room for now: each is on one node."""
         return sum(free_on(node, shape) for node in self.open_nodes(shape))
+
+    def starting(self, shape: SlurmShape) -> int:
+        """How many would start now that are submitted now: nobody's planned start is in the way."""
+        return sum(free_on(node, shape) for node in self.starting_nodes(shape))
 
     def total(self, shape: SlurmShape) -> int:
         """How many jobs of this shape the partition holds when all of it is free and up."""
@@ -192,10 +209,20 @@ class ClusterPicture:
             for node in self.nodes.values()
             if partitions & set(node.partitions)
             and all(
-                any(each == type_ or each.startswith(f"{type_}:") for each in node.total)
-                for type_ in job.gres
+                any(f"{name}:".startswith(f"{type_}:") for name in node.total) for type_ in job.gres
             )
         }
+
+    def ends_first(self, job: SlurmJob) -> bool:
+        """Whether a job that waits can start only once the server meanwhile has ended.
+
+        A limit of one person (`MaxJobsPerUser=1`) counts the server without a GPU as well, on which
+        a student works while the job waits for a slice.
+        """
+        tag = tag_of_ours(job)
+        return why_it_waits(job.reason).counts_servers and any(
+            other.holds and other.id != job.id for other in self.own(tag.user, tag.server)
+        )
 
     def why_slow(self, shape: SlurmShape) -> str:
         """Why a start takes long although it begins at once; empty if it does not."""
@@ -224,18 +251,18 @@ class ClusterPicture:
         """
         serving, gres_type = self.serving_nodes(shape), shape.gres_type
         names = {node.name for node in serving}
-        there = [
+        jobs = [
             (job, job.asks_for(gres_type))
             for job in self.jobs.values()
             if not job.is_pending and not job.has_left and names & set(hosts_of(job.nodes))
         ]
-        holders = [(job, count) for job, count in there if gres_type in job.gres]
+        holders = [(job, count) for job, count in jobs if gres_type in job.gres]
         unexplained = sum(node.used.get(gres_type, 0) for node in serving)
         unexplained -= sum(count for _, count in holders)
-        for job, count in there:
-            if gres_type not in job.gres and (held := min(count, unexplained)) > 0:
-                holders.append((job, held))
-                unexplained -= held
+        for job, count in jobs:
+            if gres_type not in job.gres and (slices := min(count, unexplained)) > 0:
+                holders.append((job, slices))
+                unexplained -= slices
         return holders
 
     def own(self, user: str | None = None, server: str | None = None) -> Iterator[SlurmJob]:
@@ -269,6 +296,10 @@ def ticket_of(picture: ClusterPicture, job: SlurmJob) -> TicketView:
             waiting = max(picture.waiting(shape), position)
         if not message:
             wait = estimate(picture, shape, job.id)
+        if picture.ends_first(job):
+            state, message = _after_the_server(picture, job, shape)
+    if state is TicketState.WAITING and not job.is_pending:
+        message = picture.boots(job)
     is_offered = state is TicketState.OFFERED
     return TicketView(
         id=job.id,
@@ -281,11 +312,27 @@ def ticket_of(picture: ClusterPicture, job: SlurmJob) -> TicketView:
         waiting=waiting,
         estimate=wait,
         created_at=job.submitted_at,
-        expires_at=(job.started_at or picture.at) + site.offer_s if is_offered else None,
+        expires_at=(job.started_at or picture.at) + site.offer_s if job.is_running else None,
         reason=reason,
         message=message,
         lease=job.id if is_offered else None,
     )
+
+
+def _after_the_server(
+    picture: ClusterPicture, job: SlurmJob, shape: SlurmShape
+) -> tuple[TicketState, str]:
+    """A job that its student's own server holds up: what can be had once that has ended.
+
+    While nobody else waits, a free slice can be taken.  Otherwise Slurm gives each slice that gets
+    free to the next in the queue, in which this job is not.
+    """
+    name = tag_of_ours(job).shape
+    if picture.starts_at_once(shape):
+        return TicketState.OFFERED, FREE_AFTER_IT.format(shape=name)
+    before = (other.tasks for other in picture.queue(shape) if other.priority >= job.priority)
+    place = ordinal(sum(before) + 1)
+    return TicketState.WAITING, QUEUE_AFTER_IT.format(shape=name, place=place)
 
 
 def lease_of(job: SlurmJob) -> LeaseView:

@@ -60,16 +60,16 @@ def test_srun_in_a_terminal_runs_on_the_servers_own_job(student: Student, lab: S
     script = "srun sh -c 'echo $SLURM_JOB_ID $SLURM_STEP_ID $SLURM_STEP_GPUS'"
     job = student.run_in_terminal("echo $SLURM_JOB_ID").strip()
     steps = [student.run_in_terminal(f"timeout 60 {script}").split() for _ in range(2)]
-    assert [words[0] for words in steps] == [job, job]
-    assert [words[1] for words in steps] == ["0", "1"]
-    assert all(len(words) == 3 for words in steps)
+    assert [step[0] for step in steps] == [job, job]
+    assert [step[1] for step in steps] == ["0", "1"]
+    assert all(len(step) == 3 for step in steps)
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun: apt-get install openmpi-bin")
 def test_mpirun_in_a_terminal_runs_on_the_servers_own_job(student: Student) -> None:
     """As many ranks as the job has tasks, or more by the usual option."""
-    said = student.run_in_terminal(f"{MPI_AS_ROOT} timeout 60 mpirun sh -c 'echo $SLURM_JOB_ID'")
-    assert said == student.run_in_terminal("echo $SLURM_JOB_ID")
+    output = student.run_in_terminal(f"{MPI_AS_ROOT} timeout 60 mpirun sh -c 'echo $SLURM_JOB_ID'")
+    assert output == student.run_in_terminal("echo $SLURM_JOB_ID")
     oversubscribed = "mpirun --oversubscribe -n 2 sh -c 'echo $OMPI_COMM_WORLD_RANK'"
     ranks = student.run_in_terminal(f"{MPI_AS_ROOT} timeout 60 {oversubscribed}")
     assert sorted(ranks.split()) == ["0", "1"]

@@ -20,12 +20,12 @@ echo "$#"
 """
 
 
-def site_of(folder: Path, **more: object) -> SlurmSite:
+def site_of(folder: Path, **keys: object) -> SlurmSite:
     """A site whose Python only tells what it was given."""
     python = folder / "python"
     python.write_text(TELLS)
     python.chmod(0o755)
-    table = {"partition": "lab", "python": str(python), "shapes": {"cpu": {}}, **more}
+    table = {"partition": "lab", "python": str(python), "shapes": {"cpu": {}}, **keys}
     return SlurmSite.model_validate(table)
 
 
@@ -42,8 +42,8 @@ def run(script: str) -> list[str]:
 def test_the_server_takes_the_place_of_the_script(tmp_path: Path, prologue: str) -> None:
     """It is the shell's own process, knows its ticket, and gets nothing of the lab's readings."""
     site = site_of(tmp_path, prologue=prologue)
-    parent, ticket, path, readings, words = run(server_script(site, site.shapes["cpu"], TICKET))
-    assert (parent, words) == (str(os.getpid()), "2")
+    parent, ticket, path, readings, arguments = run(server_script(site, site.shapes["cpu"], TICKET))
+    assert (parent, arguments) == (str(os.getpid()), "2")
     assert json.loads(ticket) == TICKET
     assert readings == "none none"
     assert path.startswith("/apps/jupyter:") is bool(prologue)
@@ -68,7 +68,7 @@ def test_new_notebooks_are_copied_before_the_server_runs(tmp_path: Path) -> None
 def test_a_probe_runs_where_a_server_would(tmp_path: Path) -> None:
     """Its exit status is the job's."""
     site = site_of(tmp_path).model_copy(update={"python": sys.executable})
-    there, absent = (tmp_path / "python").as_uri(), (tmp_path / "absent").as_uri()
-    script = probe_script(site, site.shapes["cpu"], node_probe, "0.0", there, absent)
+    present, absent = (tmp_path / "python").as_uri(), (tmp_path / "absent").as_uri()
+    script = probe_script(site, site.shapes["cpu"], node_probe, "0.0", present, absent)
     ended = subprocess.run(["bash", "-c", script])
     assert ended.returncode == node_probe.HUB + node_probe.NO_LISTENER

@@ -30,9 +30,9 @@ def later(seconds: float) -> str:
     return str(round(NOW + seconds))
 
 
-def free_and_total(seen: ClusterPicture, *shapes: SlurmShape) -> list[tuple[int, int]]:
+def free_and_total(snapshot: ClusterPicture, *shapes: SlurmShape) -> list[tuple[int, int]]:
     """What the spawn page counts."""
-    return [(seen.free(shape), seen.total(shape)) for shape in shapes]
+    return [(snapshot.free(shape), snapshot.total(shape)) for shape in shapes]
 
 
 # -- unlike nodes --------------------------------------------------------------------------------
@@ -40,17 +40,18 @@ def free_and_total(seen: ClusterPicture, *shapes: SlurmShape) -> list[tuple[int,
 
 def test_each_type_is_counted_where_it_is() -> None:
     """Beside other types, with a plus in its name, and not at all where it is not."""
-    seen = picture([], UNLIKE)
-    assert free_and_total(seen, SLICE, H100, A100, MEDIA) == [(3, 4), (0, 2), (1, 1), (2, 2)]
+    snapshot = picture([], UNLIKE)
+    assert free_and_total(snapshot, SLICE, H100, A100, MEDIA) == [(3, 4), (0, 2), (1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("plan", [{}, {"start": later(60), "planned": "h"}])
 def test_who_waits_for_one_type_holds_up_no_other_node(plan: Mapping[str, str]) -> None:
     """Backfill keeps whole nodes free, but only the nodes on which it plans a start."""
     waits = job_line(1, "PENDING", reason="Resources", gres="gres:gpu:h100:1", **plan)
-    seen = picture([waits], UNLIKE)
-    starts = [seen.starts_at_once(shape) for shape in (SLICE, H100, A100, MEDIA)]
+    snapshot = picture([waits], UNLIKE)
+    starts = [snapshot.starts_at_once(shape) for shape in (SLICE, H100, A100, MEDIA)]
     assert starts == [True, False, True, True]
+    assert [snapshot.starting(shape) for shape in (SLICE, H100, A100, MEDIA)] == [3, 0, 1, 2]
 
 
 def test_a_planned_start_holds_up_its_whole_node() -> None:
@@ -58,9 +59,14 @@ def test_a_planned_start_holds_up_its_whole_node() -> None:
     waits = job_line(
         1, "PENDING", reason="Resources", gres="gres:gpu:a100:2", planned="half", start=later(3600)
     )
-    seen = picture([waits], UNLIKE)
-    assert [seen.starts_at_once(shape) for shape in (SLICE, A100, MEDIA)] == [True, False, False]
-    assert seen.starts_at_once(MEDIA.model_copy(update={"time_limit_min": 30}))
+    snapshot = picture([waits], UNLIKE)
+    assert [snapshot.starts_at_once(shape) for shape in (SLICE, A100, MEDIA)] == [
+        True,
+        False,
+        False,
+    ]
+    assert snapshot.starts_at_once(MEDIA.model_copy(update={"time_limit_min": 30}))
+    assert (snapshot.free(MEDIA), snapshot.starting(MEDIA)) == (2, 0)
 
 
 def test_a_job_of_no_type_may_be_anywhere() -> None:
@@ -69,10 +75,10 @@ def test_a_job_of_no_type_may_be_anywhere() -> None:
         job_line(1, "PENDING", reason="Resources", gres="gres:gpu:1"),
         job_line(2, "PENDING", reason="Priority", gres="N/A", of_job="gres:gpu:1"),
     )
-    seen = picture(list(waits), UNLIKE)
-    assert [job.id for job in seen.queue(SLICE)] == [1, 2]
-    assert not any(seen.starts_at_once(shape) for shape in (SLICE, A100, MEDIA))
-    assert seen.queue(CPU) == []
+    snapshot = picture(list(waits), UNLIKE)
+    assert [job.id for job in snapshot.queue(SLICE)] == [1, 2]
+    assert not any(snapshot.starts_at_once(shape) for shape in (SLICE, A100, MEDIA))
+    assert snapshot.queue(CPU) == []
 
 
 @pytest.mark.parametrize(
@@ -100,8 +106,8 @@ def test_whichever_option_asks_for_slices(fields: dict[str, str], gres: dict[str
 def test_an_array_stands_for_many_jobs(listed: str, tasks: int) -> None:
     """All of its tasks that wait, and may run side by side, are before whoever comes later."""
     array = job_line(1, "PENDING", reason="Resources", array=listed)
-    seen = picture([array, job_line(2, "PENDING", reason="Priority")], UNLIKE)
-    assert (seen.waiting(SLICE, before=2), seen.waiting(SLICE)) == (tasks, tasks + 1)
+    snapshot = picture([array, job_line(2, "PENDING", reason="Priority")], UNLIKE)
+    assert (snapshot.waiting(SLICE, before=2), snapshot.waiting(SLICE)) == (tasks, tasks + 1)
 
 
 def test_the_estimate_counts_what_untyped_and_array_jobs_take() -> None:
@@ -114,9 +120,9 @@ def test_the_estimate_counts_what_untyped_and_array_jobs_take() -> None:
         job_line(2, "PENDING", reason="Resources", array="0-1"),
         job_line(3, "PENDING", reason="Priority"),
     ]
-    seen = picture([untyped, *waits], [node])
-    assert [count for _, count in seen.holders(SLICE)] == [3]
-    last = estimate(seen, SLICE, 3)
+    snapshot = picture([untyped, *waits], [node])
+    assert [count for _, count in snapshot.holders(SLICE)] == [3]
+    last = estimate(snapshot, SLICE, 3)
     assert last is not None and 600 <= last.high_s <= 720
 
 
@@ -130,9 +136,9 @@ def test_what_typed_jobs_hold_is_not_counted_twice() -> None:
         job_line(1, "RUNNING", node="half", gres="gres:gpu:1g.5gb:2"),
         job_line(2, "RUNNING", node="half", gres="gres:gpu:1"),
     )
-    seen = picture(list(jobs), [node])
-    assert [job.id for job, _ in seen.holders(SLICE)] == [1]
-    assert [job.id for job, _ in seen.holders(A100)] == [2]
+    snapshot = picture(list(jobs), [node])
+    assert [job.id for job, _ in snapshot.holders(SLICE)] == [1]
+    assert [job.id for job, _ in snapshot.holders(A100)] == [2]
 
 
 @pytest.mark.parametrize(
@@ -148,16 +154,16 @@ def test_what_typed_jobs_hold_is_not_counted_twice() -> None:
 def test_cores_and_memory_count_too(fields: dict[str, str], free: int, total: int) -> None:
     """A free slice is of no use on a node that is full; what is not told limits nothing."""
     big = SLICE.model_copy(update={"cpus": 2, "memory_mib": 8000})
-    seen = picture([], [node_line("n1", "mixed", **fields)])
-    assert free_and_total(seen, big) == [(free, total)]
-    assert seen.starts_at_once(big) is bool(free)
+    snapshot = picture([], [node_line("n1", "mixed", **fields)])
+    assert free_and_total(snapshot, big) == [(free, total)]
+    assert snapshot.starts_at_once(big) is bool(free)
 
 
 def test_a_job_that_took_all_the_memory_fills_its_node() -> None:
     """As where a partition has no DefMemPerCPU: nobody can be told to start there at once."""
-    seen = picture([], [node_line("n1", "mixed", 1, memory="64000")])
-    assert free_and_total(seen, SLICE) == [(0, 4)]
-    assert not seen.starts_at_once(CPU)
+    snapshot = picture([], [node_line("n1", "mixed", 1, memory="64000")])
+    assert free_and_total(snapshot, SLICE) == [(0, 4)]
+    assert not snapshot.starts_at_once(CPU)
 
 
 # -- the site's own options ----------------------------------------------------------------------
@@ -184,9 +190,9 @@ def test_options_are_passed_to_sbatch() -> None:
     """The shape's own in place of the site's; empty ones are not passed."""
     site = SITE.model_copy(update={"options": SlurmOptions(qos="teach", constraint="a100")})
     shape = SLICE.model_copy(update={"options": SlurmOptions(qos="exam", exclude="n9")})
-    given = {word for word in site.options_of(shape, "everyone") if "=" in word}
-    assert {"--qos=exam", "--constraint=a100", "--exclude=n9"} <= given
-    assert not [word for word in given if word.startswith(("--reservation", "--wckey"))]
+    options = {option for option in site.options_of(shape, "everyone") if "=" in option}
+    assert {"--qos=exam", "--constraint=a100", "--exclude=n9"} <= options
+    assert not [option for option in options if option.startswith(("--reservation", "--wckey"))]
 
 
 @pytest.mark.parametrize(
@@ -228,11 +234,11 @@ def test_a_node_that_saves_power_is_free(state: str, takes: bool, will: bool, is
 def test_how_long_a_node_takes_to_boot_is_said() -> None:
     """Where all that is free is switched off; not where a node is up as well."""
     asleep = node_line("n1", "idle+powered_down")
-    seen = replace(picture([], [asleep]), resume_timeout_s=600.0)
-    assert (seen.free(SLICE), seen.why_nothing_starts(SLICE)) == (4, "")
-    assert "switched off to save power: a start takes up to 10 minutes" in seen.why_slow(SLICE)
-    assert "up to 10 minutes" in seen.why_slow(CPU)
-    assert "some minutes" in replace(seen, resume_timeout_s=None).why_slow(SLICE)
+    snapshot = replace(picture([], [asleep]), resume_timeout_s=600.0)
+    assert (snapshot.free(SLICE), snapshot.why_nothing_starts(SLICE)) == (4, "")
+    assert "switched off to save power: a start takes up to 10 minutes" in snapshot.why_slow(SLICE)
+    assert "up to 10 minutes" in snapshot.why_slow(CPU)
+    assert "some minutes" in replace(snapshot, resume_timeout_s=None).why_slow(SLICE)
     awake = picture([], [asleep, node_line("n2", "idle")])
     assert (awake.free(SLICE), awake.why_slow(SLICE)) == (8, "")
     going = picture([], [node_line("n1", "idle+powering_down")])
