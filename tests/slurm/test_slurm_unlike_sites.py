@@ -144,3 +144,16 @@ async def test_the_server_without_a_gpu_ends_before_the_slice_starts(
     own_jobs = slurm.command("squeue", "-h", "-o", "%i", "-u", site.students["ada"])
     assert own_jobs.split() == [str(ticket)]
     await until(lambda: jobs(slurm, "PENDING") == [], "nothing is left", 30)
+
+
+@on("unlike nodes")
+async def test_options_of_the_site_choose_the_node(hub: Hub, slurm: SlurmCluster):
+    """A node that `[slurm.options]` excludes is neither counted nor used."""
+    spawner = hub.spawner("ada")
+    spawner.slurm = {**spawner.slurm, "options": {"exclude": slurm.nodes[0]}}
+    await page_says(spawner, "2 of 2 free")
+    assert "Not available: No node of this site has such a slice." in (
+        await spawner.render_spawn_page()
+    )
+    environment = await hub.start("ada", shape=SHAPE)
+    assert slurm.job(int(environment["SLURM_JOB_ID"]))["NodeList"] == slurm.nodes[1]
