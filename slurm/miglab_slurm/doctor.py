@@ -8,6 +8,7 @@ import asyncio
 import re
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import jupyterhub
@@ -95,8 +96,11 @@ async def picture_of(settings: SlurmSettings) -> ClusterPicture:
         BackendError: Slurm does not answer.
     """
     file = settings.slurm_jobs
-    submissions = Submissions(file, settings.lab_id) if file.exists() else None
-    return await read(settings.slurm_site, submissions)
+    picture = await read(settings.slurm_site)
+    if not file.exists():
+        return picture
+    submissions = Submissions(file, settings.lab_id)
+    return replace(picture, jobs=submissions.recognised(picture.jobs))
 
 
 # -- the daemons' settings -----------------------------------------------------------------------

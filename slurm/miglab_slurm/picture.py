@@ -20,7 +20,7 @@ from miglab_api.tickets import TicketState, TicketView, WaitEstimate
 from miglab_api.wording import duration
 from miglab_slurm.lab import SlurmShape, SlurmSite
 from miglab_slurm.records import Node, SlurmJob, SlurmReservation, Tag
-from miglab_slurm.words import why_it_ended, why_it_waits
+from miglab_slurm.words import why_it_ended, why_it_is_not_there, why_it_waits
 
 DOWN = "Its nodes are down or being serviced."
 BUSY = "It may have to wait: others wait for the same nodes."
@@ -178,6 +178,11 @@ class ClusterPicture:
             if job.nodes in names and not job.has_left and shape.gres_type in job.gres
         ]
 
+    def of_ticket(self, ticket: str) -> SlurmJob | None:
+        """The lab's job of a submission; None where there is none, or its number is another's."""
+        jobs = (job for job in self.jobs.values() if job.tag is not None)
+        return next((job for job in jobs if tag_of_ours(job).ticket == ticket), None)
+
     def own(self, user: str | None = None, server: str | None = None) -> Iterator[SlurmJob]:
         """The lab's jobs that Slurm has not ended; of one user, of one server."""
         for job in self.jobs.values():
@@ -210,6 +215,8 @@ def ticket_of(picture: ClusterPicture, job: SlurmJob) -> TicketView:
             waiting = max(len(ids), position)
         if not message:
             wait = estimate(picture, shape, job.id)
+    if state is TicketState.WAITING and not job.is_pending:
+        message = why_it_is_not_there(job.state)
     is_offered = state is TicketState.OFFERED
     return TicketView(
         id=job.id,

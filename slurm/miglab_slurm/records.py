@@ -17,21 +17,18 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from miglab_slurm.states import LEAVING, PREPARED, RUNS, JobPhase, phase_of, words_of
+
 JOB_FIELDS = (
     "JobID", "State", "Reason", "SubmitTime", "StartTime", "EndTime", "PriorityLong",
-    "tres-per-node", "UserName", "NodeList", "Partition", "RestartCnt", "Comment",
+    "tres-per-node", "UserName", "NodeList", "Partition", "RestartCnt", "Cluster", "Name",
+    "Comment",
 )  # fmt: skip
 NODE_FIELDS = (
     "NodeList", "NodeAddr", "StateComplete", "Gres", "GresUsed", "Partition", "Available", "Reason",
 )  # fmt: skip
 NEVER = 2.0**32  # an end that Slurm does not tell
 NONE = frozenset({"", "N/A", "(null)", "none", "None", "NONE", "Unknown"})
-ENDED = frozenset(
-    {
-        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-        "PREEMPTED", "REVOKED", "TIMEOUT",
-    }
-)  # fmt: skip
 _TAKES_JOBS = frozenset({"idle", "mixed", "allocated"})
 _HARMLESS = frozenset({"planned", "cloud", "dynamic_norm", "dynamic_future"})
 
@@ -116,6 +113,8 @@ class SlurmJob:
         gres: gres without count to count, on each node.
         account: the Unix account that it runs as.
         comment: whatever its submitter wrote.
+        cluster: the name of the cluster that lists it.
+        name: of the job; the lab's own are signed.
         tag: whose server it is; only `Submissions` says so, of what this lab submitted.
         restarts: how often Slurm has put it back into the queue.
         submitted_at: seconds since the epoch, as all times here; None where Slurm says none.
@@ -134,17 +133,19 @@ class SlurmJob:
     partition: str
     restarts: int = 0
     comment: str = ""
+    cluster: str = ""
+    name: str = ""
     tag: Tag | None = None
 
     @property
     def has_ended(self) -> bool:
-        """Whether Slurm itself says that nothing of it runs any more."""
-        return self.state in ENDED
+        """Whether it is known that nothing of it runs any more; see `states`."""
+        return phase_of(self.state) is JobPhase.OVER
 
     @property
     def has_left(self) -> bool:
         """Whether it runs no more; it may be on its way out still."""
-        return self.has_ended or self.state == "COMPLETING"
+        return self.has_ended or bool(words_of(self.state) & LEAVING)
 
     @property
     def holds(self) -> bool:
@@ -154,12 +155,17 @@ class SlurmJob:
     @property
     def is_pending(self) -> bool:
         """Whether it waits."""
-        return self.state == "PENDING"
+        return phase_of(self.state) is JobPhase.WAITING
 
     @property
     def is_running(self) -> bool:
         """Whether its script runs."""
-        return self.state == "RUNNING"
+        return bool(self.state) and words_of(self.state) <= RUNS
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it has its slices, and its node is being made ready for it."""
+        return not self.has_left and bool(words_of(self.state) & PREPARED)
 
 
 @dataclass(frozen=True)
@@ -337,6 +343,8 @@ def _job(row: Mapping[str, str]) -> SlurmJob:
         partition=row["Partition"],
         restarts=int(row["RestartCnt"]) if row["RestartCnt"].isdecimal() else 0,
         comment=row["Comment"],
+        cluster="" if row["Cluster"] in NONE else row["Cluster"],
+        name=row["Name"],
     )
 
 

@@ -37,8 +37,8 @@ async def reader(slurm: SlurmCluster, tmp_path: Path) -> AsyncIterator[SlurmRead
 def wait_for_slice(reader: SlurmReader, slurm: SlurmCluster, name: str) -> int:
     """A student's job, submitted as the spawner would."""
     tag = Tag(LAB, name, "", "everyone", SHAPE, name)
-    comment = reader.submissions.intend(tag, "root", time.time())
-    return slurm.submit("sleep 600", "--gres=gpu:1g.5gb:1", f"--comment={comment}")
+    name = reader.submissions.intend(tag, "root", time.time()).name
+    return slurm.submit("sleep 600", "--gres=gpu:1g.5gb:1", f"--job-name={name}")
 
 
 async def tickets(reader: SlurmReader) -> dict[int, TicketView]:

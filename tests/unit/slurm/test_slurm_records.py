@@ -53,7 +53,8 @@ def job_line(number: int, state: str, **fields: str) -> str:
     line = {
         "reason": "None", "submit": "1795313000", "start": "N/A", "end": "N/A",
         "priority": "4294901759", "gres": "gres:gpu:1g.5gb:1", "user": "root", "node": "",
-        "partition": "lab", "restarts": "0", "comment": "(null)", **fields,
+        "partition": "lab", "restarts": "0", "cluster": "faux", "name": "bash",
+        "comment": "(null)", **fields,
     }  # fmt: skip
     return record(JOBS, str(number), state, *line.values())
 
