@@ -20,6 +20,7 @@ from miglab_api.tickets import TicketState, TicketView, WaitEstimate
 from miglab_api.wording import duration
 from miglab_slurm.lab import SlurmShape, SlurmSite
 from miglab_slurm.records import Node, SlurmJob, SlurmReservation, Tag
+from miglab_slurm.states import LOST
 from miglab_slurm.words import why_it_ended, why_it_is_not_there, why_it_waits
 
 DOWN = "Its nodes are down or being serviced."
@@ -273,6 +274,8 @@ def _state(job: SlurmJob, shape: SlurmShape | None) -> tuple[TicketState, str, s
         return TicketState.OFFERED, "", ""
     if job.state == "CANCELLED":
         return TicketState.CANCELLED, "cancelled", "Your job was cancelled. Start again."
+    if job.state == LOST:
+        return TicketState.EXPIRED, "job-gone", GONE
     if job.has_left:
         said = why_it_ended(job.state, shape.time_limit_min if shape else 0)
         return TicketState.EXPIRED, "job-ended", said or "Your job ended before your server began."

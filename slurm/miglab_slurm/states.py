@@ -45,7 +45,7 @@ PHASES = {
         }
     ),
 }  # fmt: skip
-LEAVING = frozenset({"COMPLETING", "STAGE_OUT", "UPDATE_DB"})
+LEAVING = frozenset({"COMPLETING", "STAGE_OUT"})
 """Its processes have ended, or are being ended; its slices count as free already."""
 RUNS = frozenset({"RUNNING", "RESIZING", "SIGNALING", "EXPEDITING"})
 """Its script runs."""

@@ -94,7 +94,8 @@ class JobSubmission:
         """Whether a job that nobody has adopted is this one: by its number, or else its name."""
         is_told = self.job == job.id if self.job is not None else self.name == job.name
         is_of_that_time = job.submitted_at >= self.intended_at - CLOCKS_S
-        return is_told and job.account == self.account and is_of_that_time
+        is_open = self.submitted_at is None
+        return is_open and is_told and job.account == self.account and is_of_that_time
 
     def unseen(self) -> SlurmJob:
         """The job of which Slurm shows nothing now: it counts as alive, or as what it ended as."""
@@ -206,7 +207,7 @@ class Submissions:
         unclaimed = [job for job in listed if not any(row.is_of(job) for row in submissions)]
         found = []
         for row in submissions:
-            if row.submitted_at is None and (job := next(filter(row.may_be, unclaimed), None)):
+            if job := next(filter(row.may_be, unclaimed), None):
                 unclaimed.remove(job)
                 found.append((job.id, job.cluster, job.submitted_at, job.name, row.tag.ticket))
         old = [

@@ -95,7 +95,10 @@ async def test_two_hundred_who_wait_cost_as_much_as_one(reader: SlurmReader, slu
     hold(slurm, 8)
     loop = asyncio.get_running_loop()
     waiting = [wait_for_slice(reader, slurm, f"s{number}") for number in range(MANY)]
-    backend = SlurmBackend(reader, lambda: getpwnam("root"), lambda *_: "", lambda _: "/", "")
+    tickets = {job: f"s{number}" for number, job in enumerate(waiting)}
+    backend = SlurmBackend(
+        reader, lambda: getpwnam("root"), lambda *_: "", lambda _: "/", "", tickets=tickets
+    )
     await reader.picture(newer_than=loop.time())
     before, began_s = reader.readings, loop.time()
     shown = await asyncio.gather(*(backend.attend(job, 3.0) for job in waiting))
