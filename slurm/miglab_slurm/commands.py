@@ -41,7 +41,12 @@ def clean_environment() -> dict[str, str]:
 
 
 async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:
-    """Run a command; its output.
+    """Run a command; its output, and the errors of `run_verbosely`."""
+    return (await run_verbosely(words, timeout_s, stdin))[0]
+
+
+async def run_verbosely(words: Sequence[str], timeout_s: float, stdin: str = "") -> tuple[str, str]:
+    """Run a command; its output, and what it says beside it.
 
     Raises:
         BackendUnreachable: it could not be started, did not end in time, or Slurm is silent.
@@ -72,7 +77,7 @@ async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:
         said = wrong.decode(errors="replace").strip() or f"exit {process.returncode}"
         is_silent = any(sign in said.lower() for sign in _SILENT)
         raise BackendUnreachable(said) if is_silent else CommandFailed(said, process.returncode)
-    return out.decode(errors="replace")
+    return out.decode(errors="replace"), wrong.decode(errors="replace")
 
 
 async def _end(process: asyncio.subprocess.Process, told: asyncio.Future[Any]) -> None:

@@ -7,6 +7,7 @@ is told as unknown.
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import jupyterhub
 
@@ -93,8 +94,11 @@ async def picture_of(settings: SlurmSettings) -> ClusterPicture:
         BackendError: Slurm does not answer.
     """
     file = settings.slurm_jobs
-    submissions = Submissions(file, settings.lab_id) if file.exists() else None
-    return await read(settings.slurm_site, submissions)
+    picture = await read(settings.slurm_site)
+    if not file.exists():
+        return picture
+    submissions = Submissions(file, settings.lab_id)
+    return replace(picture, jobs=submissions.recognised(picture.jobs))
 
 
 # -- the daemons' settings -----------------------------------------------------------------------

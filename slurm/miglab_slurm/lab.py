@@ -148,9 +148,9 @@ class SlurmTables(SlurmTable):
     )
     run_as: str = Field(
         "sudo -u {username}",
-        description="What precedes `sbatch` and `scancel`, so that they run as the student; "
-        "`runuser -u {username} --` if the hub runs as root. If it is empty, all jobs belong to "
-        "the hub's account, and only Slurm's cgroups keep students apart.",
+        description="What precedes `sbatch`, `scancel` and `squeue`, so that they run as the "
+        "student; `runuser -u {username} --` if the hub runs as root. If it is empty, all jobs "
+        "belong to the hub's account, and only Slurm's cgroups keep students apart.",
     )
     unix_group: str = Field(
         "",

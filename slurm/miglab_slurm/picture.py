@@ -22,7 +22,8 @@ from miglab_slurm.lab import SlurmShape, SlurmSite
 from miglab_slurm.nodes import Node, SlurmReservation
 from miglab_slurm.records import SlurmJob, Tag, hosts_of
 from miglab_slurm.room import capacity_of, free_on, free_slices
-from miglab_slurm.words import why_it_ended, why_it_waits
+from miglab_slurm.states import LOST
+from miglab_slurm.words import why_it_ended, why_it_is_not_there, why_it_waits
 
 DOWN = "Its nodes are down or being serviced."
 BUSY = "It may have to wait: others wait for the same nodes."
@@ -265,6 +266,11 @@ class ClusterPicture:
                 unexplained -= slices
         return holders
 
+    def of_ticket(self, ticket: str) -> SlurmJob | None:
+        """The lab's job of a submission; None where there is none, or its number is another's."""
+        jobs = (job for job in self.jobs.values() if job.tag is not None)
+        return next((job for job in jobs if tag_of_ours(job).ticket == ticket), None)
+
     def own(self, user: str | None = None, server: str | None = None) -> Iterator[SlurmJob]:
         """The lab's jobs that Slurm has not ended; of one user, of one server."""
         for job in self.jobs.values():
@@ -299,7 +305,7 @@ def ticket_of(picture: ClusterPicture, job: SlurmJob) -> TicketView:
         if picture.ends_first(job):
             state, message = _after_the_server(picture, job, shape)
     if state is TicketState.WAITING and not job.is_pending:
-        message = picture.boots(job)
+        message = picture.boots(job) or why_it_is_not_there(job.state)
     is_offered = state is TicketState.OFFERED
     return TicketView(
         id=job.id,
@@ -372,6 +378,8 @@ def _state(job: SlurmJob, shape: SlurmShape | None) -> tuple[TicketState, str, s
         return TicketState.OFFERED, "", ""
     if job.state == "CANCELLED":
         return TicketState.CANCELLED, "cancelled", "Your job was cancelled. Start again."
+    if job.state == LOST:
+        return TicketState.EXPIRED, "job-gone", GONE
     if job.has_left:
         said = why_it_ended(job.state, shape.time_limit_min if shape else 0)
         return TicketState.EXPIRED, "job-ended", said or "Your job ended before your server began."

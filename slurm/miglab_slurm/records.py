@@ -17,19 +17,15 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from miglab_slurm.states import LEAVING, PREPARED, RUNS, JobPhase, phase_of, words_of
+
 JOB_FIELDS = (
     "JobID", "State", "Reason", "SubmitTime", "StartTime", "EndTime", "PriorityLong",
-    "tres-per-node", "UserName", "NodeList", "Partition", "RestartCnt", "Comment",
-    "tres-per-job", "tres-per-task", "tres-per-socket", "NumNodes", "NumTasks", "ArrayTaskID",
-    "SchedNodes",
+    "tres-per-node", "UserName", "NodeList", "Partition", "RestartCnt", "Cluster", "Name",
+    "Comment", "tres-per-job", "tres-per-task", "tres-per-socket", "NumNodes", "NumTasks",
+    "ArrayTaskID", "SchedNodes",
 )  # fmt: skip
 NONE = frozenset({"", "N/A", "(null)", "none", "None", "NONE", "Unknown"})
-ENDED = frozenset(
-    {
-        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-        "PREEMPTED", "REVOKED", "TIMEOUT",
-    }
-)  # fmt: skip
 _NO_GRES = frozenset({"cpu", "mem", "node", "billing"})
 """What stands beside gres where a command lists all that a job asks for."""
 
@@ -115,6 +111,8 @@ class SlurmJob:
             without a type is there without one: ``gpu``.
         account: the Unix account that it runs as.
         comment: whatever its submitter wrote.
+        cluster: the name of the cluster that lists it.
+        name: of the job; the lab's own are signed.
         tag: whose server it is; only `Submissions` says so, of what this lab submitted.
         restarts: how often Slurm has put it back into the queue.
         tasks: how many jobs it stands for: those of an array that wait, and may run side by side.
@@ -135,6 +133,8 @@ class SlurmJob:
     partition: str
     restarts: int = 0
     comment: str = ""
+    cluster: str = ""
+    name: str = ""
     tag: Tag | None = None
     tasks: int = 1
     planned_nodes: frozenset[str] = frozenset()
@@ -146,13 +146,13 @@ class SlurmJob:
 
     @property
     def has_ended(self) -> bool:
-        """Whether Slurm itself says that nothing of it runs any more."""
-        return self.state in ENDED
+        """Whether it is known that nothing of it runs any more; see `states`."""
+        return phase_of(self.state) is JobPhase.OVER
 
     @property
     def has_left(self) -> bool:
         """Whether it runs no more; it may be on its way out still."""
-        return self.has_ended or self.state == "COMPLETING"
+        return self.has_ended or bool(words_of(self.state) & LEAVING)
 
     @property
     def holds(self) -> bool:
@@ -162,12 +162,17 @@ class SlurmJob:
     @property
     def is_pending(self) -> bool:
         """Whether it waits."""
-        return self.state == "PENDING"
+        return phase_of(self.state) is JobPhase.WAITING
 
     @property
     def is_running(self) -> bool:
         """Whether its script runs."""
-        return self.state == "RUNNING"
+        return bool(self.state) and words_of(self.state) <= RUNS
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it has its slices, and its node is being made ready for it."""
+        return not self.has_left and bool(words_of(self.state) & PREPARED)
 
 
 def jobs_of(listing: Listing, text: str) -> dict[int, SlurmJob]:
@@ -243,6 +248,8 @@ def _job(row: Mapping[str, str]) -> SlurmJob:
         partition=row["Partition"],
         restarts=int(row["RestartCnt"]) if row["RestartCnt"].isdecimal() else 0,
         comment=row["Comment"],
+        cluster="" if row["Cluster"] in NONE else row["Cluster"],
+        name=row["Name"],
         tasks=_array_tasks(row["ArrayTaskID"]),
         planned_nodes=frozenset(hosts_of(text_in(row["SchedNodes"]))),
     )

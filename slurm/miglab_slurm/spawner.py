@@ -70,7 +70,13 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
     def backend(self) -> SlurmBackend:
         """Slurm, as this student."""
         return SlurmBackend(
-            self.reader, self.account, self._script, self._home_of, LOG_FILE, self._kept
+            self.reader,
+            self.account,
+            self._script,
+            self._home_of,
+            LOG_FILE,
+            self._kept,
+            self._tickets,
         )
 
     @property
@@ -90,7 +96,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
     async def granted(self, lease: LeaseView) -> None:
         """The job is this server's."""
         self._job = lease.id
-        self.reader.hold(lease.id, self)
+        self.reader.hold(self._tickets[lease.id], self)
 
     async def attended(self, ticket: int) -> TicketView:
         """The ticket when it has changed; a job that reports runs, whatever the last picture."""
@@ -119,35 +125,42 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         self._reports.clear()
         self._is_given_back = True
         self._ring()
-        if kept:
-            self.reader.let_go(kept)
-        if job:
-            self.reader.disown(job)
+        if kept in self._tickets:
+            self.reader.let_go(self._tickets[kept])
+        if job in self._tickets:
+            self.reader.disown(self._tickets[job])
             await self._hear_why(job)
             if job != self._cancelled:
-                await self.reader.cancel(job)
-        elif self._stop_future is not None:
-            self.reader.disown(self._ticket)
+                await self.reader.cancel(self._tickets[job])
+        elif self._stop_future is not None and self._ticket in self._tickets:
+            self.reader.disown(self._tickets[self._ticket])
             self.reader.refresh()
 
     def held(self) -> dict[str, Any]:
         """The job, and the one that waits meanwhile."""
         if not self._job:
             return {}
-        return {"job": self._job, **({"kept": self._kept} if self._kept else {})}
+        numbers = [number for number in (self._job, self._kept) if number in self._tickets]
+        return {
+            "job": self._job,
+            **({"kept": self._kept} if self._kept else {}),
+            "tickets": {str(number): self._tickets[number] for number in numbers},
+        }
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """The jobs, from before the hub's end."""
         self._job, self._kept = int(held.get("job", 0)), int(held.get("kept", 0))
+        tickets = held.get("tickets", {})
+        self._tickets = {int(number): str(ticket) for number, ticket in tickets.items()}
 
-    def wants(self, job: int) -> bool:
+    def wants(self, ticket: str) -> bool:
         """The server's own job; and the one that got the slice while its student works on CPU."""
-        return super().wants(job) or job == self._kept
+        return super().wants(ticket) or ticket == self._tickets.get(self._kept)
 
     async def poll(self) -> Any:
         """As every job; who works without a GPU attends the position in the queue."""
-        if self._kept:
-            self.reader.hold(self._kept, self)
+        if self._kept in self._tickets:
+            self.reader.hold(self._tickets[self._kept], self)
         return await super().poll()
 
     async def _hear_why(self, job: int) -> None:
@@ -215,8 +228,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         await super()._get_slices()
         if not self._job:  # the student goes on without a GPU: that is a job as well
             self._kept = (self._wait.kept if self._wait else None) or 0
-            if self._kept:
-                self.reader.hold(self._kept, self)
+            if self._kept in self._tickets:
+                self.reader.hold(self._tickets[self._kept], self)
             lease = await self._lease_for(await self.backend.request(self._request_for(CPU)))
             if lease is not None:
                 await self.granted(lease)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from miglab_api.wording import duration
 from miglab_slurm.commands import CommandFailed
+from miglab_slurm.states import LOST, NOT_SHOWN, PREPARED, words_of
 from miglab_spawner.backends import RefusedByBackend
 
 _TELL = "Tell your instructor."
@@ -121,6 +122,19 @@ def refusal_of(failed: CommandFailed) -> RefusedByBackend:
     return RefusedByBackend("slurm-refused", f"Slurm refused the job: {last}. {_TELL}", 400)
 
 
+def why_it_is_not_there(state: str) -> str:
+    """What a job does that waits no more and does not run yet, in words."""
+    words = words_of(state)
+    if words & PREPARED:
+        return "You have your slice. Its node is being made ready, and your server starts then."
+    if NOT_SHOWN in words:
+        return (
+            "The cluster's scheduler does not show your job now. It is looked for; you need do "
+            "nothing."
+        )
+    return f"Slurm says that your job is {state.lower()}; your server starts when it runs."
+
+
 def why_it_ended(state: str, limit_min: int) -> str:
     """Why a server's job is over, in words; empty where it was stopped or ended by itself."""
     limit = duration(60.0 * limit_min)
@@ -134,6 +148,8 @@ def why_it_ended(state: str, limit_min: int) -> str:
         "BOOT_FAIL": "The node of your server failed. Your files are kept; start it again.",
         "PREEMPTED": "Slurm gave your slice to a job that goes first. Your files are kept; start "
         "again to rejoin the queue.",
+        LOST: "Slurm has lost your server's job, and the server no longer answers. Your files are "
+        "kept; start it again.",
         "OUT_OF_MEMORY": "Your server used more memory of the host than it may, so it was ended. "
         "Your files are kept.",
         "FAILED": "Your server ended with an error. Your files are kept; start it again. If it "

@@ -49,8 +49,8 @@ SHORT = {
     "reason": "Reason", "submit": "SubmitTime", "start": "StartTime", "end": "EndTime",
     "priority": "PriorityLong", "gres": "tres-per-node", "user": "UserName", "node": "NodeList",
     "partition": "Partition", "restarts": "RestartCnt", "comment": "Comment",
-    "planned": "SchedNodes", "array": "ArrayTaskID", "of_job": "tres-per-job",
-    "of_task": "tres-per-task",
+    "cluster": "Cluster", "name": "Name", "planned": "SchedNodes", "array": "ArrayTaskID",
+    "of_job": "tres-per-job", "of_task": "tres-per-task",
 }  # fmt: skip
 """What the tests call a field of squeue."""
 
@@ -61,6 +61,7 @@ def job_line(number: int, state: str, **fields: str) -> str:
         "JobID": str(number), "State": state, "Reason": "None", "SubmitTime": "1795313000",
         "PriorityLong": "4294901759", "tres-per-node": "gres:gpu:1g.5gb:1", "UserName": "root",
         "NodeList": "", "Partition": "lab", "RestartCnt": "0", "Comment": "(null)",
+        "Cluster": "faux", "Name": "bash",
         "NumNodes": "1", "NumTasks": "1", "SchedNodes": "(null)",
     }  # fmt: skip
     line |= {SHORT.get(name, name): value for name, value in fields.items()}

@@ -78,7 +78,7 @@ def job(number: int, state: str = "RUNNING", user: str = "ada", **changes: objec
     made = SlurmJob(
         id=number, state=state, reason="", submitted_at=NOW - 700,
         started_at=None if is_pending else NOW - 600, ends_at=NOW + 6600, priority=1, gres=gres,
-        account=ME, nodes="" if is_pending else "n1", partition="lab",
+        account=ME, nodes="" if is_pending else "n1", partition="lab", name=f"jupyter-{number}",
         tag=Tag("miglab", user, "", "everyone", "1g.5gb", "t"),
     )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
@@ -288,7 +288,7 @@ def test_an_offer_that_staff_end_is_cancelled(lab: ReclaimerLab) -> None:
     lab.look(without_gpu(1), job(2))
     lab.door.leases.release(2, "ina", "The room closes.")
     (command,) = lab.door.leases.take_commands()
-    assert command.words == ("scancel", "2")
+    assert command.words == ("scancel", "--name=jupyter-2", f"--user={ME}", "2")
     assert lab.door.leases.to_stop() == []
 
 
@@ -299,7 +299,7 @@ def test_the_job_that_is_named_is_the_one_that_is_cancelled(lab: ReclaimerLab) -
     lab.look(job(1), job(2, "PENDING"), named)
     assert lab.door.tickets.cancel_job(named, "").id == 3
     (command,) = lab.door.leases.take_commands()
-    assert command.words == ("scancel", "3")
+    assert command.words == ("scancel", "--name=jupyter-3", f"--user={ME}", "3")
     with pytest.raises(Refused, match="waits for nothing"):
         lab.door.tickets.cancel_job(job(1), "")
 
@@ -315,7 +315,9 @@ def test_only_an_operator_extends(tmp_path: Path, lab: ReclaimerLab) -> None:
     assert lab.lease().extensions_left == 2
     assert lab.door.leases.extend(1, 99_999, "ada").ends_at == NOW + 6600 + 1800
     (command,) = lab.door.leases.take_commands()
-    assert command.words == ("scontrol", "update", "JobId=1", "TimeLimit=+30")
+    assert command.words == (
+        "scontrol", "update", "JobName=jupyter-1", f"UserID={ME}", "TimeLimit=150"
+    )  # fmt: skip
     lab.look(job(1, ends_at=NOW + 6600 + 3600))
     assert lab.lease().extensions_left == 0
     with pytest.raises(Refused, match="as often as it may be"):
