@@ -59,12 +59,14 @@ class SlurmFaultKind:
         end: what ends it.
         ends_victim: whether the job that it picked is over then, and no other may be.
         ends_node: whether every job of the node may be over.
+        forgets: whether Slurm itself may forget jobs: the lab can keep no position then.
     """
 
     begin: Step
     end: Step = lambda _scene: None
     ends_victim: bool = False
     ends_node: bool = False
+    forgets: bool = False
 
 
 def _down(part: str) -> Step:
@@ -76,6 +78,12 @@ def _down(part: str) -> Step:
         scene.cluster.kill(scene.node if part == "slurmd" else part)
 
     return step
+
+
+def _killed_at_once(scene: FaultScene) -> None:
+    """What slurmctld has not saved, the last few seconds, is unknown to the next one."""
+    scene.pick()
+    scene.cluster.kill("slurmctld")
 
 
 def _up(scene: FaultScene) -> None:
@@ -133,6 +141,7 @@ KINDS: dict[str, SlurmFaultKind] = {
     "hub killed": SlurmFaultKind(lambda scene: scene.lesson.on.lab.kill("hub")),
     "reclaimer killed": SlurmFaultKind(lambda scene: scene.lesson.on.lab.kill("reclaimer")),
     "slurmctld down": SlurmFaultKind(_down("slurmctld"), _up),
+    "slurmctld killed unsaved": SlurmFaultKind(_killed_at_once, _up, ends_node=True, forgets=True),
     "slurmd down": SlurmFaultKind(_down("slurmd"), _up),
     "munged down": SlurmFaultKind(_down("munged"), _up),
     "node failed": SlurmFaultKind(_node_fails, _node_is_back, ends_node=True),
