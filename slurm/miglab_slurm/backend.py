@@ -234,6 +234,10 @@ class SlurmBackend:
 
         Where the answer to an earlier `sbatch` of this start was lost, and Slurm has been asked
         since and shows no such job, it is the same submission once more, under the same name.
+
+        Raises:
+            BackendUnreachable: Slurm does not answer, or does not show what it may have taken.
+            RefusedByBackend: Slurm refused the job.
         """
         submissions, account = self.reader.submissions, self.account().pw_name
         earlier = self._unanswered(request, account)
@@ -250,6 +254,11 @@ class SlurmBackend:
             if earlier is None:
                 submissions.withdraw(tag.ticket)
             raise
+        except BackendUnreachable:
+            picture = await self.reader.picture(newer_than=asyncio.get_running_loop().time())
+            if picture.of_ticket(tag.ticket) is None:
+                raise
+            return tag.ticket
         submissions.told(tag.ticket, job)
         return tag.ticket
 

@@ -229,7 +229,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         finally:
             self._news = ""
         self.log.warning("Slurm has lost job %d, which waited: it is submitted anew", self._ticket)
-        return await self._lease_for(await self.backend.request(self._request_for(self._shape)))
+        request = self._request_for(self._shape)
+        return await self._lease_for(await self._patiently(lambda: self.backend.request(request)))
 
     async def _get_slices(self) -> None:
         if self.site.home and not self.site.run_as:
@@ -241,7 +242,9 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             self._kept = (self._wait.kept if self._wait else None) or 0
             if self._kept in self._tickets:
                 self.reader.hold(self._tickets[self._kept], self)
-            lease = await self._lease_for(await self.backend.request(self._request_for(CPU)))
+            without = self._request_for(CPU)
+            ticket = await self._patiently(lambda: self.backend.request(without))
+            lease = await self._lease_for(ticket)
             if lease is not None:
                 await self.granted(lease)
 

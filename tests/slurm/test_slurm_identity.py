@@ -122,12 +122,13 @@ async def test_a_number_that_is_given_again_is_nobodys_to_cancel(
     """Not the student's other job, not another's, and not when the server is stopped."""
     monkeypatch.setattr(unshown, "UNKNOWN_S", 2.0)
     spawner, job = await running(hub)
+    other = next(node for node in slurm.nodes if node != slurm.job(job)["NodeList"])
     slurm.lose_state()
-    await until(spawner.is_silent, "the node to have ended the job")
-    account = spawner.account().pw_name
+    whose = (f"--uid={spawner.account().pw_name}", "--partition=cpu", f"--nodelist={other}")
     given_again = 0
     while given_again < job:
-        given_again = slurm.submit("sleep 600", f"--uid={account}", "--partition=cpu")
+        given_again = slurm.submit("sleep 600", *whose)
+    slurm.until(lambda: job in jobs(slurm, "RUNNING"), "the job of the same number runs")
     await hub.stop("ada")
     await looked(spawner)
     assert given_again == job
@@ -154,6 +155,8 @@ async def test_a_lost_answer_of_sbatch_is_one_job(
 ):
     """Slurm has taken the job, or takes it when it is asked for again: one is left, and serves."""
     calls = replace("sbatch", script)
+    if script is COMES_LATE:
+        assert (await hub.refused("ada", shape=SHAPE)).reason == "slurm-unreachable"
     environment = await hub.start("ada", shape=SHAPE)
     assert len(calls.read_text()) == (1 if script is LOSES_ITS_ANSWER else 2)
     await asyncio.sleep(4)  # until the late one is there

@@ -14,6 +14,8 @@ from miglab_slurm_bench.cluster import ClusterError, SlurmCluster
 from miglab_slurm_bench.faults.lesson import RUNNING, SlurmLesson
 
 DIES_AFTER_S = 3.0
+SAVED_WITHIN_S = 10.0
+"""slurmctld saves its state every five seconds, where there is something new."""
 
 
 @dataclass
@@ -74,7 +76,9 @@ def _down(part: str) -> Step:
         scene.pick()
         if part == "slurmctld":
             with contextlib.suppress(ClusterError):  # nothing has changed, so all is saved
-                scene.cluster.until_saved()  # what it has not saved is unknown to the next one
+                scene.cluster.until_saved(
+                    SAVED_WITHIN_S
+                )  # what it has not saved is unknown to the next one
         scene.cluster.kill(scene.node if part == "slurmd" else part)
 
     return step
@@ -88,6 +92,13 @@ def _killed_at_once(scene: FaultScene) -> None:
 
 def _up(scene: FaultScene) -> None:
     scene.cluster.start()
+
+
+def _up_without_its_jobs(scene: FaultScene) -> None:
+    """As its operator does: slurmctld drains a node that runs another job of the same number."""
+    scene.cluster.start_daemons()
+    for node in scene.cluster.nodes:
+        scene.control("update", f"nodename={node}", "state=resume")
 
 
 def _node_fails(scene: FaultScene) -> None:
@@ -141,7 +152,9 @@ KINDS: dict[str, SlurmFaultKind] = {
     "hub killed": SlurmFaultKind(lambda scene: scene.lesson.on.lab.kill("hub")),
     "reclaimer killed": SlurmFaultKind(lambda scene: scene.lesson.on.lab.kill("reclaimer")),
     "slurmctld down": SlurmFaultKind(_down("slurmctld"), _up),
-    "slurmctld killed unsaved": SlurmFaultKind(_killed_at_once, _up, ends_node=True, forgets=True),
+    "slurmctld killed unsaved": SlurmFaultKind(
+        _killed_at_once, _up_without_its_jobs, ends_node=True, forgets=True
+    ),
     "slurmd down": SlurmFaultKind(_down("slurmd"), _up),
     "munged down": SlurmFaultKind(_down("munged"), _up),
     "node failed": SlurmFaultKind(_node_fails, _node_is_back, ends_node=True),
