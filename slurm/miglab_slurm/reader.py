@@ -211,14 +211,23 @@ class SlurmReader:
             await self._unshown.settle(listed.at, self._is_silent)
         recognised = self._unshown.remembered(self.submissions.recognised(jobs))
         if self._sweeps:
-            self._note_ends(recognised)
+            self._note_what_is_shown(jobs, recognised)
         return replace(listed, jobs=recognised)
 
-    def _note_ends(self, jobs: Mapping[int, SlurmJob]) -> None:
-        open_tickets = {row.tag.ticket for row in self.submissions.unsettled()}
-        for job in jobs.values():
-            if job.tag is not None and job.has_ended and job.tag.ticket in open_tickets:
-                self.submissions.ended(job.tag.ticket, job.state)
+    def _note_what_is_shown(
+        self, shown: Mapping[int, SlurmJob], recognised: Mapping[int, SlurmJob]
+    ) -> None:
+        """Note which of the lab's jobs are over by Slurm's word, and which are so no more.
+
+        A slurmctld that was killed knows nothing of what it had not saved, an end for instance.
+        """
+        known = {row.tag.ticket: row.ended_as for row in self.submissions.rows()}
+        for job in recognised.values():
+            if job.tag is None or job.id not in shown:
+                continue
+            ended_as = job.state if job.has_ended else ""
+            if bool(ended_as) != bool(known.get(job.tag.ticket, ended_as)):
+                self.submissions.ended(job.tag.ticket, ended_as)
 
     async def _is_silent(self, row: JobSubmission) -> bool:
         """Whether nothing answers where a job's server was; nothing can where there was none."""

@@ -134,6 +134,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         job, self._job = self._job, 0
         kept, self._kept = self._kept, 0
         self._reports.clear()
+        self._serving = ""
         self._is_given_back = True
         self._ring()
         if kept in self._tickets:
@@ -163,6 +164,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         self._job, self._kept = int(held.get("job", 0)), int(held.get("kept", 0))
         tickets = held.get("tickets", {})
         self._tickets = {int(number): str(ticket) for number, ticket in tickets.items()}
+        self._serving = self._tickets.get(self._job, "")
 
     def wants(self, ticket: str) -> bool:
         """The server's own job; and the one that got the slice while its student works on CPU."""

@@ -176,7 +176,7 @@ class Submissions:
         self._set(ticket, "is_cancelled = 1")
 
     def ended(self, ticket: str, state: str) -> None:
-        """A job is known to be over."""
+        """A job is known to be over, or, with an empty state, to be alive after all."""
         self._set(ticket, "ended_as = ?", state)
 
     def note(self, stay: Stay) -> None:
@@ -296,6 +296,10 @@ class Submissions:
     def _signature(self, tag: Tag, account: str) -> str:
         said = json.dumps([self.lab_id, tag.__dict__, account], sort_keys=True)
         return hmac.new(self._key, said.encode(), hashlib.sha256).hexdigest()
+
+    def rows(self) -> list[JobSubmission]:
+        """All, the oldest first."""
+        return self._rows()
 
     def _rows(self, where: str = "TRUE", *values: object) -> list[JobSubmission]:
         query = f"SELECT {_COLUMNS} FROM submissions WHERE {where} ORDER BY intended_at"  # noqa: S608
