@@ -202,7 +202,8 @@ async def test_an_end_that_slurmctld_forgot_is_none(hub: Hub, slurm: SlurmCluste
     (ticket,) = jobs(slurm, "PENDING")
     slurm.until_saved()
     state = slurm.folder / "state"
-    shutil.copytree(state, tmp_path / "state")
+    with slurm.stopped("slurmctld"):  # it writes there
+        shutil.copytree(state, tmp_path / "state")
     await hub.stop("ada")
     await until(lambda: ticket not in jobs(slurm), "the job is cancelled", 30)
     await looked(hub.spawner("ada"), 2)
