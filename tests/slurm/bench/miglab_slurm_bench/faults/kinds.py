@@ -91,14 +91,11 @@ def _killed_at_once(scene: FaultScene) -> None:
 
 
 def _up(scene: FaultScene) -> None:
-    scene.cluster.start()
-
-
-def _up_without_its_jobs(scene: FaultScene) -> None:
-    """As its operator does: slurmctld drains a node that runs another job of the same number."""
+    """As its operator does: slurmctld drains a node that still runs another job of a number."""
     scene.cluster.start_daemons()
     for node in scene.cluster.nodes:
         scene.control("update", f"nodename={node}", "state=resume")
+    scene.cluster.start()
 
 
 def _node_fails(scene: FaultScene) -> None:
@@ -152,9 +149,7 @@ KINDS: dict[str, SlurmFaultKind] = {
     "hub killed": SlurmFaultKind(lambda scene: scene.lesson.on.lab.kill("hub")),
     "reclaimer killed": SlurmFaultKind(lambda scene: scene.lesson.on.lab.kill("reclaimer")),
     "slurmctld down": SlurmFaultKind(_down("slurmctld"), _up),
-    "slurmctld killed unsaved": SlurmFaultKind(
-        _killed_at_once, _up_without_its_jobs, ends_node=True, forgets=True
-    ),
+    "slurmctld killed unsaved": SlurmFaultKind(_killed_at_once, _up, ends_node=True, forgets=True),
     "slurmd down": SlurmFaultKind(_down("slurmd"), _up),
     "munged down": SlurmFaultKind(_down("munged"), _up),
     "node failed": SlurmFaultKind(_node_fails, _node_is_back, ends_node=True),
