@@ -305,20 +305,21 @@ class SlurmBackend:
 
     def _offer(self, picture: ClusterPicture, name: str) -> ShapeOffer:
         shape, never = self.site.shapes[name], picture.why_never(self.site.shapes[name])
-        has_room, free = picture.starts_at_once(shape), picture.free(shape) if shape.gres else None
+        free, starting = picture.free(shape), picture.starting(shape)
         return ShapeOffer(
             shape=name,
             sm_count=shape.sm_count if shape.gres else 0,
             memory_mib=round(shape.gpu_memory_gib * 1024) if shape.gres else 0,
             slices=shape.count,
             good_for=shape.good_for,
-            free_now=free if has_room or free is None else 0,
-            is_held=bool(free) and not has_room,
+            free_now=starting if shape.gres else None,
+            is_held=bool(shape.gres and free and not starting),
             total=picture.total(shape) if shape.gres else None,
-            waiting=len(picture.queue(shape)) if shape.gres else 0,
+            waiting=picture.waiting(shape) if shape.gres else 0,
             never=never,
             held_up=picture.why_nothing_starts(shape),
-            wait=None if has_room or never else estimate(picture, shape, None),
+            slow=picture.why_slow(shape),
+            wait=None if starting or never else estimate(picture, shape, None),
         )
 
 

@@ -19,6 +19,8 @@ _SILENT = (
     "invalid authentication credential",
 )  # fmt: skip
 GONE_S = 30.0  # what was killed has ended by then, on a busy machine too, or hangs for good
+FOR_READING = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
+"""What makes the commands' output readable here; a job that inherits it does not want it."""
 _PASSED_ON = ("SLURM_CONF", "LANG", "SUDO_ASKPASS")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -35,7 +37,7 @@ def clean_environment() -> dict[str, str]:
     """What commands, and so the jobs they submit, get of the hub's environment: no secret in it."""
     kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     path = ":".join(filter(None, (os.environ.get("MIGLAB_SLURM_PATH", ""), _PATH)))
-    return {**kept, "PATH": path, "LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
+    return {**kept, "PATH": path, **FOR_READING}
 
 
 async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:

@@ -11,23 +11,16 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from miglab_slurm.commands import CommandFailed, as_account, run, run_verbosely
 from miglab_slurm.lab import SlurmSite
+from miglab_slurm.nodes import NODE_FIELDS, Node, nodes_of, reservations_of, resume_timeout_in
 from miglab_slurm.picture import ClusterPicture, stays_of
-from miglab_slurm.records import (
-    JOB_FIELDS,
-    NODE_FIELDS,
-    Listing,
-    SlurmJob,
-    jobs_of,
-    nodes_of,
-    reservations_of,
-)
+from miglab_slurm.records import JOB_FIELDS, Listing, SlurmJob, jobs_of
 from miglab_slurm.submissions import JobSubmission, Submissions, told_of
 from miglab_slurm.unshown import UnshownJobs
 from miglab_spawner.backends import BackendError, BackendUnreachable
@@ -307,14 +300,21 @@ async def read(site: SlurmSite) -> ClusterPicture:
     if silent is not None:
         raise silent
     jobs_said, nodes_said, reserved = (task.result() for task in tasks)
+    listed = nodes_of(nodes, nodes_said)
     return ClusterPicture(
-        asked_at,
-        at,
-        site,
-        jobs_of(jobs, jobs_said),
-        nodes_of(nodes, nodes_said),
-        reservations_of(reserved),
-    )
+        asked_at, at, site, jobs_of(jobs, jobs_said), listed, reservations_of(reserved),
+        resume_timeout_s=await _resume_timeout(site, listed.values()),
+    )  # fmt: skip
+
+
+async def _resume_timeout(site: SlurmSite, nodes: Iterable[Node]) -> float | None:
+    """How long a node may take to boot, seconds; asked where one is off, None if not told."""
+    if not any(node.is_off for node in nodes):
+        return None
+    try:
+        return resume_timeout_in(await run(("scontrol", "show", "config"), site.command_timeout_s))
+    except BackendError:
+        return None
 
 
 _readers: weakref.WeakKeyDictionary[

@@ -10,12 +10,9 @@ Order of an end: stop → `scancel` → gone only when Slurm says so.
 """
 
 import asyncio
-import json
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from pwd import struct_passwd
-from types import ModuleType
 from typing import Any
 
 from traitlets import Unicode
@@ -23,13 +20,12 @@ from traitlets import Unicode
 from miglab_api.leases import LeaseView
 from miglab_api.offers import CPU
 from miglab_api.tickets import TicketState, TicketView
-from miglab_slurm import node_server
 from miglab_slurm.backend import SlurmBackend
+from miglab_slurm.batch_script import server_script
 from miglab_slurm.job import HANDOVER, JobSpawner
 from miglab_slurm.lab import SlurmShape
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.words import AT_LIMIT, SOONER, why_it_ended
-from miglab_spawner import notebooks_copy
 from miglab_spawner.backends import BackendError, PoolClient
 from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.pages.spawn_page import is_cpu
@@ -42,13 +38,6 @@ KEPT = (
     "waiting."
 )
 LOG_FILE = "jupyter-%j.log"
-_SCRIPT = """#!/bin/bash
-trap 'echo miglab: SIGTERM' TERM
-{prologue}
-{notebooks}
-export MIGLAB_TICKET={ticket}
-srun --export=ALL --ntasks=1 {launch} {python} -c {program}
-"""
 
 
 class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
@@ -258,29 +247,13 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         return self.site.home.replace("{username}", name) or account.pw_dir
 
     def _script(self, tag: Tag, shape: SlurmShape) -> str:
-        """The job's script.  All that is a student's in it is names, and these are quoted."""
-        key = self.user.settings["cookie_secret"]
+        """The job's script."""
         ticket = {
             "url": f"{self.hub.api_url.rstrip('/')}/{HANDOVER}",
-            "report": {"tag": tag.__dict__, "secret": tag.secret(key)},
+            "report": {
+                "tag": tag.__dict__,
+                "secret": tag.secret(self.user.settings["cookie_secret"]),
+            },
             "patience_s": self.site.offer_s + TAKING_S,
         }
-        launch, python = shape.launch or self.site.launch, self.site.python
-        notebooks = ""
-        if self.site.notebooks:
-            source = shlex.quote(self.site.notebooks)
-            notebooks = f"{launch} {python} -c {_text_of(notebooks_copy)} {source} notebooks"
-        return _SCRIPT.format(
-            prologue=self.site.prologue,
-            notebooks=notebooks,
-            ticket=shlex.quote(json.dumps(ticket)),
-            launch=launch,
-            python=python,
-            program=_text_of(node_server),
-        )
-
-
-def _text_of(program: ModuleType) -> str:
-    """A program of the standard library alone, as a word of a shell script."""
-    assert program.__file__ is not None
-    return shlex.quote(Path(program.__file__).read_text(encoding="utf-8"))
+        return server_script(self.site, shape, ticket)

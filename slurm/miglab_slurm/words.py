@@ -1,5 +1,6 @@
 """Slurm's reasons, refusals and endings in a student's words; tables, and no decision."""
 
+import re
 from dataclasses import dataclass
 
 from miglab_api.wording import duration
@@ -10,6 +11,10 @@ from miglab_spawner.backends import RefusedByBackend
 _TELL = "Tell your instructor."
 FOR_ROOM = frozenset({"", "Resources", "Priority"})
 """It waits for room, in its turn."""
+_COUNTS_SERVERS = re.compile(
+    r"(QOSMax(Jobs?|Cpu|Mem|Memory|Node)PerUser|AssocMax(Jobs|Cpu|Mem|Node))"
+)
+"""A limit of one person into which a server without a GPU counts as well."""
 
 _WAITS = {
     ("ReqNodeNotAvail, May be reserved",): "Others have reserved the nodes with this slice before "
@@ -83,11 +88,13 @@ class WaitWords:
         message: for the student.
         never: whether it can never run.
         is_limit: whether a limit of the student or course holds it, which holds other shapes too.
+        counts_servers: whether the student's server without a GPU counts into that limit.
     """
 
     message: str = ""
     never: bool = False
     is_limit: bool = False
+    counts_servers: bool = False
 
 
 def why_it_waits(reason: str) -> WaitWords:
@@ -99,7 +106,9 @@ def why_it_waits(reason: str) -> WaitWords:
     plain = reason.replace("_", " ")  # as some versions and commands print it
     for starts, said in _WAITS.items():
         if plain.startswith(starts):
-            return WaitWords(said, is_limit=reason.startswith(("QOS", "Assoc", "MaxGRES")))
+            is_limit = reason.startswith(("QOS", "Assoc", "MaxGRES"))
+            counts_servers = _COUNTS_SERVERS.match(reason) is not None
+            return WaitWords(said, is_limit=is_limit, counts_servers=counts_servers)
     return WaitWords(f"Slurm holds it back: {reason}.")
 
 

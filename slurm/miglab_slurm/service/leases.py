@@ -396,4 +396,4 @@ class SlurmLeases:
         shape = self._site.shapes.get(job.tag.shape) if job.tag is not None else None
         if self.picture is None or shape is None or not shape.gres:
             return 0
-        return len(self.picture.queue(shape))
+        return self.picture.waiting(shape)
