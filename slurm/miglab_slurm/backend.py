@@ -234,6 +234,10 @@ class SlurmBackend:
 
         Where the answer to an earlier `sbatch` of this start was lost, and Slurm has been asked
         since and shows no such job, it is the same submission once more, under the same name.
+
+        Raises:
+            BackendUnreachable: Slurm does not answer, or does not show what it may have taken.
+            RefusedByBackend: Slurm refused the job.
         """
         submissions, account = self.reader.submissions, self.account().pw_name
         earlier = self._unanswered(request, account)
@@ -250,33 +254,38 @@ class SlurmBackend:
             if earlier is None:
                 submissions.withdraw(tag.ticket)
             raise
+        except BackendUnreachable:
+            picture = await self.reader.picture(newer_than=asyncio.get_running_loop().time())
+            if picture.of_ticket(tag.ticket) is None:
+                raise
+            return tag.ticket
         submissions.told(tag.ticket, job)
         return tag.ticket
 
     def _unanswered(self, request: TicketRequest, account: str) -> JobSubmission | None:
         """A submission for the same of which nobody knows whether Slurm took it."""
-        asked = (request.course, request.shape, account)
+        start = (request.course, request.shape, account)
         for row in self.reader.submissions.of_server(request.user, request.server):
-            if row.job is None and (row.tag.course, row.tag.shape, row.account) == asked:
+            if row.job is None and (row.tag.course, row.tag.shape, row.account) == start:
                 return row
         return None
 
-    async def _sbatch(self, tag: Tag, shape: SlurmShape, *more: str) -> int:
+    async def _sbatch(self, tag: Tag, shape: SlurmShape, *further: str) -> int:
         """Run `sbatch`; the number that it prints, 0 for a mere test."""
         account = self.account()
-        options = [*self._options(tag, shape, self.home(account)), *more]
-        words = [*as_account(self.site.run_as, account.pw_name), "sbatch", *options]
+        options = [*self._options(tag, shape, self.home(account)), *further]
+        command = [*as_account(self.site.run_as, account.pw_name), "sbatch", *options]
         try:
-            said = await run(words, self.site.command_timeout_s, self.script(tag, shape))
+            output = await run(command, self.site.command_timeout_s, self.script(tag, shape))
         except CommandFailed as failed:
-            log.warning("Slurm refused a job: %s: %s", shlex.join(words), failed)
+            log.warning("Slurm refused a job: %s: %s", shlex.join(command), failed)
             raise refusal_of(failed) from failed
-        number = said.strip().partition(";")[0]
+        number = output.strip().partition(";")[0]
         if number.isdecimal():
             return int(number)
-        if "--test-only" in more:
+        if "--test-only" in further:
             return 0
-        raise BackendUnreachable(f"sbatch has printed no job's number, but {said!r}")
+        raise BackendUnreachable(f"sbatch has printed no job's number, but {output!r}")
 
     def _options(self, tag: Tag, shape: SlurmShape, home: str) -> list[str]:
         """The options of `sbatch`."""

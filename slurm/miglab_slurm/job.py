@@ -16,7 +16,7 @@ from traitlets import Dict, TraitError, Unicode, default, validate
 
 from miglab_api.base import WireModel
 from miglab_slurm.lab import SlurmSite
-from miglab_slurm.picture import ClusterPicture
+from miglab_slurm.picture import ClusterPicture, tag_of_ours
 from miglab_slurm.reader import SlurmReader, reader_of
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.unix_accounts import NoAccountError, account_of
@@ -72,6 +72,8 @@ class JobSpawner(Spawner):
 
     _job = 0
     """The number of the server's job; with its ticket in `_tickets` it is this job and no other."""
+    _serving = ""
+    """The ticket of the job whose server has answered."""
     _cancelled = 0
     _is_given_back = False
 
@@ -141,6 +143,8 @@ class JobSpawner(Spawner):
             LookupError: this server is another job.
         """
         ticket = report.tag.ticket
+        if ticket == self._serving:
+            raise LookupError("this job was begun anew, and its server has ended")
         self._reports[ticket] = report
         self._ring()
         while self._answer is None or ticket != self._tickets.get(self._job):
@@ -170,6 +174,7 @@ class JobSpawner(Spawner):
             await self._until_listening(address, report.port)
         finally:
             self._answer = None
+        self._serving = report.tag.ticket
         return address, report.port
 
     async def poll(self) -> int | None:
@@ -183,7 +188,7 @@ class JobSpawner(Spawner):
         except BackendError as error:
             self.log.warning("Does job %d run? Slurm: %s", self._job, error)
             return None
-        if not self._is_over(picture):
+        if not self._is_over(picture) and not self._waits_again(picture):
             return None
         self.ended(self._job_in(picture))
         return 1
@@ -240,6 +245,11 @@ class JobSpawner(Spawner):
         row = self.reader.submissions.find(self._tickets.get(self._job, ""))
         return row is not None and row.is_over
 
+    def _waits_again(self, picture: ClusterPicture) -> bool:
+        """Whether the job was put back into the queue, which has ended its server."""
+        job = self._job_in(picture)
+        return job is not None and job.is_pending and tag_of_ours(job).ticket == self._serving
+
     async def _report_of(self, job: int) -> JobReport:
         while (report := self._reports.get(self._tickets.get(job, ""))) is None:
             await self._changed.wait()
@@ -248,7 +258,7 @@ class JobSpawner(Spawner):
     async def _address(self) -> str:
         """The address of the job's node, by Slurm's word and not by the job's.
 
-        The latest picture will do where it shows the job running: no job of ours is requeued.
+        The latest picture will do where it shows the job running: one that is requeued waits.
         """
         picture = self.reader.latest or await self._new_picture()
         while True:

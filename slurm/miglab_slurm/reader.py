@@ -159,10 +159,10 @@ class SlurmReader:
     async def _cancel(self, row: JobSubmission, job: int | None) -> bool:
         """Whether Slurm has such a job, and cancels it."""
         number = [str(job)] if job is not None else []
-        words = ["scancel", "--verbose", f"--name={row.name}", f"--user={row.account}", *number]
-        whose = as_account(self.site.run_as, row.account)
-        _, told = await run_verbosely([*whose, *words], self.site.command_timeout_s)
-        return TERMINATING in told and "error on job" not in told
+        filters = ["--verbose", f"--name={row.name}", f"--user={row.account}"]
+        command = [*as_account(self.site.run_as, row.account), "scancel", *filters, *number]
+        _, messages = await run_verbosely(command, self.site.command_timeout_s)
+        return TERMINATING in messages and "error on job" not in messages
 
     # How it is done.
 
@@ -204,14 +204,23 @@ class SlurmReader:
             await self._unshown.settle(listed.at, self._is_silent)
         recognised = self._unshown.remembered(self.submissions.recognised(jobs))
         if self._sweeps:
-            self._note_ends(recognised)
+            self._note_what_is_shown(jobs, recognised)
         return replace(listed, jobs=recognised)
 
-    def _note_ends(self, jobs: Mapping[int, SlurmJob]) -> None:
-        open_tickets = {row.tag.ticket for row in self.submissions.unsettled()}
-        for job in jobs.values():
-            if job.tag is not None and job.has_ended and job.tag.ticket in open_tickets:
-                self.submissions.ended(job.tag.ticket, job.state)
+    def _note_what_is_shown(
+        self, listed: Mapping[int, SlurmJob], recognised: Mapping[int, SlurmJob]
+    ) -> None:
+        """Note which of the lab's jobs are over by Slurm's word, and which are so no more.
+
+        A slurmctld that was killed knows nothing of what it had not saved, an end for instance.
+        """
+        ended = {row.tag.ticket: row.ended_as for row in self.submissions.rows()}
+        for job in recognised.values():
+            if job.tag is None or job.id not in listed:
+                continue
+            ended_as = job.state if job.has_ended else ""
+            if bool(ended_as) != bool(ended.get(job.tag.ticket, ended_as)):
+                self.submissions.ended(job.tag.ticket, ended_as)
 
     async def _is_silent(self, row: JobSubmission) -> bool:
         """Whether nothing answers where a job's server was; nothing can where there was none."""

@@ -123,6 +123,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         job, self._job = self._job, 0
         kept, self._kept = self._kept, 0
         self._reports.clear()
+        self._serving = ""
         self._is_given_back = True
         self._ring()
         if kept in self._tickets:
@@ -152,6 +153,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         self._job, self._kept = int(held.get("job", 0)), int(held.get("kept", 0))
         tickets = held.get("tickets", {})
         self._tickets = {int(number): str(ticket) for number, ticket in tickets.items()}
+        self._serving = self._tickets.get(self._job, "")
 
     def wants(self, ticket: str) -> bool:
         """The server's own job; and the one that got the slice while its student works on CPU."""
@@ -218,7 +220,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         finally:
             self._news = ""
         self.log.warning("Slurm has lost job %d, which waited: it is submitted anew", self._ticket)
-        return await self._lease_for(await self.backend.request(self._request_for(self._shape)))
+        request = self._request_for(self._shape)
+        return await self._lease_for(await self._patiently(lambda: self.backend.request(request)))
 
     async def _get_slices(self) -> None:
         if self.site.home and not self.site.run_as:
@@ -230,7 +233,9 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             self._kept = (self._wait.kept if self._wait else None) or 0
             if self._kept in self._tickets:
                 self.reader.hold(self._tickets[self._kept], self)
-            lease = await self._lease_for(await self.backend.request(self._request_for(CPU)))
+            without = self._request_for(CPU)
+            ticket = await self._patiently(lambda: self.backend.request(without))
+            lease = await self._lease_for(ticket)
             if lease is not None:
                 await self.granted(lease)
 

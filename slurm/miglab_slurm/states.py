@@ -63,7 +63,7 @@ def words_of(state: str) -> frozenset[str]:
 
 def phase_of(state: str) -> JobPhase:
     """What a state means: it is over only if nothing in it says anything else."""
-    phases = {_PHASE_OF.get(word, JobPhase.ALIVE) for word in words_of(state)}
+    phases = {_PHASE_OF.get(flag, JobPhase.ALIVE) for flag in words_of(state)}
     if phases == {JobPhase.OVER}:
         return JobPhase.OVER
     return JobPhase.ALIVE if JobPhase.ALIVE in phases or not phases else JobPhase.WAITING

@@ -176,7 +176,7 @@ class Submissions:
         self._set(ticket, "is_cancelled = 1")
 
     def ended(self, ticket: str, state: str) -> None:
-        """A job is known to be over."""
+        """A job is known to be over, or, with an empty state, to be alive after all."""
         self._set(ticket, "ended_as = ?", state)
 
     def note(self, stay: Stay) -> None:
@@ -205,23 +205,23 @@ class Submissions:
         submissions = self._rows()
         listed = sorted(jobs.values(), key=lambda job: job.id)
         unclaimed = [job for job in listed if not any(row.is_of(job) for row in submissions)]
-        found = []
+        adopted = []
         for row in submissions:
             if job := next(filter(row.may_be, unclaimed), None):
                 unclaimed.remove(job)
-                found.append((job.id, job.cluster, job.submitted_at, job.name, row.tag.ticket))
+                adopted.append((job.id, job.cluster, job.submitted_at, job.name, row.tag.ticket))
         old = [
             (row.tag.ticket,)
             for row in submissions
             if now - row.intended_at > KEPT_S and row.is_over
         ]
-        if found or old:
+        if adopted or old:
             with self._transaction() as rows:
                 rows.executemany("DELETE FROM submissions WHERE ticket = ?", old)
                 rows.executemany(
                     "UPDATE submissions SET job = ?, cluster = ?, submitted_at = ?, name = ?, "
                     "ended_as = '' WHERE ticket = ?",
-                    found,
+                    adopted,
                 )
 
     def recognised(self, jobs: Mapping[int, SlurmJob]) -> dict[int, SlurmJob]:
@@ -251,10 +251,10 @@ class Submissions:
             for row in self._rows("submitted_at IS NOT NULL")
             if row.name == self.name_of(row.tag, row.account)
         }
-        named = ((adopted.get((job.name, job.account)), job) for job in jobs.values())
+        pairs = ((adopted.get((job.name, job.account)), job) for job in jobs.values())
         return [
             (row, job)
-            for row, job in named
+            for row, job in pairs
             if row is not None and job.id != row.job and not job.has_left
         ]
 
@@ -297,8 +297,12 @@ class Submissions:
         said = json.dumps([self.lab_id, tag.__dict__, account], sort_keys=True)
         return hmac.new(self._key, said.encode(), hashlib.sha256).hexdigest()
 
-    def _rows(self, where: str = "TRUE", *values: object) -> list[JobSubmission]:
-        query = f"SELECT {_COLUMNS} FROM submissions WHERE {where} ORDER BY intended_at"  # noqa: S608
+    def rows(self) -> list[JobSubmission]:
+        """All, the oldest first."""
+        return self._rows()
+
+    def _rows(self, condition: str = "TRUE", *values: object) -> list[JobSubmission]:
+        query = f"SELECT {_COLUMNS} FROM submissions WHERE {condition} ORDER BY intended_at"  # noqa: S608
         with self._transaction() as rows:
             return [
                 JobSubmission(Tag(**json.loads(tag)), *fields)

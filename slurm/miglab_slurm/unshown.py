@@ -107,11 +107,11 @@ class UnshownJobs:
         return job is None or not (row.is_of(job) or row.may_be(job))
 
     async def _ask_as(self, account: str) -> None:
-        listing, where = Listing(JOB_FIELDS), ",".join(self._site.partitions)
-        words = ["squeue", "-h", "-a", "-t", "all", "-p", where, "-u", account]
-        whose = as_account(self._site.run_as, account)
+        listing, partitions = Listing(JOB_FIELDS), ",".join(self._site.partitions)
+        query = ["squeue", "-h", "-a", "-t", "all", "-p", partitions, "-u", account]
+        command = [*as_account(self._site.run_as, account), *query, "-O", listing.option]
         try:
-            text = await run([*whose, *words, "-O", listing.option], self._site.command_timeout_s)
+            text = await run(command, self._site.command_timeout_s)
         except BackendError as error:
             log.info("Slurm does not tell %s of its own jobs: %s", account, error)
             self._answers.pop(account, None)
@@ -132,9 +132,9 @@ class UnshownJobs:
         numbers = ",".join(str(row.job) for row in rows if row.job is not None)
         if not self._keeps_accounts or not numbers:
             return {}
-        words = ["sacct", "-n", "-X", "-D", "-P", "-j", numbers, "--format", ",".join(_ENDINGS)]
+        command = ["sacct", "-n", "-X", "-D", "-P", "-j", numbers, "--format", ",".join(_ENDINGS)]
         try:
-            text = await run(words, self._site.command_timeout_s)
+            text = await run(command, self._site.command_timeout_s)
         except BackendError as error:
             self._keeps_accounts = "accounting storage is disabled" not in str(error)
             return {}

@@ -122,12 +122,13 @@ async def test_a_number_that_is_given_again_is_nobodys_to_cancel(
     """Not the student's other job, not another's, and not when the server is stopped."""
     monkeypatch.setattr(unshown, "UNKNOWN_S", 2.0)
     spawner, job = await running(hub)
+    other = next(node for node in slurm.nodes if node != slurm.job(job)["NodeList"])
     slurm.lose_state()
-    await until(spawner.is_silent, "the node to have ended the job")
-    account = spawner.account().pw_name
+    options = (f"--uid={spawner.account().pw_name}", "--partition=cpu", f"--nodelist={other}")
     given_again = 0
     while given_again < job:
-        given_again = slurm.submit("sleep 600", f"--uid={account}", "--partition=cpu")
+        given_again = slurm.submit("sleep 600", *options)
+    slurm.until(lambda: job in jobs(slurm, "RUNNING"), "the job of the same number runs")
     await hub.stop("ada")
     await looked(spawner)
     assert given_again == job
@@ -154,6 +155,8 @@ async def test_a_lost_answer_of_sbatch_is_one_job(
 ):
     """Slurm has taken the job, or takes it when it is asked for again: one is left, and serves."""
     calls = replace("sbatch", script)
+    if script is COMES_LATE:
+        assert (await hub.refused("ada", shape=SHAPE)).reason == "slurm-unreachable"
     environment = await hub.start("ada", shape=SHAPE)
     assert len(calls.read_text()) == (1 if script is LOSES_ITS_ANSWER else 2)
     await asyncio.sleep(4)  # until the late one is there
@@ -191,6 +194,51 @@ async def test_what_is_given_up_goes_when_slurm_is_back(hub: Hub, slurm: SlurmCl
     await until(lambda: ticket not in jobs(slurm), "the job is cancelled", 5)
 
 
+async def test_an_end_that_slurmctld_forgot_is_none(hub: Hub, slurm: SlurmCluster, tmp_path: Path):
+    """It is killed before it has saved that a job was cancelled: the job is cancelled again."""
+    hold(slurm, 8)
+    await hub.begin("ada", shape=SHAPE)
+    await until_waiting(hub, "ada")
+    (ticket,) = jobs(slurm, "PENDING")
+    slurm.until_saved()
+    state = slurm.folder / "state"
+    with slurm.stopped("slurmctld"):  # it writes there
+        shutil.copytree(state, tmp_path / "state")
+    await hub.stop("ada")
+    await until(lambda: ticket not in jobs(slurm), "the job is cancelled", 30)
+    await looked(hub.spawner("ada"), 2)
+    slurm.kill("slurmctld")
+    shutil.rmtree(state)
+    shutil.copytree(tmp_path / "state", state)
+    slurm.start()
+    assert ticket in jobs(slurm, "PENDING")
+    await until(lambda: ticket not in jobs(slurm), "the job is cancelled again", 30)
+
+
+async def test_a_job_that_is_put_back_into_the_queue_serves_nobody(hub: Hub, slurm: SlurmCluster):
+    """By an operator, against `--no-requeue`: its server is over, and the job is cancelled."""
+    spawner, job = await running(hub)
+    slurm.command("scontrol", "update", f"jobid={job}", "requeue=1")
+    slurm.command("scontrol", "requeue", str(job))
+    slurm.until(lambda: job in jobs(slurm, "PENDING"), "the job waits again")
+    await fresh(spawner)
+    assert await spawner.poll() == 1
+    await hub.stop("ada")
+    assert jobs(slurm) == []
+
+
+async def test_a_job_that_is_begun_anew_is_told_to_end(hub: Hub, slurm: SlurmCluster):
+    """Its server has answered before, so whoever reports under its ticket is another process."""
+    spawner, job = await running(hub)
+    submission = spawner.reader.submissions.of_job(job)
+    secret = submission.tag.secret(spawner.user.settings["cookie_secret"])
+    report = {"tag": submission.tag.__dict__, "secret": secret, "job": job, "port": 2000}
+    answer = await hub.http.post("api/miglab/slurm/handover", json=report)
+    assert answer.status_code == 404
+    assert "begun anew" in answer.json()["message"]
+    assert await spawner.poll() is None
+
+
 @pytest.mark.parametrize("site", ["power saving"], indirect=True, scope="module")
 async def test_a_job_whose_node_boots_is_the_one_job(
     hub: Hub, slurm: SlurmCluster, site: SlurmSiteKind
@@ -207,7 +255,8 @@ async def test_a_job_whose_node_boots_is_the_one_job(
     hub.spawner("ada")._spawn_future = None
     await hub.begin("ada", shape=SHAPE)
     shown = await until_waiting(hub, "ada")
-    assert "Its node is being made ready" in shown["message"]
+    boots = ("The node of your server is being switched on", "Its node is being made ready")
+    assert any(words in shown["message"] for words in boots)
     assert jobs(slurm) == [job]
     await hub.settled("ada")
     assert (await hub.environment("ada"))["SLURM_JOB_ID"] == str(job)

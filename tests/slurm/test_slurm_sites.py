@@ -34,10 +34,10 @@ def fill(slurm: SlurmCluster, site: SlurmSiteKind) -> list[int]:
     count = sum(f"-{SHAPE}-" in device.name for device in slurm.devices())
     account = [f"--account={site.slurm['account']}"] if "account" in site.slurm else []
     qos = ["--qos=unlimited"] if account else []
-    words = (f"--gres=gpu:{SHAPE}:1", "--time=60", *account, *qos)
-    held = [slurm.submit("sleep 600", *words) for _ in range(count)]
-    slurm.until(lambda: set(held) <= set(jobs(slurm, "RUNNING")), "the operator's jobs run")
-    return held
+    options = (f"--gres=gpu:{SHAPE}:1", "--time=60", *account, *qos)
+    fillers = [slurm.submit("sleep 600", *options) for _ in range(count)]
+    slurm.until(lambda: set(fillers) <= set(jobs(slurm, "RUNNING")), "the operator's jobs run")
+    return fillers
 
 
 async def test_a_server_is_one_job_of_its_account(
@@ -61,7 +61,7 @@ async def test_who_waits_is_served_in_turn_by_one_job_each(
     hub: Hub, slurm: SlurmCluster, site: SlurmSiteKind
 ):
     """A start that is broken off and asked for again is the same job, at the same position."""
-    held = fill(slurm, site)
+    fillers = fill(slurm, site)
     await hub.begin("ada", shape=SHAPE)
     await until_waiting(hub, "ada")
     (ticket,) = jobs(slurm, "PENDING")
@@ -75,7 +75,7 @@ async def test_who_waits_is_served_in_turn_by_one_job_each(
     await until_waiting(hub, "ada")
     assert ticket in jobs(slurm, "PENDING")
     assert len(jobs(slurm, "PENDING")) == 2
-    slurm.command("scancel", str(held[0]))
+    slurm.command("scancel", str(fillers[0]))
     await hub.settled("ada")
     assert (await hub.environment("ada"))["SLURM_JOB_ID"] == str(ticket)
     await hub.stop("bo")

@@ -113,10 +113,14 @@ class SlurmCluster:
 
     def start(self) -> None:
         """Start all that does not run, and wait until every node takes jobs."""
+        self.start_daemons()
+        self.until(self._are_nodes_idle, "nodes idle")
+
+    def start_daemons(self) -> None:
+        """Start all that does not run."""
         self.start_munged()
         self._run("slurmctld", "slurmctld", "-D")
         self._start_nodes()
-        self.until(self._are_nodes_idle, "nodes idle")
 
     def start_munged(self) -> None:
         """Start the munge daemon, and wait for its socket."""
@@ -144,14 +148,14 @@ class SlurmCluster:
         finally:
             daemon.send_signal(signal.SIGCONT)
 
-    def until_saved(self) -> None:
+    def until_saved(self, within_s: float = START_S) -> None:
         """Wait until slurmctld has saved its state, which it does every few seconds.
 
         A job that it started and has not saved is unknown to the next one, which has it killed.
         """
         now = time.time()
         state = self.folder / "state" / "job_state"
-        self.until(lambda: state.exists() and state.stat().st_mtime > now, "slurmctld's state")
+        self.until(lambda: state.exists() and state.stat().st_mtime > now, "its state", within_s)
 
     def lose_state(self) -> None:
         """Kill slurmctld and start one that knows no job: it gives the same job numbers again."""

@@ -65,8 +65,10 @@ class SlurmSiteKind:
         with ExitStack() as stack:
             if unknown := sorted(set(self.students.values()) - set(STUDENTS.values())):
                 stack.enter_context(accounts_of_a_directory(unknown))
-            made = self.make(settings=self.settings, partitions=self.partitions, gres=self.gres)
-            running = stack.enter_context(made)
+            cluster_of_site = self.make(
+                settings=self.settings, partitions=self.partitions, gres=self.gres
+            )
+            running = stack.enter_context(cluster_of_site)
             for folder in ("homes", "bin"):
                 (running.folder / folder).mkdir()
             (running.folder / "homes").chmod(0o1777)

@@ -6,7 +6,7 @@ must agree again within two minutes: no server lost or doubled, no job that nobo
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from random import Random
 from typing import Annotated
@@ -23,7 +23,7 @@ from miglab_slurm_bench.faults.lesson import PENDING, SlurmLesson
 from miglab_slurm_bench.lab import slurm_lab
 
 GRES = {"1g.5gb": 2}
-SITE = "attend_grace_s = 5.0\noffer_s = 10.0\ncommand_timeout_s = 4.0\n"
+SITE = "attend_grace_s = 15.0\noffer_s = 10.0\ncommand_timeout_s = 4.0\n"
 SETTINGS = {"PreemptType": "preempt/partition_prio", "PreemptMode": "CANCEL"}
 PARTITIONS = (
     "PartitionName=lab Nodes={nodes} Default=YES MaxTime=240 PriorityTier=1 PreemptMode=CANCEL",
@@ -75,11 +75,11 @@ class SlurmFaultRun(FaultSeries):
         had = {name: job for name, job in self.lesson.ready().items() if job in before}
         waited = {job.user: job.id for job in before.values() if job.state == PENDING}
         fault.begin(scene)
+        self._come_back(waited)
         self._acts(rng, DURING)
         time.sleep(rng.uniform(*LASTS_S))
         fault.end(scene)
-        with suppress(httpx.HTTPError, OSError):
-            self.lesson.come_back(waited)
+        self._come_back(waited)
         began = time.monotonic()
         wrong = self._disagreement()
         if not wrong:
@@ -88,6 +88,10 @@ class SlurmFaultRun(FaultSeries):
             wrong = self._disagreement()
         lost = [] if fault.forgets or fault.ends_node else self._lost_positions(waited)
         return [*wrong, *lost, *self._lost(scene, fault, had)]
+
+    def _come_back(self, waited: Mapping[str, int]) -> None:
+        with suppress(httpx.HTTPError, OSError):  # what is down does not answer
+            self.lesson.come_back(waited)
 
     def _acts(self, rng: Random, count: int) -> None:
         for _ in range(count):
@@ -112,13 +116,14 @@ class SlurmFaultRun(FaultSeries):
 
     def _lost(self, scene: FaultScene, kind: SlurmFaultKind, had: dict[str, int]) -> Iterator[str]:
         """Servers that were there, whose job still runs, and which are there no more."""
-        running = {job.id for job in self.lesson.jobs()}
+        running = {(job.id, job.user) for job in self.lesson.jobs()}
         ready = self.lesson.ready()
         for student, job in had.items():
-            if job in running and ready.get(student) != job and student not in self.lesson.stopped:
+            is_running = (job, student) in running
+            if is_running and ready.get(student) != job and student not in self.lesson.stopped:
                 yield f"{student}'s server, job {job}, still runs, and the hub has lost it"
             may_end = kind.ends_node or (kind.ends_victim and job == scene.victim)
-            if job not in running and not may_end and student not in self.lesson.stopped:
+            if not is_running and not may_end and student not in self.lesson.stopped:
                 yield f"{student}'s server, job {job}, was ended by nobody"
         self.lesson.stopped.clear()
 

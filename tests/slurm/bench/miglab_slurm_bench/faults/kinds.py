@@ -14,6 +14,8 @@ from miglab_slurm_bench.cluster import ClusterError, SlurmCluster
 from miglab_slurm_bench.faults.lesson import RUNNING, SlurmLesson
 
 DIES_AFTER_S = 3.0
+SAVED_WITHIN_S = 10.0
+"""slurmctld saves its state every five seconds, where there is something new."""
 
 
 @dataclass
@@ -74,7 +76,9 @@ def _down(part: str) -> Step:
         scene.pick()
         if part == "slurmctld":
             with contextlib.suppress(ClusterError):  # nothing has changed, so all is saved
-                scene.cluster.until_saved()  # what it has not saved is unknown to the next one
+                scene.cluster.until_saved(
+                    SAVED_WITHIN_S
+                )  # what it has not saved is unknown to the next one
         scene.cluster.kill(scene.node if part == "slurmd" else part)
 
     return step
@@ -87,6 +91,10 @@ def _killed_at_once(scene: FaultScene) -> None:
 
 
 def _up(scene: FaultScene) -> None:
+    """As its operator does: slurmctld drains a node that still runs another job of a number."""
+    scene.cluster.start_daemons()
+    for node in scene.cluster.nodes:
+        scene.control("update", f"nodename={node}", "state=resume")
     scene.cluster.start()
 
 
