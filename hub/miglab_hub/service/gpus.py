@@ -22,7 +22,7 @@ def geometries(settings: Settings) -> list[Geometry] | None:
         None if not every GPU answers in time: then nobody knows.
 
     Raises:
-        StartError: a listed GPU is not there, or NVML does not answer.
+        StartError: there is no driver.
     """
     try:
         make_simulated(settings)
@@ -32,15 +32,19 @@ def geometries(settings: Settings) -> list[Geometry] | None:
             limit_s=ANSWER_S,
         )
         try:
-            found = [gpu.geometry for gpu in driver.gpus()]
+            gpus = driver.gpus()
         finally:
             driver.close()
     except GpuError as error:
         raise StartError(f"{settings.file}: gpus: {error}") from error
-    if len(found) < len(driver.uuids):
-        log.warning("not every GPU answers: whether the shapes of lab.toml fit them is not known")
+    if silent := set(driver.uuids) - {gpu.uuid for gpu in gpus}:
+        log.warning(
+            "The lab starts without these GPUs, which do not answer: %s. The Health page and "
+            "`miglab doctor` say why. Whether every shape of lab.toml fits is not known.",
+            ", ".join(sorted(silent)),
+        )
         return None
-    return found
+    return [gpu.geometry for gpu in gpus]
 
 
 def make_simulated(settings: Settings) -> None:
@@ -57,7 +61,9 @@ def make_simulated(settings: Settings) -> None:
     except ValueError as error:
         raise StartError(f"{settings.file}: gpus.simulate: {error}") from error
     if not (folder / "state.json").exists():
-        SimulatedMachine.create(folder, models=wanted)
+        machine = SimulatedMachine.create(folder, models=wanted)
+        for index in settings.gpus.whole:
+            machine.set_mig(False, machine.state().gpus[int(index)].uuid)
         return
     there = [gpu.model for gpu in SimulatedMachine(folder).state().gpus]
     if there != wanted:

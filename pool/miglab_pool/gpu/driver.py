@@ -7,7 +7,7 @@ changes the MIG mode.
 import contextlib
 import ctypes
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,11 +30,18 @@ from miglab_pool.gpu.readings import (
     GpuError,
     GpuInfo,
     GpuLost,
+    GpuMissing,
     Health,
     NotFound,
     SliceReading,
     Usage,
     Versions,
+    Xid,
+)
+
+NO_SUCH_GPU = (
+    "Compare gpus.uuids in lab.toml with nvidia-smi -L; if the card is no longer on the bus "
+    "(lspci), reboot the host, and restart the pool."
 )
 
 
@@ -54,7 +61,7 @@ class Driver:
         self,
         nvml: Any,
         gpu_uuids: Sequence[str] | None = None,
-        seen_xids: dict[str, deque[int] | None] | None = None,
+        seen_xids: dict[str, deque[Xid] | None] | None = None,
     ) -> None:
         """Open NVML.
 
@@ -64,7 +71,7 @@ class Driver:
             seen_xids: the Xid faults seen so far, by GPU, to which it adds.
 
         Raises:
-            GpuError: no driver, or a listed GPU is not there.
+            GpuError: no driver, or a listed GPU cannot be opened.
         """
         self.simulated: bool = getattr(nvml, "simulated", False)
         self._nvml = nvml
@@ -158,6 +165,7 @@ class Driver:
         gpu = self._handle(gpu_uuid)
         where = f"slice {gi_id} on {gpu_uuid}"
         self._activity.forget(gpu_uuid, gi_id)
+        self._xids.forget(gpu_uuid, gi_id)
         with contextlib.suppress(NotFound):
             instance = call(f"find {where}", self._nvml.nvmlDeviceGetGpuInstanceById, gpu, gi_id)
             profiles = self._known_of(gpu, gpu_uuid).geometry.by_id
@@ -223,15 +231,21 @@ class Driver:
         ]
         return tuple(call("read a GPU's UUID", self._nvml.nvmlDeviceGetUUID, h) for h in handles)
 
+    def _readable_uuids(self) -> Iterator[str]:
+        """Those that any GPU here tells; one that is lost keeps the others' from nobody."""
+        for index in range(call("count the GPUs", self._nvml.nvmlDeviceGetCount)):
+            with contextlib.suppress(GpuError):
+                gpu = call(f"open GPU {index}", self._nvml.nvmlDeviceGetHandleByIndex, index)
+                yield call("read a GPU's UUID", self._nvml.nvmlDeviceGetUUID, gpu)
+
     def _check_listed(self) -> None:
         for uuid in self.uuids:
             try:
                 self._handle(uuid)
             except NotFound as error:
-                there = ", ".join(self._all_uuids()) or "none"
-                raise NotFound(
-                    f"There is no GPU {uuid} on this host; there are: {there}. "
-                    "Correct the list of GPUs (nvidia-smi -L prints the UUIDs)."
+                uuids = ", ".join(self._readable_uuids()) or "none"
+                raise GpuMissing(
+                    f"There is no GPU {uuid} on this host; there are: {uuids}. {NO_SUCH_GPU}"
                 ) from error
             except GpuLost:
                 continue  # it is there, and lost: health() says so

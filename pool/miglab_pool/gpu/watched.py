@@ -24,11 +24,11 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 import pynvml
 
 from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.readings import GpuError, GpuHung, GpuInfo, GpuLost, Versions
+from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuInfo, Versions, Xid
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Seen = dict[str, deque[int] | None]
+Seen = dict[str, deque[Xid] | None]
 Wait = Callable[["Future[Any]", float], bool]
 OpenDriver = Callable[[Sequence[str], Seen], Driver]
 
@@ -221,15 +221,14 @@ class WatchedDriver:
         return max(calls.longest_s for calls in self._all)
 
     def check(self, limit_s: float) -> None:
-        """Open every GPU; one that is lost, or does not answer in time, is no error.
+        """Open every GPU, whatever comes of any of them: each later call about it says that.
 
         Raises:
-            DriverMissing: there is no driver.
-            GpuError: a GPU is not there, or cannot be opened.
+            DriverMissing: there is no driver, so no GPU can be had.
         """
 
         def opens(calls: WatchedCalls) -> None:
-            with contextlib.suppress(GpuHung, GpuLost):
+            with _of_one_gpu():
                 calls.run(lambda _: None, limit_s=limit_s)
 
         _at_once(opens, self._all)
@@ -238,14 +237,13 @@ class WatchedDriver:
         """Every GPU that answers, in NVML's order.
 
         Raises:
-            GpuError: a GPU says that it cannot be read.
+            DriverMissing: there is no driver.
         """
 
         def read(uuid: str) -> GpuInfo | None:
-            try:
+            with _of_one_gpu():
                 return self.info(uuid)
-            except GpuHung:
-                return None
+            return None
 
         found = [info for info in _at_once(read, self.uuids) if info is not None]
         return sorted(found, key=lambda info: info.index)
@@ -270,6 +268,17 @@ class WatchedDriver:
     @property
     def _all(self) -> list[WatchedCalls]:
         return [self._host, *self._gpus.values()]
+
+
+@contextlib.contextmanager
+def _of_one_gpu() -> Iterator[None]:
+    """Let no GPU's error reach the others; that there is no driver concerns them all."""
+    try:
+        yield
+    except DriverMissing:
+        raise
+    except GpuError:
+        pass
 
 
 def _at_once(work: Callable[[S], T], things: Sequence[S]) -> list[T]:

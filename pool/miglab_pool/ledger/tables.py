@@ -36,7 +36,7 @@ from sqlalchemy.schema import CreateColumn
 
 from miglab_pool.ledger.rows import ROWS, Row
 
-VERSION = "0016"  # of the tables: grows with each change of a column
+VERSION = "0017"  # of the tables: grows with each change of a column
 OLDEST = "0012"  # that can be brought up to date
 BUSY_S = 1.0  # how long another program may hold the file while it is opened
 TYPES = {str: String, int: Integer, float: Float, bool: Boolean}

@@ -93,7 +93,9 @@ def drained(row: Drainable, reason: str, told: str) -> Drainable:
 
 
 def undrained(row: Drainable, told: str) -> Drainable:
-    """Whoever is next may have it again."""
+    """Whoever is next may have it again; of a GPU this also says that it was reset."""
+    if isinstance(row, GpuRow) and row.fault:
+        return replace(row, draining="", fault="")
     if not row.draining:
         raise _done_already(row, f"is not drained{f' any more: {told}' if told else ''}")
     return replace(row, draining="")

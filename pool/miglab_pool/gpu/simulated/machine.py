@@ -227,7 +227,7 @@ class SimulatedMachine:
             state.delays = delays
 
     def reboot(self) -> None:
-        """Reboot: instances and processes are gone, faults of the moment too; Hopper's mode as well.
+        """Reboot: instances, processes and faults of the moment are gone, and on Hopper the mode.
 
         A GPU that is missing stays so: it is broken.
         """
@@ -262,10 +262,8 @@ def _break(state: MachineState, gpu: Gpu, kind: Break, xid: int) -> None:
         case Break.LOST:
             gpu.lost = True
             rules.raise_xid(state, gpu, DEFAULT_XID)
-        case Break.MISSING:
-            gpu.missing = True
-        case Break.STUCK:
-            gpu.stuck = True
+        case Break.MISSING | Break.STUCK:
+            setattr(gpu, kind.value, True)
         case Break.XID:
             rules.raise_xid(state, gpu, xid)
         case Break.ECC:

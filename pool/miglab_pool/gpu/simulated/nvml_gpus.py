@@ -270,7 +270,7 @@ def _fill_field(value: Any, gpu: Gpu) -> None:
         pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: gpu.recovery_action,
     }
     if value.fieldId not in values:
-        value.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
+        value.nvmlReturn = pynvml.NVML_ERROR_INVALID_ARGUMENT  # so an H100, driver 580.159.04
         return
     value.nvmlReturn = pynvml.NVML_SUCCESS
     value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
