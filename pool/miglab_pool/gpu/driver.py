@@ -75,7 +75,9 @@ class Driver:
         """
         self.simulated: bool = getattr(nvml, "simulated", False)
         self._nvml = nvml
-        self._known: dict[str, GpuInfo] = {}  # what a GPU is; its mode is asked each time
+        self._known: dict[
+            str, GpuInfo
+        ] = {}  # what a GPU is; its mode and index are asked each time
         call("open NVML", nvml.nvmlInit)
         try:
             self.uuids = tuple(gpu_uuids) if gpu_uuids is not None else self._all_uuids()
@@ -105,7 +107,8 @@ class Driver:
         """
         try:
             gpu = self._handle(gpu_uuid)
-            known = self._known_of(gpu, gpu_uuid)
+            index = call(f"read the index of {gpu_uuid}", self._nvml.nvmlDeviceGetIndex, gpu)
+            known = replace(self._known_of(gpu, gpu_uuid), index=index)
             mode = read(f"read the MIG mode of {gpu_uuid}", self._nvml.nvmlDeviceGetMigMode, gpu)
         except GpuLost:
             if gpu_uuid not in self._known:

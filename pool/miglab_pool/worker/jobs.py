@@ -107,8 +107,8 @@ def _jobs(worker: Worker, now: float) -> Iterator[Job]:
             yield Job(JobKind.DESTROY, row.gpu, row.id)
     making = [row for row in rows if row.state == SliceState.MAKING]
     for row in sorted(making, key=lambda row: (row.lease is None, row.id)):
-        is_ready = _answers(worker, row.gpu) and row.retry_at <= now
-        if is_ready and _takes_slices(worker, row.gpu) and not _is_in_the_way(worker.store, row):
+        ready = _takes_slices(worker, row.gpu) and row.retry_at <= now
+        if ready and not _is_in_the_way(worker.store, row):
             yield Job(JobKind.CREATE, row.gpu, row.id)
     for lease in worker.store.state.leases.values():
         is_asked = lease.state == LeaseState.RELEASING or lease.id in worker.store.suspects
@@ -126,8 +126,8 @@ def _answers(worker: Worker, gpu: str) -> bool:
 
 
 def _takes_slices(worker: Worker, gpu: str) -> bool:
-    row = worker.store.state.gpus[gpu]
-    return row.state == GPU_OK and not worker.store.has_lost(gpu)
+    is_ok = _answers(worker, gpu) and worker.store.state.gpus[gpu].state == GPU_OK
+    return is_ok and not worker.store.has_lost(gpu)
 
 
 def _is_in_the_way(store: Store, row: SliceRow) -> bool:

