@@ -1,6 +1,7 @@
 """The GPUs that lab.toml names, opened or simulated."""
 
 import logging
+from collections.abc import Callable
 
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
@@ -9,6 +10,7 @@ from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.rules import model_named
 from miglab_pool.gpu.watched import open_watched
+from miglab_pool.worker.worker import boot_id_or_unknown
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,14 @@ def geometries(settings: Settings) -> list[Geometry] | None:
         )
         return None
     return [gpu.geometry for gpu in gpus]
+
+
+def boot_id_of(settings: Settings) -> Callable[[], str]:
+    """What tells one start of the machine with the GPUs from another: this host, or a simulated."""
+    folder = settings.simulated_state
+    if folder is None:
+        return boot_id_or_unknown
+    return lambda: str(SimulatedMachine(folder).state().boots)
 
 
 def make_simulated(settings: Settings) -> None:

@@ -161,8 +161,8 @@ def judge(
     if needs is not None:
         reason = f"The driver says that this GPU needs {needs}. {HOW_TO_RESET}."
         return not needs, reason if needs else ""
-    if words := faults_in_words(xids or ()):
-        return False, words
+    if fault := faults_in_words(xids or ()):
+        return False, fault
     if ecc_errors:
         return False, (
             f"{ecc_errors} uncorrected memory errors: drain the GPU and reset it; if they come "

@@ -124,12 +124,12 @@ class Wellness:
     """What a GPU said, and when (seconds since the epoch).
 
     Attributes:
-        heard: its Xids when it told them last; a reading that fails forgets none.
+        xids: those that it told last; a reading that fails forgets none.
     """
 
     at: float
     health: Health
-    heard: tuple[Xid, ...] = ()
+    xids: tuple[Xid, ...] = ()
 
 
 @dataclass

@@ -30,18 +30,20 @@ SCOPES = {
 RESTART = "Restart the kernel and run your notebook again."
 
 
-def note(store: Store, gpu: str, heard: Sequence[Xid], before: Health | None, now: Health) -> None:
+def note(
+    store: Store, gpu: str, old_xids: Sequence[Xid], before: Health | None, now: Health
+) -> None:
     """Write down what is new, and tell whom it concerns.  The caller holds the store's lock.
 
     Args:
         store: the pool.
         gpu: its UUID.
-        heard: the Xids that were known at the last look.
+        old_xids: those that were known at the last look.
         before: what was read then; None at the first look.
         now: what is read now.
     """
     row = store.state.gpus.get(gpu)
-    xids, errors = new_xids(heard, now.xids or ()), list(new_errors(before, now))
+    xids, errors = new_xids(old_xids, now.xids or ()), list(new_errors(before, now))
     if row is None:
         return
     fault = remembered(row.fault, xids, now)
@@ -55,9 +57,9 @@ def note(store: Store, gpu: str, heard: Sequence[Xid], before: Health | None, no
         tx.put(replace(row, fault=fault))
 
 
-def new_xids(heard: Sequence[Xid], now: Sequence[Xid]) -> Sequence[Xid]:
+def new_xids(before: Sequence[Xid], now: Sequence[Xid]) -> Sequence[Xid]:
     """Those that came since; a slice that went meanwhile takes its ids along.  Pure."""
-    added = appended([xid.number for xid in heard], [xid.number for xid in now])
+    added = appended([xid.number for xid in before], [xid.number for xid in now])
     return now[len(now) - len(added) :]
 
 

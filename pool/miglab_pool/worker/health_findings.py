@@ -83,17 +83,17 @@ def of_gpu(gpu: GpuInfo, health: Health, *, is_whole: bool) -> Iterator[HealthFi
         found = f"its temperature is {health.temperature_c} °C, and it slows down to protect itself"
         yield wrong(name, found, "check the fans and the room")
     if mode := wrong_mode(gpu, is_whole=is_whole):
-        yield wrong(name, f"{gpu.name}: {mode.found}", mode.do)
+        yield wrong(name, f"{gpu.name}: {mode.problem}", mode.remedy)
     else:
-        words = "on: partitioned on demand" if gpu.mig else "off: leased whole"
-        yield fine(name, f"{gpu.name}, MIG {words}")
+        mode_now = "on: partitioned on demand" if gpu.mig else "off: leased whole"
+        yield fine(name, f"{gpu.name}, MIG {mode_now}")
 
 
 class WrongMode(NamedTuple):
     """What is wrong with a GPU's MIG mode, and the command that mends it."""
 
-    found: str
-    do: str
+    problem: str
+    remedy: str
 
 
 def wrong_mode(gpu: GpuInfo, *, is_whole: bool) -> WrongMode | None:
@@ -114,18 +114,18 @@ def wrong_mode(gpu: GpuInfo, *, is_whole: bool) -> WrongMode | None:
     reset = f"nvidia-smi --gpu-reset -i {gpu.uuid}, or reboot the host"
     now, later = ("on" if mode else "off" for mode in (gpu.mig, gpu.mig_pending))
     if gpu.mig is not is_whole:  # as wanted
-        found = f"MIG is {now}, and turns {later} at the next reset"
-        return WrongMode(found, f"take that back: {set_mode}") if now != later else None
+        problem = f"MIG is {now}, and turns {later} at the next reset"
+        return WrongMode(problem, f"take that back: {set_mode}") if now != later else None
     if now != later:
-        found = f"MIG is {now} until the next reset"
-        return WrongMode(found, f"when nothing runs on it: {reset}")
+        problem = f"MIG is {now} until the next reset"
+        return WrongMode(problem, f"when nothing runs on it: {reset}")
     setting = "take it out of gpus.whole" if is_whole else "add it to gpus.whole"
     kind = "cut into slices" if is_whole else "leased whole"
-    do = (
+    remedy = (
         f"when nothing runs on it: {set_mode} (an A100 or A30 also needs {reset}); or, if it is to "
         f"be {kind}, {setting} in lab.toml and restart the pool"
     )
-    return WrongMode(f"MIG is {now}, and lab.toml wants it {'off' if is_whole else 'on'}", do)
+    return WrongMode(f"MIG is {now}, and lab.toml wants it {'off' if is_whole else 'on'}", remedy)
 
 
 def of_pool(

@@ -38,7 +38,6 @@ from miglab_pool.ledger.rows import (
     GPU_OK,
     GPU_UNFIT,
     GPU_UNKNOWN,
-    GpuRow,
     SliceRow,
 )
 from miglab_pool.state.placement import Choice
@@ -46,13 +45,12 @@ from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.store import Wellness
 from miglab_pool.state.view import is_whole
 from miglab_pool.worker import faults
-from miglab_pool.worker.health_findings import wrong_mode
+from miglab_pool.worker.gpu_row import as_of_boot, is_uncut, row_of, unread, why_missing, why_unfit
 from miglab_pool.worker.worker import Worker
 
 MADE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.QUARANTINED, SliceState.FOREIGN})
 FOREIGN_REASON = "miglab did not make it; it stays untouched until an admin adopts it"
 HALF_THERE = "it has no compute instance any more"
-NO_NAME = "not known yet"
 UNLISTED_HOLDERS = (
     "the Docker engine does not answer, so it is not known which slices students' servers use; "
     "start the engine"
@@ -132,7 +130,7 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
     except GpuError as error:
         with worker.store.write() as tx:
             if gpu not in worker.store.state.gpus:  # it is shown even so, with what is wrong
-                tx.put(_unread(gpu, _free_index(worker)), reason="listed")
+                tx.put(unread(gpu, _free_index(worker)), reason="listed")
             gpu_failed(worker, tx, gpu, error)
         return [Finding("gpu", gpu, str(error), "takes no new lease until it answers")]
     with worker.store.write(durable=True) as tx:
@@ -141,8 +139,8 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
         _make_way(worker, tx, info)
         boot = worker.boot_id()
         before = worker.store.state.gpus.get(gpu)
-        tx.put(_inspected(_row_of(info, before), boot), reason="listed")
-        missing = _why_missing(before, boot)
+        tx.put(as_of_boot(row_of(info, before), boot), reason="listed")
+        missing = why_missing(before, boot)
         findings = _settle(worker, tx, gpu, readings, missing)
         worker.gpu_backoff.clear(gpu)
         return findings + _judge(worker, tx, info, health)
@@ -163,40 +161,18 @@ def _judge(worker: Worker, tx: Transaction, info: GpuInfo, health: Health) -> li
     return [Finding("gpu", gpu, reason, "takes no new lease until that is mended")]
 
 
-def why_unfit(row: GpuRow, info: GpuInfo, health: Health, *, is_whole: bool) -> str:
-    """Why a GPU that answers takes no new lease; empty if it does.  Pure.
-
-    Args:
-        row: its row.
-        info: what it is.
-        health: how it is.
-        is_whole: whether lab.toml wants it whole.
-    """
-    if health.needs:
-        return health.reason
-    if row.fault:
-        return f"{row.fault} Then: miglab pool undrain gpu {info.uuid}"
-    mode = wrong_mode(info, is_whole=is_whole)
-    return f"{mode.found}. {mode.do[:1].upper()}{mode.do[1:]}." if mode else ""
-
-
 def _read(worker: Worker, info: GpuInfo) -> tuple[Health, list[SliceReading]]:
     gpu = info.uuid
     health = keep_health(worker, gpu, worker.driver.health(gpu))
     if health.lost:
         raise GpuLost(health.reason or f"GPU {gpu} is lost; reset it or reboot the host.")
-    if not _is_uncut(info):
+    if not is_uncut(info):
         return health, worker.driver.slices(gpu)
     check_whole_unclaimed(worker, gpu)
     usage = worker.driver.gpu_usage(gpu)
     with worker.store.lock:
         worker.store.note_gpu_usage(gpu, usage)
     return health, []
-
-
-def _is_uncut(info: GpuInfo) -> bool:
-    """Whether it has no slices to be read, as MIG is off or it cannot do MIG."""
-    return info.mig is False or not info.geometry.profiles
 
 
 def check_whole_unclaimed(worker: Worker, gpu: str) -> None:
@@ -213,38 +189,6 @@ def check_whole_unclaimed(worker: Worker, gpu: str) -> None:
     raise GpuError(f"{claim.holder} uses {gpu}, and this ledger does not know of it; end it")
 
 
-def _row_of(info: GpuInfo, known: GpuRow | None) -> GpuRow:
-    """The GPU's row with what it says of itself; what was done with it stays."""
-    row = known or _unread(info.uuid, info.index)
-    return replace(
-        row,
-        idx=info.index,
-        name=info.name,
-        memory_mib=info.memory_mib,
-        memory_slices=info.geometry.memory_slices,
-        sm_count=info.sm_count,
-        mig=row.mig if info.mig is None else info.mig,
-    )
-
-
-def _inspected(row: GpuRow, boot: str) -> GpuRow:
-    """The row as of this start of the host; a reboot resets every GPU, so it ends a fault."""
-    fault = "" if boot and row.boot and boot != row.boot else row.fault
-    return replace(row, boot=boot or row.boot, fault=fault)
-
-
-def _why_missing(before: GpuRow | None, boot: str) -> str:
-    """Why slices of before are gone, as far as the host tells.  Pure."""
-    if before is None or not boot or not before.boot:
-        return "NVML does not show it any more; was the host rebooted?"
-    if boot != before.boot:
-        return "The host was rebooted, which destroys every slice."
-    return (
-        "NVML does not show it any more, and the host was not rebooted: the driver was reloaded, "
-        "the GPU was reset, or somebody destroyed it by hand."
-    )
-
-
 def _make_way(worker: Worker, tx: Transaction, info: GpuInfo) -> None:
     """A GPU takes the index that NVML gives it now; another row with that number gets a free one.
 
@@ -255,14 +199,10 @@ def _make_way(worker: Worker, tx: Transaction, info: GpuInfo) -> None:
             tx.put(replace(row, idx=_free_index(worker, info.index)))
 
 
-def _free_index(worker: Worker, *taken: int) -> int:
+def _free_index(worker: Worker, *reserved: int) -> int:
     """The lowest number, of those that the listed GPUs can have, that no row has."""
-    indices = {row.idx for row in worker.store.state.gpus.values()} | {*taken}
+    indices = {row.idx for row in worker.store.state.gpus.values()} | {*reserved}
     return next(index for index in count() if index not in indices)
-
-
-def _unread(uuid: str, index: int) -> GpuRow:
-    return GpuRow(uuid, index, NO_NAME, 0, 0, None, None, GPU_UNKNOWN, "it was not looked at yet")
 
 
 def gpu_failed(worker: Worker, tx: Transaction, gpu: str, error: GpuError) -> None:
@@ -357,10 +297,10 @@ def keep_health(worker: Worker, gpu: str, health: Health) -> Health:
     """Remember what a GPU said; news of faults goes into the ledger.  Returns what it was given."""
     with worker.store.lock:
         before = worker.store.wellness.get(gpu)
-        heard = before.heard if before else ()
-        xids = heard if health.xids is None else health.xids
+        old_xids = before.xids if before else ()
+        xids = old_xids if health.xids is None else health.xids
         worker.store.wellness[gpu] = Wellness(worker.store.now(), health, xids)
-        faults.note(worker.store, gpu, heard, before.health if before else None, health)
+        faults.note(worker.store, gpu, old_xids, before.health if before else None, health)
     return health
 
 
@@ -400,7 +340,7 @@ def sample(worker: Worker, gpu: str) -> None:
             return
         rows = [one for one in worker.store.state.on_gpu[gpu].values() if one.state in READABLE]
         info = worker.store.infos.get(gpu)
-        is_whole = info is not None and _is_uncut(info)
+        is_whole = info is not None and is_uncut(info)
         answers = row.state in (GPU_OK, GPU_UNFIT) and gpu not in worker.acting
     slices, whole = dict.fromkeys((one.id for one in rows), UNKNOWN), None
     try:

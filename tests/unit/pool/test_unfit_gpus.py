@@ -84,7 +84,10 @@ def test_the_row_remembers_what_an_old_driver_does_not(world: World) -> None:
     (gpu,) = world.pool.snapshot().gpus
     assert "Xid 95" in gpu.reason and f"miglab pool undrain gpu {gpu.uuid}" in gpu.reason
     assert gpu.fault
+    world.pool.staff.drain(gpu.uuid, "The fan is changed.", "person:bo")
     world.pool.staff.undrain(gpu.uuid, "It was reset.", "person:ina")
+    assert world.pool.snapshot().gpus[0].draining == "The fan is changed."
+    world.pool.staff.undrain(gpu.uuid, "The fan is new.", "person:bo")
     world.crash()  # which a reset needs: its event is nothing of this start's
     assert state(world) == "ok"
     with pytest.raises(Refused, check=because("already-done")):
@@ -255,7 +258,7 @@ def test_only_the_wanted_mode_is_right(
     """Now and after the next reset; anything else is told with the command that mends it."""
     mode = wrong_mode(gpu_info(mig, pending), is_whole=is_whole)
     assert (mode is None) == (mig is pending is (not is_whole))
-    assert mode is None or "nvidia-smi" in mode.do
+    assert mode is None or "nvidia-smi" in mode.remedy
     assert wrong_mode(gpu_info(mig, pending, has_mig=False), is_whole=is_whole) is None
 
 
