@@ -76,7 +76,8 @@ def of_gpu(gpu: GpuInfo, health: Health, *, is_whole: bool) -> Iterator[HealthFi
     if health.lost:
         yield wrong(name, health.reason, GPU_IS_LOST)
     elif health.ok is False:
-        yield wrong(name, health.reason, "drain it, then reset it (or remove it from gpus.uuids)")
+        by_hand = "drain it, then reset it (or remove it from gpus.uuids)"
+        yield wrong(name, health.reason, COMES_BACK if health.needs else by_hand)
     elif health.ok is None:
         yield wrong(name, f"health unknown: {health.reason}", "see `nvidia-smi -q`")
     if health.temperature_c is not None and health.temperature_c > HOT_C:
