@@ -36,6 +36,7 @@ def _extend(
 
 def _fits(candidate: Placed, layout: Iterable[Placed]) -> bool:
     layout = list(layout)
-    if candidate.profile.has_media and any(item.profile.has_media for item in layout):
+    names = [item.profile.name for item in (candidate, *layout)]
+    if sum(name.endswith(("+me", "+me.all")) for name in names) > 1:
         return False
     return not candidate.placement.mask & occupied_mask(layout)

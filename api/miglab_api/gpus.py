@@ -155,6 +155,18 @@ class PlacedSlice(WireModel):
     size: int
 
 
+class ProofLoan(WireModel):
+    """The GPUs that `miglab prove` may use until it ends.
+
+    Attributes:
+        gpus: their UUIDs.
+        barred: why it may not use the others, by UUID.
+    """
+
+    gpus: tuple[str, ...]
+    barred: dict[str, str]
+
+
 class LayoutDrain(PlacedSlice):
     """A leased slice that a layout does not contain: its lease runs on, then it is removed.
 

@@ -23,6 +23,7 @@ GENERATION_LABEL = "miglab.generation"
 LEDGER_LABEL = "miglab.ledger"
 LAB_LABEL = "miglab.lab"
 SLICES_LABEL = "miglab.slices"
+PROOF_LABEL = "miglab.proof"  # a container of `miglab prove`, by the run; it has no lease
 PROC = Path("/proc")
 STARTED = 19  # of a process's `_stat`: when it was, clock ticks since boot
 KILL_S = 5.0

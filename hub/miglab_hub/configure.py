@@ -268,10 +268,7 @@ def update_docker(c: Any, settings: Settings) -> None:
     c.MIGDockerSpawner.use_internal_ip = True
     c.MIGDockerSpawner.disk_gib = settings.servers.disk_gib
     c.MIGDockerSpawner.client_kwargs = {"base_url": settings.docker_url}
-    c.MIGDockerSpawner.shape_limits = {
-        shape: {"mem_gib": limits.memory_gib, **limits.model_dump(exclude={"memory_gib"})}
-        for shape, limits in settings.limits.items()
-    }
+    c.MIGDockerSpawner.shape_limits = settings.shape_limits
 
 
 def update_local(c: Any, settings: Settings) -> None:

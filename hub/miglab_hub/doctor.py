@@ -7,18 +7,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import docker.errors  # noqa: TID251 - doctor may ask the Docker engine
-import requests
-
-import docker  # noqa: TID251
 from miglab_api.gpus import PoolSnapshot
-from miglab_api.holders import processes_of
+from miglab_hub.engine_findings import examine_docker, examine_toolkit
 from miglab_hub.errors import StartError
+from miglab_hub.mig_rights import examine_mig_rights
 from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.sign_in import open_to_all
@@ -37,10 +32,6 @@ from miglab_pool.worker.health_findings import (
 )
 
 LEAST_FREE_GIB = 5.0
-OLDEST_ENGINE = (19, 3)
-TOOLKIT_HOOK = "nvidia-container-runtime-hook"
-MIG_RIGHTS = Path("/proc/driver/nvidia/capabilities/mig/config")
-DOCKER_TIMEOUT_S = 5
 GPU_TIMEOUT_S = 5.0
 
 
@@ -48,7 +39,7 @@ def examine(settings: Settings) -> list[HealthFinding]:
     """Look at everything that lab.toml names; a lab on Slurm adds its own."""
     looks = [examine_files, examine_disk, examine_sign_in]
     if not settings.is_on_slurm:
-        looks += [examine_gpus, examine_docker, examine_pool]
+        looks += [examine_gpus, examine_docker, examine_toolkit, examine_pool]
     return [finding for look in looks for finding in look(settings)]
 
 
@@ -129,10 +120,20 @@ def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
         with ThreadPoolExecutor(len(driver.uuids)) as threads:
             for found in threads.map(partial(_one_gpu, driver, settings.gpus), driver.uuids):
                 yield from found
+            is_cut = any(threads.map(partial(_may_be_cut, driver), driver.uuids))
     finally:
         driver.close()
-    if not settings.gpus.simulated:
-        yield from _rights()
+    if is_cut and not settings.gpus.simulated:
+        yield examine_mig_rights()
+
+
+def _may_be_cut(driver: WatchedDriver, uuid: str) -> bool:
+    """Whether slices are created on this GPU; one that does not say so may be such."""
+    try:
+        gpu = driver.info(uuid)
+    except GpuError:
+        return True
+    return gpu.mig is True or (gpu.mig is None and bool(gpu.geometry.profiles))
 
 
 def _one_gpu(driver: WatchedDriver, gpus: Gpus, uuid: str) -> list[HealthFinding]:
@@ -150,81 +151,6 @@ def _one_gpu(driver: WatchedDriver, gpus: Gpus, uuid: str) -> list[HealthFinding
         return [wrong(name, str(error), GPU_IS_LOST)]
     except GpuError as error:
         return [wrong(name, str(error), "see the driver's messages: dmesg | grep -i nvrm")]
-
-
-def _rights() -> Iterator[HealthFinding]:
-    if os.geteuid() == 0 or (MIG_RIGHTS.exists() and os.access(MIG_RIGHTS, os.R_OK)):
-        yield fine("permissions", "slices can be created and destroyed")
-        return
-    do = "run the pool service as root, or give its user nvidia-cap1 (MIG config)"
-    yield wrong("permissions", f"{MIG_RIGHTS} is not readable, so slices cannot be created", do)
-
-
-def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
-    """Engine, image and toolkit, if students are containers."""
-    if settings.servers.spawner != "docker":
-        yield fine("Docker", "not used: students' servers are local processes without isolation")
-        return
-    url = settings.docker_url
-    try:
-        client = docker.APIClient(base_url=url, timeout=DOCKER_TIMEOUT_S, version="auto")
-    except (docker.errors.DockerException, requests.RequestException) as error:
-        do = "start it, and give the lab's user access to its socket (as good as root)"
-        yield wrong("Docker", f"the engine at {url} does not answer: {error}", do)
-        return
-    with closing(client):
-        try:
-            yield _engine(str(client.version()["Version"]))
-            yield _image(client, settings.servers.image)
-            yield from _processes(client)
-            if settings.servers.disk_gib:
-                yield disk_limit(client.info())
-            if not settings.gpus.simulated:
-                yield _toolkit(client)
-        except (docker.errors.DockerException, requests.RequestException) as error:
-            yield wrong("Docker", f"unknown: {error}", "see the engine's log")
-
-
-def _engine(version: str) -> HealthFinding:
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-    do = "install 19.03 or newer, which can pass GPUs to containers"
-    return judged("Docker", numbers >= OLDEST_ENGINE, f"engine {version}", do)
-
-
-def _image(client: Any, image: str) -> HealthFinding:
-    try:
-        client.inspect_image(image)
-    except docker.errors.ImageNotFound:
-        return wrong("image", f"the engine has no image {image}", "build it: images/build")
-    return fine("image", image)
-
-
-def _processes(client: Any) -> Iterator[HealthFinding]:
-    """Whether a container's processes can be seen; where none runs nothing is said."""
-    for running in client.containers(filters={"status": "running"}, limit=1):
-        if not processes_of(f"container:{running['Id']}"):
-            found = "the processes of containers cannot be seen: what an engine forgets runs on"
-            do = "run the pool on the engine's host, in a container with `pid: host`"
-            yield wrong("processes", found, do)
-
-
-def disk_limit(info: dict[str, Any]) -> HealthFinding:
-    """Whether an engine can limit what a container writes, by what it says of itself."""
-    driver = str(info.get("Driver"))
-    backing = dict(info.get("DriverStatus") or ()).get("Backing Filesystem", "")
-    if driver == "zfs" or (driver, backing) == ("overlay2", "xfs"):
-        return fine("disk limit", f"{driver} {backing}: can be kept; XFS needs the option pquota")
-    verb = "does not keep" if driver == "btrfs" else "refuses"
-    found = f"servers.disk_gib is set, and the engine on {driver} {backing} {verb} this limit"
-    return wrong("disk limit", found, "move the engine's data to XFS with pquota, or set it to 0")
-
-
-def _toolkit(client: Any) -> HealthFinding:
-    runtimes = client.info().get("Runtimes", {})
-    if "nvidia" in runtimes or shutil.which(TOOLKIT_HOOK):
-        return fine("toolkit", "the NVIDIA container toolkit is installed")
-    do = "install nvidia-container-toolkit, then restart dockerd"
-    return wrong("toolkit", f"{TOOLKIT_HOOK} is not in the PATH", do)
 
 
 def examine_pool(settings: Settings) -> Iterator[HealthFinding]:

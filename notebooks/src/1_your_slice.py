@@ -541,8 +541,8 @@ timeline_of("big batch")
 
 # %%
 for part in ("7g", "3g", "2g", "1g"):
-    bandwidth = labkit.published.figure(f"cern5.bandwidth.{part}")
-    print(f"{part}: {bandwidth.value:6.1f} GB/s, {bandwidth.per_sm:.1f} GB/s per SM  ({bandwidth.label})")
+    published_gbs = labkit.published.figure(f"cern5.bandwidth.{part}")
+    print(f"{part}: {published_gbs.value:6.1f} GB/s, {published_gbs.per_sm:.1f} GB/s per SM  ({published_gbs.label})")
 
 # %% [markdown]
 # And a trap: three sources give three numbers for "the" 16-bit rate of a whole A100. They do not contradict each
@@ -624,9 +624,9 @@ roofs = labkit.experiment("T-7", labkit.steps.together(roofs_of_parts, both, val
 
 # %%
 await roofs.report()
-for part in ("7g", "3g", "2g", "1g"):
-    rate, bandwidth = (labkit.published.figure(f"cern5.{kind}.{part}").value for kind in ("flops.fp32", "bandwidth"))
-    print(f"CERN, a slice of {part}: {rate} TFLOP/s in fp32, {bandwidth} GB/s, ridge at {1e3 * rate / bandwidth:.1f} FLOP/byte")
+for cut in ("7g", "3g", "2g", "1g"):
+    tflops, gb_s = (labkit.published.figure(f"cern5.{kind}.{cut}").value for kind in ("flops.fp32", "bandwidth"))
+    print(f"CERN, a slice of {cut}: {tflops} TFLOP/s in fp32, {gb_s} GB/s, ridge at {1e3 * tflops / gb_s:.1f} FLOP/byte")
 
 # %% [markdown]
 # ## Optional: a warm cache

@@ -625,9 +625,9 @@ def promised(points):
 
 
 await served.report(promised, needs=can_rank)
-for name, words in (("full", "a whole A100"), ("mig1", "a 1g.5gb"), ("mig7", "seven 1g.5gb at once")):
-    rate, wait = (labkit.published.figure(f"nvidia.infer.{name}.{kind}").value for kind in ("rate", "latency"))
-    print(f"NVIDIA, {words}: {rate} sentences/s, {wait} ms a request (another model: BERT Large)")
+for key, machine in (("full", "a whole A100"), ("mig1", "a 1g.5gb"), ("mig7", "seven 1g.5gb at once")):
+    rate, wait = (labkit.published.figure(f"nvidia.infer.{key}.{kind}").value for kind in ("rate", "latency"))
+    print(f"NVIDIA, {machine}: {rate} sentences/s, {wait} ms a request (another model: BERT Large)")
 labkit.cite("nvidia")
 
 # %% [markdown]

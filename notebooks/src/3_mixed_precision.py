@@ -101,8 +101,8 @@ print("measured on a GPU" if ON_GPU else labkit.recorded_note("MX-2", "MX-9"))
 # %%
 for part in ("full", "7g", "3g", "2g", "1g"):
     tensor = labkit.published.figure(f"cern5.flops.fp16-tensor.{part}")
-    cores = labkit.published.figure(f"cern5.flops.fp32.{part}")
-    print(f"{part:>4}: {tensor.value / cores.value:.1f} x ({tensor.label})")
+    plain = labkit.published.figure(f"cern5.flops.fp32.{part}")
+    print(f"{part:>4}: {tensor.value / plain.value:.1f} x ({tensor.label})")
 labkit.cite("cern5")
 
 # %% [markdown]
@@ -187,8 +187,8 @@ def losses(exponents, dtype_name="float16"):
 EXPONENTS = (-10, 0, 10, 40) if labkit.is_quick() else (-10, -6, -3, 0, 3, 6, 10, 15, 20, 25, 30, 35, 40, 45)
 
 # %%
-spots = {f"2^{e}": e for e in EXPONENTS}
-scales = labkit.experiment("MX-5", labkit.steps.together(losses, spots, value="zeros", exponents=EXPONENTS))
+scale_spots = {f"2^{e}": e for e in EXPONENTS}
+scales = labkit.experiment("MX-5", labkit.steps.together(losses, scale_spots, value="zeros", exponents=EXPONENTS))
 
 # %%
 def losses_in_words(points):
@@ -349,8 +349,8 @@ def both_traces(steps, every):
 
 # %%
 STEPS, EVERY = (64, 21) if labkit.is_quick() else (210, 30)
-spots = {f"step {i}": i for i in range(0, STEPS, EVERY)}
-trace = labkit.experiment("MX-7", labkit.steps.together(both_traces, spots, value="scale", steps=STEPS, every=EVERY))
+trace_spots = {f"step {i}": i for i in range(0, STEPS, EVERY)}
+trace = labkit.experiment("MX-7", labkit.steps.together(both_traces, trace_spots, value="scale", steps=STEPS, every=EVERY))
 
 # %%
 def beside_torch(points):
@@ -529,10 +529,10 @@ def trainings(kinds, seeds, steps, every):
 LEARN = {"steps": 40, "every": 20} if labkit.is_quick() else {"steps": 80, "every": 20}
 SEEDS = (0,) if labkit.is_quick() else (0, 1, 2)
 MARKS = range(LEARN["every"], LEARN["steps"] + 1, LEARN["every"])
-spots = {f"{kind}, step {step}": step for kind in ("fp32", "bf16") for step in MARKS}
-by_kind = {label: label.partition(",")[0] for label in spots}
+training_spots = {f"{kind}, step {step}": step for kind in ("fp32", "bf16") for step in MARKS}
+by_kind = {label: label.partition(",")[0] for label in training_spots}
 reading = labkit.steps.together(
-    trainings, spots, value="bits", series=by_kind, seconds=60, kinds=("fp32", "bf16"), seeds=SEEDS, **LEARN
+    trainings, training_spots, value="bits", series=by_kind, seconds=60, kinds=("fp32", "bf16"), seeds=SEEDS, **LEARN
 )
 learns = labkit.experiment("MX-12", reading)
 
@@ -573,8 +573,8 @@ print(f"your model has {mine['millions']} million parameters; its gradients are 
 
 # %%
 SOME = (-10, 0, 10, 40)
-spots = {f"2^{e}": e for e in SOME}
-in_bf16 = labkit.steps.together(losses, spots, value="zeros", exponents=SOME, dtype_name="bfloat16")
+bf16_spots = {f"2^{e}": e for e in SOME}
+in_bf16 = labkit.steps.together(losses, bf16_spots, value="zeros", exponents=SOME, dtype_name="bfloat16")
 bf16_scales = labkit.experiment("MX-6", in_bf16)
 
 # %%
@@ -686,9 +686,9 @@ def all_curves(steps, every):
 
 # %%
 EVERY_25 = range(25, 201, 25)
-spots = {f"{way}, step {i}": i for way in WAYS_TO_TRAIN for i in EVERY_25}
-ways = {label: label.rsplit(", step", 1)[0] for label in spots}
-curves = labkit.steps.together(all_curves, spots, value="loss", series=ways, steps=200, every=25)
+curve_spots = {f"{way}, step {i}": i for way in WAYS_TO_TRAIN for i in EVERY_25}
+ways = {label: label.rsplit(", step", 1)[0] for label in curve_spots}
+curves = labkit.steps.together(all_curves, curve_spots, value="loss", series=ways, steps=200, every=25)
 training_curves = labkit.experiment("MX-11", curves)
 
 # %%
@@ -730,15 +730,15 @@ def fp32_step(width, graph):
 
 # %%
 WIDTHS = (256, 1024, 4096) if ON_GPU else (32, 128, 512)
-KINDS = labkit.parts.launches(place)  # by name, whether it is a graph
+LAUNCHES = labkit.parts.launches(place)  # by name, whether it is a graph
 
 
 def gain_of_amp(kind, width):
-    given = {"seconds": 6, "series": kind, "width": width, "graph": KINDS[kind]}
+    given = {"seconds": 6, "series": kind, "width": width, "graph": LAUNCHES[kind]}
     return labkit.steps.compared_step(f"{width}", width, amp_step, fp32_step, band=(0, 1), **given)
 
 
-amp = labkit.experiment("MX-8", [gain_of_amp(kind, width) for kind in KINDS for width in WIDTHS])
+amp = labkit.experiment("MX-8", [gain_of_amp(kind, width) for kind in LAUNCHES for width in WIDTHS])
 
 # %%
 await amp.report()
@@ -864,7 +864,7 @@ extern "C" __global__ void chain(TYPE* out, int rounds) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = a + b + c + d;
 }
 """
-KINDS = {
+NUMBERS = {
     "fp16": ("unsigned", "0x3c003c00u", 'asm volatile("fma.rn.f16x2 %0, %0, %0, %0;" : "+r"(x));', 4),
     "fp32": ("float", "0.5f", 'asm volatile("fma.rn.f32 %0, %0, %0, %0;" : "+f"(x));', 2),
     "fp64": ("double", "0.5", 'asm volatile("fma.rn.f64 %0, %0, %0, %0;" : "+d"(x));', 2),
@@ -874,7 +874,7 @@ KINDS = {
 def chain(kind, rounds=4096):
     import torch
 
-    type_name, start, fma, _ = KINDS[kind]
+    type_name, start, fma, _ = NUMBERS[kind]
     text = CHAIN.replace("TYPE", type_name).replace("START", start)
     text = f"#define FMA(x) {fma}\n" + text
     kernel = torch.cuda._compile_kernel(text, "chain")
@@ -890,7 +890,7 @@ def rate(record):
 
 
 def chain_step(bits, kind):
-    counted = 8 * SMS * 256 * 4096 * 4 * KINDS[kind][3]
+    counted = 8 * SMS * 256 * 4096 * 4 * NUMBERS[kind][3]
     given = {"flops": counted, "samples": 20, "kind": kind}
     return labkit.steps.timed_step(kind, bits, chain, value=rate, seconds=5, **given)
 

@@ -168,9 +168,9 @@ def four_curves(steps, every):
 
 # %%
 EVERY_3 = range(3, 25, 3)
-spots = {f"{name}, {how}, step {i}": i for name in RATES for how in HOW for i in EVERY_3}
-which = {label: label.rsplit(", step", 1)[0] for label in spots}
-curves = labkit.steps.together(four_curves, spots, value="loss", series=which, n=2, steps=24, every=3)
+curve_spots = {f"{name}, {how}, step {i}": i for name in RATES for how in HOW for i in EVERY_3}
+which = {label: label.rsplit(", step", 1)[0] for label in curve_spots}
+curves = labkit.steps.together(four_curves, curve_spots, value="loss", series=which, n=2, steps=24, every=3)
 hidden = labkit.experiment("DP-12", curves)
 
 # %%
@@ -254,9 +254,9 @@ def trainings(arms, seeds, steps, every):
 LEARN = {"steps": 40, "every": 20} if labkit.is_quick() else {"steps": 80, "every": 20}
 SEEDS = (0,) if labkit.is_quick() else (0, 1, 2)
 ARMS = ("one rank", "two ranks")
-spots = {f"{arm}, step {step}": step for arm in ARMS for step in range(LEARN["every"], LEARN["steps"] + 1, LEARN["every"])}
-by_arm = {label: label.partition(",")[0] for label in spots}
-reading = labkit.steps.together(trainings, spots, value="bits", series=by_arm, n=2, seconds=60, arms=ARMS, seeds=SEEDS, **LEARN)
+training_spots = {f"{arm}, step {step}": step for arm in ARMS for step in range(LEARN["every"], LEARN["steps"] + 1, LEARN["every"])}
+by_arm = {label: label.partition(",")[0] for label in training_spots}
+reading = labkit.steps.together(trainings, training_spots, value="bits", series=by_arm, n=2, seconds=60, arms=ARMS, seeds=SEEDS, **LEARN)
 learns = labkit.experiment("DP-13", reading)
 
 # %%
@@ -306,8 +306,8 @@ def reduce_times(sizes, times):
 
 # %%
 MEGABYTES = (0.008, 0.5, 4, 16, 64, 256) if SEVERAL else (0.008, 0.5, 4, 16)  # the first two are judged
-spots = {f"{size:g} MB": size for size in MEGABYTES}
-cost = labkit.experiment("DP-2", labkit.steps.together(reduce_times, spots, n=DEVICES, sizes=MEGABYTES, times=20))
+size_spots = {f"{size:g} MB": size for size in MEGABYTES}
+cost = labkit.experiment("DP-2", labkit.steps.together(reduce_times, size_spots, n=DEVICES, sizes=MEGABYTES, times=20))
 
 # %% [markdown]
 # The line through your points from 0.5 MB on gives α in ms and 1/β in ms/MB. The *bus bandwidth*, S/t · 2(n-1)/n,

@@ -396,9 +396,9 @@ def speed_ups(points):
 
 
 await scaling.report(speed_ups)
-for n in (4, 8):
-    speedup = labkit.published.figure(f"dettmers.krizhevsky.{n}").value
-    print(f"Krizhevsky, {n} GPUs: speed-up {speedup}, efficiency {speedup / n:.0%}")
+for gpus in (4, 8):
+    speedup = labkit.published.figure(f"dettmers.krizhevsky.{gpus}").value
+    print(f"Krizhevsky, {gpus} GPUs: speed-up {speedup}, efficiency {speedup / gpus:.0%}")
 
 # %% [markdown]
 # ## DP-4: what does sending cost a step?
@@ -448,8 +448,8 @@ WIDE = 4096 if SEVERAL else 512
 BATCHES = (64, 1024, 8192) if SEVERAL else (16, 256 * MORE, 2048 * MORE)
 if labkit.is_quick():
     BATCHES = BATCHES[:2]
-KINDS = ("the whole gradient", "one number", "nothing", "alone")
-spots = {f"batch {batch}, {kind}": batch for kind in KINDS for batch in BATCHES}
+PAYLOADS = ("the whole gradient", "one number", "nothing", "alone")
+spots = {f"batch {batch}, {kind}": batch for kind in PAYLOADS for batch in BATCHES}
 kinds = {label: label.partition(", ")[2] for label in spots}
 sent_steps = labkit.steps.together(
     sending_times, spots, series=kinds, n=2, seconds=15, width=WIDE, depth=4, batches=BATCHES, times=min(20, labkit.rounds())
@@ -459,8 +459,8 @@ worth = labkit.experiment("DP-4", sent_steps)
 # %%
 def worth_it(points):
     took = {point.label: point.value for point in points}
-    for batch in BATCHES if len(took) == len(KINDS) * len(BATCHES) else ():
-        whole, one, nothing, alone = (took[f"batch {batch}, {kind}"] for kind in KINDS)
+    for batch in BATCHES if len(took) == len(PAYLOADS) * len(BATCHES) else ():
+        whole, one, nothing, alone = (took[f"batch {batch}, {kind}"] for kind in PAYLOADS)
         print(f"batch {batch}: bytes {whole - one:.3g} ms, start-up and waiting {one - nothing:.3g} ms, of {whole:.3g} ms")
         print(f"   two ranks are {alone / whole:.2f} times as fast as one")
 
@@ -570,12 +570,12 @@ def knee_step(kind, batch):
     def rate(record):
         return batch / record.median_s
 
-    shape = {"width": WIDTH, "depth": DEPTH, "batch": batch, "graph": KINDS[kind]}
+    shape = {"width": WIDTH, "depth": DEPTH, "batch": batch, "graph": LAUNCHES[kind]}
     return labkit.steps.timed_step(f"{batch}", batch, launched_step, value=rate, seconds=4, series=kind, **shape)
 
 
-KINDS = labkit.parts.launches(place)  # by name, whether it is a graph
-knee = labkit.experiment("DP-7", [knee_step(kind, batch) for kind in KINDS for batch in (32, 63, 64, 65, 256, 1024)])
+LAUNCHES = labkit.parts.launches(place)  # by name, whether it is a graph
+knee = labkit.experiment("DP-7", [knee_step(kind, batch) for kind in LAUNCHES for batch in (32, 63, 64, 65, 256, 1024)])
 
 # %%
 def doubling(points):

@@ -225,10 +225,10 @@ TOKENS = (16, 256) if labkit.is_quick() else (16, 64, 256, 1024)
 PAIR_WIDTH = 2048 if ON_GPU else 256
 are_sharing = ON_GPU and not SEVERAL and place.slices < 2
 halves_on = "two ranks on one device" if are_sharing else "two ranks"
-spots = {f"{count} tokens{how}": count for how in ("", ", split") for count in TOKENS}
-kinds = {label: f"split over {halves_on}" if "split" in label else "whole on one" for label in spots}
+token_spots = {f"{count} tokens{how}": count for how in ("", ", split") for count in TOKENS}
+kinds = {label: f"split over {halves_on}" if "split" in label else "whole on one" for label in token_spots}
 sizes = {"width": PAIR_WIDTH, "tokens": TOKENS, "times": labkit.rounds()}
-pair_steps = labkit.steps.together(pair_times, spots, series=kinds, n=2, share_device=True, **sizes)
+pair_steps = labkit.steps.together(pair_times, token_spots, series=kinds, n=2, share_device=True, **sizes)
 paying = labkit.experiment("MP-3", pair_steps)
 
 # %%
@@ -315,8 +315,8 @@ def both_splits(batches):
 
 # %%
 SENDING = (64, 128, 400, 500, 1024)
-spots = {f"batch {batch}": batch for batch in SENDING}
-cross = labkit.experiment("MP-2", labkit.steps.together(both_splits, spots, value="rows", batches=SENDING))
+batch_spots = {f"batch {batch}": batch for batch in SENDING}
+cross = labkit.experiment("MP-2", labkit.steps.together(both_splits, batch_spots, value="rows", batches=SENDING))
 
 # %%
 def counts(points):

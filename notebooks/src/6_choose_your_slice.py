@@ -534,8 +534,8 @@ def candidates():
 
 
 if rows and choose_verdict.right and ranks_verdict.right:
-    for row in candidates()[len(rows):]:
-        print(f"{row['shape']:20} {row['hours']:6.2f} h  {row['slice_hours']:6.2f} slice-hours, price {row['price']:6.2f}, {memory_words(row)}")
+    for candidate in candidates()[len(rows):]:
+        print(f"{candidate['shape']:20} {candidate['hours']:6.2f} h  {candidate['slice_hours']:6.2f} slice-hours, price {candidate['price']:6.2f}, {memory_words(candidate)}")
     print(f"due in {DUE_H:g} h: {in_words(choose(candidates(), DUE_H), candidates())}; without notebooks 3 to 5: {choose(rows, DUE_H)}")
 else:
     print("no table to choose from yet" if not rows else "write choose and on_ranks first")

@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from miglab_api.gpus import PoolSnapshot
+from miglab_api.gpus import PoolSnapshot, ProofLoan
 from miglab_api.offers import Offers
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import WatchedDriver
@@ -39,7 +39,7 @@ from miglab_pool.state.clock import PoolClock
 from miglab_pool.state.store import Store, Wellness
 from miglab_pool.state.view import PoolView
 from miglab_pool.usage.report import Facts, read_facts
-from miglab_pool.worker import inspect_gpu, jobs, reconcile
+from miglab_pool.worker import inspect_gpu, jobs, proof, reconcile
 from miglab_pool.worker.holders import HostHolders
 from miglab_pool.worker.inspect_gpu import Condition, Finding
 from miglab_pool.worker.jobs import Job, JobKind
@@ -224,6 +224,18 @@ class Pool:
             leases.guarantee_old(self.store, tx)
         return reconcile.begin(self.worker)
 
+    def lend_for_proof(self, by: str) -> ProofLoan:
+        """Keep leases off the GPUs that nobody holds, while a `miglab prove` of this lab runs."""
+        return proof.lend(self.worker, by)
+
+    def follow_proof(self) -> list[Finding]:
+        """Take the GPUs of a `miglab prove` that is over back, and compare them."""
+        lent = self.store.under_proof
+        found = proof.follow(self.worker)
+        for gpu in lent - self.store.under_proof:
+            found += self.inspect(gpu)
+        return found
+
     def inspect(self, gpu: str) -> list[Finding]:
         """The second, for each GPU: compare it with the ledger, unless a job is at work on it."""
         with self.worker.alone_on(gpu) as is_alone:
@@ -245,6 +257,7 @@ class Pool:
 
 
 def _by_time(view: PoolView) -> tuple[object, ...]:
-    """What time alone changes: the order of the queue, and GPUs that rest."""
+    """What time alone changes: the order of the queue, GPUs that rest and closed placements."""
     resting = [gpu.uuid for gpu in view.gpus.values() if gpu.is_resting]
-    return list(queue.positions(view)), resting
+    closed = [gpu.closed for gpu in view.gpus.values()]
+    return list(queue.positions(view)), resting, closed

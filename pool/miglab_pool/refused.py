@@ -38,6 +38,7 @@ REASONS = {
     "changed-meanwhile": "somebody did something to it since the person looked",
     "already-done": "it stands so already, or is not what this could be done to",
     "still-held": "somebody holds the slice, or the driver is at work on it",
+    "no-proof": "no `miglab prove` runs on the host, so no GPU is lent to one",
     "whole-gpu": "a GPU that is leased whole is drained as a GPU",
     "not-waiting": "the ticket is not in the queue (any more)",
     "bad-time": "a reservation's days or times make no sense",

@@ -55,6 +55,17 @@ class Gpus(Section):
         "simulated ones by index. Every other GPU that can do MIG is wanted with MIG on, and "
         "takes no lease while it is off. A GPU that cannot do MIG is leased whole in any case.",
     )
+    answer_s: Seconds = Field(
+        20,
+        description="How many seconds a GPU may take to answer a reading. One that takes longer "
+        "is *unknown* and gets no new leases until it answers.",
+    )
+    change_s: Seconds = Field(
+        60,
+        description="How many seconds creating or destroying a slice may take, all steps "
+        "together. After that the GPU is *unknown*, too, and nothing is asked of it until that "
+        "call has come back.",
+    )
 
     @model_validator(mode="after")
     def _real_or_simulated(self) -> Self:
@@ -69,6 +80,11 @@ class Gpus(Section):
             raise ValueError("uuids lists a GPU twice")
         for given in self.whole:
             self.key_of(given, "gpus.whole")
+        if self.change_s < self.answer_s:
+            raise ValueError(
+                f"change_s ({self.change_s:g}) is less than answer_s ({self.answer_s:g}), and "
+                "creating a slice takes several calls: make it at least as long"
+            )
         return self
 
     @property
@@ -395,7 +411,6 @@ class Tuning(Section):
         probe_s: how soon a holder whose lease is being released is asked after again.
         remove_after_s: how long a stopped container may outlive its lease's release request
             before the pool removes it itself.
-        stuck_s: a driver call that lasts longer marks its GPU unknown.
         retry_s: the first pause after a failed NVML call; it doubles up to ``retry_max_s``.
         quarantine_after: how many failed destroys quarantine a slice until somebody looks at it.
         keep_warm: whether a scrubbed slice is made anew at once if nobody waits.
@@ -403,7 +418,6 @@ class Tuning(Section):
 
     probe_s: float = 0.5
     remove_after_s: float = 30.0
-    stuck_s: float = 20.0  # the next reading is at most 5 s off: known within 30 s
     retry_s: float = 1.0
     retry_max_s: float = 60.0
     quarantine_after: int = 8

@@ -28,6 +28,7 @@ from miglab_api.tickets import (
     borrower_of,
 )
 from miglab_spawner.backends import BackendError, PoolClient, RefusedByBackend
+from miglab_spawner.slices_missing import SlicesMissing, check_lease
 
 QUEUE, GRANTED, REFUSED = b"q", b"g", b"r"
 MESSAGE, END, FAILED = b"m", b"e", b"f"
@@ -46,7 +47,10 @@ class RunnerFailed(Exception):
 
 
 class SliceRunner(Protocol):
-    """One program on borrowed slices.  Every method but `end` may raise `RunnerFailed`."""
+    """One program on borrowed slices.
+
+    Every method but `end` may raise `RunnerFailed`, and `start` `SlicesMissing`.
+    """
 
     async def create(self) -> str:
         """Make it without starting anything of a student's; returns the holder's name."""
@@ -174,7 +178,7 @@ class Borrower:
         await self._stop_lingering()
         try:
             await self._serve(shape, order, say)
-        except (BackendError, RunnerFailed, TooMuchSaid) as error:
+        except (BackendError, RunnerFailed, SlicesMissing, TooMuchSaid) as error:
             reason, message = await self._why(error)
             await self._end_loan(message)
             await say(_refused(reason, message))
@@ -198,6 +202,8 @@ class Borrower:
         if isinstance(error, RefusedByBackend):
             return error.reason, error.message
         log.warning("%s's measurement: %s %s", self._user, type(error).__name__, error)
+        if isinstance(error, SlicesMissing):
+            return error.reason, error.words("Nothing was measured")
         if isinstance(error, BackendError):
             return "pool-unreachable", "The GPU pool does not answer. Try again in a minute."
         if isinstance(error, TooMuchSaid):
@@ -228,6 +234,7 @@ class Borrower:
         if loan is not None:
             await self._end_loan("another shape is measured next")
         lease = await self._lease(shape, say)
+        check_lease(lease)
         runner = self._make_runner(lease)
         self._loan = loan = Loan(shape, lease, runner)
         holder = await runner.create()

@@ -22,12 +22,18 @@ from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk 
 from dockerspawner import DockerSpawner
 from traitlets import Bool, Float, Int, List, Unicode, default
 
+from miglab_api.engine import driver_for
 from miglab_api.holders import kill_processes_of
 from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
 from miglab_spawner.borrower import SliceRunner
 from miglab_spawner.containers import networks
 from miglab_spawner.containers.container_runner import COMMAND, ENGINE_ERRORS, ContainerRunner
+from miglab_spawner.containers.gpu_handover import (
+    LOOK_S,
+    check_container,
+    look_timed_out,
+)
 from miglab_spawner.containers.home_volume import home_of, volume_use
 from miglab_spawner.containers.host_config import (
     ContainerLimits,
@@ -45,6 +51,7 @@ from miglab_spawner.containers.host_config import (
 from miglab_spawner.containers.turns import StartTurns
 from miglab_spawner.pool_leases import PoolSpawnerMixin
 from miglab_spawner.refusals import NotStarted, why_container_ended
+from miglab_spawner.slices_missing import SlicesMissing
 
 _GONE = 404
 _BUSY = 409
@@ -228,17 +235,42 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         own_labels = literal(to_labels(self.lab_id, self.grant)) if self.grant else {}
         create = {**site_create, "labels": {**site_create.get("labels", {}), **own_labels}}
         soft = self._soft(self.limits, site_host)
-        host = {**soft, **site_host, **literal(hard_host_config(self.grant))}
+        hard = hard_host_config(self.grant, await self._hook_driver())
+        host = {**soft, **site_host, **literal(hard)}
         home = await self._find_home()
         with self._traits_set(extra_create_kwargs=create, extra_host_config=host, home_dir=home):
             return await super().create_object()
 
     async def start_object(self) -> None:
-        """The fence, then the start."""
+        """The fence, then the start, then a look whether the slices are there."""
         await self.attach(container_holder(self.container_id))
         async with _STARTS.turn():
             await super().start_object()
+        await self._check_slices()
         await self.announce_running()
+
+    async def _hook_driver(self) -> str:
+        """What the engine calls NVIDIA's hook today: since the last start it may be a newer one."""
+        if self.grant is None:
+            return ""
+        return driver_for(str((await self.docker("version"))["Version"]))
+
+    async def _check_slices(self) -> None:
+        """While the server itself starts up.
+
+        Raises:
+            NotStarted: the container has not exactly the slices of the lease, or nobody can tell.
+        """
+        if self.grant is None:
+            return
+        own = (self.container_id, self.grant.uuids)
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await self._with_engine(check_container, *own)
+        except TimeoutError:
+            raise self._without_slices(look_timed_out()) from None
+        except SlicesMissing as missing:
+            raise self._without_slices(missing) from None
 
     def get_env(self) -> dict[str, str]:
         """DockerSpawner's environment, what the server holds, and no GPU but that."""
@@ -365,7 +397,8 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             name=f"{self.object_name}-run-{lease.id}",
             labels=to_labels(self.lab_id, loan),
             env=gpu_environment(self.runner_env(lease), loan),
-            host_config={**soft, **host, **hard_host_config(loan)},
+            host_config={**soft, **host},
+            grant=loan,
             command=self.runner_cmd,
             user=create.get("user"),
         )

@@ -21,7 +21,8 @@ from miglab_spawner.containers.host_config import ContainerLimits, SavedLease, l
 from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
 from miglab_spawner.pages import waiting
 from miglab_spawner.pages.spawn_page import needs_slice
-from miglab_spawner.refusals import why_stopped
+from miglab_spawner.refusals import NotStarted, why_stopped
+from miglab_spawner.slices_missing import SlicesMissing, check_lease
 from miglab_spawner.traits import PoolTraits
 
 
@@ -70,8 +71,20 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         self.grant, self._holder = grant, holder
 
     async def granted(self, lease: LeaseView) -> None:
-        """Remember the lease: what `attach` presents, and what is released at the end."""
+        """Remember the lease: what `attach` presents, and what is released at the end.
+
+        Raises:
+            NotStarted: a slice of it has no UUID, so no container can be given it.
+        """
         self.grant = SavedLease.of(lease)
+        try:
+            check_lease(lease)
+        except SlicesMissing as missing:
+            raise self._without_slices(missing) from None
+
+    def _without_slices(self, missing: SlicesMissing) -> NotStarted:
+        self.log.error("%s's server is not handed over: %s", self.user.name, missing)
+        return self._not_started(missing.words("Your server was not started"), missing.reason, 503)
 
     def held(self) -> dict[str, Any]:
         """The lease and its holder."""

@@ -32,6 +32,9 @@ REASONS = {
     "no-home": "Neither `home_dir` nor the image says where the home is, so no file would be kept.",
     "create-timeout": "The server could not be made within `create_timeout_s`.",
     "old-server-remains": "An earlier server of the same name still holds its slices.",
+    "slice-without-uuid": "The pool granted a slice of which it does not know the UUID.",
+    "slice-not-there": "`nvidia-smi -L` in the container listed other slices than the lease's.",
+    "slice-unknown": "`nvidia-smi -L` in the container failed, took too long, or is not there.",
 }
 
 #: Refusals that asking again cannot change: the choice is forgotten, so the next start is free.

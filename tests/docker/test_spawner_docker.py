@@ -108,7 +108,24 @@ async def test_the_container_has_the_slices_of_the_ledger(hub, lab: PoolLab, con
     assert environment["MIGLAB_SLICES"].split(",") == list(lease.uuids)
     assert lease.holder == f"container:{container_of('ada').id}"
     _, shown = execute(container_of("ada"), "nvidia-smi", "-L")
-    assert re.findall("UUID: (.*)[)]", shown) == list(lease.uuids)
+    assert re.findall("UUID: (MIG-.*)[)]", shown) == list(lease.uuids)
+
+
+async def test_a_server_without_its_slice_is_never_handed_over(
+    hub, lab: PoolLab, engine: docker.DockerClient, tmp_path: Path, caplog
+):
+    """The driver lists no slice in the container: the start fails, and the slice is free."""
+    blind = tmp_path / "nvidia-smi"
+    blind.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-1)'\n")
+    blind.chmod(0o755)
+    spawner = hub.user("ada").spawner
+    spawner.read_only_volumes = {**spawner.read_only_volumes, str(blind): "/usr/bin/nvidia-smi"}
+    with pytest.raises(SpawnException, match="did not arrive") as refusal:
+        await hub.start("ada", shape="1g.5gb")
+    assert refusal.value.reason == "slice-not-there"
+    assert "it has GPU-1" in caplog.text
+    await lab.until(lambda: lab.lease_of("ada") is None, "the lease is given back")
+    assert not engine.containers.list(all=True, filters={"name": f"{LAB}-ada"})
 
 
 async def test_a_container_is_held_tight(hub, lab: PoolLab, container_of):

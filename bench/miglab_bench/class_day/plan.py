@@ -17,6 +17,7 @@ from pydantic import ConfigDict, NonNegativeFloat, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from miglab_bench.measures.placement import MIXES, PROFILES
+from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.gpu.simulated.rules import models
 
 HOUR_S = 3600.0
@@ -163,7 +164,7 @@ class Day:
     def _fits_together(self) -> Self:
         if self.model not in models():
             raise ValueError(f"model: no {self.model}; there are {', '.join(models())}")
-        if missing := set(self.profiles) - models()[self.model].geometry.by_name.keys():
+        if missing := set(self.profiles) - model_geometry(self.model).by_name.keys():
             raise ValueError(f"profiles: {self.model} has no {', '.join(sorted(missing))}")
         if len(self.mix) != len(self.profiles):
             raise ValueError("mix: one share for each of the profiles is needed")

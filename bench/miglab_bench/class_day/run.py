@@ -24,7 +24,7 @@ from miglab_bench.class_day.lab import DayLab
 from miglab_bench.class_day.plan import HOUR_S, PRACTICAL, Day, day_with, plans, reserved
 from miglab_bench.class_day.student import DayServer, DayStudent
 from miglab_bench.harness.results import say, table_of
-from miglab_pool.gpu.simulated.rules import models
+from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import Rules
 from miglab_pool.reclaim.round import Reclaimer
@@ -254,7 +254,7 @@ def run(case: DayCase) -> DayFigures:
         for student in students:
             student.end_day(ends_at, lab)
         lab.close()
-    geometry = models()[day.model].geometry
+    geometry = model_geometry(day.model)
     sizes = [geometry.by_name[one.plan.profile].size for one in students]
     return figures(policy, students, sizes)
 

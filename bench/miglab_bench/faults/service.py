@@ -53,8 +53,9 @@ def main(config: str) -> None:
     settings = load(Path(config))
     let_disk_fail(settings.state / FAILING)
     server_stopper.UNKNOWN_S = UNKNOWN_S
-    tuning = Tuning(stuck_s=STUCK_S, retry_max_s=5.0)
-    service.run(settings.model_copy(update={"tuning": tuning}))
+    gpus = settings.gpus.model_copy(update={"answer_s": STUCK_S, "change_s": STUCK_S})
+    tuning = Tuning(retry_max_s=5.0)
+    service.run(settings.model_copy(update={"gpus": gpus, "tuning": tuning}))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import typer
 
 from miglab_bench.harness.results import say, table_of
 from miglab_pool.gpu.geometry import Geometry, Placed, legal_placements
-from miglab_pool.gpu.simulated.rules import models
+from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.state.placement import Choice, GpuOccupancy, place
 
 MODEL = "A100-40GB"
@@ -129,7 +129,7 @@ def packs(counts: Mapping[str, int], n_gpus: int, geometry: Geometry) -> bool:
         ValueError: for a ``+me`` profile, which the closed form does not cover.
     """
     wanted = [geometry.by_name[name] for name, count in counts.items() if count]
-    if any(profile.has_media for profile in wanted):
+    if not all(profile.is_plain for profile in wanted):
         raise ValueError("packs() has no closed form for +me profiles; ask place() instead")
     wanted.sort(key=lambda profile: (-profile.size, len(profile.starts)))
     size, free = geometry.memory_slices, {0: n_gpus}
@@ -186,7 +186,7 @@ def mfi_like(geometry: Geometry, n_gpus: int) -> Policy:
     A GPU's score is the sum, over the placements of every profile small enough for the free memory
     slices in sum, of the profile's size where something is in the way.
     """
-    placements = [p for q in geometry.profiles if not q.has_media for p in q.placements]
+    placements = [p for q in geometry.profiles if q.is_plain for p in q.placements]
 
     def fragmentation(mask: int) -> int:
         free = geometry.memory_slices - mask.bit_count()
@@ -326,7 +326,7 @@ def _part_filled(
     live: list[Placed] = []
     warm: list[Placed] = []
     for name in rng.choices(PROFILES, MIXES["teach"], k=5):
-        options = legal_placements(geometry, geometry.by_name[name], [*live, *warm])
+        options = legal_placements(geometry.by_name[name], [*live, *warm])
         if options:
             into = live if rng.random() < 0.7 else warm
             into.append(Placed(geometry.by_name[name], rng.choice(options)))
@@ -337,7 +337,7 @@ def bench_placement(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Placement: what each packing policy accepts on the same arrivals; time of a decision."""
-    geometry = models()[MODEL].geometry
+    geometry = model_geometry(MODEL)
     jobs = len(os.sched_getaffinity(0))
     began = time.perf_counter()
     decisions = {str(n): round(decision_us(geometry, n), 1) for n in DECISION_GPUS}

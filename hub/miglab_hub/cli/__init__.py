@@ -35,6 +35,7 @@ COMMANDS = {
     "production": "miglab_hub.cli.production",
     "sim": "miglab_hub.cli.sim",
     "doctor": OWN,
+    "prove": OWN,
     "roster": "miglab_hub.cli.roster",
     "backup": OWN,
     "restore": OWN,
@@ -157,8 +158,56 @@ def doctor(
             console.print(f"{finding.level.value:<5} {finding.subject}: {finding.found}")
             if finding.do:
                 console.print(f"      → {finding.do}")
+        if not (settings.gpus.simulated or settings.is_on_slurm):
+            console.print("To try what the lab assumes of this host: miglab prove")
     if is_wrong:
         raise typer.Exit(FOUND)
+
+
+@app.command()
+def prove(
+    config: Config = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Take at most three minutes in place of ten.")
+    ] = False,
+    simulated: Annotated[
+        bool,
+        typer.Option(
+            "--simulated", help="Use two simulated GPUs, made for this run, in place of the lab's."
+        ),
+    ] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Change nothing: make no slice and no container.")
+    ] = False,
+    program: Annotated[
+        bool,
+        typer.Option(
+            "--program", help="Also run a PyTorch program of this host on an idle GPU without MIG."
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file to write; by default miglab-proof-TIME.json in this folder."),
+    ] = None,
+) -> None:
+    """Try on this host what the lab assumes of GPUs, driver, engine and toolkit.
+
+    It makes and destroys slices and starts students' containers, only on GPUs that nobody holds;
+    the lab may be running. Everything is as before when it ends.
+
+    Exit status 0: no line failed; 1: a line failed; 2: the proof could not run.
+    """
+    from miglab_hub.prove.command import end_in_order, proof_file, show, tell_end
+    from miglab_hub.prove.report import write_report
+    from miglab_hub.prove.session import Options, prove_lab, prove_simulated
+
+    options = Options(is_quick=quick, is_read_only=read_only, runs_programs=program)
+    end_in_order()
+    proof = prove_simulated(options, show) if simulated else prove_lab(load(config), options, show)
+    file = proof_file(out)
+    write_report(proof.report, file, proof.gpus, proof.names)
+    if status := tell_end(proof.report, file):
+        raise typer.Exit(status)
 
 
 @app.command()

@@ -108,7 +108,12 @@ def break_(
             help="For 'fail' and 'hang': the NVML function, or the beginning of its name."
         ),
     ] = None,
-    error: Annotated[str, typer.Option(help="For 'fail': the NVML error.")] = "UNKNOWN",
+    error: Annotated[
+        str,
+        typer.Option(
+            help="For 'fail': the NVML error; SUCCESS: the call does nothing, and says it did."
+        ),
+    ] = "UNKNOWN",
     times: Annotated[int, typer.Option(help="For 'fail': how many calls fail.", min=1)] = 1,
     state: State = DEFAULT_STATE,
 ) -> None:

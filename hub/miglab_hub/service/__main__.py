@@ -23,6 +23,7 @@ from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_hub import lab_secrets
 from miglab_hub.backup import make_backup, name_of_backup
 from miglab_hub.doctor import examine_host, of_lab_toml
+from miglab_hub.mig_rights import examine_mig_rights
 from miglab_hub.service.gpus import boot_id_of, make_simulated
 from miglab_hub.service.process import (
     access_of,
@@ -190,16 +191,27 @@ def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:
     driver = open_watched(
         simulated_state=settings.simulated_state,
         gpu_uuids=settings.gpus.uuids or None,
-        limit_s=settings.tuning.stuck_s,
+        limit_s=settings.gpus.answer_s,
+        change_limit_s=settings.gpus.change_s,
     )
     with ExitStack() as opened:
         opened.enter_context(lock_gpus(settings.simulated_state or GPU_LOCKS, driver.uuids))
         opened.callback(driver.close)
         driver.check(GPUS_OPEN_S)
+        _report_rights(driver)
         _keep_backup(settings)
         ledger = Ledger(settings.ledger)
         opened.callback(ledger.close)
         return driver, ledger, opened.pop_all()
+
+
+def _report_rights(driver: WatchedDriver) -> None:
+    """Say at once what would be met at the first slice; GPUs leased whole need no such right."""
+    if driver.simulated:
+        return
+    rights = examine_mig_rights()
+    if rights.is_wrong:
+        log.error("%s; %s", rights.found, rights.do)
 
 
 def _keep_backup(settings: Settings) -> None:
@@ -218,7 +230,6 @@ def _times(settings: Settings) -> Times:
         holders_s=settings.pool.holders_s,
         reconcile_s=settings.pool.reconcile_s,
         reclaim_s=settings.reclaim.every_s,
-        stuck_s=settings.tuning.stuck_s,
     )
 
 

@@ -212,6 +212,14 @@ class Settings(StateFolder, PoolSettings):
         return self.state / "gpus" if self.has_simulated_gpus else None
 
     @property
+    def shape_limits(self) -> dict[str, dict[str, float]]:
+        """What a server of a shape may use of the host, as the spawner has it."""
+        return {
+            shape: {"mem_gib": limits.memory_gib, **limits.model_dump(exclude={"memory_gib"})}
+            for shape, limits in self.limits.items()
+        }
+
+    @property
     def notebooks(self) -> Path:
         """The notebooks that local students get copies of."""
         own = self.servers.notebooks

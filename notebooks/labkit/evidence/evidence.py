@@ -8,11 +8,13 @@ evidence too, never the student's own.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib import resources
@@ -27,7 +29,8 @@ SCHEMA = 1
 FOLDER = Path("evidence")
 CLASS = Path("class")  # beside the notebooks: what `labkit grade --class` wrote for them
 NOT_APPLICABLE = "not applicable here"  # what a tier is expected to show where it cannot be asked
-NUMBER = re.compile(r"[-+]?(\d[\d  ]*([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
+NUMBER = re.compile(r"([-+]?)(\d[\d.,'’\s]*|[.,]\d+)([eE][-+]?\d+)?")
+GROUPED = re.compile(r"\d{1,3}([.,]\d{3})+")
 BECAUSE_MIN = 3
 
 
@@ -139,31 +142,59 @@ class Evidence:
 
 
 def parse_number(text: str, unit: str) -> float:
-    """Read a number as people type it: "1,5", "2 x", "1e3 GB/s".
+    """Read a number as people of several countries type it.
+
+    "1,5", "2 x", "1e3 GB/s", "12 500", "12'500.5" and "12.500,5" are numbers; "12,500" is a
+    question, since half the world would read 12.5.
 
     Args:
         text: what was typed.
         unit: what is expected, empty where there is none; it is accepted after the number.
 
     Raises:
-        NotAPrediction: there is no number, another unit, or it is below zero or not finite.
+        NotAPrediction: there is no number or two possible ones, another unit, or it is below zero
+            or not finite.
     """
-    typed, asked = text.strip(), f" in {unit}" if unit else ""
+    typed, in_unit = text.strip(), f" in {unit}" if unit else ""
     if not typed:
-        raise NotAPrediction(f"Type a number{asked} first, for example 1.5.")
-    found = NUMBER.match(typed)
-    if found is None:
-        raise NotAPrediction(f"“{typed[:40]}” is not a number. Type one{asked}, for example 1.5.")
-    rest = typed[found.end() :].strip()
-    if rest and rest.casefold() != unit.casefold() and rest not in ("x", "×"):
-        raise NotAPrediction(f"“{rest[:40]}” is not the unit asked for. Type a number{asked}.")
-    digits = found.group().replace(" ", "").replace(" ", "").replace(",", ".")
-    value = float(digits)
+        raise NotAPrediction(f"Type a number{in_unit} first, for example 1.5.")
+    match = NUMBER.match(typed)
+    plain = _plain_digits(match[2], typed) if match else ""
+    if match is None or not plain:
+        raise NotAPrediction(f"“{typed[:40]}” is not a number. Type one{in_unit}, for example 1.5.")
+    suffix = typed[match.end() :].strip()
+    if suffix and suffix.casefold() != unit.casefold() and suffix not in ("x", "×"):
+        raise NotAPrediction(f"“{suffix[:40]}” is not the unit asked for. Type a number{in_unit}.")
+    value = float(f"{match[1]}{plain}{match[3] or ''}")
     if not math.isfinite(value):
-        raise NotAPrediction(f"“{typed[:40]}” is not a finite number. Type one{asked}.")
+        raise NotAPrediction(f"“{typed[:40]}” is not a finite number. Type one{in_unit}.")
     if value < 0:
         raise NotAPrediction(f"“{typed[:40]}” is below zero, and what is measured here cannot be.")
     return value
+
+
+def _plain_digits(digits: str, typed: str) -> str:
+    """The digits with a point for the decimal mark and no other marks; empty: no number's.
+
+    Raises:
+        NotAPrediction: the only mark is before three digits, so that it may group or divide.
+    """
+    digits = re.sub(r"['’\s]", "", digits)
+    marks = [sign for sign in digits if sign in ".,"]
+    if len(marks) == 1 and GROUPED.fullmatch(digits) and not digits.startswith("0"):
+        grouped = re.sub("[.,]", "", digits)
+        divided = digits.replace(",", ".").rstrip("0").rstrip(".")
+        divided += "0" if GROUPED.fullmatch(divided) else ""  # else it would be asked about again
+        raise NotAPrediction(
+            f"“{typed[:40]}” could be {grouped} or {divided}. Type one of these two."
+        )
+    if len(marks) > 1:
+        decimal = marks[-1] if marks.count(marks[-1]) == 1 else ""
+        integer, _, fraction = digits.rpartition(decimal) if decimal else (digits, "", "")
+        if not GROUPED.fullmatch(integer) or len(set(marks) - {decimal}) != 1:
+            return ""
+        return f"{re.sub('[.,]', '', integer)}.{fraction}"
+    return digits.replace(",", ".")
 
 
 def parse_trend(text: str) -> Trend:
@@ -217,10 +248,24 @@ def save(evidence: Evidence, folder: Path = FOLDER) -> Path:
     data = {"schema": SCHEMA, **to_data(evidence)}
     data["digest"] = digest(data)
     target = folder / f"{evidence.experiment}.json"
-    draft = target.with_suffix(".part")
-    draft.write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    draft.replace(target)
+    text = json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+    with draft_of(target) as draft:
+        draft.write_text(text, encoding="utf-8")
     return target
+
+
+@contextlib.contextmanager
+def draft_of(target: Path) -> Iterator[Path]:
+    """A file beside the target that takes its place once it is written, and goes if it is not.
+
+    Each writer has a draft of its own: two kernels of one student save at the same time.
+    """
+    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        yield draft
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def load(path: Path) -> Evidence:

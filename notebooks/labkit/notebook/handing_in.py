@@ -81,14 +81,15 @@ def hand_in(*notebooks: str | Path, folder: Path = Path()) -> HandIn:
         raise LabError(f"Nothing to hand in: no notebook and no evidence in {folder.resolve()}.")
     manifest = {"format": FORMAT, "student": _student_here(), "at": now_text()}
     target = folder / NAME
-    draft = target.with_suffix(".part")
-    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+    with (
+        store.draft_of(target) as draft,
+        zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         archive.writestr("manifest.json", json.dumps(manifest, ensure_ascii=False))
         for name, text in written.items():
             archive.writestr(f"notebooks/{name}", text)
         for name, text in measured.items():
             archive.writestr(f"evidence/{name}", text)
-    draft.replace(target)
     keys = tuple(name.removesuffix(".json") for name in measured)
     return HandIn(target, keys, tuple(written), tuple(notes))
 

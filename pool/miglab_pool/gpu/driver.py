@@ -7,19 +7,19 @@ changes the MIG mode.
 import contextlib
 import ctypes
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pynvml
 
 from miglab_pool.gpu.geometry import Placement, Profile
+from miglab_pool.gpu.handles import GpuHandles
 from miglab_pool.gpu.health import ActivityWatch, XidWatch, read_health
+from miglab_pool.gpu.instances import ComputeInstances, gpu_instances, list_gi_ids
 from miglab_pool.gpu.nvml import (
     MIB,
-    ComputeInstances,
     call,
-    gpu_instances,
     mig_devices,
     read,
     read_geometry,
@@ -32,8 +32,11 @@ from miglab_pool.gpu.readings import (
     GpuLost,
     GpuMissing,
     Health,
+    InUse,
     NotFound,
     SliceReading,
+    StillThere,
+    UnknownGpuError,
     Usage,
     Versions,
     Xid,
@@ -43,6 +46,25 @@ NO_SUCH_GPU = (
     "Compare gpus.uuids in lab.toml with nvidia-smi -L; if the card is no longer on the bus "
     "(lspci), reboot the host, and restart the pool."
 )
+
+UNCUT_IN_USE = (
+    "a program uses the GPU itself.  While a GPU with MIG on has no slice, nothing may run on it: "
+    "end what `nvidia-smi` or `lsof /dev/nvidia*` shows there (a CUDA program, Nsight, an exporter "
+    "with CUDA); the slice is created then"
+)
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What a driver leaves to the next one, by GPU: its own calls may hang for ever.
+
+    Attributes:
+        xids: the Xid faults seen; None for a GPU that tells none.
+        pci_ids: where the GPU was found.
+    """
+
+    xids: dict[str, deque[Xid] | None] = field(default_factory=dict)
+    pci_ids: dict[str, str] = field(default_factory=dict)
 
 
 class Driver:
@@ -55,29 +77,29 @@ class Driver:
         uuids: of the GPUs in use here.
     """
 
-    longest_call_s = 0.0  # nobody watches its calls: see watched.py
+    longest_call_s, is_hung = 0.0, False  # nobody watches its calls: see watched.py
 
     def __init__(
         self,
         nvml: Any,
         gpu_uuids: Sequence[str] | None = None,
-        seen_xids: dict[str, deque[Xid] | None] | None = None,
+        remembered: Remembered | None = None,
     ) -> None:
-        """Open NVML.
+        """Open NVML.  A listed GPU that fails is no error: each later call about it says so.
 
         Args:
             nvml: the module ``pynvml`` or a ``SimulatedNvml``.
-            gpu_uuids: the GPUs to use, no other is touched; None = all.
-            seen_xids: the Xid faults seen so far, by GPU, to which it adds.
+            gpu_uuids: the GPUs to use, no other is touched; None = all that answer.
+            remembered: what drivers before it left, to which it adds.
 
         Raises:
             GpuError: no driver, or a listed GPU cannot be opened.
         """
+        remembered = remembered or Remembered()
         self.simulated: bool = getattr(nvml, "simulated", False)
         self._nvml = nvml
-        self._known: dict[
-            str, GpuInfo
-        ] = {}  # what a GPU is; its mode and index are asked each time
+        self._infos: dict[str, GpuInfo] = {}  # what a GPU is; its mode and index are asked anew
+        self._handles = GpuHandles(nvml, remembered.pci_ids)
         call("open NVML", nvml.nvmlInit)
         try:
             self.uuids = tuple(gpu_uuids) if gpu_uuids is not None else self._all_uuids()
@@ -85,7 +107,7 @@ class Driver:
         except GpuError:
             call("close NVML", nvml.nvmlShutdown)
             raise
-        self._xids = XidWatch(nvml, seen_xids)
+        self._xids = XidWatch(nvml, remembered.xids)
         self._activity = ActivityWatch(nvml)
         self._computes = ComputeInstances(nvml)
 
@@ -103,20 +125,25 @@ class Driver:
         """What a GPU is; one that was seen and is now lost has its mode unknown.
 
         Raises:
-            GpuError: it cannot be read and never could.
+            GpuError: it cannot be read and never could, or MIG is on and no profile is listed:
+                such a GPU must not pass for one without MIG.
         """
+        task = f"read the MIG mode of {gpu_uuid}"
         try:
-            gpu = self._handle(gpu_uuid)
-            index = call(f"read the index of {gpu_uuid}", self._nvml.nvmlDeviceGetIndex, gpu)
-            known = replace(self._known_of(gpu, gpu_uuid), index=index)
-            mode = read(f"read the MIG mode of {gpu_uuid}", self._nvml.nvmlDeviceGetMigMode, gpu)
+            with self._handles.opened(gpu_uuid) as gpu:
+                index = call(f"read the index of {gpu_uuid}", self._nvml.nvmlDeviceGetIndex, gpu)
+                info = replace(self._info_of(gpu, gpu_uuid), index=index)
+                mode = read(task, self._nvml.nvmlDeviceGetMigMode, gpu)
         except GpuLost:
-            if gpu_uuid not in self._known:
+            if gpu_uuid not in self._infos:
                 raise
-            return self._known[gpu_uuid]
+            return self._infos[gpu_uuid]
         if mode is None:
-            return known
-        return replace(known, mig=bool(mode[0]), mig_pending=bool(mode[1]))
+            return info
+        if mode[0] and not info.geometry.profiles:
+            del self._infos[gpu_uuid]  # it is asked again
+            raise UnknownGpuError(f"MIG is on on {gpu_uuid}, and NVML lists no profile of it.")
+        return replace(info, mig=bool(mode[0]), mig_pending=bool(mode[1]))
 
     def slices(self, gpu_uuid: str) -> list[SliceReading]:
         """Every slice on a GPU, lowest start first, half-made and foreign ones included.
@@ -124,57 +151,62 @@ class Driver:
         GPU instances are enumerated per profile: one without a compute instance is invisible
         to a walk over MIG devices.
         """
-        gpu = self._handle(gpu_uuid)
-        uuids = self._mig_uuids(gpu, gpu_uuid)
-        found: list[SliceReading] = []
-        for profile in self._known_of(gpu, gpu_uuid).geometry.profiles:
-            for instance in gpu_instances(self._nvml, gpu, profile, gpu_uuid):
-                found += self._readings(gpu_uuid, profile, instance, uuids)
-        return sorted(found, key=lambda reading: (reading.placement, reading.ci_id or 0))
+        readings: list[SliceReading] = []
+        with self._handles.opened(gpu_uuid) as gpu:
+            uuids = self._mig_uuids(gpu, gpu_uuid)
+            for profile in self._info_of(gpu, gpu_uuid).geometry.profiles:
+                for instance in gpu_instances(self._nvml, gpu, profile, gpu_uuid):
+                    readings += self._readings(gpu_uuid, profile, instance, uuids)
+        return sorted(readings, key=lambda reading: (reading.placement, reading.ci_id or 0))
 
     def create(self, gpu_uuid: str, profile: Profile, placement: Placement) -> SliceReading:
         """Make a slice: a GPU instance at the placement, and one compute instance on all of it.
+
+        Returns:
+            What was made; without a UUID if NVML does not list its MIG device (yet).
 
         Raises:
             NoRoom: the placement is taken.
             GpuError: anything else; if the compute instance failed, the GPU instance is destroyed
                 again, or, where even that fails, left to be found by ``slices``.
         """
-        gpu = self._handle(gpu_uuid)
-        where = f"{profile.name} at {placement} on {gpu_uuid}"
-        instance = call(
-            f"create the GPU instance {where}",
-            self._nvml.nvmlDeviceCreateGpuInstanceWithPlacement,
-            gpu,
-            profile.profile_id,
-            ctypes.byref(pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)),
-        )
-        try:
-            self._computes.create_full(instance, profile, where)
-        except GpuError:
-            with contextlib.suppress(GpuError):  # left to reconcile if stuck
-                call(f"undo {where}", self._nvml.nvmlGpuInstanceDestroy, instance)
-            raise
-        return self._readings(gpu_uuid, profile, instance, self._mig_uuids(gpu, gpu_uuid))[0]
+        slice_name = f"{profile.name} at {placement} on {gpu_uuid}"
+        with self._handles.opened(gpu_uuid) as gpu:
+            instance = self._create_instance(gpu, profile, placement, slice_name)
+            try:
+                self._computes.create_full(instance, profile, slice_name)
+            except GpuError:
+                with contextlib.suppress(GpuError):  # left to reconcile if stuck
+                    call(f"undo {slice_name}", self._nvml.nvmlGpuInstanceDestroy, instance)
+                raise
+            return self._readings(gpu_uuid, profile, instance, self._mig_uuids(gpu, gpu_uuid))[0]
 
     def destroy(self, gpu_uuid: str, gi_id: int) -> None:
-        """Destroy a slice: its compute instances, then its GPU instance.
+        """Destroy a slice: its compute instances, then its GPU instance; then look whether it went.
 
         One that is already gone is fine.
 
         Raises:
             InUse: a process or a leaked handle holds it; compute instances may be gone already.
+            StillThere: NVML says that it is destroyed, and goes on listing it.
         """
-        gpu = self._handle(gpu_uuid)
-        where = f"slice {gi_id} on {gpu_uuid}"
-        self._activity.forget(gpu_uuid, gi_id)
+        nvml, slice_name = self._nvml, f"slice {gi_id} on {gpu_uuid}"
+        with contextlib.suppress(GpuError):  # what cannot be freed is not what is to be destroyed
+            self._activity.forget(gpu_uuid, gi_id)
         self._xids.forget(gpu_uuid, gi_id)
-        with contextlib.suppress(NotFound):
-            instance = call(f"find {where}", self._nvml.nvmlDeviceGetGpuInstanceById, gpu, gi_id)
-            profiles = self._known_of(gpu, gpu_uuid).geometry.by_id
-            self._empty(profiles, instance, where)
-            what = f"destroy the GPU instance of {where}"
-            call(what, self._nvml.nvmlGpuInstanceDestroy, instance)
+        with self._handles.opened(gpu_uuid) as gpu:
+            geometry = self._info_of(gpu, gpu_uuid).geometry
+            with contextlib.suppress(NotFound):
+                task, find = f"find {slice_name}", nvml.nvmlDeviceGetGpuInstanceById
+                instance = call(task, find, gpu, gi_id)
+                self._empty(geometry.by_id, instance, slice_name)
+                call(f"destroy all of {slice_name}", nvml.nvmlGpuInstanceDestroy, instance)
+            if gi_id in list_gi_ids(nvml, gpu, geometry, gpu_uuid):
+                raise StillThere(
+                    f"NVML said that it destroyed {slice_name}, and still lists it: its placement "
+                    "stays closed, and destroying it is tried again; if it stays, reset the GPU "
+                    "or reboot the host."
+                )
 
     def usages(self, gpu_uuid: str, slices: Collection[SliceReading]) -> dict[SliceReading, Usage]:
         """Memory, processes and activity of slices of one GPU, in one walk over its MIG devices.
@@ -185,14 +217,14 @@ class Driver:
             By slice: unknown for a half-made one and one that cannot be read; none for one that is
             gone.
         """
-        usages = {one: Usage(None, None) for one in slices if one.ci_id is None}
-        wanted = {(one.gi_id, one.ci_id): one for one in slices if one.ci_id is not None}
-        if not wanted:
+        usages = {reading: Usage(None, None) for reading in slices if reading.ci_id is None}
+        readable = {(one.gi_id, one.ci_id): one for one in slices if one.ci_id is not None}
+        if not readable:
             return usages
-        gpu = self._handle(gpu_uuid)
-        for gi_id, ci_id, handle in mig_devices(self._nvml, gpu, gpu_uuid):
-            if (gi_id, ci_id) in wanted:
-                usages[wanted[gi_id, ci_id]] = self._usage(gpu, gpu_uuid, gi_id, handle)
+        with self._handles.opened(gpu_uuid) as gpu:
+            for gi_id, ci_id, device in mig_devices(self._nvml, gpu, gpu_uuid):
+                if (gi_id, ci_id) in readable:
+                    usages[readable[gi_id, ci_id]] = self._usage(gpu, gpu_uuid, gi_id, device)
         return usages
 
     def _usage(self, gpu: Any, gpu_uuid: str, gi_id: int, handle: Any) -> Usage:
@@ -204,9 +236,9 @@ class Driver:
 
     def gpu_usage(self, gpu_uuid: str) -> Usage:
         """Memory, processes and activity of a whole GPU."""
-        gpu = self._handle(gpu_uuid)
-        usage = read_usage(self._nvml, gpu, gpu_uuid)
-        return replace(usage, activity_pct=self._activity.of_gpu(gpu, gpu_uuid))
+        with self._handles.opened(gpu_uuid) as gpu:
+            usage = read_usage(self._nvml, gpu, gpu_uuid)
+            return replace(usage, activity_pct=self._activity.of_gpu(gpu, gpu_uuid))
 
     def versions(self) -> Versions:
         """Which driver the host runs.
@@ -222,71 +254,72 @@ class Driver:
 
     def health(self, gpu_uuid: str) -> Health:
         """Whether the GPU is well; a lost GPU is an answer here, not an error."""
-        return read_health(self._nvml, self._xids, gpu_uuid)
+        return read_health(self._nvml, self._xids, self._handles, gpu_uuid)
 
     # -- GPUs ---------------------------------------------------------------------------------
 
     def _all_uuids(self) -> tuple[str, ...]:
-        count = call("count the GPUs", self._nvml.nvmlDeviceGetCount)
-        handles = [
-            call(f"open GPU {index}", self._nvml.nvmlDeviceGetHandleByIndex, index)
-            for index in range(count)
-        ]
-        return tuple(call("read a GPU's UUID", self._nvml.nvmlDeviceGetUUID, h) for h in handles)
-
-    def _readable_uuids(self) -> Iterator[str]:
-        """Those that any GPU here tells; one that is lost keeps the others' from nobody."""
+        """Of the GPUs that answer; what is wrong with another need not be said here."""
+        uuids = []
         for index in range(call("count the GPUs", self._nvml.nvmlDeviceGetCount)):
             with contextlib.suppress(GpuError):
                 gpu = call(f"open GPU {index}", self._nvml.nvmlDeviceGetHandleByIndex, index)
-                yield call("read a GPU's UUID", self._nvml.nvmlDeviceGetUUID, gpu)
+                uuids.append(call(f"read GPU {index}'s UUID", self._nvml.nvmlDeviceGetUUID, gpu))
+        return tuple(uuids)
 
     def _check_listed(self) -> None:
         for uuid in self.uuids:
             try:
-                self._handle(uuid)
+                with self._handles.opened(uuid):
+                    pass
             except NotFound as error:
-                uuids = ", ".join(self._readable_uuids()) or "none"
+                present = ", ".join(self._all_uuids()) or "none"
                 raise GpuMissing(
-                    f"There is no GPU {uuid} on this host; there are: {uuids}. {NO_SUCH_GPU}"
+                    f"There is no GPU {uuid} on this host; there are: {present}. {NO_SUCH_GPU}"
                 ) from error
-            except GpuLost:
-                continue  # it is there, and lost: health() says so
+            except GpuError:
+                continue  # it may well be there: each call about it says what is wrong
 
-    def _handle(self, gpu_uuid: str) -> Any:
-        return call(f"open GPU {gpu_uuid}", self._nvml.nvmlDeviceGetHandleByUUID, gpu_uuid)
-
-    def _known_of(self, gpu: Any, gpu_uuid: str) -> GpuInfo:
+    def _info_of(self, gpu: Any, gpu_uuid: str) -> GpuInfo:
         """What a GPU is, asked once, without its mode."""
-        if gpu_uuid not in self._known:
+        if gpu_uuid not in self._infos:
             nvml = self._nvml
             index = call(f"read the index of {gpu_uuid}", nvml.nvmlDeviceGetIndex, gpu)
             name = call(f"read the name of {gpu_uuid}", nvml.nvmlDeviceGetName, gpu)
             memory = call(f"read the memory of {gpu_uuid}", nvml.nvmlDeviceGetMemoryInfo, gpu)
             geometry = read_geometry(nvml, gpu, gpu_uuid)
             sm_count = read_sm_count(nvml, gpu, gpu_uuid)
-            what = (index, name, memory.total // MIB, sm_count, geometry)
-            self._known[gpu_uuid] = GpuInfo(gpu_uuid, *what, mig=None, mig_pending=None)
-        return self._known[gpu_uuid]
+            facts = (index, name, memory.total // MIB, sm_count, geometry)
+            self._infos[gpu_uuid] = GpuInfo(gpu_uuid, *facts, mig=None, mig_pending=None)
+        return self._infos[gpu_uuid]
 
     # -- slices -------------------------------------------------------------------------------
+
+    def _create_instance(self, gpu: Any, profile: Profile, place: Placement, name: str) -> Any:
+        task = f"create the GPU instance {name}"
+        create = self._nvml.nvmlDeviceCreateGpuInstanceWithPlacement
+        at = ctypes.byref(pynvml.c_nvmlGpuInstancePlacement_t(place.start, place.size))
+        try:
+            return call(task, create, gpu, profile.profile_id, at)
+        except InUse as error:
+            raise InUse(f"Could not {task} (NVMLError_InUse): {UNCUT_IN_USE}.") from error
 
     def _mig_uuids(self, gpu: Any, gpu_uuid: str) -> dict[tuple[int, int], str]:
         uuids = {}
         for gi_id, ci_id, device in mig_devices(self._nvml, gpu, gpu_uuid):
-            what = f"read the UUID of slice {gi_id} on {gpu_uuid}"
-            uuids[gi_id, ci_id] = call(what, self._nvml.nvmlDeviceGetUUID, device)
+            task = f"read the UUID of slice {gi_id} on {gpu_uuid}"
+            uuids[gi_id, ci_id] = call(task, self._nvml.nvmlDeviceGetUUID, device)
         return uuids
 
     def _readings(
         self, gpu_uuid: str, profile: Profile, instance: Any, uuids: dict[tuple[int, int], str]
     ) -> list[SliceReading]:
-        where = f"a {profile.name} slice on {gpu_uuid}"
-        info = call(f"read {where}", self._nvml.nvmlGpuInstanceGetInfo, instance)
+        slice_name = f"a {profile.name} slice on {gpu_uuid}"
+        info = call(f"read {slice_name}", self._nvml.nvmlGpuInstanceGetInfo, instance)
         placement = Placement(info.placement.start, info.placement.size)
         computes: list[int | None] = [
-            call(f"read {where}", self._nvml.nvmlComputeInstanceGetInfo, compute).id
-            for compute in self._computes.of(instance, profile, where)
+            call(f"read {slice_name}", self._nvml.nvmlComputeInstanceGetInfo, compute).id
+            for compute in self._computes.of(instance, profile, slice_name)
         ]
         return [
             SliceReading(
@@ -300,10 +333,10 @@ class Driver:
             for ci_id in computes or [None]
         ]
 
-    def _empty(self, profiles: Mapping[int, Profile], instance: Any, where: str) -> None:
+    def _empty(self, profiles: Mapping[int, Profile], instance: Any, slice_name: str) -> None:
         """Destroy the compute instances of a GPU instance; one that is already gone is fine."""
-        info = call(f"read {where}", self._nvml.nvmlGpuInstanceGetInfo, instance)
-        for compute in self._computes.of(instance, profiles[info.profileId], where):
+        info = call(f"read {slice_name}", self._nvml.nvmlGpuInstanceGetInfo, instance)
+        for compute in self._computes.of(instance, profiles[info.profileId], slice_name):
             with contextlib.suppress(NotFound):
-                what = f"destroy the compute instance of {where}"
-                call(what, self._nvml.nvmlComputeInstanceDestroy, compute)
+                task = f"destroy the compute instance of {slice_name}"
+                call(task, self._nvml.nvmlComputeInstanceDestroy, compute)

@@ -1,15 +1,26 @@
 """MIG geometry: profiles, placements, what still fits.  Pure: no NVML, no clock, no files.
 
 A *placement* ``{start}:size`` counts **memory slices** (8 on A100, H100 and H200; 4 on A30).
-"Placements do not overlap" plus "at most one ``+me`` slice" is the whole constraint
-(docs/explanation/mig.md gives the source and the counts that check it).
+Two slices are possible on one GPU if their placements do not overlap and the GPU has enough media
+engines for both; docs/explanation/mig.md gives the source, and the counts that check it.  Both
+conditions are bits (`Placed.bits`): two slices that share one cannot both be on a GPU.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
-MEDIA = 1 << 32  # among bits of memory slices: a GPU's one +me slice
+FIELD = 16  # bits for the memory slices of one GPU, and again for each kind of engine
+
+
+class Engines(NamedTuple):
+    """Media engines of a profile; the copy engines come with the compute slices."""
+
+    decoders: int = 0
+    encoders: int = 0
+    jpeg: int = 0
+    ofa: int = 0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,7 +49,7 @@ class Profile:
     """One kind of slice that a GPU can be cut into, as NVML describes it.
 
     Attributes:
-        name: NVIDIA's name, for example ``1g.5gb`` or ``1g.5gb+me``.
+        name: NVIDIA's name, for example ``1g.5gb``, ``1g.5gb+me`` or ``1g.24gb-me``.
         profile_id: NVML's ``id`` (19, 14, 9 …), which create and list calls take.
         enum: NVML's ``GPU_INSTANCE_PROFILE_*`` number, which the profile-info call takes.
         compute_slices: compute slices, of 7 (A30: 4).
@@ -47,6 +58,9 @@ class Profile:
         memory_mib: memory of the slice, MiB.
         max_count: how many fit on an empty GPU.
         starts: every legal first memory slice.
+        engine_bits: what it takes beside memory, wherever it lies (`with_engines`).
+        engine_shifts: the kinds of engine of which it takes what belongs to its memory slices, as
+            the place of their bits (`with_engines`).
     """
 
     name: str
@@ -58,11 +72,13 @@ class Profile:
     memory_mib: int
     max_count: int
     starts: tuple[int, ...]
+    engine_bits: int = 0
+    engine_shifts: tuple[int, ...] = ()
 
     @property
-    def has_media(self) -> bool:
-        """Whether it is the ``+me`` profile, of which a GPU holds at most one."""
-        return self.name.endswith("+me")
+    def is_plain(self) -> bool:
+        """Whether it is no variant (``+me``, ``+me.all``, ``-me``, ``+gfx``) of another profile."""
+        return not set("+-") & set(self.name)
 
     @property
     def placements(self) -> tuple[Placement, ...]:
@@ -104,7 +120,7 @@ class Geometry:
     def packing_order(self) -> dict[str, tuple[int, int, bool]]:
         """By profile, what is packed first has the least: the large, then what has few places."""
         return {
-            profile.name: (-profile.size, len(profile.starts), not profile.has_media)
+            profile.name: (-profile.size, len(profile.starts), profile.is_plain)
             for profile in self.profiles
         }
 
@@ -119,7 +135,11 @@ class Placed:
     @property
     def bits(self) -> int:
         """What it takes of a GPU: two that share a bit cannot both be on one."""
-        return self.placement.mask | (MEDIA if self.profile.has_media else 0)
+        mask = self.placement.mask
+        bits = mask | self.profile.engine_bits
+        for shift in self.profile.engine_shifts:
+            bits |= mask << shift
+        return bits
 
 
 def _placed(profile: Profile) -> list[Placed]:
@@ -135,12 +155,83 @@ def occupied_mask(placed: Iterable[Placed]) -> int:
     return mask
 
 
-def legal_placements(
-    geometry: Geometry, profile: Profile, placed: Iterable[Placed]
-) -> list[Placement]:
+def occupied_bits(placed: Iterable[Placed]) -> int:
+    """All that is taken of a GPU, as `Placed.bits`."""
+    bits = 0
+    for item in placed:
+        bits |= item.bits
+    return bits
+
+
+@lru_cache(maxsize=256)
+def without_placements(geometry: Geometry, closed: frozenset[object]) -> Geometry:
+    """A GPU as it may be cut while some placements are closed.
+
+    Args:
+        geometry: how it can be cut.
+        closed: the placements, each as its profile's name and its start.
+    """
+    profiles = []
+    for profile in geometry.profiles:
+        starts = tuple(start for start in profile.starts if (profile.name, start) not in closed)
+        if starts:
+            max_count = min(profile.max_count, len(starts))
+            profiles.append(replace(profile, starts=starts, max_count=max_count))
+    return Geometry(geometry.memory_slices, tuple(profiles))
+
+
+def legal_placements(profile: Profile, placed: Iterable[Placed]) -> list[Placement]:
     """Where ``profile`` can still be created beside ``placed``, lowest start first."""
-    placed = list(placed)
-    if profile.has_media and any(item.profile.has_media for item in placed):
-        return []
-    mask = occupied_mask(placed)
-    return [placement for placement in profile.placements if not placement.mask & mask]
+    taken = occupied_bits(placed)
+    return [
+        placement for placement in profile.placements if not Placed(profile, placement).bits & taken
+    ]
+
+
+# -- media engines --------------------------------------------------------------------------------
+
+
+class _Kind(NamedTuple):
+    """Who takes one kind of engine: profiles that take all of it, and profiles that share it."""
+
+    shift: int
+    takers: frozenset[str]
+    sharers: frozenset[str]
+
+
+def with_engines(profiles: Sequence[tuple[Profile, Engines]]) -> tuple[Profile, ...]:
+    """The profiles of a GPU, with the bits by which its media engines keep two of them apart.
+
+    A GPU has as many engines of a kind as the profile that has most of them.  A profile that leaves
+    too few for any other that needs some (``+me`` the only OFA, ``+me.all`` every decoder) takes
+    them all; the others take those that belong to their memory slices, and clash with it alone.
+
+    Args:
+        profiles: each with its engines, as NVML tells them.
+
+    Returns:
+        The profiles in the same order.  Where NVML tells fewer engines of a kind than the
+        ``max_count`` of a profile needs, that kind is left out of account.  A profile that a GPU
+        holds only once, though no engine says why, takes a bit of its own.
+    """
+    kinds = [_kind(profiles, number) for number in range(len(Engines._fields))]
+    return tuple(_with_bits(profile, number, kinds) for number, (profile, _) in enumerate(profiles))
+
+
+def _kind(profiles: Sequence[tuple[Profile, Engines]], number: int) -> _Kind:
+    total = max((engines[number] for _, engines in profiles), default=0)
+    size = max((profile.size for profile, _ in profiles), default=0)
+    counts = {p: engines[number] for p, engines in profiles if engines[number] and p.size < size}
+    fewest = min(counts.values(), default=0)
+    is_believable = all(profile.max_count * count <= total for profile, count in counts.items())
+    takers = {p.name for p, count in counts.items() if is_believable and count + fewest > total}
+    sharers = {profile.name for profile in counts} - takers if takers else set()
+    return _Kind(FIELD * (number + 1), frozenset(takers), frozenset(sharers))
+
+
+def _with_bits(profile: Profile, number: int, kinds: Sequence[_Kind]) -> Profile:
+    bits = sum(((1 << FIELD) - 1) << kind.shift for kind in kinds if profile.name in kind.takers)
+    shifts = tuple(kind.shift for kind in kinds if profile.name in kind.sharers)
+    if profile.max_count == 1 < len(profile.starts) and not bits:
+        bits = 1 << (FIELD * (len(kinds) + 1) + number)
+    return replace(profile, engine_bits=bits, engine_shifts=shifts)

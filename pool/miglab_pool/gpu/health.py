@@ -16,6 +16,7 @@ from typing import Any
 
 import pynvml
 
+from miglab_pool.gpu.handles import GpuHandles
 from miglab_pool.gpu.nvml import call, read
 from miglab_pool.gpu.readings import (
     GpuError,
@@ -79,7 +80,8 @@ class XidWatch:
     def forget(self, gpu_uuid: str, gi_id: int) -> None:
         """The slice is about to go, and another may get its id: its faults name none any more."""
         if self._events.get(gpu_uuid) is not None:
-            self._drain(gpu_uuid)
+            with contextlib.suppress(GpuError):
+                self._drain(gpu_uuid)
         xids = self._seen.get(gpu_uuid) or deque()
         for place, xid in enumerate(xids):
             xids[place] = Xid(xid.number) if xid.gi_id == gi_id else xid
@@ -120,25 +122,32 @@ class XidWatch:
         return events
 
     def _drain(self, gpu_uuid: str) -> bool:
-        """Take what has come; False if the wait fails as no wait should, which says nothing."""
+        """Take what has come; False if the wait fails as no wait should, which says nothing.
+
+        Raises:
+            GpuLost: NVML says so in answer to the wait.
+        """
         events, seen = self._events[gpu_uuid], self._seen[gpu_uuid]
         while events is not None and seen is not None:
+            what = f"wait for Xid faults of {gpu_uuid}"
             try:
-                event = self._nvml.nvmlEventSetWait_v2(events, 0)
-            except (pynvml.NVMLError_Timeout, pynvml.NVMLError_GpuIsLost):
-                return True
-            except pynvml.NVMLError:
+                event = call(what, self._nvml.nvmlEventSetWait_v2, events, 0)
+            except GpuError as error:
+                if error.code == pynvml.NVML_ERROR_TIMEOUT:
+                    return True
                 self._give_back(gpu_uuid)  # the next look opens another
+                if isinstance(error, GpuLost):
+                    raise
                 return False
             seen.append(_xid_of(event))
         return True
 
 
-def read_health(nvml: Any, watch: XidWatch, gpu_uuid: str) -> Health:
+def read_health(nvml: Any, watch: XidWatch, handles: GpuHandles, gpu_uuid: str) -> Health:
     """How the GPU is.  A lost GPU, or one that cannot be read, is an answer and not an error."""
     try:
-        gpu = call(f"open GPU {gpu_uuid}", nvml.nvmlDeviceGetHandleByUUID, gpu_uuid)
-        return _read(nvml, watch, gpu, gpu_uuid)
+        with handles.opened(gpu_uuid) as gpu:
+            return _read(nvml, watch, gpu, gpu_uuid)
     except GpuLost as error:
         return Health(False, None, watch.known(gpu_uuid), None, None, True, str(error))
     except GpuError as error:

@@ -7,11 +7,11 @@ nothing: which slice is made or destroyed, and when, is not known here.
 import ctypes
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pynvml
 
-from miglab_pool.gpu.geometry import Geometry, Profile
+from miglab_pool.gpu.geometry import Engines, Geometry, Profile, with_engines
 from miglab_pool.gpu.readings import (
     DriverMissing,
     GpuError,
@@ -29,8 +29,22 @@ from miglab_pool.gpu.readings import (
 T = TypeVar("T")
 MIB, GIB = 1 << 20, 1 << 30
 # CUDA cores per SM by compute capability (CUDA C++ programming guide, arithmetic throughput).
+NEWER_PROFILES = 16  # asked for beyond those that pynvml knows: the driver may be newer
 CORES_PER_SM = {(8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (12, 0): 128}
 
+# What NVIDIA's names add for variants of a profile (go-nvlib, ``NewMigProfile``).
+_SUFFIXES = {
+    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1: "+me",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1: "+me",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_GFX: "+gfx",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_GFX: "+gfx",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_3_SLICE_GFX: "+gfx",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_4_SLICE_GFX: "+gfx",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_NO_ME: "-me",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_NO_ME: "-me",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME: "+me.all",
+    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME: "+me.all",
+}
 _ADVICE: dict[int, tuple[type[GpuError], str]] = {
     pynvml.NVML_ERROR_NO_PERMISSION: (
         NotPermitted,
@@ -100,9 +114,20 @@ def call(what: str, function: Callable[..., T], *args: Any) -> T:
     """
     try:
         return function(*args)
-    except pynvml.NVMLError as error:
-        kind, advice = _ADVICE.get(error.value, _OTHER)
-        raise kind(f"Could not {what} ({type(error).__name__}): {advice}.") from error
+    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
+        raise _failure(what, error) from error
+
+
+def _failure(what: str, error: Exception) -> GpuError:
+    """Ours for one of pynvml's, which has a class for each code but those of newer drivers."""
+    name = type(error).__name__
+    # pynvml raises a mismatch, which has no code, in place of FUNCTION_NOT_FOUND
+    code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    kind, advice = _ADVICE.get(code, _OTHER)
+    answer = f"{name} {code}" if name == "NVMLError" else name
+    failure = kind(f"Could not {what} ({answer}): {advice}.")
+    failure.code = code
+    return failure
 
 
 def read(what: str, function: Callable[..., T], *args: Any) -> T | None:
@@ -121,89 +146,6 @@ def read(what: str, function: Callable[..., T], *args: Any) -> T | None:
 
 
 # -- what is on a GPU -----------------------------------------------------------------------------
-
-
-class _ComputeProfile(NamedTuple):
-    profile_id: int
-    slices: int
-    most: int
-
-
-def gpu_instances(nvml: Any, gpu: Any, profile: Profile, where: str) -> list[Any]:
-    """Handles of the GPU instances of one profile, also those without a compute instance."""
-    count = ctypes.c_uint(profile.max_count)
-    found = (pynvml.c_nvmlGpuInstance_t * profile.max_count)()
-    what = f"list the {profile.name} slices of {where}"
-    call(what, nvml.nvmlDeviceGetGpuInstances, gpu, profile.profile_id, found, ctypes.byref(count))
-    return list(found[: count.value])
-
-
-class ComputeInstances:
-    """Compute instances of GPU instances, whatever their profile.
-
-    Which compute profiles a GPU instance can have depends on its own profile alone; it is asked
-    once for each, because a profile-info call costs about 0.5 ms (real H200).
-    """
-
-    def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
-        self._known: dict[Profile, tuple[_ComputeProfile, ...]] = {}
-
-    def of(self, instance: Any, profile: Profile, where: str) -> list[Any]:
-        """Handles of every compute instance of a GPU instance."""
-        found: list[Any] = []
-        for kind in self._profiles(instance, profile, where):
-            count = ctypes.c_uint(kind.most)
-            handles = (pynvml.c_nvmlComputeInstance_t * max(kind.most, 1))()
-            call(
-                f"list the compute instances of {where}",
-                self._nvml.nvmlGpuInstanceGetComputeInstances,
-                instance,
-                kind.profile_id,
-                handles,
-                ctypes.byref(count),
-            )
-            found += handles[: count.value]
-        return found
-
-    def create_full(self, instance: Any, profile: Profile, where: str) -> None:
-        """Give the whole GPU instance to one compute instance."""
-        for kind in self._profiles(instance, profile, where):
-            if kind.slices == profile.compute_slices:
-                call(
-                    f"create the compute instance of {where}",
-                    self._nvml.nvmlGpuInstanceCreateComputeInstance,
-                    instance,
-                    kind.profile_id,
-                )
-                return
-        raise NotSupported(
-            f"{where} has no compute-instance profile of {profile.compute_slices} slices; "
-            "update the NVIDIA driver."
-        )
-
-    def _profiles(self, instance: Any, profile: Profile, where: str) -> tuple[_ComputeProfile, ...]:
-        if profile not in self._known:
-            self._known[profile] = tuple(_compute_profiles(self._nvml, instance, where))
-        return self._known[profile]
-
-
-def _compute_profiles(nvml: Any, instance: Any, where: str) -> Iterator[_ComputeProfile]:
-    for enum in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
-        try:
-            info = read(
-                f"read compute-instance profile {enum} of {where}",
-                nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo,
-                instance,
-                enum,
-                pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
-            )
-        except UnknownGpuError as error:
-            if isinstance(error.__cause__, pynvml.NVMLError_InvalidArgument):
-                return  # an older driver does not know so high a number
-            raise
-        if info is not None:
-            yield _ComputeProfile(info.id, info.sliceCount, info.instanceCount)
 
 
 def mig_devices(nvml: Any, gpu: Any, where: str) -> Iterator[tuple[int, int, Any]]:
@@ -265,12 +207,13 @@ def read_geometry(nvml: Any, gpu: Any, where: str) -> Geometry:
         where: the GPU's UUID, for messages.
     """
     profiles = []
-    for enum in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+    for enum in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT + NEWER_PROFILES):
         info = _profile_info(nvml, gpu, enum, where)
         if info is not None:
-            profiles.append(_profile(nvml, gpu, enum, info, where))
-    ends = [start + p.size for p in profiles for start in p.starts]
-    return Geometry(max(ends, default=0), tuple(profiles))
+            engines = Engines(info.decoderCount, info.encoderCount, info.jpegCount, info.ofaCount)
+            profiles.append((_profile(nvml, gpu, enum, info, where), engines))
+    ends = [start + profile.size for profile, _ in profiles for start in profile.starts]
+    return Geometry(max(ends, default=0), with_engines(profiles))
 
 
 def read_sm_count(nvml: Any, gpu: Any, where: str) -> int | None:
@@ -295,11 +238,7 @@ def profile_name(info: Any, total_bytes: int, enum: int) -> str:
         return str(told).removeprefix("MIG ")
     eighths = math.ceil(info.memorySizeMB * MIB / total_bytes * 8)
     gigabytes = round(eighths / 8 * math.ceil(total_bytes / GIB))
-    media = enum in (
-        pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1,
-        pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1,
-    )
-    return f"{info.sliceCount}g.{gigabytes}gb{'+me' if media else ''}"
+    return f"{info.sliceCount}g.{gigabytes}gb{_SUFFIXES.get(enum, '')}"
 
 
 def _profile_info(nvml: Any, gpu: Any, enum: int, where: str) -> Any | None:

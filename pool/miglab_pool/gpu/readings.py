@@ -142,7 +142,13 @@ class Health:
 
 
 class GpuError(Exception):
-    """A GPU, or the driver, did not do what was asked."""
+    """A GPU, or the driver, did not do what was asked.
+
+    Attributes:
+        code: what NVML answered; None if it is not NVML that failed.
+    """
+
+    code: int | None = None
 
 
 class NotPermitted(GpuError):
@@ -166,7 +172,11 @@ class InUse(GpuError):
 
 
 class NoRoom(GpuError):
-    """The placement is taken: the caller's picture of the GPU is old, read it again."""
+    """NVML finds no room at the placement, and nothing was created: read the GPU's slices again."""
+
+
+class StillThere(GpuError):
+    """NVML says that a slice is destroyed, and lists it all the same."""
 
 
 class NotFound(GpuError):

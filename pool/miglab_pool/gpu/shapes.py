@@ -171,8 +171,8 @@ def _parse_need(words: str) -> Need:
 
 def _smallest(need: Need, profiles: Iterable[Profile]) -> Profile:
     profiles = list(profiles)
-    # A +me slice is one per GPU, so it is given only to those who ask for it by name.
-    serving = [p for p in profiles if need.is_met_by(p) and not p.has_media]
+    # A GPU has one +me slice, so that variant, like any, goes only to those who ask for it by name.
+    serving = [p for p in profiles if need.is_met_by(p) and p.is_plain]
     if not serving:
         names = {p.name: p for p in profiles}
         raise ShapeError(f"No slice has {need}; {_allowed(names)}.")

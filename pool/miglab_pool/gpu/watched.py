@@ -1,9 +1,11 @@
 """Watches every driver call: NVML may hang, and a thread that hangs in it cannot be killed.
 
 Each GPU has a thread for its calls, with a `Driver` of its own, so that a call that hangs shares no
-lock with another GPU's.  The caller waits for ``limit_s`` at most and then gets `GpuHung`; the
-thread is left behind, and the next call gets a new one.  What such a call answers late reaches
-nobody: the ledger is written by whoever waited, never by the thread.
+lock of ours with another GPU's (what NVML itself shares: handles.py).  The caller waits for a
+limit and then gets `GpuHung`; the thread is left behind, and the next call gets a new one.  What
+such a call answers late reaches nobody: the ledger is written by whoever waited, never by the
+thread.  Creating or destroying a slice is several calls of NVML, each of which may take seconds on
+a healthy GPU: such changes have a longer limit than readings.
 
 What it *does* late is fenced as well: while a call that creates or destroys is still out, no other
 call is made for its GPU, so that it cannot meet what was decided meanwhile.
@@ -12,8 +14,7 @@ call is made for its GPU, so that it cannot meet what was decided meanwhile.
 import contextlib
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
@@ -23,14 +24,14 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import pynvml
 
-from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuInfo, Versions, Xid
+from miglab_pool.gpu.driver import Driver, Remembered
+from miglab_pool.gpu.handles import pci_ids_of_kernel
+from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuInfo, Versions
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Seen = dict[str, deque[Xid] | None]
 Wait = Callable[["Future[Any]", float], bool]
-OpenDriver = Callable[[Sequence[str], Seen], Driver]
+OpenDriver = Callable[[Sequence[str], Remembered], Driver]
 
 MOST_HANGING = 3  # of one GPU's threads; more would hang as these do
 DO = "see dmesg | grep -i nvrm; the GPU takes no lease until it answers"
@@ -44,10 +45,15 @@ def comes_back(outcome: "Future[Any]", limit_s: float) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class DriverCall(Generic[T]):
-    """One call: what it does, since when, whether that is a change, and what came of it."""
+    """One call: what it does, since when and for how long it may, and what came of it.
+
+    Attributes:
+        changes: whether it creates or destroys.
+    """
 
     work: Callable[[Driver], T]
     since: float
+    limit_s: float
     changes: bool
     outcome: Future[T] = field(default_factory=Future)
 
@@ -75,7 +81,8 @@ class WatchedCalls:
     Args:
         name: what the calls are about, to follow "the driver call about".
         open_driver: opens the driver, on the thread that calls it.
-        limit_s: how long a call may take.
+        limit_s: how long a reading may take.
+        change_limit_s: how long a change may take; None: as a reading.
         wait: waits for what comes of a call, and says whether it came.
         clock: seconds that never jump.
     """
@@ -85,12 +92,14 @@ class WatchedCalls:
         name: str,
         open_driver: Callable[[], Driver],
         limit_s: float,
+        change_limit_s: float | None = None,
         wait: Wait = comes_back,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
         self._open = open_driver
         self._limit_s = limit_s
+        self._change_limit_s = limit_s if change_limit_s is None else change_limit_s
         self._wait = wait
         self._clock = clock
         self._one_at_a_time = threading.Lock()
@@ -107,22 +116,26 @@ class WatchedCalls:
     ) -> T:
         """Make a call and wait for it, for ``limit_s`` if not as long as usual.
 
+        A call that is under way is waited for as long as that one may take.
+
         Raises:
             GpuHung: it has not come back, or others have not.
             GpuError: what the driver says.
         """
-        limit_s = self._limit_s if limit_s is None else limit_s
-        if not self._one_at_a_time.acquire(timeout=limit_s):
-            raise self._hung()
+        if limit_s is None:
+            limit_s = self._change_limit_s if changes else self._limit_s
+        before = self._under_way
+        if not self._one_at_a_time.acquire(timeout=max(limit_s, before.limit_s if before else 0)):
+            raise self._hung(limit_s)
         try:
             self._check_that_another_may_be_made()
-            call = DriverCall(work, self._clock(), changes)
+            call = DriverCall(work, self._clock(), limit_s, changes)
             self._under_way = call
             self._of_own_thread().put(call)
             if not self._wait(call.outcome, limit_s):
                 self._hanging.append(call)
                 self.end()
-                raise self._hung()
+                raise self._hung(limit_s)
             return call.outcome.result()
         finally:
             self._under_way = None
@@ -134,6 +147,11 @@ class WatchedCalls:
         out = [*self._hanging, self._under_way]
         began = [call.since for call in out if call is not None and not call.outcome.done()]
         return self._clock() - min(began) if began else 0.0
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether a call has lasted longer than it may, and has not come back."""
+        return any(not call.outcome.done() for call in self._hanging)
 
     def end(self) -> None:
         """End the thread once it is at rest; one that hangs is left behind."""
@@ -152,11 +170,11 @@ class WatchedCalls:
     def _check_that_another_may_be_made(self) -> None:
         self._hanging = [call for call in self._hanging if not call.outcome.done()]
         if len(self._hanging) >= MOST_HANGING or any(call.changes for call in self._hanging):
-            raise self._hung()
+            raise self._hung(self._hanging[0].limit_s)
 
-    def _hung(self) -> GpuHung:
+    def _hung(self, limit_s: float) -> GpuHung:
         return GpuHung(
-            f"A driver call about {self._name} has not come back for {self._limit_s:.0f} s: {DO}."
+            f"A driver call about {self._name} has not come back for {limit_s:.0f} s: {DO}."
         )
 
 
@@ -192,25 +210,29 @@ class WatchedDriver:
         *,
         simulated: bool,
         limit_s: float,
+        change_limit_s: float | None = None,
+        pci_ids: Mapping[str, str] | None = None,
         wait: Wait = comes_back,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open nothing yet: the first call about a GPU does.
 
         Args:
-            open_driver: opens a driver for some GPUs, with the faults that were seen of them.
+            open_driver: opens a driver for some GPUs, with what others before it left.
             uuids: of the GPUs.
             simulated: see above.
-            limit_s: how long a call may take.
+            limit_s: how long a reading may take.
+            change_limit_s: how long creating or destroying a slice may take; None: as a reading.
+            pci_ids: where the GPUs are, by UUID, as far as that is known.
             wait: waits for what comes of a call, and says whether it came.
             clock: seconds that never jump.
         """
         self.simulated = simulated
         self.uuids = tuple(uuids)
-        seen: Seen = {}
+        remembered, limits = Remembered(pci_ids=dict(pci_ids or {})), (limit_s, change_limit_s)
 
         def watched(name: str, gpus: Sequence[str]) -> WatchedCalls:
-            return WatchedCalls(name, lambda: open_driver(gpus, seen), limit_s, wait, clock)
+            return WatchedCalls(name, lambda: open_driver(gpus, remembered), *limits, wait, clock)
 
         self._gpus = {uuid: watched(uuid, [uuid]) for uuid in self.uuids}
         self._host = watched("the driver itself", [])
@@ -220,18 +242,18 @@ class WatchedDriver:
         """How long the oldest call that has not come back has lasted; 0 if there is none."""
         return max(calls.longest_s for calls in self._all)
 
+    @property
+    def is_hung(self) -> bool:
+        """Whether a call has lasted longer than it may, and has not come back."""
+        return any(calls.is_hung for calls in self._all)
+
     def check(self, limit_s: float) -> None:
         """Open every GPU, whatever comes of any of them: each later call about it says that.
 
         Raises:
             DriverMissing: there is no driver, so no GPU can be had.
         """
-
-        def opens(calls: WatchedCalls) -> None:
-            with _of_one_gpu():
-                calls.run(lambda _: None, limit_s=limit_s)
-
-        _at_once(opens, self._all)
+        _at_once(lambda calls: _attempt(calls, lambda _: None, limit_s), self._all)
 
     def gpus(self) -> list[GpuInfo]:
         """Every GPU that answers, in NVML's order.
@@ -241,12 +263,10 @@ class WatchedDriver:
         """
 
         def read(uuid: str) -> GpuInfo | None:
-            with _of_one_gpu():
-                return self.info(uuid)
-            return None
+            return _attempt(self._gpus[uuid], lambda driver: driver.info(uuid))
 
-        found = [info for info in _at_once(read, self.uuids) if info is not None]
-        return sorted(found, key=lambda info: info.index)
+        infos = [info for info in _at_once(read, self.uuids) if info is not None]
+        return sorted(infos, key=lambda info: info.index)
 
     info = _watched(Driver.info)
     slices = _watched(Driver.slices)
@@ -270,15 +290,26 @@ class WatchedDriver:
         return [self._host, *self._gpus.values()]
 
 
-@contextlib.contextmanager
-def _of_one_gpu() -> Iterator[None]:
-    """Let no GPU's error reach the others; that there is no driver concerns them all."""
+def _attempt(
+    calls: WatchedCalls, work: Callable[[Driver], T], limit_s: float | None = None
+) -> T | None:
+    """What comes of a reading; None if it fails: whoever looks at the GPU next is told why.
+
+    Raises:
+        DriverMissing: there is no driver, which concerns all GPUs.
+    """
+
+    def read(driver: Driver) -> T | None:
+        with contextlib.suppress(GpuError):
+            return work(driver)
+        return None
+
     try:
-        yield
+        return calls.run(read, limit_s=limit_s)
     except DriverMissing:
         raise
     except GpuError:
-        pass
+        return None
 
 
 def _at_once(work: Callable[[S], T], things: Sequence[S]) -> list[T]:
@@ -327,26 +358,32 @@ def open_gpus(
 
 
 def open_watched(
-    *, simulated_state: Path | None, gpu_uuids: Sequence[str] | None, limit_s: float
+    *,
+    simulated_state: Path | None,
+    gpu_uuids: Sequence[str] | None,
+    limit_s: float,
+    change_limit_s: float | None = None,
 ) -> WatchedDriver:
     """The GPUs, each call to them watched; nothing is asked of them yet.
 
     Args:
         simulated_state: the folder of a simulated machine; None = this host's real GPUs.
         gpu_uuids: the GPUs to use; None = all those of a simulated machine.
-        limit_s: how long a call may take.
+        limit_s: how long a reading may take.
+        change_limit_s: how long creating or destroying a slice may take; None: as a reading.
 
     Raises:
         GpuError: there is no such simulated machine.
     """
     nvml = _nvml(simulated_state)
-    machine = None if simulated_state is None else nvml.library.file.read()
-    there = [gpu.uuid for gpu in machine.gpus] if machine else ()
+    pci_ids = pci_ids_of_kernel() if simulated_state is None else nvml.pci_ids
     return WatchedDriver(
-        lambda gpus, seen: Driver(nvml, gpus, seen),
-        gpu_uuids or there,
+        lambda gpus, remembered: Driver(nvml, gpus, remembered),
+        gpu_uuids or (() if simulated_state is None else pci_ids),
         simulated=simulated_state is not None,
         limit_s=limit_s,
+        change_limit_s=change_limit_s,
+        pci_ids=pci_ids,
     )
 
 

@@ -20,6 +20,7 @@ from miglab_api.base import USER_MAX
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.offers import Offers
 from miglab_pool.http import health as health_page
+from miglab_pool.http import proof
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.dependencies import OPEN, Runner, Who, needs, who, who_again
 from miglab_pool.http.access.hub_tokens import Members, nobody_says
@@ -209,6 +210,7 @@ ROUTERS = (
     lease_routes.router,
     router,
     staff_routes.router,
+    proof.router,
     log_page.router,
     reservations_page.router,
     layouts_page.router,

@@ -29,7 +29,7 @@ from miglab_pool.worker.jobs import Job, JobKind
 from miglab_pool.worker.reconcile import ask_after_holders
 
 log = logging.getLogger(__name__)
-_POOL, _RECLAIM, _TUNING = settings.Pool(), settings.Reclaim(), settings.Tuning()
+_POOL, _RECLAIM = settings.Pool(), settings.Reclaim()
 T = TypeVar("T")
 HOLDER_JOBS = frozenset({JobKind.PROBE})
 MOST_GPU_THREADS = 256  # of which a GPU takes one while something is done to it, or read
@@ -54,7 +54,6 @@ class Times:
         reclaim_s: between two looks for what is to be warned or reclaimed.
         retention_s: between two deletions of rows that are too old.
         start_s: how long the service waits, when it starts, for all GPUs to be compared.
-        stuck_s: how long a driver call may last before health says so.
         stop_s: how long the service, when it ends, waits for a GPU call under way.
     """
 
@@ -67,7 +66,6 @@ class Times:
     reclaim_s: float = _RECLAIM.every_s
     retention_s: float = 60.0
     start_s: float = 5.0
-    stuck_s: float = _TUNING.stuck_s
     stop_s: float = 10.0
 
 
@@ -222,7 +220,7 @@ class PoolRunner:
     @property
     def is_stuck(self) -> bool:
         """Whether a driver call hangs; its GPU takes no lease."""
-        return self.gpu_call_s > self._times.stuck_s
+        return self._pool.worker.driver.is_hung
 
     @property
     def failing(self) -> tuple[str, ...]:

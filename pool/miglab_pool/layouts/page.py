@@ -254,7 +254,7 @@ def _by_compute(geometry: Geometry) -> dict[int, Profile]:
     """For each number of compute slices the profile with the least memory, the largest first."""
     found: dict[int, Profile] = {}
     for one in sorted(geometry.profiles, key=lambda one: (-one.compute_slices, one.size)):
-        if not one.has_media:
+        if one.is_plain:
             found.setdefault(one.compute_slices, one)
     return found
 

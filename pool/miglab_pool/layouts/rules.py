@@ -138,12 +138,10 @@ class Change:
 @lru_cache(maxsize=1024)
 def arrangements(geometry: Geometry, names: tuple[str, ...]) -> tuple[Layout, ...]:
     """Every way to lay the slices, sorted by name, on an empty GPU; none if they do not fit."""
-    wanted = [geometry.by_name[name] for name in names]
-    if sum(profile.has_media for profile in wanted) > 1:
+    profiles = [geometry.by_name[name] for name in names]
+    if sum(profile.size for profile in profiles) > geometry.memory_slices:
         return ()
-    if sum(profile.size for profile in wanted) > geometry.memory_slices:
-        return ()
-    return tuple(layouts_beside(wanted, 0))
+    return tuple(layouts_beside(profiles, 0))
 
 
 def arrange(geometry: Geometry, names: Sequence[str], present: Sequence[PresentSlice]) -> Layout:

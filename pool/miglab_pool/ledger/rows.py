@@ -128,7 +128,7 @@ class SliceRow(_Numbered):
         gi_id: NVML's GPU-instance id; None until it is made.
         lease: the live lease it belongs to.
         tried: whether a create was announced: only then may what lies at its placement be ours.
-        attempts: failed destroys so far.
+        attempts: failed destroys so far, or looks for the UUID of one that was just made.
         retry_at: no job before this moment.
         remake: make the same anew after the scrub.
         lost: NVML no longer shows it, but its holder is not confirmed gone.

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from miglab_api.offers import CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.tickets import Headcount, Purpose, TicketRequest, WaitEstimate
-from miglab_pool.gpu.geometry import Placed, legal_placements
+from miglab_pool.gpu.geometry import Placed
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
 from miglab_pool.leases import rules as lease_rules
 from miglab_pool.leases.rules import Asked, Limit, longest_set_s
@@ -280,14 +280,11 @@ def count_free(profiles: Sequence[str], states: Iterable[GpuOccupancy]) -> int:
 
 def _count_on(name: str, state: GpuOccupancy) -> int:
     """How many of one profile fit beside what is live: runs of equal length, lowest start first."""
-    profile = state.geometry.by_name.get(name)
-    if profile is None:
-        return 0
-    count, end = 0, 0
-    for placement in legal_placements(state.geometry, profile, state.live):
-        if placement.start >= end:
-            count, end = count + 1, placement.start + placement.size
-    return min(count, 1) if profile.has_media else count
+    count, taken = 0, state.taken
+    for bits, _ in reversed(state.geometry.placements.get(name, ())):
+        if not bits & taken:
+            count, taken = count + 1, taken | bits
+    return count
 
 
 def instead(view: PoolView, ticket: TicketRow) -> list[ShapeOffer]:

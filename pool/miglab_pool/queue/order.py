@@ -419,16 +419,12 @@ def _best_on(occupancy: GpuOccupancy, name: str, held: tuple[Placed, ...]) -> _C
     if not occupancy.usable or not _has(occupancy, name):
         return None
     profile, taken = occupancy.geometry.by_name[name], (*occupancy.fixed, *held)
-    has_media = profile.has_media
-    live = [(one.placement.mask, one.profile.has_media and has_media) for one in occupancy.live]
+    live = [(one.bits, one.placement.mask) for one in occupancy.live]
     found = []
     for placed in (Placed(profile, placement) for placement in profile.placements):
         if any(clash(placed, other) for other in taken):
             continue
-        mask = placed.placement.mask
-        there = [
-            occupancy.frees_at.get(other, inf) for other, media in live if media or mask & other
-        ]
+        there = [occupancy.frees_at.get(mask, inf) for bits, mask in live if bits & placed.bits]
         key = (max(there, default=SOON), len(there), placed.placement.start)
         found.append(_Candidate(*key, placed))
     return min(found, default=None, key=lambda one: one[:3])

@@ -328,7 +328,7 @@ def hours_left(
 
 def unkept(view: PoolView) -> list[str]:
     """The reservations in progress that lack slots although all of everybody's are feasible."""
-    if any(gpu.is_resting for gpu in view.gpus.values()):
+    if any(gpu.is_resting or gpu.closed for gpu in view.gpus.values()):
         return []
     found = []
     for one in reserving(view):

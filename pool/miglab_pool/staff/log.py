@@ -130,6 +130,7 @@ DONE = {action.key: action.did for action in STAFF_ACTIONS} | {
     "look": "looked at it",
     "export": "exported it",
     "refused": "was refused a change of it",
+    "prove": "lent it to miglab prove",
 }
 
 

@@ -6,8 +6,8 @@ slices fragments the GPUs (docs/explanation/placement.md has the measurements). 
 slices is all or nothing: on one GPU if one has room, else on the fewest GPUs.
 
 What fits on one GPU, and at what cost, is looked up in tables that are worked out once for each
-geometry; there a GPU is a bit mask of its occupied memory slices, and whether its one ``+me`` slice
-is taken.  Knows neither ledger, clock nor NVML.
+geometry; there a GPU is the bits that are taken of it (`Placed.bits`).  Knows neither ledger, clock
+nor NVML.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 from math import inf
 from typing import NamedTuple
 
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, occupied_mask
+from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, occupied_bits
 
 Layout = tuple[Placed, ...]
 SOON = -inf  # what is being scrubbed, or made for nobody yet, is free in seconds
@@ -43,51 +43,51 @@ class Fits:
 
     def __init__(self, geometry: Geometry) -> None:
         self._geometry = geometry
+        self._memory = (1 << geometry.memory_slices) - 1
         # A +me slice can lie exactly where its plain twin can: counting both would count the
         # same room twice (measured: .750 instead of .752 of the slices on the teaching mix).
-        masks = [p.mask for q in geometry.profiles if not q.has_media for p in q.placements]
+        masks = [p.mask for q in geometry.profiles if q.is_plain for p in q.placements]
         self._legal = [
-            sum(not mask & placement for placement in masks)
-            for mask in range(1 << geometry.memory_slices)
+            sum(not mask & placement for placement in masks) for mask in range(self._memory + 1)
         ]
-        self._fits: dict[tuple[int, bool, tuple[str, ...]], Fit | None] = {}
+        self._fits: dict[tuple[int, tuple[str, ...]], Fit | None] = {}
 
-    def best(self, mask: int, has_media: bool, names: tuple[str, ...]) -> Fit | None:
+    def best(self, taken: int, names: tuple[str, ...]) -> Fit | None:
         """The cheapest ways to place all of ``names`` (sorted) on a GPU, None if it has no room."""
-        key = (mask, has_media, names)
+        key = (taken, names)
         if key not in self._fits:
-            self._fits[key] = self._work_out(mask, has_media, names)
+            self._fits[key] = self._work_out(taken, names)
         return self._fits[key]
 
-    def _work_out(self, mask: int, has_media: bool, names: tuple[str, ...]) -> Fit | None:
+    def _work_out(self, taken: int, names: tuple[str, ...]) -> Fit | None:
         if any(name not in self._geometry.by_name for name in names):
             return None
-        wanted = [self._geometry.by_name[name] for name in names]
-        media = sum(profile.has_media for profile in wanted)
-        if media > (0 if has_media else 1):
-            return None
-        layouts = list(layouts_beside(wanted, mask))
+        layouts = list(layouts_beside([self._geometry.by_name[name] for name in names], taken))
         if not layouts:
             return None
-        costs = [self._legal[mask] - self._legal[mask | occupied_mask(item)] for item in layouts]
+        before = self._legal[taken & self._memory]
+        costs = [
+            before - self._legal[(taken | occupied_bits(layout)) & self._memory]
+            for layout in layouts
+        ]
         best = min(costs)
         return Fit(
             best, tuple(item for item, cost in zip(layouts, costs, strict=True) if cost == best)
         )
 
 
-def layouts_beside(wanted: Sequence[Profile], mask: int, least: int = 0) -> Iterator[Layout]:
-    """Every way to lay ``wanted`` beside ``mask``; equal neighbours only in rising order."""
-    if not wanted:
+def layouts_beside(profiles: Sequence[Profile], taken: int, least: int = 0) -> Iterator[Layout]:
+    """Every way to lay slices beside what is taken; equal neighbours only in rising order."""
+    if not profiles:
         yield ()
         return
-    first, rest = wanted[0], wanted[1:]
-    for placement in first.placements:
-        if placement.start < least or placement.mask & mask:
+    first, others = profiles[0], profiles[1:]
+    for placed in (Placed(first, placement) for placement in first.placements):
+        if placed.placement.start < least or placed.bits & taken:
             continue
-        after = placement.start + 1 if rest and rest[0] is first else 0
-        for layout in layouts_beside(rest, mask | placement.mask, after):
-            yield (Placed(first, placement), *layout)
+        after = placed.placement.start + 1 if others and others[0] is first else 0
+        for layout in layouts_beside(others, taken | placed.bits, after):
+            yield (placed, *layout)
 
 
 @lru_cache(maxsize=64)
@@ -140,19 +140,14 @@ class GpuOccupancy:
     course: str = ""
 
     @cached_property
-    def mask(self) -> int:
-        """The memory slices that cannot be used, as bits."""
-        return occupied_mask(self.live)
+    def taken(self) -> int:
+        """What cannot be used of the GPU, as `Placed.bits`."""
+        return occupied_bits(self.live)
 
     @cached_property
-    def warm_masks(self) -> tuple[tuple[int, Placed], ...]:
-        """The warm slices, each with its memory slices as bits."""
-        return tuple((item.placement.mask, item) for item in self.warm)
-
-    @cached_property
-    def has_media(self) -> bool:
-        """Whether the GPU's one ``+me`` slice is in use."""
-        return any(item.profile.has_media for item in self.live)
+    def warm_bits(self) -> tuple[tuple[int, Placed], ...]:
+        """The warm slices, each with its `Placed.bits`."""
+        return tuple((item.bits, item) for item in self.warm)
 
 
 @dataclass(frozen=True)
@@ -186,9 +181,8 @@ def own_first(gpus: Sequence[GpuOccupancy], course: str) -> list[GpuOccupancy]:
 
 
 def clash(one: Placed, other: Placed) -> bool:
-    """Whether two slices cannot be on one GPU: they overlap, or both are ``+me``."""
-    both_media = one.profile.has_media and other.profile.has_media
-    return both_media or bool(one.placement.mask & other.placement.mask)
+    """Whether two slices cannot be on one GPU: they overlap, or need the same engines."""
+    return bool(one.bits & other.bits)
 
 
 def without(gpu: GpuOccupancy, kept: Sequence[Placed]) -> GpuOccupancy:
@@ -277,7 +271,7 @@ def _on_one_gpu(wanted: tuple[str, ...], gpus: Iterable[GpuOccupancy]) -> list[_
     best_cost: int | None = None
     ties: list[tuple[GpuOccupancy, Fit]] = []
     for gpu in gpus:
-        fit = fits(gpu.geometry).best(gpu.mask, gpu.has_media, wanted)
+        fit = fits(gpu.geometry).best(gpu.taken, wanted)
         if fit is None or (best_cost is not None and fit.cost > best_cost):
             continue
         if fit.cost != best_cost:
@@ -303,10 +297,9 @@ def _warmest(ties: Iterable[tuple[GpuOccupancy, Fit]]) -> _Part:
 def _work(part: _Part) -> tuple[int, int]:
     """What a part asks of the GPU: minus the slices reused, and the warm slices destroyed."""
     reused = destroyed = 0
-    mask = occupied_mask(part.layout)
-    has_media = any(item.profile.has_media for item in part.layout)
-    for warm_mask, warm in part.gpu.warm_masks:
-        if not warm_mask & mask and not (has_media and warm.profile.has_media):
+    bits = occupied_bits(part.layout)
+    for warm_bits, warm in part.gpu.warm_bits:
+        if not warm_bits & bits:
             continue
         if any(is_same(warm, item) for item in part.layout):
             reused += 1
@@ -355,8 +348,8 @@ def _distinct(gpus: Iterable[GpuOccupancy], copies: int) -> Iterator[GpuOccupanc
     """The GPUs; of those in equal state only as many as the slices could use."""
     seen: Counter[Hashable] = Counter()
     for gpu in gpus:
-        warm = tuple((mask, item.profile.name) for mask, item in gpu.warm_masks)
-        state = (fits(gpu.geometry), gpu.mask, gpu.has_media, warm)
+        warm = tuple((bits, item.profile.name) for bits, item in gpu.warm_bits)
+        state = (fits(gpu.geometry), gpu.taken, warm)
         seen[state] += 1
         if seen[state] <= copies:
             yield gpu
@@ -364,7 +357,7 @@ def _distinct(gpus: Iterable[GpuOccupancy], copies: int) -> Iterator[GpuOccupanc
 
 def _share(gpu: GpuOccupancy, counts: Mapping[str, int], share: tuple[int, ...]) -> _Plan | None:
     names = tuple(itertools.chain.from_iterable(map(itertools.repeat, counts, share)))
-    fit = fits(gpu.geometry).best(gpu.mask, gpu.has_media, names)
+    fit = fits(gpu.geometry).best(gpu.taken, names)
     if fit is None:
         return None
     part = _warmest([(gpu, fit)])

@@ -127,8 +127,8 @@ def choose_slots(
 
     Returns:
         The slots, none overlapping another or what is fixed.  All of them if that is possible on
-        the usable GPUs once their leases have ended (of more than `FEW` slices with ``+me`` among
-        them: not surely); else as many as were found.
+        the usable GPUs once their leases have ended (of more than `FEW` slices, some of
+        which need the same engines: not surely); else as many as were found.
     """
     if not requests:
         return ()
@@ -137,7 +137,7 @@ def choose_slots(
     if len(found) < len(wanted):
         packed = _choose_on(wanted, _Board(candidates, is_packing=True))
         found = packed if len(packed) > len(found) else found
-    if len(found) < len(wanted) <= FEW and _has_media(wanted, candidates):
+    if len(found) < len(wanted) <= FEW and _need_engines(wanted, candidates):
         found = _placed(wanted, candidates) or found
     return found
 
@@ -174,16 +174,16 @@ def _choose_numbered(
     return chosen
 
 
-def _has_media(wanted: Iterable[tuple[int, str]], candidates: Iterable[SlotCandidate]) -> bool:
+def _need_engines(wanted: Iterable[tuple[int, str]], candidates: Iterable[SlotCandidate]) -> bool:
     names = {name for _, name in wanted}
     kinds = {candidate.occupancy.geometry for candidate in candidates}
-    return any(p.has_media and p.name in names for kind in kinds for p in kind.profiles)
+    return any(p.engine_bits and p.name in names for kind in kinds for p in kind.profiles)
 
 
 def _placed(
     wanted: Sequence[tuple[int, str]], candidates: Sequence[SlotCandidate]
 ) -> tuple[Slot, ...] | None:
-    """By trying: how GPUs are filled best is not known of ``+me``, of which each has one."""
+    """By trying: how GPUs are filled best is not known of ``+me``, of which a GPU has one."""
     gpus = [
         replace(candidate.occupancy, live=candidate.occupancy.fixed, warm=())
         for candidate in candidates

@@ -10,6 +10,7 @@ once; afterwards each lease that ends is added to a sum, and a sum decays as a w
 """
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from miglab_pool.queue.rules import (
 )
 from miglab_pool.refused import Refused
 from miglab_pool.settings import PoolSettings
+from miglab_pool.state.proof import UNDER_PROOF
 from miglab_pool.state.view import GpuSnapshot, PoolView, placed_on, profile_on
 
 CLOCK_S = 60.0  # by which a moment may be before the one at which the ledger was read
@@ -165,6 +167,11 @@ class Backoff:
         """The clock was set: every pause lasts as long as it would have."""
         self._until = {key: until + by_s for key, until in self._until.items()}
 
+    @property
+    def pauses(self) -> Mapping[object, float]:
+        """When what failed may be tried again, by key."""
+        return self._until
+
     def is_due(self, key: object, now: float) -> bool:
         """Whether it may be tried now."""
         return self._until.get(key, float("-inf")) <= now
@@ -213,12 +220,14 @@ class Store:
         self.estimates = WaitEstimates()
         self.suspects: set[int] = set()  # leases whose holders may well be gone: ask at once
         self.abandoned: frozenset[int] = frozenset()  # releasing, and their servers not the hub's
+        self.under_proof: frozenset[str] = frozenset()  # GPUs that are lent to `miglab prove`
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.versions = Versions()
         self.unserved: Callable[[str, str], None] = _nobody  # told a ticket's last state and reason
         pauses_s = settings.tuning.retry_s, settings.tuning.retry_max_s
         self.creation_backoff = Backoff(*pauses_s)  # of what nobody asked
         self.grant_backoff = Backoff(*pauses_s)  # see pause_grants
+        self.placement_backoffs = defaultdict[str, Backoff](lambda: Backoff(*pauses_s))
         self._facts: dict[str, GpuSnapshot] = {}
         self._tables: dict[str, Mapping[int, Any]] = {}
         self._stale: set[str] = set(ledger.state.gpus)
@@ -240,6 +249,8 @@ class Store:
         self.started_at = self.now()
         self.creation_backoff.move(step_s)
         self.grant_backoff.move(step_s)
+        for backoff in self.placement_backoffs.values():
+            backoff.move(step_s)
         self.changed(self.state.gpus)
 
     @contextmanager
@@ -336,7 +347,7 @@ class Store:
     def _facts_of(self, gpu: str) -> GpuSnapshot:
         state, slices = self.state, tuple(self.state.on_gpu[gpu].values())
         held = (state.leases.get(row.lease or 0) for row in slices)
-        return GpuSnapshot(
+        snapshot = GpuSnapshot(
             row=state.gpus[gpu],
             info=self.infos.get(gpu),
             slices=slices,
@@ -345,8 +356,10 @@ class Store:
             whole_usage=self.gpu_usage.get(gpu),
             rests_until=self.grant_backoff.until(gpu) or NEVER,
             unprepared_until=self.creation_backoff.until(gpu) or NEVER,
+            closed_until=dict(self.placement_backoffs[gpu].pauses),
             settings=self.settings,
         )
+        return snapshot.under_proof(UNDER_PROOF) if gpu in self.under_proof else snapshot
 
     # -- rows ---------------------------------------------------------------------------------
 
@@ -393,6 +406,14 @@ class Store:
         """
         self.grant_backoff.fail(gpu, at)
         self.changed([gpu])
+
+    def close_placement(self, row: SliceRow, at: float) -> None:
+        """NVML found no room for this slice: its placement is closed, for longer each time.
+
+        Only that: other profiles and other placements of the GPU are to be had all the while.
+        """
+        self.placement_backoffs[row.gpu].fail((row.profile, row.start), at)
+        self.changed([row.gpu])
 
     def mark_gpu(self, tx: Transaction, gpu: str, state: str, reason: str = "") -> None:
         """Note how a GPU is; what is so already costs nothing."""

@@ -14,7 +14,13 @@ from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from miglab_api.gpus import SliceState
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
+from miglab_pool.gpu.geometry import (
+    Geometry,
+    Placed,
+    Placement,
+    Profile,
+    without_placements,
+)
 from miglab_pool.gpu.readings import GpuInfo, Usage
 from miglab_pool.layouts.rules import (
     Change,
@@ -88,8 +94,11 @@ class GpuSnapshot:
         whole_usage: what was read last of the GPU itself.
         rests_until: nothing is granted on it before then, as what was granted could not be made.
         unprepared_until: nothing is made for nobody before then, for the same reason.
+        closed_until: the placements at which NVML found no room although none is known to lie
+            there, each by its profile's name and its start: nothing is granted there before then.
         settings: the site's.
         is_resting: whether it rests after a grant that could not be made.
+        closed: the placements that are closed now.
         assumed: what its layout is laid around, at another moment; None: what lies there now.
     """
 
@@ -101,8 +110,10 @@ class GpuSnapshot:
     whole_usage: Usage | None
     rests_until: float
     unprepared_until: float
+    closed_until: Mapping[object, float]
     settings: PoolSettings
     is_resting: bool = False
+    closed: frozenset[object] = frozenset()
     assumed: tuple[PresentSlice, ...] | None = None
 
     @property
@@ -168,11 +179,13 @@ class GpuSnapshot:
 
     def now(self, at: float) -> "GpuSnapshot":
         """The GPU at the moment that its rows are of."""
-        return self._resting if at < self.rests_until else self
+        closed = frozenset(place for place, until in self.closed_until.items() if at < until)
+        is_resting = at < self.rests_until
+        return self._restricted(is_resting, closed) if is_resting or closed else self
 
-    @cached_property
-    def _resting(self) -> "GpuSnapshot":
-        return replace(self, is_resting=True)
+    @once
+    def _restricted(self, is_resting: bool, closed: frozenset[object]) -> "GpuSnapshot":
+        return replace(self, is_resting=is_resting, closed=closed)
 
     def then(self, there: Collection[int] | None) -> "GpuSnapshot":
         """The GPU at another moment, as far as that is known.
@@ -185,6 +198,10 @@ class GpuSnapshot:
             one for one in self.present if one.number in (there or ()) or one.kind is Kind.FIXED
         )
         return replace(self, assumed=() if there is None else tuple(stays))
+
+    def under_proof(self, reason: str) -> "GpuSnapshot":
+        """The GPU while it is lent to `miglab prove`: as one that is drained."""
+        return replace(self, row=replace(self.row, draining=self.row.draining or reason))
 
     def cut(self, layout: str, partition: tuple[str, ...], at: float) -> "GpuSnapshot":
         """The GPU now, if it had another layout."""
@@ -227,13 +244,14 @@ class GpuSnapshot:
         """The GPU as placement sees it; None if it is not one that is cut."""
         if self.geometry is None:
             return None
+        geometry = without_placements(self.geometry, self.closed) if self.closed else self.geometry
         rows = self.slices
         warm = tuple(self.placed(row) for row in rows if row.is_open)
         live = tuple(self.placed(row) for row in rows if not row.is_open)
         fixed = tuple(self.placed(row) for row in rows if row.is_fixed)
         usable = self.is_open and not self.has_lost
         free = {((1 << row.size) - 1) << row.start: self._frees_at(row) for row in rows}
-        return GpuOccupancy(self.uuid, self.geometry, live, warm, usable, fixed, free, self.course)
+        return GpuOccupancy(self.uuid, geometry, live, warm, usable, fixed, free, self.course)
 
     def _frees_at(self, row: SliceRow) -> float:
         lease = self.leases.get(row.lease or 0)

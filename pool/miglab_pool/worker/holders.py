@@ -22,6 +22,7 @@ from miglab_api.holders import (
     LEASE_LABEL,
     LEDGER_LABEL,
     PROCESS,
+    PROOF_LABEL,
     SLICES_LABEL,
     Liveness,
     kill_processes_of,
@@ -157,6 +158,15 @@ class HostHolders:
         except ENGINE_ERRORS:
             return False
         return self.remove(holder, force=True)
+
+    def end_proof(self, run: str) -> bool:
+        """Remove the containers of a run of `miglab prove`; whether none is there, confirmed."""
+        if not self._url:
+            return True
+        label = {"label": [f"{PROOF_LABEL}={run}"]}
+        for container in self._list(label) or ():
+            self.remove(f"{CONTAINER}:{container['Id']}", force=True)
+        return self._list(label) == []
 
     def _is_gone(self, holder: str) -> bool:
         """Whether it is, once what the engine has forgotten is ended."""

@@ -46,10 +46,10 @@ from miglab_pool.state.store import Wellness
 from miglab_pool.state.view import is_whole
 from miglab_pool.worker import faults
 from miglab_pool.worker.gpu_row import as_of_boot, is_uncut, row_of, unread, why_missing, why_unfit
+from miglab_pool.worker.remnants import why_foreign
 from miglab_pool.worker.worker import Worker
 
 MADE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.QUARANTINED, SliceState.FOREIGN})
-FOREIGN_REASON = "miglab did not make it; it stays untouched until an admin adopts it"
 HALF_THERE = "it has no compute instance any more"
 UNLISTED_HOLDERS = (
     "the Docker engine does not answer, so it is not known which slices students' servers use; "
@@ -281,15 +281,16 @@ def _not_there(row: SliceRow) -> SliceRow:
 
 def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Finding:
     choice = Choice(reading.gpu_uuid, reading.profile, reading.placement)
+    reason = why_foreign(worker.store, reading, tx.at)
     row = replace(
         new_slice(worker.store, tx, choice),
         state=SliceState.FOREIGN,
         gi_id=reading.gi_id,
         ci_id=reading.ci_id,
         uuid=reading.uuid,
-        reason=FOREIGN_REASON,
+        reason=reason,
     )
-    tx.put(row, reason=FOREIGN_REASON)
+    tx.put(row, reason=reason)
     return Finding("slice", str(row.id), f"foreign: {row.profile} at {reading.placement}")
 
 

@@ -13,7 +13,14 @@ from miglab_api.gpus import SliceState
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placement
-from miglab_pool.gpu.readings import GpuError, InUse, NoRoom, SliceReading
+from miglab_pool.gpu.readings import (
+    GpuError,
+    InUse,
+    NoRoom,
+    SliceReading,
+    StillThere,
+    UnknownGpuError,
+)
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import requests as tickets
 from miglab_pool.leases import transactions as leases
@@ -33,11 +40,17 @@ from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.store import Store
 from miglab_pool.state.view import PoolView, once
 from miglab_pool.worker import inspect_gpu
+from miglab_pool.worker.remnants import DESTROYED
 from miglab_pool.worker.worker import Claim, Worker, probe_key
 
 SILENT = (GPU_UNKNOWN, GPU_LOST)
 STALE = (
     "NVML gave it the id of another slice in the ledger: slices are gone that were thought there"
+)
+UUID_LOOKS = 5
+NO_UUID = (
+    f"it was created, and NVML did not list its MIG device in {UUID_LOOKS} looks: without a UUID "
+    "no server could be given it"
 )
 
 
@@ -177,7 +190,9 @@ def _create(worker: Worker, job: Job) -> None:
         row = worker.store.state.slices[row.id]
         is_stale = reading is not None and _is_taken_for_another(worker, row, reading)
         if is_stale:
-            _create_failed_in(worker, tx, row, NoRoom(STALE), is_made=True)
+            _create_failed_in(worker, tx, row, UnknownGpuError(STALE), is_made=True)
+        elif reading is not None and reading.uuid is None:
+            _look_for_uuid_later(worker, tx, row)
         else:
             _record_made(worker, tx, row, reading)
     if is_stale:
@@ -215,9 +230,19 @@ def _is_taken_for_another(worker: Worker, row: SliceRow, reading: SliceReading) 
     about to use its UUID: nobody gets this one before the GPU was looked at.
     """
     return any(
-        other.id != row.id and (other.gi_id == reading.gi_id or other.uuid == reading.uuid)
+        other.id != row.id
+        and (other.gi_id == reading.gi_id or (reading.uuid and other.uuid == reading.uuid))
         for other in worker.store.state.on_gpu[row.gpu].values()
     )
+
+
+def _look_for_uuid_later(worker: Worker, tx: Transaction, row: SliceRow) -> None:
+    """A slice without a UUID is not made yet: NVML's list of MIG devices may lag behind."""
+    if row.attempts + 1 >= UUID_LOOKS:
+        _create_failed_in(worker, tx, row, UnknownGpuError(NO_UUID), is_made=True)
+        return
+    retry_at = tx.at + worker.store.settings.tuning.retry_s
+    tx.put(replace(row, attempts=row.attempts + 1, retry_at=retry_at))
 
 
 def _made(worker: Worker, row: SliceRow, *, was_tried: bool) -> SliceReading | None:
@@ -276,6 +301,7 @@ def _record_made(
         return
     tx.put(row, reason="made")
     worker.gpu_backoff.clear(row.gpu)
+    worker.store.placement_backoffs[row.gpu].clear((row.profile, row.start))
     if worker.store.state.gpus[row.gpu].state == GPU_UNKNOWN:
         worker.store.mark_gpu(tx, row.gpu, GPU_OK)
     if lease is None:
@@ -291,6 +317,8 @@ def _create_failed(worker: Worker, row: SliceRow, error: GpuError) -> None:
     with worker.store.write(durable=True) as tx:
         row = worker.store.state.slices[row.id]  # it may have been drained meanwhile
         _create_failed_in(worker, tx, row, error, is_made=is_made or bool(row.draining))
+    if isinstance(error, NoRoom):  # what is in the way is not in the ledger
+        inspect_gpu.inspect(worker, row.gpu)
 
 
 def _may_lie_there(worker: Worker, row: SliceRow) -> bool:
@@ -317,10 +345,18 @@ def _create_failed_in(
         scrub(tx, row, str(error), remake=False)
     elif row.is_live:
         tx.put(replace(row, state=GONE, lease=None, reason=str(error)), reason=str(error))
-    if row.profile != FULL or not isinstance(error, InUse):
+    if isinstance(error, NoRoom):
+        worker.store.close_placement(row, tx.at)
+    elif _is_of_gpu(row, error):
         inspect_gpu.gpu_failed(worker, tx, row.gpu, error)
         if lease is not None:
             worker.store.pause_grants(row.gpu, tx.at)
+
+
+def _is_of_gpu(row: SliceRow, error: GpuError) -> bool:
+    """Whether a create failed by the GPU: not by who runs on one leased whole, nor a remnant."""
+    is_used = row.profile == FULL and isinstance(error, InUse)
+    return not (is_used or isinstance(error, StillThere))
 
 
 # -- destroy ------------------------------------------------------------------------------------
@@ -386,7 +422,7 @@ def _destroy_failed(worker: Worker, row: SliceRow, error: GpuError) -> None:
             settings.tuning.retry_max_s, settings.tuning.retry_s * 2 ** min(row.attempts, 20)
         )
         row = replace(row, attempts=row.attempts + 1, retry_at=tx.at + pause_s, reason=str(error))
-        if not isinstance(error, InUse):
+        if not isinstance(error, InUse | StillThere):
             inspect_gpu.gpu_failed(worker, tx, row.gpu, error)
         if row.attempts >= settings.tuning.quarantine_after and row.profile != FULL:
             row = replace(row, state=SliceState.QUARANTINED)
@@ -398,7 +434,7 @@ def _destroy_failed(worker: Worker, row: SliceRow, error: GpuError) -> None:
 
 def _record_gone(worker: Worker, tx: Transaction, row: SliceRow) -> None:
     row = worker.store.state.slices[row.id]
-    tx.put(replace(row, state=GONE), reason="destroyed")
+    tx.put(replace(row, state=GONE), reason=DESTROYED)
     worker.gpu_backoff.clear(row.gpu)
     if row.draining:  # before anybody gets its placement; not at once where that has failed
         not_before = worker.store.creation_backoff.until(row.gpu) or 0.0

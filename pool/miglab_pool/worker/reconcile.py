@@ -11,7 +11,7 @@ from miglab_api.leases import Fence
 from miglab_pool.leases import transactions as leases
 from miglab_pool.ledger.rows import LeaseRow
 from miglab_pool.refused import Refused
-from miglab_pool.worker import inspect_gpu
+from miglab_pool.worker import inspect_gpu, proof
 from miglab_pool.worker.holders import Stray
 from miglab_pool.worker.inspect_gpu import Finding
 from miglab_pool.worker.jobs import probe, quarantine_claimed
@@ -26,6 +26,7 @@ def begin(worker: Worker) -> list[Finding]:
     Every finding, of this and of the other steps, is in the ledger too, as a transition.
     """
     found = check_engine(worker)
+    found += proof.follow(worker)
     found += remove_strays(worker)
     inspect_gpu.note_unlisted(worker)
     return found

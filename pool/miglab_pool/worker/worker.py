@@ -4,6 +4,7 @@ Only this room calls the driver or asks after holders.  All of it may be forgott
 the work list follows from the rows, and after a restart it comes out again.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from miglab_api.leases import LeaseState
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import Stopwatch, WatchedDriver
 from miglab_pool.ledger.rows import LeaseRow, SliceRow
+from miglab_pool.state.proof import ProofFolder
 from miglab_pool.state.store import Backoff, Store
 from miglab_pool.worker.holders import HostHolders
 
@@ -49,6 +51,8 @@ class Worker:
         claimed: the slices that containers use and that are not theirs by this ledger, by UUID:
             nobody else is given them, and they are not destroyed.  None until the containers were
             listed once: before that no GPU is looked at, so nothing is granted, made or destroyed.
+        proof: the lock and the record of `miglab prove`; see proof.py.
+        proof_turn: held by whoever looks whether a run is over.
         gpu_backoff: when a GPU that failed is looked at again.
         probe_backoff: when a holder is asked after again, by `probe_key`.
     """
@@ -69,6 +73,8 @@ class Worker:
         self.acting: set[str] = set()
         self.probing: set[int] = set()
         self.claimed: dict[str, Claim] | None = None
+        self.proof = ProofFolder(store.ledger.path.parent)
+        self.proof_turn = threading.Lock()
         settings = store.settings
         self.gpu_backoff = Backoff(settings.tuning.retry_s, settings.tuning.retry_max_s)
         self.probe_backoff = Backoff(settings.tuning.probe_s, settings.tuning.retry_max_s)

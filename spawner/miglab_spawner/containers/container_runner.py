@@ -24,8 +24,14 @@ from docker.errors import (  # noqa: TID251 - one of the rooms that talk to Dock
 )
 from requests import RequestException
 
+from miglab_api.engine import driver_for
 from miglab_spawner.borrower import RESULT_LIMIT, RunnerFailed, TooMuchSaid
-from miglab_spawner.containers.host_config import container_holder
+from miglab_spawner.containers.gpu_handover import (
+    LOOK_S,
+    check_container,
+    look_timed_out,
+)
+from miglab_spawner.containers.host_config import SavedLease, container_holder, hard_host_config
 
 #: What a call to the engine raises when it refuses, does not answer, or is away: docker-py wraps
 #: some errors of its connection, and not others.
@@ -57,7 +63,8 @@ class ContainerRunner:
         image: the student's.
         name: the container's.
         labels: what ties it to its lease.
-        host_config: limits, hardening and slices, as for a server.
+        host_config: limits and hardening, as for a server.
+        grant: the slices that it is to have.
         command: what is run in it.
         user: as for a server; None for the image's own.
     """
@@ -68,6 +75,7 @@ class ContainerRunner:
     labels: Mapping[str, str]
     env: Mapping[str, str]
     host_config: Mapping[str, Any]
+    grant: SavedLease
     command: Sequence[str] = COMMAND
     user: str | None = None
     _id: str = ""
@@ -88,8 +96,13 @@ class ContainerRunner:
         return container_holder(self._id)
 
     async def start(self) -> None:
-        """The engine starts it."""
+        """The engine starts it, and it has its slices."""
         await self._do(lambda: self.api.start(self._id))
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await self._do(lambda: check_container(self.api, self._id, self.grant.uuids))
+        except TimeoutError:
+            raise look_timed_out() from None
 
     async def send(self, order: bytes) -> None:
         """One line to its input, on a thread of its own: a runner that hangs does not read."""
@@ -128,7 +141,9 @@ class ContainerRunner:
 
     def _create(self) -> str:
         """A container that reaches nothing."""
-        host = {k: v for k, v in self.host_config.items() if k not in FOREIGN_TO_RUNNERS}
+        driver = driver_for(str(self.api.version()["Version"]))
+        host_config = {**self.host_config, **hard_host_config(self.grant, driver)}
+        host = {k: v for k, v in host_config.items() if k not in FOREIGN_TO_RUNNERS}
         closed = {"network_mode": "none", "log_config": {"type": "none"}, "auto_remove": True}
         made = self.api.create_container(
             self.image,

@@ -198,17 +198,21 @@ def soft_host_config(
     return config
 
 
-def hard_host_config(grant: SavedLease | None) -> dict[str, Any]:
+def hard_host_config(grant: SavedLease | None, driver: str) -> dict[str, Any]:
     """What a lease demands: its slices; and no end or restart that we do not see.
 
     ``auto_remove`` would take exit code and out-of-memory mark away with the container; a restart
     by the engine would come back with an old slice.
+
+    Args:
+        grant: what the container is to hold; None: no slice.
+        driver: what the engine calls NVIDIA's hook (`miglab_api.engine.driver_for`).
     """
     if grant is None:
         return {}
     return {
         "device_requests": [
-            {"driver": "nvidia", "device_ids": list(grant.uuids), "capabilities": [["gpu"]]}
+            {"driver": driver, "device_ids": list(grant.uuids), "capabilities": [["gpu"]]}
         ],
         "auto_remove": False,
         "restart_policy": {"Name": "no"},

@@ -15,8 +15,9 @@ from jupyterhub.spawner import SpawnException
 from jupyterhub.utils import format_exception
 
 from miglab_api.holders import Liveness, probe_process
-from miglab_api.leases import LeaseState
+from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import TicketState
+from miglab_spawner.backends import PoolClient
 
 from .lab import PoolLab
 
@@ -57,6 +58,23 @@ async def test_trap_1_a_dead_server_gives_its_slice_back(hub: Hub, lab: PoolLab)
         assert "ended by signal 9" in await one.get_options_form()
     await hub.start("ada", shape="cpu")
     assert "ended by signal 9" not in await hub.spawner("ada").get_options_form()
+
+
+async def test_a_lease_without_a_uuid_starts_nothing(
+    hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
+):
+    """The pool does not know one of two slices: the start is refused, and both are given back."""
+    take = PoolClient.take
+
+    async def take_half_known(client: PoolClient, ticket: int) -> LeaseView:
+        lease = await take(client, ticket)
+        return lease.model_copy(update={"uuids": lease.uuids[:1]})
+
+    monkeypatch.setattr(PoolClient, "take", take_half_known)
+    refusal = await hub.refused("ada", shape="2x1g.5gb")
+    assert refusal.reason == "slice-without-uuid"
+    assert "does not know the identity" in refusal.jupyterhub_message
+    await lab.until_empty()
 
 
 async def test_a_start_waits_until_the_hub_is_done_with_the_dead_server(

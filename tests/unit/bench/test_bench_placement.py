@@ -21,9 +21,9 @@ from miglab_bench.measures.placement import (
     mfi_like,
     simulate,
 )
-from miglab_pool.gpu.simulated.rules import models
+from miglab_pool.gpu.simulated.geometry import model_geometry
 
-A100 = models()["A100-40GB"].geometry
+A100 = model_geometry("A100-40GB")
 
 
 def _small(**changes: object) -> list[PolicyMeans]:

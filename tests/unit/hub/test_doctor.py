@@ -12,16 +12,10 @@ from tests.unit.pool.http.fakes import slice_view
 from typer.testing import CliRunner
 
 from miglab_api.gpus import SliceState
-from miglab_hub import cli
+from miglab_hub import cli, engine_findings
 from miglab_hub import doctor as diagnosis
-from miglab_hub.doctor import (
-    disk_limit,
-    examine_disk,
-    examine_docker,
-    examine_files,
-    examine_gpus,
-    of_lab_toml,
-)
+from miglab_hub.doctor import examine_disk, examine_files, examine_gpus, of_lab_toml
+from miglab_hub.engine_findings import disk_limit, examine_docker
 from miglab_hub.service.gpus import make_simulated
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
@@ -181,7 +175,7 @@ def test_what_is_wrong_with_the_engine_is_found(
 ) -> None:
     """It does not answer, or not in time, or hides what its containers run, as far as one runs."""
     asked = Mock(side_effect=engine) if isinstance(engine, Exception) else lambda **_: engine
-    monkeypatch.setattr(diagnosis.docker, "APIClient", asked)
+    monkeypatch.setattr(engine_findings.docker, "APIClient", asked)
     students = settings.servers.model_copy(update={"spawner": "docker"})
     found = examine_docker(settings.model_copy(update={"servers": students}))
     told = {finding.subject: finding.found for finding in found if finding.is_wrong}

@@ -58,6 +58,11 @@ WRONG = {
         ["[testing] is for tests on this machine alone"],
     ),
     "internal key": ("file = 'x'\n" + COURSE, ["unknown key file"]),
+    "no time to answer": ("[gpus]\nanswer_s = 0\n" + COURSE, ["gpus.answer_s", "greater than 0"]),
+    "no time to create a slice": (
+        "[gpus]\nanswer_s = 30\nchange_s = 20\n" + COURSE,
+        ["change_s (20) is less than answer_s (30)", "at least as long"],
+    ),
     "the pool's tuning": ("[tuning]\nprobe_s = 1\n" + COURSE, ["unknown key tuning"]),
     "text for a number": ('[lab]\nport = "8000"\n' + COURSE, ["lab.port", "integer", "'8000'"]),
     "number for a flag": ("[reclaim]\nenabled = 1\n" + COURSE, ["reclaim.enabled", "boolean"]),
@@ -307,7 +312,7 @@ def test_two_labs_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "function",
     [
-        "nvmlDeviceGetHandleByUUID",
+        "nvmlDeviceGetHandleByPciBusId",
         "nvmlDeviceGetMigMode",
         "nvmlDeviceGetName",
         "nvmlDeviceGetMemoryInfo",
@@ -325,8 +330,8 @@ def test_one_gpu_that_refuses_a_call_keeps_no_lab_from_starting(
     make_simulated(settings)
     machine = SimulatedMachine(settings.simulated_state)
     uuid = machine.state().gpus[0].uuid
-    named = None if function == "nvmlDeviceGetHandleByUUID" else uuid  # which has no handle yet
-    machine.fail_next(function, code, 10**6 if named else 1, named)
+    names_no_gpu = function == "nvmlDeviceGetHandleByPciBusId"  # then both GPUs refuse it
+    machine.fail_next(function, code, 10**6, None if names_no_gpu else uuid)
     tables = geometries(settings)
     assert tables is None or code == pynvml.NVML_ERROR_GPU_IS_LOST  # its table was read before that
     preflight.check_shapes(settings, tables)

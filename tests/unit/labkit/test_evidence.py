@@ -6,7 +6,15 @@ import pytest
 
 from labkit.errors import EvidenceDamaged, NotAPrediction, NotMeasured
 from labkit.evidence import evidence as store
-from labkit.evidence.evidence import Evidence, Point, Trend, parse_number, parse_trend, predict
+from labkit.evidence.evidence import (
+    Evidence,
+    Point,
+    Trend,
+    draft_of,
+    parse_number,
+    parse_trend,
+    predict,
+)
 from labkit.records import Device, Measurement, Tier
 
 RECORD = Measurement("f", (0.1, 0.2, 0.3), Tier.CPU, (Device("cpu", "Xeon", 1024),), "host", False)
@@ -89,15 +97,58 @@ def test_a_replayed_run_is_marked_and_not_the_students():
         ("+3", 3.0),
         ("1e3", 1000.0),
         (".5", 0.5),
+        ("0,125", 0.125),
+        ("12,5", 12.5),
+        ("12 500", 12500.0),
+        ("12'500", 12500.0),
+        ("12\N{NARROW NO-BREAK SPACE}500,5", 12500.5),
+        ("12,500.5", 12500.5),
+        ("12.500,5", 12500.5),
+        ("1,234,567 GB/s", 1234567.0),
+        ("1.234.567", 1234567.0),
+        ("1,0000", 1.0),
+        ("1000,5", 1000.5),
     ],
 )
 def test_numbers_are_read_as_people_type_them(typed, value):
-    """Commas, spaces and the unit itself are fine."""
+    """Commas, spaces, groups of three digits and the unit itself are fine."""
     assert parse_number(typed, "GB/s") == value
 
 
 @pytest.mark.parametrize(
-    "typed", ["", "fast", "1.5 apples", "1e999", "nan", "½", "9" * 60 + "z", "2..5.1"]
+    ("typed", "first", "second"),
+    [
+        ("1,000", "1000", "1"),
+        ("12,500 GB/s", "12500", "12.5"),
+        ("1.500", "1500", "1.5"),
+        ("+2,048", "2048", "2.0480"),
+    ],
+)
+def test_a_number_that_could_be_two_is_asked_about(typed, first, second):
+    """Half the world groups digits by the mark with which the other half divides them."""
+    with pytest.raises(NotAPrediction, match=rf"could be {first} or {second}\. Type one"):
+        parse_number(typed, "GB/s")
+    assert [parse_number(answer, "GB/s") for answer in (first, second)] == [
+        float(first),
+        float(second),
+    ]
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "",
+        "fast",
+        "1.5 apples",
+        "1e999",
+        "nan",
+        "½",
+        "9" * 60 + "z",
+        "2..5.1",
+        "12,50.1",
+        "1,5,",
+        "1.23.456,7",
+    ],
 )
 def test_what_is_no_number_is_answered_in_a_sentence(typed):
     """Empty, words, other units, infinities, unicode, over-long."""
@@ -132,3 +183,18 @@ def test_what_is_missing_is_asked_for_in_its_order(said, unit, says):
     with pytest.raises(NotAPrediction, match=says):
         predict(said, " ", unit)
     assert "because fewer SMs" in str(predict("7.5", "fewer SMs", "x"))
+
+
+def test_two_kernels_save_at_the_same_time(tmp_path):
+    """Each has a draft of its own, the last to end is kept whole, a failed one leaves nothing."""
+    target = tmp_path / "DP-4.json"
+    with draft_of(target) as early, draft_of(target) as late:
+        early.write_text("early")
+        late.write_text("late")
+        assert not target.exists()
+    assert target.read_text() == "early"
+    with pytest.raises(OSError), draft_of(target) as draft:
+        draft.write_text("half")
+        raise OSError
+    assert [path.name for path in tmp_path.iterdir()] == ["DP-4.json"]
+    assert target.read_text() == "early"

@@ -13,7 +13,7 @@ from tests.needs import needs
 from labkit.exercises import code_checks, packing, run_ranks, schedule
 from labkit_grading import grade_code
 from make_notebooks import build_text
-from miglab_pool.gpu.simulated.rules import model_named
+from miglab_pool.gpu.simulated.geometry import model_geometry
 
 needs("torch", "the exercises are written with torch")
 
@@ -232,7 +232,7 @@ def test_any_way_is_right(exercise, answer):
 
 def test_what_fits_is_what_the_pool_can_place():
     """Every choice of up to seven slices: it fits if it is part of a layout of the pool's A100."""
-    layouts = maximal_layouts(model_named("A100-40GB").geometry, packing.A100)
+    layouts = maximal_layouts(model_geometry("A100-40GB"), packing.A100)
     whole = [Counter(placed.profile.name for placed in layout) for layout in layouts]
     for chosen in packing.packings():
         fits = any(Counter(chosen) <= one for one in whole)

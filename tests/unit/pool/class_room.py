@@ -32,7 +32,11 @@ LAYOUTS = ("7g.40gb", "2x3g.20gb", "4g.20gb + 3x1g.5gb", "7x1g.5gb", "2g.10gb")
 AHEAD_S = 6 * 3600.0
 FAULTS = (
     ("nvmlDeviceCreateGpuInstance", pynvml.NVML_ERROR_UNKNOWN),
+    ("nvmlDeviceCreateGpuInstance", pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES),
     ("nvmlGpuInstanceCreateComputeInstance", pynvml.NVML_ERROR_UNKNOWN),
+    ("nvmlGpuInstanceCreateComputeInstance", pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES),
+    ("nvmlDeviceGetMigDeviceHandleByIndex", pynvml.NVML_ERROR_NOT_FOUND),
+    ("nvmlGpuInstanceDestroy", pynvml.NVML_SUCCESS),  # and does nothing
     ("nvmlGpuInstanceDestroy", pynvml.NVML_ERROR_IN_USE),
     ("nvmlComputeInstanceDestroy", pynvml.NVML_ERROR_IN_USE),
     ("nvmlDeviceGetGpuInstances", pynvml.NVML_ERROR_UNKNOWN),

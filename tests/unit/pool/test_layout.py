@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.maximal_layouts import maximal_layouts
 
 from miglab_pool.gpu.geometry import Geometry, Placed
-from miglab_pool.gpu.simulated.rules import model_named
+from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.layouts.rules import (
     Change,
     Kind,
@@ -26,8 +26,8 @@ from miglab_pool.layouts.rules import (
 )
 from miglab_pool.state.placement import GpuOccupancy, clash, place
 
-A100 = model_named("A100-40GB").geometry
-A30 = model_named("A30").geometry
+A100 = model_geometry("A100-40GB")
+A30 = model_geometry("A30")
 NAMES = [profile.name for profile in A100.profiles]
 ALL = sorted({layout for layout in maximal_layouts(A100, NAMES)}, key=lambda one: str(one))
 

@@ -10,11 +10,11 @@ from tests.maximal_layouts import maximal_layouts
 
 from miglab_bench.measures.placement import packs
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, legal_placements
-from miglab_pool.gpu.simulated.rules import model_named
+from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.state.placement import GpuOccupancy, _empty, could_ever_fit, place
 
-A100 = model_named("A100-40GB").geometry
-A30 = model_named("A30").geometry
+A100 = model_geometry("A100-40GB")
+A30 = model_geometry("A30")
 
 
 def _at(name: str, start: int, geometry: Geometry = A100) -> Placed:
@@ -27,7 +27,7 @@ def contents(draw: st.DrawFn, geometry: Geometry) -> tuple[tuple[Placed, ...], t
     """A reachable GPU: non-overlapping slices, at most one +me, split into live and warm."""
     placed: list[Placed] = []
     for name in draw(st.lists(st.sampled_from(list(geometry.by_name)), max_size=6)):
-        options = legal_placements(geometry, geometry.by_name[name], placed)
+        options = legal_placements(geometry.by_name[name], placed)
         if options:
             placed.append(Placed(geometry.by_name[name], draw(st.sampled_from(options))))
     is_live = draw(st.lists(st.booleans(), min_size=len(placed), max_size=len(placed)))
@@ -65,7 +65,7 @@ def _all_ways(names: Sequence[str], live: Everywhere, geometry: Geometry) -> Ite
         return
     profile = geometry.by_name[names[0]]
     for index, placed in enumerate(live):
-        for placement in legal_placements(geometry, profile, placed):
+        for placement in legal_placements(profile, placed):
             with_it = (*placed, Placed(profile, placement))
             yield from _all_ways(names[1:], (*live[:index], with_it, *live[index + 1 :]), geometry)
 
@@ -76,8 +76,8 @@ def _exists(names: Sequence[str], gpus: Sequence[GpuOccupancy]) -> bool:
 
 
 def _worth(placed: Sequence[Placed], geometry: Geometry) -> int:
-    plain = (profile for profile in geometry.profiles if not profile.has_media)
-    return sum(len(legal_placements(geometry, profile, placed)) for profile in plain)
+    plain = (profile for profile in geometry.profiles if profile.is_plain)
+    return sum(len(legal_placements(profile, placed)) for profile in plain)
 
 
 @given(questions())
@@ -97,9 +97,7 @@ def test_choices_are_legal_and_complete(question: tuple[list[str], list[GpuOccup
     for choice in choices:
         here = placed[choice.gpu]
         assert by_name[choice.gpu].usable
-        assert choice.placement in legal_placements(
-            by_name[choice.gpu].geometry, choice.profile, here
-        )
+        assert choice.placement in legal_placements(choice.profile, here)
         here.append(Placed(choice.profile, choice.placement))
 
 
@@ -120,7 +118,7 @@ def test_destroys_exactly_the_warm_slices_in_the_way(
             if item not in reused
             and any(
                 item.placement.mask & choice.placement.mask
-                or (item.profile.has_media and choice.profile.has_media)
+                or all(p.name.endswith("+me") for p in (item.profile, choice.profile))
                 for choice in here
             )
         ]
@@ -225,7 +223,7 @@ def test_could_ever_place_ignores_what_is_there_now() -> None:
 @pytest.mark.parametrize("geometry", [A100, A30], ids=["A100", "A30"])
 def test_packs_agrees_with_exhaustive_search(geometry: Geometry, n_gpus: int) -> None:
     """The closed form is right for every multiset that could fit on one or two GPUs."""
-    plain = [profile for profile in geometry.profiles if not profile.has_media]
+    plain = [profile for profile in geometry.profiles if profile.is_plain]
     names = [profile.name for profile in plain]
     one = {
         tuple(map([item.profile.name for item in part].count, names))

@@ -12,7 +12,7 @@ from tests.pool_settings import changed
 
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed, Placement
-from miglab_pool.gpu.simulated.rules import model_named
+from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.order import any_fits, first_that_fits, hold
 from miglab_pool.queue.rules import (
@@ -35,7 +35,7 @@ from miglab_pool.state.store import Uses
 
 from .conftest import SETTINGS, Crash, World
 
-A100 = model_named("A100-40GB").geometry
+A100 = model_geometry("A100-40GB")
 
 
 def placed(name: str, start: int) -> Placed:

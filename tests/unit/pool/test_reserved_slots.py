@@ -14,7 +14,7 @@ from miglab_pool.state.slot_choice import FEW, SlotCandidate, choose_slots
 from .test_queue import A100, placed
 
 ALL = [profile.name for profile in A100.profiles]
-PLAIN = [profile.name for profile in A100.profiles if not profile.has_media]
+PLAIN = [profile.name for profile in A100.profiles if profile.is_plain]
 
 
 def candidate(

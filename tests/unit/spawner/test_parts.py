@@ -167,13 +167,13 @@ def test_the_environment_grants_no_gpu_by_itself():
 
 def test_a_lease_is_a_device_request_and_no_restart():
     """The slices in order; neither auto-removal nor a restart behind our back."""
-    host = hard_host_config(GRANT)
+    host = hard_host_config(GRANT, "hook")
     assert host["device_requests"] == [
-        {"driver": "nvidia", "device_ids": ["MIG-a", "MIG-b"], "capabilities": [["gpu"]]}
+        {"driver": "hook", "device_ids": ["MIG-a", "MIG-b"], "capabilities": [["gpu"]]}
     ]
     assert host["auto_remove"] is False
     assert host["restart_policy"] == {"Name": "no"}
-    assert hard_host_config(None) == {}
+    assert hard_host_config(None, "hook") == {}
 
 
 def test_the_sites_own_limits_win():

@@ -113,8 +113,7 @@ class Library:
 
     def _check(self, name: str, arguments: tuple[Any, ...]) -> None:
         index = _gpu_index(arguments)
-        while _hangs(machine := self.file.read(), name, index):
-            self.sleep(STUCK_POLL_S)
+        machine = self.wait_for(name, index)
         if not machine.driver_loaded:
             refuse(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         if not self.opened and not name.startswith("nvmlInit"):
@@ -124,6 +123,12 @@ class Library:
             refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
         if any(name.startswith(fault.function) for fault in machine.faults):
             self._spring(name, gpu)
+
+    def wait_for(self, name: str, index: int | None) -> MachineState:
+        """The machine, once a call to this function, about this GPU or none, does not hang."""
+        while _hangs(machine := self.file.read(), name, index):
+            self.sleep(STUCK_POLL_S)
+        return machine
 
     def _spring(self, name: str, gpu: Gpu | None) -> None:
         """Fail as ordered in advance, and count it off."""

@@ -44,7 +44,7 @@ class Break(StrEnum):
 
 
 def error_code(name: str) -> int:
-    """NVML's error code of a name: ``IN_USE``, ``NVML_ERROR_IN_USE``.
+    """NVML's error code of a name: ``IN_USE``, ``NVML_ERROR_IN_USE``, or ``SUCCESS``.
 
     Raises:
         ValueError: there is no such error; names those there are.
@@ -53,7 +53,7 @@ def error_code(name: str) -> int:
         known.removeprefix("NVML_ERROR_"): int(value)
         for known, value in vars(pynvml).items()
         if known.startswith("NVML_ERROR_")
-    }
+    } | {"SUCCESS": int(pynvml.NVML_SUCCESS)}
     wanted = name.strip().upper().replace("-", "_").removeprefix("NVML_ERROR_")
     if wanted not in codes:
         raise ValueError(f"NVML has no error {name!r}; there are: {', '.join(sorted(codes))}.")
@@ -185,7 +185,8 @@ class SimulatedMachine:
 
         Args:
             function: its name, or the beginning of it: ``nvmlComputeInstanceDestroy``.
-            code: NVML's error code, for example ``pynvml.NVML_ERROR_IN_USE``.
+            code: NVML's error code, for example ``pynvml.NVML_ERROR_IN_USE``; with ``NVML_SUCCESS``
+                a call does nothing and says that it did it.
             times: how many calls.
             gpu_uuid: only calls about this GPU; None = any.
         """

@@ -24,7 +24,6 @@ from typing import Any
 
 import pynvml
 
-from miglab_pool.gpu.geometry import Placement, Profile
 from miglab_pool.gpu.simulated import rules
 from miglab_pool.gpu.simulated.library import (
     COMPUTE,
@@ -40,8 +39,13 @@ from miglab_pool.gpu.simulated.library import (
     refuse,
     target,
 )
-from miglab_pool.gpu.simulated.nvml_gpus import EventFunctions, GpuFunctions, error_string
-from miglab_pool.gpu.simulated.state import Gpu, MachineState
+from miglab_pool.gpu.simulated.nvml_gpus import (
+    EventFunctions,
+    GpuFunctions,
+    error_string,
+    pci_id_of,
+)
+from miglab_pool.gpu.simulated.state import MachineState
 
 
 class MigFunctions(Library):
@@ -67,9 +71,9 @@ class MigFunctions(Library):
         _, gpu = self.gpu_of(device)
         if not 0 <= number(enum) < pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        for profile in rules.model_of(gpu).geometry.profiles:
+        for profile in rules.model_of(gpu).profiles:
             if profile.enum == number(enum):
-                return _fill_profile(target(info), gpu, profile)
+                return _fill_profile(target(info), profile)
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     @exports("nvmlDeviceGetGpuInstancePossiblePlacements_v2")
@@ -93,9 +97,11 @@ class MigFunctions(Library):
     @exports("nvmlDeviceCreateGpuInstanceWithPlacement")
     def create_instance_at(self, device: Any, profile_id: Any, place: Any, made: Any) -> None:
         wanted = target(place)
-        self._create(device, number(profile_id), Placement(wanted.start, wanted.size), made)
+        self._create(device, number(profile_id), (wanted.start, wanted.size), made)
 
-    def _create(self, device: Any, profile_id: int, place: Placement | None, made: Any) -> None:
+    def _create(
+        self, device: Any, profile_id: int, place: tuple[int, int] | None, made: Any
+    ) -> None:
         with self._act("create_gpu_instance_s") as machine:
             index, gpu = self.gpu_of(device, machine)
             instance = rules.create_gpu_instance(machine, gpu, profile_id, place, self.now())
@@ -144,11 +150,10 @@ class MigFunctions(Library):
         if number(enum) not in rules.COMPUTE_SLICES:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
         slices = rules.compute_slices_of(gpu, instance, number(enum))
-        profile = rules.profile_of(gpu, instance.profile_id)
         out = target(info)
         out.id, out.sliceCount = number(enum), slices
-        out.instanceCount = profile.compute_slices // slices
-        out.multiprocessorCount = profile.sm_count * slices // profile.compute_slices
+        out.instanceCount = rules.profile_of(gpu, instance.profile_id).compute_slices // slices
+        out.multiprocessorCount = rules.compute_sm_count(gpu, instance, number(enum))
 
     @exports("nvmlGpuInstanceCreateComputeInstance")
     def create_compute(self, handle: Any, profile_id: Any, made: Any) -> None:
@@ -205,7 +210,8 @@ class MigFunctions(Library):
         gpu_index, gpu = self.gpu_of(device)
         if number(index) >= rules.model_of(gpu).compute_slices:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        indices = {compute.mig_index for _, compute in rules.mig_devices(gpu, self.now())}
+        listed_until = self.now() - self.file.read().delays.list_mig_device_s
+        indices = {compute.mig_index for _, compute in rules.mig_devices(gpu, listed_until)}
         if number(index) not in indices:
             refuse(pynvml.NVML_ERROR_NOT_FOUND)
         put_handle(found, handle_of(MIG, gpu_index, number(index)))
@@ -226,12 +232,12 @@ def _fill_placements(places: Any, starts: Sequence[int], size: int) -> None:
         place.start, place.size = start, size
 
 
-def _fill_profile(out: Any, gpu: Gpu, profile: Profile) -> None:
-    engines = rules.model_of(gpu).engines[profile.profile_id]
+def _fill_profile(out: Any, profile: rules.CardProfile) -> None:
+    engines = profile.engines
     out.id, out.isP2pSupported = profile.profile_id, 0
     out.sliceCount, out.instanceCount = profile.compute_slices, profile.max_count
     out.multiprocessorCount, out.copyEngineCount = profile.sm_count, engines.copy
-    out.decoderCount, out.encoderCount = engines.decoders, 0
+    out.decoderCount, out.encoderCount = engines.decoders, engines.encoders
     out.jpegCount, out.ofaCount = engines.jpeg, engines.ofa
     out.memorySizeMB = profile.memory_mib
     if hasattr(out, "name"):
@@ -265,6 +271,12 @@ class SimulatedNvml:
         """Open the machine in a folder; as with the real one, ``nvmlInit`` comes first."""
         self.library = SimulatedLibrary(Path(folder), sleep, now)
         self._names = _bind(self.library)
+
+    @property
+    def pci_ids(self) -> dict[str, str]:
+        """Where the GPUs are, by UUID, in their order, as a real host's kernel says."""
+        gpus = self.library.file.read().gpus
+        return {gpu.uuid: pci_id_of(index) for index, gpu in enumerate(gpus)}
 
     def __getattr__(self, name: str) -> Any:
         try:

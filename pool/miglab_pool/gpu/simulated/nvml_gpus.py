@@ -49,7 +49,6 @@ NOT_SIMULATED = (
     "nvmlDeviceGetEncoderUtilization",
     "nvmlDeviceGetEnforcedPowerLimit",
     "nvmlDeviceGetFanSpeed",
-    "nvmlDeviceGetPciInfo_v3",
     "nvmlDeviceGetPerformanceState",
     "nvmlDeviceGetPersistenceMode",
     "nvmlDeviceGetPowerManagementLimit",
@@ -105,6 +104,7 @@ class GpuFunctions(Library):
         wanted = (uuid.value or b"").decode(errors="replace")
         machine = self.file.read()
         for index in _present(machine):
+            self._pass_by(index)
             if machine.gpus[index].uuid == wanted:
                 return self._give(machine, index, found)
         for index, gpu in enumerate(machine.gpus if wanted.startswith("MIG-") else ()):
@@ -114,12 +114,35 @@ class GpuFunctions(Library):
                     return put_handle(found, handle_of(MIG, index, compute.mig_index))
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
+    def _pass_by(self, index: int) -> None:
+        """A search by UUID opens every GPU on its way, also one that is slow or hangs."""
+        machine = self.wait_for("nvmlDeviceGetHandleByUUID", index)
+        if machine.delays.search_gpu_s > 0:
+            self.sleep(machine.delays.search_gpu_s)
+
+    @exports("nvmlDeviceGetHandleByPciBusId_v2")
+    def by_pci_id(self, pci_id: Any, found: Any) -> None:
+        wanted = (pci_id.value or b"").decode(errors="replace").upper()
+        for index in _present(self.file.read()):
+            if pci_id_of(index) == wanted:
+                machine = self.wait_for("nvmlDeviceGetHandleByPciBusId_v2", index)
+                return self._give(machine, index, found)
+        return refuse(pynvml.NVML_ERROR_NOT_FOUND)
+
     def _give(self, machine: MachineState, index: int, found: Any) -> None:
         if machine.gpus[index].lost:
             refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
         put_handle(found, handle_of(GPU, index))
 
     # -- what they are ------------------------------------------------------------------------
+
+    @exports("nvmlDeviceGetPciInfo_v3")
+    def pci_info(self, device: Any, info: Any) -> None:
+        index, _ = self.gpu_of(device)
+        out = target(info)
+        out.domain, out.bus, out.device = 0, index, 0
+        out.busId = pci_id_of(index).encode()
+        out.busIdLegacy = out.busId[4:]
 
     @exports("nvmlDeviceGetName")
     def name(self, device: Any, buffer: Any, length: Any) -> None:
@@ -236,6 +259,11 @@ class GpuFunctions(Library):
 def _present(machine: MachineState) -> list[int]:
     """Where the GPUs are in the machine that NVML enumerates, in the order of its index."""
     return [number for number, gpu in enumerate(machine.gpus) if not gpu.missing]
+
+
+def pci_id_of(index: int) -> str:
+    """Where a GPU is: domain, bus, device and function, as NVML writes it."""
+    return f"00000000:{index:02X}:00.0"
 
 
 def error_string(code: Any) -> bytes:

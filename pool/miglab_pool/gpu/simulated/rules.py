@@ -1,8 +1,11 @@
 """The models of GPU that can be simulated, and the rules by which one is cut.
 
-The models' tables are in ``models.json``.  The rules are pure: a state, a time and a wish in, a new
-state out.  Every refusal is a ``NvmlRefusal`` with NVML's error code.  Sources and what was checked
-against hardware: docs/explanation/mig.md.
+The models' tables are in ``models.json``, as NVIDIA publishes them.  The rules are pure: a state, a
+time and a wish in, a new state out.  Every refusal is a ``NvmlRefusal`` with NVML's error code.
+Sources and what was checked against hardware: docs/explanation/mig.md.
+
+What fits on a card is worked out here from those tables alone, by counting memory slices and
+engines: the pool decides by rules of its own, and a test plays the two against each other.
 """
 
 import json
@@ -15,7 +18,6 @@ from importlib.resources import files
 import pynvml
 from pydantic import TypeAdapter
 
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, legal_placements
 from miglab_pool.gpu.simulated.state import (
     ComputeInstance,
     Gpu,
@@ -33,7 +35,8 @@ GI_IDS = {8: (0,), 4: (2, 1), 2: (3, 5, 4, 6), 1: (9, 7, 8, 11, 12, 13, 14, 10)}
 GI_IDS_A30 = {4: (0,), 2: (2, 1), 1: (5, 3, 4, 6)}
 
 # Compute-instance profiles: NVML's enum is also the id; slices it takes.
-COMPUTE_SLICES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7}
+ONE_SLICE_REV1, SEVEN_SLICES_NVL = 7, 8
+COMPUTE_SLICES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7, ONE_SLICE_REV1: 1, SEVEN_SLICES_NVL: 7}
 MOST_EVENTS_KEPT = 256
 # What the driver says a card needs after an Xid: column "Immediate Action" of NVIDIA's Xid catalog.
 RESETS = frozenset({46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158})
@@ -43,13 +46,35 @@ NAMESPACE = uuid.UUID("5a3f1d0e-6f0c-5a0b-9f6e-3f6d69676c61")
 
 
 @dataclass(frozen=True)
-class Engines:
+class CardEngines:
     """Fixed-function engines of one profile."""
 
     copy: int
     decoders: int
     jpeg: int
     ofa: int
+    encoders: int = 0
+
+    @property
+    def media(self) -> tuple[int, int, int, int]:
+        """Those of which a GPU instance takes its own: decoders, encoders, JPEG, OFA."""
+        return self.decoders, self.encoders, self.jpeg, self.ofa
+
+
+@dataclass(frozen=True)
+class CardProfile:
+    """A GPU-instance profile as NVML describes it; ``start`` and ``size`` count memory slices."""
+
+    name: str
+    profile_id: int
+    enum: int
+    compute_slices: int
+    size: int
+    sm_count: int
+    memory_mib: int
+    max_count: int
+    starts: tuple[int, ...]
+    engines: CardEngines
 
 
 @dataclass(frozen=True)
@@ -65,8 +90,7 @@ class Model:
         power_limit_w: board power, W.
         is_hopper: changes MIG mode without a reset, and has GPM.
         compute_slices: 7, or 4 on an A30.
-        geometry: how it can be cut.
-        engines: by profile id.
+        profiles: how it can be cut, in NVML's order.
     """
 
     key: str
@@ -77,8 +101,12 @@ class Model:
     power_limit_w: int
     is_hopper: bool
     compute_slices: int
-    geometry: Geometry
-    engines: dict[int, Engines]
+    profiles: tuple[CardProfile, ...]
+
+    @property
+    def largest(self) -> CardProfile:
+        """The profile that has all that MIG gives out of the GPU."""
+        return max(self.profiles, key=lambda profile: profile.size)
 
 
 @cache
@@ -116,12 +144,12 @@ def model_of(gpu: Gpu) -> Model:
     return models()[gpu.model]
 
 
-def profile_of(gpu: Gpu, profile_id: int) -> Profile:
+def profile_of(gpu: Gpu, profile_id: int) -> CardProfile:
     """The profile of that NVML id."""
-    profile = model_of(gpu).geometry.by_id.get(profile_id)
-    if profile is None:
-        raise NvmlRefusal(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-    return profile
+    for profile in model_of(gpu).profiles:
+        if profile.profile_id == profile_id:
+            return profile
+    raise NvmlRefusal(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
 
 def mig_uuid(gpu: Gpu, gi_id: int, ci_id: int) -> str:
@@ -141,40 +169,50 @@ def settle(gpu: Gpu, now: float) -> None:
     gpu.instances = [i for i in gpu.instances if not is_past(i.gone_at, now)]
 
 
-def placed(gpu: Gpu) -> list[Placed]:
-    """What occupies the GPU, what is being made or destroyed included."""
-    return [
-        Placed(profile_of(gpu, i.profile_id), Placement(i.start, i.size)) for i in gpu.instances
-    ]
+def free_starts(gpu: Gpu, profile: CardProfile) -> list[int]:
+    """Where a GPU instance can be made beside all others, those being made or destroyed included.
+
+    Its memory slices are free, and enough of the GPU's media engines are left: NVIDIA's tables give
+    an A100 one OFA and one JPEG engine, which is why it has one ``+me`` instance at most.
+    """
+    taken = {slice_ for i in gpu.instances for slice_ in range(i.start, i.start + i.size)}
+    together = [profile, *(profile_of(gpu, instance.profile_id) for instance in gpu.instances)]
+    needs = [sum(kind) for kind in zip(*(p.engines.media for p in together), strict=True)]
+    totals = model_of(gpu).largest.engines.media
+    if any(need > total for need, total in zip(needs, totals, strict=True)):
+        return []
+    return [s for s in profile.starts if taken.isdisjoint(range(s, s + profile.size))]
 
 
-def remaining(gpu: Gpu, profile: Profile) -> int:
-    """How many more of a profile fit; a GPU takes at most one ``+me``."""
-    places = legal_placements(model_of(gpu).geometry, profile, placed(gpu))
-    return min(len(places), profile.max_count)
+def remaining(gpu: Gpu, profile: CardProfile) -> int:
+    """How many more of a profile fit."""
+    starts = free_starts(gpu, profile)
+    there = sum(instance.profile_id == profile.profile_id for instance in gpu.instances)
+    return min(len(starts), profile.max_count - there)
 
 
 def create_gpu_instance(
-    machine: MachineState, gpu: Gpu, profile_id: int, placement: Placement | None, now: float
+    machine: MachineState, gpu: Gpu, profile_id: int, place: tuple[int, int] | None, now: float
 ) -> GpuInstance:
-    """Make a GPU instance, at the placement or where the driver likes.
+    """Make a GPU instance, at a place (start, size) or where the driver likes.
 
     The driver likes the highest start.  That is a model of it: it gives what is known of the real
     one, that 19,19,14,9 fails at the last and 9,19,14,19 does not.
     """
     may_configure(machine, gpu)
     profile = profile_of(gpu, profile_id)
-    legal = legal_placements(model_of(gpu).geometry, profile, placed(gpu))
-    if placement is not None:
-        if placement not in profile.placements:
+    starts = free_starts(gpu, profile)
+    if place is not None:
+        if place not in [(start, profile.size) for start in profile.starts]:
             raise NvmlRefusal(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        legal = [place for place in legal if place == placement]
-    if not legal:
+        starts = [start for start in starts if start == place[0]]
+    if not starts:
         raise NvmlRefusal(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
-    chosen = max(legal)
+    if gpu.processes and not gpu.instances:  # nothing may run on a GPU that is to be cut first
+        raise NvmlRefusal(pynvml.NVML_ERROR_IN_USE)
     ready_at = now + machine.delays.create_gpu_instance_s
     instance = GpuInstance(
-        _free_gi_id(gpu, profile.size), profile_id, chosen.start, chosen.size, ready_at=ready_at
+        _free_gi_id(gpu, profile.size), profile_id, max(starts), profile.size, ready_at=ready_at
     )
     gpu.instances.append(instance)
     return instance
@@ -202,6 +240,8 @@ def create_compute_instance(
     """Make a compute instance on a part of a GPU instance, lowest free slices first."""
     may_configure(machine, gpu)
     slices = compute_slices_of(gpu, instance, profile_id)
+    if profile_id == SEVEN_SLICES_NVL:  # told of, and not to be had
+        raise NvmlRefusal(pynvml.NVML_ERROR_NOT_SUPPORTED)
     if _is_busy(instance, now):
         raise NvmlRefusal(pynvml.NVML_ERROR_IN_USE)
     places = compute_starts(gpu, instance, slices)
@@ -237,9 +277,35 @@ def compute_slices_of(gpu: Gpu, instance: GpuInstance, profile_id: int) -> int:
     slices = COMPUTE_SLICES.get(profile_id)
     if slices is None:
         raise NvmlRefusal(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-    if slices > whole or (slices == 3 and whole == 4):
+    is_missing = (
+        slices > whole
+        or (slices == 3 and whole == 4)
+        or (profile_id == ONE_SLICE_REV1 and not has_spare_sms(gpu, instance))
+        or (profile_id == SEVEN_SLICES_NVL and model_of(gpu).is_hopper)
+    )
+    if is_missing:
         raise NvmlRefusal(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return slices
+
+
+def compute_sm_count(gpu: Gpu, instance: GpuInstance, profile_id: int) -> int:
+    """SMs of a compute-instance profile: its slices', or with ``1_SLICE_REV1`` all there are."""
+    slices = compute_slices_of(gpu, instance, profile_id)
+    profile = profile_of(gpu, instance.profile_id)
+    if has_spare_sms(gpu, instance) and profile_id != ONE_SLICE_REV1:
+        return _plain(gpu).sm_count
+    return profile.sm_count * slices // profile.compute_slices
+
+
+def has_spare_sms(gpu: Gpu, instance: GpuInstance) -> bool:
+    """Whether it is a 1g with more SMs than a slice has: from Hopper on that of double memory."""
+    profile = profile_of(gpu, instance.profile_id)
+    return profile.compute_slices == 1 and profile.sm_count > _plain(gpu).sm_count
+
+
+def _plain(gpu: Gpu) -> CardProfile:
+    """The profile of one slice."""
+    return next(profile for profile in model_of(gpu).profiles if profile.enum == 0)
 
 
 def compute_starts(gpu: Gpu, instance: GpuInstance, slices: int) -> list[int]:
@@ -321,7 +387,7 @@ def processes_of(gpu: Gpu, gi_id: int, ci_id: int) -> list[Process]:
 
 
 def _free_gi_id(gpu: Gpu, size: int) -> int:
-    ids = GI_IDS if model_of(gpu).geometry.memory_slices == 8 else GI_IDS_A30
+    ids = GI_IDS if model_of(gpu).largest.size == 8 else GI_IDS_A30
     taken = {instance.gi_id for instance in gpu.instances}
     return next(gi_id for gi_id in ids[size] if gi_id not in taken)
 

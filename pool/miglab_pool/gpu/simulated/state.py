@@ -125,12 +125,19 @@ class Hang:
 
 @dataclass
 class Delays:
-    """How long the acts take, s."""
+    """How long the acts take, s.
+
+    Attributes:
+        search_gpu_s: how long a search by UUID takes for each GPU that it passes.
+        list_mig_device_s: how long a new MIG device is missing from the walk over these.
+    """
 
     create_gpu_instance_s: float = 0.0
     create_compute_instance_s: float = 0.0
     destroy_compute_instance_s: float = 0.0
     destroy_gpu_instance_s: float = 0.0
+    search_gpu_s: float = 0.0
+    list_mig_device_s: float = 0.0
 
 
 @dataclass

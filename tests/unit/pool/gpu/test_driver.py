@@ -91,6 +91,101 @@ def test_compute_instance_already_gone_does_not_save_its_gpu_instance(a100: Mach
         a100.driver.destroy(a100.uuid, made.gi_id)
 
 
+@pytest.mark.parametrize(
+    ("model", "name", "kind"),
+    [
+        ("A100-40GB", "1g.5gb", "1_SLICE"),
+        ("A100-40GB", "1g.10gb", "1_SLICE"),
+        ("A100-40GB", "7g.40gb", "7_SLICE"),
+        ("H100", "1g.10gb", "1_SLICE"),
+        ("H100", "1g.20gb", "1_SLICE_REV1"),
+        ("H200", "1g.35gb", "1_SLICE_REV1"),
+        ("H100", "7g.80gb", "7_SLICE"),
+    ],
+)
+def test_a_slice_gets_all_the_sms_of_its_profile(
+    tmp_path: Path, clock: SleepClock, model: str, name: str, kind: str
+) -> None:
+    """Of the compute profiles with its slices it is the one with its SMs, if two have, the first.
+
+    An H100's 1g with double memory has 26 SMs, of which the plain one takes 16; an A100 tells of a
+    second one for 7g and refuses it.
+    """
+    machine = Machine(tmp_path, model, clock)
+    made = _make(machine, name)
+    (instance,) = machine.outside.state().gpus[0].instances
+    assert made.uuid
+    assert instance.compute[0].profile_id == getattr(
+        pynvml, f"NVML_COMPUTE_INSTANCE_PROFILE_{kind}"
+    )
+
+
+def test_no_room_in_a_gpu_instance_is_not_no_room_for_it(a100: Machine) -> None:
+    """The second step's error is another one: the GPU instance was made, and taken back."""
+    a100.outside.fail_next(
+        "nvmlGpuInstanceCreateComputeInstance", error_code("INSUFFICIENT_RESOURCES")
+    )
+    with pytest.raises(readings.UnknownGpuError, match="its GPU instance was created"):
+        _make(a100)
+    assert a100.driver.slices(a100.uuid) == []
+
+
+def test_an_uncut_gpu_that_is_in_use_cannot_be_cut(a100: Machine) -> None:
+    """It is refused as in use, and the message says what may not run there."""
+    a100.outside.add_process(a100.uuid, 42, 10)
+    with pytest.raises(readings.InUse, match="nothing may run on it"):
+        _make(a100)
+
+
+def test_what_is_listed_after_its_destruction_is_still_there(a100: Machine) -> None:
+    """That NVML says it is done, or does not find it by its id, is no proof."""
+    made = _make(a100)
+    a100.outside.fail_next("nvmlGpuInstanceDestroy", pynvml.NVML_SUCCESS)
+    with pytest.raises(readings.StillThere, match="still lists it"):
+        a100.driver.destroy(a100.uuid, made.gi_id)
+    a100.outside.fail_next("nvmlDeviceGetGpuInstanceById", error_code("NOT_FOUND"))
+    with pytest.raises(readings.StillThere):
+        a100.driver.destroy(a100.uuid, made.gi_id)
+    a100.driver.destroy(a100.uuid, made.gi_id)
+    assert a100.driver.slices(a100.uuid) == []
+
+
+def test_a_mig_device_that_is_listed_too_long_is_no_slice(
+    a100: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session may go on listing what another process destroyed: the GPU instances decide."""
+    made = _make(a100)
+    a100.driver.destroy(a100.uuid, made.gi_id)
+    stale = {
+        "nvmlDeviceGetMigDeviceHandleByIndex": "stale",
+        "nvmlDeviceGetGpuInstanceId": made.gi_id,
+        "nvmlDeviceGetComputeInstanceId": made.ci_id,
+        "nvmlDeviceGetUUID": made.uuid,
+    }
+    for function, answer in stale.items():
+        monkeypatch.setattr(a100.nvml, function, lambda *_, answer=answer: answer)
+    assert a100.driver.slices(a100.uuid) == []
+
+
+def test_a_sample_that_cannot_be_freed_keeps_no_slice(h100: Machine) -> None:
+    """What is read beside must not decide whether the slice goes."""
+    made = cut(h100, 0)
+    activity(h100, made)
+    h100.outside.fail_next("nvmlGpmSampleFree", error_code("UNKNOWN"))
+    h100.driver.destroy(h100.uuid, made.gi_id)
+    assert h100.driver.slices(h100.uuid) == []
+
+
+def test_mig_without_profiles_is_unknown_and_not_whole(tmp_path: Path, clock: SleepClock) -> None:
+    """A GPU that is cut must not pass for one without MIG because NVML lists nothing for once."""
+    machine = Machine(tmp_path, "A100-40GB", clock)
+    for times in (18, 18):  # every number of a profile there is
+        machine.outside.fail_next("nvmlDeviceGetGpuInstanceProfileInfoV", 3, times)
+        with pytest.raises(readings.UnknownGpuError, match="lists no profile"):
+            machine.driver.info(machine.uuid)
+    assert machine.driver.info(machine.uuid).geometry.profiles
+
+
 def test_slice_in_use_is_not_destroyed(a100: Machine) -> None:
     """A process keeps its slice whole; one that is gone already is no error, and has no usage."""
     made = _make(a100)

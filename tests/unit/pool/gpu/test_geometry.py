@@ -5,16 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import (
+    Engines,
     Geometry,
     Placed,
     Placement,
+    Profile,
     legal_placements,
     occupied_mask,
+    with_engines,
 )
 from miglab_pool.gpu.shapes import Need, Shape, ShapeError, parse_shape, resolve
+from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.gpu.simulated.rules import model_named, models
 
-A100, A30 = model_named("A100-40GB").geometry, model_named("A30").geometry
+A100, A30 = model_geometry("A100-40GB"), model_geometry("A30")
+BLACKWELL = model_geometry("RTX-PRO-6000")
 
 
 @pytest.mark.parametrize(
@@ -26,6 +31,14 @@ A100, A30 = model_named("A100-40GB").geometry, model_named("A30").geometry
         pytest.param(A30, (21, 0, 1), 21, [], id="no second +me"),
         pytest.param(A30, (21, 0, 1), 6, [], id="no +me of another size either"),
         pytest.param(A30, (21, 0, 1), 14, [1, 2, 3], id="plain ones beside +me"),
+        pytest.param(BLACKWELL, (65, 0, 1), 14, [], id="no decoder is left beside +me.all"),
+        pytest.param(BLACKWELL, (65, 0, 1), 5, [], id="nor for a larger one"),
+        pytest.param(BLACKWELL, (65, 0, 1), 47, [], id="nor for graphics"),
+        pytest.param(BLACKWELL, (65, 0, 1), 67, [1, 2, 3], id="-me needs none"),
+        pytest.param(BLACKWELL, (14, 0, 1), 65, [], id="no +me.all beside a plain one"),
+        pytest.param(BLACKWELL, (67, 0, 1), 64, [2], id="+me.all beside -me"),
+        pytest.param(BLACKWELL, (21, 0, 1), 21, [], id="one +me, as there is one OFA"),
+        pytest.param(BLACKWELL, (21, 0, 1), 14, [1, 2, 3], id="decoders for all beside +me"),
     ],
 )
 def test_what_still_fits(
@@ -34,13 +47,53 @@ def test_what_still_fits(
     """Where a slice lies decides what fits beside it."""
     number, start, size = placed
     there = Placed(geometry.by_id[number], Placement(start, size))
-    legal = legal_placements(geometry, geometry.by_id[wanted], [there])
+    legal = legal_placements(geometry.by_id[wanted], [there])
     assert [placement.start for placement in legal] == left
+
+
+def _quarter(name: str, max_count: int) -> Profile:
+    return Profile(name, -1, -1, 1, 1, 46, 11_000, max_count, (0, 1, 2, 3))
+
+
+QUARTERS = {
+    "one JPEG engine for two profiles": (
+        [
+            (_quarter("1g.12gb", 1), Engines(1, 1, 1)),
+            (_quarter("1g.12gb+gfx", 1), Engines(1, 1, 1)),
+        ],
+        1,
+    ),
+    "engines that leave room for all": (
+        [(_quarter("1g.12gb", 4), Engines(1)), (_quarter("1g.12gb+gfx", 4), Engines(1))],
+        4,
+    ),
+    "fewer engines told than the profile's count needs": (
+        [(_quarter("1g.23gb", 4), Engines(4)), (_quarter("1g.23gb+gfx", 4), Engines(4))],
+        4,
+    ),
+    "a count of one that no engine explains": (
+        [(_quarter("1g.23gb", 1), Engines()), (_quarter("1g.23gb+gfx", 4), Engines())],
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("parts", "count"), QUARTERS.values(), ids=QUARTERS)
+def test_engines_and_counts_limit_a_profile(
+    parts: list[tuple[Profile, Engines]], count: int
+) -> None:
+    """A profile fits as often as the engines of the whole GPU allow, and as its own count says."""
+    everything = Profile("4g.48gb", 0, 3, 4, 4, 110, 47_000, 1, (0,))
+    profile, *_ = with_engines([*parts, (everything, Engines(4, 4, 1, 1))])
+    placed: list[Placed] = []
+    while places := legal_placements(profile, placed):
+        placed.append(Placed(profile, places[0]))
+    assert len(placed) == count
 
 
 def test_occupied_slices_are_bits() -> None:
     """A placement covers the bits of its memory slices."""
-    geometry = model_named("H200").geometry
+    geometry = model_geometry("H200")
     placed = [
         Placed(geometry.by_id[14], Placement(2, 2)),
         Placed(geometry.by_id[19], Placement(6, 1)),
@@ -53,13 +106,11 @@ def test_occupied_slices_are_bits() -> None:
 def test_tables_are_consistent(model: str) -> None:
     """Counts and starts of every table belong together; its largest slice covers the GPU."""
     facts = models()[model]
-    for profile in facts.geometry.profiles:
-        assert profile.max_count == (1 if profile.has_media else len(profile.starts))
+    for profile in facts.profiles:
+        has_last_engine = profile.name.endswith(("+me", "+me.all"))
+        assert profile.max_count == (1 if has_last_engine else len(profile.starts))
         assert profile.name.startswith(f"{profile.compute_slices}g.")
-        assert profile.profile_id in facts.engines
-    largest = max(facts.geometry.profiles, key=lambda profile: profile.size)
-    assert largest.size == facts.geometry.memory_slices
-    assert largest.compute_slices == facts.compute_slices
+    assert facts.largest.compute_slices == facts.compute_slices
 
 
 def test_unknown_model_is_named_with_those_there_are() -> None:
@@ -68,7 +119,7 @@ def test_unknown_model_is_named_with_those_there_are() -> None:
         model_named("B200")
 
 
-H200 = model_named("H200").geometry
+H200 = model_geometry("H200")
 
 
 @pytest.mark.parametrize(

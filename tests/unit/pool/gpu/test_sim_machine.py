@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
+from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.gpu.simulated.machine import SimulatedMachine, error_code
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
-from miglab_pool.gpu.simulated.rules import model_named
+from miglab_pool.gpu.simulated.rules import models
 from miglab_pool.gpu.simulated.state import Delays
 from miglab_pool.gpu.watched import open_gpus
 
@@ -144,6 +145,7 @@ def test_delay_runs_outside_the_lock_with_the_half_made_state_visible(a100: Mach
     assert a100.driver.slices(a100.uuid) == []
     a100.clock.while_asleep = lambda: None
     a100.outside.set_delays(Delays(create_compute_instance_s=0.4))
+    a100.outside.remove_process(99)
     a100.slice()
     assert a100.clock.slept_s[2:] == [0.4]
 
@@ -440,7 +442,7 @@ def test_uuid_repeats_after_re_creation_elsewhere(a100: Machine) -> None:
 
 
 @settings(max_examples=settings.default.max_examples // 2, suppress_health_check=list(HealthCheck))
-@given(data=st.data(), model=st.sampled_from(["A100-40GB", "A30", "H200"]))
+@given(data=st.data(), model=st.sampled_from(list(models())))
 def test_any_order_of_calls_keeps_to_the_geometry(
     data: st.DataObject, model: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -451,7 +453,7 @@ def test_any_order_of_calls_keeps_to_the_geometry(
     machine.nvml = SimulatedNvml(folder)
     machine.nvml.nvmlInit()
     machine.gpu = machine.nvml.nvmlDeviceGetHandleByIndex(0)
-    geometry = model_named(model).geometry
+    geometry = model_geometry(model)
     live: dict[int, Placed] = {}
     for _ in range(data.draw(st.integers(1, 12))):
         if live and data.draw(st.booleans()):
@@ -462,7 +464,7 @@ def test_any_order_of_calls_keeps_to_the_geometry(
             continue
         profile = data.draw(st.sampled_from(geometry.profiles))
         place = data.draw(st.sampled_from(profile.placements))
-        if place in legal_placements(geometry, profile, live.values()):
+        if place in legal_placements(profile, live.values()):
             made = machine.create_at(profile.profile_id, place.start, place.size)
             live[machine.nvml.nvmlGpuInstanceGetInfo(made).id] = Placed(profile, place)
         else:

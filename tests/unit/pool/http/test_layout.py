@@ -12,7 +12,8 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import GpuLayout, LayoutDrain, PlacedSlice
 from miglab_pool.gpu.geometry import Geometry, Profile
-from miglab_pool.gpu.simulated.rules import model_named, models
+from miglab_pool.gpu.simulated.geometry import model_geometry
+from miglab_pool.gpu.simulated.rules import models
 from miglab_pool.layouts.file import LayoutError, PartitionableGpu, dump, read, resolve
 from miglab_pool.layouts.page import GpuChange, changes, examples
 
@@ -234,7 +235,7 @@ def test_as_it_is_to_be_and_without_a_layout() -> None:
     assert changes([GpuLayout(gpu="GPU-9", index=9, conforms=False)], [gpu_view()], NOW, {}) == []
 
 
-A100 = model_named("A100-40GB").geometry
+A100 = model_geometry("A100-40GB")
 A30 = Geometry(4, (Profile("1g.6gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),))
 GPUS = [PartitionableGpu(f"GPU-{n}", n, "NVIDIA A100", A100) for n in range(3)]
 MIXED = [*GPUS[:1], PartitionableGpu("GPU-a30", 1, "NVIDIA A30", A30)]
@@ -297,7 +298,7 @@ def test_the_examples_fit_each_model(model: str) -> None:
 
     Two models have two groups, each with its own profiles.
     """
-    gpu = PartitionableGpu("GPU-0", 0, model, model_named(model).geometry)
+    gpu = PartitionableGpu("GPU-0", 0, model, model_geometry(model))
     small, mixed, none = (partitions(text, gpus=[gpu])["GPU-0"] for _, text in examples([gpu]))
     assert len(small) == max(profile.max_count for profile in gpu.geometry.profiles)
     assert 1 < len(set(mixed)) < len(mixed) and none == ()

@@ -1,0 +1,31 @@
+"""What a Docker engine is asked for a GPU, in its version.
+
+The engine is asked in the form that means NVIDIA's container hook in every version.  The hook looks
+a slice up in the driver at each start, so it finds one that is seconds old; a CDI specification is
+written at boot, and knows no slice that was cut since.
+"""
+
+import re
+
+Version = tuple[int, int]
+
+#: From here on the engine answers the driver ``nvidia`` by CDI first, and names the hook apart
+#: (moby, daemon/devices_nvidia_linux.go).
+HOOK_HAS_A_NAME: Version = (29, 2)
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+
+
+def version_in(text: str) -> Version | None:
+    """The first two numbers of the first version in a text; None if there is none."""
+    match = _VERSION.search(text)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
+def driver_for(engine: str) -> str:
+    """The name by which an engine of this version calls NVIDIA's container hook.
+
+    Args:
+        engine: the version it tells; one that is not understood takes the name that all know.
+    """
+    version = version_in(engine)
+    return "nvidia" if version is None or version < HOOK_HAS_A_NAME else "nvidia.runtime-hook"

@@ -1,0 +1,163 @@
+"""A run: every line in order, and everything as it was at the end, however it ends."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from miglab_hub.prove import cutting, holders, host, reading
+from miglab_hub.prove.lines import LINES, CannotTry, LineAnswer, LineVerdict
+from miglab_hub.prove.report import Report
+from miglab_hub.prove.trial import Trial, lying_there
+from miglab_pool.gpu.readings import GpuError
+
+log = logging.getLogger(__name__)
+Show = Callable[[LineAnswer], None]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What answers some of the lines.
+
+    Attributes:
+        lines: the lines' names.
+        run: yields their answers; a line that it leaves out could not be tried.
+    """
+
+    lines: tuple[str, ...]
+    run: Callable[[Trial], Iterator[LineAnswer]]
+
+
+def _containers(trial: Trial) -> Iterator[LineAnswer]:
+    """The lines about containers, where the engine's client and the spawner are installed."""
+    try:
+        from miglab_hub.prove.containers import on_fresh_slices
+    except ImportError as error:
+        raise CannotTry(f"{error.name} is not installed here") from error
+    yield from on_fresh_slices(trial)
+
+
+STEPS = (
+    Step(("versions",), host.versions),
+    Step(("engine",), host.engine),
+    Step(("cdi",), host.cdi),
+    Step(("mig-rights",), host.mig_rights),
+    Step(("gpus",), reading.gpus),
+    Step(("geometry",), reading.geometry),
+    Step(("health",), reading.health),
+    Step(("recovery-action",), reading.recovery_action),
+    Step(("lookup", "lookup-at-once"), reading.lookup),
+    Step(("create-destroy", "uuid-at-once", "uuid-repeats", "gone-at-once"), cutting.one_slice),
+    Step(("ids",), cutting.ids),
+    Step(("highest-start",), cutting.highest_start),
+    Step(("refusals",), cutting.refusals),
+    Step(("all-gpus-at-once",), cutting.all_at_once),
+    Step(("read-while-changing",), cutting.read_while_changing),
+    Step(("other-process",), cutting.other_process),
+    Step(("host-program",), holders.host_program),
+    Step(
+        (
+            "container-start",
+            "container-sees-slice",
+            "container-torch",
+            "container-refused",
+            "process-is-holder",
+            "event-ids",
+            "end-to-destroy",
+        ),
+        _containers,
+    ),
+)
+
+
+def prove(trial: Trial, show: Show) -> list[LineAnswer]:
+    """Try every line but the last.
+
+    Args:
+        trial: what to try it with.
+        show: told each answer as soon as it is there.
+    """
+    answers = []
+    for step in STEPS:
+        for answer in answers_of(step, trial):
+            show(answer)
+            answers.append(answer)
+    return answers
+
+
+def answers_of(step: Step, trial: Trial) -> Iterator[LineAnswer]:
+    """An answer for each line of a step, in order; what ends a step is the answer of the rest."""
+    open_lines = list(step.lines)
+    reason = "nothing came back"
+    try:
+        for answer in step.run(trial):
+            open_lines.remove(answer.line)
+            yield answer
+    except CannotTry as error:
+        reason = str(error)
+    except GpuError as error:
+        if open_lines:
+            yield LineAnswer(open_lines.pop(0), LineVerdict.NO, reading.clause_of(error))
+        reason = "the line before it failed"
+    except Exception as error:  # the outer frame of every step: the others are still tried
+        log.exception("%s failed", step.lines[0])
+        reason = f"the proof itself failed: {type(error).__name__}: {error}"
+    for line in open_lines:
+        yield LineAnswer.untried(line, reason)
+
+
+def as_it_was(trial: Trial, problems: Sequence[str]) -> LineAnswer:
+    """Whether GPUs and containers are as they were before the run.
+
+    Args:
+        trial: after everything was undone.
+        problems: what could not be undone.
+    """
+    after = lying_there(trial.infos, trial.driver.slices)
+    remnants = [
+        f"{trial.label(uuid)}: {len(after[uuid] - slices)} slices more, "
+        f"{len(slices - after[uuid])} fewer"
+        for uuid, slices in trial.before.items()
+        if uuid in after and after[uuid] != slices
+    ]
+    silent = [f"{trial.label(uuid)} does not answer" for uuid in set(trial.before) - set(after)]
+    parts = [*problems, *remnants, *silent]
+    return LineAnswer.judged(
+        "as-it-was", not parts, "; ".join(parts) or "every slice and container is as before"
+    )
+
+
+class RunClock:
+    """When a run began, and how long it takes."""
+
+    def __init__(self) -> None:
+        self.at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ")
+        self._started_at = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return round(time.monotonic() - self._started_at, 1)
+
+
+def report_of(
+    trial: Trial,
+    answers: Sequence[LineAnswer],
+    watch: RunClock,
+    *,
+    is_quick: bool,
+    is_read_only: bool,
+    lab: str,
+) -> Report:
+    """The report of a run that is over."""
+    return Report(
+        watch.at,
+        watch.seconds,
+        is_quick,
+        trial.simulated_state is not None,
+        is_read_only,
+        lab,
+        sorted(answers, key=lambda answer: [line.name for line in LINES].index(answer.line)),
+        trial.driver.calls,
+    )

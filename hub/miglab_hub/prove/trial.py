@@ -1,0 +1,229 @@
+"""What a run works with: the GPUs, those among them that nobody holds, and what it has announced.
+
+Every slice of a run is made at a placement that `Journal` has announced on disk, and is destroyed
+where its block ends, however it ends.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from miglab_hub.prove.lines import CannotTry
+from miglab_hub.prove.pace import Pace
+from miglab_pool.gpu.geometry import Placed, Placement, Profile, legal_placements
+from miglab_pool.gpu.proof import CallTimes, WatchedProofDriver
+from miglab_pool.gpu.readings import GpuError, GpuInfo, InUse, SliceReading
+from miglab_pool.state.proof import (
+    ProofFolder,
+    ProofRecord,
+    ProofSlice,
+    announced,
+    undo_slices,
+    withdrawn,
+)
+
+RETRY_S = 0.02
+
+
+class Journal:
+    """What the run may have made, on disk before it is made.
+
+    Args:
+        folder: the lab's; None for a run that makes nothing.
+        record: the run's, as it is on disk.
+    """
+
+    def __init__(self, folder: ProofFolder | None, record: ProofRecord) -> None:
+        self._folder = folder
+        self.record = record
+
+    def announce(self, *slices: ProofSlice) -> None:
+        """Slices may lie there from now on."""
+        self._keep(announced(self.record, slices))
+
+    def announce_containers(self) -> None:
+        """Containers of the run may exist from now on."""
+        self._keep(replace(self.record, has_containers=True))
+
+    def withdraw(self, *slices: ProofSlice) -> None:
+        """No slice of the run lies there any more."""
+        self._keep(withdrawn(self.record, slices))
+
+    def _keep(self, record: ProofRecord) -> None:
+        if self._folder is None:
+            raise CannotTry("this run changes nothing")
+        self._folder.write(record)
+        self.record = record
+
+
+@dataclass(frozen=True)
+class ContainerSettings:
+    """How the lab starts students' containers.
+
+    Attributes:
+        docker_url: the engine.
+        image: the students'.
+        limits: what a server of a shape may use, as the spawner has it.
+        disk_gib: what a container may write; 0 for no limit.
+    """
+
+    docker_url: str
+    image: str
+    limits: Mapping[str, Mapping[str, float]]
+    disk_gib: float = 0
+
+
+@dataclass
+class Trial:
+    """See the module.
+
+    Attributes:
+        driver: all GPUs of the run.
+        infos: each GPU that answers, by UUID, in NVML's order.
+        unread: why the others do not, by UUID.
+        barred: why a GPU may not be cut, by UUID; those that are not in it may.
+        journal: of the run.
+        pace: how often what is tried.
+        servers: how students' containers are started; None with ``no_servers`` saying why.
+        runs_programs: whether a CUDA program of this host may be run on an idle GPU.
+        simulated_state: the folder of the simulated machine.
+    """
+
+    driver: WatchedProofDriver
+    infos: Mapping[str, GpuInfo]
+    unread: Mapping[str, str]
+    barred: Mapping[str, str]
+    journal: Journal
+    pace: Pace
+    servers: ContainerSettings | None = None
+    no_servers: str = "there is no lab whose containers could be tried"
+    runs_programs: bool = False
+    simulated_state: Path | None = None
+    before: Mapping[str, frozenset[ProofSlice]] = field(default_factory=dict)
+
+    @property
+    def free(self) -> list[str]:
+        """The GPUs that may be cut.
+
+        Raises:
+            CannotTry: there is none.
+        """
+        free = [uuid for uuid in self.infos if uuid not in self.barred]
+        if not free:
+            reasons = "; ".join(
+                f"{self.label(uuid)}: {reason}" for uuid, reason in self.barred.items()
+            )
+            raise CannotTry(reasons or "no GPU answers")
+        return free
+
+    def label(self, uuid: str) -> str:
+        """What the report calls a GPU."""
+        return f"GPU {self.driver.uuids.index(uuid)}"
+
+    def smallest_place(self, uuid: str) -> ProofSlice:
+        """A free placement for the smallest plain profile of a GPU.
+
+        Raises:
+            CannotTry: nothing fits.
+            GpuError: the GPU does not answer.
+        """
+        profiles = self.infos[uuid].geometry.profiles
+        plain = [profile for profile in profiles if "+" not in profile.name]
+        for profile in sorted(plain, key=lambda p: (p.size, p.compute_slices)):
+            for place in self.free_placements(uuid, profile):
+                return ProofSlice(uuid, profile.name, place.start, place.size)
+        raise CannotTry(f"{self.label(uuid)} has no room: slices that nobody holds fill it")
+
+    def free_placements(self, uuid: str, profile: Profile) -> list[Placement]:
+        """Where a slice of a profile fits beside what lies on a GPU, lowest start first."""
+        readings = self.driver.slices(uuid)
+        neighbours = [Placed(reading.profile, reading.placement) for reading in readings]
+        return legal_placements(profile, neighbours)
+
+    def profile(self, place: ProofSlice) -> Profile:
+        """The profile of an announced placement."""
+        return self.infos[place.gpu].geometry.by_name[place.profile]
+
+    @contextmanager
+    def announced(self, *places: ProofSlice) -> Iterator[None]:
+        """Announce placements; what lies there at the end is destroyed."""
+        self.journal.announce(*places)
+        try:
+            yield
+        finally:
+            undone = ProofRecord(self.journal.record.run, slices=places)
+            if not undo_slices(self.driver, undone):
+                self.journal.withdraw(*places)
+
+    def recovery_action(self, uuid: str) -> int | None:
+        """What the GPU's driver wants an operator to do; None if it does not tell."""
+        return self.driver.ask(uuid, lambda d: d.recovery_action(uuid))
+
+    def create(self, place: ProofSlice) -> tuple[SliceReading, CallTimes]:
+        """Make a slice at an announced placement.
+
+        Raises:
+            GpuError: as the driver's.
+        """
+        profile, placement = self.profile(place), Placement(place.start, place.size)
+        return self.driver.ask(
+            place.gpu, lambda d: d.create_timed(place.gpu, profile, placement), changes=True
+        )
+
+    def destroy(self, reading: SliceReading) -> CallTimes:
+        """Destroy a slice.
+
+        Raises:
+            GpuError: as the driver's.
+        """
+        uuid, gi_id = reading.gpu_uuid, reading.gi_id
+        return self.driver.ask(uuid, lambda d: d.destroy_timed(uuid, gi_id), changes=True)
+
+    def destroy_when_unused(self, reading: SliceReading, limit_s: float) -> tuple[float, int]:
+        """Destroy a slice as soon as nothing uses it.
+
+        Returns:
+            The seconds until then, and how often it was in use.
+
+        Raises:
+            InUse: it is still in use after ``limit_s`` seconds.
+            GpuError: as the driver's.
+        """
+        started_at = time.perf_counter()
+        refusals = 0
+        while True:
+            try:
+                self.destroy(reading)
+                return time.perf_counter() - started_at, refusals
+            except InUse:
+                refusals += 1
+                if time.perf_counter() - started_at > limit_s:
+                    raise
+                time.sleep(RETRY_S)
+
+
+def read_gpus(driver: WatchedProofDriver) -> tuple[dict[str, GpuInfo], dict[str, str]]:
+    """What each GPU is, in NVML's order, and why the others do not say."""
+    infos: dict[str, GpuInfo] = {}
+    unread: dict[str, str] = {}
+    for uuid in driver.uuids:
+        try:
+            infos[uuid] = driver.info(uuid)
+        except GpuError as error:
+            unread[uuid] = str(error)
+    return dict(sorted(infos.items(), key=lambda item: item[1].index)), unread
+
+
+def lying_there(
+    infos: Mapping[str, GpuInfo], slices: Callable[[str], list[SliceReading]]
+) -> dict[str, frozenset[ProofSlice]]:
+    """The slices on each GPU that tells them."""
+    slices_by_gpu = {}
+    for uuid in infos:
+        try:
+            slices_by_gpu[uuid] = frozenset(map(ProofSlice.of, slices(uuid)))
+        except GpuError:
+            continue
+    return slices_by_gpu

@@ -1,0 +1,138 @@
+"""GPUs under proof: lent to `miglab prove`, another process, for as long as it holds a lock.
+
+Such a GPU takes no lease, and this process does not call NVML about it.  Which these are follows
+from the lock and the record in the state folder, so that it ends by itself when that process dies,
+and holds when this one is started anew.  What a dead run left is undone before its GPUs are open
+again.
+"""
+
+from miglab_api.gpus import ProofLoan, SliceState
+from miglab_pool.ledger.rows import GPU_OK, GpuRow
+from miglab_pool.refused import Refused
+from miglab_pool.reservations import feasible
+from miglab_pool.state.lock import AlreadyRunning
+from miglab_pool.state.proof import (
+    UNDER_PROOF,
+    ProofRecord,
+    ProofRecordError,
+    ProofSlice,
+    new_record,
+    undo_slices,
+)
+from miglab_pool.state.view import GpuSnapshot, PoolView
+from miglab_pool.worker.inspect_gpu import Finding
+from miglab_pool.worker.worker import Worker
+
+LONGEST_S = 900.0  # a run takes ten minutes: only what is reserved until then is in its way
+
+
+def lend(worker: Worker, by: str) -> ProofLoan:
+    """Keep leases, and this process, off every GPU that nobody holds.
+
+    Args:
+        worker: the pool's.
+        by: how the ledger names whoever runs the proof.
+
+    Raises:
+        Refused: ``no-proof``: nobody holds the lock by which this would end; ``already-done``: GPUs
+            are under proof already.
+    """
+    with worker.store.lock:
+        if not worker.proof.is_running:
+            raise Refused("no-proof", "No `miglab prove` runs here: that asks for this by itself.")
+        if worker.proof.read() is not None:
+            raise Refused("already-done", "GPUs are under proof already. Nothing was done.")
+        _set_under_proof(worker, frozenset())  # of a run before this one, which undid it
+        barred = {row.uuid: _why_barred(worker, row) for row in worker.store.view().rows}
+        gpus = _without_broken_reservations(worker, barred)
+        worker.proof.write(new_record(gpus))
+        _set_under_proof(worker, frozenset(gpus))
+        with worker.store.write() as tx:
+            for uuid in gpus:
+                tx.record(worker.store.state.gpus[uuid], by, UNDER_PROOF, "prove")
+    return ProofLoan(gpus=gpus, barred={uuid: reason for uuid, reason in barred.items() if reason})
+
+
+def follow(worker: Worker) -> list[Finding]:
+    """See whether the run under way is over, and take its GPUs back; at start and on a timer.
+
+    Returns:
+        What stands in the way; the GPUs stay under proof until it is gone.
+    """
+    if not worker.proof.is_used:
+        return []
+    with worker.proof_turn:
+        try:
+            record = worker.proof.read()
+            with worker.proof.lock():
+                return _take_back(worker, worker.proof.read())
+        except AlreadyRunning:
+            _set_under_proof(worker, frozenset(record.gpus if record else ()))
+            return []
+        except ProofRecordError as error:
+            return [Finding("gpu", worker.store.ledger.path.parent.name, str(error))]
+
+
+def _take_back(worker: Worker, record: ProofRecord | None) -> list[Finding]:
+    """Undo what the run left, if anything; the caller holds its lock."""
+    if record is not None:
+        _set_under_proof(worker, frozenset(record.gpus))
+        if problems := _undo(worker, record):
+            finding = f"miglab prove died and left: {'; '.join(problems)}"
+            return [Finding("gpu", ", ".join(record.gpus), finding, "is tried again")]
+        worker.proof.delete()
+    _set_under_proof(worker, frozenset())
+    return []
+
+
+def _undo(worker: Worker, record: ProofRecord) -> list[str]:
+    if record.has_containers and not worker.holders.end_proof(record.run):
+        return ["containers that the engine does not say are gone"]
+    with worker.store.lock:
+        rows = worker.store.state.slices.values()
+        spared = {ProofSlice(row.gpu, row.profile, row.start, row.size) for row in rows}
+    return undo_slices(worker.driver, record, spared)
+
+
+def _set_under_proof(worker: Worker, gpus: frozenset[str]) -> None:
+    store = worker.store
+    with store.lock:
+        before = store.under_proof
+        if before == gpus:
+            return
+        worker.acting = (worker.acting - before) | gpus
+        store.under_proof = gpus
+        store.changed((before | gpus) & store.state.gpus.keys())
+
+
+def _why_barred(worker: Worker, row: GpuRow) -> str:
+    """Why a GPU is not lent; empty if nobody holds anything on it."""
+    slices = worker.store.state.on_gpu[row.uuid].values()
+    if row.state != GPU_OK or row.uuid not in worker.driver.uuids:
+        return f"it is {row.state}: {row.reason}"
+    if row.mig is not True:
+        return "its MIG mode is off"
+    if row.uuid in worker.acting:
+        return "the pool is working on it: try again in a moment"
+    if any(slice_row.lease is not None for slice_row in slices):
+        return "a lease holds a slice on it"
+    if any(slice_row.state != SliceState.FREE for slice_row in slices):
+        return "a slice on it is not free"
+    return ""
+
+
+def _without_broken_reservations(worker: Worker, barred: dict[str, str]) -> tuple[str, ...]:
+    """The GPUs that can be lent together; one that a reservation needs gets its reason."""
+    view = worker.store.view()
+    lent: list[str] = []
+    for uuid in [uuid for uuid, reason in barred.items() if not reason]:
+        broken = feasible.broken_by(view, _drained(view, (*lent, uuid)))
+        if soon := [promise for promise in broken if promise.moment <= view.at + LONGEST_S]:
+            barred[uuid] = " ".join(promise.words for promise in soon)
+        else:
+            lent.append(uuid)
+    return tuple(lent)
+
+
+def _drained(view: PoolView, gpus: tuple[str, ...]) -> dict[str, GpuSnapshot]:
+    return view.gpus | {uuid: view.gpus[uuid].under_proof(UNDER_PROOF) for uuid in gpus}

@@ -1,0 +1,104 @@
+"""Whether a container has got the slices of its lease.
+
+It is seen in the container alone: a toolkit that is set to ignore the engine's request, or a device
+node that is missing, lets it start without a word.
+"""
+
+import re
+from typing import Any
+
+from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk to Docker
+from docker.utils.socket import frames_iter  # noqa: TID251
+
+from miglab_spawner.slices_missing import SlicesMissing
+
+LOOK = ("nvidia-smi", "-L")
+#: The places into which NVIDIA's toolkit puts its programs, and none that a student can write to.
+LOOK_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/nvidia/bin"
+LOOK_S = 30.0  # eight busy GPUs took nvidia-smi 5.4 s (gpu-operator#2155)
+LOOK_BYTES = 1 << 16
+NOT_FOUND = (126, 127)
+_UUID = re.compile(r"\(UUID: ([^)\s]+)\)")
+_ENDED = 409
+
+
+def check_container(engine: Any, container: str, uuids: tuple[str, ...]) -> None:
+    """Look whether a running container has exactly these slices.
+
+    A container that has ended already is left to whoever watches it.
+
+    Args:
+        engine: docker-py's ``APIClient``.
+        container: its id.
+        uuids: of the slices, or of GPUs leased whole.
+
+    Raises:
+        SlicesMissing: it has others, or nobody can tell.
+        DockerException: as the engine's client raises it.
+    """
+    try:
+        status, output = _run(engine, container)
+    except APIError as error:
+        if error.status_code == _ENDED:
+            return
+        status, output = 126, str(error.explanation)
+    if status:
+        raise _failed(status, output)
+    visible = visible_uuids(output)
+    if sorted(visible) != sorted(uuids):
+        handed_over = ", ".join(visible) or "no GPU"
+        raise SlicesMissing("slice-not-there", f"leased {', '.join(uuids)}; it has {handed_over}")
+
+
+def visible_uuids(listing: str) -> list[str]:
+    """What ``nvidia-smi -L`` lists that a program can compute on.
+
+    A GPU below which slices are listed is not one of them; a GPU with MIG on of which the container
+    has no slice is, and so never equals a lease.
+    """
+    visible: list[str] = []
+    gpu = ""
+    for line in listing.splitlines():
+        for uuid in _UUID.findall(line):
+            if line.startswith("GPU "):
+                gpu = uuid
+            elif gpu in visible:
+                visible.remove(gpu)
+            visible.append(uuid)
+    return visible
+
+
+def look_timed_out() -> SlicesMissing:
+    """The look takes longer than `LOOK_S`."""
+    return _unknown(f"no answer within {LOOK_S:g} s")
+
+
+def _unknown(details: str) -> SlicesMissing:
+    return SlicesMissing("slice-unknown", f"{' '.join(LOOK)} in the container: {details}")
+
+
+def _failed(status: int, output: str) -> SlicesMissing:
+    details = f"exit status {status}: {output.strip()[:500]}"
+    if status in NOT_FOUND:
+        details += (
+            "; NVIDIA's toolkit puts it into a container together with the GPU, unless the image's "
+            "NVIDIA_DRIVER_CAPABILITIES leaves out `utility`"
+        )
+    return _unknown(details)
+
+
+def _run(engine: Any, container: str) -> tuple[int, str]:
+    """Exit status and output of the look; of an endless output the beginning."""
+    look = engine.exec_create(container, LOOK, environment={"PATH": LOOK_PATH})
+    output = b""
+    connection = engine.exec_start(look["Id"], socket=True)
+    try:
+        for _, piece in frames_iter(connection, tty=False):  # type: ignore[no-untyped-call]
+            output += piece
+            if len(output) > LOOK_BYTES:
+                return 1, "more output than any list of GPUs"
+    finally:
+        getattr(connection, "_sock", connection).close()
+        connection.close()
+    status = engine.exec_inspect(look["Id"])["ExitCode"]
+    return (1 if status is None else int(status)), output.decode(errors="replace")

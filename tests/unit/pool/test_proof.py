@@ -1,0 +1,219 @@
+"""GPUs under proof: lent to `miglab prove` while it lives, and as they were when it is gone."""
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.pool_settings import changed
+from tests.refusals import because
+
+from miglab_api.reservations import ReservationRequest
+from miglab_api.tickets import TicketState
+from miglab_pool.gpu.geometry import Placement
+from miglab_pool.refused import Refused
+from miglab_pool.settings import Gpus
+from miglab_pool.state.proof import (
+    ProofFolder,
+    ProofRecord,
+    ProofSlice,
+    announced,
+    undo_slices,
+)
+
+from .conftest import SETTINGS, World
+
+
+@contextmanager
+def running_proof(world: World) -> Iterator[ProofFolder]:
+    """What a `miglab prove` that lives holds."""
+    folder = ProofFolder(world.folder)
+    with folder.lock():
+        yield folder
+
+
+def made_by_proof(world: World, folder: ProofFolder, gpu: str, start: int = 0) -> ProofSlice:
+    """A slice as a proof makes it: announced, then made."""
+    place = ProofSlice(gpu, "1g.5gb", start, 1)
+    record = folder.read()
+    assert record is not None
+    folder.write(announced(record, [place]))
+    profile = world.driver.info(gpu).geometry.by_name["1g.5gb"]
+    world.driver.create(gpu, profile, Placement(start, 1))
+    return place
+
+
+def reading_calls(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The GPUs about which the pool asks NVML from now on."""
+    gpus_read: list[str] = []
+    for name in ("info", "slices", "usages", "gpu_usage", "health"):
+        call = getattr(type(world.driver), name)
+
+        def noted(self: Any, gpu: str, *args: Any, call: Any = call) -> Any:
+            gpus_read.append(gpu)
+            return call(self, gpu, *args)
+
+        monkeypatch.setattr(type(world.driver), name, noted)
+    return gpus_read
+
+
+def test_gpus_that_nobody_holds_are_lent(make_world: Callable[..., World]) -> None:
+    """The others are named with the reason, and the audit says who borrowed."""
+    gpus = Gpus(simulate=("A100-40GB",) * 3, whole=(2,))
+    world = make_world(changed(SETTINGS, gpus=gpus), gpus=3)
+    world.machine.set_mig(False, world.driver.uuids[2])
+    world.pool.reconcile()
+    world.run("ada")
+    (leased_gpu,) = {row.gpu for row in world.ledger.state.slices.values() if row.lease is not None}
+    with running_proof(world) as folder:
+        loan = world.pool.lend_for_proof("spawner")
+        record = folder.read()
+    assert record is not None and record.gpus == loan.gpus
+    assert set(loan.gpus) == set(world.driver.uuids[:2]) - {leased_gpu}
+    assert loan.barred[leased_gpu] == "a lease holds a slice on it"
+    assert loan.barred[world.driver.uuids[2]] == "its MIG mode is off"
+    (entry,) = world.ledger.history("gpu", loan.gpus[0], limit=1)
+    assert (entry["by"], entry["action"]) == ("spawner", "prove")
+
+
+def test_no_lease_and_no_call_while_a_proof_runs(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A student waits until it ends; the pool neither reads the GPU nor makes anything on it."""
+    world = make_world()
+    with running_proof(world) as folder:
+        (gpu,) = world.pool.lend_for_proof("spawner").gpus
+        gpus_read = reading_calls(world, monkeypatch)
+        ticket = world.wait("ada")
+        world.pool.reconcile()
+        world.pool.sample()
+        assert world.pool.tickets.find(ticket.id).state is TicketState.WAITING
+        assert "miglab prove" in world.pool.staff.gpu(gpu).draining
+        assert (list(gpus_read), world.raw()) == ([], [])
+        folder.delete()
+    world.pool.follow_proof()
+    world.work()
+    assert world.pool.tickets.find(ticket.id).state is TicketState.OFFERED
+
+
+def test_without_its_lock_nothing_is_lent(make_world: Callable[..., World]) -> None:
+    """Nobody could tell when such a loan ends."""
+    world = make_world()
+    with pytest.raises(Refused, check=because("no-proof")):
+        world.pool.lend_for_proof("spawner")
+    with running_proof(world):
+        world.pool.lend_for_proof("spawner")
+        with pytest.raises(Refused, check=because("already-done")):
+            world.pool.lend_for_proof("spawner")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_a_dead_proof_left_is_undone(
+    make_world: Callable[..., World], *, restarts: bool
+) -> None:
+    """By the next reconcile, or the next start of the pool; it never passes for foreign."""
+    world = make_world()
+    with running_proof(world) as folder:
+        (gpu,) = world.pool.lend_for_proof("spawner").gpus
+        made_by_proof(world, folder, gpu, start=3)
+    if restarts:
+        world.crash()
+    else:
+        world.pool.reconcile()
+    assert (world.raw(), world.states(), folder.read()) == ([], [], None)
+    assert world.pool.staff.gpu(gpu).draining == ""
+    world.run("ada")
+
+
+def test_a_pool_that_starts_anew_knows_of_the_proof(make_world: Callable[..., World]) -> None:
+    """The slices that lie there meanwhile are the proof's: not read, not foreign, not destroyed."""
+    world = make_world()
+    with running_proof(world) as folder:
+        (gpu,) = world.pool.lend_for_proof("spawner").gpus
+        made_by_proof(world, folder, gpu)
+        world.crash()
+        world.pool.reconcile()
+        with pytest.raises(Refused):
+            world.ask("ada")
+        assert (len(world.raw()), world.states()) == (1, [])
+    world.pool.reconcile()
+    assert world.raw() == []
+    world.run("ada")
+
+
+def test_its_gpus_stay_away_until_its_containers_are_gone(make_world: Callable[..., World]) -> None:
+    """An engine that does not answer may still run one that uses a slice."""
+    world = make_world()
+    with running_proof(world) as folder:
+        (gpu,) = world.pool.lend_for_proof("spawner").gpus
+        made_by_proof(world, folder, gpu)
+        record = folder.read()
+        assert record is not None
+        folder.write(replace(record, has_containers=True))
+    world.holders.is_silent = True
+    findings = world.pool.reconcile()
+    assert any("miglab prove died" in finding.finding for finding in findings)
+    assert world.raw() and world.pool.staff.gpu(gpu).draining
+    world.holders.is_silent = False
+    world.pool.reconcile()
+    assert not world.raw() and not world.pool.staff.gpu(gpu).draining
+
+
+def test_a_reservation_that_begins_soon_is_kept(make_world: Callable[..., World]) -> None:
+    """A class does not begin without its slices for a proof's sake; a later one is no matter."""
+    world = make_world()
+    world.pool.sample()
+    now = dt.datetime.fromtimestamp(world.at, dt.UTC)
+    days = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+    def reserve(begin: dt.datetime) -> int:
+        end = begin + dt.timedelta(hours=1)
+        request = ReservationRequest(
+            course="vision",
+            shape="1g.5gb",
+            count=7,
+            weekdays=(days[begin.weekday()],),
+            from_time=f"{begin:%H:%M}",
+            to_time=f"{end:%H:%M}",
+            tz="UTC",
+        )
+        return world.pool.reservations.make(request, "spawner").id
+
+    number = reserve(now + dt.timedelta(minutes=10))
+    with running_proof(world) as folder:
+        loan = world.pool.lend_for_proof("spawner")
+        assert loan.gpus == () and "reservation" in next(iter(loan.barred.values()))
+        folder.delete()
+    world.pool.follow_proof()
+    world.pool.reservations.cancel(number, "spawner")
+    reserve(now + dt.timedelta(hours=3))
+    with running_proof(world):
+        assert world.pool.lend_for_proof("spawner").gpus == world.driver.uuids
+
+
+def test_a_record_that_cannot_be_read_is_told_and_destroys_nothing(
+    make_world: Callable[..., World],
+) -> None:
+    """What is unknown is left alone, and an operator reads what to do."""
+    world = make_world()
+    with running_proof(world):
+        (world.folder / "prove.json").write_text("{")
+    findings = world.pool.reconcile()
+    assert any("destroy those by hand" in finding.finding for finding in findings)
+    assert (world.folder / "prove.json").exists()
+
+
+def test_only_announced_placements_are_undone(make_world: Callable[..., World]) -> None:
+    """A slice beside them, and one that the ledger knows, are somebody else's."""
+    world = make_world()
+    gpu = world.driver.uuids[0]
+    profile = world.driver.info(gpu).geometry.by_name["1g.5gb"]
+    for start in (0, 2, 4):
+        world.driver.create(gpu, profile, Placement(start, 1))
+    places = [ProofSlice(gpu, "1g.5gb", start, 1) for start in (0, 2)]
+    assert undo_slices(world.driver, ProofRecord("run", (gpu,), tuple(places)), places[1:]) == []
+    assert sorted(start for *_, start in world.raw()) == [2, 4]
+    for reading in world.driver.slices(gpu):
+        world.driver.destroy(gpu, reading.gi_id)

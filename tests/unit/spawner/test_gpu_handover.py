@@ -1,0 +1,73 @@
+"""How slices are asked of an engine, and how a container's own list of GPUs is read."""
+
+import pytest
+from tests.unit.pool.http.fakes import lease_view, slice_view
+
+from miglab_api.engine import driver_for
+from miglab_spawner.containers.gpu_handover import visible_uuids
+from miglab_spawner.refusals import REASONS
+from miglab_spawner.slices_missing import SlicesMissing, check_lease
+
+A100 = "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-a)\n"
+FIRST = "  MIG 1g.5gb      Device  0: (UUID: MIG-1)\n"
+SECOND = "  MIG 1g.5gb      Device  1: (UUID: MIG-2)\n"
+H100 = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-3157e9c9-950c-45a3-7193-57dc5b898755)\n"  # read
+NEXT = "GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-b)\n"
+
+
+@pytest.mark.parametrize(
+    ("engine", "driver"),
+    [
+        ("20.10.24+dfsg1", "nvidia"),
+        ("28.5.2", "nvidia"),
+        ("29.1.5", "nvidia"),
+        ("29.2.0", "nvidia.runtime-hook"),
+        ("29.2.0-rc.1", "nvidia.runtime-hook"),
+        ("29.10.1", "nvidia.runtime-hook"),
+        ("30.0", "nvidia.runtime-hook"),
+        ("dev", "nvidia"),
+        ("", "nvidia"),
+    ],
+)
+def test_the_hook_is_named_as_the_engine_knows_it(engine: str, driver: str) -> None:
+    """From 29.2 on ``nvidia`` means CDI first; before that nobody knows the hook's other name."""
+    assert driver_for(engine) == driver
+
+
+@pytest.mark.parametrize(
+    ("listing", "uuids"),
+    [
+        ("", []),
+        ("No devices found.\n", []),
+        (A100, ["GPU-a"]),
+        (H100, ["GPU-3157e9c9-950c-45a3-7193-57dc5b898755"]),
+        (A100 + FIRST, ["MIG-1"]),
+        (A100 + FIRST + SECOND, ["MIG-1", "MIG-2"]),
+        (A100 + FIRST + NEXT + SECOND, ["MIG-1", "MIG-2"]),
+        (A100 + FIRST + NEXT, ["MIG-1", "GPU-b"]),
+        (A100 + "  Unable to query MIG devices\n", ["GPU-a"]),
+        (A100 + "  MIG 1g.5gb Device 0: (UUID: MIG-GPU-a/7/0)\n", ["MIG-GPU-a/7/0"]),
+        ("something (UUID: MIG-1) unheard of\n", ["MIG-1"]),
+    ],
+)
+def test_the_devices_of_a_container_are_read(listing: str, uuids: list[str]) -> None:
+    """Slices, and GPUs without any: one of which no slice is there equals no lease."""
+    assert visible_uuids(listing) == uuids
+
+
+def test_a_lease_of_which_a_uuid_is_missing_is_refused() -> None:
+    """The engine would inject what it has UUIDs for, and say nothing."""
+    slices = (slice_view(1, 0), slice_view(2, 1))
+    check_lease(lease_view(1, "ada", slices=slices, uuids=("MIG-1", "MIG-2")))
+    for uuids in ((), ("MIG-1",)):
+        with pytest.raises(SlicesMissing, match="lease 1 has 2 slices") as refusal:
+            check_lease(lease_view(1, "ada", slices=slices, uuids=uuids))
+        assert refusal.value.reason == "slice-without-uuid"
+
+
+@pytest.mark.parametrize("reason", [name for name in REASONS if name.startswith("slice-")])
+def test_every_missing_slice_is_told_in_words(reason: str) -> None:
+    """What happened, and what to do; the details are the operator's."""
+    message = SlicesMissing(reason, "GPU-a").words("Your server was not started")
+    assert message.startswith("Your server was not started, because ")
+    assert "Try again" in message and "GPU-a" not in message
