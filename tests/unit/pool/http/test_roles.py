@@ -54,6 +54,7 @@ LAYOUT = {
 LOOK = "          200 200 200 200 200 200 200 200 403 401 200 403"
 CLASS = "         200 200 200 200 200 200 200 200 403 401 403 403"  # people alone
 SPAWN = "         200 403 403 403 403 403 403 403 403 401 403 403"
+PROVE = "         409 403 403 403 403 403 403 403 403 401 403 403"  # no proof runs
 ASK = "           201 403 403 403 403 403 403 403 403 401 403 403"
 TAKE = "          409 403 403 403 403 403 403 403 403 401 403 403"  # not offered
 SEE_NAMES = "     200 200 200 200 200 404 200 404 403 401 404 403"
@@ -112,6 +113,8 @@ ROUTES = [
     ("POST", "/api/gpus/{gpu}/drain", WHY | {"anyway": "it smells"}, ADMIN),
     ("POST", "/api/gpus/{gpu}/undrain", None, UNDO),
     ("POST", "/api/leases/1/reclaim", WHY, TEACH),
+    ("POST", "/api/proof", None, PROVE),
+    ("DELETE", "/api/proof", None, SPAWN),
     ("POST", "/api/tickets/{ticket}/next", WHY, NEXT),
     ("DELETE", "/api/tickets/{ticket}/next", None, BACK),
     ("POST", "/api/messages", {"to_user": "alice", "text": "Hi."}, TELL),
