@@ -83,14 +83,17 @@ class GpuView(WireModel):
     """One GPU and how it is cut.
 
     Attributes:
-        state: ``ok``; ``unknown`` (an NVML call is stuck or failed: takes no new lease);
-            ``lost``.
+        state: ``ok``; ``unfit`` (it answers, and takes no new lease: it needs a reset, or its MIG
+            mode is not the one wanted); ``unknown`` (an NVML call is stuck or failed: takes no new
+            lease); ``lost``.
         mig: whether MIG mode is on; None if unknown.
         reason: what is wrong, in words, when ``state`` is not ``ok``.
         draining: why it takes no new lease, in the words of whoever drained it; who is on it runs
             on; empty while it is not drained.
         course: the only course that gets leases on it; empty for every course.
         layout: the layout in force on it; empty: it is cut on demand.
+        fault: the fault after which it takes no new lease until staff say that it was reset, which
+            undrain does; empty: none.
     """
 
     index: int
@@ -104,6 +107,7 @@ class GpuView(WireModel):
     draining: str = ""
     course: str = ""
     layout: str = ""
+    fault: str = ""
     slices: tuple[SliceView, ...] = ()
 
 

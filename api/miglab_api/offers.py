@@ -31,6 +31,7 @@ class ShapeOffer(WireModel):
             granted.
         never: why it cannot be granted at all, in words; empty if it can.
         held_up: why nothing of it starts now, whatever is free, in words; empty if it could.
+        slow: why a start takes long although it is free, in words; empty if it does not.
     """
 
     shape: str
@@ -48,6 +49,7 @@ class ShapeOffer(WireModel):
     total: int | None = None
     never: str = ""
     held_up: str = ""
+    slow: str = ""
 
 
 class QuotaLeft(WireModel):

@@ -191,6 +191,7 @@ class AuditEntry(WireModel):
 CAUSES = {
     "spawner": "the operator of this host",
     "pool": "the pool",
+    "driver": "the GPU's driver",
     "reclaimer": "the reclaimer",
 }
 """How people call whom an entry names by a word alone."""

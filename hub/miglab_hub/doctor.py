@@ -21,11 +21,13 @@ from miglab_hub.mig_rights import examine_mig_rights
 from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.sign_in import open_to_all
-from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuLost
+from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuLost, GpuMissing
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.hub_answers import HubMisunderstood, base_url_in, json_of
+from miglab_pool.settings import Gpus
 from miglab_pool.worker.health_findings import (
     GPU_IS_LOST,
+    GPU_IS_MISSING,
     HealthFinding,
     fine,
     judged,
@@ -181,12 +183,12 @@ def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
             "driver", str(error), "install NVIDIA's driver, or list no gpus.uuids, to simulate GPUs"
         )
         return
-    except GpuError as error:
-        yield wrong("GPUs", str(error), "compare gpus.uuids in lab.toml with `nvidia-smi -L`")
+    except GpuError as error:  # of a simulated machine
+        yield wrong("GPUs", str(error), "start the lab once: ./lab up")
         return
     try:
         with ThreadPoolExecutor(len(driver.uuids)) as threads:
-            for found in threads.map(partial(_one_gpu, driver), driver.uuids):
+            for found in threads.map(partial(_one_gpu, driver, settings.gpus), driver.uuids):
                 yield from found
             is_cut = any(threads.map(partial(_may_be_cut, driver), driver.uuids))
     finally:
@@ -204,13 +206,17 @@ def _may_be_cut(driver: WatchedDriver, uuid: str) -> bool:
     return gpu.mig is True or (gpu.mig is None and bool(gpu.geometry.profiles))
 
 
-def _one_gpu(driver: WatchedDriver, uuid: str) -> list[HealthFinding]:
-    name = f"GPU {driver.uuids.index(uuid)}"
+def _one_gpu(driver: WatchedDriver, gpus: Gpus, uuid: str) -> list[HealthFinding]:
+    name = f"GPU {uuid}"  # one that does not answer has no index
     try:
-        return list(of_gpu(driver.info(uuid), driver.health(uuid)))
+        info = driver.info(uuid)
+        is_whole = gpus.wants_whole(uuid, info.index)
+        return list(of_gpu(info, driver.health(uuid), is_whole=is_whole))
     except GpuHung as error:
         do = "drain it; if it does not come back, reset it or reboot the host"
         return [wrong(name, f"unknown: {error}", do)]
+    except GpuMissing as error:
+        return [wrong(name, str(error), GPU_IS_MISSING)]
     except GpuLost as error:
         return [wrong(name, str(error), GPU_IS_LOST)]
     except GpuError as error:

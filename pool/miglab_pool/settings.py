@@ -49,6 +49,12 @@ class Gpus(Section):
         description='UUIDs of the real GPUs to lease ("GPU-…", see `nvidia-smi -L`). The lab '
         "touches no other GPU. If it lists any, none is simulated.",
     )
+    whole: Several[int | str] = Field(
+        (),
+        description="GPUs that are leased whole, as the shape `full`, with MIG off: by UUID, or "
+        "simulated ones by index. Every other GPU that can do MIG is wanted with MIG on, and "
+        "takes no lease while it is off. A GPU that cannot do MIG is leased whole in any case.",
+    )
     answer_s: Seconds = Field(
         20,
         description="How many seconds a GPU may take to answer a reading. One that takes longer "
@@ -72,6 +78,8 @@ class Gpus(Section):
             )
         if len(set(self.uuids)) != len(self.uuids):
             raise ValueError("uuids lists a GPU twice")
+        for given in self.whole:
+            self.key_of(given, "gpus.whole")
         if self.change_s < self.answer_s:
             raise ValueError(
                 f"change_s ({self.change_s:g}) is less than answer_s ({self.answer_s:g}), and "
@@ -83,6 +91,29 @@ class Gpus(Section):
     def simulated(self) -> bool:
         """Whether the GPUs are simulated."""
         return not self.uuids
+
+    def key_of(self, given: int | str, setting: str) -> str:
+        """A real GPU's UUID; a simulated one's index, as it has no UUID before it is made.
+
+        Args:
+            given: what names the GPU.
+            setting: where, for the error.
+
+        Raises:
+            ValueError: there is no such GPU.
+        """
+        where = f"{setting}: {given!r}"
+        if self.simulated and not isinstance(given, int):
+            raise ValueError(f"{where}: simulated GPUs are named by their index, from 0")
+        if self.simulated and given not in range(len(self.simulate)):
+            raise ValueError(f"{where}: there is none, only 0 to {len(self.simulate) - 1}")
+        if not self.simulated and given not in self.uuids:
+            raise ValueError(f"{where}: not among gpus.uuids; real GPUs are named by their UUID")
+        return str(given)
+
+    def wants_whole(self, uuid: str, index: int) -> bool:
+        """Whether a GPU is to have MIG off, and to be leased whole."""
+        return (index if self.simulated else uuid) in self.whole
 
 
 class Pool(Section):
@@ -452,7 +483,7 @@ class PoolSettings(Section):
         found: dict[str, str] = {}
         for name, course in self.courses.items():
             for given in course.gpus:
-                key = _key(name, given, self.gpus)
+                key = self.gpus.key_of(given, f"courses.{name}.gpus")
                 if key in found:
                     other = f'"{found[key]}"' if found[key] != name else "the same course"
                     raise ValueError(
@@ -464,15 +495,3 @@ class PoolSettings(Section):
     def assigned_course(self, uuid: str, index: int) -> str:
         """The course that a GPU is assigned to; empty for none: every course gets leases there."""
         return self.assigned.get(uuid) or self.assigned.get(str(index), "")
-
-
-def _key(course: str, given: int | str, gpus: Gpus) -> str:
-    """A real GPU's UUID; a simulated one's index, as it has no UUID before it is made."""
-    where = f"courses.{course}.gpus: {given!r}"
-    if gpus.simulated and not isinstance(given, int):
-        raise ValueError(f"{where}: simulated GPUs are named by their index, from 0")
-    if gpus.simulated and given not in range(len(gpus.simulate)):
-        raise ValueError(f"{where}: there is none, only 0 to {len(gpus.simulate) - 1}")
-    if not gpus.simulated and given not in gpus.uuids:
-        raise ValueError(f"{where}: not among gpus.uuids; real GPUs are named by their UUID")
-    return str(given)

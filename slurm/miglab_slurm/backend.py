@@ -10,7 +10,7 @@ import shlex
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pwd import struct_passwd
 
 from miglab_api.leases import LeaseView, ServerStatus
@@ -29,8 +29,9 @@ from miglab_slurm.picture import (
 )
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import SlurmJob, Tag
+from miglab_slurm.submissions import JobSubmission
 from miglab_slurm.words import refusal_of, why_it_waits
-from miglab_spawner.backends import RefusedByBackend
+from miglab_spawner.backends import BackendUnreachable, RefusedByBackend
 
 log = logging.getLogger(__name__)
 EXHAUSTED = ("over-quota", "over-limit")  # it may be the very job that is given up
@@ -47,6 +48,8 @@ class SlurmBackend:
         home: the folder in which an account's job starts.
         log_file: where the job's own output goes, from there.
         kept: the job that keeps this server's position in the queue while it runs without a GPU.
+        tickets: job number to the ticket of its submission, for the jobs that this server asked
+            for; a number that another job has been given since is none of them.
     """
 
     reader: SlurmReader
@@ -55,6 +58,7 @@ class SlurmBackend:
     home: Callable[[struct_passwd], str]
     log_file: str
     kept: int = 0
+    tickets: dict[int, str] = field(default_factory=dict)
 
     @property
     def site(self) -> SlurmSite:
@@ -67,7 +71,7 @@ class SlurmBackend:
         """Submit a job, or find the one that this server has in the queue already."""
         self.account()
         shape = self._shape(request.shape)
-        picture = await self.reader.picture()
+        picture = await self._picture_with_all_of(request)
         if never := picture.why_never(shape):
             raise _refused(never, is_closed=picture.is_closed(shape))
         if request.only_if_free and not picture.starts_at_once(shape):
@@ -76,17 +80,16 @@ class SlurmBackend:
         for job in self._own(picture, request.user, request.server):
             tag = tag_of_ours(job)
             if (tag.shape, tag.course) == (request.shape, request.course):
-                self.reader.claim(job.id)
-                return ticket_of(picture, job)
+                return self._taken(picture, job)
             if job.id != self.kept:
                 others.append(job)
         if others:
             await self._check(request, shape)
         for job in others:
-            await self._cancel(job.id)
+            await self._cancel(tag_of_ours(job).ticket)
         ticket = await self._submit(request, shape)
-        asked = asyncio.get_running_loop().time()
-        return await self._submitted(ticket, asked)
+        picture = await self.reader.picture(newer_than=asyncio.get_running_loop().time())
+        return self._taken(picture, picture.of_ticket(ticket))
 
     async def attend(self, ticket: int, wait_s: float) -> TicketView:
         """Attend a job: answers when what is said of it has changed, or after ``wait_s``."""
@@ -95,7 +98,8 @@ class SlurmBackend:
         picture = await self.reader.picture()
         first = self._said(picture, ticket)
         while True:
-            self.reader.claim(ticket)
+            if ticket in self.tickets:
+                self.reader.claim(self.tickets[ticket])
             left_s = deadline - loop.time()
             if left_s <= 0:
                 return self._said(picture, ticket)
@@ -108,14 +112,15 @@ class SlurmBackend:
         """Take the job out of the queue."""
         picture = await self.reader.picture()
         said = self._said(picture, ticket)
-        await self._cancel(ticket)
+        if ticket in self.tickets:
+            await self._cancel(self.tickets[ticket])
         return said.model_copy(update={"state": TicketState.CANCELLED, "reason": "cancelled"})
 
     async def take(self, ticket: int) -> LeaseView:
         """The job, as what its server holds."""
         picture = await self.reader.picture()
-        job = picture.jobs.get(ticket)
-        if job is None or job.tag is None or job.has_ended:
+        job = self._job(picture, ticket)
+        if job is None or job.has_ended:
             raise RefusedByBackend("expired", GONE, 409)
         return lease_of(job)
 
@@ -125,13 +130,13 @@ class SlurmBackend:
         """What a server holds and waits for."""
         picture = await self.reader.picture()
         own = self._own(picture, user, server)
-        waiting = [job for job in own if job.is_pending or job.id == self.kept]
+        waiting = [job for job in own if job.is_pending or job.is_prepared or job.id == self.kept]
         return ServerStatus(ticket=ticket_of(picture, waiting[0]) if waiting else None)
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:
         """What who waits could have at once."""
         picture = await self.reader.picture()
-        job = picture.jobs.get(ticket)
+        job = self._job(picture, ticket)
         if job is None or job.tag is None or why_it_waits(job.reason).is_limit:
             return []
         names = self._shapes_of(job.tag.course)
@@ -176,12 +181,37 @@ class SlurmBackend:
         return [name for name in (table.shapes if table else ()) if name in self.site.shapes]
 
     def _own(self, picture: ClusterPicture, user: str, server: str) -> list[SlurmJob]:
-        """The jobs of a server that wait, or run and have not been handed over."""
+        """The jobs of a server that wait or are alive, and that are not given up."""
+        tickets = {row.tag.ticket for row in self.reader.submissions.of_server(user, server)}
         return [
             job
             for job in picture.own(user, server)
-            if (job.is_pending or job.is_running) and not self.reader.is_disowned(job.id)
+            if not job.has_left and tag_of_ours(job).ticket in tickets
         ]
+
+    async def _picture_with_all_of(self, request: TicketRequest) -> ClusterPicture:
+        """A picture in which every job is that this server was submitted, if Slurm shows it."""
+        picture = await self.reader.picture()
+        noted = self.reader.submissions.of_server(request.user, request.server)
+        if all(picture.of_ticket(row.tag.ticket) for row in noted):
+            return picture
+        return await self.reader.picture(newer_than=asyncio.get_running_loop().time())
+
+    def _job(self, picture: ClusterPicture, number: int) -> SlurmJob | None:
+        """The job of this server that has a number; not another one that was given it since."""
+        job = picture.jobs.get(number)
+        if job is None or job.tag is None or job.tag.ticket != self.tickets.get(number):
+            return None
+        return job
+
+    def _taken(self, picture: ClusterPicture, job: SlurmJob | None) -> TicketView:
+        """A job that was submitted for this server, from now on one of its tickets."""
+        if job is None:
+            raise BackendUnreachable("Slurm took a job, and its number is another job's by now")
+        ticket = tag_of_ours(job).ticket
+        self.tickets[job.id] = ticket
+        self.reader.claim(ticket)
+        return ticket_of(picture, job)
 
     async def _check(self, request: TicketRequest, shape: SlurmShape) -> None:
         """See that Slurm would take a job, before another one gives its position up for it.
@@ -190,7 +220,7 @@ class SlurmBackend:
             RefusedByBackend: it would not, whatever else waits.
         """
         try:
-            await self._sbatch(self._tag(request), shape, "", "--test-only")
+            await self._sbatch(self._tag(request), shape, "--test-only")
         except RefusedByBackend as refused:
             if refused.reason not in EXHAUSTED:
                 raise
@@ -200,73 +230,96 @@ class SlurmBackend:
         return Tag(lab, request.user, request.server, request.course, request.shape, ticket)
 
     async def _submit(self, request: TicketRequest, shape: SlurmShape) -> str:
-        """Submit a job, which is noted before; returns what tells it from all others."""
-        tag, submissions = self._tag(request), self.reader.submissions
-        comment = submissions.intend(tag, self.account().pw_name, time.time())
+        """Submit a job, which is noted before; returns the ticket of its submission.
+
+        Where the answer to an earlier `sbatch` of this start was lost, and Slurm has been asked
+        since and shows no such job, it is the same submission once more, under the same name.
+
+        Raises:
+            BackendUnreachable: Slurm does not answer, or does not show what it may have taken.
+            RefusedByBackend: Slurm refused the job.
+        """
+        submissions, account = self.reader.submissions, self.account().pw_name
+        earlier = self._unanswered(request, account)
+        tag = earlier.tag if earlier else self._tag(request)
+        submission = submissions.intend(tag, account, time.time())
         try:
-            await self._sbatch(tag, shape, comment)
+            job = await self._sbatch(
+                tag,
+                shape,
+                f"--job-name={submission.name}",
+                f"--comment={submissions.comment_of(submission)}",
+            )
         except RefusedByBackend:
-            submissions.withdraw(tag.ticket)
+            if earlier is None:
+                submissions.withdraw(tag.ticket)
             raise
+        except BackendUnreachable:
+            picture = await self.reader.picture(newer_than=asyncio.get_running_loop().time())
+            if picture.of_ticket(tag.ticket) is None:
+                raise
+            return tag.ticket
+        submissions.told(tag.ticket, job)
         return tag.ticket
 
-    async def _sbatch(self, tag: Tag, shape: SlurmShape, comment: str, *more: str) -> None:
+    def _unanswered(self, request: TicketRequest, account: str) -> JobSubmission | None:
+        """A submission for the same of which nobody knows whether Slurm took it."""
+        start = (request.course, request.shape, account)
+        for row in self.reader.submissions.of_server(request.user, request.server):
+            if row.job is None and (row.tag.course, row.tag.shape, row.account) == start:
+                return row
+        return None
+
+    async def _sbatch(self, tag: Tag, shape: SlurmShape, *further: str) -> int:
+        """Run `sbatch`; the number that it prints, 0 for a mere test."""
         account = self.account()
-        options = [*self._options(tag, shape, self.home(account)), *more]
-        words = [*as_account(self.site.run_as, account.pw_name), "sbatch", *options]
-        given = [f"--comment={comment}"] if comment else []
+        options = [*self._options(tag, shape, self.home(account)), *further]
+        command = [*as_account(self.site.run_as, account.pw_name), "sbatch", *options]
         try:
-            await run([*words, *given], self.site.command_timeout_s, self.script(tag, shape))
+            output = await run(command, self.site.command_timeout_s, self.script(tag, shape))
         except CommandFailed as failed:
-            log.warning("Slurm refused a job: %s: %s", shlex.join(words), failed)
+            log.warning("Slurm refused a job: %s: %s", shlex.join(command), failed)
             raise refusal_of(failed) from failed
+        number = output.strip().partition(";")[0]
+        if number.isdecimal():
+            return int(number)
+        if "--test-only" in further:
+            return 0
+        raise BackendUnreachable(f"sbatch has printed no job's number, but {output!r}")
 
     def _options(self, tag: Tag, shape: SlurmShape, home: str) -> list[str]:
         """The options of `sbatch`."""
         memory = [f"--mem={shape.memory_mib}M"] if shape.memory_mib else []
         return [
             "--parsable", "--no-requeue", *self.site.options_of(shape, tag.course), *memory,
-            f"--cpus-per-task={shape.cpus}", f"--job-name=jupyter-{tag.shape}", f"--chdir={home}",
-            f"--output={self.log_file}",
+            f"--cpus-per-task={shape.cpus}", f"--chdir={home}", f"--output={self.log_file}",
         ]  # fmt: skip
 
-    async def _cancel(self, job: int) -> None:
-        await self.reader.cancel(job)
-        self.reader.disown(job)
+    async def _cancel(self, ticket: str) -> None:
+        self.reader.disown(ticket)
+        await self.reader.cancel(ticket)
 
-    async def _submitted(self, ticket: str, asked: float) -> TicketView:
-        """The job of a submission that Slurm has taken, as the next picture shows it."""
-        picture = await self.reader.picture(newer_than=asked)
-        for job in picture.jobs.values():
-            if job.tag is not None and job.tag.ticket == ticket:
-                self.reader.claim(job.id)
-                return ticket_of(picture, job)
-        message = "Slurm took the job, but does not show it as it was submitted."
-        log.error("%s Does a job_submit plugin change comments? Ticket %s", message, ticket)
-        raise RefusedByBackend("slurm-refused", f"{message} Tell your instructor.", 503)
-
-    def _said(self, picture: ClusterPicture, job_id: int) -> TicketView:
-        job = picture.jobs.get(job_id)
-        if job is None or job.tag is None:
-            return ticket_gone(job_id)
-        return ticket_of(picture, job)
+    def _said(self, picture: ClusterPicture, number: int) -> TicketView:
+        job = self._job(picture, number)
+        return ticket_of(picture, job) if job is not None else ticket_gone(number)
 
     def _offer(self, picture: ClusterPicture, name: str) -> ShapeOffer:
         shape, never = self.site.shapes[name], picture.why_never(self.site.shapes[name])
-        has_room, free = picture.starts_at_once(shape), picture.free(shape) if shape.gres else None
+        free, starting = picture.free(shape), picture.starting(shape)
         return ShapeOffer(
             shape=name,
             sm_count=shape.sm_count if shape.gres else 0,
             memory_mib=round(shape.gpu_memory_gib * 1024) if shape.gres else 0,
             slices=shape.count,
             good_for=shape.good_for,
-            free_now=free if has_room or free is None else 0,
-            is_held=bool(free) and not has_room,
+            free_now=starting if shape.gres else None,
+            is_held=bool(shape.gres and free and not starting),
             total=picture.total(shape) if shape.gres else None,
-            waiting=len(picture.queue(shape)) if shape.gres else 0,
+            waiting=picture.waiting(shape) if shape.gres else 0,
             never=never,
             held_up=picture.why_nothing_starts(shape),
-            wait=None if has_room or never else estimate(picture, shape, None),
+            slow=picture.why_slow(shape),
+            wait=None if starting or never else estimate(picture, shape, None),
         )
 
 

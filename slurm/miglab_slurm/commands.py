@@ -19,6 +19,8 @@ _SILENT = (
     "invalid authentication credential",
 )  # fmt: skip
 GONE_S = 30.0  # what was killed has ended by then, on a busy machine too, or hangs for good
+FOR_READING = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
+"""What makes the commands' output readable here; a job that inherits it does not want it."""
 _PASSED_ON = ("SLURM_CONF", "LANG", "SUDO_ASKPASS")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -35,11 +37,16 @@ def clean_environment() -> dict[str, str]:
     """What commands, and so the jobs they submit, get of the hub's environment: no secret in it."""
     kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     path = ":".join(filter(None, (os.environ.get("MIGLAB_SLURM_PATH", ""), _PATH)))
-    return {**kept, "PATH": path, "LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
+    return {**kept, "PATH": path, **FOR_READING}
 
 
 async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:
-    """Run a command; its output.
+    """Run a command; its output, and the errors of `run_verbosely`."""
+    return (await run_verbosely(words, timeout_s, stdin))[0]
+
+
+async def run_verbosely(words: Sequence[str], timeout_s: float, stdin: str = "") -> tuple[str, str]:
+    """Run a command; its output, and what it says beside it.
 
     Raises:
         BackendUnreachable: it could not be started, did not end in time, or Slurm is silent.
@@ -70,7 +77,7 @@ async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:
         said = wrong.decode(errors="replace").strip() or f"exit {process.returncode}"
         is_silent = any(sign in said.lower() for sign in _SILENT)
         raise BackendUnreachable(said) if is_silent else CommandFailed(said, process.returncode)
-    return out.decode(errors="replace")
+    return out.decode(errors="replace"), wrong.decode(errors="replace")
 
 
 async def _end(process: asyncio.subprocess.Process, told: asyncio.Future[Any]) -> None:

@@ -6,9 +6,8 @@ is told as unknown.
 
 import asyncio
 import re
-import shlex
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 
 import jupyterhub
 
@@ -16,8 +15,9 @@ from miglab_api.offers import CPU
 from miglab_hub.settings.tables import is_loopback
 from miglab_pool.worker.health_findings import HealthFinding, fine, judged, wrong
 from miglab_slurm import node_probe
+from miglab_slurm.batch_script import probe_script
 from miglab_slurm.commands import CommandFailed, as_account, run
-from miglab_slurm.lab import SlurmSettings, SlurmShape, SlurmSite
+from miglab_slurm.lab import SlurmOptions, SlurmSettings, SlurmShape, SlurmSite
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import read
 from miglab_slurm.submissions import Submissions, told_of
@@ -32,7 +32,6 @@ BF_DEFAULT_S = 30
 LIMIT_MIN = 480
 JOB_S = 180
 SHELL_SAYS = (126, 127)
-PROBE = shlex.quote(Path(node_probe.__file__).read_text(encoding="utf-8"))
 LACKS = {
     node_probe.HUB: "JupyterHub of the hub's version",
     node_probe.LAB: "JupyterLab",
@@ -95,8 +94,11 @@ async def picture_of(settings: SlurmSettings) -> ClusterPicture:
         BackendError: Slurm does not answer.
     """
     file = settings.slurm_jobs
-    submissions = Submissions(file, settings.lab_id) if file.exists() else None
-    return await read(settings.slurm_site, submissions)
+    picture = await read(settings.slurm_site)
+    if not file.exists():
+        return picture
+    submissions = Submissions(file, settings.lab_id)
+    return replace(picture, jobs=submissions.recognised(picture.jobs))
 
 
 # -- the daemons' settings -----------------------------------------------------------------------
@@ -313,16 +315,17 @@ async def _of_a_node(
 ) -> HealthFinding:
     """What a node of a partition says in a job of a minute; `sbatch` ends as the job does."""
     site, subject = settings.slurm_site, f"nodes of {name}"
-    bare = shape.model_copy(update={"gres": "", "reservation": "", "time_limit_min": 1})
+    options = site.further_options(shape).model_copy(update={"reservation": ""})
+    unreserved = site.model_copy(update={"options": SlurmOptions()})
+    bare = shape.model_copy(update={"gres": "", "options": options, "time_limit_min": 1})
     words = [
         *prefix, "sbatch", "--wait", f"--deadline=now+{JOB_S}", "--job-name=miglab-doctor",
         "--chdir=/", "--output=/dev/null",
-        *site.options_of(bare, settings.servers.default_course),
+        *unreserved.options_of(bare, settings.servers.default_course),
     ]  # fmt: skip
-    urls = f"{settings.hub_api_url} {settings.student_api_url}/api/health"
+    urls = settings.hub_api_url, f"{settings.student_api_url}/api/health"
     version = ".".join(jupyterhub.__version__.split(".")[:2])
-    command = f"{shape.launch or site.launch} {site.python} -c {PROBE} {version} {urls}"
-    script = f"#!/bin/bash\n{site.prologue}\nexec {command}\n"
+    script = probe_script(site, shape, node_probe, version, *urls)
     try:
         await run(words, JOB_S + site.command_timeout_s, script)
     except CommandFailed as failed:

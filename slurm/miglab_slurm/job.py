@@ -16,7 +16,7 @@ from traitlets import Dict, TraitError, Unicode, default, validate
 
 from miglab_api.base import WireModel
 from miglab_slurm.lab import SlurmSite
-from miglab_slurm.picture import ClusterPicture
+from miglab_slurm.picture import ClusterPicture, tag_of_ours
 from miglab_slurm.reader import SlurmReader, reader_of
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.unix_accounts import NoAccountError, account_of
@@ -26,6 +26,8 @@ from miglab_spawner.refusals import NotStarted
 LISTEN_PAUSE_S = 0.05
 STOP_S = 60.0
 POLL_S = 5
+ANSWERS_WITHIN_S = 5.0
+"""So long a node may take to accept or refuse a connection to a server."""
 HANDOVER = "miglab/slurm/handover"
 """The route below the hub's API by which a job asks for its server's environment."""
 
@@ -69,11 +71,15 @@ class JobSpawner(Spawner):
     ).tag(config=True)
 
     _job = 0
+    """The number of the server's job; with its ticket in `_tickets` it is this job and no other."""
+    _serving = ""
+    """The ticket of the job whose server has answered."""
     _cancelled = 0
     _is_given_back = False
 
     def __init__(self, **kwargs: Any) -> None:
-        self._reports: dict[int, JobReport] = {}
+        self._reports: dict[str, JobReport] = {}
+        self._tickets: dict[int, str] = {}
         self._changed = asyncio.Event()
         self._answer: dict[str, object] | None = None
         super().__init__(**kwargs)
@@ -136,25 +142,28 @@ class JobSpawner(Spawner):
         Raises:
             LookupError: this server is another job.
         """
-        self._reports[report.job] = report
+        ticket = report.tag.ticket
+        if ticket == self._serving:
+            raise LookupError("this job was begun anew, and its server has ended")
+        self._reports[ticket] = report
         self._ring()
-        while self._answer is None or report.job != self._job:
+        while self._answer is None or ticket != self._tickets.get(self._job):
             if self._is_given_back:
                 return None
-            if not self.wants(report.job):
+            if not self.wants(ticket):
                 raise LookupError("this server is another job")
             await self._changed.wait()
         return self._answer
 
-    def wants(self, job: int) -> bool:
-        """Whether a job that reports is, or may become, this server."""
-        return not self._job or job == self._job
+    def wants(self, ticket: str) -> bool:
+        """Whether the job of a submission that reports is, or may become, this server."""
+        return not self._job or ticket == self._tickets.get(self._job)
 
     async def start(self) -> tuple[str, int]:
         """Hand the environment to the job that was granted, and wait for its server."""
         self._ring()
         report = await self._report_of(self._job)
-        address = await self._address(report)
+        address = await self._address()
         self.port = report.port
         command = [*self.cmd, *self.get_args()]
         environment = self.get_env()
@@ -165,35 +174,53 @@ class JobSpawner(Spawner):
             await self._until_listening(address, report.port)
         finally:
             self._answer = None
+        self._serving = report.tag.ticket
         return address, report.port
 
     async def poll(self) -> int | None:
-        """Gone only if Slurm answered and the job is not there, or is over; else alive."""
+        """Gone only if somebody knows that the job is over; else alive."""
         if not self._job:
             return 0
-        self.reader.hold(self._job, self)
+        if self._job in self._tickets:
+            self.reader.hold(self._tickets[self._job], self)
         try:
             picture = await self.reader.picture()
         except BackendError as error:
             self.log.warning("Does job %d run? Slurm: %s", self._job, error)
             return None
-        if not self._is_over(picture):
+        if not self._is_over(picture) and not self._waits_again(picture):
             return None
-        self.ended(picture.jobs.get(self._job))
+        self.ended(self._job_in(picture))
         return 1
 
     async def stop(self, now: bool = False) -> None:
-        """Cancel the job, and wait until Slurm says that it is over."""
-        if not self._job:
+        """Cancel the job, and wait until it is known to be over."""
+        if self._job not in self._tickets:
             return
+        ticket = self._tickets[self._job]
+        self.reader.submissions.give_up(ticket)
         try:
             async with asyncio.timeout(STOP_S):
-                await self._patiently(lambda: self.reader.cancel(self._job))
+                await self._patiently(lambda: self.reader.cancel(ticket))
                 self._cancelled = self._job
                 while not now and not self._is_over(await self._new_picture()):
                     pass
         except TimeoutError:
             self.log.warning("Job %d may still run; it will be cancelled", self._job)
+
+    async def is_silent(self) -> bool:
+        """Whether the node refuses a connection to the server; one that is cut off does not."""
+        if self.server is None or not self.server.port:
+            return True
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN_S):
+                _, writer = await asyncio.open_connection(self.server.ip, self.server.port)
+        except ConnectionRefusedError:
+            return True
+        except OSError:  # a time-out as well
+            return False
+        writer.close()
+        return False
 
     def ended(self, job: SlurmJob | None) -> None:
         """Slurm says that the job is over; None where it has forgotten how."""
@@ -206,28 +233,38 @@ class JobSpawner(Spawner):
         )
         return picture
 
+    def _job_in(self, picture: ClusterPicture) -> SlurmJob | None:
+        """This server's job; not another one that has been given its number."""
+        return picture.of_ticket(self._tickets.get(self._job, ""))
+
     def _is_over(self, picture: ClusterPicture) -> bool:
-        """Whether Slurm has said so; a job that is not known to be the lab's own may run on."""
-        job = picture.jobs.get(self._job)
-        if job is None or job.has_ended:
-            return True
-        return job.tag is None and bool(self.reader.submissions.account_of(self._job))
+        """Whether somebody knows that the job is over; what a picture lacks may run on."""
+        job = self._job_in(picture)
+        if job is not None:
+            return job.has_ended
+        row = self.reader.submissions.find(self._tickets.get(self._job, ""))
+        return row is not None and row.is_over
+
+    def _waits_again(self, picture: ClusterPicture) -> bool:
+        """Whether the job was put back into the queue, which has ended its server."""
+        job = self._job_in(picture)
+        return job is not None and job.is_pending and tag_of_ours(job).ticket == self._serving
 
     async def _report_of(self, job: int) -> JobReport:
-        while job not in self._reports:
+        while (report := self._reports.get(self._tickets.get(job, ""))) is None:
             await self._changed.wait()
-        return self._reports[job]
+        return report
 
-    async def _address(self, report: JobReport) -> str:
+    async def _address(self) -> str:
         """The address of the job's node, by Slurm's word and not by the job's.
 
-        The latest picture will do where it shows the job running: no job of ours is requeued.
+        The latest picture will do where it shows the job running: one that is requeued waits.
         """
         picture = self.reader.latest or await self._new_picture()
         while True:
-            job = picture.jobs.get(report.job)
+            job = self._job_in(picture)
             node = picture.nodes.get(job.nodes) if job is not None else None
-            if job is not None and job.tag is not None and job.is_running and node is not None:
+            if job is not None and job.is_running and node is not None:
                 return node.address
             picture = await self._new_picture()
             self._raise_if_over(picture)

@@ -5,7 +5,8 @@ Slurm owns the slices there, so the tables by which the pool owns them have no m
 them silently would promise limits that nobody keeps.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from miglab_api.offers import CPU
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.settings.tables import is_this_machines
+from miglab_slurm.records import hosts_of
 
 Word = Annotated[str, Field(pattern=r"^[\w.@:,/+-]*$", max_length=200)]
 
@@ -24,10 +26,50 @@ class SlurmTable(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class SlurmOptions(SlurmTable):
+    """[slurm.options]: further options of `sbatch`, for all shapes; a shape's own replace them.
+
+    No others are passed on: they could break what the lab relies on (`--requeue`, `--comment`,
+    `--array`), or choose nodes in a way by which it cannot count what is free.
+    """
+
+    constraint: Annotated[
+        str, Field(pattern=r"^([\w.:-]+(&[\w.:-]+)*|[\w.:-]+(\|[\w.:-]+)*)?$")
+    ] = Field(
+        "",
+        description="Features of the nodes, joined by `&` (all of them) or by `|` (any of them): "
+        "`a100&mig`. Other nodes do not count as free.",
+    )
+    exclude: Annotated[str, Field(pattern=r"^[\w.,\[\]-]*$")] = Field(
+        "", description="Nodes on which no job runs, in Slurm's short form: `gpu[1-2,7]`."
+    )
+    licenses: Word = Field("", description="Licences that each job takes, with counts: `matlab:1`.")
+    qos: Word = Field("", description="QOS of the jobs. If it is empty, Slurm chooses.")
+    reservation: Word = Field(
+        "", description="Slurm reservation in which the jobs run; empty for none."
+    )
+    wckey: Word = Field(
+        "", description="Workload characterization key, where your accounts demand one."
+    )
+
+    def over(self, defaults: "SlurmOptions") -> "SlurmOptions":
+        """These, and the defaults of those that are empty here."""
+        return defaults.model_copy(update={key: value for key, value in self if value})
+
+    def admits(self, node: str, features: Collection[str]) -> bool:
+        """Whether a job with these options may run on a node, as Slurm decides it."""
+        if node in hosts_of(self.exclude):
+            return False
+        required = set(re.split(r"[&|]", self.constraint)) - {""}
+        if "|" in self.constraint:
+            return bool(required & set(features))
+        return required <= set(features)
+
+
 class SlurmShape(SlurmTable):
     """[slurm.shapes.SHAPE]: how to ask Slurm for a shape."""
 
-    gres: Annotated[str, Field(pattern=r"^([\w.-]+:[\w.-]+:[1-9]\d*)?$")] = Field(
+    gres: Annotated[str, Field(pattern=r"^([\w.-]+:[\w.+-]+:[1-9]\d*)?$")] = Field(
         "",
         description="What `sbatch --gres` takes, with a count: `gpu:1g.5gb:1`. The type's name is "
         "your site's own. Leave it empty for `cpu`.",
@@ -37,10 +79,6 @@ class SlurmShape(SlurmTable):
     )
     account: Word = Field(
         "", description="Account of its jobs. If it is empty, that of `[slurm]` is used."
-    )
-    qos: Word = Field("", description="QOS of its jobs. If it is empty, Slurm chooses.")
-    reservation: Word = Field(
-        "", description="Slurm reservation in which its jobs run; empty for none."
     )
     time_limit_min: Annotated[int, Field(ge=1, le=7 * 24 * 60)] = Field(
         120, description="Time limit of the job, in minutes; then Slurm ends the server."
@@ -63,6 +101,8 @@ class SlurmShape(SlurmTable):
         description="What precedes the server's command, for example to run it in a container: "
         "`apptainer exec --nv /apps/lab.sif`. If it is empty, that of `[slurm]` is used.",
     )
+
+    options: SlurmOptions = SlurmOptions()
 
     @property
     def gres_type(self) -> str:
@@ -98,7 +138,8 @@ class SlurmTables(SlurmTable):
     )
     prologue: str = Field(
         "",
-        description="Shell commands to run before the server, such as `module load jupyter`.",
+        description="Shell commands to run before the server, such as `module load jupyter`; the "
+        "node's `/etc/profile` is read first, as in a login shell.",
     )
     python: str = Field(
         "python3",
@@ -107,12 +148,13 @@ class SlurmTables(SlurmTable):
     )
     run_as: str = Field(
         "sudo -u {username}",
-        description="What precedes `sbatch` and `scancel`, so that they run as the student; "
-        "`runuser -u {username} --` if the hub runs as root. If it is empty, all jobs belong to "
-        "the hub's account, and only Slurm's cgroups keep students apart.",
+        description="What precedes `sbatch`, `scancel` and `squeue`, so that they run as the "
+        "student; `runuser -u {username} --` if the hub runs as root. If it is empty, all jobs "
+        "belong to the hub's account, and only Slurm's cgroups keep students apart.",
     )
-    unix_group: Word = Field(
+    unix_group: str = Field(
         "",
+        max_length=200,
         description="Unix group whose members may run servers under the account that is called "
         "like their sign-in name. If it is empty, only those in `unix_accounts` may. Not used if "
         "`run_as` is empty.",
@@ -162,6 +204,7 @@ class SlurmTables(SlurmTable):
         description="How many seconds a job stays in Slurm's queue while no start of its server "
         "waits for it, for example after the hub has died; then it is cancelled.",
     )
+    options: SlurmOptions = SlurmOptions()
     shapes: dict[str, SlurmShape] = Field(
         default_factory=dict,
         description='How to ask Slurm for each shape: one table `[slurm.shapes."SHAPE"]` each.',
@@ -180,15 +223,18 @@ class SlurmTables(SlurmTable):
         """The partition in which a shape runs."""
         return shape.partition or self.partition
 
+    def further_options(self, shape: SlurmShape) -> SlurmOptions:
+        """What the site adds to a shape's jobs."""
+        return shape.options.over(self.options)
+
     def options_of(self, shape: SlurmShape, course: str) -> list[str]:
         """The options of `sbatch` that say where and as whom; empty ones are left to Slurm."""
         values = {
             "partition": self.partition_of(shape),
             "gres": shape.gres,
             "account": shape.account or self.accounts.get(course, "") or self.account,
-            "qos": shape.qos,
-            "reservation": shape.reservation,
             "time": str(shape.time_limit_min),
+            **self.further_options(shape).model_dump(),
         }
         given = [f"--{name}={value}" for name, value in values.items() if value]
         return ["--nodes=1", "--ntasks=1", *given]

@@ -17,15 +17,31 @@ from functools import lru_cache
 
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import TicketState, TicketView, WaitEstimate
-from miglab_api.wording import duration
+from miglab_api.wording import duration, ordinal
 from miglab_slurm.lab import SlurmShape, SlurmSite
-from miglab_slurm.records import Node, SlurmJob, SlurmReservation, Tag
-from miglab_slurm.words import why_it_ended, why_it_waits
+from miglab_slurm.nodes import Node, SlurmReservation
+from miglab_slurm.records import SlurmJob, Tag, hosts_of
+from miglab_slurm.room import capacity_of, free_on, free_slices
+from miglab_slurm.states import LOST
+from miglab_slurm.words import why_it_ended, why_it_is_not_there, why_it_waits
 
 DOWN = "Its nodes are down or being serviced."
 BUSY = "It may have to wait: others wait for the same nodes."
 RESERVED = "Others have reserved its nodes before its time limit would end."
 GONE = "Your job is no longer in Slurm's queue. Start again."
+SERVER_FIRST = (
+    "You may run no further job beside this server, so your slice can start only after this server "
+    "has ended."
+)
+FREE_AFTER_IT = (
+    f"A {{shape}} is free now. {SERVER_FIRST} Restart with it: this server ends first, and its "
+    "notebooks are saved. If somebody is faster, you wait in the queue at your position."
+)
+QUEUE_AFTER_IT = (
+    f"{SERVER_FIRST} It would be {{place}} in the queue now, and whoever comes later may be served "
+    "first. To wait in your turn, stop this server and ask for {shape} again at once: your "
+    "position is kept."
+)
 LEAST_STAYS = 5
 """Fewer observed stays say nothing."""
 LATE_S = 60.0
@@ -49,6 +65,7 @@ class ClusterPicture:
         jobs: also those that have ended, for as long as Slurm remembers them.
         reservations: also those that have not begun.
         stays_s: how long slices of a type were held, the last ones that the reader saw.
+        resume_timeout_s: how long a node that is off may take to boot; None if it is not known.
     """
 
     asked_at: float
@@ -58,9 +75,15 @@ class ClusterPicture:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     reservations: tuple[SlurmReservation, ...] = ()
     stays_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    resume_timeout_s: float | None = None
 
     def nodes_of(self, shape: SlurmShape) -> list[Node]:
-        """The nodes of a shape's partition."""
+        """The nodes of a shape's partition on which the site lets it run."""
+        options = self.site.further_options(shape)
+        nodes = self._partition_of(shape)
+        return [node for node in nodes if options.admits(node.name, node.features)]
+
+    def _partition_of(self, shape: SlurmShape) -> list[Node]:
         partition = self.site.partition_of(shape)
         return [node for node in self.nodes.values() if partition in node.partitions]
 
@@ -81,19 +104,16 @@ class ClusterPicture:
     def _is_reserved(self, node: Node, shape: SlurmShape) -> bool:
         """Whether somebody else has reserved a node before a job that began now would be over."""
         until = self.at + shape.time_limit_min * 60
-        return (node.is_reserved and not shape.reservation) or any(
-            node.name in each.nodes and each.begins_at < until and self.at < each.ends_at
-            for each in self.reservations
-            if each.name != shape.reservation
+        reservation = self.site.further_options(shape).reservation
+        return (node.is_reserved and not reservation) or any(
+            node.name in other.nodes and other.begins_at < until and self.at < other.ends_at
+            for other in self.reservations
+            if other.name != reservation
         )
 
     def why_nothing_starts(self, shape: SlurmShape) -> str:
         """Why no job of this shape can start now, whatever is free; empty if one could."""
-        up = [
-            node
-            for node in self.up_nodes(shape)
-            if node.total.get(shape.gres_type, 0) >= shape.count
-        ]
+        up = [node for node in self.up_nodes(shape) if capacity_of(node, shape)]
         if not up:
             return DOWN
         if all(self._is_reserved(node, shape) for node in up):
@@ -101,36 +121,39 @@ class ClusterPicture:
         return "" if shape.gres or self.starts_at_once(shape) else BUSY
 
     def free(self, shape: SlurmShape) -> int:
-        """How many jobs of this shape could start now: each has all its slices on one node."""
-        return sum(node.free(shape.gres_type) // shape.count for node in self.open_nodes(shape))
+        """How many jobs of this shape there is room for now: each is on one node."""
+        return sum(free_on(node, shape) for node in self.open_nodes(shape))
+
+    def starting(self, shape: SlurmShape) -> int:
+        """How many would start now that are submitted now: nobody's planned start is in the way."""
+        return sum(free_on(node, shape) for node in self.starting_nodes(shape))
 
     def total(self, shape: SlurmShape) -> int:
         """How many jobs of this shape the partition holds when all of it is free and up."""
-        return sum(
-            node.total.get(shape.gres_type, 0) // shape.count for node in self.nodes_of(shape)
-        )
+        return sum(capacity_of(node, shape) for node in self.nodes_of(shape))
 
     def why_never(self, shape: SlurmShape) -> str:
         """Why a job of this shape cannot run, in words; empty if it can."""
-        if not self.nodes_of(shape):
+        if not self._partition_of(shape):
             partition = self.site.partition_of(shape)
             return f"Slurm has no partition “{partition}”, or no node in it."
         if self.is_closed(shape):
             return "The partition is closed now."
-        if shape.gres and not self.total(shape):
-            return "No node of this site has such a slice."
+        if not self.total(shape):
+            return f"No node of this site has such a {'slice' if shape.gres else 'server'}."
         return ""
 
     def is_closed(self, shape: SlurmShape) -> bool:
         """Whether the nodes of its partition take no jobs now, of any shape."""
         partition = self.site.partition_of(shape)
-        nodes = self.nodes_of(shape)
+        nodes = self._partition_of(shape)
         return bool(nodes) and not any(node.partitions[partition] for node in nodes)
 
     def queue(self, shape: SlurmShape) -> list[SlurmJob]:
         """Those who wait for this shape's slices, or for no GPU either, in Slurm's own order.
 
-        Who is held back by a limit of their own holds up nobody, and is left out.
+        Who is held back by a limit of their own holds up nobody, and is left out.  A job that asks
+        for no type may get a slice of any.
         """
         partition = self.site.partition_of(shape)
         waiting = (
@@ -138,45 +161,115 @@ class ClusterPicture:
             for job in self.jobs.values()
             if job.is_pending
             and partition in job.partition.split(",")
-            and (shape.gres_type in job.gres if shape.gres else not job.gres)
+            and (job.asks_for(shape.gres_type) if shape.gres else not job.gres)
             and not why_it_waits(job.reason).message
         )
         return sorted(waiting, key=lambda job: (-job.priority, job.id))
 
+    def waiting(self, shape: SlurmShape, before: int | None = None) -> int:
+        """How many jobs wait for this shape's slices, each task of an array counted.
+
+        Args:
+            shape: the shape.
+            before: count only those before this job, if it is in the queue.
+        """
+        count = 0
+        for job in self.queue(shape):
+            if job.id == before:
+                break
+            count += job.tasks
+        return count
+
     def starts_at_once(self, shape: SlurmShape) -> bool:
-        """Whether a job of this shape that is submitted now starts now.
+        """Whether a job of this shape that is submitted now starts now."""
+        return bool(self.starting_nodes(shape))
+
+    def starting_nodes(self, shape: SlurmShape) -> list[Node]:
+        """The nodes on which a job of this shape that is submitted now would start now.
 
         Backfill plans whole nodes for those who wait, whatever slice they wait for: who comes later
-        starts at once only where their time limit ends before the first planned start.
+        starts at once only where nothing is planned before their time limit would end.
         """
-        if not self.open_nodes(shape) or (
-            shape.gres and self.free(shape) <= len(self.queue(shape))
-        ):
-            return False
+        nodes = [node for node in self.open_nodes(shape) if free_on(node, shape)]
         ends = self.at + shape.time_limit_min * 60
-        names = {node.name for node in self.nodes_of(shape)}
-        shared = {
-            name for node in self.nodes.values() if node.name in names for name in node.partitions
-        }
-        return all(
-            job.started_at is not None and job.started_at >= ends
+        kept_free = {
+            name
             for job in self.jobs.values()
             if job.is_pending
-            and shared & set(job.partition.split(","))
             and not why_it_waits(job.reason).message
+            and (job.started_at is None or job.started_at < ends)
+            for name in job.planned_nodes or self._possible_nodes(job)
+        }
+        return [node for node in nodes if node.name not in kept_free]
+
+    def _possible_nodes(self, job: SlurmJob) -> set[str]:
+        """Where a job could be that Slurm has no plan for: the nodes that have what it asks for."""
+        partitions = set(job.partition.split(","))
+        return {
+            node.name
+            for node in self.nodes.values()
+            if partitions & set(node.partitions)
+            and all(
+                any(f"{name}:".startswith(f"{type_}:") for name in node.total) for type_ in job.gres
+            )
+        }
+
+    def ends_first(self, job: SlurmJob) -> bool:
+        """Whether a job that waits can start only once the server meanwhile has ended.
+
+        A limit of one person (`MaxJobsPerUser=1`) counts the server without a GPU as well, on which
+        a student works while the job waits for a slice.
+        """
+        tag = tag_of_ours(job)
+        return why_it_waits(job.reason).counts_servers and any(
+            other.holds and other.id != job.id for other in self.own(tag.user, tag.server)
         )
 
-    def holders(self, shape: SlurmShape) -> list[SlurmJob]:
-        """The jobs that hold slices of this shape's type on nodes that serve it.
+    def why_slow(self, shape: SlurmShape) -> str:
+        """Why a start takes long although it begins at once; empty if it does not."""
+        nodes = self.starting_nodes(shape)
+        if not nodes or not all(node.is_off for node in nodes):
+            return ""
+        return f"its nodes are switched off to save power: a start takes {self._boot_time()}"
 
-        One that is completing holds none: Slurm counts its slice as free already.
+    def boots(self, job: SlurmJob) -> str:
+        """What its student reads while the node of a job is being switched on; else empty."""
+        nodes = (self.nodes.get(name) for name in hosts_of(job.nodes))
+        if not any(node is not None and node.is_off for node in nodes):
+            return ""
+        return f"The node of your server is being switched on, which takes {self._boot_time()}."
+
+    def _boot_time(self) -> str:
+        if self.resume_timeout_s is None:
+            return "some minutes"
+        return f"up to {duration(self.resume_timeout_s)}"
+
+    def holders(self, shape: SlurmShape) -> list[tuple[SlurmJob, int]]:
+        """The jobs that hold slices of this shape's type on nodes that serve it, and how many.
+
+        One that is completing holds none: Slurm counts its slice as free already.  Of jobs that
+        asked for no type nothing tells what they got: it is what no other job explains.
         """
-        names = {node.name for node in self.serving_nodes(shape)}
-        return [
-            job
+        serving, gres_type = self.serving_nodes(shape), shape.gres_type
+        names = {node.name for node in serving}
+        jobs = [
+            (job, job.asks_for(gres_type))
             for job in self.jobs.values()
-            if job.nodes in names and not job.has_left and shape.gres_type in job.gres
+            if not job.is_pending and not job.has_left and names & set(hosts_of(job.nodes))
         ]
+        holders = [(job, count) for job, count in jobs if gres_type in job.gres]
+        unexplained = sum(node.used.get(gres_type, 0) for node in serving)
+        unexplained -= sum(count for _, count in holders)
+        for job, count in jobs:
+            if gres_type not in job.gres and (slices := min(count, unexplained)) > 0:
+                holders.append((job, slices))
+                unexplained -= slices
+        return holders
+
+    def of_ticket(self, ticket: str) -> SlurmJob | None:
+        """The lab's job of a submission; None where there is none, or its number is another's."""
+        jobs = (job for job in self.jobs.values() if job.tag is not None)
+        return next((job for job in jobs if tag_of_ours(job).ticket == ticket), None)
 
     def own(self, user: str | None = None, server: str | None = None) -> Iterator[SlurmJob]:
         """The lab's jobs that Slurm has not ended; of one user, of one server."""
@@ -205,11 +298,14 @@ def ticket_of(picture: ClusterPicture, job: SlurmJob) -> TicketView:
         if message and job.started_at is not None:
             message += f" Slurm plans its start in {duration(job.started_at - picture.at)}."
         if not words.is_limit:  # else it is in no queue
-            ids = [each.id for each in picture.queue(shape)]
-            position = ids.index(job.id) + 1 if job.id in ids else len(ids) + 1
-            waiting = max(len(ids), position)
+            position = picture.waiting(shape, before=job.id) + 1
+            waiting = max(picture.waiting(shape), position)
         if not message:
             wait = estimate(picture, shape, job.id)
+        if picture.ends_first(job):
+            state, message = _after_the_server(picture, job, shape)
+    if state is TicketState.WAITING and not job.is_pending:
+        message = picture.boots(job) or why_it_is_not_there(job.state)
     is_offered = state is TicketState.OFFERED
     return TicketView(
         id=job.id,
@@ -222,11 +318,27 @@ def ticket_of(picture: ClusterPicture, job: SlurmJob) -> TicketView:
         waiting=waiting,
         estimate=wait,
         created_at=job.submitted_at,
-        expires_at=(job.started_at or picture.at) + site.offer_s if is_offered else None,
+        expires_at=(job.started_at or picture.at) + site.offer_s if job.is_running else None,
         reason=reason,
         message=message,
         lease=job.id if is_offered else None,
     )
+
+
+def _after_the_server(
+    picture: ClusterPicture, job: SlurmJob, shape: SlurmShape
+) -> tuple[TicketState, str]:
+    """A job that its student's own server holds up: what can be had once that has ended.
+
+    While nobody else waits, a free slice can be taken.  Otherwise Slurm gives each slice that gets
+    free to the next in the queue, in which this job is not.
+    """
+    name = tag_of_ours(job).shape
+    if picture.starts_at_once(shape):
+        return TicketState.OFFERED, FREE_AFTER_IT.format(shape=name)
+    before = (other.tasks for other in picture.queue(shape) if other.priority >= job.priority)
+    place = ordinal(sum(before) + 1)
+    return TicketState.WAITING, QUEUE_AFTER_IT.format(shape=name, place=place)
 
 
 def lease_of(job: SlurmJob) -> LeaseView:
@@ -266,6 +378,8 @@ def _state(job: SlurmJob, shape: SlurmShape | None) -> tuple[TicketState, str, s
         return TicketState.OFFERED, "", ""
     if job.state == "CANCELLED":
         return TicketState.CANCELLED, "cancelled", "Your job was cancelled. Start again."
+    if job.state == LOST:
+        return TicketState.EXPIRED, "job-gone", GONE
     if job.has_left:
         said = why_it_ended(job.state, shape.time_limit_min if shape else 0)
         return TicketState.EXPIRED, "job-ended", said or "Your job ended before your server began."
@@ -306,7 +420,7 @@ def _waits(
 
     It is None for who can never be served on the nodes that serve now.
     """
-    held_s = [_held_s(picture, job) for job in picture.holders(shape)]
+    held_s = [_held_s(picture, job) for job, _ in picture.holders(shape)]
     futures = [_starts(picture, shape, stays) for stays in _futures(stays_s, held_s)]
     names: list[int | None] = [*(job.id for job in picture.queue(shape)), None]
     found: dict[int | None, Range | None] = dict.fromkeys(names)
@@ -335,21 +449,27 @@ def _futures(stays_s: Sequence[float], held_s: Sequence[float]) -> Iterator[Stay
 def _starts(picture: ClusterPicture, shape: SlurmShape, stays: Stays) -> Sequence[float | None]:
     """When each of the queue has its slices in one future, and last one who would ask now."""
     nodes, gres_type = picture.serving_nodes(shape), shape.gres_type
-    free_at = [0.0 for node in nodes for _ in range(node.free(gres_type))]
-    for holder in picture.holders(shape):
+    free_at = [0.0 for node in nodes for _ in range(free_slices(node, shape))]
+    for holder, count in picture.holders(shape):
         left_s = max(0.0, (holder.ends_at or picture.at) - picture.at)
-        free_at += [stays(_held_s(picture, holder), left_s)] * holder.gres[gres_type]
+        free_at += [stays(_held_s(picture, holder), left_s)] * count
     heapq.heapify(free_at)
     found: list[float | None] = []
     for job in picture.queue(shape):
-        count = job.gres[gres_type]
-        begins = _take(free_at, count)
-        found.append(begins)
-        if begins is not None:
-            ends = begins + stays(0.0, shape.time_limit_min * 60.0)
-            for _ in range(count):
-                heapq.heappush(free_at, ends)
+        count = job.asks_for(gres_type)
+        begins = [_serve(free_at, count, stays, shape) for _ in range(job.tasks)]
+        found.append(begins[0])
     return [*found, _take(free_at, shape.count)]
+
+
+def _serve(free_at: list[float], count: int, stays: Stays, shape: SlurmShape) -> float | None:
+    """When a job gets so many slices, which are taken until it leaves."""
+    begins = _take(free_at, count)
+    if begins is not None:
+        ends = begins + stays(0.0, shape.time_limit_min * 60.0)
+        for _ in range(count):
+            heapq.heappush(free_at, ends)
+    return begins
 
 
 def _held_s(picture: ClusterPicture, job: SlurmJob) -> float:

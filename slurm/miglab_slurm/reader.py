@@ -2,6 +2,7 @@
 
 Owns what the hub knows of the cluster beyond Slurm's own memory: observed stays, and which jobs
 somebody of this hub still attends.  A job that the lab submitted and nobody attends is cancelled.
+A job is named here by the ticket of its submission: its number can come again.
 """
 
 import asyncio
@@ -10,29 +11,34 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Protocol
 
-from miglab_slurm.commands import CommandFailed, as_account, run
+from miglab_slurm.commands import CommandFailed, as_account, run, run_verbosely
 from miglab_slurm.lab import SlurmSite
+from miglab_slurm.nodes import NODE_FIELDS, Node, nodes_of, reservations_of, resume_timeout_in
 from miglab_slurm.picture import ClusterPicture, stays_of
-from miglab_slurm.records import (
-    JOB_FIELDS,
-    NODE_FIELDS,
-    Listing,
-    jobs_of,
-    nodes_of,
-    reservations_of,
-)
-from miglab_slurm.submissions import Submissions, told_of
+from miglab_slurm.records import JOB_FIELDS, Listing, SlurmJob, jobs_of
+from miglab_slurm.submissions import JobSubmission, Submissions, told_of
+from miglab_slurm.unshown import UnshownJobs
 from miglab_spawner.backends import BackendError, BackendUnreachable
 
 LEAST_GAP_S = 0.25
 """Between two readings, whoever asks: a start that needs one now does not wait for the next."""
 STAYS_KEPT = 200
+TERMINATING = "Terminating job"
+"""What `scancel --verbose` says of a job that it has Slurm cancel."""
 
 log = logging.getLogger(__name__)
+
+
+class JobServer(Protocol):
+    """A server that is a job."""
+
+    async def is_silent(self) -> bool:
+        """Whether its node refuses a connection to it."""
 
 
 class SlurmReader:
@@ -54,8 +60,9 @@ class SlurmReader:
         self.submissions = submissions
         self.site = site
         self.readings = 0
-        self._claims: dict[int, float] = {}
-        self._held: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
+        self._unshown = UnshownJobs(site, submissions)
+        self._claims: dict[str, float] = {}
+        self._held: weakref.WeakValueDictionary[str, JobServer] = weakref.WeakValueDictionary()
         self._picture: ClusterPicture | None = None
         self._trouble: BackendError | None = None
         self._arrived = asyncio.Event()
@@ -109,45 +116,53 @@ class SlurmReader:
 
     # Whose jobs are attended.
 
-    def claim(self, job: int) -> None:
+    def claim(self, ticket: str) -> None:
         """Somebody attends this job: it is not cancelled for a while."""
-        self._claims[job] = asyncio.get_running_loop().time()
+        self._claims[ticket] = asyncio.get_running_loop().time()
 
-    def hold(self, job: int, server: object) -> None:
+    def hold(self, ticket: str, server: "JobServer") -> None:
         """A job is this server's: it is attended for as long as the hub knows the server."""
-        self._held[job] = server
-        self.claim(job)
+        self._held[ticket] = server
+        self.claim(ticket)
 
-    def let_go(self, job: int) -> None:
+    def let_go(self, ticket: str) -> None:
         """The server that attended this job is over; the job keeps its position for a while."""
-        self._held.pop(job, None)
-        self.claim(job)
+        self._held.pop(ticket, None)
+        self.claim(ticket)
 
-    def disown(self, job: int) -> None:
-        """Nobody attends this job any more; it goes with the next picture."""
-        self._held.pop(job, None)
-        self._claims[job] = float("-inf")
+    def disown(self, ticket: str) -> None:
+        """Nobody wants this job any more: it is cancelled in every round until it is over."""
+        self._held.pop(ticket, None)
+        self._claims.pop(ticket, None)
+        self.submissions.give_up(ticket)
 
-    def is_disowned(self, job: int) -> bool:
-        """Whether it is on its way out."""
-        return self._claims.get(job) == float("-inf")
-
-    async def cancel(self, job: int) -> None:
+    async def cancel(self, ticket: str) -> None:
         """Cancel a job of this lab as its account; one that is over already is fine.
+
+        Slurm compares name, account and number in the same call, so a job that has been given the
+        number since is left alone.
 
         Raises:
             BackendUnreachable: Slurm does not answer.
         """
-        account = self.submissions.account_of(job)
-        if not account:
-            log.warning("Job %d is not cancelled: this lab did not submit it", job)
+        row = self.submissions.find(ticket)
+        if row is None:
+            log.warning("A job is not cancelled: this lab did not submit %s", ticket)
             return
-        words = [*as_account(self.site.run_as, account), "scancel", str(job)]
         try:
-            await run(words, self.site.command_timeout_s)
+            if await self._cancel(row, row.job):
+                self.submissions.cancelled(ticket)
         except CommandFailed as failed:
             if "already completing" not in str(failed) and "Invalid job id" not in str(failed):
                 raise BackendUnreachable(str(failed)) from failed
+
+    async def _cancel(self, row: JobSubmission, job: int | None) -> bool:
+        """Whether Slurm has such a job, and cancels it."""
+        number = [str(job)] if job is not None else []
+        filters = ["--verbose", f"--name={row.name}", f"--user={row.account}"]
+        command = [*as_account(self.site.run_as, row.account), "scancel", *filters, *number]
+        _, messages = await run_verbosely(command, self.site.command_timeout_s)
+        return TERMINATING in messages and "error on job" not in messages
 
     # How it is done.
 
@@ -169,17 +184,48 @@ class SlurmReader:
     async def _read(self) -> None:
         self.readings += 1
         try:
-            seen = await read(self.site, self.submissions, adopts=self._sweeps)
-            picture = replace(seen, stays_s=self._learnt(seen))
+            picture = await self._whole_picture()
         except BackendError as error:
             if self._trouble is None:
                 log.warning("Slurm does not answer: %s", error)
             self._trouble = BackendUnreachable(str(error))
         else:
             self._trouble = None
-            self._picture = picture
+            self._picture = replace(picture, stays_s=self._learnt(picture))
             if self._sweeps:
-                await self._sweep(picture)
+                await self._sweep(self._picture)
+
+    async def _whole_picture(self) -> ClusterPicture:
+        """What Slurm lists, and what of the lab's own it does not list."""
+        listed = await read(self.site)
+        jobs = {**listed.jobs, **await self._unshown.look_for(listed.jobs)}
+        if self._sweeps:
+            self.submissions.adopt(jobs, listed.at)
+            await self._unshown.settle(listed.at, self._is_silent)
+        recognised = self._unshown.remembered(self.submissions.recognised(jobs))
+        if self._sweeps:
+            self._note_what_is_shown(jobs, recognised)
+        return replace(listed, jobs=recognised)
+
+    def _note_what_is_shown(
+        self, listed: Mapping[int, SlurmJob], recognised: Mapping[int, SlurmJob]
+    ) -> None:
+        """Note which of the lab's jobs are over by Slurm's word, and which are so no more.
+
+        A slurmctld that was killed knows nothing of what it had not saved, an end for instance.
+        """
+        ended = {row.tag.ticket: row.ended_as for row in self.submissions.rows()}
+        for job in recognised.values():
+            if job.tag is None or job.id not in listed:
+                continue
+            ended_as = job.state if job.has_ended else ""
+            if bool(ended_as) != bool(ended.get(job.tag.ticket, ended_as)):
+                self.submissions.ended(job.tag.ticket, ended_as)
+
+    async def _is_silent(self, row: JobSubmission) -> bool:
+        """Whether nothing answers where a job's server was; nothing can where there was none."""
+        server = self._held.get(row.tag.ticket)
+        return server is None or await server.is_silent()
 
     def _learnt(self, picture: ClusterPicture) -> dict[str, Sequence[float]]:
         """The stays that are known, and those that are over in this picture."""
@@ -195,23 +241,27 @@ class SlurmReader:
         return known
 
     async def _sweep(self, picture: ClusterPicture) -> None:
-        """Cancel the lab's jobs that nobody attends; one seen for the first time gets its grace."""
+        """Cancel what is given up, and what nobody attends; a job seen first gets its grace."""
         self._tell(told_of(self.submissions.lab, picture.jobs.values()))
-        own = {job.id: job for job in picture.own()}
-        for job in own.values():
-            self._claims.setdefault(job.id, picture.asked_at)
+        alive = {job.tag.ticket: job for job in picture.own() if job.tag}
+        for ticket in alive:
+            self._claims.setdefault(ticket, picture.asked_at)
         oldest = picture.asked_at - self.site.attend_grace_s
-        for job in own.values():
-            if job.id in self._held or job.state == "COMPLETING":
+        for row in self.submissions.unsettled():
+            ticket = row.tag.ticket
+            job = alive.get(ticket)
+            if job is None or job.has_left or ticket in self._held:
                 continue
-            if self._claims[job.id] < oldest:
+            if row.given_up or self._claims[ticket] < oldest:
                 log.warning("Job %d of %s: nobody attends it; it is cancelled", job.id, job.account)
-                try:
-                    await self.cancel(job.id)
-                except BackendError as error:
-                    log.warning("Job %d is not cancelled yet: %s", job.id, error)
+                await _try(self.cancel(ticket))
+        for row, twin in self.submissions.twins(picture.jobs):
+            log.warning("Job %d is another of job %s's start; it is cancelled", twin.id, row.job)
+            await _try(self._cancel(row, twin.id))
         recent = picture.asked_at - 10 * self.site.attend_grace_s
-        self._claims = {job: at for job, at in self._claims.items() if job in own or at > recent}
+        self._claims = {
+            ticket: at for ticket, at in self._claims.items() if ticket in alive or at > recent
+        }
 
     def _tell(self, told: str) -> None:
         """Log once what is told of another lab's jobs."""
@@ -220,9 +270,14 @@ class SlurmReader:
         self._told = told
 
 
-async def read(
-    site: SlurmSite, submissions: Submissions | None, *, adopts: bool = False
-) -> ClusterPicture:
+async def _try(cancelling: Coroutine[Any, Any, object]) -> None:
+    try:
+        await cancelling
+    except BackendError as error:
+        log.warning("A job is not cancelled yet: %s", error)
+
+
+async def read(site: SlurmSite) -> ClusterPicture:
     """What Slurm's commands print; when one fails or we are cancelled, all have ended.
 
     Raises:
@@ -245,14 +300,21 @@ async def read(
     if silent is not None:
         raise silent
     jobs_said, nodes_said, reserved = (task.result() for task in tasks)
-    found = jobs_of(jobs, jobs_said)
-    if submissions is not None:
-        if adopts:
-            submissions.adopt(found, at)
-        found = submissions.recognised(found)
+    listed = nodes_of(nodes, nodes_said)
     return ClusterPicture(
-        asked_at, at, site, found, nodes_of(nodes, nodes_said), reservations_of(reserved)
-    )
+        asked_at, at, site, jobs_of(jobs, jobs_said), listed, reservations_of(reserved),
+        resume_timeout_s=await _resume_timeout(site, listed.values()),
+    )  # fmt: skip
+
+
+async def _resume_timeout(site: SlurmSite, nodes: Iterable[Node]) -> float | None:
+    """How long a node may take to boot, seconds; asked where one is off, None if not told."""
+    if not any(node.is_off for node in nodes):
+        return None
+    try:
+        return resume_timeout_in(await run(("scontrol", "show", "config"), site.command_timeout_s))
+    except BackendError:
+        return None
 
 
 _readers: weakref.WeakKeyDictionary[

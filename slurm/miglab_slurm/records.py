@@ -1,4 +1,4 @@
-"""Jobs and nodes as `squeue -O` and `sinfo -O` tell them; text in, frozen records out.
+"""Jobs as `squeue -O` tells them, and how Slurm's commands print; text in, frozen records out.
 
 A comment or reason may hold any character, line breaks too, so fields and records are parted by a
 random mark that is made for each call: nobody can write it beforehand.  The output is the same from
@@ -17,23 +17,17 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from miglab_slurm.states import LEAVING, PREPARED, RUNS, JobPhase, phase_of, words_of
+
 JOB_FIELDS = (
     "JobID", "State", "Reason", "SubmitTime", "StartTime", "EndTime", "PriorityLong",
-    "tres-per-node", "UserName", "NodeList", "Partition", "RestartCnt", "Comment",
+    "tres-per-node", "UserName", "NodeList", "Partition", "RestartCnt", "Cluster", "Name",
+    "Comment", "tres-per-job", "tres-per-task", "tres-per-socket", "NumNodes", "NumTasks",
+    "ArrayTaskID", "SchedNodes",
 )  # fmt: skip
-NODE_FIELDS = (
-    "NodeList", "NodeAddr", "StateComplete", "Gres", "GresUsed", "Partition", "Available", "Reason",
-)  # fmt: skip
-NEVER = 2.0**32  # an end that Slurm does not tell
 NONE = frozenset({"", "N/A", "(null)", "none", "None", "NONE", "Unknown"})
-ENDED = frozenset(
-    {
-        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-        "PREEMPTED", "REVOKED", "TIMEOUT",
-    }
-)  # fmt: skip
-_TAKES_JOBS = frozenset({"idle", "mixed", "allocated"})
-_HARMLESS = frozenset({"planned", "cloud", "dynamic_norm", "dynamic_future"})
+_NO_GRES = frozenset({"cpu", "mem", "node", "billing"})
+"""What stands beside gres where a command lists all that a job asks for."""
 
 log = logging.getLogger(__name__)
 Row = Mapping[str, str]
@@ -113,11 +107,16 @@ class SlurmJob:
     """One job.
 
     Attributes:
-        gres: gres without count to count, on each node.
+        gres: gres without count to count, on all its nodes together; one that was asked for
+            without a type is there without one: ``gpu``.
         account: the Unix account that it runs as.
         comment: whatever its submitter wrote.
+        cluster: the name of the cluster that lists it.
+        name: of the job; the lab's own are signed.
         tag: whose server it is; only `Submissions` says so, of what this lab submitted.
         restarts: how often Slurm has put it back into the queue.
+        tasks: how many jobs it stands for: those of an array that wait, and may run side by side.
+        planned_nodes: where Slurm plans to start it; empty while it has no plan.
         submitted_at: seconds since the epoch, as all times here; None where Slurm says none.
     """
 
@@ -134,17 +133,26 @@ class SlurmJob:
     partition: str
     restarts: int = 0
     comment: str = ""
+    cluster: str = ""
+    name: str = ""
     tag: Tag | None = None
+    tasks: int = 1
+    planned_nodes: frozenset[str] = frozenset()
+
+    def asks_for(self, gres_type: str) -> int:
+        """How many slices of a type it asks for, or may get: without a type it takes any."""
+        untyped = self.gres.get(gres_type.partition(":")[0], 0)
+        return self.gres.get(gres_type, untyped)
 
     @property
     def has_ended(self) -> bool:
-        """Whether Slurm itself says that nothing of it runs any more."""
-        return self.state in ENDED
+        """Whether it is known that nothing of it runs any more; see `states`."""
+        return phase_of(self.state) is JobPhase.OVER
 
     @property
     def has_left(self) -> bool:
         """Whether it runs no more; it may be on its way out still."""
-        return self.has_ended or self.state == "COMPLETING"
+        return self.has_ended or bool(words_of(self.state) & LEAVING)
 
     @property
     def holds(self) -> bool:
@@ -154,121 +162,23 @@ class SlurmJob:
     @property
     def is_pending(self) -> bool:
         """Whether it waits."""
-        return self.state == "PENDING"
+        return phase_of(self.state) is JobPhase.WAITING
 
     @property
     def is_running(self) -> bool:
         """Whether its script runs."""
-        return self.state == "RUNNING"
-
-
-@dataclass(frozen=True)
-class Node:
-    """One node.
-
-    Attributes:
-        total: gres without count to count.
-        used: the same, for what running jobs hold.
-        state: its parts, in lower case: ``{"mixed", "drain"}``.
-        partitions: partition to whether it takes jobs.
-        reason: what the operator wrote who drained it; empty for nothing.
-    """
-
-    name: str
-    address: str
-    state: frozenset[str]
-    total: Mapping[str, int]
-    used: Mapping[str, int]
-    partitions: Mapping[str, bool]
-    reason: str
+        return bool(self.state) and words_of(self.state) <= RUNS
 
     @property
-    def takes_jobs(self) -> bool:
-        """Whether a new job could start here now: up, answering, not drained, nothing completing.
-
-        One job that is completing blocks its whole node, though its slice shows as free.
-        """
-        return self.will_take_jobs and "completing" not in self.state
-
-    @property
-    def will_take_jobs(self) -> bool:
-        """Whether one could start here now, or in a moment, when what is completing is gone."""
-        passing = {"reserved", "completing"}
-        return bool(self.state & _TAKES_JOBS) and self.state - _TAKES_JOBS - _HARMLESS <= passing
-
-    @property
-    def is_reserved(self) -> bool:
-        """Whether somebody's reservation holds it now."""
-        return "reserved" in self.state
-
-    @property
-    def operators_command(self) -> str:
-        """What its operator would type: to end a drain, or to begin one."""
-        is_out = self.state & {"drain", "drained", "draining", "down"}
-        end = "resume" if is_out else "drain reason=…"
-        return f"scontrol update nodename={self.name} state={end}"
-
-    def free(self, gres_type: str) -> int:
-        """How many slices of a type nobody holds."""
-        return max(0, self.total.get(gres_type, 0) - self.used.get(gres_type, 0))
-
-
-@dataclass(frozen=True)
-class SlurmReservation:
-    """One reservation, begun or not.
-
-    Attributes:
-        nodes: those that it takes whole.
-        node_list: all of them, as Slurm writes them.
-        whose: for people.
-    """
-
-    name: str
-    begins_at: float
-    ends_at: float
-    nodes: frozenset[str]
-    node_list: str
-    whose: str
-    state: str
+    def is_prepared(self) -> bool:
+        """Whether it has its slices, and its node is being made ready for it."""
+        return not self.has_left and bool(words_of(self.state) & PREPARED)
 
 
 def jobs_of(listing: Listing, text: str) -> dict[int, SlurmJob]:
     """The jobs in the output of `squeue`; what is no job is left out."""
     rows = [row for row in listing.rows(text) if row["JobID"].isdecimal()]
     return {int(row["JobID"]): _job(row) for row in once(rows, "JobID")}
-
-
-def nodes_of(listing: Listing, text: str) -> dict[str, Node]:
-    """The nodes in the output of `sinfo -N`, which has a record for each node and partition."""
-    nodes: dict[str, Node] = {}
-    for row in once(list(listing.rows(text)), "NodeList", "Partition"):
-        before = nodes.get(row["NodeList"])
-        partitions = dict(before.partitions) if before else {}
-        partitions[row["Partition"].rstrip("*")] = row["Available"] == "up"
-        nodes[row["NodeList"]] = _node(row, partitions)
-    return nodes
-
-
-def reservations_of(text: str) -> tuple[SlurmReservation, ...]:
-    """The reservations in the output of `scontrol -o show reservation`: only operators write it."""
-    lines = (dict(word.partition("=")[::2] for word in line.split()) for line in text.splitlines())
-    return tuple(
-        SlurmReservation(
-            words["ReservationName"],
-            _time(words.get("StartTime", "")) or 0.0,
-            _time(words.get("EndTime", "")) or NEVER,
-            frozenset() if "CoreIDs" in words else frozenset(hosts_of(words.get("Nodes", ""))),
-            words.get("Nodes", ""),
-            ", ".join(
-                f"{key.lower()} {words[key]}"
-                for key in ("Users", "Groups", "Accounts")
-                if words.get(key, "") not in NONE
-            ),
-            words.get("State", ""),
-        )
-        for words in lines
-        if "ReservationName" in words
-    )
 
 
 def hosts_of(text: str) -> Iterator[str]:
@@ -300,13 +210,14 @@ def once(rows: Sequence[Row], *key: str) -> Iterator[Row]:
 def gres_of(text: str) -> Mapping[str, int]:
     """Gres as any version and command writes it, to counts.
 
-    ``gpu:1g.5gb:4(IDX:0-3),gpu:3g.20gb:0(IDX:N/A)``, ``gres/gpu:1g.5gb:1``, ``gpu:1g.5gb:4(S:0)``.
+    ``gpu:1g.5gb:4(IDX:0-3),gpu:3g.20gb:0(IDX:N/A)``, ``gres/gpu:1g.5gb:1``, ``gpu:1g.5gb:4(S:0)``,
+    ``cpu=1,gres/gpu:1g.5gb=1``.
     """
     counts: dict[str, int] = {}
     for part in re.sub(r"\((?!null)[^)]*\)", "", text).split(","):
-        found = re.fullmatch(r"(?:gres[:/])?(.+):(\d+)", part.strip())
-        if found:
-            counts[found[1]] = counts.get(found[1], 0) + int(found[2])
+        match = re.fullmatch(r"(?:gres[:/])?(.+)[:=](\d+)", part.strip())
+        if match and match[1] not in _NO_GRES:
+            counts[match[1]] = counts.get(match[1], 0) + int(match[2])
     return MappingProxyType(counts)
 
 
@@ -327,34 +238,61 @@ def _job(row: Mapping[str, str]) -> SlurmJob:
         id=int(row["JobID"]),
         state=row["State"].upper(),
         reason="" if row["Reason"] in NONE else row["Reason"],
-        submitted_at=_time(row["SubmitTime"]) or 0.0,
-        started_at=_time(row["StartTime"]),
-        ends_at=_time(row["EndTime"]),
+        submitted_at=time_in(row["SubmitTime"]) or 0.0,
+        started_at=time_in(row["StartTime"]),
+        ends_at=time_in(row["EndTime"]),
         priority=int(row["PriorityLong"]) if row["PriorityLong"].isdecimal() else 0,
-        gres=gres_of(row["tres-per-node"]),
+        gres=_asked_gres(row),
         account=row["UserName"],
         nodes="" if row["NodeList"] in NONE else row["NodeList"],
         partition=row["Partition"],
         restarts=int(row["RestartCnt"]) if row["RestartCnt"].isdecimal() else 0,
         comment=row["Comment"],
+        cluster="" if row["Cluster"] in NONE else row["Cluster"],
+        name=row["Name"],
+        tasks=_array_tasks(row["ArrayTaskID"]),
+        planned_nodes=frozenset(hosts_of(text_in(row["SchedNodes"]))),
     )
 
 
-def _node(row: Mapping[str, str], partitions: Mapping[str, bool]) -> Node:
-    flagged = row["StateComplete"].lower()
-    state = set(re.split(r"[+\s]", flagged.rstrip("*~#!%$@^-")))
-    if flagged.endswith("*"):
-        state.add("not_responding")
-    return Node(
-        name=row["NodeList"],
-        address=row["NodeAddr"],
-        state=frozenset(state),
-        total=gres_of(row["Gres"]),
-        used=gres_of(row["GresUsed"]),
-        partitions=MappingProxyType(dict(partitions)),
-        reason="" if row["Reason"] in NONE else row["Reason"],
+def _asked_gres(row: Row) -> Mapping[str, int]:
+    """The slices of a job on all its nodes, whichever options asked for them.
+
+    ``--gres`` and ``--gpus-per-node`` count for each node, ``--gpus-per-task`` for each task,
+    ``--gpus`` for the job.  Two options that name one type describe the same slices.
+    """
+    nodes, tasks = number_in(row["NumNodes"]) or 1, number_in(row["NumTasks"]) or 1
+    times = {
+        "tres-per-job": 1,
+        "tres-per-node": nodes,
+        "tres-per-socket": nodes,  # one socket of each at least: nothing lists how many
+        "tres-per-task": tasks,
+    }
+    counts: dict[str, int] = {}
+    for name, factor in times.items():
+        for gres_type, count in gres_of(row[name]).items():
+            counts[gres_type] = max(counts.get(gres_type, 0), count * factor)
+    return MappingProxyType(counts)
+
+
+def _array_tasks(text: str) -> int:
+    """How many of an array's tasks wait, and may run side by side: ``0-3,7,10-20:5%2``."""
+    ids, _, at_a_time = text.partition("%")
+    ranges = re.findall(r"(\d+)(?:-(\d+)(?::(\d+))?)?", ids)
+    count = sum(
+        (int(last or first) - int(first)) // int(step or 1) + 1 for first, last, step in ranges
     )
+    return max(1, min(count, number_in(at_a_time) or count))
 
 
-def _time(text: str) -> float | None:
+def text_in(text: str) -> str:
+    """A field; empty where it says that there is nothing."""
+    return "" if text in NONE else text
+
+
+def number_in(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def time_in(text: str) -> float | None:
     return float(text) if text.isdecimal() else None

@@ -10,12 +10,9 @@ Order of an end: stop → `scancel` → gone only when Slurm says so.
 """
 
 import asyncio
-import json
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from pwd import struct_passwd
-from types import ModuleType
 from typing import Any
 
 from traitlets import Unicode
@@ -23,13 +20,12 @@ from traitlets import Unicode
 from miglab_api.leases import LeaseView
 from miglab_api.offers import CPU
 from miglab_api.tickets import TicketState, TicketView
-from miglab_slurm import node_server
 from miglab_slurm.backend import SlurmBackend
+from miglab_slurm.batch_script import server_script
 from miglab_slurm.job import HANDOVER, JobSpawner
 from miglab_slurm.lab import SlurmShape
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.words import AT_LIMIT, SOONER, why_it_ended
-from miglab_spawner import notebooks_copy
 from miglab_spawner.backends import BackendError, PoolClient
 from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.pages.spawn_page import is_cpu
@@ -42,13 +38,6 @@ KEPT = (
     "waiting."
 )
 LOG_FILE = "jupyter-%j.log"
-_SCRIPT = """#!/bin/bash
-trap 'echo miglab: SIGTERM' TERM
-{prologue}
-{notebooks}
-export MIGLAB_TICKET={ticket}
-srun --export=ALL --ntasks=1 {launch} {python} -c {program}
-"""
 
 
 class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
@@ -81,7 +70,13 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
     def backend(self) -> SlurmBackend:
         """Slurm, as this student."""
         return SlurmBackend(
-            self.reader, self.account, self._script, self._home_of, LOG_FILE, self._kept
+            self.reader,
+            self.account,
+            self._script,
+            self._home_of,
+            LOG_FILE,
+            self._kept,
+            self._tickets,
         )
 
     @property
@@ -101,7 +96,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
     async def granted(self, lease: LeaseView) -> None:
         """The job is this server's."""
         self._job = lease.id
-        self.reader.hold(lease.id, self)
+        self.reader.hold(self._tickets[lease.id], self)
 
     async def attended(self, ticket: int) -> TicketView:
         """The ticket when it has changed; a job that reports runs, whatever the last picture."""
@@ -128,37 +123,46 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         job, self._job = self._job, 0
         kept, self._kept = self._kept, 0
         self._reports.clear()
+        self._serving = ""
         self._is_given_back = True
         self._ring()
-        if kept:
-            self.reader.let_go(kept)
-        if job:
-            self.reader.disown(job)
+        if kept in self._tickets:
+            self.reader.let_go(self._tickets[kept])
+        if job in self._tickets:
+            self.reader.disown(self._tickets[job])
             await self._hear_why(job)
             if job != self._cancelled:
-                await self.reader.cancel(job)
-        elif self._stop_future is not None:
-            self.reader.disown(self._ticket)
+                await self.reader.cancel(self._tickets[job])
+        elif self._stop_future is not None and self._ticket in self._tickets:
+            self.reader.disown(self._tickets[self._ticket])
             self.reader.refresh()
 
     def held(self) -> dict[str, Any]:
         """The job, and the one that waits meanwhile."""
         if not self._job:
             return {}
-        return {"job": self._job, **({"kept": self._kept} if self._kept else {})}
+        numbers = [number for number in (self._job, self._kept) if number in self._tickets]
+        return {
+            "job": self._job,
+            **({"kept": self._kept} if self._kept else {}),
+            "tickets": {str(number): self._tickets[number] for number in numbers},
+        }
 
     def restore(self, held: Mapping[str, Any]) -> None:
         """The jobs, from before the hub's end."""
         self._job, self._kept = int(held.get("job", 0)), int(held.get("kept", 0))
+        tickets = held.get("tickets", {})
+        self._tickets = {int(number): str(ticket) for number, ticket in tickets.items()}
+        self._serving = self._tickets.get(self._job, "")
 
-    def wants(self, job: int) -> bool:
+    def wants(self, ticket: str) -> bool:
         """The server's own job; and the one that got the slice while its student works on CPU."""
-        return super().wants(job) or job == self._kept
+        return super().wants(ticket) or ticket == self._tickets.get(self._kept)
 
     async def poll(self) -> Any:
         """As every job; who works without a GPU attends the position in the queue."""
-        if self._kept:
-            self.reader.hold(self._kept, self)
+        if self._kept in self._tickets:
+            self.reader.hold(self._tickets[self._kept], self)
         return await super().poll()
 
     async def _hear_why(self, job: int) -> None:
@@ -216,7 +220,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         finally:
             self._news = ""
         self.log.warning("Slurm has lost job %d, which waited: it is submitted anew", self._ticket)
-        return await self._lease_for(await self.backend.request(self._request_for(self._shape)))
+        request = self._request_for(self._shape)
+        return await self._lease_for(await self._patiently(lambda: self.backend.request(request)))
 
     async def _get_slices(self) -> None:
         if self.site.home and not self.site.run_as:
@@ -226,9 +231,11 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         await super()._get_slices()
         if not self._job:  # the student goes on without a GPU: that is a job as well
             self._kept = (self._wait.kept if self._wait else None) or 0
-            if self._kept:
-                self.reader.hold(self._kept, self)
-            lease = await self._lease_for(await self.backend.request(self._request_for(CPU)))
+            if self._kept in self._tickets:
+                self.reader.hold(self._tickets[self._kept], self)
+            without = self._request_for(CPU)
+            ticket = await self._patiently(lambda: self.backend.request(without))
+            lease = await self._lease_for(ticket)
             if lease is not None:
                 await self.granted(lease)
 
@@ -240,29 +247,13 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         return self.site.home.replace("{username}", name) or account.pw_dir
 
     def _script(self, tag: Tag, shape: SlurmShape) -> str:
-        """The job's script.  All that is a student's in it is names, and these are quoted."""
-        key = self.user.settings["cookie_secret"]
+        """The job's script."""
         ticket = {
             "url": f"{self.hub.api_url.rstrip('/')}/{HANDOVER}",
-            "report": {"tag": tag.__dict__, "secret": tag.secret(key)},
+            "report": {
+                "tag": tag.__dict__,
+                "secret": tag.secret(self.user.settings["cookie_secret"]),
+            },
             "patience_s": self.site.offer_s + TAKING_S,
         }
-        launch, python = shape.launch or self.site.launch, self.site.python
-        notebooks = ""
-        if self.site.notebooks:
-            source = shlex.quote(self.site.notebooks)
-            notebooks = f"{launch} {python} -c {_text_of(notebooks_copy)} {source} notebooks"
-        return _SCRIPT.format(
-            prologue=self.site.prologue,
-            notebooks=notebooks,
-            ticket=shlex.quote(json.dumps(ticket)),
-            launch=launch,
-            python=python,
-            program=_text_of(node_server),
-        )
-
-
-def _text_of(program: ModuleType) -> str:
-    """A program of the standard library alone, as a word of a shell script."""
-    assert program.__file__ is not None
-    return shlex.quote(Path(program.__file__).read_text(encoding="utf-8"))
+        return server_script(self.site, shape, ticket)

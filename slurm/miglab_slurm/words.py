@@ -1,14 +1,20 @@
 """Slurm's reasons, refusals and endings in a student's words; tables, and no decision."""
 
+import re
 from dataclasses import dataclass
 
 from miglab_api.wording import duration
 from miglab_slurm.commands import CommandFailed
+from miglab_slurm.states import LOST, NOT_SHOWN, PREPARED, words_of
 from miglab_spawner.backends import RefusedByBackend
 
 _TELL = "Tell your instructor."
 FOR_ROOM = frozenset({"", "Resources", "Priority"})
 """It waits for room, in its turn."""
+_COUNTS_SERVERS = re.compile(
+    r"(QOSMax(Jobs?|Cpu|Mem|Memory|Node)PerUser|AssocMax(Jobs|Cpu|Mem|Node))"
+)
+"""A limit of one person into which a server without a GPU counts as well."""
 
 _WAITS = {
     ("ReqNodeNotAvail, May be reserved",): "Others have reserved the nodes with this slice before "
@@ -82,11 +88,13 @@ class WaitWords:
         message: for the student.
         never: whether it can never run.
         is_limit: whether a limit of the student or course holds it, which holds other shapes too.
+        counts_servers: whether the student's server without a GPU counts into that limit.
     """
 
     message: str = ""
     never: bool = False
     is_limit: bool = False
+    counts_servers: bool = False
 
 
 def why_it_waits(reason: str) -> WaitWords:
@@ -98,7 +106,9 @@ def why_it_waits(reason: str) -> WaitWords:
     plain = reason.replace("_", " ")  # as some versions and commands print it
     for starts, said in _WAITS.items():
         if plain.startswith(starts):
-            return WaitWords(said, is_limit=reason.startswith(("QOS", "Assoc", "MaxGRES")))
+            is_limit = reason.startswith(("QOS", "Assoc", "MaxGRES"))
+            counts_servers = _COUNTS_SERVERS.match(reason) is not None
+            return WaitWords(said, is_limit=is_limit, counts_servers=counts_servers)
     return WaitWords(f"Slurm holds it back: {reason}.")
 
 
@@ -110,6 +120,19 @@ def refusal_of(failed: CommandFailed) -> RefusedByBackend:
             return RefusedByBackend(reason, message, 400)
     last = str(failed).splitlines()[-1]
     return RefusedByBackend("slurm-refused", f"Slurm refused the job: {last}. {_TELL}", 400)
+
+
+def why_it_is_not_there(state: str) -> str:
+    """What a job does that waits no more and does not run yet, in words."""
+    words = words_of(state)
+    if words & PREPARED:
+        return "You have your slice. Its node is being made ready, and your server starts then."
+    if NOT_SHOWN in words:
+        return (
+            "The cluster's scheduler does not show your job now. It is looked for; you need do "
+            "nothing."
+        )
+    return f"Slurm says that your job is {state.lower()}; your server starts when it runs."
 
 
 def why_it_ended(state: str, limit_min: int) -> str:
@@ -125,6 +148,8 @@ def why_it_ended(state: str, limit_min: int) -> str:
         "BOOT_FAIL": "The node of your server failed. Your files are kept; start it again.",
         "PREEMPTED": "Slurm gave your slice to a job that goes first. Your files are kept; start "
         "again to rejoin the queue.",
+        LOST: "Slurm has lost your server's job, and the server no longer answers. Your files are "
+        "kept; start it again.",
         "OUT_OF_MEMORY": "Your server used more memory of the host than it may, so it was ended. "
         "Your files are kept.",
         "FAILED": "Your server ended with an error. Your files are kept; start it again. If it "

@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 from tests.unit.pool.http.conftest import foreign_slice
 
-from miglab_pool.gpu.readings import Health
+from miglab_pool.gpu.readings import Health, Xid
 from miglab_pool.state.store import Wellness
 from miglab_pool.usage.report import Event, Facts, Held, Looked, Who
 from miglab_pool.worker.inspect_gpu import Finding
@@ -49,7 +49,7 @@ def a_fault(lab: PageLab, now: float) -> None:
     reason = (
         "Xid 79: a fault of the GPU or its driver; drain it, look the number up, reset the GPU."
     )
-    said = Health(False, 2, (31, 79), 91, 250.4, False, reason)
+    said = Health(False, 2, (Xid(31), Xid(79)), 91, 250.4, False, reason)
     (gpu,) = lab.world.driver.uuids
     lab.pool.staff.drain(gpu, "the fan is loud", "person:ina")
     lab.pool.staff.undrain(gpu, "", "person:ina")
@@ -111,7 +111,7 @@ async def test_a_plot_is_a_picture_with_words(open_page: Open) -> None:
 # The Health page stays current.
 
 AGAIN_MS = 15_000
-COOLED = Health(False, 2, (31, 79), 40, 60.0, False, "Xid 79: a fault.")
+COOLED = Health(False, 2, (Xid(31), Xid(79)), 40, 60.0, False, "Xid 79: a fault.")
 
 
 @pytest_asyncio.fixture(loop_scope="module")

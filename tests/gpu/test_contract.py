@@ -13,7 +13,7 @@ from tests.maximal_layouts import maximal_layouts
 
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.geometry import Placed, legal_placements, occupied_mask
-from miglab_pool.gpu.readings import NotFound
+from miglab_pool.gpu.readings import GpuMissing
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 
@@ -122,7 +122,7 @@ def test_health_of_a_good_gpu(driver: Driver) -> None:
 def test_gpu_that_is_not_there_is_named_with_those_that_are(driver: Driver, nvml: Any) -> None:
     """A wrong UUID in the settings is answered with the right ones."""
     there = driver.gpus()[0].uuid
-    with pytest.raises(NotFound, match=there):
+    with pytest.raises(GpuMissing, match=there):
         Driver(nvml, [NO_SUCH_GPU])
 
 
@@ -218,6 +218,22 @@ def test_event_set_that_hears_nothing_times_out(nvml: Any, gpu: Any) -> None:
     with pytest.raises(pynvml.NVMLError_Timeout):
         nvml.nvmlEventSetWait_v2(events, 1)
     nvml.nvmlEventSetFree(events)
+
+
+def test_a_field_that_the_driver_does_not_know_is_invalid(nvml: Any, gpu: Any) -> None:
+    """The call succeeds; only the field's own code says it, as it would of a recovery action."""
+    known, unknown = nvml.nvmlDeviceGetFieldValues(gpu, [230, 9999])
+    assert unknown.nvmlReturn == pynvml.NVML_ERROR_INVALID_ARGUMENT
+    assert known.nvmlReturn in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    assert known.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT or known.nvmlReturn
+
+
+def test_a_gpu_that_is_well_needs_nothing(driver: Driver) -> None:
+    """Or does not tell; it reports no faults of its own."""
+    for gpu in driver.gpus():
+        health = driver.health(gpu.uuid)
+        assert health.needs in ("", None)
+        assert health.xids == ()
 
 
 def test_closed_library_says_so(nvml: Any) -> None:

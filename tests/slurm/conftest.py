@@ -1,5 +1,10 @@
-"""A real Slurm of two nodes, a real JupyterHub in this process, students' servers as jobs."""
+"""A real Slurm of two nodes, a real JupyterHub in this process, students' servers as jobs.
 
+A test on the cluster of another site says so: ``@pytest.mark.parametrize("site", ["power saving"],
+indirect=True, scope="module")``; `people_of` has its students' accounts.
+"""
+
+import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,7 +16,8 @@ from traitlets.config import Config
 
 from miglab_slurm.hub_setup import set_up
 from miglab_slurm.reader import close_readers
-from miglab_slurm_bench.cluster import SlurmCluster, missing
+from miglab_slurm_bench.cluster import SlurmCluster
+from miglab_slurm_bench.sites import SITES, SlurmSiteKind
 
 SITE: dict[str, Any] = {
     "partition": "lab",
@@ -42,28 +48,50 @@ SITE: dict[str, Any] = {
         }
     },
 }
-PARTITIONS = (
-    "PartitionName=lab Nodes={nodes} Default=YES MaxTime=240",
-    "PartitionName=cpu Nodes={nodes} MaxTime=240",
-    "PartitionName=night Nodes={nodes} MaxTime=240 State=DOWN",
-)
+PYTHON = "/usr/bin/python3"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[SlurmCluster]:
-    """Two nodes with four 1g.5gb and one 3g.20gb each."""
-    if absent := missing():
+def site(request: pytest.FixtureRequest) -> SlurmSiteKind:
+    """The plain site; a test may ask for another one by its name in `SITES`."""
+    return SITES[getattr(request, "param", "plain")]
+
+
+@pytest.fixture(scope="module")
+def cluster(site: SlurmSiteKind) -> Iterator[SlurmCluster]:
+    """The site's two nodes; plain ones have four 1g.5gb and one 3g.20gb each."""
+    if absent := site.missing:
         pytest.skip(
-            f"no Slurm here ({absent}): apt-get install slurmctld slurmd munge slurm-client"
+            f"no Slurm here ({absent}): apt-get install slurmctld slurmd munge slurm-client "
+            "slurmdbd mariadb-server-core"
         )
-    with SlurmCluster(partitions=PARTITIONS) as cluster:
+    with site.running() as cluster:
         yield cluster
+
+
+def people_of(site: SlurmSiteKind, cluster: SlurmCluster) -> dict[str, Any]:
+    """What [slurm] says where students' jobs are their own accounts', as at most sites."""
+    return {
+        **SITE,
+        "python": f"{PYTHON} -S",
+        "run_as": "runuser -u {username} --",
+        "unix_accounts": dict(site.students),
+        "least_uid": 1,
+        "home": str(cluster.folder / "homes"),
+        **site.slurm,
+    }
+
+
+def command_of(cluster: SlurmCluster) -> list[str]:
+    """The smallest server, where every student can read it."""
+    return [PYTHON, "-S", str(shutil.copy(STUDENT, cluster.folder))]
 
 
 @pytest.fixture
 def slurm(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
     """The cluster as the hub's own Slurm, all parts up, without a job before and after."""
     monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+    monkeypatch.setenv("MIGLAB_SLURM_PATH", str(cluster.folder / "bin"))
     yield cluster
     cluster.start()
     empty(cluster)

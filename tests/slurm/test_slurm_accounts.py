@@ -27,10 +27,10 @@ ADA, BO, NOBODY = "games", "news", "daemon"
 """Unix accounts that every Debian has; the last one has none in Slurm."""
 PYTHON = "/usr/bin/python3"
 SHAPES = {
-    "1g.5gb": {"gres": "gpu:1g.5gb:1", "qos": "one"},
-    "2x1g.5gb": {"gres": "gpu:1g.5gb:2", "qos": "one"},
+    "1g.5gb": {"gres": "gpu:1g.5gb:1", "options": {"qos": "one"}},
+    "2x1g.5gb": {"gres": "gpu:1g.5gb:2", "options": {"qos": "one"}},
     "3g.20gb": {"gres": "gpu:3g.20gb:1", "account": "somebody-elses"},
-    "urgent": {"gres": "gpu:1g.5gb:4", "qos": "urgent"},
+    "urgent": {"gres": "gpu:1g.5gb:4", "options": {"qos": "urgent"}},
     "cpu": {},
 }
 

@@ -151,7 +151,7 @@ class TestNobodyComes:
         tag = Tag("miglab", "bo", "", "everyone", "1g.5gb", "0")
         own, another = spawner.reader.submissions, Submissions(tmp_path / "another", "miglab")
         orphan, left = (
-            slurm.submit("sleep 600", f"--comment={lab.intend(tag, 'root', time.time())}")
+            slurm.submit("sleep 600", f"--job-name={lab.intend(tag, 'root', time.time()).name}")
             for lab in (own, another)
         )
         await until(lambda: orphan not in jobs(slurm), "the orphan is cancelled")

@@ -141,7 +141,7 @@ def test_doctor_reads_the_real_daemons(lab: SlurmLab):
         lab,
         ('gres = "gpu:3g.20gb:1"', 'gres = "gpu:7g.40gb:1"'),
         ('partition = "labcpu"\ntime_limit_min = 30', 'partition = "labcpu"\ntime_limit_min = 600'),
-        ('[slurm.shapes."1g.5gb"]', '[slurm.shapes."1g.5gb"]\nreservation = "exam"'),
+        ('[slurm.shapes."1g.5gb"]', '[slurm.shapes."1g.5gb"]\noptions.reservation = "exam"'),
     )
     assert "shape 3g.20gb: No node of this site has such a slice." in wrong
     assert "shape cpu: shares nodes with slices, 600 minutes" in wrong

@@ -37,8 +37,8 @@ async def reader(slurm: SlurmCluster, tmp_path: Path) -> AsyncIterator[SlurmRead
 def wait_for_slice(reader: SlurmReader, slurm: SlurmCluster, name: str) -> int:
     """A student's job, submitted as the spawner would."""
     tag = Tag(LAB, name, "", "everyone", SHAPE, name)
-    comment = reader.submissions.intend(tag, "root", time.time())
-    return slurm.submit("sleep 600", "--gres=gpu:1g.5gb:1", f"--comment={comment}")
+    name = reader.submissions.intend(tag, "root", time.time()).name
+    return slurm.submit("sleep 600", "--gres=gpu:1g.5gb:1", f"--job-name={name}")
 
 
 async def tickets(reader: SlurmReader) -> dict[int, TicketView]:
@@ -95,7 +95,10 @@ async def test_two_hundred_who_wait_cost_as_much_as_one(reader: SlurmReader, slu
     hold(slurm, 8)
     loop = asyncio.get_running_loop()
     waiting = [wait_for_slice(reader, slurm, f"s{number}") for number in range(MANY)]
-    backend = SlurmBackend(reader, lambda: getpwnam("root"), lambda *_: "", lambda _: "/", "")
+    tickets = {job: f"s{number}" for number, job in enumerate(waiting)}
+    backend = SlurmBackend(
+        reader, lambda: getpwnam("root"), lambda *_: "", lambda _: "/", "", tickets=tickets
+    )
     await reader.picture(newer_than=loop.time())
     before, began_s = reader.readings, loop.time()
     shown = await asyncio.gather(*(backend.attend(job, 3.0) for job in waiting))

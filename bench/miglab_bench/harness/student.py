@@ -136,15 +136,26 @@ class Student:
 
     def run_cell(self, code: str) -> str:
         """Open JupyterLab, start a kernel, run a cell, and return what it printed."""
-        with closing(self._channel(self._kernel())) as channel:
+        with closing(self._kernel_channel(self._kernel())) as channel:
             return _printed(channel, _send(channel, code))
+
+    def run_in_terminal(self, command: str) -> str:
+        """Open JupyterLab and a terminal, run a command there, and return what it printed.
+
+        Raises:
+            CheckFailed: its exit status is not 0.
+        """
+        self._open_lab()
+        terminal = self._server("POST", "api/terminals", {})["name"]
+        with closing(self._channel(f"terminals/websocket/{terminal}")) as channel:
+            return _typed(channel, command)
 
     def run_notebook(self, path: str) -> None:
         """Open a notebook of the student's home, and run it from top to bottom."""
         cells = self._server("GET", f"api/contents/{path}")["content"]["cells"]
         session = {"path": path, "name": "", "type": "notebook", "kernel": {"name": "python3"}}
         kernel = self._server("POST", "api/sessions", session)["kernel"]["id"]
-        with closing(self._channel(kernel)) as channel:
+        with closing(self._kernel_channel(kernel)) as channel:
             for cell in cells:
                 if cell["cell_type"] == "code":
                     _printed(channel, _send(channel, cell["source"]))
@@ -153,7 +164,7 @@ class Student:
         """Start a kernel with a cell that does not end, and go away."""
         kernel = self._kernel()
         self._computing.append(kernel)
-        with closing(self._channel(kernel)) as channel:
+        with closing(self._kernel_channel(kernel)) as channel:
             _send(channel, ENDLESS)
             path = f"api/kernels/{kernel}"
             wait_for(lambda: self._server("GET", path)["execution_state"] == "busy", self.name)
@@ -192,14 +203,21 @@ class Student:
         content: dict[str, Any] = answer.json()
         return content
 
-    def _kernel(self) -> str:
-        """Open JupyterLab, for a new server knows no cookie, and return a new kernel's id."""
+    def _open_lab(self) -> None:
+        """Open JupyterLab: a new server knows no cookie before one of its pages is opened."""
         page = self._http.get(f"{self._url}/user/{self._quoted}/lab")
         _expect(page, f"{self.name} opened JupyterLab")
+
+    def _kernel(self) -> str:
+        """Open JupyterLab, start a kernel and return its id."""
+        self._open_lab()
         return str(self._server("POST", "api/kernels", {"name": "python3"})["id"])
 
-    def _channel(self, kernel: str) -> websocket.WebSocket:
-        path = f"/user/{self._quoted}/api/kernels/{kernel}/channels"
+    def _kernel_channel(self, kernel: str) -> websocket.WebSocket:
+        return self._channel(f"api/kernels/{kernel}/channels")
+
+    def _channel(self, of_server: str) -> websocket.WebSocket:
+        path = f"/user/{self._quoted}/{of_server}"
         origin = urlsplit(self._url)
         scheme = "wss" if origin.scheme == "https" else "ws"
         return websocket.create_connection(
@@ -294,3 +312,17 @@ def _printed(channel: "websocket.WebSocket", request: str) -> str:
             raise CheckFailed(f"the cell failed: {content['ename']}: {content['evalue']}")
         elif message["msg_type"] == "status" and content["execution_state"] == "idle":
             return text
+
+
+def _typed(channel: websocket.WebSocket, command: str) -> str:
+    """What a terminal prints for a command, without the echo of what was typed."""
+    mark = uuid.uuid4().hex
+    line = f"echo {mark}''-; {command}; echo {mark}'-'$?"  # whose echo holds neither mark whole
+    text, begin, end = "", f"{mark}-\r\n", re.compile(rf"{mark}-(\d+)\r\n")
+    channel.send(json.dumps(["stdin", f"{line}\r"]))
+    while (ended := end.search(text)) is None:
+        kind, *content = json.loads(channel.recv())
+        text += content[0] if kind == "stdout" else ""
+    if ended[1] != "0":
+        raise CheckFailed(f"{command}: exit {ended[1]}: {text}")
+    return text[text.index(begin) + len(begin) : ended.start()].replace("\r\n", "\n")

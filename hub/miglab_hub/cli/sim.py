@@ -133,7 +133,7 @@ def break_(
 
 @app.command()
 def reboot(state: State = DEFAULT_STATE) -> None:
-    """Reboot the machine: MIG modes stay, slices and processes are gone."""
+    """Reboot the machine: slices and processes are gone, and from Hopper on the MIG mode."""
     SimulatedMachine(state).reboot()
 
 
@@ -194,11 +194,13 @@ def _title(gpu: dict[str, Any]) -> str:
         gpu["uuid"],
         "MIG on" if gpu["mig"] else "MIG off",
     ]
-    words += [word.upper() for word in ("lost", "stuck") if gpu[word]]
+    words += [word.upper() for word in ("lost", "missing", "stuck") if gpu[word]]
     if gpu["mig_pending"] != gpu["mig"]:
         words.append(f"MIG {'on' if gpu['mig_pending'] else 'off'} pending")
     if gpu["ecc_errors"]:
         words.append(f"{gpu['ecc_errors']} memory errors")
+    if gpu["recovery_action"]:
+        words.append(f"recovery action {gpu['recovery_action']}")
     return "  ".join(words)
 
 

@@ -24,7 +24,7 @@ from miglab_hub import lab_secrets
 from miglab_hub.backup import make_backup, name_of_backup
 from miglab_hub.doctor import examine_host, of_lab_toml
 from miglab_hub.mig_rights import examine_mig_rights
-from miglab_hub.service.gpus import make_simulated
+from miglab_hub.service.gpus import boot_id_of, make_simulated
 from miglab_hub.service.process import (
     access_of,
     foreground,
@@ -137,6 +137,7 @@ def assemble(settings: Settings) -> ServiceParts:
     hub = hub_client(access)
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
     metrics = Metrics(shapes)
+    pool.worker.boot_id = boot_id_of(settings)
     pool.worker.stopwatch.told, pool.store.unserved = metrics.driver_call, metrics.unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
     reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)

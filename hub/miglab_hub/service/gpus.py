@@ -1,6 +1,7 @@
 """The GPUs that lab.toml names, opened or simulated."""
 
 import logging
+from collections.abc import Callable
 
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
@@ -9,6 +10,7 @@ from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.rules import model_named
 from miglab_pool.gpu.watched import open_watched
+from miglab_pool.worker.worker import boot_id_or_unknown
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +24,7 @@ def geometries(settings: Settings) -> list[Geometry] | None:
         None if not every GPU answers in time: then nobody knows.
 
     Raises:
-        StartError: a listed GPU is not there, or NVML does not answer.
+        StartError: there is no driver.
     """
     try:
         make_simulated(settings)
@@ -32,15 +34,27 @@ def geometries(settings: Settings) -> list[Geometry] | None:
             limit_s=ANSWER_S,
         )
         try:
-            found = [gpu.geometry for gpu in driver.gpus()]
+            gpus = driver.gpus()
         finally:
             driver.close()
     except GpuError as error:
         raise StartError(f"{settings.file}: gpus: {error}") from error
-    if len(found) < len(driver.uuids):
-        log.warning("not every GPU answers: whether the shapes of lab.toml fit them is not known")
+    if silent := set(driver.uuids) - {gpu.uuid for gpu in gpus}:
+        log.warning(
+            "The lab starts without these GPUs, which do not answer: %s. The Health page and "
+            "`miglab doctor` say why. Whether every shape of lab.toml fits is not known.",
+            ", ".join(sorted(silent)),
+        )
         return None
-    return found
+    return [gpu.geometry for gpu in gpus]
+
+
+def boot_id_of(settings: Settings) -> Callable[[], str]:
+    """What tells one start of the machine with the GPUs from another: this host, or a simulated."""
+    folder = settings.simulated_state
+    if folder is None:
+        return boot_id_or_unknown
+    return lambda: str(SimulatedMachine(folder).state().boots)
 
 
 def make_simulated(settings: Settings) -> None:
@@ -57,7 +71,9 @@ def make_simulated(settings: Settings) -> None:
     except ValueError as error:
         raise StartError(f"{settings.file}: gpus.simulate: {error}") from error
     if not (folder / "state.json").exists():
-        SimulatedMachine.create(folder, models=wanted)
+        machine = SimulatedMachine.create(folder, models=wanted)
+        for index in settings.gpus.whole:
+            machine.set_mig(False, machine.state().gpus[int(index)].uuid)
         return
     there = [gpu.model for gpu in SimulatedMachine(folder).state().gpus]
     if there != wanted:

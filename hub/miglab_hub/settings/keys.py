@@ -131,8 +131,9 @@ def _tables(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, type
         if (table := table_of(fields[key])) is not None:
             name = f"{above}{key}"
             each = "SHAPE" if name in BY_SHAPE else "NAME"
-            yield f"{name}.{each}" if is_named(fields[key]) else name, table
-            yield from _tables(table, f"{name}.")
+            title = f"{name}.{each}" if is_named(fields[key]) else name
+            yield title, table
+            yield from _tables(table, f"{title}.")
 
 
 def _values(table: type[BaseModel]) -> dict[str, FieldInfo]:

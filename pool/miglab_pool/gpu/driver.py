@@ -30,6 +30,7 @@ from miglab_pool.gpu.readings import (
     GpuError,
     GpuInfo,
     GpuLost,
+    GpuMissing,
     Health,
     InUse,
     NotFound,
@@ -38,6 +39,12 @@ from miglab_pool.gpu.readings import (
     UnknownGpuError,
     Usage,
     Versions,
+    Xid,
+)
+
+NO_SUCH_GPU = (
+    "Compare gpus.uuids in lab.toml with nvidia-smi -L; if the card is no longer on the bus "
+    "(lspci), reboot the host, and restart the pool."
 )
 
 UNCUT_IN_USE = (
@@ -56,7 +63,7 @@ class Remembered:
         pci_ids: where the GPU was found.
     """
 
-    xids: dict[str, deque[int] | None] = field(default_factory=dict)
+    xids: dict[str, deque[Xid] | None] = field(default_factory=dict)
     pci_ids: dict[str, str] = field(default_factory=dict)
 
 
@@ -86,12 +93,12 @@ class Driver:
             remembered: what drivers before it left, to which it adds.
 
         Raises:
-            GpuError: no driver, or a listed GPU is not there.
+            GpuError: no driver, or a listed GPU cannot be opened.
         """
         remembered = remembered or Remembered()
         self.simulated: bool = getattr(nvml, "simulated", False)
         self._nvml = nvml
-        self._infos: dict[str, GpuInfo] = {}  # what a GPU is; its mode is asked each time
+        self._infos: dict[str, GpuInfo] = {}  # what a GPU is; its mode and index are asked anew
         self._handles = GpuHandles(nvml, remembered.pci_ids)
         call("open NVML", nvml.nvmlInit)
         try:
@@ -124,7 +131,8 @@ class Driver:
         task = f"read the MIG mode of {gpu_uuid}"
         try:
             with self._handles.opened(gpu_uuid) as gpu:
-                info = self._info_of(gpu, gpu_uuid)
+                index = call(f"read the index of {gpu_uuid}", self._nvml.nvmlDeviceGetIndex, gpu)
+                info = replace(self._info_of(gpu, gpu_uuid), index=index)
                 mode = read(task, self._nvml.nvmlDeviceGetMigMode, gpu)
         except GpuLost:
             if gpu_uuid not in self._infos:
@@ -185,6 +193,7 @@ class Driver:
         nvml, slice_name = self._nvml, f"slice {gi_id} on {gpu_uuid}"
         with contextlib.suppress(GpuError):  # what cannot be freed is not what is to be destroyed
             self._activity.forget(gpu_uuid, gi_id)
+        self._xids.forget(gpu_uuid, gi_id)
         with self._handles.opened(gpu_uuid) as gpu:
             geometry = self._info_of(gpu, gpu_uuid).geometry
             with contextlib.suppress(NotFound):
@@ -265,9 +274,8 @@ class Driver:
                     pass
             except NotFound as error:
                 present = ", ".join(self._all_uuids()) or "none"
-                raise NotFound(
-                    f"There is no GPU {uuid} on this host; there are: {present}. "
-                    "Correct the list of GPUs (nvidia-smi -L prints the UUIDs)."
+                raise GpuMissing(
+                    f"There is no GPU {uuid} on this host; there are: {present}. {NO_SUCH_GPU}"
                 ) from error
             except GpuError:
                 continue  # it may well be there: each call about it says what is wrong

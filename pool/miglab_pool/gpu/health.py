@@ -7,9 +7,11 @@ with its host engine, in no package of their own, and a client of it can hold a 
 which then cannot be destroyed.
 """
 
+import contextlib
 import math
 import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import pynvml
@@ -24,13 +26,27 @@ from miglab_pool.gpu.readings import (
     NotPermitted,
     NotSupported,
     UnknownGpuError,
+    Xid,
 )
+from miglab_pool.gpu.xids import XidScope
 
-# Xids raised by a faulty application, not by a faulty GPU: graphics exception (13), MMU fault
-# (31), stopped (43), preemptive cleanup (45), video exception (68), context-switch time-out
-# (109).  The list is that of NVIDIA's k8s-device-plugin (internal/rm/health.go).
-APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 MOST_XIDS_KEPT = 64
+NO_ID = 0xFFFFFFFF  # of an event that belongs to no slice (nvml.h, nvmlEventData_t)
+NEEDS = {
+    pynvml.NVML_GPU_RECOVERY_ACTION_NONE: "",
+    pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET: "a GPU reset",
+    pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: "a reboot of the host",
+    pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_P2P: "its peer-to-peer traffic to end",
+    pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "a GPU reset once nothing runs on it",
+    pynvml.NVML_GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN: "its IMEX domain to be recovered",
+    pynvml.NVML_GPU_RECOVERY_ACTION_BUS_RESET: "a reset of its PCIe bus",
+    pynvml.NVML_GPU_RECOVERY_ACTION_SYSTEM_REBOOT: "a reboot of the host",
+}
+"""The driver's recovery action, field 230 (nvml.h, nvmlDeviceGpuRecoveryAction_t), in words."""
+HOW_TO_RESET = (
+    "When no server is on it any more, stop the pool, run nvidia-smi --gpu-reset -i with its UUID "
+    "(or reboot the host), and start the pool again"
+)
 # The larger of both counts: the share of SMs that were busy, and of the time in which anything ran.
 METRICS = (pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL)
 Key = tuple[str, int | None]  # a GPU's UUID and a GPU-instance id; None for the whole GPU
@@ -46,23 +62,31 @@ class XidWatch:
         seen: the faults seen so far, by GPU, to which it adds; None for a GPU that tells none.
     """
 
-    def __init__(self, nvml: Any, seen: dict[str, deque[int] | None] | None = None) -> None:
+    def __init__(self, nvml: Any, seen: dict[str, deque[Xid] | None] | None = None) -> None:
         self._nvml = nvml
         self._events: dict[str, Any] = {}
         self._seen = {} if seen is None else seen
 
-    def xids(self, gpu: Any, gpu_uuid: str) -> tuple[int, ...] | None:
-        """Faults of the GPU so far, oldest first; None if it does not report them."""
+    def xids(self, gpu: Any, gpu_uuid: str) -> tuple[Xid, ...] | None:
+        """Faults of the GPU so far, oldest first; None if it does not report them (now)."""
         if gpu_uuid not in self._events:
             self._events[gpu_uuid] = self._watch(gpu)
             if self._events[gpu_uuid] is None:
                 self._seen.setdefault(gpu_uuid, None)
             elif self._seen.get(gpu_uuid) is None:
                 self._seen[gpu_uuid] = deque(maxlen=MOST_XIDS_KEPT)
-        self._drain(gpu_uuid)
-        return self.known(gpu_uuid)
+        return self.known(gpu_uuid) if self._drain(gpu_uuid) else None
 
-    def known(self, gpu_uuid: str) -> tuple[int, ...] | None:
+    def forget(self, gpu_uuid: str, gi_id: int) -> None:
+        """The slice is about to go, and another may get its id: its faults name none any more."""
+        if self._events.get(gpu_uuid) is not None:
+            with contextlib.suppress(GpuError):
+                self._drain(gpu_uuid)
+        xids = self._seen.get(gpu_uuid) or deque()
+        for place, xid in enumerate(xids):
+            xids[place] = Xid(xid.number) if xid.gi_id == gi_id else xid
+
+    def known(self, gpu_uuid: str) -> tuple[Xid, ...] | None:
         """What has been seen of a GPU that cannot be asked any more."""
         seen = self._seen.get(gpu_uuid)
         return None if seen is None else tuple(seen)
@@ -73,6 +97,11 @@ class XidWatch:
             if events is not None:
                 call("close the event set", self._nvml.nvmlEventSetFree, events)
         self._events.clear()
+
+    def _give_back(self, gpu_uuid: str) -> None:
+        events = self._events.pop(gpu_uuid)
+        with contextlib.suppress(GpuError):
+            call("close the event set", self._nvml.nvmlEventSetFree, events)
 
     def _watch(self, gpu: Any) -> Any:
         """An event set that hears of this GPU's faults; None if it tells none."""
@@ -92,17 +121,26 @@ class XidWatch:
             return None
         return events
 
-    def _drain(self, gpu_uuid: str) -> None:
+    def _drain(self, gpu_uuid: str) -> bool:
+        """Take what has come; False if the wait fails as no wait should, which says nothing.
+
+        Raises:
+            GpuLost: NVML says so in answer to the wait.
+        """
         events, seen = self._events[gpu_uuid], self._seen[gpu_uuid]
         while events is not None and seen is not None:
             what = f"wait for Xid faults of {gpu_uuid}"
             try:
                 event = call(what, self._nvml.nvmlEventSetWait_v2, events, 0)
-            except UnknownGpuError as error:
+            except GpuError as error:
                 if error.code == pynvml.NVML_ERROR_TIMEOUT:
-                    return
-                raise
-            seen.append(int(event.eventData))
+                    return True
+                self._give_back(gpu_uuid)  # the next look opens another
+                if isinstance(error, GpuLost):
+                    raise
+                return False
+            seen.append(_xid_of(event))
+        return True
 
 
 def read_health(nvml: Any, watch: XidWatch, handles: GpuHandles, gpu_uuid: str) -> Health:
@@ -116,20 +154,24 @@ def read_health(nvml: Any, watch: XidWatch, handles: GpuHandles, gpu_uuid: str) 
         return Health(None, None, watch.known(gpu_uuid), None, None, False, str(error))
 
 
-def judge(ecc_errors: int | None, xids: tuple[int, ...] | None) -> tuple[bool | None, str]:
+def judge(
+    ecc_errors: int | None, xids: tuple[Xid, ...] | None, needs: str | None
+) -> tuple[bool | None, str]:
     """Whether such a GPU is well, and what to do if not.
+
+    What the driver says that the card needs decides; where it does not tell, what was heard does.
+    After Xid 95 all counters may read 0 while the driver asks for a reset, and after a contained
+    error it may ask for nothing.
 
     Returns:
         False with advice for a fault of the GPU; None where neither faults nor memory errors can
         be read; True otherwise.
     """
-    faults = sorted({xid for xid in xids or () if xid not in APPLICATION_XIDS})
-    if faults:
-        names = ", ".join(str(xid) for xid in faults)
-        return False, (
-            f"Xid {names}: a fault of the GPU or its driver; drain it, look the number up in "
-            "NVIDIA's Xid catalogue, reset the GPU."
-        )
+    if needs is not None:
+        reason = f"The driver says that this GPU needs {needs}. {HOW_TO_RESET}."
+        return not needs, reason if needs else ""
+    if fault := faults_in_words(xids or ()):
+        return False, fault
     if ecc_errors:
         return False, (
             f"{ecc_errors} uncorrected memory errors: drain the GPU and reset it; if they come "
@@ -156,9 +198,49 @@ def _read(nvml: Any, watch: XidWatch, gpu: Any, gpu_uuid: str) -> Health:
     )
     power_mw = read(f"read the power of {gpu_uuid}", nvml.nvmlDeviceGetPowerUsage, gpu)
     xids = watch.xids(gpu, gpu_uuid)
-    ok, reason = judge(ecc_errors, xids)
+    needs = read_needs(nvml, gpu, gpu_uuid)
+    ok, reason = judge(ecc_errors, xids, needs)
     power_w = None if power_mw is None else power_mw / 1000
-    return Health(ok, ecc_errors, xids, temperature_c, power_w, False, reason)
+    return Health(ok, ecc_errors, xids, temperature_c, power_w, False, reason, needs)
+
+
+def read_needs(nvml: Any, gpu: Any, gpu_uuid: str) -> str | None:
+    """What the driver says that the card needs; empty: nothing; None: it does not tell.
+
+    Drivers that do not know the field answer INVALID_ARGUMENT beside it (seen on an H100).
+
+    Command line equivalent: ``nvidia-smi -q``, "GPU Recovery Action".
+    """
+    field = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+    try:
+        values = read(
+            f"read the recovery action of {gpu_uuid}", nvml.nvmlDeviceGetFieldValues, gpu, [field]
+        )
+    except UnknownGpuError:
+        return None
+    if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    action = int(values[0].value.uiVal)
+    return NEEDS.get(action, f"recovery action {action}, which this miglab does not know")
+
+
+def faults_in_words(xids: Iterable[Xid]) -> str:
+    """The card's own faults among these, and what to do; empty: there is none."""
+    numbers = sorted({xid.number for xid in xids if xid.scope is XidScope.CARD})
+    if not numbers:
+        return ""
+    return (
+        f"Xid {', '.join(map(str, numbers))}: a fault of the GPU or its driver; look the number up "
+        f"in NVIDIA's Xid catalogue. {HOW_TO_RESET}."
+    )
+
+
+def _xid_of(event: Any) -> Xid:
+    gi_id, ci_id = (
+        None if number == NO_ID else int(number)
+        for number in (event.gpuInstanceId, event.computeInstanceId)
+    )
+    return Xid(int(event.eventData), gi_id, ci_id)
 
 
 class ActivityWatch:

@@ -109,12 +109,12 @@ class ProofDriver(Driver):
     """
 
     def __init__(
-        self, nvml: Any, gpu_uuids: Sequence[str], seen_xids: Any, calls: Counter[str]
+        self, nvml: Any, gpu_uuids: Sequence[str], remembered: Any, calls: Counter[str]
     ) -> None:
         """As `Driver`."""
         self._timed = TimedNvml(nvml, calls)
         self._listening: Any = None
-        super().__init__(self._timed, gpu_uuids, seen_xids)
+        super().__init__(self._timed, gpu_uuids, remembered)
 
     def close(self) -> None:
         """As `Driver`, and listen no more."""
@@ -288,7 +288,7 @@ def open_for_proof(
     calls: Counter[str] = Counter()
     nvml = _nvml(simulated_state)
     driver = WatchedProofDriver(
-        lambda gpus, seen_xids: ProofDriver(nvml, gpus, seen_xids, calls),
+        lambda gpus, remembered: ProofDriver(nvml, gpus, remembered, calls),
         gpu_uuids,
         simulated=simulated_state is not None,
         limit_s=limit_s,

@@ -7,6 +7,7 @@ on what, and what to do next.
 from dataclasses import dataclass
 
 from miglab_pool.gpu.geometry import Geometry, Placement, Profile
+from miglab_pool.gpu.xids import XidScope, scope_of
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,26 @@ class Usage:
 
 
 @dataclass(frozen=True)
+class Xid:
+    """A fault that the driver reported.
+
+    Attributes:
+        number: NVIDIA's.
+        gi_id: the GPU instance that it came from; None = of no slice, or one that is gone.
+        ci_id: the compute instance; None = not told.
+    """
+
+    number: int
+    gi_id: int | None = None
+    ci_id: int | None = None
+
+    @property
+    def scope(self) -> XidScope:
+        """What it concerns."""
+        return scope_of(self.number)
+
+
+@dataclass(frozen=True)
 class Health:
     """How a GPU is.
 
@@ -103,15 +124,18 @@ class Health:
         power_w: drawn by the GPU, W.
         lost: the GPU has fallen off the bus or needs a reset.
         reason: what is wrong and what to do; empty when all is well.
+        needs: what the driver itself says that the card needs before it is used again, such as
+            ``a GPU reset``; empty: nothing; None: it does not tell.
     """
 
     ok: bool | None
     ecc_errors: int | None
-    xids: tuple[int, ...] | None
+    xids: tuple[Xid, ...] | None
     temperature_c: int | None
     power_w: float | None
     lost: bool
     reason: str
+    needs: str | None = None
 
 
 # -- what can go wrong ----------------------------------------------------------------------------
@@ -133,6 +157,10 @@ class NotPermitted(GpuError):
 
 class GpuLost(GpuError):
     """The GPU has fallen off the bus or needs a reset; nothing on it can be read."""
+
+
+class GpuMissing(GpuLost):
+    """The driver lists no such GPU: it is not on the bus, or its UUID is misspelt."""
 
 
 class GpuHung(GpuError):

@@ -26,14 +26,7 @@ import pynvml
 
 from miglab_pool.gpu.driver import Driver, Remembered
 from miglab_pool.gpu.handles import pci_ids_of_kernel
-from miglab_pool.gpu.readings import (
-    DriverMissing,
-    GpuError,
-    GpuHung,
-    GpuInfo,
-    NotFound,
-    Versions,
-)
+from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuInfo, Versions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -255,11 +248,10 @@ class WatchedDriver:
         return any(calls.is_hung for calls in self._all)
 
     def check(self, limit_s: float) -> None:
-        """Open every GPU; one that fails, or does not answer in time, is no error.
+        """Open every GPU, whatever comes of any of them: each later call about it says that.
 
         Raises:
-            DriverMissing: there is no driver.
-            NotFound: a GPU is not there.
+            DriverMissing: there is no driver, so no GPU can be had.
         """
         _at_once(lambda calls: _attempt(calls, lambda _: None, limit_s), self._all)
 
@@ -268,7 +260,6 @@ class WatchedDriver:
 
         Raises:
             DriverMissing: there is no driver.
-            NotFound: a GPU is not there.
         """
 
         def read(uuid: str) -> GpuInfo | None:
@@ -305,8 +296,7 @@ def _attempt(
     """What comes of a reading; None if it fails: whoever looks at the GPU next is told why.
 
     Raises:
-        DriverMissing: there is no driver.
-        NotFound: the GPU is not there.
+        DriverMissing: there is no driver, which concerns all GPUs.
     """
 
     def read(driver: Driver) -> T | None:
@@ -316,7 +306,7 @@ def _attempt(
 
     try:
         return calls.run(read, limit_s=limit_s)
-    except (DriverMissing, NotFound):
+    except DriverMissing:
         raise
     except GpuError:
         return None

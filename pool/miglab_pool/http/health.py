@@ -18,13 +18,13 @@ from fastapi import APIRouter, Request
 from miglab_api.base import WireModel
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
 from miglab_api.staff import AuditEntry
-from miglab_pool.gpu.health import APPLICATION_XIDS
 from miglab_pool.gpu.readings import Health
 from miglab_pool.http.access.dependencies import OPEN, Runner
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.errors import REFUSED
 from miglab_pool.http.pages.frame import render, short
 from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.ledger.rows import GPU_LOST, GPU_OK, GPU_UNFIT, GPU_UNKNOWN
 from miglab_pool.worker.health_findings import HOT_C, HealthFinding, of_gpu, of_pool, wrong
 from miglab_pool.worker.inspect_gpu import BY, Condition
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement
@@ -35,7 +35,12 @@ PATIENCE_S = 3.0
 LIVES_S = 60.0
 Look = Callable[[], list[HealthFinding]]
 STALE_S = 120.0
-STATES = {"ok": "answers", "unknown": "does not answer", "lost": "lost"}
+STATES = {
+    GPU_OK: "answers",
+    GPU_UNFIT: "needs attention",
+    GPU_UNKNOWN: "does not answer",
+    GPU_LOST: "lost",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +229,6 @@ async def page(request: Request, principal: Principal) -> str:
         fine=[finding for finding in findings if not finding.is_wrong],
         examined=examined,
         cards=cards(snapshot, condition, time.time()),
-        of_programs=APPLICATION_XIDS,
         lines=[one for one in condition.history if one.reason != "listed"],
         names={gpu.uuid: f"GPU {gpu.index}" for gpu in snapshot.gpus},
         in_words=in_words,
@@ -242,12 +246,17 @@ async def page(request: Request, principal: Principal) -> str:
 
 
 def of_gpus(snapshot: PoolSnapshot, condition: Condition) -> list[HealthFinding]:
-    """What doctor says of GPUs that answer; of the others the pool says more.  Pure."""
+    """What doctor says of GPUs that take leases; of the others the pool says more.  Pure."""
+    infos, said = condition.infos, condition.said
     return [
         finding
         for gpu in snapshot.gpus
-        if gpu.state == "ok" and gpu.uuid in condition.said and gpu.uuid in condition.infos
-        for finding in of_gpu(condition.infos[gpu.uuid], condition.said[gpu.uuid].health)
+        if gpu.state == GPU_OK and gpu.uuid in said and gpu.uuid in infos
+        for finding in of_gpu(
+            infos[gpu.uuid],
+            said[gpu.uuid].health,
+            is_whole=infos[gpu.uuid].mig is False,  # the mode is as wanted, or it were unfit
+        )
     ]
 
 

@@ -15,13 +15,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketState
-from miglab_pool.gpu.health import APPLICATION_XIDS
 from miglab_pool.gpu.readings import Health
+from miglab_pool.gpu.xids import XidScope
 from miglab_pool.http.errors import REASONS as SERVICE_REASONS
+from miglab_pool.ledger.rows import GPU_LOST, GPU_OK, GPU_UNFIT, GPU_UNKNOWN
 from miglab_pool.refused import REASONS as POOL_REASONS
 from miglab_pool.worker.inspect_gpu import Finding
 
-GPU_STATES = ("ok", "unknown", "lost")
+GPU_STATES = (GPU_OK, GPU_UNFIT, GPU_UNKNOWN, GPU_LOST)
 SLICE = ("gpu", "start", "profile")
 MIB = 1 << 20
 WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 1800, 3600, 7200)
@@ -59,7 +60,7 @@ class Metrics:
         self._waiting = self._gauge("tickets_waiting", "Tickets that wait.")
         self._paused = self._gauge("paused", "1 while no new lease is granted, else 0.")
         self._slices = self._gauge("slices", "Slices that exist now.", "state")
-        self._gpus = self._gauge("gpus", "GPUs now: ok, unknown or lost.", "state")
+        self._gpus = self._gauge("gpus", "GPUs now: ok, unfit, unknown or lost.", "state")
         self._free = self._gauge("memory_slices_free", "Memory slices that nobody holds.")
         self._all = self._gauge("memory_slices", "Memory slices of GPUs that answer.")
         self._memory = self._gauge("slice_memory_bytes", "Memory of a slice.", *SLICE)
@@ -69,7 +70,7 @@ class Metrics:
         self._power = self._gauge("gpu_power_watts", "Power that a GPU draws.", "gpu")
         self._ecc = self._gauge("gpu_ecc_errors", "Uncorrected memory errors since reset.", "gpu")
         self._xids = self._gauge(
-            "gpu_xids", "Recent Xids; application: a program's.", "gpu", "kind"
+            "gpu_xids", "Recent Xids: program, instance, notice or card.", "gpu", "kind"
         )
 
     def _make_histograms(self) -> None:
@@ -199,10 +200,10 @@ class Metrics:
         _fill(self._power, {gpu: said.power_w for gpu, said in healths.items()})
         _fill(self._ecc, {gpu: said.ecc_errors for gpu, said in healths.items()})
         xids = {
-            (*gpu, kind): sum((xid in APPLICATION_XIDS) is by_program for xid in said.xids)
+            (*gpu, scope.value): sum(xid.scope is scope for xid in said.xids)
             for gpu, said in healths.items()
             if said.xids is not None
-            for kind, by_program in (("application", True), ("gpu", False))
+            for scope in XidScope
         }
         _fill(self._xids, xids)
 

@@ -392,11 +392,23 @@ def requeue(store: Store, tx: Transaction, lease: LeaseRow, reason: str) -> None
     withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", reason)
 
 
-def drop_grants(store: Store, tx: Transaction, gpu: str, reason: str) -> None:
-    """A GPU does not answer: whoever was to get a slice that is not made yet waits on."""
+def drop_grants(
+    store: Store, tx: Transaction, gpu: str, reason: str, *, is_made_too: bool = False
+) -> None:
+    """A GPU takes no lease now: whoever was to get a slice there waits on.
+
+    Args:
+        store: the pool.
+        tx: the transaction.
+        gpu: its UUID.
+        reason: why.
+        is_made_too: also who was granted a slice that is there, and has not attached to it.
+    """
     for row in list(store.state.on_gpu[gpu].values()):
         lease = store.state.leases.get(row.lease or 0)
-        if row.state == SliceState.MAKING and lease is not None:
+        if lease is None or lease.state != LeaseState.GRANTED:
+            continue
+        if is_made_too or row.state == SliceState.MAKING:
             requeue(store, tx, lease, reason)
 
 

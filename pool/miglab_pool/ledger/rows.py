@@ -18,6 +18,7 @@ from miglab_pool.settings import PoolSettings
 GONE = "gone"  # a slice that is no more; the ledger keeps the row, snapshots do not show it
 
 GPU_OK = "ok"
+GPU_UNFIT = "unfit"  # answers, and takes no new lease until somebody has mended it
 GPU_UNKNOWN = "unknown"
 GPU_LOST = "lost"
 
@@ -89,6 +90,10 @@ class GpuRow(_Row):
         draining: why it takes no new lease, by a person's act; empty: it does.
         layout: the name of the layout that was applied to it; empty: it is cut on demand.
         partition: the profiles of that layout, with commas between them.
+        mig: whether MIG was on when it answered last; what is wanted stands in `gpus.whole`.
+        fault: the Xids after which it takes no new lease until it was reset, in words, where the
+            driver does not say what it needs; empty: none, or somebody said that it was reset.
+        boot: the host's boot id when it was inspected last.
     """
 
     kind = "gpu"
@@ -107,6 +112,8 @@ class GpuRow(_Row):
     draining: str = ""
     layout: str = ""
     partition: str = ""
+    fault: str = ""
+    boot: str = ""
 
     @property
     def key(self) -> str:

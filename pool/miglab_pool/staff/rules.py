@@ -93,7 +93,12 @@ def drained(row: Drainable, reason: str, told: str) -> Drainable:
 
 
 def undrained(row: Drainable, told: str) -> Drainable:
-    """Whoever is next may have it again."""
+    """Whoever is next may have it again; of a GPU with a fault this says that it was reset.
+
+    Somebody's drain, for a reason of their own, outlasts that, until it is ended as well.
+    """
+    if isinstance(row, GpuRow) and row.fault:
+        return replace(row, fault="")
     if not row.draining:
         raise _done_already(row, f"is not drained{f' any more: {told}' if told else ''}")
     return replace(row, draining="")

@@ -20,10 +20,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import func, select
 
 from miglab_pool.gpu.geometry import Geometry, Placed, Profile
-from miglab_pool.gpu.readings import GpuInfo, Health, Usage, Versions
+from miglab_pool.gpu.readings import GpuInfo, Health, Usage, Versions, Xid
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import AnyRow, Ledger, State, Transaction
-from miglab_pool.ledger.rows import GpuRow, LeaseRow, SliceRow
+from miglab_pool.ledger.rows import LeaseRow, SliceRow
 from miglab_pool.queue.rules import (
     FORGOTTEN_AFTER,
     WEEK_S,
@@ -35,7 +35,7 @@ from miglab_pool.queue.rules import (
 from miglab_pool.refused import Refused
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.proof import UNDER_PROOF
-from miglab_pool.state.view import GpuSnapshot, PoolView, is_whole, placed_on, profile_on
+from miglab_pool.state.view import GpuSnapshot, PoolView, placed_on, profile_on
 
 CLOCK_S = 60.0  # by which a moment may be before the one at which the ledger was read
 TABLES = ("slices", "tickets", "leases", "reservations", "messages")
@@ -128,10 +128,15 @@ def read_over(ledger: Ledger, since: float) -> Iterable[Use]:
 
 @dataclass(frozen=True, slots=True)
 class Wellness:
-    """What a GPU said, and when (seconds since the epoch)."""
+    """What a GPU said, and when (seconds since the epoch).
+
+    Attributes:
+        xids: those that it told last; a reading that fails forgets none.
+    """
 
     at: float
     health: Health
+    xids: tuple[Xid, ...] = ()
 
 
 @dataclass
@@ -388,10 +393,6 @@ class Store:
     def placed(self, row: SliceRow) -> Placed:
         """The slice as placement sees it."""
         return placed_on(self.geometry(row.gpu), row)
-
-    def is_whole(self, row: GpuRow) -> bool:
-        """Whether a GPU is leased whole."""
-        return is_whole(row, self.infos.get(row.uuid))
 
     def has_lost(self, gpu: str) -> bool:
         """Whether a server may still live whose slice on this GPU is gone."""

@@ -128,13 +128,13 @@ class GpuSnapshot:
 
     @property
     def is_partitionable(self) -> bool:
-        """Whether it is cut on demand."""
-        return self.row.mig is True and self.info is not None
+        """Whether it is to be cut on demand."""
+        return self.info is not None and not self.is_whole
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is leased whole."""
-        return is_whole(self.row, self.info)
+        """Whether it is to be leased whole."""
+        return is_whole(self.row, self.info, self.settings)
 
     @property
     def course(self) -> str:
@@ -264,9 +264,14 @@ class GpuSnapshot:
         return change(self.hardware, partition or self.partition, self.present)
 
 
-def is_whole(row: GpuRow, info: GpuInfo | None) -> bool:
-    """Whether a GPU is leased whole, by what it said of itself."""
-    return info is not None and (row.mig is False or not info.geometry.profiles)
+def is_whole(row: GpuRow, info: GpuInfo | None, settings: PoolSettings) -> bool:
+    """Whether a GPU is to be leased whole: lab.toml says so, or it cannot do MIG.
+
+    A GPU whose MIG mode is not the one that this asks for is `unfit`, and takes no lease at all.
+    """
+    if info is None:
+        return False
+    return not info.geometry.profiles or settings.gpus.wants_whole(row.uuid, row.idx)
 
 
 def placed_on(geometry: Geometry | None, row: SliceRow) -> Placed:

@@ -3,17 +3,22 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from miglab_api.gpus import PoolSnapshot, SliceState
 from miglab_pool.gpu.readings import GpuInfo, Health
-from miglab_pool.ledger.rows import GPU_LOST
+from miglab_pool.ledger.rows import GPU_LOST, GPU_UNFIT
 
 HOT_C = 85  # °C; an A100 begins to slow down a little above
 GPU_IS_LOST = (
     "look for Xid messages in the kernel log (dmesg | grep -i xid), then end what runs on the GPU "
     "and reset it, or reboot the host"
 )
+GPU_IS_MISSING = (
+    "compare gpus.uuids in lab.toml with `nvidia-smi -L`; if the card is no longer on the bus "
+    "(lspci), reboot the host, then restart the pool, which costs no lease"
+)
+COMES_BACK = "it takes new leases again by itself within a minute of that"
 
 
 class Level(StrEnum):
@@ -59,29 +64,69 @@ def judged(what: str, is_fine: bool, found: str, do: str) -> HealthFinding:
     return fine(what, found) if is_fine else wrong(what, found, do)
 
 
-def of_gpu(gpu: GpuInfo, health: Health) -> Iterator[HealthFinding]:
-    """What a GPU says of itself."""
+def of_gpu(gpu: GpuInfo, health: Health, *, is_whole: bool) -> Iterator[HealthFinding]:
+    """What a GPU says of itself.
+
+    Args:
+        gpu: what it is.
+        health: how it is.
+        is_whole: whether lab.toml wants it whole, with MIG off.
+    """
     name = f"GPU {gpu.index}"
     if health.lost:
         yield wrong(name, health.reason, GPU_IS_LOST)
     elif health.ok is False:
-        yield wrong(name, health.reason, "drain it, then reset it (or remove it from gpus.uuids)")
+        by_hand = "drain it, then reset it (or remove it from gpus.uuids)"
+        yield wrong(name, health.reason, COMES_BACK if health.needs else by_hand)
     elif health.ok is None:
         yield wrong(name, f"health unknown: {health.reason}", "see `nvidia-smi -q`")
     if health.temperature_c is not None and health.temperature_c > HOT_C:
         found = f"its temperature is {health.temperature_c} °C, and it slows down to protect itself"
         yield wrong(name, found, "check the fans and the room")
-    yield _mig_mode(name, gpu)
+    if mode := wrong_mode(gpu, is_whole=is_whole):
+        yield wrong(name, f"{gpu.name}: {mode.problem}", mode.remedy)
+    else:
+        mode_now = "on: partitioned on demand" if gpu.mig else "off: leased whole"
+        yield fine(name, f"{gpu.name}, MIG {mode_now}")
 
 
-def _mig_mode(name: str, gpu: GpuInfo) -> HealthFinding:
-    if gpu.mig is None and gpu.geometry.profiles:
-        return wrong(name, f"{gpu.name}: MIG mode unknown", "see `nvidia-smi -q -d MIG`")
-    if gpu.mig != gpu.mig_pending:
-        do = "when nothing runs on it, use nvidia-smi --gpu-reset, or reboot"
-        return wrong(name, f"{gpu.name}: the MIG mode will change at the next reset", do)
-    words = "on: partitioned on demand" if gpu.mig else "off: leased whole"
-    return fine(name, f"{gpu.name}, MIG {words}")
+class WrongMode(NamedTuple):
+    """What is wrong with a GPU's MIG mode, and the command that mends it."""
+
+    problem: str
+    remedy: str
+
+
+def wrong_mode(gpu: GpuInfo, *, is_whole: bool) -> WrongMode | None:
+    """Whether a GPU's MIG mode is, and stays, the one that lab.toml wants.  Pure.
+
+    From Hopper on the mode is lost at each reset and reboot.  A GPU with another mode than the one
+    wanted takes no lease: neither slices nor the whole of it were meant.
+
+    Args:
+        gpu: what it says of itself.
+        is_whole: whether lab.toml wants MIG off.
+    """
+    if not gpu.geometry.profiles:
+        return None
+    if gpu.mig is None or gpu.mig_pending is None:
+        return WrongMode("its MIG mode is unknown", f"see nvidia-smi -i {gpu.uuid} -q -d MIG")
+    set_mode = f"nvidia-smi -i {gpu.uuid} -mig {0 if is_whole else 1}"
+    reset = f"nvidia-smi --gpu-reset -i {gpu.uuid}, or reboot the host"
+    now, later = ("on" if mode else "off" for mode in (gpu.mig, gpu.mig_pending))
+    if gpu.mig is not is_whole:  # as wanted
+        problem = f"MIG is {now}, and turns {later} at the next reset"
+        return WrongMode(problem, f"take that back: {set_mode}") if now != later else None
+    if now != later:
+        problem = f"MIG is {now} until the next reset"
+        return WrongMode(problem, f"when nothing runs on it: {reset}")
+    setting = "take it out of gpus.whole" if is_whole else "add it to gpus.whole"
+    kind = "cut into slices" if is_whole else "leased whole"
+    remedy = (
+        f"when nothing runs on it: {set_mode} (an A100 or A30 also needs {reset}); or, if it is to "
+        f"be {kind}, {setting} in lab.toml and restart the pool"
+    )
+    return WrongMode(f"MIG is {now}, and lab.toml wants it {'off' if is_whole else 'on'}", remedy)
 
 
 def of_pool(
@@ -139,11 +184,14 @@ def _loops(health: dict[str, Any]) -> Iterator[HealthFinding]:
         yield wrong("pool", f"its last rounds failed: {', '.join(health['failing'])}", do)
 
 
+SEE = "see the driver's messages"
+_DO = {GPU_LOST: GPU_IS_LOST, GPU_UNFIT: COMES_BACK}
+
+
 def _slices(snapshot: PoolSnapshot) -> Iterator[HealthFinding]:
     for gpu in snapshot.gpus:
         if gpu.state != "ok":
-            do = GPU_IS_LOST if gpu.state == GPU_LOST else "see the driver's messages"
-            yield wrong(f"GPU {gpu.index}", f"{gpu.state}: {gpu.reason}", do)
+            yield wrong(f"GPU {gpu.index}", f"{gpu.state}: {gpu.reason}", _DO.get(gpu.state, SEE))
         for item in gpu.slices:
             name = f"slice {item.slice_id}"
             found = f"{item.profile} on GPU {gpu.index}: {item.reason}"

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
@@ -35,26 +36,27 @@ from miglab_pool.ledger.rows import (
     GONE,
     GPU_LOST,
     GPU_OK,
+    GPU_UNFIT,
     GPU_UNKNOWN,
-    GpuRow,
     SliceRow,
 )
 from miglab_pool.state.placement import Choice
 from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.store import Wellness
 from miglab_pool.state.view import is_whole
+from miglab_pool.worker import faults
+from miglab_pool.worker.gpu_row import as_of_boot, is_uncut, row_of, unread, why_missing, why_unfit
 from miglab_pool.worker.remnants import why_foreign
 from miglab_pool.worker.worker import Worker
 
 MADE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.QUARANTINED, SliceState.FOREIGN})
-NO_NAME = "not known yet"
+HALF_THERE = "it has no compute instance any more"
 UNLISTED_HOLDERS = (
     "the Docker engine does not answer, so it is not known which slices students' servers use; "
     "start the engine"
 )
 UNLISTED = "it is not among the GPUs given to miglab any more"
-BY = "driver"
-"""How the ledger names who noticed."""
+BY = faults.BY
 log = logging.getLogger(__name__)
 UNKNOWN = Usage(None, None)
 READABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.FOREIGN})
@@ -124,37 +126,53 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
         if worker.claimed is None:  # then what the ledger calls free may be in use: it is a copy
             raise GpuError(UNLISTED_HOLDERS)
         info = worker.driver.info(gpu)
-        readings = _read(worker, info)
+        health, readings = _read(worker, info)
     except GpuError as error:
         with worker.store.write() as tx:
             if gpu not in worker.store.state.gpus:  # it is shown even so, with what is wrong
-                tx.put(_unread(gpu, worker.driver.uuids.index(gpu)), reason="listed")
+                tx.put(unread(gpu, _free_index(worker)), reason="listed")
             gpu_failed(worker, tx, gpu, error)
         return [Finding("gpu", gpu, str(error), "takes no new lease until it answers")]
     with worker.store.write(durable=True) as tx:
         worker.store.infos[gpu] = info
         worker.store.changed([gpu])
-        tx.put(_row_of(info, worker.store.state.gpus.get(gpu)), reason="listed")
-        found = _settle(worker, tx, gpu, readings)
+        _make_way(worker, tx, info)
+        boot = worker.boot_id()
+        before = worker.store.state.gpus.get(gpu)
+        tx.put(as_of_boot(row_of(info, before), boot), reason="listed")
+        missing = why_missing(before, boot)
+        findings = _settle(worker, tx, gpu, readings, missing)
         worker.gpu_backoff.clear(gpu)
+        return findings + _judge(worker, tx, info, health)
+
+
+def _judge(worker: Worker, tx: Transaction, info: GpuInfo, health: Health) -> list[Finding]:
+    """Whether a GPU that answers takes new leases.
+
+    Whoever was to get a slice of one that does not waits on; whoever uses one goes on.
+    """
+    gpu, row = info.uuid, worker.store.state.gpus[info.uuid]
+    reason = why_unfit(row, info, health, is_whole=is_whole(row, info, worker.store.settings))
+    if not reason:
         worker.store.mark_gpu(tx, gpu, GPU_OK)
-    return found
+        return []
+    worker.store.mark_gpu(tx, gpu, GPU_UNFIT, reason)
+    tickets.drop_grants(worker.store, tx, gpu, reason, is_made_too=True)
+    return [Finding("gpu", gpu, reason, "takes no new lease until that is mended")]
 
 
-def _read(worker: Worker, info: GpuInfo) -> list[SliceReading]:
+def _read(worker: Worker, info: GpuInfo) -> tuple[Health, list[SliceReading]]:
     gpu = info.uuid
     health = keep_health(worker, gpu, worker.driver.health(gpu))
     if health.lost:
         raise GpuLost(health.reason or f"GPU {gpu} is lost; reset it or reboot the host.")
-    with worker.store.lock:
-        known = worker.store.state.gpus.get(gpu)
-    if not is_whole(_row_of(info, known), info):
-        return worker.driver.slices(gpu)
+    if not is_uncut(info):
+        return health, worker.driver.slices(gpu)
     check_whole_unclaimed(worker, gpu)
     usage = worker.driver.gpu_usage(gpu)
     with worker.store.lock:
         worker.store.note_gpu_usage(gpu, usage)
-    return []
+    return health, []
 
 
 def check_whole_unclaimed(worker: Worker, gpu: str) -> None:
@@ -171,22 +189,20 @@ def check_whole_unclaimed(worker: Worker, gpu: str) -> None:
     raise GpuError(f"{claim.holder} uses {gpu}, and this ledger does not know of it; end it")
 
 
-def _row_of(info: GpuInfo, known: GpuRow | None) -> GpuRow:
-    """The GPU's row with what it says of itself; what was done with it stays."""
-    row = known or _unread(info.uuid, info.index)
-    return replace(
-        row,
-        idx=info.index,
-        name=info.name,
-        memory_mib=info.memory_mib,
-        memory_slices=info.geometry.memory_slices,
-        sm_count=info.sm_count,
-        mig=row.mig if info.mig is None else info.mig,
-    )
+def _make_way(worker: Worker, tx: Transaction, info: GpuInfo) -> None:
+    """A GPU takes the index that NVML gives it now; another row with that number gets a free one.
+
+    NVML counts the GPUs that it lists: if one is missing, those behind it move up.
+    """
+    for row in list(worker.store.state.gpus.values()):
+        if row.idx == info.index and row.uuid != info.uuid:
+            tx.put(replace(row, idx=_free_index(worker, info.index)))
 
 
-def _unread(uuid: str, index: int) -> GpuRow:
-    return GpuRow(uuid, index, NO_NAME, 0, 0, None, None, GPU_UNKNOWN, "it was not looked at yet")
+def _free_index(worker: Worker, *reserved: int) -> int:
+    """The lowest number, of those that the listed GPUs can have, that no row has."""
+    indices = {row.idx for row in worker.store.state.gpus.values()} | {*reserved}
+    return next(index for index in count() if index not in indices)
 
 
 def gpu_failed(worker: Worker, tx: Transaction, gpu: str, error: GpuError) -> None:
@@ -198,8 +214,9 @@ def gpu_failed(worker: Worker, tx: Transaction, gpu: str, error: GpuError) -> No
 
 
 def _settle(
-    worker: Worker, tx: Transaction, gpu: str, readings: list[SliceReading]
+    worker: Worker, tx: Transaction, gpu: str, readings: list[SliceReading], missing: str
 ) -> list[Finding]:
+    """Ledger against readings; ``missing``: why a slice of the ledger may not be there."""
     found: list[Finding] = []
     unclaimed = list(readings)
     for number in list(worker.store.state.on_gpu[gpu]):
@@ -211,7 +228,7 @@ def _settle(
             unclaimed.remove(mine)
             found += _settle_present(worker, tx, row, mine)
         elif row.state in MADE and not row.lost and row.profile != FULL:
-            found += _settle_missing(worker, tx, row)
+            found += _settle_missing(worker, tx, row, missing)
         else:
             tx.put(_not_there(row))
     for reading in unclaimed:
@@ -229,17 +246,16 @@ def _settle_present(
         scrub(tx, row, "half of it is gone", remake=True)
         return [Finding("slice", target, "it has no compute instance", "is made anew")]
     if row.state == SliceState.LEASED and reading.ci_id is None and not row.lost:
-        return _settle_missing(worker, tx, row, is_half_there=True)
+        return _settle_missing(worker, tx, row, HALF_THERE, is_half_there=True)
     return []
 
 
 def _settle_missing(
-    worker: Worker, tx: Transaction, row: SliceRow, *, is_half_there: bool = False
+    worker: Worker, tx: Transaction, row: SliceRow, reason: str, *, is_half_there: bool = False
 ) -> list[Finding]:
     lease = worker.store.state.leases.get(row.lease or 0)
     if not is_half_there:
         row = _not_there(row)
-    reason = "NVML does not show it any more; was the host rebooted?"
     if lease is None and row.draining:
         scrub(tx, row, reason, remake=True)
         return [Finding("slice", str(row.id), reason, "is made anew, drained")]
@@ -253,7 +269,7 @@ def _settle_missing(
     tx.put(replace(row, lost=True, reason=reason), reason=reason)
     tx.record(row, "pool", reason)
     if lease.state != LeaseState.RELEASING:
-        said = "The slice is gone (was the host rebooted?). Your files are safe; start again."
+        said = f"The slice is gone. {reason} Your files are safe; start again."
         leases.start_release(worker.store, tx, lease, "pool", said)
     return [Finding("lease", str(lease.id), f"its slice {row.id} is gone", "is being released")]
 
@@ -282,13 +298,10 @@ def keep_health(worker: Worker, gpu: str, health: Health) -> Health:
     """Remember what a GPU said; news of faults goes into the ledger.  Returns what it was given."""
     with worker.store.lock:
         before = worker.store.wellness.get(gpu)
-        worker.store.wellness[gpu] = Wellness(worker.store.now(), health)
-        row = worker.store.state.gpus.get(gpu)
-    found = news(before.health if before else None, health)
-    if row is not None and found:
-        with worker.store.write() as tx:
-            for line in found:
-                tx.record(row, BY, line)
+        old_xids = before.xids if before else ()
+        xids = old_xids if health.xids is None else health.xids
+        worker.store.wellness[gpu] = Wellness(worker.store.now(), health, xids)
+        faults.note(worker.store, gpu, old_xids, before.health if before else None, health)
     return health
 
 
@@ -317,30 +330,6 @@ def condition(worker: Worker, most: int = 100) -> Condition:
     return Condition(store.versions, dict(store.infos), dict(store.wellness), tuple(history))
 
 
-def news(before: Health | None, now: Health) -> list[str]:
-    """What is new of faults and memory errors since the last look, in words.  Pure.
-
-    Args:
-        before: what was said last; None at the first look, when everything is new.
-        now: what is said now.
-    """
-    told = before.xids if before else None
-    found = [f"Xid {xid}" for xid in appended(told or (), now.xids or ())]
-    errors = before.ecc_errors if before else None
-    if now.ecc_errors is not None and now.ecc_errors > (errors or 0):
-        found.append(f"{now.ecc_errors} uncorrected memory errors since its last reset")
-    return found
-
-
-def appended(before: Sequence[int], now: Sequence[int]) -> list[int]:
-    """What was added to a list that also forgets its oldest entries.  Pure."""
-    for forgotten in range(len(before) + 1):
-        rest = list(before[forgotten:])
-        if rest == list(now[: len(rest)]):
-            return list(now[len(rest) :])
-    return list(now)
-
-
 def sample(worker: Worker, gpu: str) -> None:
     """Read a GPU's slices, or it as a whole, if it answers; a change wakes who waits for news.
 
@@ -351,8 +340,9 @@ def sample(worker: Worker, gpu: str) -> None:
         if row is None:
             return
         rows = [one for one in worker.store.state.on_gpu[gpu].values() if one.state in READABLE]
-        is_whole, answers = worker.store.is_whole(row), row.state == GPU_OK
-        answers = answers and gpu not in worker.acting
+        info = worker.store.infos.get(gpu)
+        is_whole = info is not None and is_uncut(info)
+        answers = row.state in (GPU_OK, GPU_UNFIT) and gpu not in worker.acting
     slices, whole = dict.fromkeys((one.id for one in rows), UNKNOWN), None
     try:
         if answers and not slices:

@@ -25,7 +25,16 @@ from miglab_pool.leases import grant as grants
 from miglab_pool.leases import requests as tickets
 from miglab_pool.leases import transactions as leases
 from miglab_pool.ledger.ledger import Transaction
-from miglab_pool.ledger.rows import FULL, GONE, GPU_LOST, GPU_OK, GPU_UNKNOWN, LeaseRow, SliceRow
+from miglab_pool.ledger.rows import (
+    FULL,
+    GONE,
+    GPU_LOST,
+    GPU_OK,
+    GPU_UNFIT,
+    GPU_UNKNOWN,
+    LeaseRow,
+    SliceRow,
+)
 from miglab_pool.state.placement import Choice, clash
 from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.store import Store
@@ -111,9 +120,7 @@ def _jobs(worker: Worker, now: float) -> Iterator[Job]:
             yield Job(JobKind.DESTROY, row.gpu, row.id)
     making = [row for row in rows if row.state == SliceState.MAKING]
     for row in sorted(making, key=lambda row: (row.lease is None, row.id)):
-        ready = (
-            _answers(worker, row.gpu) and not worker.store.has_lost(row.gpu) and row.retry_at <= now
-        )
+        ready = _takes_slices(worker, row.gpu) and row.retry_at <= now
         if ready and not _is_in_the_way(worker.store, row):
             yield Job(JobKind.CREATE, row.gpu, row.id)
     for lease in worker.store.state.leases.values():
@@ -127,7 +134,13 @@ def _jobs(worker: Worker, now: float) -> Iterator[Job]:
 
 def _answers(worker: Worker, gpu: str) -> bool:
     row = worker.store.state.gpus.get(gpu)
-    return row is not None and row.state == GPU_OK and gpu in worker.store.infos
+    is_there = row is not None and row.state in (GPU_OK, GPU_UNFIT)
+    return is_there and gpu in worker.store.infos
+
+
+def _takes_slices(worker: Worker, gpu: str) -> bool:
+    is_ok = _answers(worker, gpu) and worker.store.state.gpus[gpu].state == GPU_OK
+    return is_ok and not worker.store.has_lost(gpu)
 
 
 def _is_in_the_way(store: Store, row: SliceRow) -> bool:

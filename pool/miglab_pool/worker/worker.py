@@ -5,10 +5,11 @@ the work list follows from the rows, and after a restart it comes out again.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from miglab_api.holders import boot_id
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import Stopwatch, WatchedDriver
@@ -32,10 +33,19 @@ class Claim:
     lease: int | None = None
 
 
+def boot_id_or_unknown() -> str:
+    """This host's boot id; empty where it does not tell."""
+    try:
+        return boot_id()
+    except OSError:
+        return ""
+
+
 class Worker:
     """See the module.  What is under way is read and written with the store's lock held.
 
     Attributes:
+        boot_id: tells one start of the machine with the GPUs from another; empty: unknown.
         acting: the GPUs that something is done to.
         probing: the leases whose holders are being asked after.
         claimed: the slices that containers use and that are not theirs by this ledger, by UUID:
@@ -47,11 +57,18 @@ class Worker:
         probe_backoff: when a holder is asked after again, by `probe_key`.
     """
 
-    def __init__(self, store: Store, driver: Driver | WatchedDriver, holders: HostHolders) -> None:
+    def __init__(
+        self,
+        store: Store,
+        driver: Driver | WatchedDriver,
+        holders: HostHolders,
+        boot_id: Callable[[], str] = boot_id_or_unknown,
+    ) -> None:
         self.store = store
         self.driver = driver
         self.holders = holders
         holders.expect(store.ledger.engine)
+        self.boot_id = boot_id
         self.stopwatch = Stopwatch()
         self.acting: set[str] = set()
         self.probing: set[int] = set()

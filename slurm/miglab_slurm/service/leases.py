@@ -148,13 +148,20 @@ class SlurmLeases:
         servers = [jobs.running for _, _, jobs in all_servers(picture) if jobs.running is not None]
         holders = [job for job in picture.own() if job.gres and job.holds]
         running = {job.id: job for job in (*servers, *holders)}
-        ended = [record for number, record in self.records.items() if number not in running]
+        ended = [
+            record
+            for number, record in self.records.items()
+            if number not in running or running[number].tag != record.job.tag
+        ]
         for record in ended:
             del self.records[record.job.id]
             self._remember(self._view(record))
         for number, job in running.items():
             known = self.records.get(number)
-            self.records[number] = known.seen(job) if known else JobRecord(job, self._now())
+            is_the_same = known is not None and known.job.tag == job.tag
+            self.records[number] = (
+                known.seen(job) if known and is_the_same else JobRecord(job, self._now())
+            )
         return ended
 
     # -- reading -------------------------------------------------------------------------------
@@ -259,14 +266,15 @@ class SlurmLeases:
             Refused: ``no-extension``: the lab's account is no Operator.
         """
         record = self._record(number)
-        if not self._site.operator or record.job.ends_at is None:
+        began, ends = record.job.started_at, record.job.ends_at
+        if not self._site.operator or began is None or ends is None:
             message = "The lab's Slurm account is no Operator, so it can lengthen no job."
             raise Refused("no-extension", message)
         minutes = max(1, round(by_s / 60))
-        self.commands.append(
-            SlurmCommand(("scontrol", "update", f"JobId={number}", f"TimeLimit=+{minutes}"))
-        )
-        job = replace(record.job, ends_at=record.job.ends_at + minutes * 60)
+        limit_min = round((ends - began) / 60) + minutes
+        whose = (f"JobName={record.job.name}", f"UserID={record.job.account}")  # not its number
+        self.commands.append(SlurmCommand(("scontrol", "update", *whose, f"TimeLimit={limit_min}")))
+        job = replace(record.job, ends_at=ends + minutes * 60)
         return self._put(replace(record, job=job, warning=None))
 
     def release(self, number: int, by: str, reason: str) -> LeaseView:
@@ -327,7 +335,8 @@ class SlurmLeases:
 
     def taken_out(self, job: SlurmJob, reason: str) -> None:
         """Somebody takes a job out of the queue: its student is to read why."""
-        self.commands.append(SlurmCommand(("scancel", str(job.id)), job.account))
+        words = ("scancel", f"--name={job.name}", f"--user={job.account}", str(job.id))
+        self.commands.append(SlurmCommand(words, job.account))
         view = lease_of(job)
         self._remember(
             view.model_copy(update={"release_requested_at": self._now(), "reason": reason})
@@ -387,4 +396,4 @@ class SlurmLeases:
         shape = self._site.shapes.get(job.tag.shape) if job.tag is not None else None
         if self.picture is None or shape is None or not shape.gres:
             return 0
-        return len(self.picture.queue(shape))
+        return self.picture.waiting(shape)

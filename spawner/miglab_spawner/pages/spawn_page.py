@@ -269,7 +269,8 @@ def _section(offers: CourseOffers, chosen: str | None, all_: Offers) -> CourseSe
         cards.append(_borrow_card(offers, BORROW + suffix, chosen == BORROW))
     cpu = next((offer for offer in offers.shapes if is_cpu(offer.shape)), None)
     held_up = (cpu.never or cpu.held_up) if cpu is not None else ""
-    cards.append(_cpu_card(CPU + suffix, chosen == CPU, held_up))
+    slow = cpu.slow if cpu is not None else ""
+    cards.append(_cpu_card(CPU + suffix, chosen == CPU, held_up, slow))
     return CourseSection(
         offers.title or offers.course,
         "" if several else offers.course,
@@ -324,7 +325,7 @@ def _now(offer: ShapeOffer) -> str:
     if offer.held_up:
         return f"{free}. {offer.held_up}"
     if offer.free_now:
-        return f"{free}, {offer.shortened}" if offer.shortened else free
+        return ", ".join(filter(None, (free, offer.shortened, offer.slow)))
     return f"{free}, {_queue(offer)}. {_wait(offer)}"
 
 
@@ -346,8 +347,8 @@ def _wait(offer: ShapeOffer) -> str:
     return f"Estimated wait: {estimated_wait(offer.wait)}."
 
 
-def _cpu_card(value: str, is_chosen: bool, held_up: str = "") -> ShapeCard:
-    now = held_up or "Always free; starts at once"
+def _cpu_card(value: str, is_chosen: bool, held_up: str = "", slow: str = "") -> ShapeCard:
+    now = held_up or f"Always free; {slow or 'starts at once'}"
     return ShapeCard(value, "No GPU", "", _CPU_GOOD_FOR, now, not held_up, is_chosen)
 
 

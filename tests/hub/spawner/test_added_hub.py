@@ -1,6 +1,8 @@
 """`set_up` on hubs with roles, scopes, services and limits of their own: it takes none away."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import jupyterhub
@@ -61,6 +63,28 @@ def token_file(tmp_path: Path) -> Path:
     return file
 
 
+class _Answering(BaseHTTPRequestHandler):
+    """Answers the look that JupyterHub takes at each service when it starts."""
+
+    def do_GET(self) -> None:
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[str]:
+    """The address of a service that answers: JupyterHub 6 waits 30 s for one that does not."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Answering) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
 @pytest.fixture(params=["before", "after"])
 def order(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -73,12 +97,12 @@ def site(request: pytest.FixtureRequest) -> Site:
 
 
 @pytest.fixture
-def hub_config(hub_config: Config, token_file: Path, site: Site, order: str) -> Config:
+def hub_config(hub_config: Config, pool: str, token_file: Path, site: Site, order: str) -> Config:
     """The hub of a site, which says what it has before our line or after it."""
     del hub_config["MIGLab"]
     if order == "before":
         site(hub_config)
-    set_up(hub_config, pool=POOL, token_file=token_file)
+    set_up(hub_config, pool=pool, token_file=token_file)
     if order == "after":
         site(hub_config)
     return hub_config

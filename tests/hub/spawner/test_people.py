@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from jupyterhub import orm
-from jupyterhub.spawner import SpawnException
 from sqlalchemy import select
 from traitlets.config import Config
 
+from miglab_api.scopes import LEASE_SCOPE
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
 from miglab_spawner import hub_pages, hub_users
-from miglab_spawner.mixin import LEASE_SCOPE
+from miglab_spawner.refusals import SpawnException
 
 from .lab import PoolLab
 

@@ -18,11 +18,12 @@ from miglab_hub import cli, engine_findings
 from miglab_hub import doctor as diagnosis
 from miglab_hub.doctor import examine_disk, examine_files, examine_gpus, examine_hub, of_lab_toml
 from miglab_hub.engine_findings import disk_limit, examine_docker
+from miglab_hub.service.gpus import make_simulated
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
 from miglab_pool.worker.health_findings import Level
 
-from .conftest import HEALTHY, Service, pool_of, run
+from .conftest import HEALTHY, Service, lab_with, pool_of, run
 
 
 class HubOfDoctor:
@@ -192,7 +193,20 @@ def test_missing_gpus_are_found(settings: Settings, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Settings, "simulated_state", settings.simulated_state)
     gpus = settings.gpus.model_copy(update={"uuids": ("GPU-not-there",)})
     (finding, *_) = examine_gpus(settings.model_copy(update={"gpus": gpus}))
-    assert finding.is_wrong and "GPU-not-there" in finding.found
+    assert finding.is_wrong and "GPU-not-there" in finding.found and "gpus.uuids" in finding.do
+
+
+def test_a_bad_gpu_hides_no_other(tmp_path: Path) -> None:
+    """Each is looked at: one that the driver lists no longer, and one with the wrong MIG mode."""
+    settings = lab_with(tmp_path, '[courses.everyone]\nshapes = ["1g.5gb"]\n')
+    make_simulated(settings)
+    machine = SimulatedMachine(settings.simulated_state)
+    first, second = machine.state().gpus
+    machine.break_gpu(Break.MISSING, first.uuid)
+    machine.set_mig(False, second.uuid)
+    missing, mode = (one for one in examine_gpus(settings) if one.is_wrong)
+    assert first.uuid in missing.found and "lspci" in missing.do
+    assert "MIG is off" in mode.found and f"nvidia-smi -i {second.uuid} -mig 1" in mode.do
 
 
 class FakeEngine:

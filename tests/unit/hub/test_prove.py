@@ -140,7 +140,7 @@ FAULTS: dict[str, tuple[Callable[[SimulatedMachine], None], str]] = {
         fails("nvmlGpuInstanceDestroy", pynvml.NVML_ERROR_IN_USE),
         "create-destroy",
     ),
-    "memory errors": (lambda machine: machine.break_gpu(Break.ECC), "health"),
+    "a fault of the card": (lambda machine: machine.break_gpu(Break.XID, xid=95), "health"),
 }
 
 

@@ -6,17 +6,20 @@ from operator import attrgetter
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pynvml
 import pytest
 from jupyterhub.utils import subdomain_hook_idna
 
 from miglab_api.tickets import ATTEND_S
 from miglab_bench.harness.processes import free_ports
-from miglab_hub.errors import SettingsError
+from miglab_hub.errors import SettingsError, StartError
 from miglab_hub.launch import preflight
 from miglab_hub.launch.up import probes, proxy_command
+from miglab_hub.service.gpus import geometries, make_simulated
 from miglab_hub.settings.keys import keys, reference
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, load
 from miglab_hub.settings.tables import host_of
+from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.settings import Pool, Reclaim
 from miglab_slurm.lab import SlurmSettings
 
@@ -100,6 +103,11 @@ WRONG = {
     "real GPU by index": (
         '[gpus]\nuuids = ["GPU-1"]\n' + COURSE + "gpus = [0]\n",
         ["courses.everyone.gpus", "UUID"],
+    ),
+    "no such whole GPU": ("[gpus]\nwhole = [2]\n" + COURSE, ["gpus.whole", "2", "0 to 1"]),
+    "real whole GPU not listed": (
+        '[gpus]\nuuids = ["GPU-1"]\nwhole = ["GPU-2"]\n' + COURSE,
+        ["gpus.whole", "GPU-2", "not among gpus.uuids"],
     ),
     "open HTTP": ('[lab]\nhost = "0.0.0.0"\n' + COURSE, ["plain HTTP on 0.0.0.0", "tls_key"]),
     "half of TLS": ('[lab]\ntls_key = "k.pem"\n' + COURSE, ["tls_certificate and tls_key"]),
@@ -299,6 +307,48 @@ def test_two_labs_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     settings = preflight.prepare(file, port)
     assert (settings.lab.port, settings.bridge) == (port, "127.0.0.2")
     assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "nvmlDeviceGetHandleByPciBusId",
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetName",
+        "nvmlDeviceGetMemoryInfo",
+        "nvmlDeviceGetGpuInstanceProfileInfo",
+        "nvmlDeviceGetGpuInstancePossiblePlacements",
+        "nvmlDeviceGetNumGpuCores",
+    ],
+)
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_GPU_IS_LOST, 4711])
+def test_one_gpu_that_refuses_a_call_keeps_no_lab_from_starting(
+    tmp_path: Path, function: str, code: int
+) -> None:
+    """Whatever it refuses, and however: the shapes are not known to be wrong, and it starts."""
+    settings = lab_with(tmp_path, COURSE)
+    make_simulated(settings)
+    machine = SimulatedMachine(settings.simulated_state)
+    uuid = machine.state().gpus[0].uuid
+    names_no_gpu = function == "nvmlDeviceGetHandleByPciBusId"  # then both GPUs refuse it
+    machine.fail_next(function, code, 10**6, None if names_no_gpu else uuid)
+    tables = geometries(settings)
+    assert tables is None or code == pynvml.NVML_ERROR_GPU_IS_LOST  # its table was read before that
+    preflight.check_shapes(settings, tables)
+    machine.break_gpu("ok")
+    machine.break_gpu("missing", uuid)
+    assert geometries(settings) is None
+    machine.break_gpu("no-driver")
+    with pytest.raises(StartError, match="driver"):
+        geometries(settings)
+
+
+def test_whole_gpus_are_simulated_with_mig_off(tmp_path: Path) -> None:
+    """What lab.toml wants, the simulated machine is made with."""
+    settings = lab_with(tmp_path, "[gpus]\nwhole = [1]\n" + COURSE)
+    make_simulated(settings)
+    machine = SimulatedMachine(settings.simulated_state)
+    assert [gpu.mig for gpu in machine.state().gpus] == [True, False]
 
 
 def test_another_accounts_state_folder_is_none_of_ours(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pynvml
 import pytest
 from tests.empty import empty_ledger
+from tests.pool_settings import changed
 
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseView
@@ -19,7 +20,7 @@ from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
-from miglab_pool.settings import Course, PoolSettings
+from miglab_pool.settings import Course, Gpus, PoolSettings
 from miglab_pool.settings import Pool as PoolTable
 from miglab_pool.worker.holders import Stray
 
@@ -157,6 +158,12 @@ class FakeHolders:
         return True
 
 
+def leased_whole(settings: PoolSettings, machine: dict[str, Any]) -> PoolSettings:
+    """As lab.toml says it of a machine with MIG off."""
+    models = ("A100-40GB",) * machine.get("gpus", 1)
+    return changed(settings, gpus=Gpus(simulate=models, whole=tuple(range(len(models)))))
+
+
 W = TypeVar("W", bound="World")
 
 
@@ -165,7 +172,7 @@ class World:
 
     def __init__(self, folder: Path, settings: PoolSettings = SETTINGS, **machine: Any) -> None:
         self.folder = folder
-        self.settings = settings
+        self.settings = settings if machine.get("mig", True) else leased_whole(settings, machine)
         self.machine = SimulatedMachine.create(folder / "gpus", **machine)
         (folder / "ledger.sqlite").write_bytes(empty_ledger())
         self.holders = FakeHolders()
@@ -182,6 +189,7 @@ class World:
         self.driver = Driver(CrashingNvml(nvml, self.fuse))
         self.holders.before_remove = self.fuse.point
         self.pool = Pool(self.settings, self.ledger, self.driver, self.holders, lambda: self.at)
+        self.pool.worker.boot_id = lambda: str(self.machine.state().boots)
         self.found = self.pool.reconcile()
 
     def copied(self: W, folder: Path) -> W:

@@ -13,7 +13,7 @@ from tests.refusals import because
 
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.readings import GpuHung, NotFound
+from miglab_pool.gpu.readings import DriverMissing, GpuHung, GpuMissing, Xid
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 from miglab_pool.gpu.watched import MOST_HANGING, WatchedDriver, comes_back
@@ -164,7 +164,7 @@ def test_threads_that_hang_are_few(make_lab: MakeLab) -> None:
     lab.mend()
     assert lab.driver.longest_call_s == 0
     (said,) = lab.pool.wellness().values()
-    assert said.health.xids == (48,)
+    assert said.health.xids == (Xid(48),)
 
 
 @pytest.mark.parametrize("is_first_start", [False, True])
@@ -185,8 +185,25 @@ def test_when_the_whole_driver_hangs_all_are_unknown(
     assert lab.gpus() == ["unknown"] * 3
 
 
+def test_a_gpu_that_is_missing_at_the_start(make_lab: MakeLab) -> None:
+    """It is lost, with a number of its own while those behind it have moved up; then it is back."""
+    lab = make_lab(3)
+    lab.machine.break_gpu("missing", lab.uuids[0])
+    lab.pool.reconcile()
+    gpus = {gpu.uuid: gpu for gpu in lab.pool.snapshot().gpus}
+    assert [gpus[uuid].state for uuid in lab.uuids] == ["lost", "ok", "ok"]
+    assert [gpus[uuid].index for uuid in lab.uuids] == [2, 0, 1]
+    assert lab.grant("ada").slices[0].gpu in (0, 1)
+    lab.mend()
+    gpus = {gpu.uuid: gpu for gpu in lab.pool.snapshot().gpus}
+    assert [gpus[uuid].state for uuid in lab.uuids] == ["ok"] * 3
+    lab.pool.reconcile()
+    gpus = {gpu.uuid: gpu for gpu in lab.pool.snapshot().gpus}
+    assert [gpus[uuid].index for uuid in lab.uuids] == [0, 1, 2]
+
+
 def test_opening(tmp_path: Path) -> None:
-    """A GPU that is not there is an error at once; one that hangs is not waited for."""
+    """Only a missing driver ends it: a GPU that is not there, fails or hangs keeps no other out."""
     machine = SimulatedMachine.create(tmp_path, 1)
     (gpu,) = machine.state().gpus
     nvml = SimulatedNvml(tmp_path)
@@ -195,9 +212,16 @@ def test_opening(tmp_path: Path) -> None:
         opened = lambda gpus, seen: Driver(nvml, gpus, seen)  # noqa: E731 -- one line
         return WatchedDriver(opened, uuids, simulated=True, limit_s=LIMIT_S)
 
-    with pytest.raises(NotFound, match="There is no GPU GPU-x"):
-        watched(gpu.uuid, "GPU-x").check(5.0)
-    machine.fail_next("nvmlInit", pynvml.NVML_ERROR_UNKNOWN, times=0)
+    driver = watched(gpu.uuid, "GPU-x")
+    driver.check(5.0)
+    assert [info.uuid for info in driver.gpus()] == [gpu.uuid]
+    with pytest.raises(GpuMissing, match="There is no GPU GPU-x"):
+        driver.info("GPU-x")
+    machine.fail_next("nvmlDeviceGetHandleByUUID", pynvml.NVML_ERROR_UNKNOWN)
+    watched(gpu.uuid).check(5.0)
     machine.hang()
     watched(gpu.uuid).check(0.01)
     machine.break_gpu("ok")
+    machine.break_gpu("no-driver")
+    with pytest.raises(DriverMissing):
+        watched(gpu.uuid).check(5.0)

@@ -9,13 +9,13 @@ from tests.pool_settings import changed
 
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.readings import DriverMissing, NotFound
+from miglab_pool.gpu.readings import DriverMissing
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 from miglab_pool.gpu.watched import WatchedDriver
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.refused import Refused
-from miglab_pool.settings import Course
+from miglab_pool.settings import Course, Gpus
 
 from .conftest import SETTINGS, World
 
@@ -23,7 +23,7 @@ SHAPE = "1g.10gb"
 COURSES = {"everyone": Course(title="Everyone", shapes=(SHAPE, "full"))}
 GOOD = 1
 MODELS = ["H100", "A100-80GB", "H100"]
-OPENING = {"nvmlInit", "nvmlDeviceGetHandleByUUID"}
+OPENING = {"nvmlInit"}
 
 
 class WatchedLab(World):
@@ -32,7 +32,8 @@ class WatchedLab(World):
     def __init__(self, folder: Path) -> None:
         nvml = SimulatedNvml(folder / "gpus", sleep=lambda _s: None, now=lambda: self.at)
         self.nvml, self.library = nvml, FailingLibrary(nvml)
-        super().__init__(folder, changed(SETTINGS, courses=COURSES), models=MODELS)
+        settings = changed(SETTINGS, courses=COURSES, gpus=Gpus(simulate=MODELS, whole=(2,)))
+        super().__init__(folder, settings, models=MODELS)
         self.uuids = [gpu.uuid for gpu in self.machine.state().gpus]
         self.machine.set_mig(False, self.uuids[-1])
 
@@ -48,13 +49,13 @@ class WatchedLab(World):
         self.pool = Pool(self.settings, self.ledger, self.driver, self.holders, lambda: self.at)
 
     def start_anew(self) -> bool:
-        """Whether the service starts: not without a driver, or with a GPU that is not there."""
+        """Whether the service starts: not without a driver."""
         self.driver.close()
         self.crash()
         try:
             self.driver.check(60.0)
             self.driver.gpus()
-        except (DriverMissing, NotFound):
+        except DriverMissing:
             return False
         self.pool.reconcile()
         return True

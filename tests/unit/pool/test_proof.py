@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.pool_settings import changed
 from tests.refusals import because
 
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.refused import Refused
+from miglab_pool.settings import Gpus
 from miglab_pool.state.proof import (
     ProofFolder,
     ProofRecord,
@@ -21,7 +23,7 @@ from miglab_pool.state.proof import (
     undo_slices,
 )
 
-from .conftest import World
+from .conftest import SETTINGS, World
 
 
 @contextmanager
@@ -59,7 +61,8 @@ def reading_calls(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_gpus_that_nobody_holds_are_lent(make_world: Callable[..., World]) -> None:
     """The others are named with the reason, and the audit says who borrowed."""
-    world = make_world(gpus=3)
+    gpus = Gpus(simulate=("A100-40GB",) * 3, whole=(2,))
+    world = make_world(changed(SETTINGS, gpus=gpus), gpus=3)
     world.machine.set_mig(False, world.driver.uuids[2])
     world.pool.reconcile()
     world.run("ada")

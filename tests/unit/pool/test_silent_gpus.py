@@ -14,7 +14,7 @@ from miglab_pool.gpu.readings import Health, UnknownGpuError
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.gpu.watched import Stopwatch
 from miglab_pool.ledger.tables import LedgerUnwritable
-from miglab_pool.worker.inspect_gpu import BY, appended, news
+from miglab_pool.worker.faults import BY, appended, new_errors
 
 from .conftest import SETTINGS, World
 
@@ -147,8 +147,8 @@ def test_a_full_disk_is_told_and_changes_nothing(world: World) -> None:
     world.ask("ada")
 
 
-def health(xids: tuple[int, ...] | None = (), ecc_errors: int | None = 0) -> Health:
-    return Health(True, ecc_errors, xids, 40, 60.0, False, "")
+def health(ecc_errors: int | None = 0) -> Health:
+    return Health(True, ecc_errors, (), 40, 60.0, False, "")
 
 
 @pytest.mark.parametrize(
@@ -170,16 +170,16 @@ def test_what_was_added(before: tuple[int, ...], now: tuple[int, ...], added: li
 @pytest.mark.parametrize(
     ("before", "now", "told"),
     [
-        (None, health((31,), 2), ["Xid 31", "2 uncorrected memory errors since its last reset"]),
+        (None, health(2), ["2 uncorrected memory errors since its last reset"]),
         (health(), health(), []),
-        (health(None, None), health(None, None), []),
-        (health((), 5), health((), 0), []),
-        (health((), 1), health((), 3), ["3 uncorrected memory errors since its last reset"]),
+        (health(None), health(None), []),
+        (health(5), health(0), []),
+        (health(1), health(3), ["3 uncorrected memory errors since its last reset"]),
     ],
 )
-def test_news(before: Health | None, now: Health, told: list[str]) -> None:
-    """Each fault and each rise of the errors is told once; what is unknown is no news."""
-    assert news(before, now) == told
+def test_memory_errors_are_news(before: Health | None, now: Health, told: list[str]) -> None:
+    """Each rise is told once; what is unknown is no news."""
+    assert list(new_errors(before, now)) == told
 
 
 def test_faults_are_a_history(world: World) -> None:
@@ -189,7 +189,7 @@ def test_faults_are_a_history(world: World) -> None:
         world.pool.reconcile()
     world.crash()
     noted = [row["reason"] for row in world.ledger.history("gpu") if row["by"] == BY]
-    assert noted.count("Xid 31") == 1
+    assert noted.count("Xid 31 (a program's)") == 1
     (kept,) = world.pool.store.wellness.values()
     assert kept.at == world.at and kept.health.temperature_c is not None
 

@@ -7,22 +7,19 @@ from typing import Any
 import pytest
 
 from miglab_api.tickets import WaitEstimate
-from miglab_slurm.lab import SlurmSite
+from miglab_slurm.lab import SlurmOptions, SlurmSite
+from miglab_slurm.nodes import NODE_FIELDS, SlurmReservation, nodes_of, reservations_of
 from miglab_slurm.picture import DOWN, RESERVED, ClusterPicture, _futures, estimate, stays_of
 from miglab_slurm.records import (
     JOB_FIELDS,
-    NODE_FIELDS,
     Listing,
     SignedTag,
     SlurmJob,
-    SlurmReservation,
     Tag,
     claim_of,
     gres_of,
     hosts_of,
     jobs_of,
-    nodes_of,
-    reservations_of,
 )
 from miglab_slurm.words import NEVER, why_it_waits
 
@@ -48,23 +45,42 @@ def record(listing: Listing, *values: str) -> str:
     return f"{listing.mark}f".join(values) + f"{listing.mark}r"
 
 
+SHORT = {
+    "reason": "Reason", "submit": "SubmitTime", "start": "StartTime", "end": "EndTime",
+    "priority": "PriorityLong", "gres": "tres-per-node", "user": "UserName", "node": "NodeList",
+    "partition": "Partition", "restarts": "RestartCnt", "comment": "Comment",
+    "cluster": "Cluster", "name": "Name", "planned": "SchedNodes", "array": "ArrayTaskID",
+    "of_job": "tres-per-job", "of_task": "tres-per-task",
+}  # fmt: skip
+"""What the tests call a field of squeue."""
+
+
 def job_line(number: int, state: str, **fields: str) -> str:
     """A record of squeue; 22.05 writes `gres:gpu:…`, 24.11 `gres/gpu:…`."""
-    line = {
-        "reason": "None", "submit": "1795313000", "start": "N/A", "end": "N/A",
-        "priority": "4294901759", "gres": "gres:gpu:1g.5gb:1", "user": "root", "node": "",
-        "partition": "lab", "restarts": "0", "comment": "(null)", **fields,
+    line = dict.fromkeys(JOB_FIELDS, "N/A") | {
+        "JobID": str(number), "State": state, "Reason": "None", "SubmitTime": "1795313000",
+        "PriorityLong": "4294901759", "tres-per-node": "gres:gpu:1g.5gb:1", "UserName": "root",
+        "NodeList": "", "Partition": "lab", "RestartCnt": "0", "Comment": "(null)",
+        "Cluster": "faux", "Name": "bash",
+        "NumNodes": "1", "NumTasks": "1", "SchedNodes": "(null)",
     }  # fmt: skip
-    return record(JOBS, str(number), state, *line.values())
+    line |= {SHORT.get(name, name): value for name, value in fields.items()}
+    return record(JOBS, *(line[name] for name in JOB_FIELDS))
 
 
-def node_line(name: str, state: str, used: int, **fields: str) -> str:
+def node_line(name: str, state: str, used: int = 0, **fields: str) -> str:
     """A record of sinfo -N."""
-    gres = fields.get("gres", "gpu:1g.5gb:4(S:0),gpu:3g.20gb:1")
-    held = fields.get("held", f"gpu:1g.5gb:{used}(IDX:0-{used}),gpu:3g.20gb:0(IDX:N/A)")
-    partition = fields.get("partition", "lab*")
-    up, reason = fields.get("up", "up"), "a|b"
-    return record(NODES, name, "10.0.0.1", state, gres, held, partition, up, reason)
+    line = {
+        "NodeList": name, "NodeAddr": "10.0.0.1", "StateComplete": state,
+        "Gres": "gpu:1g.5gb:4(S:0),gpu:3g.20gb:1",
+        "GresUsed": f"gpu:1g.5gb:{used}(IDX:0-{used}),gpu:3g.20gb:0(IDX:N/A)",
+        "Partition": "lab*", "Available": "up", "Reason": "a|b", "Features": "(null)",
+        "CPUsState": "0/32/0/32", "Memory": "64000", "AllocMem": "0",
+    }  # fmt: skip
+    names = {"gres": "Gres", "held": "GresUsed", "partition": "Partition", "up": "Available",
+             "cpus": "CPUsState", "memory": "AllocMem", "features": "Features"}  # fmt: skip
+    line |= {names[key]: value for key, value in fields.items()}
+    return record(NODES, *(line[key] for key in NODE_FIELDS))
 
 
 def jobs_in(*records: str) -> dict[int, SlurmJob]:
@@ -121,7 +137,7 @@ def test_a_reservation_counts_before_it_begins(in_s: float, says: str):
     seen = replace(picture([], [node_line("n1", "idle", 0)]), reservations=exam(in_s))
     slice_ = SITE.shapes["1g.5gb"]
     assert (seen.why_nothing_starts(slice_), seen.free(slice_)) == (says, 0 if says else 4)
-    own = slice_.model_copy(update={"reservation": "exam"})
+    own = slice_.model_copy(update={"options": SlurmOptions(reservation="exam")})
     assert seen.why_nothing_starts(own) == ""
 
 

@@ -21,6 +21,7 @@ from miglab_api.leases import (
     WarningKind,
 )
 from miglab_api.staff import MessageRequest
+from miglab_api.tickets import TicketState
 from miglab_hub.service.process import rules_of
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.http.access.principal import Principal, PrincipalKind
@@ -29,9 +30,10 @@ from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.refused import Refused
 from miglab_slurm.doctor import somebody
 from miglab_slurm.lab import on_slurm
+from miglab_slurm.nodes import Node
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader
-from miglab_slurm.records import Node, SlurmJob, Tag
+from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.service.page import PLACES, _draw, activity_in_words, by_course
 from miglab_slurm.service.runner import SlurmDoor, SlurmRunner
 from miglab_slurm.spawner import MIGSlurmSpawner
@@ -76,7 +78,7 @@ def job(number: int, state: str = "RUNNING", user: str = "ada", **changes: objec
     made = SlurmJob(
         id=number, state=state, reason="", submitted_at=NOW - 700,
         started_at=None if is_pending else NOW - 600, ends_at=NOW + 6600, priority=1, gres=gres,
-        account=ME, nodes="" if is_pending else "n1", partition="lab",
+        account=ME, nodes="" if is_pending else "n1", partition="lab", name=f"jupyter-{number}",
         tag=Tag("miglab", user, "", "everyone", "1g.5gb", "t"),
     )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
@@ -159,6 +161,31 @@ def test_an_idle_server_is_warned_and_taken_back_when_another_waits(lab: Reclaim
     assert "Nothing has happened on it" in lab.lease().reason
     lab.look(jobs[1])
     assert lab.door.leases.find(1).reason  # for the spawn page
+
+
+@pytest.mark.parametrize(
+    ("reason", "others", "state", "words"),
+    [
+        ("QOSMaxJobsPerUserLimit", (), TicketState.OFFERED, "this server ends first"),
+        ("AssocMaxJobsLimit", (), TicketState.OFFERED, "A 1g.5gb is free now"),
+        ("QOSMaxCpuPerUserLimit", ("bo",), TicketState.WAITING, "would be 2nd in the queue"),
+        ("QOSMaxGRESPerUser", (), TicketState.WAITING, "all that one person may"),
+        ("QOSGrpJobsLimit", (), TicketState.WAITING, "Your course uses all"),
+    ],
+)
+def test_a_slice_that_the_own_server_holds_up_is_offered_first(
+    lab: ReclaimerLab, reason: str, others: tuple[str, ...], state: TicketState, words: str
+) -> None:
+    """With one job a person the server without a GPU must end first; its student decides when."""
+    waits = [job(3 + n, "PENDING", who, reason="Resources") for n, who in enumerate(others)]
+    lab.look(without_gpu(1), job(2, "PENDING", reason=reason), *waits)
+    ticket = lab.door.tickets.server_status("ada", "").ticket
+    assert ticket is not None
+    assert (ticket.state, ticket.position, ticket.expires_at) == (state, None, None)
+    assert words in ticket.message
+    lab.look(job(2, "PENDING", reason=reason))  # the server has ended, and Slurm has not looked yet
+    after = lab.door.tickets.server_status("ada", "").ticket
+    assert after is not None and after.state is TicketState.WAITING
 
 
 def test_who_moved_to_the_slice_can_be_ended(lab: ReclaimerLab) -> None:
@@ -261,7 +288,7 @@ def test_an_offer_that_staff_end_is_cancelled(lab: ReclaimerLab) -> None:
     lab.look(without_gpu(1), job(2))
     lab.door.leases.release(2, "ina", "The room closes.")
     (command,) = lab.door.leases.take_commands()
-    assert command.words == ("scancel", "2")
+    assert command.words == ("scancel", "--name=jupyter-2", f"--user={ME}", "2")
     assert lab.door.leases.to_stop() == []
 
 
@@ -272,7 +299,7 @@ def test_the_job_that_is_named_is_the_one_that_is_cancelled(lab: ReclaimerLab) -
     lab.look(job(1), job(2, "PENDING"), named)
     assert lab.door.tickets.cancel_job(named, "").id == 3
     (command,) = lab.door.leases.take_commands()
-    assert command.words == ("scancel", "3")
+    assert command.words == ("scancel", "--name=jupyter-3", f"--user={ME}", "3")
     with pytest.raises(Refused, match="waits for nothing"):
         lab.door.tickets.cancel_job(job(1), "")
 
@@ -288,7 +315,9 @@ def test_only_an_operator_extends(tmp_path: Path, lab: ReclaimerLab) -> None:
     assert lab.lease().extensions_left == 2
     assert lab.door.leases.extend(1, 99_999, "ada").ends_at == NOW + 6600 + 1800
     (command,) = lab.door.leases.take_commands()
-    assert command.words == ("scontrol", "update", "JobId=1", "TimeLimit=+30")
+    assert command.words == (
+        "scontrol", "update", "JobName=jupyter-1", f"UserID={ME}", "TimeLimit=150"
+    )  # fmt: skip
     lab.look(job(1, ends_at=NOW + 6600 + 3600))
     assert lab.lease().extensions_left == 0
     with pytest.raises(Refused, match="as often as it may be"):

@@ -1,4 +1,4 @@
-"""Who runs as which Unix account: a table, or a name of the usual form in the site's group."""
+"""Who runs as which Unix account: a table, or an account of the site's group, however called."""
 
 import grp
 import os
@@ -10,16 +10,30 @@ import pytest
 from miglab_slurm.lab import SlurmSite
 from miglab_slurm.unix_accounts import NoAccountError, account_of
 
-ACCOUNTS = {"root": 0, "daemon": 1, "ada": 1001, "ina": 1002}
-MEMBERS = {"students": {"ada", "root", "daemon"}}
+ACCOUNTS = {
+    "root": 0, "daemon": 1, "ada": 1001, "ina": 1002, "ada@example.edu": 1003,
+    "EXAMPLE\\ada": 1004, "ada.lovelace+cs": 1005, "Ada": 1006, "-s": 1007, "#0": 1008,
+}  # fmt: skip
+ALIASES = {"ada.byron": "ada", "toor": "root"}
+"""Further names by which the directory finds an account."""
+MEMBERS = {
+    "students": set(ACCOUNTS) - {"ina"},
+    "domain users@example.edu": {"ina"},
+}
 
 
 @pytest.fixture(autouse=True)
 def accounts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four accounts, one group."""
+    """A directory of ordinary and odd accounts, and two groups."""
 
     def by_name(name: str) -> pwd.struct_passwd:
-        return pwd.struct_passwd((name, "x", ACCOUNTS[name], 100, "", f"/home/{name}", "/bin/sh"))
+        if "\0" in name:
+            raise ValueError("embedded null byte")
+        uid = ACCOUNTS[ALIASES.get(name, name)]
+        return pwd.struct_passwd((name, "x", uid, 100, "", f"/home/{name}", "/bin/sh"))
+
+    def by_uid(uid: int) -> pwd.struct_passwd:
+        return by_name(next(name for name, number in ACCOUNTS.items() if number == uid))
 
     groups = {name: number for number, name in enumerate(MEMBERS)}
 
@@ -27,6 +41,7 @@ def accounts(monkeypatch: pytest.MonkeyPatch) -> None:
         return grp.struct_group((name, "x", groups[name], []))
 
     monkeypatch.setattr(pwd, "getpwnam", by_name)
+    monkeypatch.setattr(pwd, "getpwuid", by_uid)
     monkeypatch.setattr(grp, "getgrnam", group_called)
     monkeypatch.setattr(
         os, "getgrouplist", lambda name, _: [groups[g] for g, who in MEMBERS.items() if name in who]
@@ -34,9 +49,8 @@ def accounts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def site(**more: Any) -> SlurmSite:
-    return SlurmSite(
-        unix_group="students", unix_accounts={"ina@lab": "ina", "evil": "root"}, **more
-    )
+    table = {"unix_group": "students", "unix_accounts": {"ina@lab": "ina", "evil": "root"}, **more}
+    return SlurmSite(**table)
 
 
 def test_a_member_of_the_group_and_who_is_in_the_table() -> None:
@@ -45,16 +59,34 @@ def test_a_member_of_the_group_and_who_is_in_the_table() -> None:
     assert account_of(site(), "ina@lab").pw_name == "ina"
 
 
+@pytest.mark.parametrize("name", ["ada@example.edu", "EXAMPLE\\ada", "ada.lovelace+cs", "Ada"])
+def test_what_counts_is_what_the_machine_knows(name: str) -> None:
+    """Dots, capitals, a plus and a domain, of one's own or from the table."""
+    assert account_of(site(), name).pw_name == name
+    assert account_of(site(unix_accounts={"42": name}), "42").pw_name == name
+
+
+def test_an_account_is_called_as_slurm_calls_it() -> None:
+    """By the name of its uid: a job that Slurm lists under another name would be nobody's."""
+    assert account_of(site(unix_accounts={"x": "ada.byron"}), "x").pw_name == "ada"
+
+
+def test_a_group_may_be_called_as_a_directory_calls_it() -> None:
+    """With blanks and a domain."""
+    assert account_of(site(unix_group="domain users@example.edu"), "ina").pw_name == "ina"
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
         ("root", "uid 0"), ("evil", "uid 0"), ("daemon", "uid 1"), ("ina", "group students"),
-        ("#0", "no name"), ("-s", "no name"), ("Ada", "no name"), ("ada\n", "no name"),
-        ("ada root", "no name"), ("", "no name"), ("zoe", "no Unix account"),
+        ("toor", "uid 0"), ("#0", "pass for"), ("-s", "pass for"), ("ADA", "no Unix account"),
+        ("ada\n", "no Unix account"), ("ada root", "no Unix account"), ("", "no Unix account"),
+        ("ada\0", "no Unix account"), ("zoe", "no Unix account"),
     ],
 )  # fmt: skip
 def test_who_runs_nothing(name: str, why: str) -> None:
-    """System accounts, those outside the group, uids, options, and other odd names."""
+    """System accounts by any name, those outside the group, uids, options, and no names at all."""
     with pytest.raises(NoAccountError) as refused:
         account_of(site(), name)
     assert why in refused.value.why

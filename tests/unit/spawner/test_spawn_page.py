@@ -126,6 +126,7 @@ SAID: dict[str, tuple[tuple[CourseOffers, ...], dict[str, Any], list[str]]] = {
             "0 free, 2 waiting, the free room is held for the first":
                 {"is_held": True, "waiting": 2},
             "Estimated wait: about 10–25 minutes.": {"wait": WAIT},
+            "2 free, its node is off.": {"free": 2, "slow": "its node is off."},
         }.items()
     },
 }  # fmt: skip
@@ -138,6 +139,13 @@ def test_what_the_page_says(
     """Of shapes, waits, people, quotas and guarantees."""
     text = " ".join(form(*courses, **more).words)
     assert [words for words in said if words not in text] == []
+
+
+def test_a_server_without_a_gpu_may_take_its_time() -> None:
+    """Where the nodes of such servers have to be switched on first."""
+    words = form(course(offer("cpu", slow="its node is off"))).words
+    assert "Always free; its node is off" in words
+    assert "Always free; starts at once" in form(course(offer("cpu"))).words
 
 
 def test_what_is_not_known_is_left_out() -> None:

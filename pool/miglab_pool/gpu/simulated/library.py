@@ -119,7 +119,7 @@ class Library:
         if not self.opened and not name.startswith("nvmlInit"):
             refuse(pynvml.NVML_ERROR_UNINITIALIZED)
         gpu = machine.gpus[index] if index is not None else None
-        if gpu is not None and gpu.lost:
+        if gpu is not None and (gpu.lost or gpu.missing):
             refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
         if any(name.startswith(fault.function) for fault in machine.faults):
             self._spring(name, gpu)

@@ -31,6 +31,7 @@ class Break(StrEnum):
     """Ways to break a machine; ``OK`` repairs what reset and reboot would."""
 
     LOST = "lost"
+    MISSING = "missing"
     STUCK = "stuck"
     XID = "xid"
     ECC = "ecc"
@@ -160,6 +161,7 @@ class SimulatedMachine:
     ) -> None:
         """Break a GPU (the first, if none is named) in one of the ways of ``Break``.
 
+        An Xid may come from a slice: then ``gpu_uuid`` is that slice's, ``MIG-…``.
         ``no-permission`` and ``no-driver`` concern the whole machine; ``leak`` adds a handle to
         every slice of the GPU, which blocks its destruction; ``fail`` and ``hang`` have methods
         of their own.
@@ -170,8 +172,11 @@ class SimulatedMachine:
         """
         kind = Break(kind)
         with self._file.change() as state:
-            gpu = self._gpu(state, gpu_uuid)
-            _break(state, gpu, kind, xid)
+            if kind is Break.XID and gpu_uuid is not None:
+                gpu, gi_id, ci_id = self._find(state, gpu_uuid)
+                rules.raise_xid(state, gpu, xid, gi_id, ci_id)
+            else:
+                _break(state, self._gpu(state, gpu_uuid), kind, xid)
 
     def fail_next(
         self, function: str, code: int, times: int = 1, gpu_uuid: str | None = None
@@ -215,6 +220,7 @@ class SimulatedMachine:
                     raise RuntimeError(f"{gpu.uuid} is in use; its MIG mode cannot change now.")
                 gpu.mig_pending = on
                 rules.reset(gpu)
+                gpu.mig = gpu.mig_pending = on  # on Hopper the change comes after the reset
 
     def set_delays(self, delays: Delays) -> None:
         """Change how long acts take."""
@@ -222,7 +228,10 @@ class SimulatedMachine:
             state.delays = delays
 
     def reboot(self) -> None:
-        """Reboot: modes stay, instances and processes are gone, faults of the moment too."""
+        """Reboot: instances, processes and faults of the moment are gone, and on Hopper the mode.
+
+        A GPU that is missing stays so: it is broken.
+        """
         with self._file.change() as state:
             state.boots += 1
             state.events, state.faults, state.hangs = [], [], []
@@ -254,8 +263,8 @@ def _break(state: MachineState, gpu: Gpu, kind: Break, xid: int) -> None:
         case Break.LOST:
             gpu.lost = True
             rules.raise_xid(state, gpu, DEFAULT_XID)
-        case Break.STUCK:
-            gpu.stuck = True
+        case Break.MISSING | Break.STUCK:
+            setattr(gpu, kind.value, True)
         case Break.XID:
             rules.raise_xid(state, gpu, xid)
         case Break.ECC:
@@ -274,8 +283,8 @@ def _break(state: MachineState, gpu: Gpu, kind: Break, xid: int) -> None:
 
 
 def _repair(state: MachineState, gpu: Gpu) -> None:
-    gpu.lost = gpu.stuck = False
-    gpu.ecc_errors = 0
+    gpu.lost = gpu.missing = gpu.stuck = False
+    gpu.ecc_errors = gpu.recovery_action = 0
     for instance in gpu.instances:
         instance.leaked = 0
     state.may_configure = state.driver_loaded = True

@@ -89,19 +89,23 @@ class GpuFunctions(Library):
 
     @exports("nvmlDeviceGetCount_v2")
     def count(self, count: Any) -> None:
-        put(count, len(self.file.read().gpus))
+        put(count, len(_present(self.file.read())))
 
     @exports("nvmlDeviceGetHandleByIndex_v2")
     def by_index(self, index: Any, found: Any) -> None:
-        self._give(self.file.read(), number(index), found)
+        machine = self.file.read()
+        present = _present(machine)
+        if not 0 <= number(index) < len(present):
+            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        self._give(machine, present[number(index)], found)
 
     @exports("nvmlDeviceGetHandleByUUID")
     def by_uuid(self, uuid: Any, found: Any) -> None:
         wanted = (uuid.value or b"").decode(errors="replace")
         machine = self.file.read()
-        for index, gpu in enumerate(machine.gpus):
+        for index in _present(machine):
             self._pass_by(index)
-            if gpu.uuid == wanted:
+            if machine.gpus[index].uuid == wanted:
                 return self._give(machine, index, found)
         for index, gpu in enumerate(machine.gpus if wanted.startswith("MIG-") else ()):
             rules.settle(gpu, self.now())
@@ -119,15 +123,13 @@ class GpuFunctions(Library):
     @exports("nvmlDeviceGetHandleByPciBusId_v2")
     def by_pci_id(self, pci_id: Any, found: Any) -> None:
         wanted = (pci_id.value or b"").decode(errors="replace").upper()
-        for index in range(len(self.file.read().gpus)):
+        for index in _present(self.file.read()):
             if pci_id_of(index) == wanted:
                 machine = self.wait_for("nvmlDeviceGetHandleByPciBusId_v2", index)
                 return self._give(machine, index, found)
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
     def _give(self, machine: MachineState, index: int, found: Any) -> None:
-        if not 0 <= index < len(machine.gpus):
-            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         if machine.gpus[index].lost:
             refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
         put_handle(found, handle_of(GPU, index))
@@ -161,7 +163,9 @@ class GpuFunctions(Library):
     @exports("nvmlDeviceGetIndex")
     def index(self, device: Any, answer: Any) -> None:
         _, _, compute = self.device_of(device)
-        put(answer, self.gpu_of(device)[0] if compute is None else compute.mig_index)
+        if compute is not None:
+            return put(answer, compute.mig_index)
+        return put(answer, _present(self.file.read()).index(self.gpu_of(device)[0]))
 
     @exports("nvmlDeviceGetCudaComputeCapability")
     def compute_capability(self, device: Any, major: Any, minor: Any) -> None:
@@ -252,6 +256,11 @@ class GpuFunctions(Library):
         return gpu
 
 
+def _present(machine: MachineState) -> list[int]:
+    """Where the GPUs are in the machine that NVML enumerates, in the order of its index."""
+    return [number for number, gpu in enumerate(machine.gpus) if not gpu.missing]
+
+
 def pci_id_of(index: int) -> str:
     """Where a GPU is: domain, bus, device and function, as NVML writes it."""
     return f"00000000:{index:02X}:00.0"
@@ -284,12 +293,16 @@ def _fill_process(out: Any, process: Process) -> None:
 
 def _fill_field(value: Any, gpu: Gpu) -> None:
     """One field value; each has a return code of its own."""
-    if value.fieldId != pynvml.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED:
-        value.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
+    values = {
+        pynvml.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED: rules.model_of(gpu).is_hopper,
+        pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: gpu.recovery_action,
+    }
+    if value.fieldId not in values:
+        value.nvmlReturn = pynvml.NVML_ERROR_INVALID_ARGUMENT  # so an H100, driver 580.159.04
         return
     value.nvmlReturn = pynvml.NVML_SUCCESS
     value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
-    value.value.uiVal = rules.model_of(gpu).is_hopper
+    value.value.uiVal = values[value.fieldId]
 
 
 def _text(buffer: ctypes.Array[ctypes.c_char], text: str) -> None:
@@ -365,7 +378,8 @@ class EventFunctions(Library):
         uuids = [gpu.uuid for gpu in self.file.read().gpus]
         put_handle(out, handle_of(GPU, uuids.index(event.gpu_uuid)))  # the first field
         out.eventType, out.eventData = pynvml.nvmlEventTypeXidCriticalError, event.xid
-        out.gpuInstanceId = out.computeInstanceId = NO_ID
+        out.gpuInstanceId = NO_ID if event.gi_id is None else event.gi_id
+        out.computeInstanceId = NO_ID if event.ci_id is None else event.ci_id
 
     # -- GPM ----------------------------------------------------------------------------------
 

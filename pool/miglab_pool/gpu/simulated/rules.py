@@ -38,6 +38,9 @@ GI_IDS_A30 = {4: (0,), 2: (2, 1), 1: (5, 3, 4, 6)}
 ONE_SLICE_REV1, SEVEN_SLICES_NVL = 7, 8
 COMPUTE_SLICES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7, ONE_SLICE_REV1: 1, SEVEN_SLICES_NVL: 7}
 MOST_EVENTS_KEPT = 256
+# What the driver says a card needs after an Xid: column "Immediate Action" of NVIDIA's Xid catalog.
+RESETS = frozenset({46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158})
+REBOOTS = frozenset({79})
 LONGEST_DELAY_S = 3600.0
 NAMESPACE = uuid.UUID("5a3f1d0e-6f0c-5a0b-9f6e-3f6d69676c61")
 
@@ -337,18 +340,29 @@ def set_mig_mode(machine: MachineState, gpu: Gpu, mode: bool) -> int:
 
 
 def reset(gpu: Gpu) -> None:
-    """Reset a GPU: the pending mode becomes current, what is on it is gone, faults are cleared."""
+    """Reset a GPU: what is on it is gone, faults are cleared, and a pending mode becomes current.
+
+    From Hopper on the driver holds the mode and no memory of the card does: it is off afterwards.
+    """
+    if model_of(gpu).is_hopper:
+        gpu.mig_pending = False
     gpu.mig = gpu.mig_pending
     gpu.instances, gpu.processes = [], []
     gpu.lost = gpu.stuck = False
-    gpu.ecc_errors = 0
+    gpu.ecc_errors = gpu.recovery_action = 0
 
 
-def raise_xid(machine: MachineState, gpu: Gpu, xid: int) -> None:
-    """Record a fault for every event set that listens."""
+def raise_xid(
+    machine: MachineState, gpu: Gpu, xid: int, gi_id: int | None = None, ci_id: int | None = None
+) -> None:
+    """Record a fault for every event set that listens; some make the card ask for a reset."""
     machine.events_ever += 1
-    machine.events.append(XidEvent(machine.events_ever, gpu.uuid, xid))
+    machine.events.append(XidEvent(machine.events_ever, gpu.uuid, xid, gi_id, ci_id))
     del machine.events[:-MOST_EVENTS_KEPT]
+    if xid in REBOOTS:
+        gpu.recovery_action = pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT
+    elif xid in RESETS:
+        gpu.recovery_action = pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET
 
 
 def may_configure(machine: MachineState, gpu: Gpu) -> None:

@@ -79,18 +79,22 @@ class Gpu:
     instances: list[GpuInstance] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
     lost: bool = False
+    missing: bool = False  # not on the bus at all: no enumeration shows it
     stuck: bool = False
     ecc_errors: int = 0
     temperature_c: int = 34
+    recovery_action: int = 0  # NVML_GPU_RECOVERY_ACTION_…
 
 
 @dataclass
 class XidEvent:
-    """An Xid fault of which event sets hear."""
+    """An Xid fault of which event sets hear; the ids are of the slice that it came from, if any."""
 
     number: int
     gpu_uuid: str
     xid: int
+    gi_id: int | None = None
+    ci_id: int | None = None
 
 
 @dataclass

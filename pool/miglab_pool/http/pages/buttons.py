@@ -322,6 +322,9 @@ def on_gpu(gpu: GpuView, principal: Principal) -> list[Action]:
     if not principal.may(Right.DRAIN, gpu.course):
         return []
     name = _named(gpu)
+    if gpu.fault:
+        says = f"{name} was reset, or is known to be well: it takes new leases again in a minute."
+        return [_on_place(gpu, "undrain", "Mark as repaired", says, MAY_REASON, done=says)]
     if gpu.draining:
         says = f"{name} takes new leases again."
         return [_on_place(gpu, "undrain", "End draining", says, MAY_REASON, done=says)]

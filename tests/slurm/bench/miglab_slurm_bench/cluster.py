@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -64,7 +64,7 @@ class SlurmCluster:
 
     Args:
         nodes: how many.
-        gres: fake slices of each node: type to count.
+        gres: fake slices of every node, type to count; a sequence has one such table for each node.
         partitions: lines of slurm.conf; ``{nodes}`` stands for all nodes.
         settings: further settings of slurm.conf, which take over from our own.
 
@@ -80,7 +80,7 @@ class SlurmCluster:
     def __init__(
         self,
         nodes: int = 2,
-        gres: Mapping[str, int] | None = None,
+        gres: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None,
         partitions: tuple[str, ...] = ("PartitionName=lab Nodes={nodes} Default=YES MaxTime=240",),
         settings: Mapping[str, str] | None = None,
     ) -> None:
@@ -88,8 +88,7 @@ class SlurmCluster:
         self.folder.chmod(0o755)  # munged refuses a socket below a folder that is closed to others
         prefix = f"s{secrets.token_hex(2)}n"
         self.nodes = [f"{prefix}{number}" for number in range(1, nodes + 1)]
-        self._prefix = prefix
-        self._gres = dict(GRES if gres is None else gres)
+        self._gres = dict(zip(self.nodes, _gres_of_nodes(gres, nodes), strict=True))
         self._partitions = partitions
         self._settings = dict(settings or {})
         self._daemons: dict[str, Process] = {}
@@ -114,11 +113,14 @@ class SlurmCluster:
 
     def start(self) -> None:
         """Start all that does not run, and wait until every node takes jobs."""
+        self.start_daemons()
+        self.until(self._are_nodes_idle, "nodes idle")
+
+    def start_daemons(self) -> None:
+        """Start all that does not run."""
         self.start_munged()
         self._run("slurmctld", "slurmctld", "-D")
-        for node in self.nodes:
-            self._run(node, "slurmd", "-D", "-N", node)
-        self.until(self._are_nodes_idle, "nodes idle")
+        self._start_nodes()
 
     def start_munged(self) -> None:
         """Start the munge daemon, and wait for its socket."""
@@ -146,14 +148,21 @@ class SlurmCluster:
         finally:
             daemon.send_signal(signal.SIGCONT)
 
-    def until_saved(self) -> None:
+    def until_saved(self, within_s: float = START_S) -> None:
         """Wait until slurmctld has saved its state, which it does every few seconds.
 
         A job that it started and has not saved is unknown to the next one, which has it killed.
         """
         now = time.time()
         state = self.folder / "state" / "job_state"
-        self.until(lambda: state.exists() and state.stat().st_mtime > now, "slurmctld's state")
+        self.until(lambda: state.exists() and state.stat().st_mtime > now, "its state", within_s)
+
+    def lose_state(self) -> None:
+        """Kill slurmctld and start one that knows no job: it gives the same job numbers again."""
+        self.kill("slurmctld")
+        shutil.rmtree(self.folder / "state")
+        (self.folder / "state").mkdir()
+        self.start()
 
     def is_up(self, part: str) -> bool:
         """Whether a part runs."""
@@ -248,7 +257,7 @@ class SlurmCluster:
         return [
             self.folder / "dev" / f"{node}-{type_}-{number}"
             for node in self.nodes
-            for type_, count in self._gres.items()
+            for type_, count in self._gres[node].items()
             for number in range(count)
         ]
 
@@ -257,7 +266,7 @@ class SlurmCluster:
     def _slurm_conf(self) -> Iterator[str]:
         cgroup = confines_devices()
         host, folder = socket.gethostname().partition(".")[0], self.folder
-        nodes = f"{self._prefix}[1-{len(self.nodes)}]"
+        nodes = ",".join(self.nodes)
         settings = {
             "ClusterName": "miglabtest",
             "SlurmctldHost": f"{host}(127.0.0.1)",
@@ -293,17 +302,17 @@ class SlurmCluster:
             **self._settings,
         }
         yield from (f"{key}={value}" for key, value in settings.items() if value)
-        gres = ",".join(f"gpu:{type_}:{count}" for type_, count in self._gres.items())
-        ports = f"[{self.ports[1]}-{self.ports[-1]}]" if len(self.nodes) > 1 else self.ports[1]
-        yield (
-            f"NodeName={nodes} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports} CPUs=64 "
-            f"RealMemory=64000 Gres={gres}"
-        )
+        for node, port in zip(self.nodes, self.ports[1:], strict=True):
+            gres = ",".join(f"gpu:{type_}:{count}" for type_, count in self._gres[node].items())
+            yield (
+                f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=64 "
+                f"RealMemory=64000 Gres={gres}"
+            )
         yield from (line.format(nodes=nodes) for line in self._partitions)
 
     def _gres_conf(self) -> Iterator[str]:
         for node in self.nodes:
-            for type_, count in self._gres.items():
+            for type_, count in self._gres[node].items():
                 last = f"[0-{count - 1}]" if count > 1 else "0"
                 files = f"{self.folder}/dev/{node}-{type_}-{last}"
                 yield f"NodeName={node} Name=gpu Type={type_} File={files}"
@@ -313,8 +322,12 @@ class SlurmCluster:
             said = self.command("sinfo", "-h", "-N", "-o", "%N %t", timeout=5)
         except subprocess.SubprocessError:
             return False
-        states = {line.split()[0]: line.split()[1] for line in said.splitlines()}
+        states = {line.split()[0]: line.split()[1].rstrip("~") for line in said.splitlines()}
         return all(states.get(node) in ("idle", "mix", "alloc") for node in self.nodes)
+
+    def _start_nodes(self) -> None:
+        for node in self.nodes:
+            self._run(node, "slurmd", "-D", "-N", node)
 
     def _run(self, part: str, *words: str) -> None:
         if self.is_up(part):
@@ -340,6 +353,16 @@ class SlurmCluster:
                 conf = process.environ().get("SLURM_CONF", "")
                 if conf.startswith(str(self.folder)) and process.pid != os.getpid():
                     process.kill()
+
+
+def _gres_of_nodes(
+    gres: Mapping[str, int] | Sequence[Mapping[str, int]] | None, nodes: int
+) -> list[dict[str, int]]:
+    """The slices of each node."""
+    tables = GRES if gres is None else gres
+    if isinstance(tables, Mapping):
+        return [dict(tables)] * nodes
+    return [dict(table) for table in tables]
 
 
 def _remove_cgroups(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """A lab of miglab's own on a Slurm of its own, for the time of a check."""
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from miglab_bench.harness.processes import logs_below
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_slurm_bench.cluster import SlurmCluster
 
+PROGRAMS = Path(sys.executable).parent
+PROLOGUE = f"export PATH={PROGRAMS}:$PATH"
 SHAPES = ("1g.5gb", "3g.20gb", "cpu")
 PARTITIONS = (
     "PartitionName=lab Nodes={nodes} Default=YES MaxTime=240",
@@ -21,7 +24,7 @@ SITE = """
 partition = "lab"
 run_as = ""
 python = "{python}"
-prologue = "export PATH={bin}:$PATH"
+prologue = {prologue}
 home = "{folder}/homes/{{username}}"
 notebooks = "{notebooks}"
 {more}
@@ -61,6 +64,7 @@ def slurm_lab(
     shape: str = "",
     more: str = "",
     notebooks: str = "",
+    prologue: str = PROLOGUE,
     **options: Any,
 ) -> Iterator[SlurmLab]:
     """A lab whose students are jobs of two nodes.
@@ -73,10 +77,11 @@ def slurm_lab(
         shape: more lines of the table of 1g.5gb.
         more: more tables of lab.toml.
         notebooks: a folder of notebooks for the students.
+        prologue: of [slurm].
         options: of `temporary_lab`.
     """
     with SlurmCluster(gres=gres, partitions=partitions, settings=settings) as cluster:
-        site = site_of(cluster, notebooks=notebooks, more=slurm, shape=shape)
+        site = site_of(cluster, notebooks=notebooks, more=slurm, shape=shape, prologue=prologue)
         with (
             logs_below(cluster.folder),
             temporary_lab(
@@ -90,11 +95,18 @@ def slurm_lab(
             yield SlurmLab(lab, cluster)
 
 
-def site_of(cluster: SlurmCluster, *, notebooks: str = "", more: str = "", shape: str = "") -> str:
+def site_of(
+    cluster: SlurmCluster,
+    *,
+    notebooks: str = "",
+    more: str = "",
+    shape: str = "",
+    prologue: str = PROLOGUE,
+) -> str:
     """What a lab.toml says of a cluster; the arguments are as in `slurm_lab`."""
     return SITE.format(
         python=sys.executable,
-        bin=Path(sys.executable).parent,
+        prologue=json.dumps(prologue),
         folder=cluster.folder,
         notebooks=notebooks,
         more=more,

@@ -172,7 +172,7 @@ async def _come(cluster: SlurmCluster, reader: SlurmReader, students: int, seed:
         tag = Tag(LAB, f"student-{number}", "", "everyone", SHAPE, str(number))
         await asyncio.to_thread(
             cluster.submit, f"exec sleep {stay_s:.1f}", f"--gres={shape.gres}", "--time=1",
-            f"--comment={reader.submissions.intend(tag, 'root', time.time())}",
+            f"--job-name={reader.submissions.intend(tag, 'root', time.time()).name}",
         )  # fmt: skip
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from miglab_pool.gpu import readings
 from miglab_pool.gpu.geometry import Placement
-from miglab_pool.gpu.health import _is_share, judge
+from miglab_pool.gpu.health import NEEDS, _is_share, judge, read_needs
 from miglab_pool.gpu.nvml import call, read
-from miglab_pool.gpu.readings import SliceReading, Usage
+from miglab_pool.gpu.readings import SliceReading, Usage, Xid
 from miglab_pool.gpu.simulated.machine import error_code
 from miglab_pool.gpu.watched import open_gpus
 
@@ -230,7 +230,7 @@ def test_lost_gpu_is_listed_with_its_mode_unknown(a100: Machine) -> None:
     before = a100.driver.gpus()[0]
     a100.driver.health(a100.uuid)
     a100.outside.break_gpu("xid", a100.uuid, xid=48)
-    assert [a100.driver.health(a100.uuid).xids for _ in range(2)] == [(48,), (48,)]
+    assert [a100.driver.health(a100.uuid).xids for _ in range(2)] == [(Xid(48),), (Xid(48),)]
     a100.outside.break_gpu("lost", a100.uuid)
     after = a100.driver.gpus()[0]
     assert (after.uuid, after.geometry, after.mig) == (before.uuid, before.geometry, None)
@@ -252,22 +252,80 @@ def test_old_driver_without_profile_names_gets_the_same_names(a100: Machine) -> 
 
 
 @pytest.mark.parametrize(
-    ("ecc_errors", "xids", "ok"),
+    ("ecc_errors", "numbers", "needs", "ok"),
     [
-        (0, (), True),
-        (0, (13, 31, 43), True),
-        (0, (13, 79), False),
-        (2, (), False),
-        (None, None, None),
-        (None, (), True),
-        (0, None, True),
+        (0, (), None, True),
+        (0, (13, 31, 43, 94, 68, 63), None, True),
+        (0, (13, 79), None, False),
+        (0, (109,), None, False),
+        (2, (), None, False),
+        (None, None, None, None),
+        (None, (), None, True),
+        (0, None, None, True),
+        (2, (48, 95), "", True),
+        (0, (), "a GPU reset", False),
     ],
 )
-def test_health_is_judged_by_faults_of_the_gpu(ecc_errors, xids, ok) -> None:
-    """Application faults do not count, memory errors do, and nothing readable is unknown."""
-    judged, reason = judge(ecc_errors, xids)
+def test_health_is_judged_by_faults_of_the_card(ecc_errors, numbers, needs, ok) -> None:
+    """The driver's word counts; where it has none, the card's own faults and memory errors do."""
+    xids = None if numbers is None else tuple(map(Xid, numbers))
+    judged, reason = judge(ecc_errors, xids, needs)
     assert judged is ok
     assert bool(reason) == (ok is not True)
+
+
+class FieldsOfNvml:
+    """NVML whose field values answer so."""
+
+    def __init__(self, code: int, action: int = 0, error: int | None = None) -> None:
+        self.code, self.action, self.error = code, action, error
+
+    def nvmlDeviceGetFieldValues(self, _gpu, fields) -> list[SimpleNamespace]:  # noqa: N802
+        assert fields == [230]
+        if self.error is not None:
+            raise pynvml.NVMLError(self.error)
+        return [SimpleNamespace(nvmlReturn=self.code, value=SimpleNamespace(uiVal=self.action))]
+
+
+@pytest.mark.parametrize(
+    ("nvml", "needs"),
+    [
+        (FieldsOfNvml(0, 0), ""),
+        *[(FieldsOfNvml(0, action), NEEDS[action]) for action in range(1, 8)],
+        (FieldsOfNvml(0, 99), "recovery action 99, which this miglab does not know"),
+        (FieldsOfNvml(error_code("INVALID_ARGUMENT")), None),
+        (FieldsOfNvml(error_code("NOT_SUPPORTED")), None),
+        (FieldsOfNvml(0, error=error_code("FUNCTION_NOT_FOUND")), None),
+        (FieldsOfNvml(0, error=error_code("UNKNOWN")), None),
+    ],
+)
+def test_what_the_driver_says_that_a_card_needs(nvml: FieldsOfNvml, needs: str | None) -> None:
+    """Field 230 in words; a driver that does not know it tells nothing, which is not "nothing"."""
+    assert read_needs(nvml, None, "GPU-0") == needs
+
+
+def test_a_wait_for_events_that_fails_is_unknown_once(a100: Machine) -> None:
+    """It says nothing, and the next look hears again."""
+    a100.driver.health(a100.uuid)
+    a100.outside.fail_next("nvmlEventSetWait", error_code("UNKNOWN"))
+    health = a100.driver.health(a100.uuid)
+    assert (health.xids, health.ok) == (None, True)
+    a100.driver.health(a100.uuid)
+    a100.outside.break_gpu("xid", xid=31)
+    assert a100.driver.health(a100.uuid).xids == (Xid(31),)
+
+
+def test_a_fault_names_its_slice_until_that_goes(a100: Machine) -> None:
+    """NVML gives the ids again: the next slice there has not caused what came before it."""
+    slice_before = _make(a100)
+    a100.driver.health(a100.uuid)
+    a100.outside.break_gpu("xid", slice_before.uuid, xid=31)
+    xid = Xid(31, slice_before.gi_id, slice_before.ci_id)
+    assert a100.driver.health(a100.uuid).xids == (xid,)
+    a100.outside.break_gpu("xid", slice_before.uuid, xid=43)  # not read yet
+    a100.driver.destroy(a100.uuid, slice_before.gi_id)
+    assert _make(a100).gi_id == slice_before.gi_id
+    assert a100.driver.health(a100.uuid).xids == (Xid(31), Xid(43))
 
 
 ONE = "1g"

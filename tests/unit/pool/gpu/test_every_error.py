@@ -75,4 +75,5 @@ def test_no_error_of_nvml_leaves_the_driver_as_it_is(
         assert library.calls, f"nothing here calls {function}"
         assert all(str(FUTURE) in str(error) for error in failures if error.code == FUTURE), name
         library.fail("")
-        machine.reboot()  # what could not be destroyed is gone
+        machine.reboot()  # what could not be destroyed is gone, and so is a Hopper's MIG mode
+        machine.set_mig(True, uuids[0])

@@ -74,6 +74,31 @@ def test_reboot_keeps_the_mode_and_loses_the_slices(a100: Machine) -> None:
     assert a100.driver.gpu_usage(a100.uuid).processes == ()
 
 
+def test_hopper_forgets_its_mode_at_a_reboot(h100: Machine) -> None:
+    """No memory of the card holds it; whoever wants MIG turns it on again."""
+    h100.outside.reboot()
+    assert _mode(h100) == [OFF, OFF]
+    h100.outside.set_mig(True)
+    assert _mode(h100) == [ON, ON]
+
+
+def test_a_missing_gpu_is_in_no_enumeration(a100: Machine) -> None:
+    """The others move up; its handle is lost; a reboot does not bring it back, a repair does."""
+    second = a100.driver.gpus()[1]
+    a100.outside.break_gpu("missing", a100.uuid)
+    a100.outside.reboot()
+    assert a100.nvml.nvmlDeviceGetCount() == 1
+    with pytest.raises(pynvml.NVMLError_NotFound):
+        a100.nvml.nvmlDeviceGetHandleByUUID(a100.uuid)
+    with pytest.raises(pynvml.NVMLError_GpuIsLost):
+        a100.nvml.nvmlDeviceGetName(a100.gpu)
+    handle = a100.nvml.nvmlDeviceGetHandleByIndex(0)
+    assert a100.nvml.nvmlDeviceGetUUID(handle) == second.uuid
+    assert a100.nvml.nvmlDeviceGetIndex(handle) == 0
+    a100.outside.break_gpu("ok", a100.uuid)
+    assert [gpu.index for gpu in a100.driver.gpus()] == [0, 1]
+
+
 # -- readings -------------------------------------------------------------------------------------
 
 
@@ -245,6 +270,35 @@ def test_events_tell_of_faults(a100: Machine) -> None:
         nvml.nvmlEventSetFree(events)
         with pytest.raises(pynvml.NVMLError_InvalidArgument):
             nvml.nvmlEventSetWait(events, 0)
+
+
+def test_an_event_carries_the_ids_of_its_slice(a100: Machine) -> None:
+    """A program's fault names the slice it ran on; one of the card has no ids."""
+    mig = a100.slice(2)
+    (reading,) = a100.driver.slices(a100.uuid)
+    events = a100.nvml.nvmlEventSetCreate()
+    a100.nvml.nvmlDeviceRegisterEvents(a100.gpu, pynvml.nvmlEventTypeXidCriticalError, events)
+    for uuid in (mig, a100.uuid):
+        a100.outside.break_gpu("xid", uuid, xid=31)
+    ids = [
+        (event.gpuInstanceId, event.computeInstanceId)
+        for event in (a100.nvml.nvmlEventSetWait(events, 0) for _ in range(2))
+    ]
+    assert ids == [(reading.gi_id, reading.ci_id), (0xFFFFFFFF, 0xFFFFFFFF)]
+
+
+@pytest.mark.parametrize(("xid", "action"), [(31, 0), (94, 0), (95, 1), (119, 1), (79, 2)])
+def test_the_recovery_action_stays_until_a_reset(a100: Machine, xid: int, action: int) -> None:
+    """Field 230 asks for what NVIDIA's catalogue does, until the card was reset."""
+
+    def recovery() -> int:
+        (field,) = a100.nvml.nvmlDeviceGetFieldValues(a100.gpu, [230])
+        return int(field.value.uiVal)
+
+    a100.outside.break_gpu("xid", xid=xid)
+    assert recovery() == action
+    a100.outside.reboot()
+    assert recovery() == 0
 
 
 # -- the object -----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from fastapi import FastAPI
+from tests.pool_settings import changed
 from tests.unit.pool.conftest import SETTINGS, World
 from tests.unit.pool.layout_drafts import draft
 
@@ -20,6 +21,7 @@ from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import Rules
 from miglab_pool.reclaim.round import Reclaimer
+from miglab_pool.settings import Gpus
 from miglab_pool.worker.holders import Stray
 from miglab_pool.worker.inspect_gpu import Finding
 
@@ -50,7 +52,8 @@ class FullLab:
     """Three GPUs: one is used, one has what is broken and foreign, one is leased whole."""
 
     def __init__(self, folder: Path) -> None:
-        self.world = World(folder, SETTINGS, gpus=3)
+        gpus_table = Gpus(simulate=("A100-40GB",) * 3, whole=(2,))
+        self.world = World(folder, changed(SETTINGS, gpus=gpus_table), gpus=3)
         gpus = self.world.driver.gpus()
         self.world.machine.set_mig(False, gpus[2].uuid)
         self.world.crash()  # as after the host was started anew

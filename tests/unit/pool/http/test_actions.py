@@ -95,6 +95,14 @@ def test_the_words_say_what_happens_to_whom() -> None:
     assert drain.says.startswith("bob keeps it")
 
 
+def test_a_gpu_with_a_fault_can_be_marked_as_repaired() -> None:
+    """Where the driver does not say that it was reset, a person does, who may drain it."""
+    faulty = GPU.model_copy(update={"state": "unfit", "fault": "Xid 95", "draining": "dust"})
+    (repaired,) = on_gpu(faulty, ROOT)
+    assert (repaired.key, repaired.title) == ("undrain", "Mark as repaired")
+    assert on_gpu(faulty, ALICE) == []
+
+
 def every_action() -> list[Action]:
     """One of each that a site admin or a student can find."""
     states = [slice_view(1, 0, state=state) for state in SliceState]

@@ -10,7 +10,7 @@ from tests.unit.pool.conftest import World
 from miglab_api.gpus import SliceState
 from miglab_api.staff import AuditEntry
 from miglab_pool.gpu.geometry import Geometry
-from miglab_pool.gpu.readings import GpuInfo, Health, Versions
+from miglab_pool.gpu.readings import GpuInfo, Health, Versions, Xid
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.health import (
     LIVES_S,
@@ -46,7 +46,7 @@ def condition(said: dict[str, Wellness], *history: AuditEntry) -> Condition:
 
 def test_what_a_gpu_said_is_shown_with_its_age() -> None:
     """With a verdict; old is called old, and silence silence."""
-    hot = Health(False, 2, (31, 79), 91, None, False, "Xid 79 …")
+    hot = Health(False, 2, (Xid(31), Xid(79)), 91, None, False, "Xid 79 …")
     said = {"GPU-0": Wellness(NOW - 10, hot), "GPU-1": Wellness(NOW - STALE_S - 1, WELL)}
     first, old, silent = cards(
         snapshot(gpu_view(), gpu_view(index=1), gpu_view(index=2, state="lost")),
@@ -65,7 +65,7 @@ def test_what_a_gpu_said_is_shown_with_its_age() -> None:
 def test_heat_above_the_bound_is_a_finding(heat: int | None, count: int) -> None:
     """At it, and where it is not known, nothing is to be done."""
     health = Health(True, 0, (), heat, 60.0, False, "")
-    assert sum(one.is_wrong for one in of_gpu(info(), health)) == count
+    assert sum(one.is_wrong for one in of_gpu(info(), health, is_whole=False)) == count
 
 
 def test_doctor_speaks_of_gpus_that_answer() -> None:
@@ -147,7 +147,7 @@ async def test_one_that_fails_is_a_finding(caplog: pytest.LogCaptureFixture) -> 
 def sick(world: World, gpu: str, runner: PoolRunner, monkeypatch: pytest.MonkeyPatch) -> int:
     """A GPU with a fault, an orphan, a contradiction, and a foreign slice: its number."""
     foreign = foreign_slice(world)
-    faults = Health(False, 2, (31, 79), 91, 250.4, False, "Xid 79: drain it.")
+    faults = Health(False, 2, (Xid(31), Xid(79)), 91, 250.4, False, "Xid 79: drain it.")
     world.pool.store.wellness[gpu] = Wellness(world.at, faults)
     monkeypatch.setattr(world.pool, "check_invariants", lambda: ["lease 3 has no slice"])
     runner.findings = (Disagreement("holder", "container:" + "7" * 64, "its label names lease 9"),)

@@ -8,14 +8,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import SliceState
-from miglab_pool.gpu.readings import Health
+from miglab_pool.gpu.readings import Health, Xid
+from miglab_pool.gpu.xids import XidScope
 from miglab_pool.http.metrics import FOUND, GPU_STATES, Metrics
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger import rows
 
 from .fakes import gpu_view, lease_view, slice_view, snapshot
 
-WELL = Health(True, 0, (31,), 41, 62.5, False, "")
+WELL = Health(True, 0, (Xid(31),), 41, 62.5, False, "")
 MIB = 1 << 20
 
 
@@ -60,7 +61,7 @@ def test_free_memory_slices_are_those_of_gpus_that_answer() -> None:
     The pool's states of a GPU are the metric's, and there is none that nothing sets.
     """
     states = {value for name, value in vars(rows).items() if name.startswith("GPU_")}
-    assert states == set(GPU_STATES) == {"ok", "unknown", "lost"}
+    assert states == set(GPU_STATES) == {"ok", "unfit", "unknown", "lost"}
     held = slice_view(1, 0, "ada", size=4)
     broken = slice_view(3, 4, size=2, state=SliceState.QUARANTINED)
     free = slice_view(2, 6)
@@ -80,8 +81,8 @@ def test_health_is_told_as_far_as_it_is_known() -> None:
     )
     assert got["miglab_gpu_temperature_celsius", ("0",)] == 41
     assert got["miglab_gpu_ecc_errors", ("0",)] == 0
-    assert got["miglab_gpu_xids", ("0", "application")] == 1
-    assert got["miglab_gpu_xids", ("0", "gpu")] == 0
+    xids = {scope: got["miglab_gpu_xids", ("0", scope)] for scope in XidScope}
+    assert xids == dict.fromkeys(XidScope, 0) | {XidScope.PROGRAM: 1}
     assert not [labels for name, labels in got if name == "miglab_gpu_xids" and "1" in labels]
     assert {labels for name, labels in got if name == "miglab_gpu_power_watts"} == {("0",), ("1",)}
 

@@ -11,7 +11,7 @@ from tests.unit.pool.conftest import Keep
 from tests.unit.pool.reclaimer.test_round import LIMITS, POOL, ReclaimWorld
 
 from miglab_api.tickets import borrower_of
-from miglab_pool.settings import Quota
+from miglab_pool.settings import Gpus, Quota
 
 from .fakes import SECRET
 from .full_lab import apps
@@ -124,7 +124,8 @@ ROWS = {
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_who_is_warned(make_lab: MakeLab, row: Row) -> None:
     """The fewest open leases whose end makes room, and why, when, and what is lost."""
-    lab = make_lab(changed(RULES, **row.rules))
+    whole = () if row.mig else (0,)
+    lab = make_lab(changed(RULES, gpus=Gpus(whole=whole), **row.rules))
     if not row.mig:
         lab.world.machine.set_mig(False, lab.world.driver.uuids[0])
         lab.world.crash()

@@ -50,7 +50,8 @@ export function offerCard({ trans, say }, actions, keys) {
     const [title, said, lost] = {
       offered: [
         trans.__('Your GPU slice %1 is ready', shape),
-        trans.__('Finish what you are doing. When you press the button, this server restarts with the slice.'),
+        ticket?.message ||
+          trans.__('Finish what you are doing. When you press the button, this server restarts with the slice.'),
         say.lostAndKept
       ],
       asking: [

@@ -6,7 +6,7 @@ must agree again within two minutes: no server lost or doubled, no job that nobo
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from random import Random
 from typing import Annotated
@@ -19,11 +19,11 @@ from miglab_bench.harness.temporary import SMALLEST_SERVER
 from miglab_slurm.job import POLL_S
 from miglab_slurm_bench.cluster import require_slurm
 from miglab_slurm_bench.faults.kinds import KINDS, FaultScene, SlurmFaultKind
-from miglab_slurm_bench.faults.lesson import SlurmLesson
+from miglab_slurm_bench.faults.lesson import PENDING, SlurmLesson
 from miglab_slurm_bench.lab import slurm_lab
 
 GRES = {"1g.5gb": 2}
-SITE = "attend_grace_s = 5.0\noffer_s = 10.0\ncommand_timeout_s = 4.0\n"
+SITE = "attend_grace_s = 15.0\noffer_s = 10.0\ncommand_timeout_s = 4.0\n"
 SETTINGS = {"PreemptType": "preempt/partition_prio", "PreemptMode": "CANCEL"}
 PARTITIONS = (
     "PartitionName=lab Nodes={nodes} Default=YES MaxTime=240 PriorityTier=1 PreemptMode=CANCEL",
@@ -48,8 +48,13 @@ QUIET_S = POLL_S + 2.0
 class SlurmFaultRun(FaultSeries):
     """A lab on Slurm, its class, and one fault after another; see `FaultSeries`."""
 
-    def __init__(self, seed: int, tell: Callable[[str], None] = lambda _line: None) -> None:
-        super().__init__(seed, sorted(KINDS), tell)
+    def __init__(
+        self,
+        seed: int,
+        kinds: Sequence[str] = tuple(sorted(KINDS)),
+        tell: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        super().__init__(seed, kinds, tell)
         self._stack = ExitStack()
         lab = slurm_lab(gres=GRES, slurm=SITE, settings=SETTINGS, partitions=PARTITIONS,
                         testing="reclaim.every_s = 2", hub_config=HUB_CONFIG)  # fmt: skip
@@ -68,17 +73,25 @@ class SlurmFaultRun(FaultSeries):
         time.sleep(rng.uniform(*LASTS_S))  # where in a start it strikes is what is tried
         before = {job.id: job for job in self.lesson.jobs()}
         had = {name: job for name, job in self.lesson.ready().items() if job in before}
+        waited = {job.user: job.id for job in before.values() if job.state == PENDING}
         fault.begin(scene)
+        self._come_back(waited)
         self._acts(rng, DURING)
         time.sleep(rng.uniform(*LASTS_S))
         fault.end(scene)
+        self._come_back(waited)
         began = time.monotonic()
         wrong = self._disagreement()
         if not wrong:
             self.results[kind].recoveries_s.append(time.monotonic() - began)
             time.sleep(QUIET_S)
             wrong = self._disagreement()
-        return [*wrong, *self._lost(scene, fault, had)]
+        lost = [] if fault.forgets or fault.ends_node else self._lost_positions(waited)
+        return [*wrong, *lost, *self._lost(scene, fault, had)]
+
+    def _come_back(self, waited: Mapping[str, int]) -> None:
+        with suppress(httpx.HTTPError, OSError):  # what is down does not answer
+            self.lesson.come_back(waited)
 
     def _acts(self, rng: Random, count: int) -> None:
         for _ in range(count):
@@ -92,15 +105,25 @@ class SlurmFaultRun(FaultSeries):
             time.sleep(0.5)
         return wrong
 
+    def _lost_positions(self, waited: dict[str, int]) -> list[str]:
+        """Positions in the queue whose job is there no more, though its student waits on."""
+        alive = {job.id for job in self.lesson.jobs()}
+        return [
+            f"{student} waited as job {job}, which is there no more"
+            for student, job in waited.items()
+            if job not in alive and student not in self.lesson.stopped
+        ]
+
     def _lost(self, scene: FaultScene, kind: SlurmFaultKind, had: dict[str, int]) -> Iterator[str]:
         """Servers that were there, whose job still runs, and which are there no more."""
-        running = {job.id for job in self.lesson.jobs()}
+        running = {(job.id, job.user) for job in self.lesson.jobs()}
         ready = self.lesson.ready()
         for student, job in had.items():
-            if job in running and ready.get(student) != job and student not in self.lesson.stopped:
+            is_running = (job, student) in running
+            if is_running and ready.get(student) != job and student not in self.lesson.stopped:
                 yield f"{student}'s server, job {job}, still runs, and the hub has lost it"
             may_end = kind.ends_node or (kind.ends_victim and job == scene.victim)
-            if job not in running and not may_end and student not in self.lesson.stopped:
+            if not is_running and not may_end and student not in self.lesson.stopped:
                 yield f"{student}'s server, job {job}, was ended by nobody"
         self.lesson.stopped.clear()
 
@@ -110,9 +133,16 @@ def bench_slurm_faults(
     seed: Annotated[
         int, typer.Option(help="Seed of the faults; the same seed draws the same ones.")
     ] = 1,
+    kind: Annotated[
+        list[str] | None, typer.Option(help="A kind of fault; all kinds if none is named.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """A lab on Slurm under seeded faults: daemons, nodes, jobs, hub and reclaimer; needs root."""
     require_slurm("slurm-faults")
-    run = SlurmFaultRun(seed, tell=lambda line: typer.echo(line, err=True))
+    if unknown := sorted(set(kind or ()) - set(KINDS)):
+        typer.echo(f"no such kind: {', '.join(unknown)}; there are {', '.join(KINDS)}", err=True)
+        raise typer.Exit(2)
+    kinds = tuple(sorted(kind or KINDS))
+    run = SlurmFaultRun(seed, kinds, tell=lambda line: typer.echo(line, err=True))
     run_and_say(run, count, as_json=as_json, settled_max_s=lambda took_s: max(took_s, default=0.0))

@@ -14,6 +14,8 @@ from miglab_slurm_bench.cluster import ClusterError, SlurmCluster
 from miglab_slurm_bench.faults.lesson import RUNNING, SlurmLesson
 
 DIES_AFTER_S = 3.0
+SAVED_WITHIN_S = 10.0
+"""slurmctld saves its state every five seconds, where there is something new."""
 
 
 @dataclass
@@ -59,12 +61,14 @@ class SlurmFaultKind:
         end: what ends it.
         ends_victim: whether the job that it picked is over then, and no other may be.
         ends_node: whether every job of the node may be over.
+        forgets: whether Slurm itself may forget jobs: the lab can keep no position then.
     """
 
     begin: Step
     end: Step = lambda _scene: None
     ends_victim: bool = False
     ends_node: bool = False
+    forgets: bool = False
 
 
 def _down(part: str) -> Step:
@@ -72,13 +76,25 @@ def _down(part: str) -> Step:
         scene.pick()
         if part == "slurmctld":
             with contextlib.suppress(ClusterError):  # nothing has changed, so all is saved
-                scene.cluster.until_saved()  # what it has not saved is unknown to the next one
+                scene.cluster.until_saved(
+                    SAVED_WITHIN_S
+                )  # what it has not saved is unknown to the next one
         scene.cluster.kill(scene.node if part == "slurmd" else part)
 
     return step
 
 
+def _killed_at_once(scene: FaultScene) -> None:
+    """What slurmctld has not saved, the last few seconds, is unknown to the next one."""
+    scene.pick()
+    scene.cluster.kill("slurmctld")
+
+
 def _up(scene: FaultScene) -> None:
+    """As its operator does: slurmctld drains a node that still runs another job of a number."""
+    scene.cluster.start_daemons()
+    for node in scene.cluster.nodes:
+        scene.control("update", f"nodename={node}", "state=resume")
     scene.cluster.start()
 
 
@@ -133,6 +149,7 @@ KINDS: dict[str, SlurmFaultKind] = {
     "hub killed": SlurmFaultKind(lambda scene: scene.lesson.on.lab.kill("hub")),
     "reclaimer killed": SlurmFaultKind(lambda scene: scene.lesson.on.lab.kill("reclaimer")),
     "slurmctld down": SlurmFaultKind(_down("slurmctld"), _up),
+    "slurmctld killed unsaved": SlurmFaultKind(_killed_at_once, _up, ends_node=True, forgets=True),
     "slurmd down": SlurmFaultKind(_down("slurmd"), _up),
     "munged down": SlurmFaultKind(_down("munged"), _up),
     "node failed": SlurmFaultKind(_node_fails, _node_is_back, ends_node=True),

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -49,6 +49,12 @@ class SlurmLesson:
         elif rng.random() < 0.3 and student.is_ready():
             self.stopped.add(student.name)
             student.stop()
+
+    def come_back(self, waiting: Collection[str]) -> None:
+        """Students who waited and find no start of theirs any more ask again, as people do."""
+        for student in self.students:
+            if student.name in waiting and student.has_no_server():
+                self._asking.submit(_ask, student)
 
     def jobs(self) -> list[JobSeen]:
         """The lab's jobs that are not over."""
