@@ -74,33 +74,33 @@ def pull(image: str) -> None:
         return
     command = ["docker", "pull", image]
     try:
-        done = subprocess.run(command, timeout=PULL_S, capture_output=True, text=True)
-        said = done.stderr.strip().rpartition("\n")[2]
+        pulled = subprocess.run(command, timeout=PULL_S, capture_output=True, text=True)
+        problem = pulled.stderr.strip().rpartition("\n")[2]
     except subprocess.TimeoutExpired:
-        said = f"no answer in {PULL_S} s"
+        problem = f"no answer in {PULL_S} s"
     if not image_id(image):
-        raise BuildError(f"cannot pull {image}: {said}; name one that is here: --base-image")
+        raise BuildError(f"cannot pull {image}: {problem}; name one that is here: --base-image")
 
 
 def _digest_of(image: str) -> str:
     """A pulled image's name by its digest, which no registry can give to another."""
-    found = inspected(image, "{{range .RepoDigests}}{{println .}}{{end}}")
-    return found.partition("\n")[0] or "without a digest, since it was built here"
+    digests = inspect_image(image, "{{range .RepoDigests}}{{println .}}{{end}}")
+    return digests.partition("\n")[0] or "without a digest, since it was built here"
 
 
 # -- the wheelhouse --------------------------------------------------------------------------------
 
 
-def fill_wheelhouse(base_id: str, wanted: Path, into: Path, torch: str) -> None:
-    """Fill ``into`` with what the requirement files in ``wanted`` name, unless it is there already.
+def fill_wheelhouse(base_id: str, requirements: Path, into: Path, torch: str) -> None:
+    """Fill the wheelhouse ``into`` with what the requirement files name, unless it is up to date.
 
     Args:
         base_id: the base's id: another base means resolving anew.
-        wanted: a folder of ``*.txt`` requirement files (and a package-lock.json for npm).
+        requirements: a folder of ``*.txt`` requirement files (and a package-lock.json for npm).
         into: the wheelhouse; one folder in it per requirement file.
         torch: a requirement for PyTorch, or `PINNED`; empty for an image without.
     """
-    names = [*wanted.glob("*.txt"), *wanted.glob("package*.json"), FILL]
+    names = [*requirements.glob("*.txt"), *requirements.glob("package*.json"), FILL]
     names += TORCH_PINS if torch == PINNED else []
     inputs = digest(base_id, torch, files=names)
     stamp = into / "inputs"
@@ -109,18 +109,18 @@ def fill_wheelhouse(base_id: str, wanted: Path, into: Path, torch: str) -> None:
         return
     say(f"wheelhouse of {into.parent.name}: resolving with the base's own Python")
     fresh = into.with_name(f"{into.name}.new")
-    in_container(FILL, wanted, fresh, torch)
+    in_container(FILL, requirements, fresh, torch)
     (fresh / "inputs").write_text(inputs)
     shutil.rmtree(into, ignore_errors=True)
     fresh.rename(into)
 
 
-def in_container(script: Path, wanted: Path, fresh: Path, torch: str = "") -> None:
+def in_container(script: Path, inputs: Path, fresh: Path, torch: str = "") -> None:
     """Run a script that asks pip, as the user who builds, in a container of the base.
 
     Args:
         script: `FILL` or `PIN`.
-        wanted: what it reads.
+        inputs: the folder that it reads.
         fresh: where it writes, an empty folder then.
         torch: as for `fill_wheelhouse`.
     """
@@ -128,15 +128,15 @@ def in_container(script: Path, wanted: Path, fresh: Path, torch: str = "") -> No
     fresh.mkdir(parents=True)
     settings, paths = _settings_for_container()
     settings["TORCH"] = torch
-    own = {wanted: "/wanted:ro", fresh: "/wheels", script: "/script.sh:ro", PINS: "/pins:ro"}
+    folders = {inputs: "/wanted:ro", fresh: "/wheels", script: "/script.sh:ro", PINS: "/pins:ro"}
     mounts = [f"{path}:{path}:ro" for path in paths]
-    mounts += [f"{path}:{place}" for path, place in own.items()]
+    mounts += [f"{path}:{place}" for path, place in folders.items()]
     flags = [flag for mount in mounts for flag in ("-v", mount)]
     flags += [flag for name in settings for flag in ("-e", name)]  # values stay out of `ps`
-    who = ("--user", f"{os.getuid()}:{os.getgid()}", "-e", "HOME=/tmp")
+    identity = ("--user", f"{os.getuid()}:{os.getgid()}", "-e", "HOME=/tmp")
     start, script_run = ("docker", "run", "--rm", "--network", "host"), (BASE, "sh", "-eu")
     say(shlex.join([*start, "…", *script_run, "/script.sh"]))
-    run(*start, *who, *flags, *script_run, "/script.sh", env={**os.environ, **settings})
+    run(*start, *identity, *flags, *script_run, "/script.sh", env={**os.environ, **settings})
 
 
 def _settings_for_container() -> tuple[dict[str, str], list[str]]:
@@ -158,32 +158,36 @@ def _settings_for_container() -> tuple[dict[str, str], list[str]]:
 
 def _pip_settings() -> dict[str, str]:
     """The host's pip settings as environment variables; a variable wins over a file, as in pip."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     listed = output(sys.executable, "-m", "pip", "config", "list").splitlines()
     for line in sorted(listed, key=lambda line: line.startswith(":env:")):
         key, _, value = line.partition("=")
         name = key.rpartition(".")[2]
         if key.startswith(("global.", "install.", "download.", ":env:")) and name in PIP_KEYS:
             text = value.strip().strip("'\"").replace("\\n", " ")
-            found[f"PIP_{name.upper().replace('-', '_')}"] = text
-    return found
+            settings[f"PIP_{name.upper().replace('-', '_')}"] = text
+    return settings
 
 
 def _certificates() -> str:
     """The host's CA bundle; empty if there is none."""
-    wanted = (os.environ.get("PIP_CERT"), ssl.get_default_verify_paths().cafile)
-    here = [path for path in (*wanted, "/etc/ssl/certs/ca-certificates.crt") if path]
-    return next((path for path in here if Path(path).is_file()), "")
+    configured = (os.environ.get("PIP_CERT"), ssl.get_default_verify_paths().cafile)
+    candidates = [path for path in (*configured, "/etc/ssl/certs/ca-certificates.crt") if path]
+    return next((path for path in candidates if Path(path).is_file()), "")
 
 
 def _local_paths(settings: dict[str, str]) -> list[str]:
     """The folders and files of this machine that pip's settings name."""
-    words = [word for value in settings.values() for word in value.split()]
-    paths = [urlsplit(word).path if word.startswith("file:") else word for word in words]
-    there = [Path(path) for path in paths if path.startswith("/")]
+    tokens = [token for value in settings.values() for token in value.split()]
+    paths = [urlsplit(token).path if token.startswith("file:") else token for token in tokens]
+    local_paths = [Path(path) for path in paths if path.startswith("/")]
     # An index is a folder `simple` that links to its sibling with the files.
     return sorted(
-        {str(path.parent if path.name == "simple" else path) for path in there if path.exists()}
+        {
+            str(path.parent if path.name == "simple" else path)
+            for path in local_paths
+            if path.exists()
+        }
     )
 
 
@@ -227,7 +231,7 @@ def build_image(name: str, context: Path, base_id: str) -> None:
 
 
 def say(line: str) -> None:
-    """Tell whoever runs the build what happens, at once."""
+    """Print a line of progress, at once."""
     print(f"images: {line}", file=sys.stderr, flush=True)
 
 
@@ -240,33 +244,33 @@ def run(*command: str, env: Mapping[str, str] | None = None) -> None:
 
 
 def output(*command: str) -> str:
-    """What a program prints; empty if it fails or is not there."""
+    """Return what a program prints; empty if it fails or is not there."""
     try:
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        completed = subprocess.run(command, check=True, capture_output=True, text=True)
     except (subprocess.CalledProcessError, FileNotFoundError):
         return ""
-    return done.stdout.strip()
+    return completed.stdout.strip()
 
 
-def inspected(image: str, template: str) -> str:
-    """What the engine says of a local image; empty if it is not there."""
+def inspect_image(image: str, template: str) -> str:
+    """Return what the engine knows of a local image; empty if there is none."""
     return output("docker", "image", "inspect", "--format", template, image)
 
 
 def image_id(name: str) -> str:
     """The id of a local image; empty if it is not there."""
-    return inspected(name, "{{.Id}}")
+    return inspect_image(name, "{{.Id}}")
 
 
 def inputs_of(name: str) -> str:
     """The inputs' hash a local image was built from; empty if there is none."""
-    return inspected(name, f'{{{{index .Config.Labels "{LABEL}"}}}}')
+    return inspect_image(name, f'{{{{index .Config.Labels "{LABEL}"}}}}')
 
 
 def digest(*parts: str, files: Iterable[Path] = (), below: Path | None = None) -> str:
     """One short hash over texts and files (their names, relative to ``below``, and contents)."""
-    whole = hashlib.sha256("\0".join(parts).encode())
+    sha256 = hashlib.sha256("\0".join(parts).encode())
     for file in sorted(files):
         name = file.relative_to(below) if below else file.name
-        whole.update(f"\0{name}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
-    return whole.hexdigest()[:24]
+        sha256.update(f"\0{name}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return sha256.hexdigest()[:24]

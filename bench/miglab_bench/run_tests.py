@@ -29,14 +29,14 @@ def run_tests(pytest_args: Sequence[str], *, everything: bool) -> int:
     selected = [] if everything else ["-m", "not long"]
     # One a core; one more where no test measures at full length, as many wait for a lab.
     workers = len(os.sched_getaffinity(0)) + (not everything)
-    asked = pytest_args or [*SIDE_BY_SIDE, "-n", str(min(MOST_WORKERS, max(2, workers)))]
-    command = [sys.executable, "-m", "pytest", *selected, *asked]
+    arguments = pytest_args or [*SIDE_BY_SIDE, "-n", str(min(MOST_WORKERS, max(2, workers)))]
+    command = [sys.executable, "-m", "pytest", *selected, *arguments]
     # Bytecode is kept: the tests start hundreds of Python processes.
     environment = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
-    done = subprocess.run(command, cwd=checkout(), env=environment, stdin=subprocess.DEVNULL)
+    completed = subprocess.run(command, cwd=checkout(), env=environment, stdin=subprocess.DEVNULL)
     if not everything:
         print("lab: the tests marked long were left out; ./lab test --all runs them too")
-    return done.returncode
+    return completed.returncode
 
 
 @app.command(

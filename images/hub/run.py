@@ -92,7 +92,7 @@ def main() -> int:
         return BAD_SETTINGS
     if part == "check":
         return 0
-    sibling = next(one for one in siblings_of(settings) if one.name == part)
+    sibling = next(sibling for sibling in siblings_of(settings) if sibling.name == part)
     program, *_ = sibling.command
     os.execvpe(program, list(sibling.command), {**os.environ, **sibling.env})  # noqa: S606
 

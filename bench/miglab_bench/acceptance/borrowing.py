@@ -40,10 +40,12 @@ print(json.dumps({{
 
 
 def experiment() -> str:
-    """A cell with the notebook's own functions, in a size for a CPU."""
+    """Return a cell with the notebook's own functions, in a size for a CPU."""
     text = (checkout() / NOTEBOOK).read_text(encoding="utf-8")
-    made = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
-    parts = (ast.get_source_segment(text, made[name]) for name in FUNCTIONS)
+    functions = {
+        node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)
+    }
+    parts = (ast.get_source_segment(text, functions[name]) for name in FUNCTIONS)
     return EXPERIMENT.format(functions="\n\n".join(part or "" for part in parts))
 
 
@@ -62,44 +64,55 @@ def _start(student: Student) -> None:
 
 def all_measure_at_once(run: Run) -> str:
     """Each is measured on a slice of its own, and waits no longer than it was told."""
-    told: dict[int, TicketView] = {}  # by its number, each ticket with its first estimate
+    first_tickets: dict[int, TicketView] = {}  # by its number, each ticket with its first estimate
     with ThreadPoolExecutor(BORROWERS) as threads:
-        cells = {one.name: threads.submit(one.run_cell, experiment()) for one in run.students}
+        cells = {
+            student.name: threads.submit(student.run_cell, experiment()) for student in run.students
+        }
         while not all(cell.done() for cell in cells.values()):
             for ticket in run.lab.tickets().values():
                 if ticket.estimate is not None:
-                    told.setdefault(ticket.id, ticket)
+                    first_tickets.setdefault(ticket.id, ticket)
             time.sleep(LOOK_S)
     leases = []
     for name, cell in cells.items():
-        found = json.loads(cell.result().splitlines()[-1])
-        expect(not found["why"] and found["samples"] > 0, f"{name}: {found}")
-        own = [run.lab.lease(number) for number in found["leases"]]
-        expect({lease.user for lease in own} == {name}, f"{name} measured on {own}")
-        uuids = {uuid for lease in own for uuid in lease.uuids}
-        expect(uuids == set(found["slices"]), f"{name}: {found['slices']}, the ledger {uuids}")
-        leases += own
+        figures = json.loads(cell.result().splitlines()[-1])
+        expect(not figures["why"] and figures["samples"] > 0, f"{name}: {figures}")
+        student_leases = [run.lab.lease(number) for number in figures["leases"]]
+        expect(
+            {lease.user for lease in student_leases} == {name},
+            f"{name} measured on {student_leases}",
+        )
+        uuids = {uuid for lease in student_leases for uuid in lease.uuids}
+        expect(uuids == set(figures["slices"]), f"{name}: {figures['slices']}, the ledger {uuids}")
+        leases += student_leases
     expect(len({lease.id for lease in leases}) == len(leases) == BORROWERS, f"leases: {leases}")
-    late = waited_longer(leases, told)
+    late = waited_longer(leases, first_tickets)
     expect(len(late) <= LATE, f"waited longer than they were told: {late}")
-    waits_s = [one.granted_at - told[one.ticket].created_at for one in leases if one.ticket in told]
+    waits_s = [
+        lease.granted_at - first_tickets[lease.ticket].created_at
+        for lease in leases
+        if lease.ticket in first_tickets
+    ]
     return (
         f"{len(leases)} measured, each on a lease of its own; waits up to "
         f"{max(waits_s, default=0):.0f} s, {len(late)} longer than told"
     )
 
 
-def waited_longer(leases: Sequence[LeaseView], told: Mapping[int, TicketView]) -> list[str]:
-    """Who waited longer than the upper end of what was said first, in words."""
-    found = []
+def waited_longer(
+    leases: Sequence[LeaseView], first_tickets: Mapping[int, TicketView]
+) -> list[str]:
+    """Return, in words, who waited longer than the upper end of their first estimate."""
+    late = []
     for lease in leases:
-        said = told.get(lease.ticket or 0)
-        if said is None or said.estimate is None:
+        ticket = first_tickets.get(lease.ticket or 0)
+        if ticket is None or ticket.estimate is None:
             continue
-        waited_s = lease.granted_at - said.created_at
-        if waited_s > said.estimate.high_s:
-            found.append(f"{lease.user} {waited_s:.0f} s, told {said.estimate.high_s:.0f} s")
-    return found
+        waited_s = lease.granted_at - ticket.created_at
+        if waited_s > ticket.estimate.high_s:
+            late.append(f"{lease.user} {waited_s:.0f} s, told {ticket.estimate.high_s:.0f} s")
+    return late
 
 
 def all_is_free(run: Run) -> str:

@@ -69,10 +69,10 @@ STEPS: tuple[tuple[str, Callable[[Run], str]], ...] = (
     ("twenty start servers that borrow", borrowing.twenty_borrow),
     ("all measure at once, each on a slice of its own", borrowing.all_measure_at_once),
     ("afterwards every slice is free", borrowing.all_is_free),
-    ("a grant", probing.a_grant),
-    ("an offer", probing.an_offer),
-    ("an update of the pool's page", probing.a_pages_update),
-    ("a reclaim: from the decision to a free slice", probing.a_reclaim),
+    ("a grant", probing.time_grant),
+    ("an offer", probing.time_offer),
+    ("an update of the pool's page", probing.time_page_update),
+    ("a reclaim: from the decision to a free slice", probing.time_reclaim),
 )
 START = "a temporary lab starts"
 END = "the lab ends and leaves no process"
@@ -84,7 +84,7 @@ EXPECTED = (StartError, httpx.HTTPError, WebSocketException, OSError)
 
 @dataclass(frozen=True)
 class ReportLine:
-    """One line of the report: what held or did not, what was seen, how long it took."""
+    """One line of the report: the step, whether it passed, what was observed, and its duration."""
 
     name: str
     ok: bool
@@ -97,14 +97,14 @@ def run_steps(
     run_on: Callable[[L], R],
     steps: Iterable[tuple[str, Callable[[R], str]]],
 ) -> list[ReportLine]:
-    """The steps with what came of them; after one that failed, none is tried."""
+    """Run the steps until the first that fails, and return a line of the report for each."""
     steps_done: list[ReportLine] = []
-    name, began = START, time.monotonic()
+    name, started_at = START, time.monotonic()
 
     def add(name: str, detail: str, *, ok: bool = True) -> None:
-        nonlocal began
-        before, began = began, time.monotonic()
-        steps_done.append(ReportLine(name, ok, detail, round(began - before, 1)))
+        nonlocal started_at
+        before, started_at = started_at, time.monotonic()
+        steps_done.append(ReportLine(name, ok, detail, round(started_at - before, 1)))
 
     try:
         with temporary as lab:
@@ -123,12 +123,12 @@ def report(steps: list[ReportLine], *, as_json: bool) -> NoReturn:
     """Print the steps as a table or as JSON, and end with status 0 only if all held."""
     is_ok = all(step.ok for step in steps)
     rows = [
-        {"step": one.name, "held": "yes" if one.ok else "NO", "seconds": one.took_s,
-         "seen": one.detail}
-        for one in steps
+        {"step": step.name, "held": "yes" if step.ok else "NO", "seconds": step.took_s,
+         "seen": step.detail}
+        for step in steps
     ]  # fmt: skip
-    found = {"ok": is_ok, "steps": [asdict(step) for step in steps]}
-    say(found, table_of(rows), as_json=as_json)
+    figures = {"ok": is_ok, "steps": [asdict(step) for step in steps]}
+    say(figures, table_of(rows), as_json=as_json)
     raise typer.Exit(0 if is_ok else 1)
 
 

@@ -24,30 +24,30 @@ USER = "student-1"
 WHY = "the acceptance run"
 
 
-def a_grant(run: Run) -> str:
-    """From asking for a free slice to having it."""
+def time_grant(run: Run) -> str:
+    """Time a grant: from the request for a free slice to the lease."""
     took_s = []
     for _ in range(SAMPLES):
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         lease = run.lab.grant(USER)
-        took_s.append(time.perf_counter() - began)
-        gone = ReleaseRequest(reason=WHY, generation=lease.generation)
-        run.lab.ask(f"/api/leases/{lease.id}/release", gone)
-    return _said(took_s)
+        took_s.append(time.perf_counter() - started_at)
+        release = ReleaseRequest(reason=WHY, generation=lease.generation)
+        run.lab.ask(f"/api/leases/{lease.id}/release", release)
+    return _median_text(took_s)
 
 
-def an_offer(run: Run) -> str:
-    """What a course offers, as the spawn page asks it."""
+def time_offer(run: Run) -> str:
+    """Time the request for a course's offers, as the spawn page makes it."""
     took_s = []
     for _ in range(SAMPLES):
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         run.lab.ask(f"/api/offers?course={COURSE}&user={USER}")
-        took_s.append(time.perf_counter() - began)
-    return _said(took_s)
+        took_s.append(time.perf_counter() - started_at)
+    return _median_text(took_s)
 
 
-def a_pages_update(run: Run) -> str:
-    """The parts of the pool's page that a GPU's draining changes."""
+def time_page_update(run: Run) -> str:
+    """Time the update of the pool's page after a GPU is drained or undrained."""
     (gpu,) = run.lab.snapshot().gpus
     took_s = []
     for number in range(SAMPLES):
@@ -57,33 +57,33 @@ def a_pages_update(run: Run) -> str:
         have = ",".join(f"{name}.{version}" for name, version in parts)
         verb = "undrain" if number % 2 else "drain"
         run.lab.ask(f"/api/gpus/{gpu.uuid}/{verb}", ActionRequest(reason=WHY))
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         changed = run.lab.ask(f"/fragment?have={have}")
-        took_s.append(time.perf_counter() - began)
+        took_s.append(time.perf_counter() - started_at)
         expect(f'id="part-gpu-{gpu.index}"'.encode() in changed, "the update shows no change")
-    return _said(took_s)
+    return _median_text(took_s)
 
 
-def a_reclaim(run: Run) -> str:
-    """From the decision until the slice is free; its holder ends as soon as it is asked."""
+def time_reclaim(run: Run) -> str:
+    """Time a reclaim: from the decision until the slice is free; the holder ends at once."""
     took_s = []
     for _ in range(RECLAIMS):
         with run.lab.held(USER) as (lease, holder):
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             ending = ReclaimRequest(reason=WHY, warning_s=0)
             run.lab.ask(f"/api/leases/{lease.id}/reclaim", ending)
             wait_for(partial(_is_ending, run.lab), "the reclaim to begin", pause_s=LOOK_S)
             holder.kill()
             wait_for(lambda: run.is_empty, "the slice to be free", pause_s=LOOK_S)
-            took_s.append(time.perf_counter() - began)
-    said = f"{max(took_s):.1f} s at most in {len(took_s)}"
-    expect(max(took_s) <= RECLAIM_BOUND_S, said)
-    return said
+            took_s.append(time.perf_counter() - started_at)
+    longest = f"{max(took_s):.1f} s at most in {len(took_s)}"
+    expect(max(took_s) <= RECLAIM_BOUND_S, longest)
+    return longest
 
 
 def _is_ending(lab: TemporaryLab) -> bool:
     return {lease.state for lease in lab.leases().values()} <= {LeaseState.RELEASING}
 
 
-def _said(took_s: list[float]) -> str:
+def _median_text(took_s: list[float]) -> str:
     return f"{median(took_s) * 1000:.1f} ms, the median of {len(took_s)}"

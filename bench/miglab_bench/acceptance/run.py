@@ -35,37 +35,37 @@ class Run:
     reserved: ReservationView | None = None
 
     def sign_in(self, count: int) -> None:
-        """Let more students sign in through the login form, until there are so many."""
+        """Sign in more students through the login form, until there are ``count`` of them."""
         for number in range(len(self.students) + 1, count + 1):
             self.students.append(self.lab.signed_in(f"student-{number}"))
 
     @property
     def holding(self) -> list[Student]:
-        """Those who hold a slice."""
-        held = self.lab.leases()
-        return [student for student in self.students if student.name in held]
+        """The students who hold a slice."""
+        leases = self.lab.leases()
+        return [student for student in self.students if student.name in leases]
 
     def student(self, number: int) -> Student:
-        """The one with that number, from 1."""
+        """Return the student with that number, from 1."""
         return self.students[number - 1]
 
     @property
     def is_empty(self) -> bool:
         """Whether nobody holds or waits for anything, and every slice is free."""
         snapshot = self.lab.snapshot()
-        states = {each.state for gpu in snapshot.gpus for each in gpu.slices}
+        states = {slice_.state for gpu in snapshot.gpus for slice_ in gpu.slices}
         return not snapshot.waiting and not self.lab.leases() and states <= {SliceState.FREE}
 
     def positions(self) -> str:
-        """Who waits where, in words."""
-        found = self.lab.positions().items()
-        return "waiting: " + (", ".join(f"{user} at {at}" for user, at in found) or "nobody")
+        """Return the waiting students and their positions, in words."""
+        positions = self.lab.positions().items()
+        return "waiting: " + (", ".join(f"{user} at {at}" for user, at in positions) or "nobody")
 
 
-def expect(holds: bool, seen: str) -> None:
-    """Raise `CheckFailed` with what was seen unless it holds."""
+def expect(holds: bool, message: str) -> None:
+    """Raise `CheckFailed` with the message unless the condition holds."""
     if not holds:
-        raise CheckFailed(seen)
+        raise CheckFailed(message)
 
 
 def expect_own_slice(run: Run, student: Student) -> None:
@@ -75,7 +75,7 @@ def expect_own_slice(run: Run, student: Student) -> None:
     expect(text == ledger, f"{student.name} printed {text}, the ledger says {ledger}")
 
 
-def in_parallel(students: list[Student], do: Callable[[Student], Result]) -> list[Result]:
-    """The same for several students at once, in their order."""
+def in_parallel(students: list[Student], action: Callable[[Student], Result]) -> list[Result]:
+    """Run an action for several students at once; return the results in their order."""
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        return list(threads.map(do, students))
+        return list(threads.map(action, students))

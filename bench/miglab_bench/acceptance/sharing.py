@@ -61,13 +61,13 @@ def cells_print_slices(run: Run) -> str:
 
 def two_wait(run: Run) -> str:
     """The eighth and the ninth wait, with positions 1 and 2 and a likely wait."""
-    said = []
+    places = []
     for place, student in enumerate(run.students[SLICES:], 1):
         student.ask(SHAPE)
-        said.append(_wait_in_queue(run, student, place))
+        places.append(_wait_in_queue(run, student, place))
     expected = {student.name: place for place, student in enumerate(run.waiting, 1)}
     expect(run.lab.positions() == expected, f"places: {run.lab.positions()}")
-    return "; ".join(said)
+    return "; ".join(places)
 
 
 def _wait_in_queue(run: Run, student: Student, place: int) -> str:
@@ -84,13 +84,16 @@ def _wait_in_queue(run: Run, student: Student, place: int) -> str:
     return f"{name} at {place}, {estimated_wait(estimate)}"
 
 
-def _waited(run: Run, student: Student) -> str:
-    """How long somebody waited for the lease that is now there, which was foretold; in words."""
+def _check_wait(run: Run, student: Student) -> str:
+    """Check the wait for a lease against its estimate, and return it in words."""
     ticket, lease = run.tickets[student.name], run.lab.leases()[student.name]
     expect(lease.ticket == ticket.id, f"lease {lease.id} is of another place than {ticket.id}")
-    waited_s, said = lease.granted_at - ticket.created_at, ticket.estimate
-    assert said is not None
-    expect(said.low_s <= waited_s <= said.high_s, f"waited {waited_s:.0f} s, foretold {said}")
+    waited_s, estimate = lease.granted_at - ticket.created_at, ticket.estimate
+    assert estimate is not None
+    expect(
+        estimate.low_s <= waited_s <= estimate.high_s,
+        f"waited {waited_s:.0f} s, foretold {estimate}",
+    )
     return f"{student.name} waited {waited_s:.0f} s"
 
 
@@ -115,11 +118,11 @@ def idle_are_warned(run: Run) -> str:
 def still_here_keeps_it(run: Run) -> str:
     """One says "I am still here" in JupyterLab, and is not warned any more."""
     student = run.student(STAYS)
-    left = student.lease()["warning"]["keepalives_left"]
+    keepalives = student.lease()["warning"]["keepalives_left"]
     student.keepalive()
     lease = run.lab.leases()[student.name]
     expect(lease.state is LeaseState.RUNNING and lease.warning is None, f"the lease: {lease}")
-    return f"{student.name} keeps {lease.shape}; may say so {left - 1} times more"
+    return f"{student.name} keeps {lease.shape}; may say so {keepalives - 1} times more"
 
 
 def next_is_served(run: Run) -> str:
@@ -133,7 +136,7 @@ def next_is_served(run: Run) -> str:
     served.wait_until_ready()
     expect_own_slice(run, served)
     served.compute_on()
-    return f"{leaving.name} reads: {news}; {_waited(run, served)}; {run.positions()}"
+    return f"{leaving.name} reads: {news}; {_check_wait(run, served)}; {run.positions()}"
 
 
 def starts_on_cpu(run: Run) -> str:
@@ -145,10 +148,10 @@ def starts_on_cpu(run: Run) -> str:
     text = student.run_cell(SHAPE_CELL).strip()
     expect(text == "cpu", f"{student.name}'s server has {text}")
     wait_for(lambda: student.lease()["ticket"] is not None, "the position in JupyterLab")
-    shown = student.lease()["ticket"]
-    is_kept = shown["id"] == before.id and shown["state"] == "waiting"
-    expect(is_kept and student.name not in run.lab.leases(), f"JupyterLab shows {shown}")
-    return f"{student.name} runs on CPU, still at {shown['position']} of {shown['waiting']}"
+    ticket = student.lease()["ticket"]
+    is_kept = ticket["id"] == before.id and ticket["state"] == "waiting"
+    expect(is_kept and student.name not in run.lab.leases(), f"JupyterLab shows {ticket}")
+    return f"{student.name} runs on CPU, still at {ticket['position']} of {ticket['waiting']}"
 
 
 def moves_to_the_slice(run: Run) -> str:
@@ -166,7 +169,7 @@ def moves_to_the_slice(run: Run) -> str:
     expect_own_slice(run, served)
     served.compute_on()
     offer = f"offered for {left_s:.0f} s"
-    return f"{leaving.name} left; {offer}; {_waited(run, served)}; {run.positions()}"
+    return f"{leaving.name} left; {offer}; {_check_wait(run, served)}; {run.positions()}"
 
 
 def one_comes_back(run: Run) -> str:
@@ -178,9 +181,9 @@ def one_comes_back(run: Run) -> str:
 
 def survives_kill(run: Run) -> str:
     """Hub and pool are killed and started again: every lease and every place is still right."""
-    before, places = _held(run), run.lab.positions()
+    before, places = _leased_uuids(run), run.lab.positions()
     run.lab.kill("hub", "pool")
-    expect(_held(run) == before, f"leases before {before}, after {_held(run)}")
+    expect(_leased_uuids(run) == before, f"leases before {before}, after {_leased_uuids(run)}")
     expect(run.lab.positions() == places, f"places before {places}, after {run.lab.positions()}")
     last = run.waiting[0]
     last.ask(SHAPE)
@@ -200,7 +203,7 @@ def all_leave(run: Run) -> str:
     return "no lease, nobody waits, no slice in use; the ledger's invariants hold"
 
 
-def _held(run: Run) -> dict[str, tuple[int, tuple[str, ...]]]:
+def _leased_uuids(run: Run) -> dict[str, tuple[int, tuple[str, ...]]]:
     return {user: (lease.id, lease.uuids) for user, lease in run.lab.leases().items()}
 
 
@@ -237,7 +240,7 @@ def class_now(now: datetime) -> ReservationRequest:
 
 
 def _class_soon(now: datetime) -> ReservationRequest:
-    """The same of a class that begins with the first minute that is a lead and a little off."""
+    """Return a reservation of a class that begins a little more than the lead time from now."""
     begins = (now + timedelta(seconds=LEAD_S + 70)).replace(second=0, microsecond=0)
     return class_now(begins).model_copy(update={"count": SLICES})
 
@@ -247,7 +250,7 @@ def class_is_served(run: Run) -> str:
     member, other = run.student(MEMBER), run.student(OTHER)
     run.reserved = run.lab.reserve(class_now(datetime.now(UTC)))
     in_parallel([member, other], Student.leave)
-    wait_for(lambda: _free(run) == COUNT, f"{COUNT} free slices")
+    wait_for(lambda: _count_free(run) == COUNT, f"{COUNT} free slices")
     expect(run.lab.positions() == {run.waiting[0].name: 1}, f"places: {run.lab.positions()}")
     member.ask(SHAPE)
     wait_for(lambda: member.name in run.lab.leases(), f"a slice for {member.name}")
@@ -272,7 +275,7 @@ def no_show_goes_to_the_queue(run: Run) -> str:
     (view,) = run.lab.reservations()
     is_right = view.state is ReservationState.OPEN and view.drawn == 1
     expect(is_right, f"the reservation is {view.state}, {view.drawn} drawn")
-    return f"{late_s:.1f} s after the grace of {GRACE_S:.0f} s; {_waited(run, first)}"
+    return f"{late_s:.1f} s after the grace of {GRACE_S:.0f} s; {_check_wait(run, first)}"
 
 
 def promise_is_kept(run: Run) -> str:
@@ -286,10 +289,10 @@ def promise_is_kept(run: Run) -> str:
     expect(view.certain == SLICES and not view.outlook, f"it says: {view.outlook}")
     other.ask(SHAPE)
     wait_for(lambda: other.name in run.lab.positions(), f"{other.name} in the queue")
-    said = run.lab.tickets()[other.name].message
-    expect("kept for a class" in said, f"{other.name} reads: {said}")
+    message = run.lab.tickets()[other.name].message
+    expect("kept for a class" in message, f"{other.name} reads: {message}")
     starts_at = view.starts_at or 0.0
-    wait_for(lambda: _made(run) == SLICES, f"{SLICES} slices", LEAD_S + 80)
+    wait_for(lambda: _count_created(run) == SLICES, f"{SLICES} slices", LEAD_S + 80)
     early_s = starts_at - run.lab.snapshot().at
     expect(early_s > 0, f"the slices were made {-early_s:.1f} s late")
     member.ask(SHAPE)
@@ -303,17 +306,17 @@ def promise_is_kept(run: Run) -> str:
     other.wait_until_ready()
     in_parallel([member, other], Student.leave)
     wait_for(lambda: run.is_empty, "the GPU to be empty")
-    return f"{SLICES} made {early_s:.1f} s before the start; guaranteed to the end; {said}"
+    return f"{SLICES} made {early_s:.1f} s before the start; guaranteed to the end; {message}"
 
 
-def _made(run: Run) -> int:
-    """How many of the slots that are reserved now have their slice, which is free."""
+def _count_created(run: Run) -> int:
+    """Return how many reserved slots have their slice, still free."""
     snapshot = run.lab.snapshot()
-    free = {(gpu.uuid, one.start) for gpu in snapshot.gpus for one in gpu.slices
-            if one.state is SliceState.FREE}  # fmt: skip
+    free = {(gpu.uuid, s.start) for gpu in snapshot.gpus for s in gpu.slices
+            if s.state is SliceState.FREE}  # fmt: skip
     return sum((slot.gpu, slot.start) in free for slot in snapshot.reserved_slots)
 
 
-def _free(run: Run) -> int:
+def _count_free(run: Run) -> int:
     gpus = run.lab.snapshot().gpus
-    return sum(one.state is SliceState.FREE for gpu in gpus for one in gpu.slices)
+    return sum(s.state is SliceState.FREE for gpu in gpus for s in gpu.slices)

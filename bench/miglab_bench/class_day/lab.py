@@ -43,8 +43,8 @@ class DayDriver(Driver):
         self._numbers = itertools.count(1)
 
     def slices(self, gpu_uuid: str) -> list[SliceReading]:
-        """What lies on a GPU, lowest start first."""
-        return sorted(self._slices[gpu_uuid].values(), key=lambda one: one.placement)
+        """Return the slices of a GPU, lowest start first."""
+        return sorted(self._slices[gpu_uuid].values(), key=lambda s: s.placement)
 
     def create(self, gpu_uuid: str, profile: Profile, placement: Placement) -> SliceReading:
         """Make a slice.
@@ -52,45 +52,45 @@ class DayDriver(Driver):
         Raises:
             NoRoom: the profile cannot lie there.
         """
-        taken = any(one.placement.mask & placement.mask for one in self.slices(gpu_uuid))
-        if taken or placement not in profile.placements:
+        is_taken = any(s.placement.mask & placement.mask for s in self.slices(gpu_uuid))
+        if is_taken or placement not in profile.placements:
             raise NoRoom(f"{profile.name} cannot lie at {placement} on {gpu_uuid}")
         number = next(self._numbers)
-        made = SliceReading(gpu_uuid, number, 0, f"MIG-{number}", profile, placement)
-        self._slices[gpu_uuid][number] = made
-        return made
+        slice_ = SliceReading(gpu_uuid, number, 0, f"MIG-{number}", profile, placement)
+        self._slices[gpu_uuid][number] = slice_
+        return slice_
 
     def destroy(self, gpu_uuid: str, gi_id: int) -> None:
         """Destroy a slice; one that is already gone is fine."""
         self._slices[gpu_uuid].pop(gi_id, None)
 
     def usages(self, gpu_uuid: str, slices: Collection[SliceReading]) -> dict[SliceReading, Usage]:
-        """What the day's students run there."""
-        return {one: IN_USE if one.uuid in self.busy else EMPTY for one in slices}
+        """Return the use of each slice by the day's students."""
+        return {slice_: IN_USE if slice_.uuid in self.busy else EMPTY for slice_ in slices}
 
 
 class Servers(HostHolders):
-    """The students' servers, as the pool asks after them."""
+    """The students' servers, as holders whose liveness the pool probes."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.there: set[str] = set()
+        self.running: set[str] = set()
 
     def probe(self, holder: str) -> Liveness:
-        """Whether it runs."""
-        return Liveness.ALIVE if holder in self.there else Liveness.GONE
+        """Return whether the holder runs."""
+        return Liveness.ALIVE if holder in self.running else Liveness.GONE
 
     def missing(self, holders: Collection[str]) -> set[str]:
-        """Those that do not run."""
-        return set(holders) - self.there
+        """Return the holders that do not run."""
+        return set(holders) - self.running
 
     def remove(self, holder: str, *, force: bool) -> bool:
-        """Whether it is gone."""
-        return holder not in self.there
+        """Return whether the holder is gone."""
+        return holder not in self.running
 
 
-class PowerStays(Ledger):
-    """A ledger that does not wait for the disk: a simulation is begun anew after a power cut."""
+class UnsyncedLedger(Ledger):
+    """A ledger that does not wait for the disk: after a power cut the simulation is run again."""
 
     def begin(self, *, durable: bool) -> None:
         """Begin to write."""
@@ -98,7 +98,7 @@ class PowerStays(Ledger):
 
 
 class DayLab:
-    """What spawners and the hub do with the pool.
+    """The simulated lab: what spawners and the hub do with the pool.
 
     Args:
         folder: empty, for the ledger and the GPUs.
@@ -108,17 +108,17 @@ class DayLab:
 
     Attributes:
         at: seconds since midnight.
-        asked: the tickets of who waits.
+        open_tickets: the tickets that wait or have an offer.
     """
 
     def __init__(self, folder: Path, gpus: int, day: Day, table: PoolTable) -> None:
         self.at = 0.0
-        self.asked: set[int] = set()
+        self.open_tickets: set[int] = set()
         self._is_changed = True
         SimulatedMachine.create(folder / "gpus", gpus, day.model, seed="class-day")
         self.driver = DayDriver(folder / "gpus")
         self._servers = Servers()
-        self._ledger = PowerStays(folder / "ledger.sqlite")
+        self._ledger = UnsyncedLedger(folder / "ledger.sqlite")
         self._numbers = itertools.count(1)
         courses = {
             name: Course(title=name, shapes=day.profiles, lends=day.profiles)
@@ -131,8 +131,8 @@ class DayLab:
         self.pool.reconcile()
 
     def reserve(self, day: Day, count: int) -> None:
-        """Slices for the practical, before anybody comes."""
-        asked = ReservationRequest(
+        """Reserve slices for the practical, before anybody comes."""
+        request = ReservationRequest(
             course=PRACTICAL,
             shape=day.profiles[0],
             count=count,
@@ -141,10 +141,10 @@ class DayLab:
             to_time=f"{_moment(day.practical.until_h):%H:%M}",
             tz="UTC",
         )
-        self.pool.reservations.make(asked, "person:instructor")
+        self.pool.reservations.make(request, "person:instructor")
 
     def close(self) -> None:
-        """Give everything back.
+        """Close ledger and driver after a check of the invariants.
 
         Raises:
             RuntimeError: an invariant does not hold, and the day's figures mean nothing.
@@ -156,7 +156,7 @@ class DayLab:
             raise RuntimeError("; ".join(broken))
 
     def work(self, *, is_look: bool) -> None:
-        """A turn, and everything that is due after it; at a look, or after somebody has acted."""
+        """Let the pool take a turn and do all jobs, if it is due to look or something changed."""
         if not (is_look or self._is_changed):
             return
         self._is_changed = False
@@ -168,7 +168,7 @@ class DayLab:
     # -- waiting ------------------------------------------------------------------------------
 
     def ask(self, plan: Plan, purpose: Purpose) -> int | None:
-        """A ticket; None if there are as many as may wait."""
+        """Request a ticket, and return its id; None if the queue is full."""
         request = TicketRequest(
             user=plan.name,
             server=borrower_of("") if purpose is Purpose.BORROW else "",
@@ -180,21 +180,21 @@ class DayLab:
             ticket = self.pool.tickets.request(request).id
         except Refused:
             return None
-        self.asked.add(ticket)
+        self.open_tickets.add(ticket)
         self._is_changed = True
         return ticket
 
     def attend(self, ticket: int) -> bool:
-        """Keep the ticket; whether it is not over."""
+        """Keep the ticket alive; return whether it still is."""
         is_live = self.pool.tickets.attend(ticket).state in LIVE_TICKETS
         if not is_live:
-            self.asked.discard(ticket)
+            self.open_tickets.discard(ticket)
         return is_live
 
     def cancel(self, ticket: int, user: str) -> None:
         """Leave the queue."""
         self.pool.tickets.cancel(ticket, user)
-        self.asked.discard(ticket)
+        self.open_tickets.discard(ticket)
         self._is_changed = True
 
     # -- servers ------------------------------------------------------------------------------
@@ -205,30 +205,30 @@ class DayLab:
         if row is None or row.state != TicketState.OFFERED:
             return None
         lease = self.pool.tickets.take(ticket)
-        self.asked.discard(ticket)
+        self.open_tickets.discard(ticket)
         holder = f"container:{next(self._numbers):064x}"
-        self._servers.there.add(holder)
+        self._servers.running.add(holder)
         self.pool.leases.attach(lease.id, lease.generation, holder)
         return self.pool.leases.running(lease.id)
 
-    def is_wanted(self, lease: int) -> bool:
-        """Whether somebody waits for what a lease holds."""
-        return bool(self.asked) and self.pool.leases.find(lease).others_wait > 0
+    def is_needed(self, lease: int) -> bool:
+        """Return whether somebody waits for the slices of a lease."""
+        return bool(self.open_tickets) and self.pool.leases.find(lease).others_wait > 0
 
     def stop(self, lease: int, reason: str) -> None:
         """Stop the server; its slices are free once the pool has seen that it is gone."""
         row = self.row(lease)
-        self._servers.there.discard(row.holder)
+        self._servers.running.discard(row.holder)
         self._is_changed = True
         if row.state is not LeaseState.RELEASING:
             self.pool.leases.release(lease, "hub", reason)
 
     def row(self, lease: int) -> LeaseRow:
-        """A live lease, as the ledger has it."""
+        """Return a live lease from the ledger."""
         return self.pool.store.state.leases[lease]
 
     def keepalive(self, lease: int, user: str) -> bool:
-        """Say "I am still here"; whether it counts."""
+        """Say "I am still here"; return whether the pool accepts it."""
         try:
             self.pool.leases.keepalive(lease, user)
         except Refused:
@@ -237,5 +237,5 @@ class DayLab:
 
 
 def _moment(hours: float) -> dt.datetime:
-    """So many hours after midnight, to the minute."""
+    """Return the time of the simulated day, rounded to the minute."""
     return dt.datetime.fromtimestamp(MIDNIGHT + 60 * round(60 * hours), dt.UTC)

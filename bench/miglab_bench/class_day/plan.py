@@ -176,7 +176,7 @@ class Day:
 
 
 def day_with(settings: str) -> Day:
-    """The day with other values, as TOML writes them; those of a table change one by one.
+    """Return the day with other values from TOML; in a table only the given keys change.
 
     Raises:
         ValueError: it is no TOML, there is no such assumption, or the value is not of its kind.
@@ -207,7 +207,7 @@ class PhaseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StudentPhase:
-    """One thing a student does.
+    """One phase of a student's session.
 
     Attributes:
         s: for how long.
@@ -268,7 +268,7 @@ class Plan:
 
     @property
     def wanted_s(self) -> float:
-        """For how long something is to run."""
+        """How long cells and runs take in all, in seconds."""
         return sum(
             session.run_s + sum(phase.s for phase in session.phases if phase.kind is PhaseKind.BUSY)
             for session in self.sessions
@@ -276,31 +276,31 @@ class Plan:
 
 
 def reserved(day: Day, students: int) -> int:
-    """How many slices are reserved for the practical."""
+    """Return how many slices are reserved for the practical."""
     return math.ceil(day.reserved_share * students)
 
 
 def plans(day: Day, students: int, seed: int) -> list[Plan]:
-    """The days of all students; one who does not come has no sessions.
+    """Return the plans of all students; one who does not come has no sessions.
 
     Those of the practical come on top of them, one for each slice that is reserved.
     """
-    found = [_plan(day, number, seed) for number in range(students)]
+    student_plans = [_plan(day, number, seed) for number in range(students)]
     for number in range(reserved(day, students)):
         rng = random.Random(f"{seed}/{number}/practical")  # noqa: S311 -- a simulation
         session = _session(rng, day, day.practical, has_lunch=False)
-        found.append(Plan(f"practical-{number:03}", day.profiles[0], (session,), PRACTICAL))
-    return found
+        student_plans.append(Plan(f"practical-{number:03}", day.profiles[0], (session,), PRACTICAL))
+    return student_plans
 
 
 def _plan(day: Day, number: int, seed: int) -> Plan:
     rng = random.Random(f"{seed}/{number}")  # noqa: S311 -- a simulation, not a secret
     profile = rng.choices(day.profiles, day.mix)[0]
-    found = []
+    sessions = []
     for visit in (day.lecture, day.afternoon, day.evening):
         if rng.random() < visit.share:
-            found.append(_session(rng, day, visit, has_lunch=visit is day.lecture))
-    return Plan(f"student-{number:03}", profile, tuple(found))
+            sessions.append(_session(rng, day, visit, has_lunch=visit is day.lecture))
+    return Plan(f"student-{number:03}", profile, tuple(sessions))
 
 
 def _session(rng: random.Random, day: Day, visit: Visit, *, has_lunch: bool) -> StudentSession:
@@ -308,9 +308,9 @@ def _session(rng: random.Random, day: Day, visit: Visit, *, has_lunch: bool) -> 
     until = HOUR_S * visit.until_h
     phases = list(_phases(rng, day, min(draw(rng, visit.work), until - at)))
     if has_lunch and rng.random() < day.lunch_share:
-        more = list(_lunch(rng, day))
-        until += sum(phase.s for phase in more)
-        phases += more
+        lunch = list(_lunch(rng, day))
+        until += sum(phase.s for phase in lunch)
+        phases += lunch
     return StudentSession(
         at=at,
         until=until,
@@ -331,11 +331,11 @@ def _lunch(rng: random.Random, day: Day) -> Iterator[StudentPhase]:
 
 
 def _phases(rng: random.Random, day: Day, total_s: float) -> Iterator[StudentPhase]:
-    """Cells, and what is between them, until the time is over."""
+    """Yield cells and the phases between them until the time is over."""
     left_s = total_s
     for turn in itertools.count():
         phase = (
-            _between(rng, day)
+            _phase_between_cells(rng, day)
             if turn % 2 == 0
             else StudentPhase(PhaseKind.BUSY, draw(rng, day.busy))
         )
@@ -345,7 +345,7 @@ def _phases(rng: random.Random, day: Day, total_s: float) -> Iterator[StudentPha
         yield phase
 
 
-def _between(rng: random.Random, day: Day) -> StudentPhase:
+def _phase_between_cells(rng: random.Random, day: Day) -> StudentPhase:
     if rng.random() >= day.pause_share:
         return StudentPhase(PhaseKind.THINK, draw(rng, day.think))
     is_open = rng.random() < day.pause_open_share
@@ -354,8 +354,8 @@ def _between(rng: random.Random, day: Day) -> StudentPhase:
 
 
 def draw(rng: random.Random, spread: Spread) -> float:
-    """One duration."""
+    """Draw a duration, in seconds."""
     if not spread.median_s:
         return spread.least_s
-    drawn = rng.lognormvariate(math.log(spread.median_s), spread.sigma)
-    return min(spread.most_s, max(spread.least_s, drawn))
+    duration_s = rng.lognormvariate(math.log(spread.median_s), spread.sigma)
+    return min(spread.most_s, max(spread.least_s, duration_s))

@@ -83,14 +83,14 @@ class DayFigures:
 
 
 def figures(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -> DayFigures:
-    """The figures of one day.
+    """Return the figures of one day.
 
     Args:
         policy: who ended servers.
         students: after the day.
         sizes: the memory slices of each student's shape.
     """
-    tallies = [one.tally for one in students]
+    tallies = [student.tally for student in students]
     waits_s = sorted(wait for tally in tallies for wait in tally.waits_s)
 
     def slice_hours(seconds: Iterable[float]) -> float:
@@ -104,7 +104,7 @@ def figures(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -
         wait_p95_s=round(quantile(waits_s, 0.95)),
         unjust_reclaims=sum(tally.unjust for tally in tallies),
         reserved_kept=_reserved_kept(students),
-        wanted_slice_hours=slice_hours(one.plan.wanted_s for one in students),
+        wanted_slice_hours=slice_hours(student.plan.wanted_s for student in students),
         held_slice_hours=slice_hours(tally.held_s for tally in tallies),
         redone_slice_hours=slice_hours(tally.redone_s for tally in tallies),
         needs=len(waits_s),
@@ -113,13 +113,13 @@ def figures(policy: str, students: Sequence[DayStudent], sizes: Sequence[int]) -
 
 
 def _reserved_kept(students: Sequence[DayStudent]) -> float:
-    reserving = [one.tally for one in students if one.plan.course == PRACTICAL]
+    reserving = [student.tally for student in students if student.plan.course == PRACTICAL]
     firsts = [tally.waits_s[0] for tally in reserving if tally.waits_s]
     return round(sum(wait <= KEPT_S for wait in firsts) / len(firsts), 3) if firsts else 1.0
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that so many are not above; 0 of nothing."""
+    """Return the smallest value with at least that share at or below it; 0 if there is none."""
     if not ordered:
         return 0.0
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
@@ -149,15 +149,15 @@ class Nobody:
     """Decides which servers end: here none, they run until their students stop them."""
 
     def hear(self, at: float, servers: Sequence[DayServer]) -> None:
-        """What the servers say."""
+        """Take the signals of the servers."""
 
     def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
-        """Those that end now."""
+        """Return the servers that end now."""
         return []
 
 
 class MiglabReclaimer(Nobody):
-    """The lab's own reclaimer, as it is set without a word in lab.toml."""
+    """The lab's own reclaimer with its default settings."""
 
     def __init__(self) -> None:
         self._at = 0.0
@@ -165,7 +165,7 @@ class MiglabReclaimer(Nobody):
         self._reclaimer = Reclaimer(Rules(), self._board, clock=lambda: self._at)
 
     def hear(self, at: float, servers: Sequence[DayServer]) -> None:
-        """Every server reports."""
+        """Take the signals of every server."""
         self._at = at
         for server in servers:
             self._board.take(server.lease, server.signals(at))
@@ -178,7 +178,7 @@ class MiglabReclaimer(Nobody):
         }
         lab.pool.sample()
         self._reclaimer.round(lab.pool)
-        return [one for one in servers if lab.row(one.lease).state == LeaseState.RELEASING]
+        return [server for server in servers if lab.row(server.lease).state == LeaseState.RELEASING]
 
 
 class Culler(Nobody):
@@ -194,11 +194,13 @@ class Culler(Nobody):
         self._next_at = day.cull_every_s
 
     def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
-        """All that were quiet for too long, every so often."""
+        """Return, at each round, the servers that have been inactive for too long."""
         if at < self._next_at:
             return []
         self._next_at = at + self._day.cull_every_s
-        return [one for one in servers if at - one.told_at >= self._day.cull_timeout_s]
+        return [
+            server for server in servers if at - server.last_activity_at >= self._day.cull_timeout_s
+        ]
 
 
 @dataclass(frozen=True)
@@ -212,20 +214,20 @@ class DayCase:
 
     @property
     def gpus(self) -> int:
-        """How many there are; the same for every policy."""
+        """The number of GPUs, the same for every policy."""
         return max(1, math.ceil(self.students / self.day.students_per_gpu))
 
 
 def run_all(cases: Sequence[DayCase], jobs: int) -> list[DayFigures]:
-    """All of them, the longest first, so many at a time; in the order asked."""
+    """Run all cases, ``jobs`` at a time, the longest first; return them in the given order."""
     by_size = sorted(cases, key=lambda case: (-case.students, list(DayPolicy).index(case.policy)))
     with ProcessPoolExecutor(jobs) as pool:
-        done = dict(zip(by_size, pool.map(run, by_size), strict=True))
-    return [done[case] for case in cases]
+        figures_by_case = dict(zip(by_size, pool.map(run, by_size), strict=True))
+    return [figures_by_case[case] for case in cases]
 
 
 def run(case: DayCase) -> DayFigures:
-    """Live through the day and draw the figures.
+    """Simulate the day and return its figures.
 
     Moments at which nobody does anything are passed over.
 
@@ -255,23 +257,25 @@ def run(case: DayCase) -> DayFigures:
             student.end_day(ends_at, lab)
         lab.close()
     geometry = model_geometry(day.model)
-    sizes = [geometry.by_name[one.plan.profile].size for one in students]
+    sizes = [geometry.by_name[student.plan.profile].size for student in students]
     return figures(policy, students, sizes)
 
 
 def _next_step(at: float, students: Sequence[DayStudent], step_s: float) -> float:
-    """The first full step at which somebody has something to do."""
+    """Return the first full step at which somebody has something to do."""
     due_at = min(student.due_at for student in students)
     return max(at + step_s, math.ceil(due_at / step_s) * step_s) if due_at < math.inf else math.inf
 
 
 def _look(lab: DayLab, students: Sequence[DayStudent], ender: Nobody, at: float, day: Day) -> None:
-    """Who ends servers looks; the reports are some seconds old by then."""
+    """Let the policy end servers, by reports that are some seconds old."""
     heard_at = at - day.report_age_s
     for student in students:
         student.live_to(heard_at)
-    with_server = {one.server.lease: one for one in students if one.server is not None}
-    servers = [one.server for one in students if one.server is not None]
+    with_server = {
+        student.server.lease: student for student in students if student.server is not None
+    }
+    servers = [student.server for student in students if student.server is not None]
     ender.hear(heard_at, servers)
     for student in students:
         student.live_to(at)
@@ -283,7 +287,7 @@ def _look(lab: DayLab, students: Sequence[DayStudent], ender: Nobody, at: float,
 
 
 def _step(lab: DayLab, students: Sequence[DayStudent], at: float, *, is_look: bool) -> None:
-    """Everybody who has something to do does it; then the pool grants what is free."""
+    """Let all students act who have something to do; then let the pool grant free slices."""
     lab.at = at
     for student in students:
         if is_look or student.is_due(at, lab):
@@ -316,34 +320,38 @@ def bench_class(
     """Class: a simulated day under miglab, with borrowed slices, a culler, and no reclaim."""
     day = _day(values or ())
     cases = [
-        DayCase(day, size, each, number)
-        for number, size, each in product(seed or (1,), students or SIZES, policy or DayPolicy)
+        DayCase(day, size, day_policy, number)
+        for number, size, day_policy in product(
+            seed or (1,), students or SIZES, policy or DayPolicy
+        )
     ]
     jobs = len(os.sched_getaffinity(0))
-    began = time.perf_counter()
-    done = [asdict(one) for one in run_all(cases, jobs)]
-    how = _how(cases, jobs, time.perf_counter() - began)
-    rows = [{name: one[name] for name in ROW} for one in done]
-    others = [*KEYS, *(name for name in done[0] if name not in ROW)]
+    started_at = time.perf_counter()
+    day_rows = [asdict(figure) for figure in run_all(cases, jobs)]
+    method = _method_text(cases, jobs, time.perf_counter() - started_at)
+    rows = [{name: row[name] for name in ROW} for row in day_rows]
+    cost_names = [*KEYS, *(name for name in day_rows[0] if name not in ROW)]
     costs = [
-        {"seed": case.seed, **{name: one[name] for name in others}}
-        for case, one in zip(cases, done, strict=True)
+        {"seed": case.seed, **{name: row[name] for name in cost_names}}
+        for case, row in zip(cases, day_rows, strict=True)
     ]
-    said = {"rows": rows, "costs": costs, "assumptions": asdict(day), "how": how}
-    say(said, table_of(rows, "the day"), table_of(costs, "what it took"), how, as_json=as_json)
+    report = {"rows": rows, "costs": costs, "assumptions": asdict(day), "how": method}
+    say(report, table_of(rows, "the day"), table_of(costs, "what it took"), method, as_json=as_json)
 
 
 def _day(values: Sequence[str]) -> Day:
     try:
         return day_with("\n".join(values))
     except ValidationError as error:
-        said = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise typer.BadParameter("; ".join(said)) from error
+        messages = (
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
+        )
+        raise typer.BadParameter("; ".join(messages)) from error
     except ValueError as error:
         raise typer.BadParameter(f"{error}: write name=value, text in quotes") from error
 
 
-def _how(cases: Sequence[DayCase], jobs: int, took_s: float) -> str:
+def _method_text(cases: Sequence[DayCase], jobs: int, took_s: float) -> str:
     gpus = ", ".join(dict.fromkeys(f"{case.gpus} for {case.students}" for case in cases))
     day, seeds = cases[0].day, dict.fromkeys(str(case.seed) for case in cases)
     cpu_s = sum(os.times()[:4])  # ours and that of the processes that are over

@@ -27,7 +27,7 @@ class DayServer:
         started_at: when.
         ran_at: when a kernel last ran something; None if none ever did.
         is_busy: whether one runs something now.
-        told_at: when anything last came from it or its pages that a hub can see.
+        last_activity_at: when anything last came from it or its pages that a hub can see.
         touched_at: when a person last did something in its page.
         is_open: whether a page is connected.
         closes_at: when a page that was left open loses its connection.
@@ -39,7 +39,7 @@ class DayServer:
     lease: int
     uuids: tuple[str, ...]
     started_at: float
-    told_at: float
+    last_activity_at: float
     touched_at: float
     ran_at: float | None = None
     is_busy: bool = False
@@ -49,41 +49,41 @@ class DayServer:
     is_silent: bool = False
     cpu_s: float = 0.0
 
-    def ran(self, until: float, seconds: float, *, prints: bool = True) -> None:
-        """A kernel has run until then, for so long."""
+    def record_run(self, until: float, seconds: float, *, prints: bool = True) -> None:
+        """Record that a kernel has run for ``seconds``, until ``until``."""
         self.ran_at = until
         self.cpu_s += seconds
         if prints:
-            self.told_at = until
+            self.last_activity_at = until
 
     def run_on(self, at: float, until: float) -> float:
-        """The run that was left alone goes on; returns for how long."""
+        """Continue the run that was left alone, and return for how many seconds."""
         seconds = max(0.0, min(self.run_left_s, until - at))
         self.run_left_s -= seconds
         self.is_busy = seconds > 0 and self.run_left_s > 0
         if seconds:
-            self.ran(at + seconds, seconds, prints=not self.is_silent)
+            self.record_run(at + seconds, seconds, prints=not self.is_silent)
         return seconds
 
-    def rest(self, until: float) -> None:
-        """Time has passed; an open page's connection is traffic, whoever looks at it."""
+    def pass_time(self, until: float) -> None:
+        """Let time pass: the connection of an open page is traffic, whoever looks at it."""
         if self.closes_at is not None and until >= self.closes_at:
-            self.told_at = max(self.told_at, self.closes_at)
+            self.last_activity_at = max(self.last_activity_at, self.closes_at)
             self.is_open, self.closes_at = False, None
         if self.is_open:
-            self.told_at = until
+            self.last_activity_at = until
 
     def touch(self, at: float) -> None:
-        """Somebody is there."""
+        """Record that a person is active in the page."""
         self.is_open, self.closes_at, self.touched_at = True, None, at
 
     def leave_page(self, at: float, open_s: float) -> None:
-        """Nobody looks any more; the connection lasts on for a while."""
+        """Leave the page, whose connection stays open for ``open_s``."""
         self.is_open = open_s > 0
         self.closes_at = at + open_s if open_s > 0 else None
 
     def signals(self, at: float) -> Signals:
-        """What its extension reports."""
+        """Return the signals that the server's extension reports."""
         kernels: tuple[KernelSignal, ...] = ()
         if self.ran_at is not None:
             age_s = 0.0 if self.is_busy else at - self.ran_at
@@ -103,13 +103,13 @@ class DayLoan:
     """A borrowed slice, and the runner on it.
 
     Attributes:
-        began_at: when it was granted.
+        granted_at: when it was granted.
         ends_at: when the pool ends it.
         lingers_to: until when it waits for the next cell; infinite while one runs.
     """
 
     lease: int
-    began_at: float
+    granted_at: float
     ends_at: float
     lingers_to: float = math.inf
 
@@ -120,13 +120,13 @@ class DayLoan:
 
     def takes_another(self, at: float) -> bool:
         """Whether it may be given another cell, as `miglab_spawner.borrower` decides."""
-        half_s = (self.ends_at - self.began_at) / 2
+        half_s = (self.ends_at - self.granted_at) / 2
         return self.lingers and at < self.lingers_to and self.ends_at - at >= half_s
 
 
 @dataclass
 class DayTotals:
-    """What came of one student's day.
+    """The totals of one student's day.
 
     Attributes:
         useful_s: how long something ran that was wanted and was not cut off.
@@ -155,7 +155,7 @@ class DayTotals:
 
 @dataclass(slots=True)
 class SliceWait:
-    """A slice is needed.
+    """A student's need of a slice.
 
     Attributes:
         since: from when on.
@@ -207,7 +207,7 @@ class DayStudent:
     # -- time passes --------------------------------------------------------------------------
 
     def live_to(self, until: float) -> None:
-        """What happens by itself until then."""
+        """Advance the student to that time: everything that happens without a decision."""
         if until <= self._lived_to:
             return
         at, self._lived_to = max(self._lived_to, self._ready_at), until
@@ -218,10 +218,10 @@ class DayStudent:
         while at < until and self._phases and self._wait is None:
             at = self._go_on(at, until)
         if self.server is not None:
-            self.server.rest(until)
+            self.server.pass_time(until)
 
     def _go_on(self, at: float, until: float) -> float:
-        """Go on with the first phase; returns until when."""
+        """Continue the first phase, and return the time that it has reached."""
         phase, loan, ends_at = self._phases[0], self._loan, until
         if phase.kind is PhaseKind.BUSY and self.server is None:
             if loan is None or loan.lingers:  # only now it is seen that there is no slice
@@ -246,7 +246,7 @@ class DayStudent:
         return at + seconds
 
     def _need_slice(self, phase: StudentPhase, at: float) -> float:
-        """The next cell is here: while the runner lingers, it runs there."""
+        """Run the next cell on a runner that lingers, or begin to wait for a slice."""
         day, loan = self._day, self._loan
         if loan is not None and loan.takes_another(at):
             loan.lingers_to = math.inf
@@ -266,13 +266,13 @@ class DayStudent:
             return
         server.touch(until)
         if phase.kind is PhaseKind.BUSY:
-            server.ran(until, seconds)
+            server.record_run(until, seconds)
 
     def _begin_phase(self) -> None:
         self._left_s = self._phases[0].s if self._phases else 0.0
 
     def _rebuild_first(self) -> None:
-        """A cell that borrows finds nothing of what ran before."""
+        """Put a rebuild of the variables before a cell that borrows."""
         if self._day.rebuild_s:
             again = StudentPhase(PhaseKind.BUSY, self._day.rebuild_s, is_again=True)
             self._phases.appendleft(again)
@@ -281,7 +281,7 @@ class DayStudent:
     # -- the slice is taken away --------------------------------------------------------------
 
     def cut_off(self, at: float, *, is_needed: bool = False) -> None:
-        """Somebody ended the server.  What was running is lost, and so are the variables."""
+        """Somebody else ends the server: what was running is lost, and so are the variables."""
         server = self.server
         assert server is not None
         self.tally.ended += 1
@@ -292,19 +292,21 @@ class DayStudent:
             self.tally.useful_s -= self._run_done_s
         if self._phases:
             self.tally.interrupted += 1
-            self._lose(min(self._day.redo_most_s, self._day.redo_share * self._done_s))
+            self._repeat_lost_work(min(self._day.redo_most_s, self._day.redo_share * self._done_s))
         self._end_server(at)
 
-    def _lose(self, again_s: float) -> None:
-        """The cell that ran runs anew, after those whose results it needs."""
+    def _repeat_lost_work(self, again_s: float) -> None:
+        """Let the interrupted cell run again, after the cells that it depends on."""
         first = self._phases[0]
         if first.kind is PhaseKind.BUSY and not first.is_again:
             self.tally.useful_s -= first.s - self._left_s
-        rest = [phase for phase in self._phases if not phase.is_again]
-        where = next((n for n, phase in enumerate(rest) if phase.kind is PhaseKind.BUSY), len(rest))
-        if again_s > 0 and where < len(rest):
-            rest.insert(where, StudentPhase(PhaseKind.BUSY, again_s, is_again=True))
-        self._phases = deque(rest)
+        phases = [phase for phase in self._phases if not phase.is_again]
+        position = next(
+            (n for n, phase in enumerate(phases) if phase.kind is PhaseKind.BUSY), len(phases)
+        )
+        if again_s > 0 and position < len(phases):
+            phases.insert(position, StudentPhase(PhaseKind.BUSY, again_s, is_again=True))
+        self._phases = deque(phases)
 
     def _end_server(self, at: float) -> None:
         assert self.server is not None
@@ -314,18 +316,18 @@ class DayStudent:
     def _end_loan_in_time(self, at: float, lab: DayLab, loan: DayLoan) -> None:
         if loan.lingers:
             is_over = at >= min(loan.lingers_to, loan.ends_at) or self._wait is not None
-            if is_over or lab.is_wanted(loan.lease):
+            if is_over or lab.is_needed(loan.lease):
                 self._give_back(at, lab)
         elif at >= loan.ends_at:  # and the cell is not: what it did is lost
             self._give_back(at, lab)
             self.tally.ended += 1
             self.tally.unjust += 1
-            self._lose(0.0)
+            self._repeat_lost_work(0.0)
             self._need_slice(self._phases[0], at)
 
     def _give_back(self, at: float, lab: DayLab) -> None:
         if self._loan is not None:
-            self.tally.held_s += at - self._loan.began_at
+            self.tally.held_s += at - self._loan.granted_at
             lab.stop(self._loan.lease, "measured")
             self._loan = None
 
@@ -333,7 +335,7 @@ class DayStudent:
 
     def is_due(self, at: float, lab: DayLab) -> bool:
         """Whether there is something to do; a runner that lingers is given to who waits."""
-        return self.due_at <= at or bool(self._loan and self._loan.lingers and lab.asked)
+        return self.due_at <= at or bool(self._loan and self._loan.lingers and lab.open_tickets)
 
     def act(self, at: float, lab: DayLab) -> None:
         """Come, ask, answer, give up, leave."""
@@ -408,7 +410,7 @@ class DayStudent:
         if wait is None or wait.ticket is None or (lease := lab.start(wait.ticket)) is None:
             return
         if wait.purpose is Purpose.SERVER:
-            self.server = DayServer(lease.id, lease.uuids, at, told_at=at, touched_at=at)
+            self.server = DayServer(lease.id, lease.uuids, at, last_activity_at=at, touched_at=at)
             self._ready_at = at + day.start_s
         else:
             assert lease.ends_at is not None

@@ -61,52 +61,52 @@ class OwnEngine:
             return False
 
     def client(self) -> docker.DockerClient:
-        """A client of it, to be closed."""
+        """Return a client of the engine; the caller closes it."""
         return docker.DockerClient(base_url=self.url, timeout=TIMEOUT_S)
 
     def stop(self) -> None:
         """End the engine; its containers run on."""
-        self._do("stop")
+        self._run_script("stop")
 
     def start(self) -> None:
         """Start it, unless it runs."""
-        self._do("start")
+        self._run_script("start")
 
-    def hands_over(self, simulated: Path) -> None:
+    def use_simulated_gpus(self, simulated: Path) -> None:
         """Let the stand-in for NVIDIA's hook hand over the slices of these simulated GPUs."""
-        self._do("simulate", str(simulated))
+        self._run_script("simulate", str(simulated))
 
     def close(self) -> None:
         """End the engine and every container of it; its folder can be removed afterwards."""
         self.start()
         with closing(self.client()) as client:
             # one may still have been in the making
-            while left := client.containers.list(all=True, ignore_removed=True):
-                for container in left:
+            while containers := client.containers.list(all=True, ignore_removed=True):
+                for container in containers:
                     with suppress(APIError):
                         container.remove(force=True)
         self.stop()
         self._end_shims()
         mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-        for mount in reversed([one for one in mounts if one.startswith(f"{self.folder}/")]):
+        for mount in reversed([path for path in mounts if path.startswith(f"{self.folder}/")]):
             subprocess.run(["umount", "--lazy", mount], check=True)
 
     def _end_shims(self) -> None:
-        """Of a container that an ending engine was just about to start, its shim may be left."""
+        """Kill the shims that are left of containers that an ending engine was about to start."""
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 command = " ".join(process.cmdline())
                 if "containerd-shim" in command and f"{self.folder}/" in command:
-                    for left in (*process.children(recursive=True), process):
-                        left.kill()
+                    for member in (*process.children(recursive=True), process):
+                        member.kill()
 
-    def _do(self, *words: str) -> None:
-        engine_script("--home", str(self.folder), "--here", *words)
+    def _run_script(self, *arguments: str) -> None:
+        engine_script("--home", str(self.folder), "--here", *arguments)
 
 
 @dataclass(frozen=True)
-class SeenServer:
-    """One that is there.
+class ObservedServer:
+    """A student's server as the engine shows it.
 
     Attributes:
         holder: its name in the ledger.
@@ -125,56 +125,56 @@ class SeenServer:
 
 
 class StudentServers:
-    """Looks at the lab's servers, and ends one as an accident would."""
+    """The lab's servers as the engine shows them; ends one as an accident would."""
 
     def __init__(self, engine: OwnEngine, settings: Settings) -> None:
         self._engine = engine
         self._lab = settings.lab_id
 
-    def all(self) -> dict[str, SeenServer]:
-        """Those that are there, by holder; also one that is not yet started."""
+    def all(self) -> dict[str, ObservedServer]:
+        """Return all servers by holder, also those that are not started yet."""
         with closing(self._engine.client()) as client:
             listed = client.containers.list(
                 all=True, filters={"label": [f"{LAB_LABEL}={self._lab}"]}, ignore_removed=True
             )
-        found = [_seen_server(container.attrs) for container in listed]
-        return {server.holder: server for server in found}
+        servers = [_observed_server(container.attrs) for container in listed]
+        return {server.holder: server for server in servers}
 
     def ended(self, holders: Iterable[str]) -> set[str]:
-        """Those of these servers, all of which were started, that run no more."""
+        """Return those of these started servers that run no more."""
         return set(holders) - self._running()
 
-    def forgotten(self, holders: Iterable[str]) -> set[str]:
-        """Those of which something runs, though the engine, which ended meanwhile, has none."""
+    def orphans(self, holders: Iterable[str]) -> set[str]:
+        """Return the holders that still have a process although the restarted engine lost them."""
         cgroups = ""  # where all living processes are counted: a container's id is part of it
         listed = self._running()
         for process in psutil.pids():
             with suppress(OSError):  # it has ended
                 cgroups += Path("/proc", str(process), "cgroup").read_text()
-        return {one for one in set(holders) - listed if parse_container(one) in cgroups}
+        return {holder for holder in set(holders) - listed if parse_container(holder) in cgroups}
 
     def end(self, holder: str) -> None:
-        """It is gone afterwards, and nobody was told."""
+        """Remove a server as an accident would: nobody is told."""
         with suppress(DockerException), closing(self._engine.client()) as client:  # may be away
             client.containers.get(holder.partition(":")[2]).remove(force=True)
 
     def notes(self, user: str) -> list[str]:
-        """The lines in the student's file."""
+        """Return the lines of the student's notes."""
         volume = self._engine.folder / "data" / "volumes" / f"{self._lab}-home-{user}"
         file = volume / "_data" / NOTES
         return file.read_text().splitlines() if file.exists() else []
 
     def _running(self) -> set[str]:
-        return {one.holder for one in self.all().values() if one.is_running}
+        return {server.holder for server in self.all().values() if server.is_running}
 
 
-def _seen_server(details: dict[str, Any]) -> SeenServer:
+def _observed_server(details: dict[str, Any]) -> ObservedServer:
     env = dict(line.partition("=")[::2] for line in details["Config"]["Env"])
-    given = details["HostConfig"]["DeviceRequests"] or ()
-    return SeenServer(
+    requests = details["HostConfig"]["DeviceRequests"] or ()
+    return ObservedServer(
         holder=f"container:{details['Id']}",
         user=env["JUPYTERHUB_USER"],
-        uuids=tuple(uuid for request in given for uuid in request["DeviceIDs"] or ()),
+        uuids=tuple(uuid for request in requests for uuid in request["DeviceIDs"] or ()),
         lease=int(env.get("MIGLAB_LEASE", 0)),
         token=env["JUPYTERHUB_API_TOKEN"],
         is_running=details["State"]["Status"] == "running",

@@ -92,7 +92,7 @@ class FaultLab:
             gpus = self.settings.simulated_state
             assert gpus is not None
             self.machine = SimulatedMachine(gpus)
-            self.engine.hands_over(gpus)
+            self.engine.use_simulated_gpus(gpus)
             self.close = opened.pop_all().close
         self.gpus = [gpu.uuid for gpu in self.machine.state().gpus]
 
@@ -106,15 +106,15 @@ class FaultLab:
 
     def _start(self, name: str) -> Process:
         settings = self.settings
-        siblings = {one.name: one for one in siblings_of(settings, self._hub_config)}
+        siblings = {sibling.name: sibling for sibling in siblings_of(settings, self._hub_config)}
         command, clock = siblings[name].command, self.clock.environment()
         if name == "pool":
             command = [sys.executable, "-m", service.__name__, str(settings.file)]
-        own = {ENV_CONFIG: str(settings.file), ENV_BRIDGE: settings.bridge}
+        lab_env = {ENV_CONFIG: str(settings.file), ENV_BRIDGE: settings.bridge}
         return start(
             self.folder / f"{name}.log",
             command,
-            {**own, **siblings[name].env, **(clock if name != "proxy" else {})},
+            {**lab_env, **siblings[name].env, **(clock if name != "proxy" else {})},
             start_new_session=True,
             preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
         )
@@ -125,11 +125,11 @@ class FaultLab:
             self.parts[name].send_signal(number)
 
     def end(self, number: signal.Signals, *names: str) -> None:
-        """End these and wait for that."""
+        """End these parts, and wait until they have ended."""
         self.send(number, *names)
-        what = f"{' and '.join(names)} to end by {number.name}"
+        event = f"{' and '.join(names)} to end by {number.name}"
         ending = [self.parts[name] for name in names]
-        wait_for(lambda: all(one.poll() is not None for one in ending), what, BOUND_S, PAUSE_S)
+        wait_for(lambda: all(part.poll() is not None for part in ending), event, BOUND_S, PAUSE_S)
 
     def answers(self) -> bool:
         """Whether hub and pool answer through the proxy."""
@@ -142,14 +142,14 @@ class FaultLab:
         except httpx.TransportError:
             return False
 
-    def wait(self, look: Callable[[], Seen | None], bound_s: float, what: str) -> Seen:
-        """Wait until something is so; whatever ends meanwhile is started again.
+    def wait(self, look: Callable[[], Seen | None], bound_s: float, event: str) -> Seen:
+        """Call ``look`` until it returns something true; restart parts that end meanwhile.
 
         Returns:
-            What was seen then.
+            What it returned.
 
         Raises:
-            CheckFailed: it is not so within the bound.
+            CheckFailed: it does not within the bound.
         """
 
         def look_now() -> Seen | None:
@@ -157,14 +157,14 @@ class FaultLab:
             return look()
 
         try:
-            return wait_for(look_now, what, bound_s, PAUSE_S)
+            return wait_for(look_now, event, bound_s, PAUSE_S)
         except CheckFailed as error:
             raise CheckFailed(f"{error}; the logs end:\n{self.log_ends()}") from None
 
     # -- what the operator asks the pool, which may be away at any time ------------------------
 
     def ask(self, method: str, path: str, **body: Any) -> httpx.Response | None:
-        """The pool's answer, also a refusal; None if there is none to be had now."""
+        """Return the pool's answer, also a refusal; None if it does not answer now."""
         try:
             headers = {"Authorization": f"Bearer {lab_secrets.read(self.settings.pool_secret)}"}
             url = f"{self.settings.pool_url}/api{path}"
@@ -174,12 +174,12 @@ class FaultLab:
         return None if answer.status_code >= 500 else answer
 
     def get(self, path: str) -> Any:
-        """What the pool says; None if it says nothing now."""
+        """Return the pool's JSON; None if it does not answer now, or refuses."""
         answer = self.ask("GET", path)
         return None if answer is None or answer.is_error else answer.json()
 
     def must_ask(self, path: str) -> httpx.Response:
-        """The pool's answer, also a refusal, as soon as there is one: silence is none.
+        """Wait for the pool's answer, which may be a refusal, and return it.
 
         Raises:
             CheckFailed: it never answers.
@@ -187,7 +187,7 @@ class FaultLab:
         return self.wait(partial(self.ask, "GET", path), BOUND_S, f"an answer about {path}")
 
     def must_get(self, path: str) -> Any:
-        """What the pool says.
+        """Wait for the pool's JSON and return it.
 
         Raises:
             CheckFailed: it never answers, or refuses.
@@ -200,12 +200,12 @@ class FaultLab:
     # -- what they said ------------------------------------------------------------------------
 
     def log_ends(self) -> str:
-        """The last lines of every process's log."""
+        """Return the last lines of every process's log."""
         return "\n".join(lines for _, lines in log_ends())
 
     def keep_logs(self) -> Path:
-        """Copy the logs to where they outlive the lab."""
-        kept = Path(tempfile.mkdtemp(prefix="miglab-faults-logs-"))
+        """Copy the logs to a folder that outlives the lab, and return it."""
+        folder = Path(tempfile.mkdtemp(prefix="miglab-faults-logs-"))
         for log in (*self.folder.glob("*.log"), *self.folder.glob("engine/*.log")):
-            shutil.copy(log, kept)
-        return kept
+            shutil.copy(log, folder)
+        return folder

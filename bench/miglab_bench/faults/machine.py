@@ -47,7 +47,7 @@ class OwnDisk:
         subprocess.run(["umount", "--lazy", str(self._folder)], check=True)
 
     def fill(self) -> None:
-        """Leave no byte on it."""
+        """Fill the disk to the last byte."""
         with self._filler.open("wb", buffering=0) as filler:
             for size in BLOCKS_BYTES:
                 has_room = True
@@ -63,7 +63,7 @@ class OwnDisk:
 
 
 class OwnNetwork:
-    """From here to `close` this thread is in a network namespace of its own; needs root."""
+    """A network namespace in which this thread is until `close`; needs root."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -73,14 +73,14 @@ class OwnNetwork:
         subprocess.run(LOOPBACK_UP, check=True)
 
     def close(self) -> None:
-        """Go back to where the thread was."""
+        """Return to the thread's former namespace."""
         if self._libc.setns(self._before, CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
         os.close(self._before)
 
 
 class OwnClock:
-    """The machine's until `step` moves it, for what the harness starts; not without libfaketime.
+    """The clock of what the harness starts, which `step` moves; needs libfaketime.
 
     Args:
         folder: where the file lies that says how far it is off.
@@ -93,14 +93,14 @@ class OwnClock:
         self.step(0)
 
     def step(self, by_s: int) -> None:
-        """Set it by so much, for every process that has `environment`."""
+        """Move the clock of every process that has `environment`."""
         self._offset_s += by_s
         fresh = self._file.with_suffix(".new")
         fresh.write_text(f"{self._offset_s:+d}\n")
         fresh.replace(self._file)
 
     def environment(self) -> dict[str, str]:
-        """What a process needs to go by it."""
+        """Return the environment of a process that is to use this clock."""
         if not self.is_there:
             return {}
         return {
@@ -146,18 +146,18 @@ class LabDatabases:
         """Let the ledger's next commit of this statement fail, and what it reads after it."""
         self._failing.write_text(statement)
 
-    def mend(self) -> None:
+    def allow_commits(self) -> None:
         """Let every commit succeed."""
         self._failing.unlink(missing_ok=True)
 
-    def limit_growth(self, pool: int, more: int | None) -> None:
-        """Let that process's files grow by ``more`` bytes beyond the ledger's log; None: freely.
+    def limit_growth(self, pool: int, extra_bytes: int | None) -> None:
+        """Let that process's files grow by ``extra_bytes`` beyond the ledger's log; None: freely.
 
         What crosses the limit is written in part, and fails.
         """
         log = Path(f"{self._ledger}-wal")
         size = log.stat().st_size if log.exists() else 0
-        limit = resource.RLIM_INFINITY if more is None else size + more
+        limit = resource.RLIM_INFINITY if extra_bytes is None else size + extra_bytes
         resource.prlimit(pool, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
     def back_up(self) -> None:
@@ -167,12 +167,12 @@ class LabDatabases:
             source.backup(target)
 
     def restore(self) -> None:
-        """Put the copy in the ledger's place; the pool does not run."""
+        """Replace the ledger by the copy, while the pool does not run."""
         _remove_log(self._ledger)
         shutil.copy(self._copy, self._ledger)
 
     def lose_hubs(self) -> None:
-        """The hub does not run, and begins anew."""
+        """Delete the hub's database, while the hub does not run."""
         _remove_log(self._hubs)
         self._hubs.unlink(missing_ok=True)
 
@@ -184,5 +184,5 @@ class LabDatabases:
 
 
 def _remove_log(database: Path) -> None:
-    for left in database.parent.glob(f"{database.name}-*"):
-        left.unlink()
+    for log_file in database.parent.glob(f"{database.name}-*"):
+        log_file.unlink()

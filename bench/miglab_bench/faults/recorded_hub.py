@@ -25,7 +25,7 @@ configure_harness(c)
 """
 STARTING = "the server of %s is to start: %s"
 STARTED = "the server of %s was started: %s of lease %d"
-_WORDS = (
+_EVENTS = (
     ("starting", re.compile(r"the server of (\S+) is to start: (\S+)$")),
     ("started", re.compile(r"the server of (\S+) was started: (\S+) of lease (\d+)$")),
     ("ready", re.compile(r"User (\S+) took -?[\d.]+ seconds to start$")),
@@ -40,7 +40,7 @@ _WORDS = (
 
 
 class RecordedSpawner(MIGDockerSpawner):
-    """The lab's own, which says in the hub's log that a server is to start, and that it did.
+    """The lab's spawner, which also logs that a server is about to start, and that it has.
 
     The second is the engine's word: it is said as soon as the start was answered.  A hub that is
     killed between the two speaks of the first when it comes back.
@@ -59,7 +59,7 @@ class RecordedSpawner(MIGDockerSpawner):
 
 
 def configure_harness(c: Any) -> None:
-    """Set all of it."""
+    """Configure the hub of the fault lab."""
     sleep_by_select()
     configure(c, load())
     c.JupyterHub.spawner_class = RecordedSpawner
@@ -69,13 +69,14 @@ def configure_harness(c: Any) -> None:
     spawner = c.MIGDockerSpawner
     source = Path(student_server.__file__).read_text()
     spawner.cmd = ["tini", "--", "python3", "-S", "-c", source]
-    own = {"MIGLAB_HUB_VERSION": version("jupyterhub"), "HOME": "/home/student"}  # the image's none
-    spawner.environment = {**spawner.environment, **own}
+    # The image has neither.
+    harness_env = {"MIGLAB_HUB_VERSION": version("jupyterhub"), "HOME": "/home/student"}
+    spawner.environment = {**spawner.environment, **harness_env}
 
 
 @dataclass(frozen=True)
 class AnsweredStart:
-    """One that ran.
+    """A server whose start the engine has answered.
 
     Attributes:
         lease: the number that the ledger gave it.
@@ -86,7 +87,7 @@ class AnsweredStart:
 
 
 class HubLog:
-    """The hub's words so far.
+    """What the hub has logged so far about students' servers.
 
     Args:
         file: the hub's log; it need not exist yet.
@@ -109,19 +110,19 @@ class HubLog:
         self._forgotten: set[str] = set()
 
     def read(self) -> None:
-        """Take in what was said since the last time, whole lines only."""
+        """Read the lines that were logged since the last call; an incomplete line waits."""
         if not self._file.exists():
             return
         with self._file.open("rb") as file:
             file.seek(self._read_bytes)
             fresh = file.read()
-        whole = fresh[: fresh.rfind(b"\n") + 1]
-        self._read_bytes += len(whole)
-        for line in whole.decode(errors="replace").splitlines():
+        lines = fresh[: fresh.rfind(b"\n") + 1]
+        self._read_bytes += len(lines)
+        for line in lines.decode(errors="replace").splitlines():
             self._take_in(line)
 
     def forget(self) -> None:
-        """The hub's database is lost: it knows of no server any more."""
+        """Record that the hub has lost its database, and with it all servers."""
         self.read()
         self._forgotten |= self.started.keys()
 
@@ -130,18 +131,18 @@ class HubLog:
         return holder in self.started.keys() - self.given_up - self._forgotten
 
     def _take_in(self, line: str) -> None:
-        matches = ((word, pattern.search(line)) for word, pattern in _WORDS)
-        word, said = next(((word, said) for word, said in matches if said), ("", None))
-        if said is None:
+        matches = ((kind, pattern.search(line)) for kind, pattern in _EVENTS)
+        kind, match = next(((kind, match) for kind, match in matches if match), ("", None))
+        if match is None:
             return
-        user, *more = said.groups()
+        user, *values = match.groups()
         latest = self._latest.get(user, "")
-        if word == "starting":
-            self._latest[user] = more[0]
-            self.to_start.add(more[0])
-        elif word == "started":
-            self.started[more[0]] = AnsweredStart(user, int(more[1]))
-        elif latest and word == "ready":
+        if kind == "starting":
+            self._latest[user] = values[0]
+            self.to_start.add(values[0])
+        elif kind == "started":
+            self.started[values[0]] = AnsweredStart(user, int(values[1]))
+        elif latest and kind == "ready":
             self.ready.add(latest)
-        elif latest and (word == "given_up" or latest not in self.ready):
+        elif latest and (kind == "given_up" or latest not in self.ready):
             self.given_up.add(latest)  # a start that failed after it was ready is another one

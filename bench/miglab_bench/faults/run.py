@@ -48,7 +48,7 @@ STATEMENTS = ("INSERT INTO leases", "UPDATE leases", "UPDATE tickets", "UPDATE s
 
 @dataclass(frozen=True)
 class FaultKind:
-    """One kind.
+    """One kind of fault.
 
     Attributes:
         begin: the fault.
@@ -88,7 +88,7 @@ def _repair(lab: FaultLab, _rng: Random) -> None:
 
 
 def _age(lab: FaultLab, _rng: Random) -> None:
-    """The copy is from now, and an hour passes."""
+    """Copy the ledger as it is now, then move the clock by an hour."""
     lab.databases.back_up()
     lab.clock.step(HOUR_S)
 
@@ -109,13 +109,13 @@ def _lose_hub_database(lab: FaultLab, _rng: Random) -> None:
     lab.databases.lose_hubs()
 
 
-def _limit_growth(lab: FaultLab, more: int | None) -> None:
+def _limit_growth(lab: FaultLab, extra_bytes: int | None) -> None:
     with suppress(ProcessLookupError):  # it ended by itself, and is started again without a limit
-        lab.databases.limit_growth(lab.parts["pool"].pid, more)
+        lab.databases.limit_growth(lab.parts["pool"].pid, extra_bytes)
 
 
-def _room_again(lab: FaultLab, _rng: Random) -> None:
-    """The hub is restarted, too.
+def _free_disk(lab: FaultLab, _rng: Random) -> None:
+    """Free the disk and restart the hub.
 
     JupyterHub 6 keeps a server "pending stop" for good if its database could not be written then,
     and may not end by SIGTERM: its own cleanup fails at the same database session.
@@ -133,14 +133,14 @@ KINDS: dict[str, FaultKind] = {
     ),
     "clock forward": FaultKind(_set_clock(HOUR_S), needs_clock=True),
     "clock back": FaultKind(_set_clock(-HOUR_S), needs_clock=True),
-    "full disk": FaultKind(lambda lab, _: lab.disk.fill(), _room_again),
+    "full disk": FaultKind(lambda lab, _: lab.disk.fill(), _free_disk),
     "torn writes": FaultKind(
         lambda lab, rng: _limit_growth(lab, rng.randint(0, LONGEST_LOG_BYTES)),
         lambda lab, _: _limit_growth(lab, None),
     ),
     "failing disk": FaultKind(
         lambda lab, rng: lab.databases.fail_commit(rng.choice(STATEMENTS)),
-        lambda lab, _: lab.databases.mend(),
+        lambda lab, _: lab.databases.allow_commits(),
     ),
     "NVML error": FaultKind(_fail_call, _repair),
     "NVML hang": FaultKind(_hang, _repair),
@@ -160,7 +160,7 @@ KINDS: dict[str, FaultKind] = {
 
 
 class FaultRun(FaultSeries):
-    """Over real containers.
+    """A series of faults over real containers.
 
     Args:
         seed: as of `FaultSeries`.
@@ -185,7 +185,7 @@ class FaultRun(FaultSeries):
         self._acting = ThreadPoolExecutor(STUDENTS)
 
     def run(self, count: int) -> dict[str, KindResult]:
-        """The faults; then one more student must be served."""
+        """Cause the faults; then check that one more student is served."""
         super().run(count)
         if not self.is_lost:
             next(reversed(self.results.values())).breaches += self._serve_one_more()
@@ -201,19 +201,19 @@ class FaultRun(FaultSeries):
         self.lab.close()
 
     def strike(self, number: int, kind: str) -> list[str]:
-        """One fault; what does not hold after it."""
+        """Cause one fault, and return what does not hold after it."""
         lesson = self.lesson
         lesson.without_words.clear()
         try:
             took_s = self._strike(plan_of(self.seed, number, kind, STUDENTS), KINDS[kind])
             self.results[kind].recoveries_s.append(took_s)
             lesson.look()
-            found = breaches(lesson, is_ledger_older=KINDS[kind].is_ledger_older)
+            problems = breaches(lesson, is_ledger_older=KINDS[kind].is_ledger_older)
             lesson.tidy()
         except CheckFailed as error:
             self.is_lost = True
             return [f"{error}; the lab has still {self._has_still or 'nothing to do'}"]
-        return found
+        return problems
 
     def _strike(self, plan: FaultPlan, kind: FaultKind) -> float:
         """Begin and end the fault while students and staff go on; wait until the lab is well.
@@ -225,11 +225,11 @@ class FaultRun(FaultSeries):
             CheckFailed: that takes too long.
         """
         rng = Random(plan.seed)  # noqa: S311 -- no secret
-        acting = self._let(plan.before)
+        acting = self._submit(plan.before)
         time.sleep(plan.at_s)  # the point at which it strikes
         kind.begin(self.lab, rng)
         ends_at = time.monotonic() + plan.lasts_s
-        acting += self._let(plan.during)
+        acting += self._submit(plan.during)
         if plan.steering:
             self.lesson.steer(plan.steering, plan.seed)
         time.sleep(max(0.0, ends_at - time.monotonic()))
@@ -241,7 +241,7 @@ class FaultRun(FaultSeries):
         self.lab.wait(self._is_well, BOUND_S, "the lab to be well again")
         return time.monotonic() - ended_at
 
-    def _let(self, acts: Sequence[Act]) -> list[Future[None]]:
+    def _submit(self, acts: Sequence[Act]) -> list[Future[None]]:
         return [self._acting.submit(self.lesson.students[act.student].act, act) for act in acts]
 
     def _is_well(self) -> bool:
@@ -249,7 +249,7 @@ class FaultRun(FaultSeries):
         return not self._has_still
 
     def _serve_one_more(self) -> list[str]:
-        """Nothing is lost for good: when all have left, the largest shape is to be had."""
+        """Check that the largest shape can be leased again when all students have left."""
         for holder in self.servers.all():
             self.servers.end(holder)
         for student in self.lesson.students:

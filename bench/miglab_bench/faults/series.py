@@ -24,7 +24,7 @@ STEERS = 0.4
 
 @dataclass(frozen=True)
 class Act:
-    """Something that a student does.
+    """One action of a student.
 
     Attributes:
         student: which.
@@ -59,10 +59,10 @@ class FaultPlan:
 
 
 def plan_of(seed: int, number: int, kind: str, students: int) -> FaultPlan:
-    """The fault of that number in the run of that seed."""
+    """Return the plan of one fault in the run of that seed."""
     rng = Random(f"{seed}:{number}")  # noqa: S311 -- no secret
-    who = rng.sample(range(students), BEFORE + DURING)
-    acts = tuple(Act(one, rng.random(), rng.choice(SHAPES)) for one in who)
+    participants = rng.sample(range(students), BEFORE + DURING)
+    acts = tuple(Act(student, rng.random(), rng.choice(SHAPES)) for student in participants)
     return FaultPlan(
         before=acts[:BEFORE],
         at_s=rng.uniform(0, AT_S),
@@ -75,7 +75,7 @@ def plan_of(seed: int, number: int, kind: str, students: int) -> FaultPlan:
 
 @dataclass
 class KindResult:
-    """What came of the faults of one kind.
+    """The results of the faults of one kind.
 
     Attributes:
         breaches: what did not hold, in words, each with the fault's number.
@@ -106,7 +106,7 @@ class FaultSeries:
         self.results = {name: KindResult() for name in kinds}
 
     def strike(self, number: int, kind: str) -> list[str]:
-        """One fault, and how long the lab took; what does not hold after it, in words."""
+        """Cause one fault and time the recovery; return what does not hold after it, in words."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -114,20 +114,22 @@ class FaultSeries:
         raise NotImplementedError
 
     def run(self, count: int) -> dict[str, KindResult]:
-        """So many faults, evenly of all kinds."""
+        """Cause ``count`` faults, evenly of all kinds; return the result of each kind."""
         for number, kind in enumerate(order_of(self.seed, tuple(self.results), count)):
-            result, found = self.results[kind], self.strike(number, kind)
+            result, problems = self.results[kind], self.strike(number, kind)
             result.faults += 1
-            result.breaches += [f"seed {self.seed}, fault {number}, {kind}: {one}" for one in found]
-            told = "; ".join(found) or f"well again after {result.recoveries_s[-1]:.1f} s"
-            self.tell(f"fault {number}, {kind}: {told}")
+            result.breaches += [
+                f"seed {self.seed}, fault {number}, {kind}: {problem}" for problem in problems
+            ]
+            outcome = "; ".join(problems) or f"well again after {result.recoveries_s[-1]:.1f} s"
+            self.tell(f"fault {number}, {kind}: {outcome}")
             if self.is_lost:
                 break
         return self.results
 
 
 def order_of(seed: int, kinds: Sequence[str], count: int) -> list[str]:
-    """So many kinds: each once before any comes again, in an order that the seed draws."""
+    """Return ``count`` kinds in seeded order: each occurs once before any comes again."""
     order: list[str] = []
     shuffle = Random(seed)  # noqa: S311 -- no secret
     while len(order) < count:
@@ -147,18 +149,18 @@ def run_and_say(
         figures: by name, what is said of a kind's recoveries.
     """
     try:
-        said = summary(series.run(count), **figures)
+        report = summary(series.run(count), **figures)
     finally:
         series.close()
-    say(said, table_of(said["rows"]), *said["said"], as_json=as_json)
-    if said["breaches"]:
+    say(report, table_of(report["rows"]), *report["said"], as_json=as_json)
+    if report["breaches"]:
         raise typer.Exit(1)
 
 
 def summary(
     results: Mapping[str, KindResult], **figures: Callable[[list[float]], float]
 ) -> dict[str, Any]:
-    """The results as JSON has them."""
+    """Return the results as the JSON report has them."""
     rows = [
         {
             "kind": kind,
@@ -168,6 +170,6 @@ def summary(
         }
         for kind, result in results.items()
     ]
-    said = [one for result in results.values() for one in result.breaches]
+    problems = [problem for result in results.values() for problem in result.breaches]
     faults = sum(result.faults for result in results.values())
-    return {"faults": faults, "breaches": len(said), "rows": rows, "said": said}
+    return {"faults": faults, "breaches": len(problems), "rows": rows, "said": problems}

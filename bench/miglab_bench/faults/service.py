@@ -31,7 +31,7 @@ def let_disk_fail(file: Path) -> None:
         return OperationalError(None, None, sqlite3.OperationalError("disk I/O error"))
 
     @event.listens_for(Engine, "before_cursor_execute")
-    def execute(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
+    def execute(_connection: object, _cursor: object, statement: str, *_arguments: object) -> None:
         if "reading" in fails:
             fails.clear()
             raise io_error()

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from miglab_api.reservations import WEEKDAYS
-from miglab_bench.faults.engine import SeenServer, StudentServers
+from miglab_bench.faults.engine import ObservedServer, StudentServers
 from miglab_bench.faults.lab import FaultLab
 from miglab_bench.faults.recorded_hub import AnsweredStart
 from miglab_bench.faults.series import Act
@@ -57,14 +57,14 @@ class FaultStudent(Student):
         self._http.timeout = httpx.Timeout(TIMEOUT_S)
         self._lab = lab
         self._servers = servers
-        self.server: SeenServer | None = None
+        self.server: ObservedServer | None = None
         self.ended = ""
         self.may_end: set[str] = set()
         self.ticket: int | None = None
         self.written: list[str] = []
 
     def act(self, act: Act) -> None:
-        """Do what comes next, as the number says; an answer may not come."""
+        """Carry out the act that its number selects; a missing answer is no error."""
         try:
             if self.server is not None:
                 self._work(act.number, self.server)
@@ -76,20 +76,20 @@ class FaultStudent(Student):
             return
 
     def come(self, shape: str) -> None:
-        """Ask for a server; it is made meanwhile."""
+        """Ask for a server, and do not wait for it."""
         body = {"shape": shape, "course": COURSE}
         answer = self._api("POST", f"/hub/api/users/{self.name}/server", body)
         if "already running" in answer.text:  # whoever was to end it did not hear it, or not yet
             self.ended = ""
 
     def lose(self) -> None:
-        """From now on the server may end at any time."""
+        """Give the server up: from now on it may end at any time."""
         self.ended = self.server.holder if self.server else ""
         self.may_end.add(self.ended)
         self.server = None
 
     def leave(self) -> None:
-        """End the server; that happens meanwhile."""
+        """End the server, and do not wait for that."""
         self.lose()
         self.stop()
 
@@ -109,7 +109,7 @@ class FaultStudent(Student):
         except NO_ANSWER:
             return False
 
-    def _work(self, number: float, server: SeenServer) -> None:
+    def _work(self, number: float, server: ObservedServer) -> None:
         if number < LEAVES:
             self.leave()
         elif number < DIES:
@@ -126,7 +126,7 @@ class FaultStudent(Student):
         if answer.status_code == 200:
             self.written.append(line)
 
-    def _extend(self, server: SeenServer) -> None:
+    def _extend(self, server: ObservedServer) -> None:
         url = f"{self._lab.settings.student_api_url}/api/lease/extend"
         headers = {"Authorization": f"Bearer {server.token}"}
         self._http.post(url, headers=headers, json={"by_s": 60})
@@ -145,14 +145,14 @@ class FaultClass:
 
     Attributes:
         without_words: places in the queue that ended without a word.
-        seen: the servers that were seen running, by holder.
+        seen_running: the servers that were seen running, by holder.
     """
 
     def __init__(self, lab: FaultLab, servers: StudentServers, count: int) -> None:
         self.lab = lab
         self.servers = servers
         self.without_words: list[str] = []
-        self.seen: dict[str, AnsweredStart] = {}
+        self.seen_running: dict[str, AnsweredStart] = {}
         self._over: set[str] = set()
         self.students = [FaultStudent(lab, servers, f"student{number}") for number in range(count)]
 
@@ -162,26 +162,28 @@ class FaultClass:
             student.close()
 
     def look(self) -> None:
-        """What students see: that a server runs, that they wait, that a place ended."""
-        there = self.servers.all()
-        running = {one.user: one for one in there.values() if one.is_running}
-        self.seen |= {one.holder: AnsweredStart(one.user, one.lease) for one in running.values()}
-        waiting = {one["user"]: one["id"] for one in self.lab.must_get("/pool")["waiting"]}
+        """Update what students see: running servers, their tickets, and tickets that have ended."""
+        servers = self.servers.all()
+        running = {server.user: server for server in servers.values() if server.is_running}
+        self.seen_running |= {
+            server.holder: AnsweredStart(server.user, server.lease) for server in running.values()
+        }
+        waiting = {ticket["user"]: ticket["id"] for ticket in self.lab.must_get("/pool")["waiting"]}
         for student in self.students:
-            seen = running.get(student.name)
-            if student.server is None and seen is not None and seen.holder != student.ended:
-                student.server = seen
+            server = running.get(student.name)
+            if student.server is None and server is not None and server.holder != student.ended:
+                student.server = server
             if student.ticket is not None and student.ticket != waiting.get(student.name):
-                self._see_end(student, student.ticket)
+                self._record_ticket_end(student, student.ticket)
             student.ticket = waiting.get(student.name, student.ticket)
 
-    def _see_end(self, student: FaultStudent, ticket: int) -> None:
+    def _record_ticket_end(self, student: FaultStudent, ticket: int) -> None:
         answer = self.lab.ask("GET", f"/tickets/{ticket}")
         if answer is None:
             return
-        said = answer.json()
-        is_over = answer.is_error or said["state"] not in ("waiting", "offered", "taken")
-        if is_over and not (said.get("message") or said.get("reason")):
+        ticket_view = answer.json()
+        is_over = answer.is_error or ticket_view["state"] not in ("waiting", "offered", "taken")
+        if is_over and not (ticket_view.get("message") or ticket_view.get("reason")):
             self.without_words.append(f"{student.name}'s place in the queue ended without a word")
         student.ticket = None
 
@@ -208,15 +210,19 @@ class FaultClass:
         else, before they ask.  All that ran is looked for: also what ended between two looks.
         """
         self.lab.hub_log.read()
-        ran = {**self.seen, **self.lab.hub_log.started}
+        ran = {**self.seen_running, **self.lab.hub_log.started}
         ended = self.servers.ended(ran.keys() - self._over)
         self.lab.hub_log.read()  # a start is given up before its server is ended
-        gone = {holder: ran[holder] for holder in ended}
-        self._over |= gone.keys()
-        found = [one.user for holder, one in gone.items() if not self._is_announced(holder, one)]
-        for holder, server in gone.items():
+        vanished = {holder: ran[holder] for holder in ended}
+        self._over |= vanished.keys()
+        users = [
+            server.user
+            for holder, server in vanished.items()
+            if not self._is_announced(holder, server)
+        ]
+        for holder, server in vanished.items():
             self._announce(server.user, holder)
-        return found
+        return users
 
     def _is_announced(self, holder: str, server: AnsweredStart) -> bool:
         student = self._student(server.user)
@@ -228,44 +234,51 @@ class FaultClass:
         return bool(reason.endswith(KEPT)) or reason == STARTS_ANEW
 
     def _student(self, name: str) -> FaultStudent:
-        return next(one for one in self.students if one.name == name)
+        return next(student for student in self.students if student.name == name)
 
     # -- staff ---------------------------------------------------------------------------------
 
-    def steer(self, what: str, which: float) -> None:
-        """What an instructor does."""
-        gpu = self.lab.gpus[int(which * len(self.lab.gpus))]
-        if what == "drain":
+    def steer(self, steering: str, draw: float) -> None:
+        """Act as an instructor; ``draw``, between 0 and 1, chooses the GPU or the lease."""
+        gpu = self.lab.gpus[int(draw * len(self.lab.gpus))]
+        if steering == "drain":
             self.lab.ask("POST", f"/gpus/{gpu}/drain", reason="A look at it.")
-        elif what == "pause":
+        elif steering == "pause":
             self.lab.ask("POST", "/pool/pause", reason="A word to all.")
-        elif what == "reserve":
+        elif steering == "reserve":
             self.lab.ask("POST", "/reservations", **RESERVATION)
-        elif leases := [one for one in self.lab.get("/leases") or () if one["state"] == "running"]:
-            lease = leases[int(which * len(leases))]
-            said: dict[str, Any] = {"by_s": 600}
-            if what == "reclaim":
+        elif leases := [
+            lease for lease in self.lab.get("/leases") or () if lease["state"] == "running"
+        ]:
+            lease = leases[int(draw * len(leases))]
+            body: dict[str, Any] = {"by_s": 600}
+            if steering == "reclaim":
                 self._announce(lease["user"], lease["holder"])
-                said = {"reason": "Another class needs it.", "warning_s": 0}
-            self.lab.ask("POST", f"/leases/{lease['id']}/{what}", **said)
+                body = {"reason": "Another class needs it.", "warning_s": 0}
+            self.lab.ask("POST", f"/leases/{lease['id']}/{steering}", **body)
 
     def tidy(self) -> None:
-        """What doctor tells the operator: end servers of no lease, clear and adopt slices."""
-        known = {lease["holder"] for lease in self.lab.must_get("/leases")}
-        there = self.servers.all()
-        for holder, server in there.items():
-            if server.uuids and holder not in known:
+        """Do what doctor advises: end servers without a lease, clear and adopt slices."""
+        known_holders = {lease["holder"] for lease in self.lab.must_get("/leases")}
+        servers = self.servers.all()
+        for holder, server in servers.items():
+            if server.uuids and holder not in known_holders:
                 self._announce(server.user, holder)
                 self.servers.end(holder)
-        used = {uuid for holder, one in there.items() if holder in known for uuid in one.uuids}
+        used = {
+            uuid
+            for holder, server in servers.items()
+            if holder in known_holders
+            for uuid in server.uuids
+        }
         pool: dict[str, Any] = self.lab.must_get("/pool")
         for gpu in pool["gpus"]:
             if gpu["draining"]:
                 self.lab.ask("POST", f"/gpus/{gpu['uuid']}/undrain")
-            for item in gpu["slices"]:
-                action = {"quarantined": "clear", "foreign": "adopt"}.get(item["state"])
-                if action is not None and item["uuid"] not in used:
-                    self.lab.ask("POST", f"/slices/{item['slice_id']}/{action}")
+            for slice_ in gpu["slices"]:
+                action = {"quarantined": "clear", "foreign": "adopt"}.get(slice_["state"])
+                if action is not None and slice_["uuid"] not in used:
+                    self.lab.ask("POST", f"/slices/{slice_['slice_id']}/{action}")
         if pool.get("paused"):
             self.lab.ask("POST", "/pool/resume")
         for reservation in self.lab.must_get("/reservations"):
@@ -273,7 +286,7 @@ class FaultClass:
                 self.lab.ask("DELETE", f"/reservations/{reservation['id']}")
 
     def _announce(self, user: str, holder: str) -> None:
-        """That server is to end."""
+        """Record that a server is about to be ended on purpose."""
         student = self._student(user)
         student.may_end.add(holder)
         if student.server is not None and student.server.holder == holder:
@@ -284,7 +297,7 @@ class FaultClass:
 
 
 def unsettled(lesson: FaultClass) -> str:
-    """What the lab has still to do until it is well again, in words; empty if it is.
+    """Return what the lab must still do to be well again, in words; empty if it is well.
 
     A server must be reached, unless the hub has given its start up or lost its database since.
     """
@@ -293,30 +306,30 @@ def unsettled(lesson: FaultClass) -> str:
         return "to answer"
     if not health["ok"]:
         return f"health: {health}"
-    there = lesson.servers.all()
+    servers = lesson.servers.all()
     for lease in leases:
         if lease["state"] == "releasing":
             return f"to release lease {lease['id']}"
-        if lease["state"] in USING and lease["holder"] not in there:
+        if lease["state"] in USING and lease["holder"] not in servers:
             return f"to notice the end of {lease['user']}'s server"
-    return _unsettled_servers(lesson, there)
+    return _unsettled_servers(lesson, servers)
 
 
-def _unsettled_servers(lesson: FaultClass, there: Mapping[str, SeenServer]) -> str:
+def _unsettled_servers(lesson: FaultClass, servers: Mapping[str, ObservedServer]) -> str:
     lesson.look()
     lesson.lab.hub_log.read()
-    if forgotten := lesson.servers.forgotten(lesson.lab.hub_log.to_start):
+    if forgotten := lesson.servers.orphans(lesson.lab.hub_log.to_start):
         return f"to end {min(forgotten)}, which the engine has forgotten"
     for student in lesson.students:
         server = student.server
-        seen = there.get(server.holder) if server is not None else None
-        if seen is not None and seen.is_running and not student.is_reached():
+        observed = servers.get(server.holder) if server is not None else None
+        if observed is not None and observed.is_running and not student.is_reached():
             return f"to reach {student.name}'s server"
     return ""
 
 
 def breaches(lesson: FaultClass, *, is_ledger_older: bool) -> list[str]:
-    """What does not hold, in words.
+    """Return the breaches of what must hold after a fault, in words.
 
     Args:
         lesson: the class.
@@ -334,10 +347,10 @@ def breaches(lesson: FaultClass, *, is_ledger_older: bool) -> list[str]:
         for holder, server in after.items()
         if server.is_running and holder in before and before[holder].is_running
     }
-    slices = {item["uuid"] for gpu in view["gpus"] for item in gpu["slices"]}
+    slices = {s["uuid"] for gpu in view["gpus"] for s in gpu["slices"]}
     return [
-        *_two_on_one_slice(running),
-        *_of_servers(running, leases, slices, is_ledger_older=is_ledger_older),
+        *_shared_slices(running),
+        *_lease_mismatches(running, leases, slices, is_ledger_older=is_ledger_older),
         *broken,
         *(f"{user}'s server was ended by nobody" for user in lesson.ends_unannounced()),
         *(
@@ -349,22 +362,22 @@ def breaches(lesson: FaultClass, *, is_ledger_older: bool) -> list[str]:
     ]
 
 
-def _two_on_one_slice(running: Mapping[str, SeenServer]) -> Iterator[str]:
-    """1 and 2, whatever the ledger says."""
-    held = Counter(uuid for server in running.values() for uuid in server.uuids)
-    for uuid, count in held.items():
+def _shared_slices(running: Mapping[str, ObservedServer]) -> Iterator[str]:
+    """Yield the slices on which several servers run (invariants 1 and 2)."""
+    counts = Counter(uuid for server in running.values() for uuid in server.uuids)
+    for uuid, count in counts.items():
         if count > 1:
             yield f"{count} servers run on slice {uuid}"
 
 
-def _of_servers(
-    running: Mapping[str, SeenServer],
+def _lease_mismatches(
+    running: Mapping[str, ObservedServer],
     leases: Mapping[str, dict[str, Any]],
     slices: set[str],
     *,
     is_ledger_older: bool,
 ) -> Iterator[str]:
-    """3 and 4: each has its lease, and nothing was destroyed under it."""
+    """Yield servers without their lease or their slices (invariants 3 and 4)."""
     for holder, server in running.items():
         lease = leases.get(holder)
         if lease is None and server.uuids and not is_ledger_older:

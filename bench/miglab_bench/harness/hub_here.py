@@ -28,7 +28,7 @@ LOOK_S = 0.05  # less, and the looks of eight at once take a tenth of the time t
 
 
 class NoProxy(Proxy):  # type: ignore[misc]  # base is untyped
-    """Routes that lead nowhere."""
+    """A proxy that remembers its routes and forwards nothing."""
 
     should_start = False
     routes = Dict()
@@ -42,7 +42,7 @@ class NoProxy(Proxy):  # type: ignore[misc]  # base is untyped
         self.routes.pop(routespec, None)
 
     async def get_all_routes(self) -> dict[str, Any]:
-        """All that are remembered."""
+        """Return all routes."""
         return dict(self.routes)
 
 
@@ -50,15 +50,15 @@ class HubHere(JupyterHub):  # type: ignore[misc]  # base is untyped
     """A hub configured by what it is given, which leaves signals to this process."""
 
     def load_config_file(self, *_: Any, **__: Any) -> None:
-        """No file: `config` says all."""
+        """Load no file: `config` has all settings."""
 
     def init_signal(self) -> None:
-        """Ctrl-C ends the benchmark, and with it the hub."""
+        """Install no handler: Ctrl-C ends the benchmark, and with it the hub."""
 
 
 @asynccontextmanager
 async def hub_here(config: Config) -> AsyncIterator[HubHere]:
-    """A running hub; what its servers leave is the caller's to stop."""
+    """Run a hub until the block ends; the caller stops servers that are left."""
     config.JupyterHub.proxy_class = NoProxy
     config.JupyterHub.log_level = "CRITICAL"  # what fails is raised
     hub = HubHere.instance(config=config)  # JupyterHub's database tools log through the instance
@@ -85,27 +85,27 @@ async def time_start(user: Any, **options: str) -> float:
         at intervals that grow at random, so it is not asked.
     """
     spawner = user.spawners[""]
-    start, answered = spawner.start, 0.0
+    start, answered_at = spawner.start, 0.0
 
     async def start_and_wait() -> Any:
-        nonlocal answered
-        where = await start()
-        await first_answer(where, f"{spawner.server.base_url}api")
-        answered = time.perf_counter()
-        return where
+        nonlocal answered_at
+        address = await start()
+        await first_answer(address, f"{spawner.server.base_url}api")
+        answered_at = time.perf_counter()
+        return address
 
     spawner.start = start_and_wait
-    asked = time.perf_counter()
+    asked_at = time.perf_counter()
     try:
         await user.spawn("", options=options)
     finally:
         spawner.start = start
-    return answered - asked
+    return answered_at - asked_at
 
 
-async def first_answer(where: str | tuple[str, int], path: str) -> None:
-    """Wait for the first HTTP answer, whatever it says."""
-    url = where if isinstance(where, str) else "http://{}:{}".format(*where)
+async def first_answer(address: str | tuple[str, int], path: str) -> None:
+    """Wait for the first HTTP answer, whatever its status."""
+    url = address if isinstance(address, str) else "http://{}:{}".format(*address)
     while True:
         with suppress(NotConnected, NoAnswer):
             await send_request(PoolRequest("GET", f"{url}{path}", {}, ANSWER_S))
@@ -114,15 +114,20 @@ async def first_answer(where: str | tuple[str, int], path: str) -> None:
 
 
 async def in_turns(
-    ours: Callable[[], Awaitable[Took]], plain: Callable[[], Awaitable[Took]], rounds: int
+    start_ours: Callable[[], Awaitable[Took]],
+    start_plain: Callable[[], Awaitable[Took]],
+    rounds: int,
 ) -> list[tuple[Took, Took]]:
-    """So many rounds of both, after one that does not count; who goes first changes each round.
+    """Run both in alternation, after a round that does not count; each goes first in turn.
 
     Returns:
-        What ours took and what plain took, by round.
+        Of each round the result of ours and of plain.
     """
-    found = []
+    turns = []
     for number in range(rounds + 1):
-        took = {start: await start() for start in ((ours, plain), (plain, ours))[number % 2]}
-        found.append((took[ours], took[plain]))
-    return found[1:]
+        took = {
+            start: await start()
+            for start in ((start_ours, start_plain), (start_plain, start_ours))[number % 2]
+        }
+        turns.append((took[start_ours], took[start_plain]))
+    return turns[1:]

@@ -37,39 +37,39 @@ class PoolOperator:
         self.http = httpx.Client(timeout=20, trust_env=False)
 
     def close(self) -> None:
-        """Ask no more."""
+        """Close the connections."""
         self.http.close()
 
     def ask(self, path: str, body: object = None, method: str = "POST") -> bytes:
-        """What the pool's management listener answers the operator; without a body: to a GET.
+        """Send the operator's request to the pool's management listener; without a body, a GET.
 
         Raises:
             CheckFailed: it refuses.
         """
         secret = lab_secrets.read(self.settings.pool_secret)
         headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
-        said = None if body is None else to_json(body)
+        content = None if body is None else to_json(body)
         method, url = "GET" if body is None else method, self.settings.pool_url + path
-        answer = self.http.request(method, url, headers=headers, content=said)
+        answer = self.http.request(method, url, headers=headers, content=content)
         if answer.is_error:
             raise CheckFailed(f"{method} {path} gave HTTP {answer.status_code}: {answer.text}")
         return answer.content
 
     def snapshot(self) -> PoolSnapshot:
-        """The pool, as `miglab pool status` sees it."""
+        """Return the pool as `miglab pool status` sees it."""
         return PoolSnapshot.model_validate_json(self.ask("/api/pool"))
 
     def leases(self) -> dict[str, LeaseView]:
-        """The live leases, by user."""
-        found = _LEASES.validate_json(self.ask("/api/leases"))
-        return {lease.user: lease for lease in found}
+        """Return the live leases, by user."""
+        views = _LEASES.validate_json(self.ask("/api/leases"))
+        return {lease.user: lease for lease in views}
 
     def lease(self, number: int) -> LeaseView:
-        """A lease, live or not."""
+        """Return a lease, live or not."""
         return LeaseView.model_validate_json(self.ask(f"/api/leases/{number}"))
 
     def tickets(self) -> dict[str, TicketView]:
-        """The tickets in the queue, by user."""
+        """Return the tickets in the queue, by user."""
         return {ticket.user or "": ticket for ticket in self.snapshot().waiting}
 
     def reserve(self, request: ReservationRequest, number: int | None = None) -> ReservationView:
@@ -79,29 +79,29 @@ class PoolOperator:
         return ReservationView.model_validate_json(answer)
 
     def reservations(self) -> list[ReservationView]:
-        """What is reserved."""
+        """Return the reservations."""
         return _RESERVATIONS.validate_json(self.ask("/api/reservations"))
 
     def broken_invariants(self) -> list[str]:
-        """What contradicts the pool's invariants, in words."""
+        """Return the broken invariants of the pool, in words."""
         return _TEXTS.validate_json(self.ask("/api/invariants"))
 
     def positions(self) -> dict[str, int | None]:
-        """Who waits, and where in the queue."""
+        """Return the positions in the queue, by user."""
         return {t.user or "": t.position for t in self.snapshot().waiting if t.position}
 
     def grant(self, user: str) -> LeaseView:
-        """A lease of a slice, as soon as there is one, for a holder to come."""
-        asked = TicketRequest(user=user, server="", course=COURSE, shape=SHAPE)
-        ticket = TicketView.model_validate_json(self.ask("/api/tickets", asked))
+        """Wait for a slice, and return its lease, which has no holder yet."""
+        request = TicketRequest(user=user, server="", course=COURSE, shape=SHAPE)
+        ticket = TicketView.model_validate_json(self.ask("/api/tickets", request))
         while ticket.lease is None:
-            found = self.ask(f"/api/tickets/{ticket.id}?wait_s={POLL_S}")
-            ticket = TicketView.model_validate_json(found)
+            answer = self.ask(f"/api/tickets/{ticket.id}?wait_s={POLL_S}")
+            ticket = TicketView.model_validate_json(answer)
         return LeaseView.model_validate_json(self.ask(f"/api/tickets/{ticket.id}/take", {}))
 
     @contextmanager
     def held(self, user: str) -> Iterator[tuple[LeaseView, "subprocess.Popen[bytes]"]]:
-        """A lease, and the process that holds it and does nothing, until the block ends.
+        """Yield a lease and the idle process that holds it, until the block ends.
 
         The process ends with this one, however that ends, and has none of its pipes.
         """

@@ -19,13 +19,13 @@ PORT_RANGE = range(20000, 32000, 10)
 or while a part is down for a moment, nobody gets one of these by chance."""
 
 _folders: set[Path] = set()
-_given: set[int] = set()
+_own_ports: set[int] = set()
 _reserved: list[int] = []
 
 
 @contextmanager
 def logs_below(folder: Path) -> Iterator[None]:
-    """For the time of the block, `log_ends` has the logs below this folder too."""
+    """Let `log_ends` include the logs below this folder until the block ends."""
     _folders.add(folder)
     try:
         yield
@@ -34,40 +34,42 @@ def logs_below(folder: Path) -> Iterator[None]:
 
 
 def log_ends(*folders: Path) -> list[tuple[str, str]]:
-    """A title and the last lines of each log below these folders; else of what runs now."""
-    found = []
+    """Return a title and the last lines of each log below these folders, or of what runs now."""
+    log_tails = []
     for log in sorted(log for folder in folders or _folders for log in folder.rglob("*.log")):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        found.append((f"end of {log.name}", "\n".join(lines[-TAIL_LINES:])))
-    return found
+        log_tails.append((f"end of {log.name}", "\n".join(lines[-TAIL_LINES:])))
+    return log_tails
 
 
-def start(log: Path, command: Sequence[str], env: Mapping[str, str], **more: Any) -> Process:
-    """Start a process that reads nothing and appends what it says to a log.
+def start(
+    log: Path, command: Sequence[str], env: Mapping[str, str], **popen_options: Any
+) -> Process:
+    """Start a process without input that appends its output to a log.
 
     Args:
         log: the file.
         command: program and arguments.
         env: added to this process's environment.
-        more: of `subprocess.Popen`.
+        popen_options: further arguments of `subprocess.Popen`.
     """
-    with log.open("ab") as said:
+    with log.open("ab") as log_file:
         return subprocess.Popen(
             command,
             env={**os.environ, **env},
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            **more,
+            stdout=log_file,
+            stderr=log_file,
+            **popen_options,
         )
 
 
 class NoFreePorts(Exception):
-    """All are taken."""
+    """No port of the range is free."""
 
 
 def free_ports(count: int = PORTS) -> int:
-    """The first of some free ports in a row, at most ten: this process's until it ends."""
+    """Reserve some consecutive ports, at most ten, for this process; return the first."""
     candidates = list(PORT_RANGE)
     secrets.SystemRandom().shuffle(candidates)
     for first in candidates:
@@ -88,7 +90,7 @@ def _are_free(ports: range) -> bool:
 
 def _reserve(first: int) -> bool:
     """Lock a byte of one file for all: two processes that look at the same time see both free."""
-    if first in _given:  # a process is not locked out by itself
+    if first in _own_ports:  # a process is not locked out by itself
         return False
     if not _reserved:
         file = Path(tempfile.gettempdir()) / f"miglab-ports-{os.getuid()}"
@@ -97,5 +99,5 @@ def _reserve(first: int) -> bool:
         fcntl.lockf(_reserved[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, first)
     except OSError:
         return False
-    _given.add(first)
+    _own_ports.add(first)
     return True

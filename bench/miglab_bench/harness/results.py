@@ -37,7 +37,7 @@ class Ratio:
 
 
 def ratio_of(ours_s: Sequence[float], theirs_s: Sequence[float], seed: int = 0) -> Ratio:
-    """The median over the rounds of ours / theirs.
+    """Return the median over the rounds of ours / theirs, with its interval.
 
     Args:
         ours_s: seconds, one a round.
@@ -47,7 +47,7 @@ def ratio_of(ours_s: Sequence[float], theirs_s: Sequence[float], seed: int = 0) 
     Raises:
         ValueError: not the same number of rounds, or fewer than two.
     """
-    ratios = [ours / theirs for ours, theirs in zip(ours_s, theirs_s, strict=True)]
+    ratios = [our_s / their_s for our_s, their_s in zip(ours_s, theirs_s, strict=True)]
     if len(ratios) < 2:
         raise ValueError(f"{len(ratios)} round; at least two are needed for an interval")
     rng = random.Random(seed)  # noqa: S311 -- statistics, not a secret
@@ -56,26 +56,26 @@ def ratio_of(ours_s: Sequence[float], theirs_s: Sequence[float], seed: int = 0) 
     return Ratio(median(ratios), ends[0], ends[-1])
 
 
-def beside(what: str, plain: str, ours_s: Sequence[float], plain_s: Sequence[float]) -> str:
-    """What takes so much of plain's time, in a sentence without its end."""
+def beside(subject: str, plain: str, ours_s: Sequence[float], plain_s: Sequence[float]) -> str:
+    """Return a clause that compares the times of ``subject`` and the plain spawner."""
     return (
-        f"{what} takes {ratio_of(ours_s, plain_s)} of plain {plain}'s time; "
+        f"{subject} takes {ratio_of(ours_s, plain_s)} of plain {plain}'s time; "
         f"medians {median(ours_s):.2f} s and {median(plain_s):.2f} s"
     )
 
 
 def p95(samples: Sequence[float]) -> float:
-    """The 95th percentile, never beyond the largest sample; 0 without samples."""
+    """Return the 95th percentile, at most the largest sample; 0 without samples."""
     if len(samples) < 2:
         return max(samples, default=0.0)
     return quantiles(samples, n=20, method="inclusive")[-1]
 
 
 def table_of(records: Sequence[Mapping[str, Any]], title: str = "") -> Table:
-    """A row for each record, a column for each of its fields; numbers stand on the right."""
+    """Return a table with a row for each record; numbers are aligned on the right."""
     table = Table(title=title, box=box.SIMPLE, padding=0)
     for name, value in (records[0] if records else {}).items():
-        width = max(len(word) for one in records for word in f"{one[name]} ".split(" "))
+        width = max(len(part) for record in records for part in f"{record[name]} ".split(" "))
         table.add_column(
             name.replace("_", " "),
             justify="right" if isinstance(value, int | float) else "left",
@@ -86,9 +86,9 @@ def table_of(records: Sequence[Mapping[str, Any]], title: str = "") -> Table:
     return table
 
 
-def say(found: Mapping[str, Any], *shown: object, as_json: bool) -> None:
-    """Print what was found as one JSON object, or what is shown of it, one below the other."""
+def say(figures: Mapping[str, Any], *renderables: object, as_json: bool) -> None:
+    """Print the figures as one JSON object, or else the renderables one below the other."""
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(figures))
     else:
-        Console().print(*shown, sep="\n")
+        Console().print(*renderables, sep="\n")

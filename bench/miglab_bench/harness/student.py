@@ -28,7 +28,7 @@ Seen = TypeVar("Seen")
 
 
 class CheckFailed(StartError):
-    """Something did not hold: what was seen, in words."""
+    """A check failed; the message says what was observed."""
 
 
 class Student:
@@ -76,7 +76,7 @@ class Student:
         _expect(answer, f"{self.name} asked for {shape}")
 
     def ask_by_api(self, **options: object) -> int:
-        """Ask for a server through the hub's API; the answer's status code."""
+        """Ask for a server through the hub's API; return the status code."""
         return self._api("POST", f"/hub/api/users/{self._quoted}/server", options).status_code
 
     def start_alternative(self, shape: str) -> None:
@@ -85,7 +85,7 @@ class Student:
         _expect(answer, f"{self.name} asked for {shape} instead of waiting")
 
     def waiting(self) -> dict[str, Any]:
-        """What the waiting page is told; empty while the student's start waits for no slice."""
+        """Return what the waiting page gets; empty while the student waits for no slice."""
         answer = self._api("GET", f"/hub/api/miglab/waiting/{self._quoted}/")
         return dict(answer.json() or {}) if answer.is_success else {}
 
@@ -115,22 +115,22 @@ class Student:
         return answer.is_success and not answer.json().get("servers")
 
     def page(self, path: str) -> str:
-        """A page of the lab, as it is written."""
+        """Return the HTML of a page of the lab."""
         return self._http.get(self._url + path).text
 
     def press(self, path: str, **body: object) -> int:
-        """Press a button of the lab's service, as the one whose page it is; the status."""
+        """Press a button of the lab's service as this student; return the HTTP status."""
         page = self.page(f"{SERVICE_PATH}/")
-        found = re.search(r'name="miglab-xsrf" content="([^"]*)"', page)
-        headers = {"X-XSRFToken": unescape(found[1]) if found else "", "Referer": self._url}
+        match = re.search(r'name="miglab-xsrf" content="([^"]*)"', page)
+        headers = {"X-XSRFToken": unescape(match[1]) if match else "", "Referer": self._url}
         url = f"{self._url}{SERVICE_PATH}/api/{path}"
         return self._http.post(url, headers=headers, json=body).status_code
 
     def news(self) -> str:
-        """What the hub's page says of how the last server ended; empty if nothing."""
+        """Return what the hub's page says about the end of the last server; may be empty."""
         page = self.page(f"/hub/spawn/{self._quoted}")
-        said = re.search(r'id="miglab-news">([^<]*)<', page)
-        return unescape(said[1]) if said else ""
+        match = re.search(r'id="miglab-news">([^<]*)<', page)
+        return unescape(match[1]) if match else ""
 
     # In JupyterLab.
 
@@ -153,8 +153,8 @@ class Student:
     def run_notebook(self, path: str) -> None:
         """Open a notebook of the student's home, and run it from top to bottom."""
         cells = self._server("GET", f"api/contents/{path}")["content"]["cells"]
-        wanted = {"path": path, "name": "", "type": "notebook", "kernel": {"name": "python3"}}
-        kernel = self._server("POST", "api/sessions", wanted)["kernel"]["id"]
+        session = {"path": path, "name": "", "type": "notebook", "kernel": {"name": "python3"}}
+        kernel = self._server("POST", "api/sessions", session)["kernel"]["id"]
         with closing(self._kernel_channel(kernel)) as channel:
             for cell in cells:
                 if cell["cell_type"] == "code":
@@ -176,7 +176,7 @@ class Student:
             _expect(self._api("DELETE", path), f"{self.name} shut down a kernel")
 
     def lease(self) -> dict[str, Any]:
-        """How JupyterLab shows the lease."""
+        """Return the status that JupyterLab shows."""
         return self._server("GET", "miglab/api/lease")
 
     def is_warned(self) -> bool:
@@ -197,19 +197,19 @@ class Student:
         return self._server("POST", "miglab/api/move", {})
 
     def _server(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        """An answer of the student's own server."""
+        """Return the JSON answer of the student's own server."""
         answer = self._api(method, f"/user/{self._quoted}/{path}", body)
         _expect(answer, f"{method} {path} at the server of {self.name}")
-        found: dict[str, Any] = answer.json()
-        return found
+        content: dict[str, Any] = answer.json()
+        return content
 
     def _open_lab(self) -> None:
-        """A new server knows no cookie before a page of it was opened."""
+        """Open JupyterLab: a new server knows no cookie before one of its pages is opened."""
         page = self._http.get(f"{self._url}/user/{self._quoted}/lab")
         _expect(page, f"{self.name} opened JupyterLab")
 
     def _kernel(self) -> str:
-        """A new kernel."""
+        """Open JupyterLab, start a kernel and return its id."""
         self._open_lab()
         return str(self._server("POST", "api/kernels", {"name": "python3"})["id"])
 
@@ -235,13 +235,15 @@ class Student:
         return self._http.request(method, self._url + path, headers=headers, json=body)
 
     def _xsrf(self) -> str:
-        """What the hub's forms carry."""
+        """Return the XSRF token of the hub's forms."""
         return self._cookie("_xsrf", "/hub/")
 
     def _cookie(self, name: str, path: str) -> str:
-        """The cookie of that name whose path fits best, as a browser chooses."""
-        where = urlsplit(self._url).path + path
-        fitting = [c for c in self._http.cookies.jar if c.name == name and where.startswith(c.path)]
+        """Return the cookie of that name whose path fits best, as a browser chooses."""
+        target = urlsplit(self._url).path + path
+        fitting = [
+            c for c in self._http.cookies.jar if c.name == name and target.startswith(c.path)
+        ]
         return max(fitting, key=lambda cookie: len(cookie.path)).value or "" if fitting else ""
 
     def _cookies(self, path: str) -> str:
@@ -250,12 +252,15 @@ class Student:
 
 
 def wait_for(
-    look: Callable[[], Seen | None], what: str, patience_s: float = STEP_S, pause_s: float = PAUSE_S
+    look: Callable[[], Seen | None],
+    event: str,
+    patience_s: float = STEP_S,
+    pause_s: float = PAUSE_S,
 ) -> Seen:
-    """Look again and again until it is so.
+    """Call ``look`` until it returns something true.
 
     Returns:
-        What was seen then.
+        What it returned.
 
     Raises:
         CheckFailed: it never is.
@@ -263,23 +268,23 @@ def wait_for(
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            if seen := look():
-                return seen
+            if result := look():
+                return result
         except httpx.TransportError as error:  # what is restarting does not answer
-            log.debug("while waiting for %s: %s", what, error)
+            log.debug("while waiting for %s: %s", event, error)
         if time.monotonic() > deadline:
-            raise CheckFailed(f"waited {patience_s:g} s in vain for {what}")
+            raise CheckFailed(f"waited {patience_s:g} s in vain for {event}")
         time.sleep(pause_s)
 
 
-def _expect(answer: httpx.Response, what: str) -> None:
-    """Raise `CheckFailed` with what was answered, unless it is a success."""
+def _expect(answer: httpx.Response, event: str) -> None:
+    """Raise `CheckFailed` with the answer, unless it is a success."""
     if not answer.is_success:
-        raise CheckFailed(f"{what}: HTTP {answer.status_code}: {answer.text[:200]}")
+        raise CheckFailed(f"{event}: HTTP {answer.status_code}: {answer.text[:200]}")
 
 
 def _send(channel: websocket.WebSocket, code: str) -> str:
-    """Ask a kernel to run code; answers what its answers refer to."""
+    """Ask a kernel to run code; return the message id to which its answers refer."""
     number = uuid.uuid4().hex
     header = {"msg_id": number, "msg_type": "execute_request", "session": uuid.uuid4().hex}
     request = {
@@ -294,7 +299,7 @@ def _send(channel: websocket.WebSocket, code: str) -> str:
 
 
 def _printed(channel: "websocket.WebSocket", request: str) -> str:
-    """What the kernel prints for a request, until it is idle again."""
+    """Return what the kernel prints for a request, until it is idle again."""
     text = ""
     while True:
         message = json.loads(channel.recv())

@@ -16,15 +16,15 @@ HEAD = "HTTP/1.1 {}\r\nX-JupyterHub-Version: {}\r\nContent-Length: {}\r\nConnect
 
 
 def serve(url: str) -> None:
-    """Answer whoever asks, for ever."""
+    """Serve requests for ever."""
     host, _, port = url.split("/")[2].partition(":")
     with socket.create_server((host, int(port)), backlog=64) as server:
         while True:
             connection, _ = server.accept()
-            threading.Thread(target=answer_one, args=(connection,), daemon=True).start()
+            threading.Thread(target=answer_connection, args=(connection,), daemon=True).start()
 
 
-def answer_one(connection: socket.socket) -> None:
+def answer_connection(connection: socket.socket) -> None:
     """Read a request, answer it and hang up; whoever hangs up first gets no answer."""
     with connection:
         try:
@@ -36,39 +36,39 @@ def answer_one(connection: socket.socket) -> None:
 
 
 def read_request(connection: socket.socket) -> tuple[str, bytes]:
-    """The head and the body; an empty head where there was no whole request."""
-    said, most = b"", MOST_BYTES
-    while len(said) < most:
-        more = connection.recv(MOST_BYTES)
-        if not more:
+    """Return head and body; the head is empty if the request is incomplete."""
+    request, limit = b"", MOST_BYTES
+    while len(request) < limit:
+        chunk = connection.recv(MOST_BYTES)
+        if not chunk:
             return "", b""
-        said += more
-        head, has_all, body = said.partition(b"\r\n\r\n")
+        request += chunk
+        head, has_all, body = request.partition(b"\r\n\r\n")
         if has_all:
             length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]
-            most = len(head) + 4 + int(length or 0)
+            limit = len(head) + 4 + int(length or 0)
     return head.decode("latin-1"), body
 
 
 def answer_to(head: str, body: bytes) -> bytes:
-    """What is said to a request, once it is done."""
+    """Carry out a request and return the answer."""
     method, path, _ = head.split(maxsplit=2)
-    said = b""
+    content = b""
     is_meant = path.startswith(os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "/"))
     if is_meant and method == "POST":
-        keep(body)
+        append_note(body)
     elif path.endswith("/environment"):
         import json  # takes as long to load as all else here
 
-        said = json.dumps({**os.environ, "PID": str(os.getpid())}).encode()
+        content = json.dumps({**os.environ, "PID": str(os.getpid())}).encode()
     elif path.endswith("/eat"):
-        said = str(len(bytearray(os.urandom(2**20)) * 2**10)).encode()
+        content = str(len(bytearray(os.urandom(2**20)) * 2**10)).encode()
     status = "200 OK" if is_meant else "404 Not Found"
     version = os.environ.get("MIGLAB_HUB_VERSION", "")
-    return HEAD.format(status, version, len(said)).encode() + said
+    return HEAD.format(status, version, len(content)).encode() + content
 
 
-def keep(line: bytes) -> None:
+def append_note(line: bytes) -> None:
     """Write a line into the home; it is on the disk when this returns."""
     with open(os.path.expanduser("~/work.txt"), "ab") as file:  # noqa: PTH111, PTH123 -- see above
         file.write(line + b"\n")

@@ -89,20 +89,20 @@ class TemporaryLab(PoolOperator):
 
     def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
         super().__init__(settings)
-        self._said = settings.folder / "up.log"
+        self._log = settings.folder / "up.log"
         command = [sys.executable, "-m", "miglab_hub.cli", "up", "--config", str(settings.file)]
-        self.process = start(self._said, command, environment, cwd=checkout())
+        self.process = start(self._log, command, environment, cwd=checkout())
 
     def is_ready(self) -> bool:
-        """Whether it says so.
+        """Return whether the lab has printed that it is ready.
 
         Raises:
             CheckFailed: it did not start.
         """
-        said = self._said.read_text(encoding="utf-8")
+        log_text = self._log.read_text(encoding="utf-8")
         if self.process.poll() is not None:
-            raise CheckFailed(f"the lab did not start: {said.strip()}")
-        return "ready: " in said
+            raise CheckFailed(f"the lab did not start: {log_text.strip()}")
+        return "ready: " in log_text
 
     @property
     def password(self) -> str:
@@ -110,14 +110,14 @@ class TemporaryLab(PoolOperator):
         return lab_secrets.read_passwords(self.settings).student
 
     def signed_in(self, name: str) -> Student:
-        """Somebody past the login form, to be closed: a student, or the instructor or the admin."""
+        """Return a signed-in student, instructor or admin; the caller closes it."""
         password = getattr(lab_secrets.read_passwords(self.settings), name, self.password)
         person = Student(self.settings.public_url, name, password)
         person.sign_in()
         return person
 
     def kill(self, *parts: str) -> None:
-        """SIGKILL to the hub or the pool, and wait until another process has its place."""
+        """Kill these parts (hub, pool) with SIGKILL, and wait until they are replaced."""
         before = {part: self._all_of(part)[0] for part in parts}
         for process in before.values():
             process.kill()
@@ -126,7 +126,7 @@ class TemporaryLab(PoolOperator):
         self.wait_until_up()
 
     def processor_times(self) -> dict[str, float]:
-        """Processor seconds of hub, pool and proxy so far, without their children."""
+        """Return the processor seconds of hub, pool and proxy so far, without their children."""
         times = {part: self._all_of(part)[0].cpu_times() for part in ("hub", "pool", "proxy")}
         return {part: spent.user + spent.system for part, spent in times.items()}
 
@@ -137,7 +137,7 @@ class TemporaryLab(PoolOperator):
             wait_for(partial(self._answers, url), f"an answer from {url}", START_S)
 
     def servers(self) -> list[int]:
-        """The students' servers among the lab's own processes."""
+        """Return the students' servers among the lab's own processes."""
         return [p.pid for p in self._processes() if "jupyterhub.singleuser" in _command(p)]
 
     def close(self) -> None:
@@ -154,9 +154,11 @@ class TemporaryLab(PoolOperator):
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise CheckFailed(f"the lab did not end in {END_S:g} s") from None
-        _, left = psutil.wait_procs(family, timeout=1)
-        if left:
-            raise CheckFailed(f"still there after the lab's end: {[_command(p) for p in left]}")
+        _, survivors = psutil.wait_procs(family, timeout=1)
+        if survivors:
+            raise CheckFailed(
+                f"still there after the lab's end: {[_command(p) for p in survivors]}"
+            )
 
     def _answers(self, url: str) -> bool:
         return self.http.get(url).is_success
@@ -165,12 +167,12 @@ class TemporaryLab(PoolOperator):
         return any(process != old for process in self._all_of(part))
 
     def _all_of(self, part: str) -> list[psutil.Process]:
-        words = PARTS[part]
-        return [p for p in self._processes() if all(word in _command(p) for word in words)]
+        part_words = PARTS[part]
+        return [p for p in self._processes() if all(w in _command(p) for w in part_words)]
 
     def _processes(self) -> list[psutil.Process]:
-        found: list[psutil.Process] = psutil.Process(self.process.pid).children(recursive=True)
-        return found
+        children: list[psutil.Process] = psutil.Process(self.process.pid).children(recursive=True)
+        return children
 
 
 def write_lab(
@@ -182,7 +184,7 @@ def write_lab(
     gpus: int = 1,
     **lines: str,
 ) -> Path:
-    """A lab.toml in this folder, with free ports.
+    """Write a lab.toml with free ports into this folder, and return its path.
 
     Args:
         folder: the lab is named after it.
@@ -324,17 +326,17 @@ def prepare_engine(settings: Settings) -> None:
         engine_script("simulate", str(settings.simulated_state))
 
 
-def engine_script(*words: str) -> None:
+def engine_script(*arguments: str) -> None:
     """Run the script that starts, stops and equips engines.
 
     Raises:
         CheckFailed: it fails.
     """
-    command = [sys.executable, str(checkout() / ENGINE_SCRIPT), *words]
+    command = [sys.executable, str(checkout() / ENGINE_SCRIPT), *arguments]
     env = {**os.environ, "MIGLAB_PYTHON": sys.executable}
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    if done.returncode:
-        raise CheckFailed(f"{ENGINE_SCRIPT} {' '.join(words)}: {done.stderr}")
+    completed = subprocess.run(command, env=env, capture_output=True, text=True)
+    if completed.returncode:
+        raise CheckFailed(f"{ENGINE_SCRIPT} {' '.join(arguments)}: {completed.stderr}")
 
 
 def remove_all(settings: Settings) -> None:

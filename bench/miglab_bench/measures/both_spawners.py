@@ -63,37 +63,39 @@ def class_for(user: str) -> type[LocalProcessSpawner]:
 
 
 async def measure(
-    settings: Settings, rounds: int, ours: Sequence[str], plain: Sequence[str]
+    settings: Settings, rounds: int, our_users: Sequence[str], plain_users: Sequence[str]
 ) -> list[Times]:
     """Start and end both spawners' servers in turns.
 
     Args:
         settings: the lab's.
         rounds: so many turns.
-        ours: whose servers are MIGDockerSpawner's.
-        plain: as many whose are plain DockerSpawner's.
+        our_users: whose servers are MIGDockerSpawner's.
+        plain_users: as many whose are plain DockerSpawner's.
 
     Raises:
         StartError: the engine does not start a container with a slice.
     """
     config = Config()
     configure(config, settings)
-    with closing(PoolOperator(settings)) as pool, ExitStack() as held:
-        slices = [held.enter_context(pool.held(f"beside-{n}"))[0].uuids for n in range(len(plain))]
+    with closing(PoolOperator(settings)) as pool, ExitStack() as stack:
+        slices = [
+            stack.enter_context(pool.held(f"beside-{n}"))[0].uuids for n in range(len(plain_users))
+        ]
 
         def is_warm() -> bool:
             """Whether what ours held is made anew, so that the next finds it warm."""
-            states = Counter(each.state for gpu in pool.snapshot().gpus for each in gpu.slices)
+            states = Counter(s.state for gpu in pool.snapshot().gpus for s in gpu.slices)
             return states == {SliceState.LEASED: len(slices), SliceState.FREE: len(slices)}
 
         async def start_ours() -> tuple[float, float]:
-            took_s = await _start_and_stop([hub.users[name] for name in ours], shape=SHAPE)
+            took_s = await _start_and_stop([hub.users[name] for name in our_users], shape=SHAPE)
             while not await asyncio.to_thread(is_warm):  # noqa: ASYNC110 -- the pool wakes nobody
                 await asyncio.sleep(LOOK_S)
             return took_s
 
         async def start_plain() -> tuple[float, float]:
-            users = [hub.users[name] for name in plain]
+            users = [hub.users[name] for name in plain_users]
             for user, uuids in zip(users, slices, strict=True):
                 traits = plain_traits(config, uuids)
                 user.spawners[""] = user._new_spawner("", DockerSpawner, **traits)
@@ -118,11 +120,11 @@ async def _start_and_stop(users: Sequence[Any], **options: str) -> tuple[float, 
     """
     try:
         starts = await asyncio.gather(*(time_start(user, **options) for user in users))
-        asked = time.perf_counter()
+        stop_asked_at = time.perf_counter()
     finally:
         await asyncio.gather(*(user.stop("") for user in users))
         await asyncio.gather(*(until_removed(user.spawners[""]) for user in users))
-    return median(starts), time.perf_counter() - asked
+    return median(starts), time.perf_counter() - stop_asked_at
 
 
 async def until_removed(spawner: DockerSpawner) -> None:
@@ -137,13 +139,13 @@ async def until_removed(spawner: DockerSpawner) -> None:
 
 def plain_traits(config: Config, uuids: tuple[str, ...]) -> dict[str, Any]:
     """What makes plain DockerSpawner's container like ours: all but what miglab adds by itself."""
-    ours = config.MIGDockerSpawner
+    mig_traits = config.MIGDockerSpawner
     request = {"driver": "nvidia", "device_ids": list(uuids), "capabilities": [["gpu"]]}
     return {
-        **{name: ours[name] for name in SAME},
+        **{name: mig_traits[name] for name in SAME},
         "remove": True,
-        "volumes": {ours.home_volume: HOME},
-        "http_timeout": ours.http_timeout,
-        "start_timeout": ours.http_timeout,
+        "volumes": {mig_traits.home_volume: HOME},
+        "http_timeout": mig_traits.http_timeout,
+        "start_timeout": mig_traits.http_timeout,
         "extra_host_config": {"device_requests": [request]},
     }

@@ -20,18 +20,18 @@ FLUSH_BYTES = 256 << 20  # do_bench's own
 Timer = Callable[[], float]
 
 
-def alternate(ours: Timer, theirs: Timer, blocks: int) -> list[float]:
-    """Our time over theirs, block by block, with the first turn changing."""
-    found = []
+def alternate(our_timer: Timer, their_timer: Timer, blocks: int) -> list[float]:
+    """Return our time over theirs for each block; each goes first in turn."""
+    ratios = []
     for block in range(blocks):
-        turn = (ours, theirs) if block % 2 == 0 else (theirs, ours)
+        turn = (our_timer, their_timer) if block % 2 == 0 else (their_timer, our_timer)
         seconds = {timer: timer() for timer in turn}
-        found.append(seconds[ours] / seconds[theirs])
-    return found
+        ratios.append(seconds[our_timer] / seconds[their_timer])
+    return ratios
 
 
-def own_timer(torch: Any, work: Callable[[], Any], *, is_gpu: bool) -> Timer:
-    """A block of labkit's timing loop, as its median."""
+def timer_of_labkit(torch: Any, work: Callable[[], Any], *, is_gpu: bool) -> Timer:
+    """Return a timer that runs a block of labkit's timing loop and returns its median."""
     from labkit.timing import EventClock, make_clock, plan_inner, timing_loop, warm_up
 
     clock = make_clock(torch, cold=False)
@@ -46,29 +46,31 @@ def own_timer(torch: Any, work: Callable[[], Any], *, is_gpu: bool) -> Timer:
     return loop_median
 
 
-def works(torch: Any, *, is_gpu: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+def workloads(torch: Any, *, is_gpu: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Products that compute, and a copy that moves memory."""
     if is_gpu:
-        sizes, words, what, copied = [4096, 8192], 1 << 28, "bf16", "copy 1 GiB"
+        sizes, elements, dtype_name, copied = [4096, 8192], 1 << 28, "bf16", "copy 1 GiB"
         place = {"device": "cuda", "dtype": torch.bfloat16}
     else:
-        sizes, words, what, copied = [512], 1 << 22, "fp32", "copy 16 MiB"
+        sizes, elements, dtype_name, copied = [512], 1 << 22, "fp32", "copy 16 MiB"
         place = {}
     for size in sizes:
         a, b = (torch.randn(size, size, **place) for _ in range(2))
-        yield f"matmul {what} n={size}", partial(torch.matmul, a, b)
-    source = torch.empty(words, device="cuda" if is_gpu else "cpu").normal_()
+        yield f"matmul {dtype_name} n={size}", partial(torch.matmul, a, b)
+    source = torch.empty(elements, device="cuda" if is_gpu else "cpu").normal_()
     yield copied, partial(torch.empty_like(source).copy_, source)
 
 
-def their_timer(torch: Any, work: Callable[[], Any], ours: Timer, *, is_gpu: bool) -> Timer:
-    """triton's, which flushes as we do; torch's, with as many threads as we use."""
+def reference_timer(
+    torch: Any, work: Callable[[], Any], our_timer: Timer, *, is_gpu: bool
+) -> Timer:
+    """Return triton's timer, which flushes as we do, or torch's with as many threads as we use."""
     if is_gpu:
         do_bench: Any = importlib.import_module("triton.testing").do_bench
         return lambda: float(do_bench(work, warmup=5, rep=100, quantiles=[0.5])) / 1e3
     from torch.utils import benchmark
 
-    threads, number = torch.get_num_threads(), max(1, int(0.002 / ours()))
+    threads, number = torch.get_num_threads(), max(1, int(0.002 / our_timer()))
     timer = benchmark.Timer("work()", globals={"work": work}, num_threads=threads)
     return lambda: median(timer.timeit(number).median for _ in range(ROUNDS))
 
@@ -78,12 +80,12 @@ def all_ratios(blocks: int) -> dict[str, float]:
     import torch
 
     is_gpu = torch.cuda.is_available()
-    found = {}
-    for name, work in works(torch, is_gpu=is_gpu):
-        ours = own_timer(torch, work, is_gpu=is_gpu)
-        theirs = their_timer(torch, work, ours, is_gpu=is_gpu)
-        found[name] = round(median(alternate(ours, theirs, blocks)), 4)
-    return found
+    ratios = {}
+    for name, work in workloads(torch, is_gpu=is_gpu):
+        labkit_timer = timer_of_labkit(torch, work, is_gpu=is_gpu)
+        other_timer = reference_timer(torch, work, labkit_timer, is_gpu=is_gpu)
+        ratios[name] = round(median(alternate(labkit_timer, other_timer, blocks)), 4)
+    return ratios
 
 
 def bench_labkit(

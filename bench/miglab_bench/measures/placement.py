@@ -43,7 +43,7 @@ SEEDS = tuple(range(5))
 DECISION_GPUS = (1, 8, 64)
 DECISIONS = 400
 
-Held = Any  # what a policy wants back at release; only that policy looks into it
+Receipt = Any  # what a policy wants back at release; only that policy looks into it
 Option = tuple[float, int]  # what a placement scores (least wins), and its memory slices as bits
 Choose = Callable[[int, str], Option | None]
 
@@ -54,10 +54,10 @@ Choose = Callable[[int, str], Option | None]
 class Policy(Protocol):
     """Decides arrival by arrival; it never learns how long a lease will last."""
 
-    def take(self, profile: str) -> Held | None:
+    def take(self, profile: str) -> Receipt | None:
         """Take room for one slice, or None if the policy has none."""
 
-    def give_back(self, held: Held) -> None:
+    def give_back(self, receipt: Receipt) -> None:
         """Take back what `take` returned."""
 
 
@@ -72,22 +72,22 @@ class MiglabPacking:
         choices = place([profile], self._gpus)
         if choices is None:
             return None
-        index, made = int(choices[0].gpu), Placed(choices[0].profile, choices[0].placement)
-        self._gpus[index] = _with_lease(self._gpus[index], made, choices[0])
-        return index, made
+        index, placed_slice = int(choices[0].gpu), Placed(choices[0].profile, choices[0].placement)
+        self._gpus[index] = _with_lease(self._gpus[index], placed_slice, choices[0])
+        return index, placed_slice
 
-    def give_back(self, held: tuple[int, Placed]) -> None:
+    def give_back(self, receipt: tuple[int, Placed]) -> None:
         """As `Policy.give_back`."""
-        index, slice_ = held
+        index, slice_ = receipt
         gpu = self._gpus[index]
-        live = tuple(item for item in gpu.live if item is not slice_)
+        live = tuple(s for s in gpu.live if s is not slice_)
         self._gpus[index] = GpuOccupancy(gpu.gpu, gpu.geometry, live, (*gpu.warm, slice_))
 
 
-def _with_lease(gpu: GpuOccupancy, made: Placed, choice: Choice) -> GpuOccupancy:
-    gone = {item.placement for item in choice.destroy} | {made.placement}
-    warm = tuple(item for item in gpu.warm if item.placement not in gone)
-    return GpuOccupancy(gpu.gpu, gpu.geometry, (*gpu.live, made), warm)
+def _with_lease(gpu: GpuOccupancy, placed_slice: Placed, choice: Choice) -> GpuOccupancy:
+    replaced = {s.placement for s in choice.destroy} | {placed_slice.placement}
+    warm = tuple(s for s in gpu.warm if s.placement not in replaced)
+    return GpuOccupancy(gpu.gpu, gpu.geometry, (*gpu.live, placed_slice), warm)
 
 
 class Scored:
@@ -103,18 +103,18 @@ class Scored:
         scored = [(option[0], gpu, option[1]) for option, gpu in options if option]
         if not scored:
             return None
-        _, gpu, taken = min(scored)
-        self._masks[gpu] |= taken
-        return gpu, taken
+        _, gpu, bits = min(scored)
+        self._masks[gpu] |= bits
+        return gpu, bits
 
-    def give_back(self, held: tuple[int, int]) -> None:
+    def give_back(self, receipt: tuple[int, int]) -> None:
         """As `Policy.give_back`."""
-        gpu, taken = held
-        self._masks[gpu] &= ~taken
+        gpu, bits = receipt
+        self._masks[gpu] &= ~bits
 
 
 def packs(counts: Mapping[str, int], n_gpus: int, geometry: Geometry) -> bool:
-    """Whether slices fit on empty GPUs if each may lie anywhere: a closed form, no search.
+    """Return whether slices fit on empty GPUs if each may lie anywhere; a closed form, no search.
 
     Largest profiles first, among equals those with the fewest starts, each at the highest start
     that is left: the upper end of a GPU hosts least (no 2g at 6, no 1g at 7).  So 7g take a GPU
@@ -128,12 +128,12 @@ def packs(counts: Mapping[str, int], n_gpus: int, geometry: Geometry) -> bool:
     Raises:
         ValueError: for a ``+me`` profile, which the closed form does not cover.
     """
-    wanted = [geometry.by_name[name] for name, count in counts.items() if count]
-    if not all(profile.is_plain for profile in wanted):
+    profiles = [geometry.by_name[name] for name, count in counts.items() if count]
+    if not all(profile.is_plain for profile in profiles):
         raise ValueError("packs() has no closed form for +me profiles; ask place() instead")
-    wanted.sort(key=lambda profile: (-profile.size, len(profile.starts)))
+    profiles.sort(key=lambda profile: (-profile.size, len(profile.starts)))
     size, free = geometry.memory_slices, {0: n_gpus}
-    for profile in wanted:
+    for profile in profiles:
         while size > profile.size:
             size //= 2
             free = {start + half: n for start, n in free.items() for half in (0, size)}
@@ -144,10 +144,10 @@ def packs(counts: Mapping[str, int], n_gpus: int, geometry: Geometry) -> bool:
 
 def _fill(free: dict[int, int], starts: Iterable[int], count: int) -> bool:
     for start in sorted(starts, reverse=True):
-        taken = min(count, free.get(start, 0))
-        count -= taken
-        if taken:
-            free[start] -= taken
+        gpus = min(count, free.get(start, 0))
+        count -= gpus
+        if gpus:
+            free[start] -= gpus
     return count == 0
 
 
@@ -167,9 +167,9 @@ class Repack:
         self._counts[profile] -= 1
         return None
 
-    def give_back(self, held: str) -> None:
+    def give_back(self, receipt: str) -> None:
         """As `Policy.give_back`."""
-        self._counts[held] -= 1
+        self._counts[receipt] -= 1
 
 
 def scored(score: Callable[[int, int], float]) -> Callable[[Geometry, int], Policy]:
@@ -192,8 +192,8 @@ def mfi_like(geometry: Geometry, n_gpus: int) -> Policy:
         free = geometry.memory_slices - mask.bit_count()
         return sum(p.size for p in placements if p.size <= free and p.mask & mask)
 
-    def rise(before: int, taken: int) -> float:
-        return fragmentation(before | taken) - fragmentation(before)
+    def rise(before: int, bits: int) -> float:
+        return fragmentation(before | bits) - fragmentation(before)
 
     return Scored(n_gpus, _choose(geometry, rise))
 
@@ -201,19 +201,19 @@ def mfi_like(geometry: Geometry, n_gpus: int) -> Policy:
 def _choose(geometry: Geometry, score: Callable[[int, int], float]) -> Choose:
     @cache
     def choose(mask: int, profile: str) -> Option | None:
-        taken = [p.mask for p in geometry.by_name[profile].placements if not p.mask & mask]
-        return min(((score(mask, bits), bits) for bits in taken), default=None)
+        options = [p.mask for p in geometry.by_name[profile].placements if not p.mask & mask]
+        return min(((score(mask, bits), bits) for bits in options), default=None)
 
     return choose
 
 
 POLICIES: dict[str, Callable[[Geometry, int], Policy]] = {
     "miglab": MiglabPacking,
-    "first-fit": scored(lambda before, taken: 0),
-    "best-fit": scored(lambda before, taken: -before.bit_count()),  # the fullest GPU with room
+    "first-fit": scored(lambda before, bits: 0),
+    "best-fit": scored(lambda before, bits: -before.bit_count()),  # the fullest GPU with room
     "mfi-like": mfi_like,
     # The emptiest GPU, at its highest start: spreads.
-    "worst-fit": scored(lambda before, taken: before.bit_count() - taken / 1000),
+    "worst-fit": scored(lambda before, bits: before.bit_count() - bits / 1000),
     "repack": Repack,
 }
 
@@ -249,33 +249,35 @@ class PolicyMeans:
 def arrivals(
     geometry: Geometry, mix: str, rho: float, seed: int, count: int = ARRIVALS
 ) -> list[Arrival]:
-    """The arrivals at one load: the same for every policy."""
+    """Draw the arrivals at one load, the same for every policy."""
     rng = random.Random(seed)  # noqa: S311 -- a simulation, not a secret
     weights = MIXES[mix]
     mean_size = sum(w * geometry.by_name[p].size for w, p in zip(weights, PROFILES, strict=True))
     rate = rho * geometry.memory_slices * N_GPUS / mean_size
     at = itertools.accumulate(rng.expovariate(rate) for _ in range(count))
-    asked = rng.choices(PROFILES, weights, k=count)
-    return [Arrival(t, p, rng.expovariate(1.0)) for t, p in zip(at, asked, strict=True)]
+    profiles = rng.choices(PROFILES, weights, k=count)
+    return [Arrival(t, p, rng.expovariate(1.0)) for t, p in zip(at, profiles, strict=True)]
 
 
 def simulate(
-    geometry: Geometry, policy_name: str, came: Sequence[Arrival], warm_up: int = WARM_UP
+    geometry: Geometry, policy_name: str, requests: Sequence[Arrival], warm_up: int = WARM_UP
 ) -> tuple[float, float]:
     """Accepted fraction, plain and weighted by memory slices, after the first ``warm_up``."""
     policy = POLICIES[policy_name](geometry, N_GPUS)
     ends: list[tuple[float, int, object]] = []
-    asked = {True: [0, 0], False: [0, 0]}
-    for number, arrival in enumerate(came):
+    counts = {True: [0, 0], False: [0, 0]}
+    for number, arrival in enumerate(requests):
         while ends and ends[0][0] <= arrival.at:
             policy.give_back(heapq.heappop(ends)[2])
-        held = policy.take(arrival.profile)
-        if held is not None:
-            heapq.heappush(ends, (arrival.at + arrival.lifetime, number, held))
+        receipt = policy.take(arrival.profile)
+        if receipt is not None:
+            heapq.heappush(ends, (arrival.at + arrival.lifetime, number, receipt))
         if number >= warm_up:
-            asked[held is not None][0] += 1
-            asked[held is not None][1] += geometry.by_name[arrival.profile].size
-    plain, weighted = (yes / (yes + no) for yes, no in zip(asked[True], asked[False], strict=True))
+            counts[receipt is not None][0] += 1
+            counts[receipt is not None][1] += geometry.by_name[arrival.profile].size
+    plain, weighted = (
+        yes / (yes + no) for yes, no in zip(counts[True], counts[False], strict=True)
+    )
     return plain, weighted
 
 
@@ -298,8 +300,8 @@ def _means(
     case: tuple[str, str, float], *, geometry: Geometry, seeds: Sequence[int], count: int
 ) -> PolicyMeans:
     policy, mix, rho = case
-    came = (arrivals(geometry, mix, rho, seed, count) for seed in seeds)
-    accepted = [simulate(geometry, policy, each, count * WARM_UP // ARRIVALS) for each in came]
+    requests = (arrivals(geometry, mix, rho, seed, count) for seed in seeds)
+    accepted = [simulate(geometry, policy, r, count * WARM_UP // ARRIVALS) for r in requests]
     return PolicyMeans(policy, mix, rho, *map(statistics.fmean, zip(*accepted, strict=True)))
 
 
@@ -339,24 +341,24 @@ def bench_placement(
     """Placement: what each packing policy accepts on the same arrivals; time of a decision."""
     geometry = model_geometry(MODEL)
     jobs = len(os.sched_getaffinity(0))
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     decisions = {str(n): round(decision_us(geometry, n), 1) for n in DECISION_GPUS}
     rows = compare(geometry, jobs=jobs)
-    took_s = time.perf_counter() - began
-    how = (
+    took_s = time.perf_counter() - started_at
+    method = (
         f"how: one run, {N_GPUS} simulated {MODEL} geometries, {ARRIVALS} Poisson arrivals (the "
         f"first {WARM_UP} dropped), exponential lifetimes, {len(SEEDS)} seeds, no queue, the same "
         f"arrivals for every policy; decisions: median of {DECISIONS} on part-filled GPUs, "
         f"perf_counter, Python {sys.version.split()[0]}; {jobs} processes, {took_s:.0f} s"
     )
     if as_json:
-        typer.echo(how, err=True)
+        typer.echo(method, err=True)
     by_policy: dict[str, dict[str, str]] = {name: {"policy": name} for name in POLICIES}
     for row in rows:
         cell = f"{row.accepted:.3f} ({row.accepted_weighted:.3f})"
         by_policy[row.policy][f"{row.mix} ρ={row.rho}"] = cell
     title = "accepted fraction (weighted by memory slices)"
     times = ", ".join(f"{n} GPUs {us:.0f} µs" for n, us in decisions.items())
-    shown = table_of(list(by_policy.values()), title), f"decision, median: {times}", how
-    found = {"rows": [asdict(row) for row in rows], "decision_us": decisions}
-    say(found, *shown, as_json=as_json)
+    renderables = table_of(list(by_policy.values()), title), f"decision, median: {times}", method
+    figures = {"rows": [asdict(row) for row in rows], "decision_us": decisions}
+    say(figures, *renderables, as_json=as_json)

@@ -59,7 +59,7 @@ def bench_spawn(
         measure,  # takes seconds: JupyterHub, and all it needs
     )
 
-    both = [[f"{who}-{number}" for number in range(at_once)] for who in (OURS, PLAIN)]
+    both = [[f"{prefix}-{number}" for number in range(at_once)] for prefix in (OURS, PLAIN)]
     with prepared_lab(
         spawner="docker",
         shapes=(SHAPE, "cpu"),
@@ -67,15 +67,15 @@ def bench_spawn(
         gpus=-(-2 * at_once // SLICES_PER_GPU),  # also for what plain DockerSpawner starts
     ) as settings:
         with running_pool(settings):
-            measured = [Round(*each) for each in asyncio.run(measure(settings, rounds, *both))]
+            measured = [Round(*times) for times in asyncio.run(measure(settings, rounds, *both))]
         _show(measured, settings.servers.image, at_once, as_json=as_json)  # whatever cleaning says
 
 
 def _show(measured: Sequence[Round], image: str, at_once: int, *, as_json: bool) -> None:
-    starts = [each.ours_s for each in measured], [each.plain_s for each in measured]
-    stops = [each.ours_stop_s for each in measured], [each.plain_stop_s for each in measured]
+    starts = [r.ours_s for r in measured], [r.plain_s for r in measured]
+    stops = [r.ours_stop_s for r in measured], [r.plain_stop_s for r in measured]
     ratio, stop = ratio_of(*starts), ratio_of(*stops)
-    how = (
+    method = (
         f"{len(measured)} rounds after one that does not count, {at_once} of each at once, "
         f"{image}, who "
         f"goes first changes each round; median of the rounds' ratios, 95 % bootstrap interval; "
@@ -83,8 +83,8 @@ def _show(measured: Sequence[Round], image: str, at_once: int, *, as_json: bool)
     )
     start = beside("MIGDockerSpawner", "DockerSpawner", *starts)
     end = beside("The end of all", "DockerSpawner", *stops)
-    said = {
+    report = {
         "ratio": asdict(ratio), "bound": BOUND, "stop_ratio": asdict(stop), "at_once": at_once,
-        "rounds": [asdict(each) for each in measured], "how": how,
+        "rounds": [asdict(r) for r in measured], "how": method,
     }  # fmt: skip
-    say(said, f"{start}; {ratio.within(BOUND)}", end, how, as_json=as_json)
+    say(report, f"{start}; {ratio.within(BOUND)}", end, method, as_json=as_json)

@@ -56,23 +56,23 @@ class VisitTimes:
     Attributes:
         start_s: from the spawn form to the server's first answer; None if there was none.
         stop_s: from asking for its end until the hub has no server; None if there was none.
-        why_not: what went wrong; empty if nothing did.
+        failure: what went wrong; empty if nothing did.
         requests: (what was asked of the hub, seconds to the answer's head), in order.
     """
 
     start_s: float | None = None
     stop_s: float | None = None
-    why_not: str = ""
+    failure: str = ""
     requests: Requests = field(default_factory=list)
 
 
 def kind_of(method: str, path: str) -> str:
-    """What is asked of the hub, without names; empty for what is not timed."""
-    words = path.strip("/").split("/")
-    if words[0] == "user" or words[-1] == PROGRESS or method == "DELETE":
+    """Return the kind of a request to the hub, without names; empty for what is not timed."""
+    segments = path.strip("/").split("/")
+    if segments[0] == "user" or segments[-1] == PROGRESS or method == "DELETE":
         return ""
-    page = words[1] if len(words) > 1 else ""
-    return "" if (method, page) == SPAWN else f"{method} /{'/'.join(words[:2])}"
+    page = segments[1] if len(segments) > 1 else ""
+    return "" if (method, page) == SPAWN else f"{method} /{'/'.join(segments[:2])}"
 
 
 def time_requests(http: httpx.Client, kind_of: Callable[[str, str], str]) -> Requests:
@@ -84,14 +84,14 @@ def time_requests(http: httpx.Client, kind_of: Callable[[str, str], str]) -> Req
     """
     timed: Requests = []
 
-    def asked(request: httpx.Request) -> None:
+    def note_request(request: httpx.Request) -> None:
         request.extensions["asked"] = time.perf_counter()
 
-    def answered(answer: httpx.Response) -> None:
-        if what := kind_of(answer.request.method, answer.request.url.path):
-            timed.append((what, time.perf_counter() - answer.request.extensions["asked"]))
+    def note_answer(answer: httpx.Response) -> None:
+        if kind := kind_of(answer.request.method, answer.request.url.path):
+            timed.append((kind, time.perf_counter() - answer.request.extensions["asked"]))
 
-    http.event_hooks = {"request": [asked], "response": [answered]}
+    http.event_hooks = {"request": [note_request], "response": [note_answer]}
     return timed
 
 
@@ -115,21 +115,21 @@ class Visitor(Student):
         """Get a server."""
         with self._noting_failure():
             self.sign_in()
-            asked = time.perf_counter()
+            asked_at = time.perf_counter()
             self.ask(shape)
             self.listen()
             answer = self._http.get(f"{self._url}/user/{self.name}/")
             if not answer.is_success:
                 raise CheckFailed(f"the server of {self.name} gave HTTP {answer.status_code}")
-            self.times.start_s = time.perf_counter() - asked
+            self.times.start_s = time.perf_counter() - asked_at
 
     def go(self) -> None:
         """End the server, if there is one, and close the browser."""
-        asked = time.perf_counter()
+        asked_at = time.perf_counter()
         with self._noting_failure():
             if self.times.start_s is not None:
                 self.leave()
-                self.times.stop_s = time.perf_counter() - asked
+                self.times.stop_s = time.perf_counter() - asked_at
         self.close()
 
     @contextmanager
@@ -137,7 +137,7 @@ class Visitor(Student):
         try:
             yield
         except EXPECTED as error:
-            self.times.why_not = str(error) or type(error).__name__
+            self.times.failure = str(error) or type(error).__name__
 
     def listen(self) -> None:
         """Listen to the progress until it says ready."""
@@ -167,12 +167,12 @@ def _storm(
     visits = [Visitor(settings.public_url, name, password) for name in names]
     with ProcessPoolExecutor(1) as other, ThreadPoolExecutor(len(names)) as class_room:
         probe = other.submit(probe_pool, settings, 2 * within_s)  # first: no thread is forked
-        _evenly(class_room, [partial(each.come, SHAPE) for each in visits], within_s)
-        _evenly(class_room, [each.go for each in visits], within_s)
-        return [each.times for each in visits], probe.result()
+        _run_evenly(class_room, [partial(visitor.come, SHAPE) for visitor in visits], within_s)
+        _run_evenly(class_room, [visitor.go for visitor in visits], within_s)
+        return [visitor.times for visitor in visits], probe.result()
 
 
-def _evenly(
+def _run_evenly(
     class_room: ThreadPoolExecutor, acts: Sequence[Callable[[], None]], within_s: float
 ) -> None:
     """Begin the acts evenly spread over the time, and wait for the last to end."""
@@ -196,14 +196,14 @@ def probe_pool(settings: Settings, seconds: float) -> list[float]:
 
     def lease_once(user: str) -> None:
         lease = pool.grant(user)
-        gone = ReleaseRequest(reason="bench", generation=lease.generation)
-        pool.ask(f"/api/leases/{lease.id}/release", gone)
+        release = ReleaseRequest(reason="bench", generation=lease.generation)
+        pool.ask(f"/api/leases/{lease.id}/release", release)
 
     with closing(pool), ThreadPoolExecutor(PROBES) as probes:
         count = max(1, int(seconds / PROBE_EVERY_S))
         acts = [partial(lease_once, f"probe-{number}") for number in range(count)]
-        _evenly(probes, acts, seconds)
-    return [each for _, each in took_s]
+        _run_evenly(probes, acts, seconds)
+    return [seconds for _, seconds in took_s]
 
 
 # -- what came of it -------------------------------------------------------------------------------
@@ -251,20 +251,20 @@ def bench_storm(
 ) -> None:
     """Storm: a class comes within a minute and leaves, beside JupyterHub's own spawner."""
     reasons: set[str] = set()
-    found = [
+    rows = [
         asdict(row)
         for size in students or CLASSES
         for row in measure(size, within_s, rounds, reasons)
     ]
-    how = (
+    method = (
         f"students come evenly within {within_s:.0f} s, one slice each, and leave within as long; "
         f"{rounds} round{'s' if rounds > 1 else ''} of both spawners on one hub, who goes first "
         f"changes each round; servers that only answer; requests that do not wait by design; "
         f"students and lab on the same {os.cpu_count()} cores; load {os.getloadavg()[0]:.1f} at "
         f"the end"
     )
-    said = {"rows": found, "reasons": sorted(reasons), "how": how}
-    say(said, table_of(found), *sorted(reasons), how, as_json=as_json)
+    report = {"rows": rows, "reasons": sorted(reasons), "how": method}
+    say(report, table_of(rows), *sorted(reasons), method, as_json=as_json)
 
 
 def measure(students: int, within_s: float, rounds: int, reasons: set[str]) -> list[StormRow]:
@@ -285,12 +285,12 @@ def measure(students: int, within_s: float, rounds: int, reasons: set[str]) -> l
         for number in range(rounds):
             for spawner in (PLAIN, OURS) if number % 2 == 0 else (OURS, PLAIN):
                 before = lab.processor_times()
-                names = [f"{spawner}-{number}-{each}" for each in range(students)]
+                names = [f"{spawner}-{number}-{student}" for student in range(students)]
                 visits, pool_s = _storm(lab.settings, names, within_s)
                 spent_s = {part: at - before[part] for part, at in lab.processor_times().items()}
                 rows[spawner].append(row_of(spawner, visits, pool_s, spent_s))
-                reasons |= {each.why_not for each in visits if each.why_not}
-    return [median_of(each) for each in rows.values()]
+                reasons |= {visit.failure for visit in visits if visit.failure}
+    return [median_of(spawner_rows) for spawner_rows in rows.values()]
 
 
 def _end_now(lab: TemporaryLab) -> NoReturn:
@@ -307,13 +307,13 @@ def row_of(
     spent_s: Mapping[str, float],
 ) -> StormRow:
     """The figures of one class; meanwhile, the processor seconds of hub, pool and proxy."""
-    starts = [each.start_s for each in visits if each.start_s is not None]
-    stops = [each.stop_s for each in visits if each.stop_s is not None]
-    hub = [seconds for each in visits for _, seconds in each.requests]
+    starts = [visit.start_s for visit in visits if visit.start_s is not None]
+    stops = [visit.stop_s for visit in visits if visit.stop_s is not None]
+    hub = [seconds for visit in visits for _, seconds in visit.requests]
     return StormRow(
         students=len(visits),
         spawner=spawner,
-        failed=sum(bool(each.why_not) for each in visits),
+        failed=sum(bool(visit.failure) for visit in visits),
         start_p50_s=round(median(starts), 3) if starts else 0.0,
         start_p95_s=round(p95(starts), 3),
         hub_p95_s=round(p95(hub), 3),
@@ -327,7 +327,7 @@ def median_of(rounds: Sequence[StormRow]) -> StormRow:
     """One row for several rounds of the same class and spawner."""
     first = rounds[0]
     middle = {
-        name: round(median(getattr(each, name) for each in rounds), 4)
+        name: round(median(getattr(row, name) for row in rounds), 4)
         for name in asdict(first).keys() - {"students", "spawner"}
     }
-    return replace(first, **{**middle, "failed": sum(each.failed for each in rounds)})
+    return replace(first, **{**middle, "failed": sum(row.failed for row in rounds)})

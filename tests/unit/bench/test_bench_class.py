@@ -154,7 +154,7 @@ def test_enough_gpus_make_all_equal() -> None:
 
 def _at_work(*phases: StudentPhase) -> DayStudent:
     student = DayStudent(Plan("ann", "1g.5gb", (_session(*phases),)), Day())
-    student.server = DayServer(1, ("MIG-1",), 0, told_at=0, touched_at=0)
+    student.server = DayServer(1, ("MIG-1",), 0, last_activity_at=0, touched_at=0)
     student._come(0)
     return student
 
@@ -232,7 +232,7 @@ def test_a_cell_past_the_longest_borrow_is_lost() -> None:
     """It counts for nothing, as an unjust end, and waits for a slice once more."""
 
     class Stops:
-        asked = frozenset[int]()
+        open_tickets = frozenset[int]()
 
         def ask(self, *_: object) -> None:
             """No place is left in the queue."""
@@ -265,7 +265,7 @@ def test_a_cell_past_the_longest_borrow_is_lost() -> None:
 )
 def test_the_culler_goes_by_last_activity(what: dict[str, object], is_culled: bool) -> None:
     """A page or a message keeps a server for an hour; a run that prints nothing does not."""
-    server = DayServer(1, ("MIG-1",), 0, told_at=0, touched_at=0, is_open=False)
+    server = DayServer(1, ("MIG-1",), 0, last_activity_at=0, touched_at=0, is_open=False)
     for name, value in what.items():
         setattr(server, name, value)
     student = DayStudent(Plan("ann", "1g.5gb", ()), Day())
@@ -277,7 +277,7 @@ def test_the_culler_goes_by_last_activity(what: dict[str, object], is_culled: bo
 
 def test_the_culler_looks_every_half_hour() -> None:
     """Between two looks nothing ends."""
-    server = DayServer(1, ("MIG-1",), 0, told_at=0, touched_at=0, is_open=False)
+    server = DayServer(1, ("MIG-1",), 0, last_activity_at=0, touched_at=0, is_open=False)
     culler, lab = Culler(Day()), cast(Any, None)
     found = [bool(culler.ends(at, lab, [server])) for at in (1800, 3570, 3600, 3700, 5400)]
     assert found == [False, False, True, False, True]

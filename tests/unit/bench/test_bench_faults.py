@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from miglab_api.tickets import TicketState
-from miglab_bench.faults.engine import SeenServer
+from miglab_bench.faults.engine import ObservedServer
 from miglab_bench.faults.machine import OLDER, LabDatabases
 from miglab_bench.faults.recorded_hub import STARTED, STARTING, AnsweredStart, HubLog
 from miglab_bench.faults.run import KINDS
@@ -193,8 +193,8 @@ def test_a_server_that_ended_between_two_looks_counts(
     lesson.close()
 
 
-SERVER = SeenServer(HOLDER, "zoe", ("MIG-1",), 7, "", is_running=True)
-OTHER = SeenServer(f"container:{'b' * 64}", "bob", ("MIG-1",), 0, "", is_running=True)
+SERVER = ObservedServer(HOLDER, "zoe", ("MIG-1",), 7, "", is_running=True)
+OTHER = ObservedServer(f"container:{'b' * 64}", "bob", ("MIG-1",), 0, "", is_running=True)
 LEASE = {"holder": HOLDER, "uuids": ["MIG-1"]}
 
 

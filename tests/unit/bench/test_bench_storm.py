@@ -84,7 +84,7 @@ def visited(way: httpx.MockTransport) -> Visitor:
 def test_a_visit_is_timed_from_an_open_server_until_the_hub_has_none() -> None:
     """Signed in, asked, listened, opened: a time, and no complaint. Who got a server ends it."""
     student = visited(hub_that_says({"progress": 0, "message": "asked"}, {"ready": True}))
-    assert student.times.why_not == ""
+    assert student.times.failure == ""
     assert student.times.start_s is not None
     assert [what for what, _ in student.times.requests] == [
         "GET /hub/login",
@@ -110,7 +110,7 @@ def test_a_failed_spawn_says_why(way: httpx.MockTransport, why: str) -> None:
     student = visited(way)
     student.go()  # there is nothing to end
     assert (student.times.start_s, student.times.stop_s) == (None, None)
-    assert why in student.times.why_not
+    assert why in student.times.failure
 
 
 def test_a_row_counts_failures_and_takes_percentiles() -> None:
@@ -153,7 +153,7 @@ def test_the_smallest_server(
     with client:
         client.sendall(request_.encode())
         client.shutdown(socket.SHUT_WR)
-        student_server.answer_one(connection)
+        student_server.answer_connection(connection)
         said = client.recv(100_000).decode()
     assert said.partition(" ")[2].startswith(status) and body in said
     assert not status or "X-JupyterHub-Version: 6.1\r\n" in said

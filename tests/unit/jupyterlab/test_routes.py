@@ -16,7 +16,7 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from miglab_api.base import Refusal
 from miglab_api.tickets import TicketState
-from miglab_jupyterlab.app import ACTS
+from miglab_jupyterlab.app import ACTIONS
 
 from .standin import StandIn, lease_view, ticket_view, warning
 from .standin import message as message_of
@@ -159,7 +159,7 @@ async def test_nobody_else_gets_in(start: Start, pool: StandIn):
     """Without the server's own authentication no route answers, and nothing is asked."""
     server = start()
     assert (await server.client.get("miglab/api/lease")).status_code == 403
-    for what in ACTS:
+    for what in ACTIONS:
         assert (await server.client.post(f"miglab/api/{what}", json={})).status_code == 403
     with pytest.raises(HTTPClientError, match="403"):
         await server.watch({})
@@ -204,7 +204,7 @@ async def test_a_refusal_comes_through_in_the_pools_words(start: Start, pool: St
     pool.refuses, server = NOT_NOW, start()
     answer = await server.post(what, by_s=60)
     assert (answer.status_code, answer.json()) == (409, NOT_NOW.model_dump())
-    assert server.keeper.shown()["moving"] == ""
+    assert server.keeper.status()["moving"] == ""
 
 
 @pytest.mark.parametrize("value", ["3", True, None])
@@ -223,14 +223,14 @@ async def test_a_pool_that_restarts_is_said_and_survived(
     """What was known stays shown with its age; a button says to try again; then all is well."""
     pool.broken = status
     await server.keeper.round()
-    shown = server.keeper.shown()
+    shown = server.keeper.status()
     assert (shown["state"], shown["problem"]) == ("held", "silent")
     for what in ("keepalive", "move"):
         answer = await server.post(what)
         assert (answer.status_code, answer.json()["reason"]) == (503, "pool-silent")
     pool.broken = 0
     await server.keeper.round()
-    assert (server.keeper.shown()["problem"], server.keeper.shown()["moving"]) == ("", "")
+    assert (server.keeper.status()["problem"], server.keeper.status()["moving"]) == ("", "")
 
 
 async def test_a_pool_that_never_answered(start: Start, pool: StandIn):
@@ -239,7 +239,7 @@ async def test_a_pool_that_never_answered(start: Start, pool: StandIn):
     for url, problem in (("http://127.0.0.1:9", "silent"), (pool.url, "refused")):
         server = start(MIGLAB_API=url)
         await server.keeper.round()
-        shown = server.keeper.shown()
+        shown = server.keeper.status()
         assert (shown["state"], shown["problem"]) == ("unknown", problem)
 
 
@@ -289,7 +289,7 @@ async def waiting(start: Start, pool: StandIn) -> JupyterServer:
 
 async def test_the_position_is_shown_and_kept(waiting: JupyterServer, pool: StandIn):
     """Each report attends the ticket, and brings the place and the likely wait."""
-    shown = waiting.keeper.shown()
+    shown = waiting.keeper.status()
     assert (shown["state"], shown["lease"]) == ("none", None)
     place = shown["ticket"]
     assert (place["state"], place["position"], place["waiting"]) == ("waiting", 2, 5)
@@ -361,7 +361,7 @@ async def test_a_hub_that_could_not_end_the_server(
     async with asyncio.timeout(PATIENCE_S):
         while (await received(tab))["moving"] != "":
             pass
-    assert waiting.keeper.shown()["moving"] == ""
+    assert waiting.keeper.status()["moving"] == ""
 
 
 async def test_a_ticket_given_up(waiting: JupyterServer, pool: StandIn):
@@ -370,14 +370,14 @@ async def test_a_ticket_given_up(waiting: JupyterServer, pool: StandIn):
     assert answer.json()["ticket"] is None
     pool.ticket = ticket_view(TicketState.CANCELLED)  # the answer to a report under way
     await waiting.keeper.round()
-    assert waiting.keeper.shown()["ticket"] is None
+    assert waiting.keeper.status()["ticket"] is None
 
 
 async def test_a_ticket_that_ended_is_told_until_read(waiting: JupyterServer, pool: StandIn):
     """Why, in the pool's words; and one may ask again."""
     pool.ticket = ticket_view(TicketState.EXPIRED, message="Not taken in time.")
     await waiting.keeper.round()
-    ended = waiting.keeper.shown()["ticket"]
+    ended = waiting.keeper.status()["ticket"]
     assert (ended["state"], ended["message"]) == ("over", "Not taken in time.")
     answer = await waiting.post("requeue")
     assert (answer.json()["ticket"]["id"], answer.json()["ticket"]["position"]) == (6, 5)
@@ -386,7 +386,7 @@ async def test_a_ticket_that_ended_is_told_until_read(waiting: JupyterServer, po
     answer = await waiting.post("forget")
     assert answer.json()["ticket"] is None
     await waiting.keeper.round()
-    assert waiting.keeper.shown()["ticket"] is None
+    assert waiting.keeper.status()["ticket"] is None
 
 
 # -- what staff say ----------------------------------------------------------------------------
@@ -404,7 +404,7 @@ async def test_messages_are_shown_until_read(start: Start, pool: StandIn):
     await server.post("read", message=3)
     assert [one["id"] for one in (await received(tab))["messages"]] == [4]
     await server.keeper.round()
-    assert [one["id"] for one in server.keeper.shown()["messages"]] == [4]
+    assert [one["id"] for one in server.keeper.status()["messages"]] == [4]
 
 
 async def test_progress_is_told_once_the_notice_was_read(start: Start, pool: StandIn):
@@ -412,7 +412,7 @@ async def test_progress_is_told_once_the_notice_was_read(start: Start, pool: Sta
     pool.sharing = {"ml": False, "vision": True}
     server = start(MIGLAB_COURSE="")
     await server.keeper.round()
-    assert server.keeper.shown()["sharing"] is None
+    assert server.keeper.status()["sharing"] is None
     assert (await server.post("notice-read")).is_error
     server = start(MIGLAB_COURSE="ml")
     await server.keeper.round()

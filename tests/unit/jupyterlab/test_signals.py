@@ -15,9 +15,9 @@ from miglab_jupyterlab.signals import (
     OpenTabs,
     ServerReading,
     Tabs,
-    ask_unheard,
+    ask_starting_kernels,
     process_cpu_s,
-    read,
+    read_server,
     signals,
 )
 
@@ -63,7 +63,7 @@ def test_an_age_grows_until_there_is_activity():
     seen = ((5, "2030", 0), (20, "2030", 15), (35, "1999", 0), (36, "1999", 1))  # it jumps back
     assert [age(mark, now) for now, mark, _ in seen] == [age_s for *_, age_s in seen]
     signals(reading(), NOBODY, ages, 40.0)
-    assert ages.seen == {}, "a kernel of the same name later starts anew"
+    assert ages.first_seen == {}, "a kernel of the same name later starts anew"
 
 
 def test_the_youngest_terminal_counts():
@@ -82,13 +82,13 @@ def test_the_youngest_terminal_counts():
 def test_tabs_add_up():
     """Unsaved documents are summed; the last key press counts, even of a tab that was closed."""
     tabs = OpenTabs()
-    tabs.opened("a")
-    tabs.opened("b")
+    tabs.add("a")
+    tabs.add("b")
     assert tabs.summary(0.0) == Tabs(2, None, None)
-    tabs.told("a", {"unsaved": 2, "active_age_s": 4.0}, 10.0)
-    tabs.told("b", {"unsaved": 1, "active_age_s": 60.0}, 11.0)
+    tabs.take_report("a", {"unsaved": 2, "active_age_s": 4.0}, 10.0)
+    tabs.take_report("b", {"unsaved": 1, "active_age_s": 60.0}, 11.0)
     assert tabs.summary(20.0) == Tabs(2, 14.0, 3)
-    tabs.closed("a")
+    tabs.remove("a")
     assert tabs.summary(20.0) == Tabs(1, 14.0, 1)
 
 
@@ -107,8 +107,8 @@ def test_tabs_add_up():
 def test_nonsense_of_a_tab_changes_nothing(said: dict[str, Any]):
     """What the pool would refuse is not believed in the first place."""
     tabs = OpenTabs()
-    tabs.opened("a")
-    tabs.told("a", said, 10.0)
+    tabs.add("a")
+    tabs.take_report("a", said, 10.0)
     assert tabs.summary(10.0) == Tabs(1, None, None)
 
 
@@ -116,8 +116,8 @@ def test_never_more_than_the_pool_takes():
     """A report that is refused as a whole would make a busy server an unknown one."""
     tabs = OpenTabs()
     for tab in range(MANY + 1):
-        tabs.opened(tab)
-        tabs.told(tab, {"unsaved": MANY}, 0.0)
+        tabs.add(tab)
+        tabs.take_report(tab, {"unsaved": MANY}, 0.0)
     names = [str(number) for number in range(MANY + 1)]
     look = reading({name: ("busy", 1) for name in names}, dict.fromkeys(names), MANY + 1)
     said = Signals.model_validate(signals(look, tabs.summary(0.0), Ages(), 0.0))
@@ -144,9 +144,9 @@ class Kernels:
 
 def test_a_server_without_terminals_has_none():
     """Switched off is known to be zero; on but not there is unknown."""
-    off = read({"kernel_manager": Kernels()}, None)
+    off = read_server({"kernel_manager": Kernels()}, None)
     assert (off.terminals, off.sockets, off.kernels["a"]) == ({}, 2, ("busy", "t"))
-    on = read({"kernel_manager": Kernels(), "terminals_available": True}, None)
+    on = read_server({"kernel_manager": Kernels(), "terminals_available": True}, None)
     assert on.terminals is None
 
 
@@ -176,7 +176,7 @@ async def test_a_kernel_that_was_not_heard_is_idle_once_it_was_asked(kernel):
     made, settings, client = kernel
     await client.wait_for_ready()
     made.execution_state = "starting"
-    ask_unheard(settings)
+    ask_starting_kernels(settings)
     assert await heard(made) == "idle"
 
 
@@ -196,7 +196,7 @@ async def test_one_that_computes_answers_when_it_has_done_so(kernel):
         while made.execution_state != "busy":  # it comes by another channel than the prompt
             await asyncio.sleep(0.01)
         made.execution_state = "starting"
-        ask_unheard(settings)
+        ask_starting_kernels(settings)
         client.input("")
         assert await prompts.get() == "second"  # the kernel was there and back
         assert made.execution_state == "starting"

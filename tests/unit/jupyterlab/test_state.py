@@ -13,8 +13,8 @@ from miglab_jupyterlab.state import (
     NO_LEASE,
     History,
     KnownStatus,
+    front_end_status,
     pause_s,
-    shown,
 )
 
 from .standin import NOW, lease_view, message, ticket_view, warning
@@ -24,23 +24,25 @@ def known(
     view: LeaseView | None, now: float = 100.0, before: KnownStatus | None = None
 ) -> KnownStatus:
     status = ServerStatus(lease=view).model_dump(mode="json")
-    return (before or KnownStatus("1g.5gb")).answered(NOW, now).heard(status)
+    return (before or KnownStatus("1g.5gb")).with_answer_at(NOW, now).with_status(status)
 
 
 def test_time_left_is_counted_by_one_clock():
     """The pool's clock is compared with itself alone, then seconds go by here."""
-    told = shown(known(lease_view(left_s=600), now=100.0), 130.0)
+    told = front_end_status(known(lease_view(left_s=600), now=100.0), 130.0)
     assert told["state"] == "held"
     assert told["lease"]["left_s"] == 570
     assert told["lease"]["guaranteed_s"] is None
-    open_ended = shown(known(lease_view(left_s=None, guaranteed_s=600), now=100.0), 130.0)["lease"]
+    open_ended = front_end_status(
+        known(lease_view(left_s=None, guaranteed_s=600), now=100.0), 130.0
+    )["lease"]
     assert (open_ended["left_s"], open_ended["guaranteed_s"]) == (None, 570)
 
 
 @pytest.mark.parametrize("used", [600, 0, None])
 def test_what_is_told_of_a_lease(used: int | None):
     """NVML's None comes through: what is not known is not zero. Why it is warned, and for long."""
-    told = shown(known(lease_view(used_mib=used, warned=warning(60))), 110.0)
+    told = front_end_status(known(lease_view(used_mib=used, warned=warning(60))), 110.0)
     assert (told["lease"]["memory_mib"], told["lease"]["memory_used_mib"]) == (4864, used)
     said = {"kind": "idle", "reason": "Nothing ran for 20 min.", "left_s": 50, "keepalives_left": 1}
     assert {name: told["warning"][name] for name in said} == said
@@ -48,13 +50,13 @@ def test_what_is_told_of_a_lease(used: int | None):
 
 def test_while_the_pool_is_silent_what_was_known_ages():
     """Time goes on, and it is said how old it all is; an answer ends that."""
-    silent = known(lease_view(left_s=600, warned=warning(60))).no_news("silent")
-    told = shown(silent, 145.0)
+    silent = known(lease_view(left_s=600, warned=warning(60))).with_problem("silent")
+    told = front_end_status(silent, 145.0)
     assert (told["problem"], told["silent_s"]) == ("silent", 45)
     assert (told["state"], told["lease"]["left_s"], told["warning"]["left_s"]) == ("held", 555, 15)
 
     again = known(lease_view(), 120.0, silent)
-    told = shown(again, 120.0)
+    told = front_end_status(again, 120.0)
     assert (told["problem"], told["silent_s"], again.tried) == ("", None, 0)
 
 
@@ -76,7 +78,7 @@ ENDING = known(lease_view(LeaseState.RELEASING, reason=OVER))
 )
 def test_a_slice_that_goes_keeps_its_reason(state: KnownStatus, shows: str, reason: str):
     """Before it is heard of, on the way, at its end, and when the pool has forgotten the lease."""
-    told = shown(state, 100.0)
+    told = front_end_status(state, 100.0)
     assert (told["state"], told["reason"], told["warning"]) == (shows, reason, None)
     assert told["shape"] == ("cpu" if shows == "none" else "1g.5gb")
 
@@ -84,16 +86,19 @@ def test_a_slice_that_goes_keeps_its_reason(state: KnownStatus, shows: str, reas
 def test_a_lease_never_seen_is_gone_in_the_pools_words():
     """Without a reason of its own; first it is only unknown, and asked for often."""
     status = ServerStatus(ticket=ticket_view(TicketState.WAITING)).model_dump(mode="json")
-    before = KnownStatus("1g.5gb").answered(NOW, 100.0).heard(status)
-    assert (shown(before, 100.0)["state"], shown(before, 100.0)["ticket"]) == ("unknown", None)
+    before = KnownStatus("1g.5gb").with_answer_at(NOW, 100.0).with_status(status)
+    assert (
+        front_end_status(before, 100.0)["state"],
+        front_end_status(before, 100.0)["ticket"],
+    ) == ("unknown", None)
     assert pause_s(before, 15.0, 5.0, 60.0) == 5.0
-    told = shown(known(None, before=replace(before, unseen=FIRST_LOOKS)), 0.0)
+    told = front_end_status(known(None, before=replace(before, unseen=FIRST_LOOKS)), 0.0)
     assert (told["state"], told["reason"]) == ("gone", NO_LEASE)
 
 
 def waits(state: TicketState, **more: Any) -> KnownStatus:
     status = ServerStatus(ticket=ticket_view(state, **more), messages=(message(),))
-    return KnownStatus("cpu").answered(NOW, 100.0).heard(status.model_dump(mode="json"))
+    return KnownStatus("cpu").with_answer_at(NOW, 100.0).with_status(status.model_dump(mode="json"))
 
 
 @pytest.mark.parametrize(
@@ -109,22 +114,22 @@ def waits(state: TicketState, **more: Any) -> KnownStatus:
 )
 def test_a_ticket_as_the_student_sees_it(state: TicketState, shows: str, left_s: float | None):
     """Three words, and how long an offer is held yet, by one clock."""
-    place = shown(waits(state), 130.0)["ticket"]
+    place = front_end_status(waits(state), 130.0)["ticket"]
     assert (place["state"], place["left_s"]) == (shows, left_s)
 
 
 def test_messages_end():
     """By the pool's clock; and one that was put away does not come back."""
     told = waits(TicketState.WAITING)
-    assert [one["left_s"] for one in shown(told, 130.0)["messages"]] == [570]
-    assert shown(told, 701.0)["messages"] == []
-    assert shown(told, 130.0, read={3})["messages"] == []
+    assert [one["left_s"] for one in front_end_status(told, 130.0)["messages"]] == [570]
+    assert front_end_status(told, 701.0)["messages"] == []
+    assert front_end_status(told, 130.0, read={3})["messages"] == []
 
 
 def _after(times: int) -> KnownStatus:
     state = known(lease_view())
     for _ in range(times):
-        state = state.no_news("silent")
+        state = state.with_problem("silent")
     return state
 
 
@@ -137,7 +142,7 @@ def _after(times: int) -> KnownStatus:
         (_after(3), 60),
         (_after(2000), 60),
         (known(lease_view(warned=warning())), 5),
-        (known(lease_view(warned=warning())).no_news("silent").no_news("silent"), 5),
+        (known(lease_view(warned=warning())).with_problem("silent").with_problem("silent"), 5),
         (known(None), 5),
         (known(None, before=known(lease_view())), 60),
         (waits(TicketState.WAITING), 15),
@@ -155,13 +160,13 @@ def test_what_measurements_borrow() -> None:
     wait = {"likely_s": 20.0, "high_s": 30.0}
     waits = {"state": "waiting", "shape": "1g.5gb", "position": 4, "estimate": wait}
     server = KnownStatus("borrow")
-    assert shown(server, 0.0)["state"] == "none"
-    assert shown(server, 0.0)["borrow"] == {"state": "none", "shape": ""}
-    told = shown(server.heard({"borrowing": waits}), 0.0)["borrow"]
+    assert front_end_status(server, 0.0)["state"] == "none"
+    assert front_end_status(server, 0.0)["borrow"] == {"state": "none", "shape": ""}
+    told = front_end_status(server.with_status({"borrowing": waits}), 0.0)["borrow"]
     assert told == {"state": "waiting", "shape": "1g.5gb", "ahead": 3, **wait}
-    told = shown(server.heard({"borrowed": {"shape": "3g.20gb"}}), 0.0)["borrow"]
+    told = front_end_status(server.with_status({"borrowed": {"shape": "3g.20gb"}}), 0.0)["borrow"]
     assert told == {"state": "held", "shape": "3g.20gb"}
-    assert shown(KnownStatus("cpu"), 0.0)["borrow"] is None
+    assert front_end_status(KnownStatus("cpu"), 0.0)["borrow"] is None
 
 
 def used(*slices: tuple[float | None, float | None]) -> dict[str, object]:
@@ -173,7 +178,7 @@ def test_points_have_an_age_and_what_is_not_known_stays_unknown():
     history = History()
     history.add(100.0, used((1000, 20.0), (500, 40.0)), runs=True)
     history.add(115.0, used((1000, None), (None, 40.0)), runs=False)
-    assert history.shown(120.0) == [[20, 1500, 30.0, True], [5, None, None, False]]
+    assert history.points(120.0) == [[20, 1500, 30.0, True], [5, None, None, False]]
 
 
 def test_a_long_lease_is_thinned_and_keeps_its_beginning():
@@ -181,6 +186,6 @@ def test_a_long_lease_is_thinned_and_keeps_its_beginning():
     history = History()
     for at in range(5 * MOST):
         history.add(float(at), used((at, None)), runs=False)
-    shown = history.shown(5.0 * MOST)
+    shown = history.points(5.0 * MOST)
     assert len(shown) <= MOST
     assert shown[0][1] == 0 and shown[-1][1] >= 5 * MOST - 2

@@ -2,7 +2,7 @@
 
 | route below the server's own base URL | does |
 |---|---|
-| ``GET miglab/api/lease`` | how the server stands (`miglab_jupyterlab.state.shown`) |
+| ``GET miglab/api/lease`` | how the server stands (`miglab_jupyterlab.state.front_end_status`) |
 | ``POST miglab/api/extend``, ``keepalive``, ``release`` | of the lease: the same |
 | ``POST miglab/api/cancel``, ``requeue``, ``forget`` | of the ticket: the same |
 | ``POST miglab/api/move`` | asks the hub to restart the server with what is offered |
@@ -42,9 +42,9 @@ PICTURE = ("title", "picture")  # of the shape, in words and as SVG: MIGLAB_SHAP
 AUTH_RESOURCE = "miglab"
 REPORT_BYTES = 1000  # a tab's report is two numbers
 SILENT = "The pool of GPU slices does not answer. Try again in a moment; your work is not touched."
-Told = dict[str, Any]
-Show = Callable[[], Awaitable[Told] | Told]
-Act = Callable[[Keeper, dict[str, Any]], Awaitable[Told] | Told]
+StatusJson = dict[str, Any]
+Show = Callable[[], Awaitable[StatusJson] | StatusJson]
+Action = Callable[[Keeper, dict[str, Any]], Awaitable[StatusJson] | StatusJson]
 
 
 class LeaseExtension(ExtensionApp):
@@ -83,15 +83,15 @@ class LeaseExtension(ExtensionApp):
     ).tag(config=True)
 
     @default("interval_s")
-    def _as_the_lab_says(self) -> float:
+    def _lab_interval_s(self) -> float:
         return float(os.environ.get("MIGLAB_REPORT_S") or 15.0)
 
     @default("warned_s")
-    def _no_slower_while_warned(self) -> float:
+    def _default_warned_s(self) -> float:
         return min(5.0, float(self.interval_s))
 
     def initialize_settings(self) -> None:
-        """Make the keeper."""
+        """Create the keeper, and give the page its course and shape."""
         assert self.serverapp is not None  # linked before anything is initialised
         pool = self._pool()
         has_slice = pool is not None and bool(os.environ.get("MIGLAB_LEASE"))
@@ -102,24 +102,24 @@ class LeaseExtension(ExtensionApp):
         root, folder = Path(self.serverapp.root_dir), self.notebooks.strip("/")
         self.course = partial(course, title, root, folder)
         name = os.environ.get("MIGLAB_COURSE", "")
-        own = OwnCourse(name, partial(progress, root, folder)) if name else None
+        own_course = OwnCourse(name, partial(progress, root, folder)) if name else None
         pace = (self.interval_s, self.warned_s, self.longest_s)
-        self.keeper = Keeper(pool, self._hub(), shape, settings, pace, self.log, own)
+        self.keeper = Keeper(pool, self._hub(), shape, settings, pace, self.log, own_course)
         if pool is not None and title:
             settings.setdefault("page_config_data", {})["miglabCourse"] = title
         if has_slice:
-            drawn = {key: os.environ.get(f"MIGLAB_SHAPE_{key.upper()}") for key in PICTURE}
-            settings.setdefault("page_config_data", {})["miglabShape"] = drawn
+            picture = {key: os.environ.get(f"MIGLAB_SHAPE_{key.upper()}") for key in PICTURE}
+            settings.setdefault("page_config_data", {})["miglabShape"] = picture
 
     def initialize_handlers(self) -> None:
-        """Put the routes up; the base URL is added by Jupyter Server."""
+        """Register the routes; Jupyter Server adds the base URL."""
         keeper = {"keeper": self.keeper}
         listed = partial(asyncio.to_thread, self.course)  # files are read beside everything else
         self.handlers.extend(
             [
-                ("miglab/api/lease", ShowHandler, {"show": self.keeper.shown}),
+                ("miglab/api/lease", ShowHandler, {"show": self.keeper.status}),
                 ("miglab/api/course", ShowHandler, {"show": listed}),
-                (f"miglab/api/({'|'.join(ACTS)})", ActHandler, keeper),
+                (f"miglab/api/({'|'.join(ACTIONS)})", ActionHandler, keeper),
                 ("miglab/api/watch", WatchHandler, keeper),
             ]
         )
@@ -133,11 +133,11 @@ class LeaseExtension(ExtensionApp):
             self.handlers.extend(git_routes(Path(self.serverapp.root_dir)))
 
     async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
-        """The event loop runs: begin."""
+        """Start the keeper: the event loop runs now."""
         self.keeper.start()
 
     async def stop_extension(self) -> None:
-        """The server ends."""
+        """Stop the keeper: the server ends."""
         await self.keeper.stop()
 
     def _pool(self) -> ApiClient | None:
@@ -161,11 +161,11 @@ class ShowHandler(APIHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """How the lease stands, or the notebooks."""
-        self.finish(json.dumps(await _settled(self.show())))
+        """Answer with the status of the server, or with the notebooks."""
+        self.finish(json.dumps(await _awaited(self.show())))
 
 
-class ActHandler(APIHandler):
+class ActionHandler(APIHandler):
     """``POST miglab/api/(extend|keepalive|…)``."""
 
     auth_resource = AUTH_RESOURCE
@@ -175,10 +175,12 @@ class ActHandler(APIHandler):
 
     @web.authenticated
     @authorized
-    async def post(self, what: str) -> None:
-        """Do it; a refusal is passed on as it is."""
+    async def post(self, action: str) -> None:
+        """Carry the action out; pass a refusal of the pool on as it is."""
         try:
-            answer = await _settled(ACTS[what](self.keeper, _said(self.get_json_body())))
+            answer = await _awaited(
+                ACTIONS[action](self.keeper, _checked_body(self.get_json_body()))
+            )
         except PoolRefused as refusal:
             self._refuse(refusal.status, refusal.reason, refusal.message)
         except PoolSilent:
@@ -210,60 +212,60 @@ class WatchHandler(JupyterHandler, websocket.WebSocketHandler):
         await super().get(*args, **kwargs)
 
     def open(self, *args: str, **kwargs: str) -> None:
-        """The tab is there."""
-        self.keeper.tabs.opened(self)
+        """Register the tab, and send it the status after each round."""
+        self.keeper.tabs.add(self)
         self.keeper.listen(self._send)
 
     def on_message(self, message: str | bytes) -> None:
-        """The tab reports; what cannot be read is passed over."""
+        """Take the report of a tab; ignore one that cannot be read."""
         try:
-            said = json.loads(message) if len(message) <= REPORT_BYTES else None
+            report = json.loads(message) if len(message) <= REPORT_BYTES else None
         except ValueError:
             return
-        if isinstance(said, dict):
-            self.keeper.told(self, said)
+        if isinstance(report, dict):
+            self.keeper.take_report(self, report)
 
     def on_close(self) -> None:
-        """The tab is gone."""
+        """Unregister the tab."""
         self.keeper.unlisten(self._send)
-        self.keeper.tabs.closed(self)
+        self.keeper.tabs.remove(self)
 
-    def _send(self, shown: Mapping[str, Any]) -> None:
+    def _send(self, status: Mapping[str, Any]) -> None:
         try:
-            self.write_message(json.dumps(shown))
+            self.write_message(json.dumps(status))
         except websocket.WebSocketClosedError:  # the peer left without saying so
             self.keeper.unlisten(self._send)
 
 
-async def _settled(answer: Awaitable[Told] | Told) -> Told:
+async def _awaited(answer: Awaitable[StatusJson] | StatusJson) -> StatusJson:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def _said(body: object) -> dict[str, Any]:
-    """The body's three values: ``by_s``, ``message`` and ``leave_unsaved``; missing ones are 0.
+def _checked_body(body: object) -> dict[str, Any]:
+    """Return ``by_s``, ``message`` and ``leave_unsaved`` of a body; missing ones are 0.
 
     Raises:
         HTTPError: one of them is not what it should be.
     """
-    given = body if isinstance(body, dict) else {}
-    by_s, message = given.get("by_s", 0.0), given.get("message", 0)
+    fields = body if isinstance(body, dict) else {}
+    by_s, message = fields.get("by_s", 0.0), fields.get("message", 0)
     if isinstance(by_s, bool) or not isinstance(by_s, int | float):
         raise web.HTTPError(400, "by_s must be a number of seconds")
     if isinstance(message, bool) or not isinstance(message, int):
         raise web.HTTPError(400, "message must be the number of a message")
-    leave_unsaved = given.get("leave_unsaved") is True
+    leave_unsaved = fields.get("leave_unsaved") is True
     return {"by_s": float(by_s), "message": message, "leave_unsaved": leave_unsaved}
 
 
-ACTS: dict[str, Act] = {
-    "extend": lambda keeper, said: keeper.lease_act("extend", by_s=said["by_s"]),
-    "keepalive": lambda keeper, _: keeper.lease_act("keepalive"),
-    "release": lambda keeper, _: keeper.lease_act("release", reason="released in JupyterLab"),
+ACTIONS: dict[str, Action] = {
+    "extend": lambda keeper, body: keeper.act_on_lease("extend", by_s=body["by_s"]),
+    "keepalive": lambda keeper, _: keeper.act_on_lease("keepalive"),
+    "release": lambda keeper, _: keeper.act_on_lease("release", reason="released in JupyterLab"),
     "cancel": lambda keeper, _: keeper.cancel(),
     "requeue": lambda keeper, _: keeper.requeue(),
     "notice-read": lambda keeper, _: keeper.notice_read(),
     "forget": lambda keeper, _: keeper.forget(),
-    "move": lambda keeper, said: keeper.move(leave_unsaved=said["leave_unsaved"]),
-    "to-cpu": lambda keeper, said: keeper.move(CPU, leave_unsaved=said["leave_unsaved"]),
-    "read": lambda keeper, said: keeper.read(said["message"]),
+    "move": lambda keeper, body: keeper.move(leave_unsaved=body["leave_unsaved"]),
+    "to-cpu": lambda keeper, body: keeper.move(CPU, leave_unsaved=body["leave_unsaved"]),
+    "read": lambda keeper, body: keeper.read(body["message"]),
 }

@@ -1,4 +1,4 @@
-"""Asks pool or hub, as this server: its own token, and nothing else is sent."""
+"""Clients of pool and hub, which authenticate with this server's own token."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class PoolSilent(Exception):
 
 
 class PoolRefused(Exception):
-    """A no.
+    """The pool or the hub has refused.
 
     Attributes:
         status: of the HTTP answer.
@@ -35,14 +35,14 @@ class PoolRefused(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """The JSON of an answer, and the clock of who said so, seconds since the epoch."""
+    """The JSON of an answer, and when the sender's clock says it was sent, s since the epoch."""
 
     body: Mapping[str, Any]
-    said_at: float
+    answered_at: float
 
 
 class ApiClient:
-    """The way to pool or hub.
+    """A client of the pool or the hub.
 
     Args:
         url: where it listens.
@@ -57,15 +57,15 @@ class ApiClient:
         self._client: AsyncHTTPClient | None = None  # it belongs to the event loop it is made on
 
     def close(self) -> None:
-        """No more questions."""
+        """Close the connections."""
         if self._client is not None:
             self._client.close()
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Answer:
-        """Ask.
+        """Send a POST request and return the answer.
 
         Raises:
-            PoolRefused: a no, in words.
+            PoolRefused: it was refused.
             PoolSilent: no answer that can be read.
         """
         request = HTTPRequest(
@@ -82,7 +82,7 @@ class ApiClient:
             response = await self._client.fetch(request, raise_error=False)
         except OSError as error:  # tornado's own errors are in the response
             raise PoolSilent(str(error)) from error
-        return _read(response)
+        return _answer_of(response)
 
 
 class HubClient(ApiClient):
@@ -116,15 +116,15 @@ class HubClient(ApiClient):
         return url
 
 
-def _read(response: HTTPResponse) -> Answer:
-    """The answer, or what went wrong as an error."""
+def _answer_of(response: HTTPResponse) -> Answer:
+    """Return the answer of a response, or raise what went wrong."""
     if response.code in SILENT_CODES or response.code == NO_ANSWER:
         raise PoolSilent(f"HTTP {response.code}: {response.error}")
     try:
         body = json.loads(response.body)
         if response.code not in (200, 202):
             raise PoolRefused(response.code, str(body.get("reason", "no")), str(body["message"]))
-        said_at = parsedate_to_datetime(response.headers["Date"]).timestamp()
-        return Answer(dict(body), said_at + DATE_S)
+        answered_at = parsedate_to_datetime(response.headers["Date"]).timestamp()
+        return Answer(dict(body), answered_at + DATE_S)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PoolSilent(f"HTTP {response.code} with an answer that makes no sense") from error

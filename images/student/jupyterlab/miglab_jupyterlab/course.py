@@ -25,7 +25,7 @@ MOST = 100
 
 
 def course(title: str, root: Path, folder: str) -> dict[str, Any]:
-    """What the start page shows.
+    """Return what the start page shows.
 
     Args:
         title: the course's name.
@@ -37,13 +37,13 @@ def course(title: str, root: Path, folder: str) -> dict[str, Any]:
         has, how many are ``measured`` and how many ``explained``; ``handed_in``: when the zip to
         hand in was made (ISO 8601), or None.
     """
-    where = root / folder
-    states = _evidence(where / EVIDENCE)
-    found = sorted(file for file in where.glob("*.ipynb") if file.is_file())[:MOST]
+    notebooks_folder = root / folder
+    states = _read_evidence(notebooks_folder / EVIDENCE)
+    notebooks = sorted(file for file in notebooks_folder.glob("*.ipynb") if file.is_file())[:MOST]
     return {
         "title": title,
-        "notebooks": [_notebook(file, f"{folder}/{file.name}", states) for file in found],
-        "handed_in": _made_at(where / HAND_IN),
+        "notebooks": [_notebook(file, f"{folder}/{file.name}", states) for file in notebooks],
+        "handed_in": _modified_at(notebooks_folder / HAND_IN),
     }
 
 
@@ -52,10 +52,14 @@ def progress(root: Path, folder: str) -> list[dict[str, Any]]:
 
     Never what was predicted, measured, written or judged.  Handed in is what lies in the zip.
     """
-    where = root / folder
-    states = _evidence(where / EVIDENCE)
-    claims = [where / EVIDENCE / f"{key}.json" for key, explained in states.items() if explained]
-    zipped = _zipped(where / HAND_IN)
+    notebooks_folder = root / folder
+    states = _read_evidence(notebooks_folder / EVIDENCE)
+    claims = [
+        notebooks_folder / EVIDENCE / f"{key}.json"
+        for key, explained in states.items()
+        if explained
+    ]
+    zipped = _handed_in_minutes(notebooks_folder / HAND_IN)
     return [
         {
             "experiment": file.stem,
@@ -67,7 +71,7 @@ def progress(root: Path, folder: str) -> list[dict[str, Any]]:
     ]
 
 
-def _zipped(file: Path) -> dict[str, int]:
+def _handed_in_minutes(file: Path) -> dict[str, int]:
     """The experiments in the file to hand in, each with the minute in which it was made."""
     try:
         with ZipFile(file) as handed_in:
@@ -92,7 +96,7 @@ def _notebook(file: Path, path: str, states: dict[str, bool]) -> dict[str, Any]:
 
 def _cells(file: Path) -> Iterator[str]:
     """The cells' texts; none of a notebook that cannot be read."""
-    data = _json(file)
+    data = _read_json(file)
     cells = data.get("cells") if isinstance(data, dict) else None
     for cell in cells if isinstance(cells, list) else ():
         source = cell.get("source", "") if isinstance(cell, dict) else ""
@@ -102,29 +106,31 @@ def _cells(file: Path) -> Iterator[str]:
 def _heading(cells: list[str]) -> str:
     """The first heading of the first cell that has one."""
     for cell in cells:
-        if found := re.search(r"^#\s+(.+)$", cell, re.MULTILINE):
-            return found[1].strip()
+        if heading := re.search(r"^#\s+(.+)$", cell, re.MULTILINE):
+            return heading[1].strip()
     return ""
 
 
-def _evidence(folder: Path) -> dict[str, bool]:
+def _read_evidence(folder: Path) -> dict[str, bool]:
     """Each experiment that was measured by hand, and whether it is explained."""
-    found = {}
+    states = {}
     for file in sorted(folder.glob("*.json"))[:MOST]:
-        said = _json(file)
-        if isinstance(said, dict) and _is_students(said):
-            found[file.stem] = bool(str(said.get("explanation") or "").strip())
-    return found
+        evidence = _read_json(file)
+        if isinstance(evidence, dict) and _is_own_work(evidence):
+            states[file.stem] = bool(str(evidence.get("explanation") or "").strip())
+    return states
 
 
-def _is_students(said: dict[str, Any]) -> bool:
-    """Whether it may count as the student's own: predicted, run by hand, measured here."""
-    was_run = bool(said.get("points")) and not said.get("headless")
-    return was_run and said.get("prediction") is not None and said.get("replayed_from") is None
+def _is_own_work(evidence: dict[str, Any]) -> bool:
+    """Return whether the student predicted it, ran it by hand and measured it here."""
+    was_run = bool(evidence.get("points")) and not evidence.get("headless")
+    return (
+        was_run and evidence.get("prediction") is not None and evidence.get("replayed_from") is None
+    )
 
 
-def _json(file: Path) -> Any:
-    """What a file says; None if it says nothing that can be read."""
+def _read_json(file: Path) -> Any:
+    """Return a file's JSON; None if it cannot be read."""
     try:
         if file.stat().st_size > LARGEST:
             return None
@@ -133,7 +139,7 @@ def _json(file: Path) -> Any:
         return None
 
 
-def _made_at(file: Path) -> str | None:
+def _modified_at(file: Path) -> str | None:
     try:
         return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat()
     except OSError:

@@ -24,7 +24,13 @@ from nbgitpuller.handlers import SyncHandler, UIHandler
 from tornado import web
 from tornado.iostream import StreamClosedError
 
-from miglab_jupyterlab.git_pull import GitLink, LinkRefused, command, git_environment, read_link
+from miglab_jupyterlab.git_pull import (
+    GitLink,
+    LinkRefused,
+    git_environment,
+    pull_command,
+    read_link,
+)
 
 COOKIE = "miglab-git-link"
 OPEN_LINKS = 16  # agreed to and not fetched yet; the oldest goes
@@ -67,7 +73,7 @@ class AgreedLinks:
         self._links: dict[str, GitLink] = {}
 
     def add(self, link: GitLink) -> str:
-        """A token for one fetch of this link."""
+        """Return a token for one fetch of this link."""
         token = secrets.token_urlsafe(32)
         self._links[token] = link
         for old in list(self._links)[:-OPEN_LINKS]:
@@ -75,7 +81,7 @@ class AgreedLinks:
         return token
 
     def take(self, token: str) -> GitLink | None:
-        """What was agreed to by this token; from now on it counts no more."""
+        """Return the link of this token, and invalidate the token."""
         return self._links.pop(token, None)
 
 
@@ -89,18 +95,18 @@ class AskHandler(UIHandler):
 
     @web.authenticated
     async def get(self) -> None:
-        """The question, which no other page can put into a frame."""
+        """Show the question, which no other page can put into a frame."""
         link = self._link()
         self.set_header("Content-Security-Policy", NO_FRAME)
-        shown = {
+        fields = {
             "repo": link.repo,
             "branch": f" (branch {link.branch})" if link.branch else "",
-            "folder": link.shown,
+            "folder": link.path,
             "action": self.request.uri,
             "xsrf": self.xsrf_token.decode(),
             "base_url": self.base_url,
         }
-        self.finish(PAGE.format_map({name: escape(text) for name, text in shown.items()}))
+        self.finish(PAGE.format_map({name: escape(text) for name, text in fields.items()}))
 
     @web.authenticated
     async def post(self) -> None:
@@ -141,7 +147,7 @@ class FetchHandler(SyncHandler):
 
     async def _fetch(self, link: GitLink) -> None:
         process = await asyncio.create_subprocess_exec(
-            *command(link), env=git_environment(link.repo), stdout=asyncio.subprocess.PIPE
+            *pull_command(link), env=git_environment(link.repo), stdout=asyncio.subprocess.PIPE
         )
         assert process.stdout is not None  # a pipe was asked for
         async for line in process.stdout:

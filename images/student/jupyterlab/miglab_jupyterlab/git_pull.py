@@ -39,7 +39,7 @@ class GitLink:
     Attributes:
         repo: the repository's URL.
         folder: where its files go, absolute, with all links resolved.
-        shown: the same as a path in the home.
+        path: the same as a path in the home.
         branch: empty for the repository's own.
         depth: how many commits; 0 for nbgitpuller's default.
         backup: whether a folder that is there is put aside first.
@@ -47,14 +47,14 @@ class GitLink:
 
     repo: str
     folder: Path
-    shown: str
+    path: str
     branch: str = ""
     depth: int = 0
     backup: bool = False
 
 
 def read_link(argument: Argument, allowed: Sequence[str], root: Path) -> GitLink:
-    """What a link asks for.
+    """Return what a link asks for.
 
     Args:
         argument: a parameter of the link by its name; empty if the link does not have it.
@@ -74,9 +74,9 @@ def read_link(argument: Argument, allowed: Sequence[str], root: Path) -> GitLink
         raise LinkRefused(f"The depth {depth!r} is not a number of commits.")
     if ".." in (argument("urlpath") or argument("urlPath")).split("/"):
         raise LinkRefused("The page to open afterwards (urlpath) must not contain '..'.")
-    shown = target.rstrip("/")
-    folder = _folder_in_home(shown, root)
-    return GitLink(repo, folder, shown, branch, int(depth or 0), bool(argument("backup")))
+    path = target.rstrip("/")
+    folder = _folder_in_home(path, root)
+    return GitLink(repo, folder, path, branch, int(depth or 0), bool(argument("backup")))
 
 
 def _check_repository(repo: str, allowed: Sequence[str]) -> None:
@@ -94,10 +94,10 @@ def _check_repository(repo: str, allowed: Sequence[str]) -> None:
 
 def _is_below(repo: str, prefix: str) -> bool:
     """Whether a repository lies below a prefix: of the same scheme and host, segment by segment."""
-    given, wanted = urlsplit(repo), urlsplit(prefix)
-    if (given.scheme, given.netloc.lower()) != (wanted.scheme, wanted.netloc.lower()):
+    repo_url, prefix_url = urlsplit(repo), urlsplit(prefix)
+    if (repo_url.scheme, repo_url.netloc.lower()) != (prefix_url.scheme, prefix_url.netloc.lower()):
         return False
-    path, above = given.path.split("/")[1:], wanted.path.rstrip("/").split("/")[1:]
+    path, above = repo_url.path.split("/")[1:], prefix_url.path.rstrip("/").split("/")[1:]
     return not {"", ".", ".."} & set(path) and path[: len(above)] == above
 
 
@@ -143,10 +143,10 @@ def git_environment(repo: str) -> dict[str, str]:
     return {**os.environ, **numbered, **count, "GIT_TERMINAL_PROMPT": "0"}
 
 
-def command(link: GitLink) -> list[str]:
-    """What fetches the files; `git_environment` goes with it."""
-    given = asdict(link) | {"folder": str(link.folder)}
-    return [sys.executable, "-m", "miglab_jupyterlab.git_pull", json.dumps(given)]
+def pull_command(link: GitLink) -> list[str]:
+    """Return the command that fetches the files; run it in `git_environment`."""
+    arguments = asdict(link) | {"folder": str(link.folder)}
+    return [sys.executable, "-m", "miglab_jupyterlab.git_pull", json.dumps(arguments)]
 
 
 def pull(repo: str, folder: str, branch: str, depth: int, backup: bool) -> None:
@@ -164,33 +164,33 @@ def pull(repo: str, folder: str, branch: str, depth: int, backup: bool) -> None:
         )
     depths = {"depth": depth} if depth else {}
     for line in GitPuller(repo, folder, branch=branch or None, backup=backup, **depths).pull():
-        _tell(phase="syncing", output=line)
+        _print_event(phase="syncing", output=line)
 
 
 def _origin(folder: str) -> str:
     """The repository that a folder was cloned from; empty if it is not a clone itself."""
     if not (Path(folder) / ".git").is_dir():
         return ""
-    asked = ["git", "-C", folder, "config", "--local", "--get", "remote.origin.url"]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    git_config = ["git", "-C", folder, "config", "--local", "--get", "remote.origin.url"]
+    return subprocess.run(git_config, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def _tell(**event: Any) -> None:
+def _print_event(**event: Any) -> None:
     print(json.dumps(event), flush=True)
 
 
 def main() -> None:
-    """Fetch, and tell each step as nbgitpuller's page expects it."""
+    """Fetch the files, and print each step as nbgitpuller's page expects it."""
     from nbgitpuller.errors import GitPullerError
 
     link = json.loads(sys.argv[1])
-    del link["shown"]
+    del link["path"]
     try:
         pull(**link)
-        _tell(phase="finished")
+        _print_event(phase="finished")
     except Exception as error:  # the outer frame: whatever it was, the page says so
-        found = GitPullerError.from_exception(error).to_dict()
-        _tell(phase="error", message=str(error), output=f"{error}\n", error=found)
+        details = GitPullerError.from_exception(error).to_dict()
+        _print_event(phase="error", message=str(error), output=f"{error}\n", error=details)
 
 
 if __name__ == "__main__":

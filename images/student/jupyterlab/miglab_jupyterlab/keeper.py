@@ -1,4 +1,4 @@
-"""The loop of the server extension: look, tell the pool, keep its answer, tell the open tabs.
+"""The loop of the server extension: it reports to the pool, keeps its answer and notifies tabs.
 
 Everything here runs on the server's event loop and only waits; the one thing that takes time, the
 process table, is read in a thread.
@@ -14,8 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from miglab_jupyterlab.asking import Answer, ApiClient, HubClient, PoolRefused, PoolSilent
-from miglab_jupyterlab.signals import Ages, OpenTabs, ask_unheard, process_cpu_s, read, signals
-from miglab_jupyterlab.state import History, KnownStatus, pause_s, shown
+from miglab_jupyterlab.signals import (
+    Ages,
+    OpenTabs,
+    ask_starting_kernels,
+    process_cpu_s,
+    read_server,
+    signals,
+)
+from miglab_jupyterlab.state import History, KnownStatus, front_end_status, pause_s
 
 MOVE_S = 60.0  # a server that is to end has ended by then
 SAVE_S = 15.0  # other tabs save their documents in this time, or are asked about
@@ -72,7 +79,7 @@ class Keeper:
         self._read: set[int] = set()
         self._forgotten: set[int] = set()
         self._moving = self._moving_to = ""
-        self._told = asyncio.Event()
+        self._tab_changed = asyncio.Event()
         self._ages = Ages()
         self._history = History()
         self._course, self._shared_at = course, -math.inf
@@ -81,8 +88,8 @@ class Keeper:
 
     # -- for the handlers ---------------------------------------------------------------------
 
-    def shown(self) -> dict[str, Any]:
-        """How the server stands, for a front end.
+    def status(self) -> dict[str, Any]:
+        """Return the status of the server for a front end.
 
         ``moving`` is empty; ``saving`` while every tab is to save its documents; then the hub's
         page that leads to the new server, which has the shape ``moving_to``.  ``history``: how the
@@ -91,71 +98,77 @@ class Keeper:
         """
         moving = {"moving": self._moving, "moving_to": self._moving_to}
         now = time.monotonic()
-        history = self._history.shown(now)
+        history = self._history.points(now)
         sharing = self._known.sharing.get(self._course.name) if self._course else None
-        told = {"history": history, "sharing": sharing}
-        return {**shown(self._known, now, self._read), **moving, **told}
+        details = {"history": history, "sharing": sharing}
+        return {**front_end_status(self._known, now, self._read), **moving, **details}
 
-    def told(self, tab: object, said: Mapping[str, Any]) -> None:
-        """A tab reported."""
-        self.tabs.told(tab, said, time.monotonic())
-        self._told.set()
+    def take_report(self, tab: object, report: Mapping[str, Any]) -> None:
+        """Take the report of an open tab."""
+        self.tabs.take_report(tab, report, time.monotonic())
+        self._tab_changed.set()
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener`` with `shown` now and after each round."""
+        """Call ``listener`` with `status` now and after each round."""
         self._listeners.add(listener)
-        listener(self.shown())
+        listener(self.status())
 
     def unlisten(self, listener: Listener) -> None:
-        """No more calls."""
+        """Stop calling ``listener``."""
         self._listeners.discard(listener)
-        self._told.set()
+        self._tab_changed.set()
 
-    async def lease_act(self, what: str, **body: object) -> dict[str, Any]:
-        """Extend, keep alive or release, for whoever pressed the button; all tabs are told.
+    async def act_on_lease(self, action: str, **body: object) -> dict[str, Any]:
+        """Extend, keep alive or release the lease, and notify all tabs.
+
+        Args:
+            action: the last part of the pool's route.
+            body: the request's JSON.
 
         Raises:
             PoolRefused: the pool said no, and why.
             PoolSilent: it did not answer.
         """
-        answer = await self._asked().post(f"/api/lease/{what}", body)
-        self._known = self._answered(answer).with_lease(answer.body)
-        return self._all_told()
+        answer = await self._require_pool().post(f"/api/lease/{action}", body)
+        self._known = self._with_answer(answer).with_lease(answer.body)
+        return self._notify_tabs()
 
     async def cancel(self) -> dict[str, Any]:
-        """Leave the queue, or give up what is offered; raises as `lease_act`."""
-        self._answered(await self._asked().post("/api/ticket/cancel", {}))
+        """Leave the queue, or give up what is offered; raises as `act_on_lease`."""
+        self._with_answer(await self._require_pool().post("/api/ticket/cancel", {}))
         return self.forget()
 
     async def requeue(self) -> dict[str, Any]:
-        """Join the queue once more for what was waited for; raises as `lease_act`."""
+        """Join the queue once more for what was waited for; raises as `act_on_lease`."""
         before = self._known.ticket
         if before is None:
             raise PoolRefused(409, "unknown-ticket", "This server waited for nothing.")
-        answer = await self._asked().post("/api/ticket/requeue", {"ticket": int(before["id"])})
-        self._known = self._answered(answer).told(ticket=answer.body)
-        return self._all_told()
+        answer = await self._require_pool().post(
+            "/api/ticket/requeue", {"ticket": int(before["id"])}
+        )
+        self._known = self._with_answer(answer).with_part(ticket=answer.body)
+        return self._notify_tabs()
 
     async def notice_read(self) -> dict[str, Any]:
-        """The student has read what the course's staff are told; raises as `lease_act`."""
+        """Record that the student has read the notice on progress; raises as `act_on_lease`."""
         if self._course is None:
             raise NOTHING
         read = {"course": self._course.name}
-        answer = await self._asked().post("/api/progress/notice", read)
-        self._known = self._answered(answer).told(sharing=answer.body.get("sharing"))
-        return self._all_told()
+        answer = await self._require_pool().post("/api/progress/notice", read)
+        self._known = self._with_answer(answer).with_part(sharing=answer.body.get("sharing"))
+        return self._notify_tabs()
 
     def forget(self) -> dict[str, Any]:
-        """How the ticket ended was read, or is no news to who ended it."""
+        """Drop the ticket: the student knows how it ended."""
         if self._known.ticket is not None:
             self._forgotten.add(self._known.ticket["id"])
         self._known = self._known.without_tickets(self._forgotten)
-        return self._all_told()
+        return self._notify_tabs()
 
     def read(self, message: int) -> dict[str, Any]:
-        """A message was read: no tab shows it any more."""
+        """Mark a message as read, so that no tab shows it any more."""
         self._read.add(message)
-        return self._all_told()
+        return self._notify_tabs()
 
     async def move(self, shape: str = "", *, leave_unsaved: bool = False) -> dict[str, Any]:
         """Restart with the slice that is offered, once all tabs have saved their documents.
@@ -173,113 +186,113 @@ class Keeper:
         if not self._moving:
             offered = str((self._known.ticket or {}).get("shape", ""))
             self._moving, self._moving_to = "saving", shape or offered
-        self._all_told()
+        self._notify_tabs()
         try:
             if not leave_unsaved:
-                await self._all_saved()
+                await self._wait_until_saved()
             self._moving = await self._hub.move(shape)
-            asyncio.get_running_loop().call_later(MOVE_S, self._not_moved)
+            asyncio.get_running_loop().call_later(MOVE_S, self._end_failed_move)
         except BaseException:
             self._moving = ""
             raise
         finally:
-            self._all_told()
-        return self.shown()
+            self._notify_tabs()
+        return self.status()
 
-    def _not_moved(self) -> None:
-        """The hub said yes and then could not end this server: it runs on."""
+    def _end_failed_move(self) -> None:
+        """End a move that the hub accepted and could not carry out: this server still runs."""
         self._moving = ""
-        self._all_told()
+        self._notify_tabs()
 
-    async def _all_saved(self) -> None:
+    async def _wait_until_saved(self) -> None:
         try:
             async with asyncio.timeout(SAVE_S):
                 while self.tabs.summary(time.monotonic()).unsaved:
-                    self._told.clear()
-                    await self._told.wait()
+                    self._tab_changed.clear()
+                    await self._tab_changed.wait()
         except TimeoutError:
             raise PoolRefused(409, "unsaved", UNSAVED) from None
 
     # -- the loop -----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; nothing happens where there is no pool."""
+        """Start the loop; without a pool, do nothing."""
         if self._pool is not None and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End the loop."""
+        """End the loop and close the connections."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        for line in (self._pool, self._hub):
-            if line is not None:
-                line.close()
+        for client in (self._pool, self._hub):
+            if client is not None:
+                client.close()
 
     async def _run(self) -> None:
         while True:
             try:
                 await self.round()
-                self._all_told()
+                self._notify_tabs()
             except Exception:  # a loop's outer frame: the next round may go well
                 self._log.exception("miglab: a look at this server failed")
             await asyncio.sleep(pause_s(self._known, *self._pace))
 
     async def round(self) -> None:
-        """Look, tell the pool, and keep what it answers."""
-        pool, ticket = self._asked(), self._known.ticket
-        ask_unheard(self._settings)
+        """Report to the pool how this server is used, and keep what it answers."""
+        pool, ticket = self._require_pool(), self._known.ticket
+        ask_starting_kernels(self._settings)
         cpu_s = await asyncio.to_thread(process_cpu_s)
         now = time.monotonic()
-        reading = read(self._settings, cpu_s)
+        reading = read_server(self._settings, cpu_s)
         body = signals(reading, self.tabs.summary(now), self._ages, now)
         try:
-            known = "" if ticket is None else f"?known={int(ticket['id'])}"
-            answer = await pool.post(f"/api/server/signals{known}", body)
+            query = "" if ticket is None else f"?known={int(ticket['id'])}"
+            answer = await pool.post(f"/api/server/signals{query}", body)
         except PoolSilent as silence:
-            self._no_news("silent", str(silence))
+            self._note_problem("silent", str(silence))
         except PoolRefused as refusal:
-            self._no_news("refused", refusal.message)
+            self._note_problem("refused", refusal.message)
         else:
-            heard = self._answered(answer).heard(answer.body)
-            self._known = heard.without_tickets(self._forgotten)
-            if heard.lease is not None and not heard.gone:
+            status = self._with_answer(answer).with_status(answer.body)
+            self._known = status.without_tickets(self._forgotten)
+            if status.lease is not None and not status.is_gone:
                 runs = any(state == "busy" for state, _ in reading.kernels.values())
-                self._history.add(time.monotonic(), heard.lease, runs=runs)
+                self._history.add(time.monotonic(), status.lease, runs=runs)
             await self._share(pool, body.get("browser_age_s"))
 
     async def _share(self, pool: ApiClient, sign_age_s: float | None) -> None:
-        """Tell the course's staff how far the student is, once a minute; a failure waits for it."""
+        """Share the student's progress with staff, at most once a minute; ignore failures."""
         course, now = self._course, time.monotonic()
         is_due = now - self._shared_at >= SHARED_S
         if course is None or not is_due or not self._known.sharing.get(course.name):
             return
         self._shared_at = now
-        done = await asyncio.to_thread(course.progress)
+        experiments = await asyncio.to_thread(course.progress)
         with contextlib.suppress(PoolSilent, PoolRefused):
-            told = {"course": course.name, "experiments": done, "sign_age_s": sign_age_s}
-            await pool.post("/api/progress", told)
+            report = {"course": course.name, "experiments": experiments, "sign_age_s": sign_age_s}
+            await pool.post("/api/progress", report)
 
-    def _asked(self) -> ApiClient:
+    def _require_pool(self) -> ApiClient:
         if self._pool is None:
             raise NOTHING
         return self._pool
 
-    def _answered(self, answer: Answer) -> KnownStatus:
-        """What is known, by the clock of an answer that came."""
+    def _with_answer(self, answer: Answer) -> KnownStatus:
+        """Return what is known with the moment of this answer, and log that the pool answers."""
         if self._known.problem:
             self._log.info("miglab: the pool answers again")
-        return self._known.answered(answer.said_at, time.monotonic())
+        return self._known.with_answer_at(answer.answered_at, time.monotonic())
 
-    def _no_news(self, problem: str, why: str) -> None:
+    def _note_problem(self, problem: str, message: str) -> None:
         if self._known.problem != problem:
-            self._log.warning("miglab: the pool is %s: %s", problem, why)
-        self._known = self._known.no_news(problem)
+            self._log.warning("miglab: the pool is %s: %s", problem, message)
+        self._known = self._known.with_problem(problem)
 
-    def _all_told(self) -> dict[str, Any]:
-        """Tell every tab how it stands."""
-        now = self.shown()
+    def _notify_tabs(self) -> dict[str, Any]:
+        """Send the status to every open tab, and return it."""
+        status = self.status()
         for listener in tuple(self._listeners):
-            listener(now)
-        return now
+            listener(status)
+        return status

@@ -30,7 +30,7 @@ _BUSY = {"busy": True, "idle": False}
 
 @dataclass(frozen=True)
 class ServerReading:
-    """What one look at the server found.
+    """One reading of the server.
 
     Attributes:
         kernels: kernel id to (state in Jupyter's words, a mark that changes with each activity).
@@ -51,8 +51,8 @@ class Tabs:
 
     Attributes:
         open: how many there are.
-        active_age_s: since the last key or pointer in any of them; None if none ever told.
-        unsaved: documents with changes that are not saved; None if none ever told.
+        active_age_s: since the last key or pointer in any of them; None if no tab has reported it.
+        unsaved: documents with changes that are not saved; None if no tab has reported it.
     """
 
     open: int
@@ -65,23 +65,25 @@ class Ages:
     """When each thing was last seen to change.
 
     Attributes:
-        seen: by name, the last value and when it was first seen, seconds of a monotonic clock.
+        first_seen: by name, the last value and when it was first seen, by a monotonic clock, s.
     """
 
-    seen: dict[str, tuple[object, float]] = field(default_factory=dict)
+    first_seen: dict[str, tuple[object, float]] = field(default_factory=dict)
 
     def age_s(self, name: str, value: object, now: float) -> float:
         """Seconds since ``value`` was first seen; a name not seen before starts now."""
-        before = self.seen.get(name)
+        before = self.first_seen.get(name)
         if before is None or before[0] != value:
-            self.seen[name] = (value, now)
+            self.first_seen[name] = (value, now)
             return 0.0
         return now - before[1]
 
     def keep(self, names: Iterable[str]) -> None:
-        """Forget what is not there any more."""
-        wanted = set(names)
-        self.seen = {name: value for name, value in self.seen.items() if name in wanted}
+        """Forget all other names."""
+        current = set(names)
+        self.first_seen = {
+            name: value for name, value in self.first_seen.items() if name in current
+        }
 
 
 def signals(reading: ServerReading, tabs: Tabs, ages: Ages, now: float) -> dict[str, Any]:
@@ -120,64 +122,66 @@ def signals(reading: ServerReading, tabs: Tabs, ages: Ages, now: float) -> dict[
 
 
 class OpenTabs:
-    """Who is connected, and what they said; the last key press outlives the tab it was in."""
+    """The connected tabs and their reports; the last key press outlives the tab it was in."""
 
     def __init__(self) -> None:
         self._unsaved: dict[object, int | None] = {}
         self._active_at: float | None = None
 
-    def opened(self, tab: object) -> None:
-        """A tab connected; it has not told anything yet."""
+    def add(self, tab: object) -> None:
+        """Add a tab, which has not reported anything yet."""
         self._unsaved[tab] = None
 
-    def closed(self, tab: object) -> None:
-        """A tab went away, and what was not saved in it with it."""
+    def remove(self, tab: object) -> None:
+        """Remove a tab, and its unsaved documents with it."""
         self._unsaved.pop(tab, None)
 
-    def told(self, tab: object, said: Mapping[str, Any], now: float) -> None:
-        """A tab reported; what makes no sense is passed over.
+    def take_report(self, tab: object, report: Mapping[str, Any], now: float) -> None:
+        """Take the report of a tab; ignore values that make no sense.
 
         Args:
             tab: which one.
-            said: ``unsaved`` documents, and ``active_age_s`` since the last key or pointer.
+            report: ``unsaved`` documents, and ``active_age_s`` since the last key or pointer.
             now: seconds of the server's monotonic clock.
         """
-        unsaved = _number(said.get("unsaved"), MANY)
-        age_s = _number(said.get("active_age_s"), LONG_S)
+        unsaved = _number(report.get("unsaved"), MANY)
+        age_s = _number(report.get("active_age_s"), LONG_S)
         if tab in self._unsaved and unsaved is not None:
             self._unsaved[tab] = int(unsaved)
         if age_s is not None:
             self._active_at = max(now - age_s, self._active_at or -math.inf)
 
     def summary(self, now: float) -> Tabs:
-        """All tabs in one; documents are counted per tab, each has its own changes."""
-        known = [count for count in self._unsaved.values() if count is not None]
+        """Return the totals of all tabs; a document open in two tabs counts twice."""
+        counts = [count for count in self._unsaved.values() if count is not None]
         return Tabs(
             open=len(self._unsaved),
             active_age_s=None if self._active_at is None else now - self._active_at,
-            unsaved=min(sum(known), MANY) if known else None,
+            unsaved=min(sum(counts), MANY) if counts else None,
         )
 
 
-def _number(value: object, most: float) -> float | None:
-    """A number that can be counted with, else None."""
+def _number(value: object, limit: float) -> float | None:
+    """Return the value if it is a number from 0 to the limit, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 <= value <= most else None
+    return float(value) if 0 <= value <= limit else None
 
 
-def read(settings: Mapping[str, Any], cpu_s: float | None) -> ServerReading:
-    """Look at the managers of a Jupyter Server; on its event loop, for they belong to it.
+def read_server(settings: Mapping[str, Any], cpu_s: float | None) -> ServerReading:
+    """Read the managers of a Jupyter Server; call it on the server's event loop.
 
     Args:
         settings: the web application's settings.
-        cpu_s: what `process_cpu_s` said.
+        cpu_s: the result of `process_cpu_s`.
     """
     kernels = settings["kernel_manager"].list_kernels()
     return ServerReading(
-        kernels={one["id"]: (one["execution_state"], one["last_activity"]) for one in kernels},
+        kernels={
+            kernel["id"]: (kernel["execution_state"], kernel["last_activity"]) for kernel in kernels
+        },
         terminals=_terminals(settings),
-        sockets=sum(one.get("connections", 0) for one in kernels),
+        sockets=sum(kernel.get("connections", 0) for kernel in kernels),
         cpu_s=cpu_s,
     )
 
@@ -188,7 +192,7 @@ def _terminals(settings: Mapping[str, Any]) -> dict[str, object] | None:
     manager = settings.get("terminal_manager")
     if manager is None:
         return None
-    return {one["name"]: one["last_activity"] for one in manager.list()}
+    return {terminal["name"]: terminal["last_activity"] for terminal in manager.list()}
 
 
 def process_cpu_s(pid: int | None = None) -> float | None:
@@ -201,13 +205,13 @@ def process_cpu_s(pid: int | None = None) -> float | None:
     try:
         top = psutil.Process(pid or os.getpid())
         family = [top, *top.children(recursive=True)]
-        return sum(_used_s(process) for process in family)
+        return sum(_process_used_s(process) for process in family)
     except psutil.Error:
         return None
 
 
-def _used_s(process: Any) -> float:
-    """One process and its ended children; 0 for one that ended meanwhile: its parent has it."""
+def _process_used_s(process: Any) -> float:
+    """Return a process's CPU seconds with its ended children's; 0 if it has ended meanwhile."""
     try:
         times = process.cpu_times()
     except psutil.Error:
@@ -215,7 +219,7 @@ def _used_s(process: Any) -> float:
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
-def ask_unheard(settings: Mapping[str, Any]) -> None:
+def ask_starting_kernels(settings: Mapping[str, Any]) -> None:
     """Ask each kernel that is "starting" for its status; on the event loop, without waiting.
 
     The question goes to the shell channel: a kernel that computes answers when it has done so, and
@@ -225,13 +229,15 @@ def ask_unheard(settings: Mapping[str, Any]) -> None:
         settings: the web application's settings.
     """
     manager = settings["kernel_manager"]
-    unheard = [one["id"] for one in manager.list_kernels() if one["execution_state"] == "starting"]
+    unheard = [
+        kernel["id"] for kernel in manager.list_kernels() if kernel["execution_state"] == "starting"
+    ]
     for kernel in map(manager.get_kernel, unheard):
         if kernel.shell_port:  # not of one whose ports are not chosen yet, or are a gateway's
-            _ask(kernel)
+            _request_info(kernel)
 
 
-def _ask(kernel: Any) -> None:
+def _request_info(kernel: Any) -> None:
     shell = kernel.connect_shell()
     shell.on_send(lambda *_: shell.close(linger=LINGER_MS))
     kernel.session.send(shell, "kernel_info_request")
