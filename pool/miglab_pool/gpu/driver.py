@@ -23,6 +23,7 @@ from miglab_pool.gpu.nvml import (
     mig_devices,
     read,
     read_geometry,
+    read_pci_ids,
     read_sm_count,
     read_usage,
 )
@@ -290,7 +291,8 @@ class Driver:
             geometry = read_geometry(nvml, gpu, gpu_uuid)
             sm_count = read_sm_count(nvml, gpu, gpu_uuid)
             facts = (index, name, memory.total // MIB, sm_count, geometry)
-            self._infos[gpu_uuid] = GpuInfo(gpu_uuid, *facts, mig=None, mig_pending=None)
+            ids = read_pci_ids(nvml, gpu, gpu_uuid)
+            self._infos[gpu_uuid] = GpuInfo(gpu_uuid, *facts, None, None, *ids)
         return self._infos[gpu_uuid]
 
     # -- slices -------------------------------------------------------------------------------
