@@ -58,6 +58,18 @@ def called_functions() -> list[str]:
 FUNCTIONS = called_functions()
 
 
+def hide_profile(monkeypatch: pytest.MonkeyPatch, enum: int) -> None:
+    """From now on NVML lists no GPU-instance profile of this number, on any simulated GPU."""
+
+    def answer(nvml: SimulatedNvml, gpu: Any, number: int, version: int) -> Any:
+        if number == enum:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return nvml.__dict__["_names"]["nvmlDeviceGetGpuInstanceProfileInfo"](gpu, number, version)
+
+    function = "nvmlDeviceGetGpuInstanceProfileInfo"
+    monkeypatch.setattr(SimulatedNvml, function, answer, raising=False)
+
+
 class FailingLibrary:
     """Under one pynvml: the calls of one function answer a code, all others go on as they are.
 

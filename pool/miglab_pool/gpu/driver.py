@@ -7,22 +7,23 @@ changes the MIG mode.
 import contextlib
 import ctypes
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pynvml
 
-from miglab_pool.gpu.geometry import Placement, Profile
+from miglab_pool.gpu.geometry import Geometry, Placement, Profile
 from miglab_pool.gpu.handles import GpuHandles
 from miglab_pool.gpu.health import ActivityWatch, XidWatch, read_health
-from miglab_pool.gpu.instances import ComputeInstances, gpu_instances, list_gi_ids
+from miglab_pool.gpu.instances import ComputeInstances, gpu_instances, list_gi_ids, profile_of
 from miglab_pool.gpu.nvml import (
     MIB,
     call,
     mig_devices,
     read,
     read_geometry,
+    read_pci_ids,
     read_sm_count,
     read_usage,
 )
@@ -149,14 +150,18 @@ class Driver:
         """Every slice on a GPU, lowest start first, half-made and foreign ones included.
 
         GPU instances are enumerated per profile: one without a compute instance is invisible
-        to a walk over MIG devices.
+        to a walk over MIG devices.  That walk alone shows one whose profile NVML does not list.
         """
         readings: list[SliceReading] = []
         with self._handles.opened(gpu_uuid) as gpu:
             uuids = self._mig_uuids(gpu, gpu_uuid)
-            for profile in self._info_of(gpu, gpu_uuid).geometry.profiles:
+            geometry = self._info_of(gpu, gpu_uuid).geometry
+            for profile in geometry.profiles:
                 for instance in gpu_instances(self._nvml, gpu, profile, gpu_uuid):
                     readings += self._readings(gpu_uuid, profile, instance, uuids)
+            gi_ids = {gi_id for gi_id, _ in uuids} - {reading.gi_id for reading in readings}
+            for profile, instance in self._unlisted(gpu, gpu_uuid, geometry, gi_ids):
+                readings += self._readings(gpu_uuid, profile, instance, uuids)
         return sorted(readings, key=lambda reading: (reading.placement, reading.ci_id or 0))
 
     def create(self, gpu_uuid: str, profile: Profile, placement: Placement) -> SliceReading:
@@ -199,7 +204,7 @@ class Driver:
             with contextlib.suppress(NotFound):
                 task, find = f"find {slice_name}", nvml.nvmlDeviceGetGpuInstanceById
                 instance = call(task, find, gpu, gi_id)
-                self._empty(geometry.by_id, instance, slice_name)
+                self._empty(geometry, instance, slice_name)
                 call(f"destroy all of {slice_name}", nvml.nvmlGpuInstanceDestroy, instance)
             if gi_id in list_gi_ids(nvml, gpu, geometry, gpu_uuid):
                 raise StillThere(
@@ -290,7 +295,8 @@ class Driver:
             geometry = read_geometry(nvml, gpu, gpu_uuid)
             sm_count = read_sm_count(nvml, gpu, gpu_uuid)
             facts = (index, name, memory.total // MIB, sm_count, geometry)
-            self._infos[gpu_uuid] = GpuInfo(gpu_uuid, *facts, mig=None, mig_pending=None)
+            ids = read_pci_ids(nvml, gpu, gpu_uuid)
+            self._infos[gpu_uuid] = GpuInfo(gpu_uuid, *facts, None, None, *ids)
         return self._infos[gpu_uuid]
 
     # -- slices -------------------------------------------------------------------------------
@@ -333,10 +339,23 @@ class Driver:
             for ci_id in computes or [None]
         ]
 
-    def _empty(self, profiles: Mapping[int, Profile], instance: Any, slice_name: str) -> None:
+    def _unlisted(
+        self, gpu: Any, gpu_uuid: str, geometry: Geometry, gi_ids: Iterable[int]
+    ) -> Iterator[tuple[Profile, Any]]:
+        """Of GPU instances with these ids those of a profile that the GPU does not list."""
+        nvml = self._nvml
+        for gi_id in gi_ids:
+            task = f"find slice {gi_id} on {gpu_uuid}"
+            with contextlib.suppress(NotFound):  # a MIG device is listed longer than it is there
+                instance = call(task, nvml.nvmlDeviceGetGpuInstanceById, gpu, gi_id)
+                info = call(task, nvml.nvmlGpuInstanceGetInfo, instance)
+                if info.profileId not in geometry.by_id:
+                    yield profile_of(geometry, info), instance
+
+    def _empty(self, geometry: Geometry, instance: Any, slice_name: str) -> None:
         """Destroy the compute instances of a GPU instance; one that is already gone is fine."""
         info = call(f"read {slice_name}", self._nvml.nvmlGpuInstanceGetInfo, instance)
-        for compute in self._computes.of(instance, profiles[info.profileId], slice_name):
+        for compute in self._computes.of(instance, profile_of(geometry, info), slice_name):
             with contextlib.suppress(NotFound):
                 task = f"destroy the compute instance of {slice_name}"
                 call(task, self._nvml.nvmlComputeInstanceDestroy, compute)

@@ -45,6 +45,18 @@ def list_gi_ids(nvml: Any, gpu: Any, geometry: Geometry, owner: str) -> set[int]
     return gi_ids
 
 
+def profile_of(geometry: Geometry, info: Any) -> Profile:
+    """The profile of a GPU instance, by what NVML says of it.
+
+    A driver may have made it by a profile that it does not list: then it is called by its id, and
+    takes its placement, whatever else it takes.
+    """
+    known = geometry.by_id.get(info.profileId)
+    start, size = info.placement.start, info.placement.size
+    name = f"profile {info.profileId}"
+    return known or Profile(name, info.profileId, -1, 0, size, 0, 0, 1, (start,))
+
+
 class ComputeInstances:
     """Compute instances of GPU instances, whatever their profile.
 

@@ -227,6 +227,12 @@ def read_sm_count(nvml: Any, gpu: Any, where: str) -> int | None:
     return int(cores) // CORES_PER_SM[tuple(capability)]
 
 
+def read_pci_ids(nvml: Any, gpu: Any, where: str) -> tuple[int | None, int | None]:
+    """PCI ids of the device and of its subsystem; None where NVML does not tell, or says 0."""
+    pci = read(f"read the PCI ids of {where}", nvml.nvmlDeviceGetPciInfo, gpu)
+    return (None, None) if pci is None else (pci.pciDeviceId or None, pci.pciSubSystemId or None)
+
+
 def profile_name(info: Any, total_bytes: int, enum: int) -> str:
     """The profile's name, made up as NVIDIA does where an old driver does not tell it.
 

@@ -23,6 +23,9 @@ class GpuInfo:
         geometry: how it can be cut; without profiles if it has no MIG.
         mig: whether MIG is on; None = the GPU has no MIG, or it cannot be read now.
         mig_pending: the mode it will have after its next reset.
+        pci_device_id: which card it is, 0xDDDDVVVV with device and vendor; None: NVML does not
+            tell.
+        pci_subsystem_id: which board of that card, packed in the same way.
     """
 
     uuid: str
@@ -33,6 +36,8 @@ class GpuInfo:
     geometry: Geometry
     mig: bool | None
     mig_pending: bool | None
+    pci_device_id: int | None = None
+    pci_subsystem_id: int | None = None
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 `read` knows the text alone and finds one configuration in it, `resolve` the GPUs too; whatever is
 wrong they say with the file, line and key where it stands, and with what would do.  What mig-parted
-reads and a layout cannot say (a MIG mode that changes, a ``device-filter``) is refused where the
-configuration that is asked for has it, and passed over in the others of the file.  Pure: opens no
-file, asks nobody.
+reads and a layout cannot say (a MIG mode that changes) is refused where the configuration that is
+asked for has it, and passed over in the others of the file.  A group with a ``device-filter``
+names, of its ``devices``, those with one of these PCI ids.  Pure: opens no file, asks nobody.
 """
 
 import re
@@ -22,9 +22,11 @@ from miglab_pool.refused import Refused
 VERSION = "v1"
 CONFIGS = "mig-configs"
 GROUP_KEYS = ("devices", "mig-enabled", "mig-devices")
+FILTER = "device-filter"
 ALL = "all"
 MOST_SLICES = 64
 DEEPEST = 8
+PCI_ID = re.compile(r"(0x[0-9A-Fa-f]{8})(?::(0x[0-9A-Fa-f]{8}))?")
 NAME = re.compile(rf"\w[\w.+ -]{{0,{LAYOUT_NAME_MAX - 1}}}")
 
 Fields = dict[str, tuple["FilePosition", yaml.Node]]
@@ -57,12 +59,33 @@ class LayoutError(Refused):
 
 
 @dataclass(frozen=True)
+class PciModel:
+    """PCI ids, packed as NVML packs them: 0xDDDDVVVV; no subsystem stands for any."""
+
+    device_id: int
+    subsystem_id: int | None
+
+    def is_of(self, gpu: "PartitionableGpu") -> bool | None:
+        """Whether a GPU has these ids; None if it does not tell one that decides."""
+        if gpu.pci_device_id is None:
+            return None
+        if gpu.pci_device_id != self.device_id or self.subsystem_id is None:
+            return gpu.pci_device_id == self.device_id
+        return None if gpu.pci_subsystem_id is None else gpu.pci_subsystem_id == self.subsystem_id
+
+
+@dataclass(frozen=True)
 class GroupDraft:
-    """Some GPUs of a configuration: their indexes, None for all, and their profiles."""
+    """Some GPUs of a configuration: their indexes, None for all, and their profiles.
+
+    Attributes:
+        models: of the GPUs with these indexes only those of one of these; empty: of any.
+    """
 
     position: FilePosition
     indexes: tuple[int, ...] | None
     profiles: tuple[str, ...]
+    models: tuple[PciModel, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,12 +98,14 @@ class LayoutDraft:
 
 @dataclass(frozen=True)
 class PartitionableGpu:
-    """A GPU that a layout may name."""
+    """A GPU that a layout may name; a PCI id is None if NVML does not tell it."""
 
     uuid: str
     index: int
     name: str
     geometry: Geometry
+    pci_device_id: int | None = None
+    pci_subsystem_id: int | None = None
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -126,9 +151,7 @@ def _chosen(
 
 
 def _group(position: FilePosition, node: yaml.Node) -> GroupDraft:
-    found = _mapping(node, position, (*GROUP_KEYS, "device-filter"), GROUP_KEYS[:2])
-    if "device-filter" in found:
-        raise LayoutError(found["device-filter"][0], "this is not read: name devices by index.")
+    found = _mapping(node, position, (*GROUP_KEYS, FILTER), GROUP_KEYS[:2])
     if _text(found["mig-enabled"][1], found["mig-enabled"][0]) != "true":
         raise LayoutError(
             found["mig-enabled"][0],
@@ -136,7 +159,27 @@ def _group(position: FilePosition, node: yaml.Node) -> GroupDraft:
         )
     if "mig-devices" not in found:
         raise LayoutError(position, "the key mig-devices is missing.")
-    return GroupDraft(position, _indexes(*found["devices"]), _profiles(*found["mig-devices"]))
+    models = _models(*found[FILTER]) if FILTER in found else ()
+    indexes, profiles = _indexes(*found["devices"]), _profiles(*found["mig-devices"])
+    return GroupDraft(position, indexes, profiles, models)
+
+
+def _models(position: FilePosition, node: yaml.Node) -> tuple[PciModel, ...]:
+    nodes = [node] if isinstance(node, yaml.ScalarNode) else [n for _, n in _items(node, position)]
+    matches = [PCI_ID.fullmatch(_text(item, position)) for item in nodes]
+    if not matches:
+        raise LayoutError(position, "it names no PCI device id: leave it out, or name some.")
+    return tuple(_model(position, match) for match in matches)
+
+
+def _model(position: FilePosition, match: re.Match[str] | None) -> PciModel:
+    if match is None:
+        raise LayoutError(
+            position,
+            'it must be a PCI device id such as "0x20B010DE", or with its subsystem '
+            '"0x20B010DE:0x134F10DE", or a list of these.',
+        )
+    return PciModel(int(match[1], 16), None if match[2] is None else int(match[2], 16))
 
 
 def _indexes(position: FilePosition, node: yaml.Node) -> tuple[int, ...] | None:
@@ -250,6 +293,10 @@ def resolve(draft: LayoutDraft, gpus: Sequence[PartitionableGpu]) -> dict[str, t
             if gpu.uuid in found:
                 raise LayoutError(group.position, f"GPU {gpu.index} is named twice.")
             found[gpu.uuid] = _fitting(group, gpu)
+    if not found:
+        ids = ", ".join(f"GPU {gpu.index} has {_pci_id(gpu)}" for gpu in gpus)
+        reason = f"none of its groups names a GPU here by its {FILTER}; {ids}."
+        raise LayoutError(draft.groups[0].position, reason)
     return found
 
 
@@ -263,7 +310,23 @@ def _named(group: GroupDraft, gpus: Sequence[PartitionableGpu]) -> Iterator[Part
             raise LayoutError(
                 group.position, f"there is no GPU {index} that can be cut; there are {known}."
             )
-        yield there[index]
+        if _is_of_a_model(group, there[index]):
+            yield there[index]
+
+
+def _pci_id(gpu: PartitionableGpu) -> str:
+    return "an unknown id" if gpu.pci_device_id is None else f"0x{gpu.pci_device_id:08X}"
+
+
+def _is_of_a_model(group: GroupDraft, gpu: PartitionableGpu) -> bool:
+    answers = [model.is_of(gpu) for model in group.models]
+    if None in answers and True not in answers:
+        raise LayoutError(
+            group.position,
+            f"NVML does not tell the PCI ids of GPU {gpu.index}, which {FILTER} needs: name "
+            "devices by index, without a filter.",
+        )
+    return not answers or True in answers
 
 
 def _fitting(group: GroupDraft, gpu: PartitionableGpu) -> tuple[str, ...]:

@@ -84,9 +84,16 @@ class PoolLayouts(Subject):
 
 def _partitionable(view: PoolView) -> list[PartitionableGpu]:
     return [
-        PartitionableGpu(gpu.uuid, gpu.row.idx, gpu.row.name, gpu.hardware)
+        PartitionableGpu(
+            gpu.uuid,
+            gpu.row.idx,
+            gpu.row.name,
+            gpu.info.geometry,
+            gpu.info.pci_device_id,
+            gpu.info.pci_subsystem_id,
+        )
         for gpu in _gpus(view)
-        if gpu.hardware is not None
+        if gpu.info is not None
     ]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pynvml
 import pytest
+from tests.nvml_errors import hide_profile
 from tests.pool_settings import changed
 
 from miglab_api.gpus import SliceState
@@ -224,6 +225,26 @@ def test_what_is_in_the_way_is_found_and_kept(world: World) -> None:
     assert state_of(world, ticket.id) == TicketState.OFFERED
     assert sorted(world.states()) == ["foreign", "leased"]
     assert (row.gpu, "1g.5gb", row.start) in world.raw()
+
+
+def test_a_slice_of_an_unknown_profile_is_foreign_and_keeps_its_place(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer driver's, by its id: others lie beside it, and an admin can have it destroyed."""
+    (gpu,) = world.driver.gpus()
+    profile = gpu.geometry.by_name["2g.10gb"]
+    world.driver.create(gpu.uuid, profile, profile.placements[0])
+    hide_profile(monkeypatch, profile.enum)
+    world.crash()
+    (row,) = world.ledger.state.slices.values()
+    assert (row.state, row.profile, row.start, row.size) == ("foreign", "profile 14", 0, 2)
+    lease = world.run("ada", "3g.20gb")
+    assert world.ledger.state.slices[lease.slices[0].slice_id].start == 4
+    assert not is_served(world, world.ask("ben", "4g.20gb").id)
+    assert world.pool.layouts.all().gpus
+    world.pool.staff.adopt(row.id, "root")
+    world.settle()
+    assert "foreign" not in world.states()
 
 
 # -- left over ------------------------------------------------------------------------------------

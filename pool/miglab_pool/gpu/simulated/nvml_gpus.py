@@ -138,8 +138,9 @@ class GpuFunctions(Library):
 
     @exports("nvmlDeviceGetPciInfo_v3")
     def pci_info(self, device: Any, info: Any) -> None:
-        index, _ = self.gpu_of(device)
+        index, gpu = self.gpu_of(device)
         out = target(info)
+        out.pciDeviceId = int(rules.model_of(gpu).pci_device_id, 16)
         out.domain, out.bus, out.device = 0, index, 0
         out.busId = pci_id_of(index).encode()
         out.busIdLegacy = out.busId[4:]

@@ -84,6 +84,7 @@ class Model:
     Attributes:
         key: what the command line calls it, ``A100-40GB``.
         gpu_name: what NVML calls it.
+        pci_device_id: device and vendor, ``0xDDDDVVVV``.
         memory_mib: memory of the whole GPU, MiB.
         sm_count: streaming multiprocessors of the whole GPU.
         compute_capability: major, minor.
@@ -95,6 +96,7 @@ class Model:
 
     key: str
     gpu_name: str
+    pci_device_id: str
     memory_mib: int
     sm_count: int
     compute_capability: tuple[int, int]

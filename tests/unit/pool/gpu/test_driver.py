@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import pynvml
 import pytest
+from tests.nvml_errors import hide_profile
 
 from miglab_pool.gpu import readings
+from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.health import NEEDS, _is_share, judge, read_needs
 from miglab_pool.gpu.nvml import call, read
@@ -165,6 +167,22 @@ def test_a_mig_device_that_is_listed_too_long_is_no_slice(
     for function, answer in stale.items():
         monkeypatch.setattr(a100.nvml, function, lambda *_, answer=answer: answer)
     assert a100.driver.slices(a100.uuid) == []
+
+
+def test_a_slice_of_a_profile_that_nvml_does_not_list(
+    a100: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read by its profile's id, with its place, can be destroyed, and hides no other."""
+    made, other = _make(a100, "2g.10gb"), _make(a100, start=2)
+    hide_profile(monkeypatch, made.profile.enum)
+    driver = Driver(a100.nvml)
+    slices = {reading.gi_id: reading for reading in driver.slices(a100.uuid)}
+    reading = slices[made.gi_id]
+    assert (reading.profile.name, reading.placement) == ("profile 14", made.placement)
+    assert (reading.uuid, slices[other.gi_id]) == (made.uuid, other)
+    assert driver.usages(a100.uuid, [reading])[reading].processes == ()
+    driver.destroy(a100.uuid, made.gi_id)
+    assert driver.slices(a100.uuid) == [other]
 
 
 def test_a_sample_that_cannot_be_freed_keeps_no_slice(h100: Machine) -> None:

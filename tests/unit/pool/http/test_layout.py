@@ -1,9 +1,15 @@
 """Layouts as files and over HTTP: mistakes with their line, and who may cut and see what."""
 
+import os
 import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.maximal_layouts import maximal_layouts
@@ -14,7 +20,7 @@ from miglab_api.gpus import GpuLayout, LayoutDrain, PlacedSlice
 from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.gpu.simulated.rules import models
-from miglab_pool.layouts.file import LayoutError, PartitionableGpu, dump, read, resolve
+from miglab_pool.layouts.file import LayoutDraft, LayoutError, PartitionableGpu, dump, read, resolve
 from miglab_pool.layouts.page import GpuChange, changes, examples
 
 from .conftest import LAB, acts, as_, visiting
@@ -237,9 +243,10 @@ def test_as_it_is_to_be_and_without_a_layout() -> None:
 
 A100 = model_geometry("A100-40GB")
 A30 = Geometry(4, (Profile("1g.6gb", 14, 0, 1, 1, 14, 5952, 4, (0, 1, 2, 3)),))
-GPUS = [PartitionableGpu(f"GPU-{n}", n, "NVIDIA A100", A100) for n in range(3)]
+GPUS = [PartitionableGpu(f"GPU-{n}", n, "NVIDIA A100", A100, 0x20B010DE) for n in range(3)]
 MIXED = [*GPUS[:1], PartitionableGpu("GPU-a30", 1, "NVIDIA A30", A30)]
 
+MIG_PARTED = os.environ.get("MIGLAB_MIG_PARTED_CONFIG", "")
 EXAMPLE = examples(GPUS[:1])[0][1]
 
 WHOLE = """\
@@ -314,6 +321,101 @@ PARTITIONS = sorted(
 )
 
 
+BY_MODEL = """\
+version: v1
+mig-configs:
+  all-balanced:
+    - device-filter: ["0x20B010DE", "0x20B110DE"]
+      devices: all
+      mig-enabled: true
+      mig-devices: {"3g.20gb": 2}
+    - device-filter: "0x20B710DE"
+      devices: all
+      mig-enabled: true
+      mig-devices: {"1g.6gb": 4}
+    - device-filter: "0x20B210DE:0x134F10DE"
+      devices: [1]
+      mig-enabled: true
+      mig-devices: {}
+"""
+
+
+def test_a_filter_names_the_gpus_of_its_models() -> None:
+    """Each group is of those GPUs, among its devices, that have one of its PCI ids."""
+    a30 = replace(MIXED[1], pci_device_id=0x20B710DE)
+    gpus = [GPUS[0], a30]
+    expected = {"GPU-0": ("3g.20gb",) * 2, "GPU-a30": ("1g.6gb",) * 4}
+    assert partitions(BY_MODEL, gpus=gpus) == expected
+    board = replace(a30, pci_device_id=0x20B210DE, pci_subsystem_id=0x134F10DE)
+    assert partitions(BY_MODEL, gpus=[GPUS[0], board]) == {**expected, "GPU-a30": ()}
+    other = replace(board, pci_subsystem_id=0x134E10DE)
+    assert partitions(BY_MODEL, gpus=[GPUS[0], other]) == {"GPU-0": expected["GPU-0"]}
+
+
+def test_a_filter_needs_what_nvml_tells() -> None:
+    """Of a GPU whose id is unknown nobody knows whether it is meant; its index alone serves."""
+    with pytest.raises(LayoutError, match="NVML does not tell the PCI ids of GPU 1"):
+        partitions(BY_MODEL, gpus=MIXED)
+    one = HEAD + "{devices: [0], mig-enabled: true, mig-devices: {}, device-filter: '0x20B210DE'}"
+    with pytest.raises(LayoutError, match="GPU 0 has 0x20B010DE, GPU 1 has an unknown id"):
+        partitions(one, gpus=MIXED)
+    text = HEAD + ON % ("[1]", "1g.6gb: 4")
+    assert partitions(text, gpus=MIXED) == {"GPU-a30": ("1g.6gb",) * 4}
+
+
+def one_of_each_model() -> list[PartitionableGpu]:
+    return [
+        PartitionableGpu(f"GPU-{n}", 0, name, model_geometry(name), int(model.pci_device_id, 16))
+        for n, (name, model) in enumerate(models().items())
+    ]
+
+
+def has(gpu: PartitionableGpu, group: dict[str, Any]) -> bool:
+    """Whether a group of a file is of this GPU, by its filter."""
+    ids = group.get("device-filter") or []
+    ids = [ids] if isinstance(ids, str) else ids
+    return not ids or gpu.pci_device_id in {int(text, 16) for text in ids}
+
+
+def outcome(text: str, name: str, groups: list[dict[str, Any]]) -> str:
+    """Which kind of answer a configuration gets; the answer is checked against the plain file."""
+    if not all(group["mig-enabled"] for group in groups):
+        with pytest.raises(LayoutError, match="the lab changes no MIG mode"):
+            read(text, "config.yaml", name)
+        return "refused: MIG off"
+    draft = read(text, "config.yaml", name)
+    kinds = {_on(gpu, draft, groups) for gpu in one_of_each_model()}
+    return "loads" if "loads" in kinds else f"refused: {', '.join(sorted(kinds))}"
+
+
+def _on(gpu: PartitionableGpu, draft: LayoutDraft, groups: list[dict[str, Any]]) -> str:
+    groups = [group for group in groups if has(gpu, group)]
+    try:
+        (names,) = resolve(draft, [gpu]).values()
+    except LayoutError as error:
+        if not groups:
+            assert "none of its groups names a GPU here" in error.why
+            return "no such model"
+        (profiles,) = (group["mig-devices"] for group in groups)
+        unknown = sorted(set(profiles) - set(gpu.geometry.by_name))
+        assert unknown and f"it has no {unknown[0]}" in error.why
+        return "no such profile"
+    (profiles,) = (group["mig-devices"] for group in groups)
+    assert Counter(names) == profiles
+    return "loads"
+
+
+@pytest.mark.skipif(not MIG_PARTED, reason="MIGLAB_MIG_PARTED_CONFIG names no file")
+def test_configurations_of_mig_parted() -> None:
+    """Each of a host's file loads on a simulated model, or is refused for a reason that holds."""
+    text = Path(MIG_PARTED).read_text()
+    configs = yaml.safe_load(text)["mig-configs"]
+    outcomes = {name: outcome(text, name, groups) for name, groups in configs.items()}
+    for kind, count in Counter(outcomes.values()).items():
+        print(f"{count} configurations: {kind}")
+    assert "loads" in outcomes.values()
+
+
 @given(st.lists(st.sampled_from([(), *PARTITIONS]), min_size=3, max_size=3))
 @settings(max_examples=3 * settings.default.max_examples)
 def test_round_trip(three: list[tuple[str, ...]]) -> None:
@@ -355,7 +457,13 @@ AT = "practical.yaml:4: mig-configs.a.0"
         (HEAD + "device: all", f"{AT}.device: there is no such key; allowed here: devices, mig-en"),
         (HEAD + "devices: all", f"{AT}: the key mig-enabled is missing."),
         (HEAD + "{devices: all, mig-enabled: true}", f"{AT}: the key mig-devices is missing."),
-        (HEAD + FEW + "{}, device-filter: '0x20B010DE'}", f"{AT}.device-filter: this is not read"),
+        (HEAD + FEW + "{}, device-filter: '20B0'}", f"{AT}.device-filter: it must be a PCI device "
+         'id such as "0x20B010DE", or with its subsystem "0x20B010DE:0x134F10DE", or a list'),
+        (HEAD + FEW + "{}, device-filter: []}", f"{AT}.device-filter: it names no PCI device id"),
+        (HEAD + FEW + "{}, device-filter: '0x20B210DE'}", f"{AT}: none of its groups names a GPU "
+         "here by its device-filter; GPU 0 has 0x20B010DE, GPU 1 has 0x20B010DE, GPU 2 has"),
+        (HEAD + FEW + "{}, device-filter: '0x20B010DE:0x134F10DE'}", f"{AT}: NVML does not tell "
+         "the PCI ids of GPU 0, which device-filter needs: name devices by index"),
         (HEAD + "{devices: all, mig-enabled: false}", f"{AT}.mig-enabled: it must be true: the "
          "lab changes no MIG mode."),
         (HEAD + FEW + "7}", f"{AT}.mig-devices: it must be a mapping"),
