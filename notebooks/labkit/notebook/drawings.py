@@ -36,7 +36,7 @@ from labkit.machine.profiling import (
     outermost,
 )
 from labkit.panel import theme
-from labkit.panel.theme import INK, called
+from labkit.panel.theme import INK, label_expression
 from labkit.shown import Showable
 
 FOLDER = resources.files("labkit").joinpath("drawn")
@@ -165,7 +165,7 @@ def _lane_axis(named: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         "axis": {
             **NO_AXIS,
             "labels": True,
-            "labelExpr": called(list(named), list(named.values())),
+            "labelExpr": label_expression(list(named), list(named.values())),
             "labelLimit": 0,
         },
     }
