@@ -24,7 +24,7 @@ from labkit.exercises.packing import (
     PackingProfile,
     misplaced,
 )
-from labkit.exercises.schedule import played
+from labkit.exercises.schedule import ticks_of_orders
 from labkit.machine.profiling import (
     KERNELS,
     LAUNCHES,
@@ -263,7 +263,7 @@ def _ticks(schedule: Sequence[object]) -> list[list[tuple[int, str, int]]]:
     """What is done in each tick: a stage, F or B, and the micro-batch."""
     given = list(schedule or ())
     if given and all(isinstance(one, str) for one in given):
-        return played([str(one) for one in given]) or []
+        return ticks_of_orders([str(one) for one in given]) or []
     try:
         return [[(int(stage), "F", int(batch)) for stage, batch in tick] for tick in given]  # type: ignore[attr-defined]
     except (TypeError, ValueError) as error:
