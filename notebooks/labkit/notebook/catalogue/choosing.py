@@ -19,16 +19,16 @@ def by_sms(points: Points) -> Data:
     if len(graphs) < 2:
         return dict.fromkeys(names, ())
     ends = (graphs[-1], graphs[0])
-    costs = ([one.x * seconds for seconds in one.records[0].samples_s] for one in ends)
+    costs = ([point.x * seconds for seconds in point.records[0].samples_s] for point in ends)
     return dict(zip(names, costs, strict=True))
 
 
 def growth(points: Points) -> Data:
     """Memory of the biggest batch over the smallest's, in all and a sample."""
-    more = points[-1].value / points[0].value
-    batches = points[-1].x / points[0].x
+    memory_ratio = points[-1].value / points[0].value
+    batch_ratio = points[-1].x / points[0].x
     names = ("memory, biggest over smallest batch", "memory a sample, biggest over smallest batch")
-    return dict(zip(names, ([more], [more / batches]), strict=True))
+    return dict(zip(names, ([memory_ratio], [memory_ratio / batch_ratio]), strict=True))
 
 
 def a_sample(points: Points) -> Data:
