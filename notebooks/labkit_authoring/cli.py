@@ -97,7 +97,7 @@ def controls(
     ] = False,
     sources: Sources = None,
 ) -> None:
-    """Run every experiment, and again without what it is about; 0 if all that can notice do."""
+    """Run every experiment with and without its effect; exit with 0 if every check notices."""
     from labkit.evidence.checks import CHECKS
     from labkit_authoring.controls import Control, controls
     from labkit_grading.grading import own_sources
@@ -149,7 +149,7 @@ def _exit(*, is_good: bool) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; 2 is a question that cannot be answered here."""
+    """Run one command; return 2 where it cannot run on this machine."""
     try:
         app(arguments, prog_name="labkit")
     except LabError as error:

@@ -59,14 +59,14 @@ class Control:
 
     @property
     def notices(self) -> bool:
-        """Whether the verdict is decided, and is another one where the effect is absent."""
+        """Whether the verdict is decided, and differs where the effect is absent."""
         is_judged = self.twin_verdict != FAILED
         return self.verdict in DECIDED and is_judged and self.twin_verdict != self.verdict
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """An experiment that cannot be asked here, and why."""
+    """An experiment that cannot run here, and why."""
 
     key: str
     reason: str
@@ -90,7 +90,7 @@ def controls(
 
 
 def why_not(experiment: Experiment, place: Place) -> str:
-    """Why an experiment cannot be asked on this machine; empty where it can."""
+    """Why an experiment cannot run on this machine; empty where it can."""
     expected = CHECKS[experiment.key].expects(place.tier, emulated=place.emulated)
     if not isinstance(expected, Verdict):
         return expected

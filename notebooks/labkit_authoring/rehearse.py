@@ -35,7 +35,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """How one notebook went.
+    """The result of running one notebook.
 
     Attributes:
         seconds: per section, in order.

@@ -53,7 +53,7 @@ def enter(key: str) -> None:
 
 
 def environment(key: str) -> Mapping[str, str]:
-    """What makes children enter a twin's world."""
+    """The environment variables that make children enter a twin's world."""
     return {} if TWINS[key].is_in_the_notebook else {VARIABLE: f"{__name__}:{key}"}
 
 

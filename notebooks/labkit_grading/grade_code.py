@@ -49,7 +49,7 @@ class Marked:
 
 @dataclass(frozen=True)
 class Key:
-    """What the source of one notebook says about its exercises.
+    """The answer key of one notebook: its definitions, exercises and verdicts.
 
     Attributes:
         defined: every top-level statement by the names it defines.
@@ -95,7 +95,7 @@ def _defined_names(node: ast.stmt) -> list[str]:
 
 
 def answer_key(source: Path) -> Key:
-    """Read a notebook's source."""
+    """Read the answer key from a notebook's source."""
     text = source.read_text(encoding="utf-8")
     solved, solved_text = cells.solution_lines(text), build_text(text, solutions=True)
     exercises: set[str] = set()
@@ -203,7 +203,7 @@ def _is_forbidden(name: str) -> bool:
 
 
 def _root(node: ast.expr) -> str:
-    """The name that an attribute hangs on; empty where it is none."""
+    """The name at the root of an attribute chain; empty where there is none."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""

@@ -216,7 +216,7 @@ def class_points(submissions: Sequence[Submission]) -> dict[str, Evidence]:
 
 
 def _median_run(runs: Sequence[Evidence]) -> Evidence:
-    """Medians and quartiles of the points that most have; no student's words or samples."""
+    """Medians and quartiles of the points that most runs have; without any student's words."""
     values: dict[tuple[float, str, str], list[float]] = {}
     for point in (point for run in runs for point in run.points):
         values.setdefault((point.x, point.label, point.series), []).append(point.value)

@@ -53,12 +53,12 @@ def run_verdict(verdict: str, text: str) -> bytes:
 
 
 def line_of(verdict: str, answer: str) -> bytes:
-    """A line of the channel."""
+    """Encode a verdict's answer as a line of the channel."""
     return json.dumps([verdict, next(iter(answer.splitlines()), "")]).encode() + b"\n"
 
 
 def limit() -> None:
-    """Bound what this process may take of the machine; where memory is short it is ended first."""
+    """Limit this process's resources; where memory is short, the kernel ends it first."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_NPROC, (PROCESSES, PROCESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

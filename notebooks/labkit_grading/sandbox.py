@@ -37,7 +37,7 @@ ADVICE = (
 
 
 def command(*arguments: str) -> list[str]:
-    """Python with these arguments, in the sandbox."""
+    """The command line that runs Python with these arguments in the sandbox."""
     python_folders = [sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parents[1])]
     labkit = [str(Path(PACKAGE_ROOT, name)) for name in PACKAGES]
     readable_paths = [*SYSTEM, *dict.fromkeys(python_folders), *labkit]
@@ -62,7 +62,7 @@ def _parents(path: str) -> list[str]:
 
 
 def _user() -> list[str]:
-    """The last options, and what the command begins with, for whom the code runs as."""
+    """The last options of bubblewrap, and the prefix of the command, for the user it runs as."""
     if os.geteuid():
         return ["--unshare-user"]
     ids = [f"--reuid={NO_ACCOUNT}", f"--regid={NO_ACCOUNT}", "--clear-groups"]
@@ -70,7 +70,7 @@ def _user() -> list[str]:
 
 
 def start() -> subprocess.Popen[bytes]:
-    """A student's process, with pipes for its channel."""
+    """Start the process that runs a student's code, with pipes for its channel."""
     return subprocess.Popen(
         command("-m", "labkit_grading.run_checks"),
         stdin=subprocess.PIPE,

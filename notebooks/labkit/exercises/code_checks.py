@@ -31,10 +31,10 @@ class CodeVerdict:
 
 
 class RankFailed(RuntimeError):
-    """What one of the ranks raised, or that it never ended, in a sentence."""
+    """A rank raised an error or never ended; the message is a sentence."""
 
 
-def judged(right: str, *cases: tuple[str, Callable[[], str]]) -> CodeVerdict:
+def verdict_of(right: str, *cases: tuple[str, Callable[[], str]]) -> CodeVerdict:
     """The verdict of several checks: the first fault with its case's label, or that it is right.
 
     Args:
@@ -58,12 +58,12 @@ def _error_in_words(error: BaseException) -> str:
 
 
 def for_ranks(check: Callable[[int], str], *worlds: int) -> list[tuple[str, Callable[[], str]]]:
-    """The same check for several numbers of ranks, as cases of `judged`."""
+    """The same check for several numbers of ranks, as cases of `verdict_of`."""
     return [(with_ranks(world), partial(check, world)) for world in worlds]
 
 
 def with_ranks(count: int) -> str:
-    """The case of so many ranks, in words."""
+    """The label of a case: with how many ranks it ran."""
     return f"with {count} rank{'' if count == 1 else 's'}"
 
 
@@ -156,7 +156,7 @@ def run_ranks(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[list
 
 
 class Exchanges:
-    """One rank's exchanges with all others, and what was seen of them.
+    """One rank's exchanges with all others, with a record of what it sent and when.
 
     Attributes:
         shapes: of what was given to an all-reduce, in order.
@@ -192,11 +192,11 @@ class Exchanges:
         return wait
 
     def all_reduce(self, tensor: Any) -> Any:
-        """What all ranks give to it, added."""
+        """Return the sum of all ranks' tensors."""
         return self.start(tensor)()
 
     def broadcast(self, tensor: Any, source: int) -> Any:
-        """The tensor of one rank, for all."""
+        """Return the source rank's tensor on every rank."""
         if source != self.rank:
             return self._receive(source)
         for other in self._others:

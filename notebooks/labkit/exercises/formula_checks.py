@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict, judged
+from labkit.exercises.code_checks import CodeVerdict, verdict_of
 from labkit.exercises.packing import A100, PackingProfile, packings, share_of, truly_fits
 from labkit.machine.profiling import KERNELS, LAUNCHES, MESSAGES, OPERATORS, Span, busy_ms
 
@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ExactFormula:
-    """What a function must return for each case.
+    """A check that a function returns the exact value for each case.
 
     Attributes:
         name: the student's function.
@@ -40,7 +40,7 @@ class ExactFormula:
     spare: float = 1e-9
 
     def __call__(self, function: Callable[..., Any]) -> CodeVerdict:
-        """Whether a function returns what is right, in every case."""
+        """Check that a function returns the right value in every case."""
 
         def check() -> str:
             for arguments in self.cases:
@@ -52,7 +52,7 @@ class ExactFormula:
                     return fault
             return ""
 
-        return judged(f"it agrees in all {len(self.cases)} cases", ("", check))
+        return verdict_of(f"it agrees in all {len(self.cases)} cases", ("", check))
 
     def _fault(self, answer: Any, arguments: tuple[Any, ...]) -> str:
         """Describe the mistake in an answer; empty where nothing is wrong."""
@@ -97,7 +97,7 @@ def _parts(value: Any) -> dict[Any, Any]:
 
 
 def _value_in_words(value: Any) -> str:
-    """A value of a case, as short as it can be said."""
+    """A value as short text."""
     if isinstance(value, PackingProfile):
         return value.name
     if isinstance(value, float):
@@ -280,7 +280,7 @@ check_on_ranks = ExactFormula(
 def job_hours(
     profile: PackingProfile, measured_profile: PackingProfile, law: Mapping[str, float], steps: int
 ) -> float:
-    """The hours of a job on a shape, by the three terms of the step that was measured.
+    """The hours of a job on a shape, computed from the three terms of the measured step.
 
     Args:
         profile: the shape.

@@ -16,10 +16,10 @@ from labkit.exercises.code_checks import (
     Exchanges,
     for_ranks,
     is_same,
-    judged,
     mistake_in,
     random_tensors,
     run_exchanging,
+    verdict_of,
 )
 from labkit.exercises.formula_checks import ExactFormula
 from labkit.machine.profiling import (
@@ -47,7 +47,7 @@ SPARE_BYTES = 64  # Adam counts its steps, 4 bytes a matrix
 def _bytes_of_real_step(
     width: int, depth: int, rows: int, micro_batches: int, checkpoint: bool, ranks: int
 ) -> dict[str, int]:
-    """Bytes by kind of a real step; of several ranks, rank 0's."""
+    """Run a real step and return its bytes by kind; with several ranks, those of rank 0."""
     import torch
 
     network, _ = networks.blocks(width, depth)
@@ -63,7 +63,7 @@ def _bytes_of_real_step(
 
 
 def _times(kind: str, factor: Callable[..., float]) -> Callable[..., dict[str, float]]:
-    """The right ledger, but for one kind, which is so many times as large in a case."""
+    """A mistaken ledger: the right one with one kind's bytes multiplied by a factor."""
     return lambda *case: {
         **_bytes_of_real_step(*case),
         kind: _bytes_of_real_step(*case)[kind] * factor(*case),
@@ -125,7 +125,7 @@ def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
         return fault or _fault_of_weights(results, weights, totals)
 
     right = "all ranks hold the new weights, and each weight's state is on one rank"
-    return judged(right, *for_ranks(check, 1, 2, 3))
+    return verdict_of(right, *for_ranks(check, 1, 2, 3))
 
 
 def _fault_of_adam_calls(stepped: list[tuple[int, Any]], totals: list[Any], world: int) -> str:

@@ -14,7 +14,7 @@ from labkit.records import Place
 
 @public
 def sizes_for_two(place: Place) -> tuple[int, int]:
-    """Width and batch of layers that two ranks share, which it also says; smaller on CPU cores."""
+    """Choose and print width and batch of layers that two ranks share; smaller on CPU cores."""
     batch_factor = min(4, max(1, int(place.cpu.cores // 2)))  # by the threads of each CPU rank
     width, batch = (2048, 4096) if place.is_several else (512, 1024 * batch_factor)
     cores = "gloo processes on this container's CPU (scaled down)"

@@ -13,7 +13,7 @@ from typing import Any
 
 from labkit.arguments import public
 from labkit.errors import WrongArgument
-from labkit.exercises.code_checks import CodeVerdict, judged
+from labkit.exercises.code_checks import CodeVerdict, verdict_of
 
 COMPUTE, MEMORY, SMS_OF_SEVEN = 7, 8, 98
 IN_USE = ((4,), (2, 4, 5), (0, 1, 2, 3), (0, 3, 6), (6,))
@@ -93,19 +93,19 @@ def packings(max_slices: int = COMPUTE) -> Iterator[dict[str, int]]:
 
 @public
 def used_sms(packing: Packing) -> int:
-    """SMs that work when every slice of the packing does."""
+    """How many SMs the slices of a packing have together."""
     return sum(profile.sms * count for profile, count in _slices(packing))
 
 
 @public
 def used_gib(packing: Packing) -> float:
-    """Memory the slices of the packing hold."""
+    """How much memory the slices of a packing have together, in GiB."""
     return sum(profile.gib * count for profile, count in _slices(packing))
 
 
 @public
 def share_of(profile: PackingProfile) -> float:
-    """What a slice takes of a GPU: of its compute or its memory slices, the larger share."""
+    """A slice's share of a GPU: of its compute or its memory slices, whichever is larger."""
     return max(profile.compute / COMPUTE, profile.memory / MEMORY)
 
 
@@ -135,11 +135,11 @@ def check_place(place: Callable[[list[str], list[int]], Any]) -> CodeVerdict:
         return ""
 
     right = f"it finds a way wherever there is one, in {len(cases)} cases"
-    return judged(right, ("", check))
+    return verdict_of(right, ("", check))
 
 
 def _cases() -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Every choice of up to four slices on an empty GPU, small and big first, and GPUs in use."""
+    """The cases: up to four slices on an empty GPU, in two orders, and GPUs partly in use."""
     for packing in packings(4):
         profiles = tuple(_names_in(packing))
         yield from ((order, ()) for order in dict.fromkeys((profiles, profiles[::-1])))
@@ -150,7 +150,7 @@ def _cases() -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
 
 
 def _fault(answer: Any, profiles: tuple[str, ...], in_use: tuple[int, ...]) -> str:
-    """What is wrong with an answer, in words; empty when nothing is."""
+    """Describe what is wrong with an answer; empty when nothing is."""
     way, question = find_starts(profiles, in_use), _question_in_words(profiles, in_use)
     if answer is None:
         hint = "when there is no room for the rest, try the next start of the first"
@@ -162,7 +162,7 @@ def _fault(answer: Any, profiles: tuple[str, ...], in_use: tuple[int, ...]) -> s
 
 
 def misplaced(slices: Iterable[tuple[str, int]], in_use: Collection[int] = ()) -> Iterator[str]:
-    """Where slices, each a profile and its start, cannot begin or overlap, in words."""
+    """Describe each slice, a profile and its start, that overlaps or cannot begin there."""
     occupants = dict.fromkeys(in_use, "a slice in use")
     for name, start in slices:
         if start not in A100[name].starts:

@@ -17,11 +17,11 @@ from labkit.exercises.code_checks import (
     Exchanges,
     for_ranks,
     is_same,
-    judged,
     mistake_in,
     random_tensors,
     run_exchanging,
     run_ranks,
+    verdict_of,
     with_ranks,
 )
 from labkit.machine.profiling import watching
@@ -54,7 +54,7 @@ def check_gradient_averaging(function: Callable[[Sequence[Any]], Any]) -> CodeVe
         return f"the combined gradient is off by {off:.2g} (relative): {explanation}"
 
     right = "the combined gradient is that of the whole batch, for 2, 3 and 4 ranks"
-    return judged(right, *for_ranks(check, 2, 3, 4))
+    return verdict_of(right, *for_ranks(check, 2, 3, 4))
 
 
 def check_all_reduce(function: Callable[..., Any], *, ring: bool = False) -> CodeVerdict:
@@ -80,7 +80,7 @@ def check_all_reduce(function: Callable[..., Any], *, ring: bool = False) -> Cod
             return f"one sends {max(sent_bytes)} bytes; a ring sends {allowed}"
         return ""
 
-    return judged("every rank holds the sum, for 1 to 5 ranks", *for_ranks(check, *sizes))
+    return verdict_of("every rank holds the sum, for 1 to 5 ranks", *for_ranks(check, *sizes))
 
 
 def _mistake_in_sum(result: Any, total: Any, own_tensor: Any, world: int) -> str:
@@ -131,7 +131,9 @@ def check_sync(function: Callable[..., Any], *, flat: bool = False) -> CodeVerdi
         return _fault_of(results, gradients)
 
     method = "one all-reduce" if flat else "an all-reduce for each gradient"
-    return judged(f"every rank has the mean gradients, with {method}", *for_ranks(check, 1, 2, 3))
+    return verdict_of(
+        f"every rank has the mean gradients, with {method}", *for_ranks(check, 1, 2, 3)
+    )
 
 
 def _fault_of(results: Sequence[Any], gradients: list[list[Any]]) -> str:
@@ -184,7 +186,7 @@ def check_buckets(make: Callable[..., Any]) -> CodeVerdict:
         return _fault_of_buckets(rank_exchanges[0]) or _fault_of(results, gradients)
 
     right = "the means are right, and full buckets left during the backward pass"
-    return judged(right, *for_ranks(check, 1, 2, 3))
+    return verdict_of(right, *for_ranks(check, 1, 2, 3))
 
 
 def _fault_of_buckets(exchanges: Exchanges) -> str:
@@ -254,7 +256,7 @@ def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
 
     sizes = ((2, 10, 6), (4, 8, 12), (5, 10, 10))
     right = f"split by {by}, the product is exact for 2, 4 and 5 ranks"
-    return judged(right, *((with_ranks(size[0]), partial(check, *size)) for size in sizes))
+    return verdict_of(right, *((with_ranks(size[0]), partial(check, *size)) for size in sizes))
 
 
 def check_pair(forward: Callable[..., Any], backward: Callable[..., Any]) -> CodeVerdict:
@@ -292,7 +294,7 @@ def check_pair(forward: Callable[..., Any], backward: Callable[..., Any]) -> Cod
         return _fault_of_traffic(rank_exchanges[0].shapes)
 
     right = "output and gradients are exact, with one all-reduce each way"
-    return judged(right, *for_ranks(check, 2, 3))
+    return verdict_of(right, *for_ranks(check, 2, 3))
 
 
 def _forward_fault(output: Any, x: Any, whole_weights: Any, part: Any) -> str:
@@ -332,7 +334,7 @@ def _backward_fault(gradients: Any, x: Any, delta: Any, whole_weights: Any, part
 
 
 def _fault_of_traffic(sent_shapes: list[tuple[int, ...]]) -> str:
-    """One all-reduce of the output forward and one of x's gradient backward, and no more."""
+    """Describe needless traffic; right is one all-reduce of the output and one of x's gradient."""
     if sent_shapes == [(ROWS, WIDTH)] * 2:
         return ""
     if any(ROWS in shape and shape[-1] > WIDTH for shape in sent_shapes):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict, judged
+from labkit.exercises.code_checks import CodeVerdict, verdict_of
 
 TRUE = (2.0**-26, -(2.0**-20), 3.0)  # the first is less than fp16 can hold
 TOO_MUCH = 2.0**14  # from this scale on the last one overflows
@@ -23,7 +23,7 @@ def check_loss_scaler(make: Callable[[], Any]) -> CodeVerdict:
     """
     right = "it halves at an inf, skips that step, and doubles after so many good ones in a row"
     checks = (_fault_at_inf, _fault_of_growth)
-    return judged(right, *(("", lambda check=check: check(make())) for check in checks))
+    return verdict_of(right, *(("", lambda check=check: check(make())) for check in checks))
 
 
 def _fault_at_inf(scaler: Any) -> str:
@@ -39,7 +39,7 @@ def _fault_at_inf(scaler: Any) -> str:
 
 
 def _fault_of_growth(scaler: Any) -> str:
-    """Whether the scale doubles, and only after so many good steps in a row."""
+    """The fault in a scaler's growth: it must double after exactly N good steps in a row."""
     start, steps = float(scaler.scale), 0
     while float(scaler.scale) == start and steps < MOST_STEPS:
         if scaler.update(False) is not True:
@@ -65,7 +65,7 @@ def _fault_of_growth(scaler: Any) -> str:
 
 
 class _Scaler:
-    """A right scaler that notes what it was told."""
+    """A correct scaler that records the arguments of its updates."""
 
     def __init__(self, scale: float) -> None:
         self.scale = scale
@@ -88,7 +88,7 @@ def check_scaled_step(function: Callable[..., Any]) -> CodeVerdict:
     scales = (2.0**10, 2.0**16)
     right = "the step gets the true gradients in fp32, and a step with inf is skipped"
     cases = [(f"at scale {scale:g}", partial(_fault_of_step, function, scale)) for scale in scales]
-    return judged(right, *cases)
+    return verdict_of(right, *cases)
 
 
 def _fault_of_step(function: Callable[..., Any], scale: float) -> str:
@@ -121,7 +121,7 @@ def _fault_of_step(function: Callable[..., Any], scale: float) -> str:
 
 
 def _wrong_gradients(gradients: Sequence[Any], scale: float) -> str:
-    """Which mistake made the gradients that the step got; empty when they are the true ones."""
+    """Describe the mistake in the gradients that a step received; empty when they are right."""
     values = tuple(float(gradient) for gradient in gradients)
     if values == TRUE:
         return ""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 
-from labkit.exercises.code_checks import CodeVerdict, judged
+from labkit.exercises.code_checks import CodeVerdict, verdict_of
 
 Tick = Sequence[tuple[int, int]]
 Schedule = Sequence[Tick]
@@ -27,11 +27,11 @@ def check_schedule(function: Callable[[int, int], Schedule]) -> CodeVerdict:
 
     sizes = ((1, 3), (2, 1), (2, 4), (3, 5), (4, 2))
     right = "every micro-batch passes every stage in order, in m + p - 1 ticks"
-    return judged(right, *((_sizes(*size), partial(check, *size)) for size in sizes))
+    return verdict_of(right, *((_sizes(*size), partial(check, *size)) for size in sizes))
 
 
 def _fault(ticks: list[list[tuple[int, int]]], stages: int, batches: int) -> str:
-    """What is wrong with a schedule, in words; empty when nothing is."""
+    """Describe what is wrong with a schedule; empty when nothing is."""
     tick_of_work: dict[tuple[int, int], int] = {}
     for number, tick in enumerate(ticks):
         if len({stage for stage, _ in tick}) < len(tick):
@@ -61,7 +61,7 @@ def order_of(schedule: Schedule, stage: int) -> list[int]:
 
 
 def _sizes(stages: int, batches: int) -> str:
-    """One of the cases that are tried, in words."""
+    """The label of a case: its stages and micro-batches."""
     plural = "" if batches == 1 else "es"
     return f"with {stages} stage{'' if stages == 1 else 's'} and {batches} micro-batch{plural}"
 
@@ -85,7 +85,7 @@ def check_order(function: Callable[[int, int, int], str]) -> CodeVerdict:
 
     sizes = ((1, 3), (2, 4), (3, 6), (4, 8), (4, 2))
     right = "each stage keeps as few micro-batches as it can, and none waits longer than in GPipe"
-    return judged(right, *((_sizes(*size), partial(check, *size)) for size in sizes))
+    return verdict_of(right, *((_sizes(*size), partial(check, *size)) for size in sizes))
 
 
 def _order_fault(orders: Sequence[str], stages: int, batches: int) -> str:
@@ -114,7 +114,7 @@ def _order_fault(orders: Sequence[str], stages: int, batches: int) -> str:
 
 
 def ticks_of_orders(orders: Sequence[str]) -> list[list[tuple[int, str, int]]] | None:
-    """What the stages do in each tick, as stage, action and micro-batch.
+    """Play the orders: the stage, action and micro-batch of all work in each tick.
 
     None where they block one another.
     """
@@ -134,7 +134,7 @@ def ticks_of_orders(orders: Sequence[str]) -> list[list[tuple[int, str, int]]] |
 
 
 def _next_actions(orders: Sequence[str], at: Sequence[int]) -> Iterator[tuple[int, str, int]]:
-    """What each stage that is not done would do next."""
+    """The next action of each stage that has not finished."""
     for stage, order in enumerate(orders):
         if at[stage] < len(order):
             action = order[at[stage]]

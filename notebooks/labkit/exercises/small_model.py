@@ -76,7 +76,7 @@ def _sequences(name: str, starts: Any, device: str) -> tuple[Any, Any]:
 
 @public
 def batch_of(seed: int, step: int, device: str) -> tuple[Any, Any]:
-    """A step's bytes and those that follow them: the same whole batch on every rank."""
+    """The inputs and targets of a step: the same whole batch on every rank."""
     import torch
 
     luck = torch.Generator().manual_seed(1_000_003 * seed + step)
@@ -107,7 +107,7 @@ def held_out_bits(reader: Any, device: str) -> float:
 
 
 def facts_of_seeds(ends: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """What a record keeps of bits per byte and seconds of training, a pair for each seed."""
+    """The facts of a record: bits per byte and seconds of training, for each seed."""
     bits, seconds = zip(*ends, strict=True)
     middle = sorted(bits)[len(bits) // 2]
     return {"bits": middle, "each": list(bits), "seconds": list(seconds), "text": text_digest()}
@@ -140,7 +140,7 @@ def seconds_to_loss(learned: Any, arm: str) -> float:
 
 
 def seeds_apart(points: Sequence[Any]) -> None:
-    """Print how far the seeds of a training lie apart, at its end."""
+    """Print the range of the seeds' results at the end of a training."""
     for point in points:
         if point.x == max(p.x for p in points):
             bits_by_seed = point.records[0].setting["each"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict, judged
+from labkit.exercises.code_checks import CodeVerdict, verdict_of
 
 LAUNCH_S, CALL_S, FIRST_S, EARLIER_S = 0.001, 0.005, 0.5, 0.2
 TRUE_S = LAUNCH_S + CALL_S
@@ -43,7 +43,7 @@ def check_timer(timer: Callable[..., Any], rounds: int = 20) -> CodeVerdict:
         rounds: how many samples it is asked for.
     """
     right = f"every sample is {TRUE_S * 1e3:g} ms, which is right"
-    return judged(right, ("", lambda: _fault(timer, rounds)))
+    return verdict_of(right, ("", lambda: _fault(timer, rounds)))
 
 
 def _fault(timer: Callable[..., Any], rounds: int) -> str:

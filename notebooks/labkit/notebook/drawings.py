@@ -154,7 +154,7 @@ def _drawing(
 
 
 def _lane_axis(lane_names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The lanes below each other, each under the lines that name it."""
+    """The axis that puts lanes below each other, each with the lines of its name."""
     return {
         "field": "lane",
         "type": "nominal",
@@ -261,7 +261,7 @@ def pipeline(schedule: Sequence[object], stages: int) -> LaneDrawing:
 
 
 def _ticks(schedule: Sequence[object]) -> list[list[tuple[int, str, int]]]:
-    """What is done in each tick: a stage, F or B, and the micro-batch."""
+    """Parse a schedule into ticks; each work is a stage, F or B, and a micro-batch."""
     ticks_or_orders = list(schedule or ())
     if ticks_or_orders and all(isinstance(part, str) for part in ticks_or_orders):
         return ticks_of_orders([str(order) for order in ticks_or_orders]) or []

@@ -161,7 +161,7 @@ def fresh_copy(name: str, folder: Path = Path()) -> Path:
 
 
 def _student_here() -> str:
-    """Who works here: by the hub, else by the machine."""
+    """The user's name, from the hub or else from the machine."""
     name = os.environ.get("JUPYTERHUB_USER")
     if name:
         return name

@@ -221,7 +221,7 @@ def together(
 
 
 def _numbered_spots(spots: Mapping[str, float] | Sequence[str]) -> Mapping[str, float]:
-    """Labels without a place are drawn in their order."""
+    """The place of each label; labels without places are numbered in their order."""
     labels = list(spots)
     places = list(spots.values()) if isinstance(spots, Mapping) else list(range(len(labels)))
     are_labels = bool(labels) and all(isinstance(label, str) for label in labels)

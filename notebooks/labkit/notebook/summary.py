@@ -55,7 +55,7 @@ def _card_rows(place: Place) -> list[tuple[str, str]]:
 
 
 def _device_rows(device: Device) -> list[tuple[str, str]]:
-    """The lines about one device that figures come from."""
+    """The rows of one device: a label and a text each."""
     if device.backend == "cpu":
         return [("Measured on", f"{device.name}, a CPU: nothing here is a statement about a GPU")]
     l2 = f", L2 {device.l2_mib:.3g} MiB" if device.l2_mib else ""
@@ -84,7 +84,7 @@ def evidence_of(key: str, folder: Path = store.FOLDER) -> Evidence | str:
 
 @public
 def recorded_run(key: str) -> Evidence | None:
-    """The run on a real GPU that is shipped, never the student's own; None where none is."""
+    """The shipped run of a real GPU, never the student's own; None where none is shipped."""
     return store.recorded(key) if store.is_recorded(key) else None
 
 
@@ -100,7 +100,7 @@ def _row(key: str, evidence: Evidence | str) -> tuple[str, ...]:
 
 
 def _verdict(evidence: Evidence) -> str:
-    """The verdict beside the student's claim; before that only the question."""
+    """The verdict beside the student's claim; before a claim, a request for one."""
     judgement = evidence.judgement
     if judgement is None:
         return "none"

@@ -99,7 +99,7 @@ class AskedPoint:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything a panel needs to know.
+    """The definition of an experiment: question, steps, axes, check and look.
 
     Attributes:
         key: short and unique; names the evidence file and the check.

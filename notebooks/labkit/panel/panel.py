@@ -92,7 +92,7 @@ class Panel:
     async def report(
         self, show: Callable[[Points], None] | None = None, *, needs: object = True
     ) -> None:
-        """Say under the panel what it found, now and again whenever it has settled.
+        """Show the panel's result in this cell, and update it whenever a run is over.
 
         Args:
             show: prints more about the points; called once there are any.
@@ -117,7 +117,7 @@ class Panel:
             publish(*self._repr_mimebundle_())
 
     def _show_twin(self) -> None:
-        """Leave the picture in the executed notebook, where no kernel will draw it again."""
+        """Put a static picture into the executed notebook, where no kernel will draw it again."""
         publish = _publisher()
         if publish is None:
             print(self)
@@ -167,7 +167,7 @@ class Panel:
         return self._prediction is not None or self.runner.evidence.prediction is not None
 
     def switch(self, layer: str, *, is_on: bool) -> None:
-        """Draw what others measured, after a prediction; the own run and its result stay.
+        """Switch a layer on or off; runs of others are drawn only after a prediction.
 
         Where there is none a recorded run is shown in its place, marked as not the student's.
         """
@@ -254,7 +254,7 @@ class Panel:
         self._draw(force=is_news or not self.runner.is_running)
 
     def _draw(self, *, force: bool) -> None:
-        """Say what is new, five times a second at most, and redraw the plot once a second."""
+        """Update the widgets at most five times a second, and the plot at most once a second."""
         now = time.monotonic()
         if self._widgets is None or (not force and now - self._updated_at < RETELL_S):
             return
@@ -368,14 +368,14 @@ class _CellReport:
 
 
 def is_right(verdict: object) -> bool:
-    """Whether an exercise's check said yes: by its `right`, or by words that begin so."""
+    """Whether an exercise is right, by its verdict's `right` or the beginning of its text."""
     if isinstance(verdict, str):
         return verdict.startswith("right")
     return bool(getattr(verdict, "right", verdict))
 
 
 def _publisher() -> Callable[..., Any] | None:
-    """What shows data in a notebook's cell; None where there is no notebook."""
+    """The function that shows data in a notebook's cell; None outside a notebook."""
     try:
         from IPython import get_ipython
         from IPython.display import publish_display_data

@@ -39,17 +39,17 @@ class Mark:
 
     @property
     def samples(self) -> str:
-        """How many are behind it, in words; empty where there are none."""
+        """The number of its samples as text; empty where there are none."""
         return str(len(self.dots) or "")
 
     @property
     def place(self) -> str:
-        """Where it is, in words."""
+        """Its place as text: its label or its x."""
         return self.label or number(self.x)
 
 
 class SeriesKind(StrEnum):
-    """What a series is; each kind is drawn in a way of its own, and never as another."""
+    """The kind of a series; each kind is drawn differently."""
 
     MEASURED = "measured"
     COMPUTED = "computed"
@@ -79,7 +79,7 @@ class Series:
 
     @property
     def is_level(self) -> bool:
-        """Whether it is one height across the whole plot."""
+        """Whether it is drawn as one horizontal line across the plot."""
         return self.kind is SeriesKind.CURVE and len(self.marks) == 1
 
 
@@ -186,7 +186,7 @@ def plot_of(experiment: Experiment, evidence: Evidence, beside: Sequence[Evidenc
 def is_comparable(
     experiment: Experiment, own_evidence: Evidence, others_evidence: Evidence
 ) -> bool:
-    """Whether two runs can be drawn on the same axes and both be read."""
+    """Whether two runs can be drawn readably on the same axes."""
     values_of_both = [
         [point.value for point in evidence.points] for evidence in (own_evidence, others_evidence)
     ]

@@ -66,7 +66,7 @@ class Runner:
         )
 
     def _load_saved(self) -> None:
-        """Show what an earlier run saved, with the slice it came from."""
+        """Load and show the evidence of an earlier run, with the slice it came from."""
         file = self._folder / f"{self.experiment.key}.json"
         if not file.exists():
             return
@@ -91,17 +91,17 @@ class Runner:
 
     @property
     def progress(self) -> float:
-        """Between 0 and 1, by finished steps."""
+        """The share of finished steps, between 0 and 1."""
         return self._step / max(1, len(self.experiment.steps))
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the step has no slice yet, so that none of its seconds pass."""
+        """Whether the step still waits for a slice, while its time does not count."""
         return self._is_waiting and self.is_running
 
     @property
     def seconds_left(self) -> float:
-        """At most this many seconds remain, by the steps' budgets."""
+        """The seconds that remain at most, by the steps' budgets."""
         budget_s = sum(step.seconds for step in self.experiment.steps[self._step :])
         spent_s = time.monotonic() - self._step_began_at if self.is_running else 0.0
         return max(0.0, budget_s - spent_s)
@@ -182,7 +182,7 @@ class Runner:
         self._on_change()
 
     def _finish(self) -> None:
-        """Judge or excuse the run, and save it."""
+        """Judge the run, or note why it ended early, and save it."""
         task, unfinished_point = self._task, self._live
         self._live, self.is_running = None, False
         if task is None or task.cancelled():
@@ -259,7 +259,7 @@ class Runner:
         return verdict
 
     def explain(self, text: str, claim: Verdict | None) -> None:
-        """Keep the student's words and their first claim; the verdict is said after the claim.
+        """Keep the student's explanation and their first claim; the verdict follows the claim.
 
         Args:
             text: their explanation.

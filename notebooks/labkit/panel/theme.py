@@ -77,7 +77,7 @@ def output(
 def frame(
     description: str, height: Any, layers: list[Any], width: int | str = "container"
 ) -> dict[str, Any]:
-    """A specification of these layers, in the look of all."""
+    """A Vega-Lite specification of these layers in the common style."""
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "description": description,
@@ -127,7 +127,7 @@ def _is_near(value: float, low: float, high: float, log: bool) -> bool:
 
 
 def domain(values: Iterable[float], log: bool, *, from_zero: bool = False) -> tuple[float, float]:
-    """An axis that holds these values with some room around them."""
+    """The range of an axis that holds these values, with some room around them."""
     usable = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
     low, high = (min(usable), max(usable)) if usable else (1.0, 2.0)
     if log:
@@ -165,7 +165,7 @@ def number_axis(
 
 
 def named_ticks(values: list[float], names: list[str]) -> dict[str, Any]:
-    """These ticks, with these names; those of Vega's choice where there are none."""
+    """The axis options for these ticks and names; without ticks empty, so that Vega chooses."""
     return {"values": values, "labelExpr": label_expression(values, names)} if values else {}
 
 

@@ -44,7 +44,7 @@ IS_PLACE = re.compile(r"(^|[ =])\d")
 
 
 def bundle(plot: Plot, *, titled: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a notebook's output holds of a plot, and how it is to be drawn."""
+    """The data and the metadata with which a notebook's output draws a plot."""
     return output(spec(plot, titled=titled), describe(plot))
 
 
@@ -70,7 +70,7 @@ def spec(plot: Plot, width: int | str = "container", *, titled: bool = False) ->
 
 
 def pixels(plot: Plot) -> int:
-    """About as high as a plot is drawn, so that its place is kept while it is drawn anew."""
+    """The approximate height of a drawn plot, which reserves its room while it is redrawn."""
     drawing = _Drawing(plot)
     body = drawing.height
     rows = len(plot.categories) * body["step"] if isinstance(body, dict) else body
@@ -189,7 +189,7 @@ class _Drawing:
         return is_placed and math.isfinite(mark.y) and (mark.y > 0 or not self.plot.log_y)
 
     def _rows(self, series: Series) -> Iterator[dict[str, Any]]:
-        """What the points of a series say, on the axes and when pointed at."""
+        """The data rows of a series' points, for the axes and the tooltips."""
         index, covered = self.pointed.index(series), self._covering_count(series)
         inside = (0.4, 0.05) if self.has_bars else (1, 0)
         for mark in filter(self._is_drawn, series.marks):
@@ -219,7 +219,7 @@ class _Drawing:
         return sum(other_mark.y for other_mark in stacked_below if other_mark.label == mark.label)
 
     def _prediction_name(self) -> str:
-        """The prediction as the legend has it; empty where none is drawn."""
+        """The prediction's name in the legend; empty where none is drawn."""
         return (
             f"you predicted {self.plot.prediction_text}"
             if self.prediction_place is not None
@@ -227,7 +227,7 @@ class _Drawing:
         )
 
     def _colour(self) -> dict[str, Any]:
-        """One colour for each series, and each kind's the same in every plot."""
+        """The colour encoding: one colour for each series, the same for a kind in every plot."""
         names, colours = [series.name for series in self.shown], list(self._colours())
         if self._prediction_name():
             names, colours = [*names, self._prediction_name()], [*colours, INK]
@@ -250,7 +250,7 @@ class _Drawing:
         return {**self._colour(), "scale": scale}
 
     def _colours(self) -> Iterator[str]:
-        """One a series; what is published, and what others measured, has the same in every plot."""
+        """A colour for each series; published and others' series have the same in every plot."""
         measured_colours, curves = itertools.cycle(OWN), itertools.cycle((LINE, *reversed(OWN)))
         for series in self.shown:
             if series.name.startswith("published"):
@@ -403,7 +403,7 @@ class _Drawing:
         return domain([mark.x for series in self.shown for mark in series.marks], self.plot.log_x)
 
     def _pixels(self, x: float, y: float) -> tuple[float, float]:
-        """Where a point lies on a narrow page."""
+        """The position of a point on a narrow page, in pixels."""
         low, high = self._place_domain()
         down = 1 - share(y, self.low, self.high, self.plot.log_y)
         return share(x, low, high, self.plot.log_x) * NARROW, down * HIGH

@@ -53,19 +53,19 @@ def without_the_bytes(points: Points) -> Point:
 
 
 def percent_of_a_step(points: Points) -> tuple[float, float]:
-    """How high the whole step is, and how much lower without a percent of it."""
+    """The scale of percents of a step: its height, and the change for a percent less."""
     step_height = next(point.value for point in points if point.series == WHOLE_GRADIENT)
     return step_height, -step_height / 100
 
 
 def percent_of_sending(points: Points) -> tuple[float, float]:
-    """How high the step without buckets is, and how much lower with a percent of it hidden."""
+    """The scale of percents of sending: the height without buckets, and a percent's change."""
     took = {point.label: point.value for point in points}
     return took["flat"], (took["no sync"] - took["flat"]) / 100
 
 
 def with_buckets(points: Points) -> Point | None:
-    """The step with buckets, where there is sending that they could hide."""
+    """The step with buckets; None where there is no sending that buckets could hide."""
     return reading.at("buckets")(points) if percent_of_sending(points)[1] < 0 else None
 
 

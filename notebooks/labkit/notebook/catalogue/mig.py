@@ -62,8 +62,8 @@ def best_way(points: Points) -> Data:
     return dict(zip(("together", "in turn"), rates, strict=True))
 
 
-def waited(percent: float) -> Callable[[Measurement], float]:
-    """What so many percent of the requests did not exceed, in ms."""
+def wait_percentile(percent: float) -> Callable[[Measurement], float]:
+    """A percentile of the requests' waiting time, in ms."""
 
     def read(record: Measurement) -> float:
         ordered = sorted(record.samples_s)
@@ -72,13 +72,13 @@ def waited(percent: float) -> Callable[[Measurement], float]:
     return read
 
 
-def tail(points: Points) -> Point:
+def tail_point(points: Points) -> Point:
     """At the first batch: the 99th percentile."""
-    return replace(points[0], value=waited(99)(points[0].records[0]))
+    return replace(points[0], value=wait_percentile(99)(points[0].records[0]))
 
 
 def by_batch(points: Points) -> Data:
-    """What a request waits, at the first batch and at the last."""
+    """The waiting time of a request, at the first batch and at the last."""
     ends = {"batch 1": points[0], "biggest batch": points[-1]}
     return {f"a request, {name}": point.records[0].samples_s for name, point in ends.items()}
 
@@ -186,9 +186,15 @@ EXPERIMENTS = (
         x_label="batch",
         y_label="ms a request",
         unit="x",
-        asked=AskedPoint(tail, lambda points: (0.0, waited(50)(points[0].records[0])), "ms"),
+        asked=AskedPoint(
+            tail_point, lambda points: (0.0, wait_percentile(50)(points[0].records[0])), "ms"
+        ),
         data=by_batch,
-        also={"median": None, "90th percentile": waited(90), "99th percentile": waited(99)},
+        also={
+            "median": None,
+            "90th percentile": wait_percentile(90),
+            "99th percentile": wait_percentile(99),
+        },
         look=Look.LOG_X | Look.LOG_Y | Look.OPTIONAL,
     ),
     Experiment(

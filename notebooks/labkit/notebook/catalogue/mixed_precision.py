@@ -16,7 +16,7 @@ def errors_at_ends(points: Points) -> Data:
 
 
 def every_step(points: Points) -> Curves:
-    """The whole saw-tooth, and PyTorch's beside it, which the first point has."""
+    """The loss scale at every step, the student's and PyTorch's, from the first point."""
     facts = points[0].records[0].setting
     both = {"your scale, every step": "trace", "PyTorch's GradScaler": "torch trace"}
     return {name: list(enumerate(facts[fact])) for name, fact in both.items()}

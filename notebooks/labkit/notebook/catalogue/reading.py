@@ -18,7 +18,7 @@ def at(label: str) -> Callable[[Points], Point]:
 
 
 def ratio(label: str, base: str, unit: str, factor: float = 1.0) -> AskedPoint:
-    """What a question asks for where it is the value of one point over that of another.
+    """The asked point of a question about the ratio of two points' values.
 
     Args:
         label: of the point.
@@ -128,5 +128,5 @@ def small_model(
 
 
 def facts(point: Point) -> Mapping[str, float]:
-    """What a point's function found out beside its times."""
+    """The facts that a point's function returned beside its times."""
     return point.records[0].setting

@@ -16,7 +16,7 @@ MEMORY, FP32 = f"{LIMIT}memory", f"{LIMIT}fp32"
 
 
 def upper_end(points: Points) -> Point | None:
-    """The interval's upper end as the value that was asked for."""
+    """The point with the upper end of its interval as its value."""
     if not points or points[0].high is None:
         return None
     return replace(points[0], value=points[0].high, label="the interval's upper end")
@@ -31,7 +31,7 @@ def rates(points: Points) -> Data:
 
 
 def roof(points: Points) -> Curves:
-    """Slanted up to the ridge, flat after it: one roof a format; all limits are other work's."""
+    """One roof for each format: slanted up to the ridge, flat after it."""
     best_points: dict[str, Point] = {}
     for point in sorted(points, key=lambda p: p.value):  # of several sizes, the best stays
         best_points[point.label.partition(", ")[0]] = point
