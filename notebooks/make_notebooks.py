@@ -75,10 +75,10 @@ def main() -> int:
     parser.add_argument("--solutions", action="store_true", help="keep the solutions")
     parser.add_argument("sources", type=Path)
     parser.add_argument("target", type=Path)
-    asked = parser.parse_args()
-    asked.target.mkdir(parents=True, exist_ok=True)
-    for source in sorted(asked.sources.glob("*.py")):
-        make(source, asked.target / f"{source.stem}.ipynb", solutions=asked.solutions)
+    options = parser.parse_args()
+    options.target.mkdir(parents=True, exist_ok=True)
+    for source in sorted(options.sources.glob("*.py")):
+        make(source, options.target / f"{source.stem}.ipynb", solutions=options.solutions)
     return 0
 
 

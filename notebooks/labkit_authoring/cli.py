@@ -51,8 +51,8 @@ def rehearse(
             folder = (keep or Path(temporary)) / notebook.stem
             runs.append(rehearse(notebook, folder, emulate=emulate_slice, limit_s=limit_s))
             print(runs[-1], flush=True)
-    print(f"{sum(one.total_s for one in runs) / 60:.1f} min in all")
-    _exit(is_good=not any(one.failed for one in runs))
+    print(f"{sum(run.total_s for run in runs) / 60:.1f} min in all")
+    _exit(is_good=not any(run.failed for run in runs))
 
 
 @app.command()
@@ -71,7 +71,7 @@ def record(
     from labkit_authoring.gallery import record
 
     _refuse_without_gpu(emulate_slice)
-    made = record(
+    recording = record(
         notebooks,
         out,
         recorded=recorded,
@@ -79,12 +79,12 @@ def record(
         emulate=emulate_slice,
         limit_s=limit_s,
     )
-    for one in made.rehearsals:
-        print(one)
-    print(f"Experiments drawn: {len(made.shown)}, in {made.folder}")
+    for rehearsal in recording.rehearsals:
+        print(rehearsal)
+    print(f"Experiments drawn: {len(recording.drawn_keys)}, in {recording.folder}")
     if recorded:
-        print(f"{len(made.replayable)} to be replayed in {recorded}")
-    _exit(is_good=made.is_whole)
+        print(f"{len(recording.replayable)} to be replayed in {recorded}")
+    _exit(is_good=recording.is_whole)
 
 
 @app.command()
@@ -97,7 +97,7 @@ def controls(
     ] = False,
     sources: Sources = None,
 ) -> None:
-    """Run every experiment, and again without what it is about; 0 if all that can notice do."""
+    """Run every experiment with and without its effect; exit with 0 if every check notices."""
     from labkit.evidence.checks import CHECKS
     from labkit_authoring.controls import Control, controls
     from labkit_grading.grading import own_sources
@@ -108,17 +108,18 @@ def controls(
     if not notebooks:
         raise LabError("There are no notebook sources here: say --sources.")
     ran, skipped = [], []
-    for one in controls(notebooks, where(), keys or ()):
-        if isinstance(one, Control):
-            ran.append({**to_data(one), "twin": one.absent, "notices": one.notices})
-            said = f"{one.key}: {one.verdict}; without {one.absent}: {one.twin_verdict}"
-            print(said, "" if one.notices else "NOT NOTICED", file=sys.stderr, flush=True)
+    for outcome in controls(notebooks, where(), keys or ()):
+        if isinstance(outcome, Control):
+            ran.append({**to_data(outcome), "twin": outcome.absent, "notices": outcome.notices})
+            sentence = f"{outcome.key}: {outcome.verdict}"
+            sentence += f"; without {outcome.absent}: {outcome.twin_verdict}"
+            print(sentence, "" if outcome.notices else "NOT NOTICED", file=sys.stderr, flush=True)
         else:
-            skipped.append(to_data(one))
-            print(f"{one.key}: skipped: {one.reason}", file=sys.stderr, flush=True)
+            skipped.append(to_data(outcome))
+            print(f"{outcome.key}: skipped: {outcome.reason}", file=sys.stderr, flush=True)
     if in_json:
         print(json.dumps({"experiments": ran, "skipped": skipped}))
-    _exit(is_good=all(one["notices"] for one in ran))
+    _exit(is_good=all(row["notices"] for row in ran))
 
 
 @app.command()
@@ -148,7 +149,7 @@ def _exit(*, is_good: bool) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; 2 is a question that cannot be answered here."""
+    """Run one command; return 2 where it cannot run on this machine."""
     try:
         app(arguments, prog_name="labkit")
     except LabError as error:

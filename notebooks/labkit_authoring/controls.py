@@ -59,14 +59,14 @@ class Control:
 
     @property
     def notices(self) -> bool:
-        """Whether the verdict is decided, and is another one where the effect is absent."""
+        """Whether the verdict is decided, and differs where the effect is absent."""
         is_judged = self.twin_verdict != FAILED
         return self.verdict in DECIDED and is_judged and self.twin_verdict != self.verdict
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """An experiment that cannot be asked here, and why."""
+    """An experiment that cannot run here, and why."""
 
     key: str
     reason: str
@@ -90,7 +90,7 @@ def controls(
 
 
 def why_not(experiment: Experiment, place: Place) -> str:
-    """Why an experiment cannot be asked on this machine; empty where it can."""
+    """Why an experiment cannot run on this machine; empty where it can."""
     expected = CHECKS[experiment.key].expects(place.tier, emulated=place.emulated)
     if not isinstance(expected, Verdict):
         return expected
@@ -98,34 +98,41 @@ def why_not(experiment: Experiment, place: Place) -> str:
 
 
 def control(experiment: Experiment, notebook: Path, place: Place) -> Control | Skipped:
-    """One experiment, and the same in its twin's world; skipped where it turns out not to apply."""
+    """Judge an experiment here and in its twin's world; skip it where its claim does not apply."""
     twin = TWINS[experiment.key]
-    plain = said_by(experiment, {})
-    if not plain.applies:
-        return Skipped(experiment.key, plain.why)
+    plain_outcome = judge_with_environment(experiment, {})
+    if not plain_outcome.applies:
+        return Skipped(experiment.key, plain_outcome.why)
     if twin.is_in_the_notebook:
         names = define(notebook, place, {twin.target: twin.change})
         experiment = experiments(names)[experiment.key]
-    there = said_by(experiment, twins.environment(experiment.key))
-    return Control(experiment.key, plain.verdict, twin.absent, there.verdict, plain.why, there.why)
+    twin_outcome = judge_with_environment(experiment, twins.environment(experiment.key))
+    return Control(
+        experiment.key,
+        plain_outcome.verdict,
+        twin.absent,
+        twin_outcome.verdict,
+        plain_outcome.why,
+        twin_outcome.why,
+    )
 
 
-class _Said(NamedTuple):
+class _Outcome(NamedTuple):
     verdict: str
     why: str
     applies: bool = True
 
 
-def said_by(experiment: Experiment, added: Mapping[str, str]) -> _Said:
-    """Measure and judge, with this added to the children's environment."""
+def judge_with_environment(experiment: Experiment, added: Mapping[str, str]) -> _Outcome:
+    """Measure and judge an experiment with variables added to its children's environment."""
     world = mock.patch.dict(os.environ, {"LAB_HEADLESS": "1", **added})
     with tempfile.TemporaryDirectory(prefix="labkit-control-") as folder, world:
         runner = Runner(experiment, Path(folder))
         evidence = asyncio.run(runner.run(None, headless=True))
-    found = evidence.judgement
-    if found is None:
-        return _Said(FAILED, runner.message)
-    return _Said(found.verdict.value, found.why, found.expected != NOT_APPLICABLE)
+    judgement = evidence.judgement
+    if judgement is None:
+        return _Outcome(FAILED, runner.message)
+    return _Outcome(judgement.verdict.value, judgement.why, judgement.expected != NOT_APPLICABLE)
 
 
 def define(
@@ -159,8 +166,8 @@ def define(
 
 def experiments(names: Mapping[str, Any]) -> dict[str, Experiment]:
     """The experiments among a notebook's names, by key."""
-    found = (value.experiment for value in names.values() if isinstance(value, Panel))
-    return {one.key: one for one in found}
+    panel_experiments = (value.experiment for value in names.values() if isinstance(value, Panel))
+    return {e.key: e for e in panel_experiments}
 
 
 def _defines(statement: ast.stmt) -> bool:

@@ -39,14 +39,14 @@ class Recording:
     """Where the gallery of one machine lies, what is in it, and what may be replayed."""
 
     folder: Path
-    shown: tuple[str, ...]
+    drawn_keys: tuple[str, ...]
     replayable: tuple[str, ...]
     rehearsals: tuple[Rehearsal, ...]
 
     @property
     def is_whole(self) -> bool:
         """Whether every notebook ran to its end."""
-        return not any(one.failed for one in self.rehearsals)
+        return not any(rehearsal.failed for rehearsal in self.rehearsals)
 
 
 def machine_name(place: Place) -> str:
@@ -54,8 +54,8 @@ def machine_name(place: Place) -> str:
     cards = [card for card in place.devices if card.backend == "cuda"]
     if not cards:
         return f"cpu-{place.cpu.cores:g}core"
-    words = re.findall(r"[a-z0-9]+", cards[0].name.lower())
-    name = "-".join(word for word in words if word not in ("nvidia", "tesla", "gpu"))
+    name_parts = re.findall(r"[a-z0-9]+", cards[0].name.lower())
+    name = "-".join(part for part in name_parts if part not in ("nvidia", "tesla", "gpu"))
     kind = "slice" if cards[0].is_slice else "gpu"
     return f"{name}-{len(cards)}{kind}"
 
@@ -82,34 +82,35 @@ def record(
     place = around.where()
     work = out / ".work"
     runs = tuple(
-        rehearse(one, work / one.stem, emulate=emulate, limit_s=limit_s) for one in notebooks
+        rehearse(notebook, work / notebook.stem, emulate=emulate, limit_s=limit_s)
+        for notebook in notebooks
     )
     name = machine_name(place) + ("-emulated" if emulate else "")
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
-    kept = [item for run in runs for item in _keep(run, folder)]
-    replayable = [item for item in kept if _is_replayable(item, only)] if recorded else []
+    saved = [item for run in runs for item in _copy_results(run, folder)]
+    replayable = [item for item in saved if _is_replayable(item, only)] if recorded else []
     for item in replayable:
         _copy(folder / f"{item.experiment}.json", recorded)
-    _write_note(folder, place, kept, runs)
+    _write_note(folder, place, saved, runs)
     shutil.rmtree(work)
-    keys = [tuple(item.experiment for item in found) for found in (kept, replayable)]
+    keys = [tuple(item.experiment for item in group) for group in (saved, replayable)]
     return Recording(folder, keys[0], keys[1], runs)
 
 
-def _keep(run: Rehearsal, folder: Path) -> Iterator[Evidence]:
+def _copy_results(run: Rehearsal, folder: Path) -> Iterator[Evidence]:
     """Copy evidence and figures of one rehearsal; what cannot be read again is left out."""
     for file in sorted((run.folder / "evidence").glob("*.json")):
         try:
-            found = store.load(file)
+            evidence = store.load(file)
         except EvidenceDamaged:
             continue
         _copy(file, folder)
         figure = run.folder / "figures" / f"{file.stem}{figures.SUFFIX}"
         if figure.is_file():
-            drawn = figures.drawn(json.loads(figure.read_text(encoding="utf-8")))
-            (folder / f"{file.stem}.svg").write_text(drawn, encoding="utf-8")
-        yield found
+            svg = figures.drawn(json.loads(figure.read_text(encoding="utf-8")))
+            (folder / f"{file.stem}.svg").write_text(svg, encoding="utf-8")
+        yield evidence
 
 
 def _copy(file: Path, folder: Path | None) -> None:
@@ -118,28 +119,29 @@ def _copy(file: Path, folder: Path | None) -> None:
         shutil.copyfile(file, folder / file.name)
 
 
-def _is_replayable(item: Evidence, only: Sequence[str]) -> bool:
-    """Only whole runs on a real GPU, that nothing emulated, are worth replaying."""
-    devices = [device for point in item.points for one in point.records for device in one.devices]
-    real = bool(devices) and all(one.backend == "cuda" and not one.emulated for one in devices)
-    is_asked = any(fnmatch.fnmatch(item.experiment, pattern) for pattern in only)
-    return real and is_asked and item.stopped is None and item.tier != Tier.CPU.value
+def _is_replayable(evidence: Evidence, only: Sequence[str]) -> bool:
+    """Whether a run is worth replaying: it is complete, and was measured on a real GPU."""
+    records = [r for point in evidence.points for r in point.records]
+    devices = [device for r in records for device in r.devices]
+    real = bool(devices) and all(d.backend == "cuda" and not d.emulated for d in devices)
+    is_asked = any(fnmatch.fnmatch(evidence.experiment, pattern) for pattern in only)
+    return real and is_asked and evidence.stopped is None and evidence.tier != Tier.CPU.value
 
 
 def _write_note(
-    folder: Path, place: Place, kept: Sequence[Evidence], runs: Sequence[Rehearsal]
+    folder: Path, place: Place, saved: Sequence[Evidence], runs: Sequence[Rehearsal]
 ) -> None:
-    """Keep beside the evidence on what it was recorded, and how each notebook ended."""
-    devices = ", ".join(sorted(_on_gpus(kept) or {device.label for device in place.devices}))
+    """Write on what machine the evidence was recorded, and how each notebook ended."""
+    devices = ", ".join(sorted(_on_gpus(saved) or {device.label for device in place.devices}))
     note = {
         "recorded": now_text()[:10],
         "devices": f"{len(place.devices)} × {devices}",
-        "versions": ", ".join(f"{what} {number}" for what, number in place.versions.items()),
+        "versions": ", ".join(map(" ".join, place.versions.items())),
     }
     lines = [_set(key, value) for key, value in note.items()]
-    for one in runs:
-        lines += ["", "[[notebooks]]", _set("name", one.notebook)]
-        lines += [f"minutes = {one.total_s / 60:.1f}", _set("ended", one.failed or "whole")]
+    for run in runs:
+        lines += ["", "[[notebooks]]", _set("name", run.notebook)]
+        lines += [f"minutes = {run.total_s / 60:.1f}", _set("ended", run.failed or "whole")]
     (folder / NOTE).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -147,9 +149,9 @@ def _set(key: str, text: str) -> str:
     return f"{key} = {json.dumps(text, ensure_ascii=False)}"
 
 
-def _on_gpus(kept: Sequence[Evidence]) -> set[str]:
-    """The GPUs as the records name them: an emulated slice is known to its children alone."""
-    records = [record for item in kept for point in item.points for record in point.records]
+def _on_gpus(saved: Sequence[Evidence]) -> set[str]:
+    """The GPUs named by the records; only children know of an emulated slice."""
+    records = [record for item in saved for point in item.points for record in point.records]
     devices = [device for record in records for device in record.devices]
     return {device.label for device in devices if device.backend == "cuda"}
 
@@ -173,29 +175,29 @@ def page(folder: Path) -> str:
     for run in note.get("notebooks", []):
         lines.append(f"| {_cell(run['name'])} | {run['minutes']} | {_cell(run['ended'])} |")
     for file in sorted(folder.glob("*.json")):
-        lines += ["", *_described(store.load(file))]
+        lines += ["", *_experiment_lines(store.load(file))]
     return "\n".join(lines)
 
 
-def _described(item: Evidence) -> list[str]:
+def _experiment_lines(evidence: Evidence) -> list[str]:
     """One experiment: its verdict, where it was measured, and its figure."""
-    said = escape(f"{item.experiment}: {item.title}")
+    alt_text = escape(f"{evidence.experiment}: {evidence.title}")
     return [
-        f"**{item.experiment} {_cell(item.title)}**: {_verdict(item)}.",
-        f"Where: {_cell(item.place)}.",
+        f"**{evidence.experiment} {_cell(evidence.title)}**: {_verdict(evidence)}.",
+        f"Where: {_cell(evidence.place)}.",
         "",
-        f"![{said}]({item.experiment}.svg)",
+        f"![{alt_text}]({evidence.experiment}.svg)",
     ]
 
 
-def _verdict(item: Evidence) -> str:
-    """What the check said, beside what it was expected to say on such a machine."""
-    if item.stopped:
-        return f"stopped: {_cell(item.stopped)}"
-    if item.judgement is None:
+def _verdict(evidence: Evidence) -> str:
+    """The verdict of the check, compared with the one expected on such a machine."""
+    if evidence.stopped:
+        return f"stopped: {_cell(evidence.stopped)}"
+    if evidence.judgement is None:
         return "no verdict asked"
-    said, expected = item.judgement.verdict.value, item.judgement.expected
-    return f"{said}, as expected" if said == expected else f"{said}, expected {expected}"
+    verdict, expected = evidence.judgement.verdict.value, evidence.judgement.expected
+    return f"{verdict}, as expected" if verdict == expected else f"{verdict}, expected {expected}"
 
 
 def _cell(text: str) -> str:
@@ -203,16 +205,17 @@ def _cell(text: str) -> str:
 
 
 def shown_in() -> dict[str, list[str]]:
-    """By published figure, the panels that draw it, then the notebooks that print it."""
-    found: dict[str, list[str]] = {}
+    """For each published figure, the panels that draw it, then the notebooks that print it."""
+    uses: dict[str, list[str]] = {}
     for key, experiment in EXPERIMENTS.items():
         row = experiment.published
         for name in filter(None, (*row.places, row.base)) if row else ():
-            found.setdefault(name, []).append(key)
+            uses.setdefault(name, []).append(key)
     for source in sorted(SOURCES.glob("[1-9]*_*.py")):
         for name in set(NAMED.findall(source.read_text(encoding="utf-8"))):
-            whole = name if name.split(".")[0] in published.SHORT else f"nvidia.{name}"
-            pattern = re.sub(r"\\{[^}]*\\}", r"[^.]+", re.escape(whole))  # braces: any part of it
+            full_name = name if name.split(".")[0] in published.SHORT else f"nvidia.{name}"
+            # Braces in a name stand for any part of it.
+            pattern = re.sub(r"\\{[^}]*\\}", r"[^.]+", re.escape(full_name))
             for figure in filter(re.compile(pattern).fullmatch, published.figures()):
-                found.setdefault(figure, []).append(f"{source.name[0]}: printed")
-    return found
+                uses.setdefault(figure, []).append(f"{source.name[0]}: printed")
+    return uses

@@ -53,7 +53,7 @@ def enter(key: str) -> None:
 
 
 def environment(key: str) -> Mapping[str, str]:
-    """What makes children enter a twin's world."""
+    """The environment variables that make children enter a twin's world."""
     return {} if TWINS[key].is_in_the_notebook else {VARIABLE: f"{__name__}:{key}"}
 
 
@@ -65,26 +65,26 @@ def _repeat(work: Function, times: int) -> Function:
     return repeated
 
 
-def _every_other_more(product: Function) -> Function:
-    """Every second product is followed by another one of a quarter of its operations."""
+def _enlarge_every_second(product: Function) -> Function:
+    """Every second product is followed by another one with a quarter of its operations."""
     calls = [0]  # of this process: the function itself is rebuilt for each
     usual = inspect.signature(product).parameters["size"].default
 
-    def matmul(size: int = usual, **given: Any) -> Function:
+    def matmul(size: int = usual, **options: Any) -> Function:
         calls[0] += 1
-        work, more = product(size, **given), product(size * 5 // 8, **given)
-        return work if calls[0] % 2 else lambda: (work(), more())
+        work, extra_work = product(size, **options), product(size * 5 // 8, **options)
+        return work if calls[0] % 2 else lambda: (work(), extra_work())
 
     return matmul
 
 
-def _waits(function: Function) -> Function:
+def _wait_for_device(function: Function) -> Function:
     """A call that returns only when the device is done."""
 
-    def prepared(*given: Any, **named: Any) -> Any:
+    def prepared(*args: Any, **kwargs: Any) -> Any:
         import torch
 
-        work = function(*given, **named)
+        work = function(*args, **kwargs)
 
         def waited() -> None:
             work()
@@ -99,11 +99,11 @@ def _timer_of_two(_: Function) -> Function:
     def my_timer(work: Function, wait: Function, clock: Function, rounds: int = 20) -> list[float]:
         seconds = []
         for _ in range(rounds):
-            begun = clock()
+            started_s = clock()
             work()
             work()
             wait()
-            seconds.append(clock() - begun)
+            seconds.append(clock() - started_s)
         return seconds
 
     return my_timer
@@ -126,8 +126,8 @@ def _without_arithmetic(product: Function) -> Function:
             source = bytes(size * size * kind.itemsize // 4)
             target = memoryview(bytearray(source))
             return lambda: target.__setitem__(slice(None), source)
-        a, b, found = (torch.ones(size, size, device="cuda", dtype=kind) for _ in range(3))
-        return lambda: torch.add(a, b, out=found)
+        a, b, result = (torch.ones(size, size, device="cuda", dtype=kind) for _ in range(3))
+        return lambda: torch.add(a, b, out=result)
 
     return matmul
 
@@ -143,9 +143,9 @@ def _same_busy_share(my_step: Function) -> Function:
         work = my_step(batch)
 
         def waiting() -> None:
-            begun = time.perf_counter()
+            started_s = time.perf_counter()
             work()
-            ends = time.perf_counter() + 6 * (time.perf_counter() - begun)
+            ends = time.perf_counter() + 6 * (time.perf_counter() - started_s)
             while time.perf_counter() < ends:
                 pass
             torch.ones(1).add(1)  # the step ends with its last operator
@@ -171,8 +171,8 @@ def _on_parts(of_slice: str, of_gpu: str) -> Change:
     """
 
     def change(confined: Function) -> Function:
-        def changed(work: Function, size: int | None, **named: Any) -> Function:
-            inside: Function = confined(work, None, **named)
+        def changed(work: Function, size: int | None, **options: Any) -> Function:
+            inside: Function = confined(work, None, **options)
             if size is None or (of_slice if _sms() < SMS_OF_A_SLICE else of_gpu) == WHOLE:
                 return inside
             return _repeat(inside, round(_sms() / size))
@@ -182,11 +182,11 @@ def _on_parts(of_slice: str, of_gpu: str) -> Change:
     return change
 
 
-def _part_slowed(confined: Function) -> Function:
+def _slow_down_part(confined: Function) -> Function:
     """On a part the work is done twice, as if a tenant had half of the part."""
 
-    def slowed(work: Function, size: int | None, **named: Any) -> Function:
-        inside: Function = confined(work, size, **named)
+    def slowed(work: Function, size: int | None, **options: Any) -> Function:
+        inside: Function = confined(work, size, **options)
         return inside if size is None else _repeat(inside, 2)
 
     return slowed
@@ -259,15 +259,15 @@ def _amp_in_bf16(training: Function) -> Function:
     return pure
 
 
-def _undivided(optimizer_of: Function) -> Function:
+def _without_denominator(optimizer_of: Function) -> Function:
     """Adam without its denominator: momentum."""
 
     def without(name: str, weights: Any) -> Any:
         import torch
 
-        given = list(weights)
-        momentum = torch.optim.SGD(given, lr=0.02, momentum=0.9)
-        return momentum if name == "Adam" else optimizer_of(name, given)
+        weight_list = list(weights)
+        momentum = torch.optim.SGD(weight_list, lr=0.02, momentum=0.9)
+        return momentum if name == "Adam" else optimizer_of(name, weight_list)
 
     return without
 
@@ -364,20 +364,20 @@ def _one_processor(_: Function) -> Function:
     return mlp
 
 
-def _one_batch(train: Function) -> Function:
+def _always_small_batch(train: Function) -> Function:
     """A step's memory does not depend on its batch."""
 
-    def always(_: int, *given: Any, **named: Any) -> Any:
-        return train(4, *given, **named)
+    def always(_: int, *args: Any, **kwargs: Any) -> Any:
+        return train(4, *args, **kwargs)
 
     return always
 
 
-def _by_fours(train: Function) -> Function:
+def _in_batches_of_four(train: Function) -> Function:
     """A batch is gone through in fours, so that a sample takes as long in any."""
 
-    def small(batch: int, *given: Any, **named: Any) -> Any:
-        return _repeat(train(4, *given, **named), max(1, batch // 4))
+    def small(batch: int, *args: Any, **kwargs: Any) -> Any:
+        return _repeat(train(4, *args, **kwargs), max(1, batch // 4))
 
     return small
 
@@ -386,13 +386,13 @@ SMS_OF_A_SLICE = 40  # fewer than the smallest GPU, at least as many as an emula
 CONFINED, SHARING = "labkit.machine.parts:confined", "labkit.measuring.sharing"
 
 TWINS: Mapping[str, Twin] = {
-    "T-1": Twin("that both are the same", "matmul", _every_other_more),
-    "T-2": Twin("that a call returns early", "matmul", _waits),
+    "T-1": Twin("that both are the same", "matmul", _enlarge_every_second),
+    "T-2": Twin("that a call returns early", "matmul", _wait_for_device),
     "T-3": Twin("that the timer times one call", "my_timer", _timer_of_two),
     "T-4": Twin("the roof", "matmul", _without_arithmetic),
     "T-6": Twin("what differs between the batches", "my_step", _same_busy_share),
     "T-7": Twin("memory of one's own", CONFINED, _on_parts(PROPORTION, PROPORTION)),
-    "MIG-1": Twin("a part of one's own", CONFINED, _part_slowed),
+    "MIG-1": Twin("a part of one's own", CONFINED, _slow_down_part),
     "MIG-3": Twin("how a part shares the memory", CONFINED, _on_parts(WHOLE, PROPORTION)),
     "MIG-5": Twin("that fewer SMs take longer", CONFINED, _on_parts(WHOLE, WHOLE)),
     "MIG-6": Twin("the neighbours' work", f"{SHARING}:count_in_windows", _idle_neighbours),
@@ -403,7 +403,7 @@ TWINS: Mapping[str, Twin] = {
     "MX-9": Twin("AMP's copies of the weights", "training", _amp_in_bf16),
     "MX-12": Twin("learning in bf16", "rate_of", _no_rate("bf16")),
     "DP-13": Twin("learning on two ranks", "rate_of", _no_rate("two ranks")),
-    "DP-12": Twin("Adam's denominator", "optimizer_of", _undivided),
+    "DP-12": Twin("Adam's denominator", "optimizer_of", _without_denominator),
     "DP-2": Twin("the start-up time", "reduces", _without_start_up),
     "DP-3": Twin("sharing the batch out", "shared", _whole_batch),
     "DP-4": Twin("the gradient's bytes", "send_whole", _without_bytes),
@@ -411,6 +411,6 @@ TWINS: Mapping[str, Twin] = {
     "MP-3": Twin("an exchange worth its time", "reducer", _slow_exchange),
     "MP-6": Twin("working at the same time", "labkit.exercises.networks:mlp", _one_processor),
     "CH-1": Twin("what differs with the SMs", CONFINED, _on_parts(WHOLE, PROPORTION)),
-    "CH-2": Twin("memory that follows the batch", "train", _one_batch),
-    "CH-3": Twin("what a bigger batch gains", "train", _by_fours),
+    "CH-2": Twin("memory that follows the batch", "train", _always_small_batch),
+    "CH-3": Twin("what a bigger batch gains", "train", _in_batches_of_four),
 }

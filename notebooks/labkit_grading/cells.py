@@ -56,24 +56,24 @@ def notebook_cells(text: str, name: str) -> list[Cell]:
     """
     try:
         cells = json.loads(text)["cells"]
-        found = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+        kinds_and_texts = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
     except (ValueError, KeyError, TypeError) as error:
         raise LabError(f"{name} is not a whole notebook: {error}") from error
-    return _numbered(found)
+    return _numbered(kinds_and_texts)
 
 
 def solution_lines(text: str) -> set[int]:
     """The numbers, in the text with solutions, of the lines that are solutions."""
-    kept = [block for _, block in marked(text) if block != "student"]
-    return {number for number, block in enumerate(kept, 1) if block == "solution"}
+    blocks = [block for _, block in marked(text) if block != "student"]
+    return {number for number, block in enumerate(blocks, 1) if block == "solution"}
 
 
 def _numbered(cells: list[tuple[str, str]]) -> list[Cell]:
-    section, found = START, list[Cell]()
+    section, code_cells = START, list[Cell]()
     for kind, text in cells:
         if kind == "markdown":
             headings = HEADING.findall(text)
             section = headings[-1].strip() if headings else section
         elif kind == "code" and text.strip():
-            found.append(Cell(len(found) + 1, text, section))
-    return found
+            code_cells.append(Cell(len(code_cells) + 1, text, section))
+    return code_cells

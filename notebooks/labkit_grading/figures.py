@@ -37,6 +37,6 @@ def drawn(spec: dict[str, Any]) -> str:
 
 
 def write_spec(plot: Plot, file: Path) -> None:
-    """Keep what `drawn` draws, where vl-convert may be missing."""
+    """Save a plot's specification, which `drawn` can draw where vl-convert is installed."""
     text = json.dumps(vega.spec(plot, WIDTH, titled=True), ensure_ascii=False)
     file.write_text(text, encoding="utf-8")

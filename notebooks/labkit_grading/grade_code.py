@@ -40,16 +40,16 @@ BEYOND = "not run: it uses `{name}`, which reaches beyond the exercise: read it"
 
 @dataclass(frozen=True)
 class Marked:
-    """One exercise: whether it is right, and what its check said."""
+    """The result of one exercise: whether it is right, and the message of its check."""
 
     verdict: str
     right: bool
-    said: str
+    message: str
 
 
 @dataclass(frozen=True)
 class Key:
-    """What the source of one notebook says about its exercises.
+    """The answer key of one notebook: its definitions, exercises and verdicts.
 
     Attributes:
         defined: every top-level statement by the names it defines.
@@ -67,26 +67,26 @@ def definitions(texts: Iterable[str]) -> dict[str, str]:
 
     A later one wins, and a cell that is no Python defines nothing.
     """
-    found: dict[str, str] = {}
+    source_of: dict[str, str] = {}
     for text in texts:
         try:
             tree = ast.parse(text)
         except SyntaxError:
             continue
         for node in tree.body:
-            words = ast.get_source_segment(text, node) or ""
+            source = ast.get_source_segment(text, node) or ""
             decorators = getattr(node, "decorator_list", [])
             if decorators:
-                words = "\n".join(text.splitlines()[decorators[0].lineno - 1 : node.end_lineno])
-            found.update(dict.fromkeys(_names(node), words))
-    return found
+                source = "\n".join(text.splitlines()[decorators[0].lineno - 1 : node.end_lineno])
+            source_of.update(dict.fromkeys(_defined_names(node), source))
+    return source_of
 
 
-def _names(node: ast.stmt) -> list[str]:
+def _defined_names(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     if isinstance(node, ast.Import | ast.ImportFrom):
-        return [(one.asname or one.name).split(".")[0] for one in node.names]
+        return [(alias.asname or alias.name).split(".")[0] for alias in node.names]
     if isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         inside = [part for target in targets for part in ast.walk(target)]
@@ -95,38 +95,40 @@ def _names(node: ast.stmt) -> list[str]:
 
 
 def answer_key(source: Path) -> Key:
-    """Read a notebook's source."""
+    """Read the answer key from a notebook's source."""
     text = source.read_text(encoding="utf-8")
-    solved, whole = cells.solution_lines(text), build_text(text, solutions=True)
+    solved, solved_text = cells.solution_lines(text), build_text(text, solutions=True)
     exercises: set[str] = set()
-    for node in ast.parse(whole).body:
+    for node in ast.parse(solved_text).body:
         if solved.intersection(range(node.lineno, (node.end_lineno or node.lineno) + 1)):
-            exercises.update(_names(node))
-    found = definitions([whole])
-    return Key(found, frozenset(exercises), tuple(x for x in found if x.endswith(SUFFIX)))
+            exercises.update(_defined_names(node))
+    source_of = definitions([solved_text])
+    verdicts = tuple(name for name in source_of if name.endswith(SUFFIX))
+    return Key(source_of, frozenset(exercises), verdicts)
 
 
-def program(verdict: str, key: Key, own: dict[str, str]) -> tuple[str, str]:
-    """What makes a verdict: all its statements in order, and the student's among them."""
-    students = {k: v for k, v in own.items() if k in key.exercises or k not in key.defined}
+def program(verdict: str, key: Key, submitted: dict[str, str]) -> tuple[str, str]:
+    """The source of a verdict: all its statements in order, and the student's among them."""
+    students = {k: v for k, v in submitted.items() if k in key.exercises or k not in key.defined}
     sources = {k: v for k, v in key.defined.items() if k not in key.exercises}
-    order = _in_order([verdict], {**students, **sources})
-    return "\n".join(order), "\n".join(one for one in order if one in students.values())
+    order = _needed_statements([verdict], {**students, **sources})
+    students_part = (statement for statement in order if statement in students.values())
+    return "\n".join(order), "\n".join(students_part)
 
 
-def _in_order(names: Iterable[str], defined: dict[str, str]) -> list[str]:
+def _needed_statements(names: Iterable[str], defined: dict[str, str]) -> list[str]:
     """The statements that define these names and all they need, each after what it needs."""
     order: dict[str, str] = {}
 
     def add(name: str) -> None:
-        words = defined.get(name)
-        if words is None or name in order:
+        source = defined.get(name)
+        if source is None or name in order:
             return
         order[name] = ""
-        for needed in _names_needed(words):
+        for needed in _names_needed(source):
             add(needed)
         order.pop(name)
-        order[name] = words
+        order[name] = source
 
     for name in names:
         add(name)
@@ -134,8 +136,8 @@ def _in_order(names: Iterable[str], defined: dict[str, str]) -> list[str]:
 
 
 def _names_needed(text: str) -> list[str]:
-    """Global names the source refers to anywhere, defaults and nested functions included."""
-    found: dict[str, None] = {}
+    """The global names that a source refers to, also in defaults and nested functions."""
+    global_names: dict[str, None] = {}
 
     def visit(table: symtable.SymbolTable) -> None:
         for symbol in table.get_symbols():
@@ -143,12 +145,12 @@ def _names_needed(text: str) -> list[str]:
             if symbol.is_global() or (
                 outermost and symbol.is_referenced() and not symbol.is_assigned()
             ):
-                found[symbol.get_name()] = None
+                global_names[symbol.get_name()] = None
         for child in table.get_children():
             visit(child)
 
     visit(symtable.symtable(text, "cell", "exec"))
-    return [name for name in found if not hasattr(builtins, name)]
+    return [name for name in global_names if not hasattr(builtins, name)]
 
 
 def mark(notebook: str, key: Key, *, limit_s: float = LIMIT_S) -> list[Marked]:
@@ -159,28 +161,29 @@ def mark(notebook: str, key: Key, *, limit_s: float = LIMIT_S) -> list[Marked]:
         key: of its source.
         limit_s: for all checks of it.
     """
-    own = definitions(cell.text for cell in cells.notebook_cells(notebook, "the notebook"))
-    programs = {verdict: program(verdict, key, own) for verdict in key.verdicts}
-    reach = {verdict: beyond(students) for verdict, (_, students) in programs.items()}
-    run = {verdict: whole for verdict, (whole, _) in programs.items() if not reach[verdict]}
-    said, is_late = _run(run, limit_s)
+    submitted = definitions(cell.text for cell in cells.notebook_cells(notebook, "the notebook"))
+    programs = {verdict: program(verdict, key, submitted) for verdict in key.verdicts}
+    reach = {verdict: first_foreign_name(students) for verdict, (_, students) in programs.items()}
+    runnable = {verdict: text for verdict, (text, _) in programs.items() if not reach[verdict]}
+    answers, is_late = _run_programs(runnable, limit_s)
     missing = f"no answer within {limit_s:g} s" if is_late else ENDED
-    said = {name: BEYOND.format(name=what) for name, what in reach.items() if what} | said
-    found = {verdict: said.get(verdict, missing) for verdict in key.verdicts}
-    return [Marked(verdict, words.startswith(RIGHT), words) for verdict, words in found.items()]
+    refusals = {verdict: BEYOND.format(name=name) for verdict, name in reach.items() if name}
+    results = ((verdict, (refusals | answers).get(verdict, missing)) for verdict in key.verdicts)
+    return [Marked(verdict, text.startswith(RIGHT), text) for verdict, text in results]
 
 
-def beyond(text: str) -> str:
-    """The first name that is none of an exercise's business; empty where there is none."""
+def first_foreign_name(text: str) -> str:
+    """The first name that an exercise must not use; empty where there is none."""
     return next((name for node in ast.walk(ast.parse(text)) for name in _foreign_names(node)), "")
 
 
 def _foreign_names(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import | ast.ImportFrom):
         module = getattr(node, "module", None)
-        found = [module or ""] if isinstance(node, ast.ImportFrom) else [x.name for x in node.names]
-        yield from (name for name in found if name.split(".")[0] not in MODULES)
-        yield from (one.name for one in node.names if _is_forbidden(one.name))
+        imported = [alias.name for alias in node.names]
+        modules = [module or ""] if isinstance(node, ast.ImportFrom) else imported
+        yield from (name for name in modules if name.split(".")[0] not in MODULES)
+        yield from (name for name in imported if _is_forbidden(name))
     elif isinstance(node, ast.Attribute):
         is_written = isinstance(node.ctx, ast.Store | ast.Del)
         is_changed = is_written and _root(node) in {*MODULES, "labkit", ""}
@@ -200,23 +203,23 @@ def _is_forbidden(name: str) -> bool:
 
 
 def _root(node: ast.expr) -> str:
-    """The name that an attribute hangs on; empty where it is none."""
+    """The name at the root of an attribute chain; empty where there is none."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _run(programs: dict[str, str], limit_s: float) -> tuple[dict[str, str], bool]:
-    """What the checks said, and whether time was over before all had."""
+def _run_programs(programs: dict[str, str], limit_s: float) -> tuple[dict[str, str], bool]:
+    """The answers of the checks, and whether the time was over before all had answered."""
     process = sandbox.start()
     try:
-        told, _ = process.communicate(json.dumps(programs).encode(), limit_s)
+        output, _ = process.communicate(json.dumps(programs).encode(), limit_s)
         is_late = False
     except subprocess.TimeoutExpired:
         process.kill()
-        told, is_late = process.communicate()[0], True
-    lines = (json.loads(line) for line in told.splitlines() if line.endswith(b"]"))
-    return {verdict: words for verdict, words in lines}, is_late
+        output, is_late = process.communicate()[0], True
+    lines = (json.loads(line) for line in output.splitlines() if line.endswith(b"]"))
+    return {verdict: answer for verdict, answer in lines}, is_late
 
 
 def keys_of(sources: Path) -> dict[str, Key]:

@@ -23,7 +23,13 @@ from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.panel.plot import Mark, Plot, Series
 from labkit.records import now_text
 from labkit_grading import figures, grade_code, sandbox
-from labkit_grading.submissions import Submission, read_folder, said, same_claims, same_samples
+from labkit_grading.submissions import (
+    Submission,
+    error_text,
+    read_folder,
+    same_claims,
+    same_samples,
+)
 
 CAUTION = (
     "These checks deter forgery and cannot prevent it: "
@@ -62,38 +68,42 @@ class MarkRow:
     look_at: str = ABSENT
 
 
-def experiment_rows(one: Submission, item: Evidence, twins: Sequence[str]) -> list[MarkRow]:
+def experiment_rows(
+    submission: Submission, evidence: Evidence, twins: Sequence[str]
+) -> list[MarkRow]:
     """Judge one experiment's evidence, which would not have been read if it contradicted itself."""
-    judged = judged_again(item)
+    judged = judged_again(evidence)
     has_claim = judged is not None and judged.expected != store.NOT_APPLICABLE
-    read = item.verdict_read == judged.verdict if judged and item.verdict_read else False
-    look_at = [f"stopped: {item.stopped}"] if item.stopped else []
+    read = evidence.verdict_read == judged.verdict if judged and evidence.verdict_read else False
+    look_at = [f"stopped: {evidence.stopped}"] if evidence.stopped else []
     look_at += [f"the same samples as {', '.join(twins)}"] if twins else []
-    is_whole = item.stopped is None and (judged is not None or item.experiment not in CHECKS)
-    good = item.is_students and not twins and is_whole and (read or not has_claim)
+    is_judged = judged is not None or evidence.experiment not in CHECKS
+    is_whole = evidence.stopped is None and is_judged
+    good = evidence.is_students and not twins and is_whole and (read or not has_claim)
     return [
         MarkRow(
-            one.file,
-            one.student,
-            item.experiment,
+            submission.file,
+            submission.student,
+            evidence.experiment,
             readable=YES,
-            students_own=_yes(item.is_students),
-            predicted_before=_yes(item.prediction is not None),
+            students_own=_yes(evidence.is_students),
+            predicted_before=_yes(evidence.prediction is not None),
             consistent=YES,
             verdict=judged.verdict.value if judged and has_claim else ABSENT,
             verdict_read=_yes(read) if has_claim else ABSENT,
             machine_mark=int(good),
-            explanation=item.explanation,
+            explanation=evidence.explanation,
             look_at="; ".join(look_at),
         )
     ]
 
 
-def judged_again(item: Evidence) -> Judgement | None:
-    """What the file's own points say, whatever verdict it names; that where nobody can tell."""
-    known = EXPERIMENTS.get(item.experiment)
-    again = known.judge(item) if known is not None and item.judgement is not None else None
-    return again or item.judgement
+def judged_again(evidence: Evidence) -> Judgement | None:
+    """Judge the file's points anew; return its own verdict where nothing can judge them."""
+    experiment = EXPERIMENTS.get(evidence.experiment)
+    if experiment is None or evidence.judgement is None:
+        return evidence.judgement
+    return experiment.judge(evidence) or evidence.judgement
 
 
 def _yes(value: bool) -> str:
@@ -101,46 +111,51 @@ def _yes(value: bool) -> str:
 
 
 def rows_of(
-    one: Submission,
+    submission: Submission,
     twins: Mapping[tuple[str, str], Sequence[str]],
     keys: Mapping[str, grade_code.Key],
 ) -> list[MarkRow]:
     """All rows of one zip: experiments, exercises, and what could not be read."""
     rows: list[MarkRow] = []
-    for name, item in one.evidence.items():
-        same = twins.get((one.file, name), ())
-        rows += _rows_or_why(one, name, partial(experiment_rows, one, item, same))
-    for notebook, text in one.notebooks.items():
+    for name, evidence in submission.evidence.items():
+        twin_files = twins.get((submission.file, name), ())
+        judge = partial(experiment_rows, submission, evidence, twin_files)
+        rows += _rows_or_problem(submission, name, judge)
+    for notebook, text in submission.notebooks.items():
         if key := keys.get(notebook.split(" (fresh")[0]):
-            rows += _rows_or_why(
-                one, f"{notebook}: code", partial(code_rows, one, notebook, text, key)
-            )
-    return rows + [_unreadable(one, what, why) for what, why in one.problems.items()]
+            judge = partial(code_rows, submission, notebook, text, key)
+            rows += _rows_or_problem(submission, f"{notebook}: code", judge)
+    problems = submission.problems.items()
+    return rows + [_unreadable(submission, part, problem) for part, problem in problems]
 
 
-def _rows_or_why(one: Submission, item: str, make: Callable[[], list[MarkRow]]) -> list[MarkRow]:
-    """What could not be judged, whatever the reason, costs its own row and no other."""
+def _rows_or_problem(
+    submission: Submission, item: str, make: Callable[[], list[MarkRow]]
+) -> list[MarkRow]:
+    """Make the rows of an item; an error of any kind costs that item's row and no other."""
     try:
         return make()
     except Exception as error:  # outermost frame around what a stranger handed in
-        return [_unreadable(one, item, f"cannot be judged: {said(error)}")]
+        return [_unreadable(submission, item, f"cannot be judged: {error_text(error)}")]
 
 
-def _unreadable(one: Submission, item: str, why: str) -> MarkRow:
-    return MarkRow(one.file, one.student, item, readable=NO, look_at=why)
+def _unreadable(submission: Submission, item: str, problem: str) -> MarkRow:
+    return MarkRow(submission.file, submission.student, item, readable=NO, look_at=problem)
 
 
-def code_rows(one: Submission, notebook: str, text: str, key: grade_code.Key) -> list[MarkRow]:
+def code_rows(
+    submission: Submission, notebook: str, text: str, key: grade_code.Key
+) -> list[MarkRow]:
     """One row an exercise of a notebook."""
     return [
         MarkRow(
-            one.file,
-            one.student,
+            submission.file,
+            submission.student,
             f"{notebook}: {marked.verdict.removesuffix(grade_code.SUFFIX)}",
             readable=YES,
             code_exact=_yes(marked.right),
             machine_mark=int(marked.right),
-            look_at="" if marked.right else marked.said,
+            look_at="" if marked.right else marked.message,
         )
         for marked in grade_code.mark(text, key)
     ]
@@ -163,14 +178,15 @@ def _harmless(value: object) -> object:
 def class_plot(submissions: Sequence[Submission]) -> str:
     """Every student's last point over the class's median, an experiment a column, as SVG."""
     values: dict[str, list[float]] = {}
-    for one in submissions:
-        for key, item in one.evidence.items():
-            if item.points and item.is_students and math.isfinite(item.points[-1].value):
-                values.setdefault(key, []).append(item.points[-1].value)
+    for submission in submissions:
+        for key, evidence in submission.evidence.items():
+            last_value = evidence.points[-1].value if evidence.points else math.nan
+            if evidence.is_students and math.isfinite(last_value):
+                values.setdefault(key, []).append(last_value)
     marks = []
-    for place, (key, found) in enumerate(sorted(values.items())):
-        middle = statistics.median(found)
-        dots = tuple(value / middle for value in found) if middle else ()
+    for place, (key, last_values) in enumerate(sorted(values.items())):
+        middle = statistics.median(last_values)
+        dots = tuple(value / middle for value in last_values) if middle else ()
         if dots:
             marks.append(Mark(float(place), 1.0, key, min(dots), max(dots), dots))
     return figures.svg(
@@ -187,38 +203,41 @@ def class_plot(submissions: Sequence[Submission]) -> str:
 
 
 def class_points(submissions: Sequence[Submission]) -> dict[str, Evidence]:
-    """By experiment the medians of the students' own whole runs, to be shown to them."""
+    """For each experiment the medians of the students' own complete runs, to be shown to them."""
     runs: dict[str, list[Evidence]] = {}
-    for one in submissions:
-        for key, item in one.evidence.items():
-            if item.points and item.is_students and item.stopped is None:
-                runs.setdefault(key, []).append(item)
-    return {key: _middle(found) for key, found in runs.items() if len(found) >= CLASS_LEAST}
+    for submission in submissions:
+        for key, evidence in submission.evidence.items():
+            if evidence.points and evidence.is_students and evidence.stopped is None:
+                runs.setdefault(key, []).append(evidence)
+    large_enough = {
+        key: evidences for key, evidences in runs.items() if len(evidences) >= CLASS_LEAST
+    }
+    return {key: _median_run(evidences) for key, evidences in large_enough.items()}
 
 
-def _middle(runs: Sequence[Evidence]) -> Evidence:
-    """Medians and quartiles of the points that most have; no student's words or samples."""
+def _median_run(runs: Sequence[Evidence]) -> Evidence:
+    """Medians and quartiles of the points that most runs have; without any student's words."""
     values: dict[tuple[float, str, str], list[float]] = {}
     for point in (point for run in runs for point in run.points):
         values.setdefault((point.x, point.label, point.series), []).append(point.value)
     points = []
-    for (x, label, series), found in values.items():
-        if 2 * len(found) > len(runs):
-            low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
+    for (x, label, series), point_values in values.items():
+        if 2 * len(point_values) > len(runs):
+            low, middle, high = statistics.quantiles(point_values, n=4, method="inclusive")
             points.append(Point(x, label, middle, low=low, high=high, series=series))
-    said = f"the class, median of {len(runs)}"
+    origin = f"the class, median of {len(runs)}"
     first = runs[0]
     return Evidence(
         first.experiment,
         first.title,
         first.unit,
-        said,
+        origin,
         first.tier,
         now_text(),
         points=tuple(points),
         headless=True,
         ended=now_text(),
-        replayed_from=said,
+        replayed_from=origin,
     )
 
 
@@ -250,21 +269,21 @@ def grade_folder(
     keys = grade_code.keys_of(sources or own_sources()) if run_code else {}
     twins, claims = same_samples(submissions), same_claims(submissions)
     rows: list[MarkRow] = []
-    for number, one in enumerate(submissions, 1):
+    for number, submission in enumerate(submissions, 1):
         if run_code:
-            print(f"{number} of {len(submissions)}: {one.file}", file=sys.stderr)
-        others = ", ".join(claims.get((one.file, ""), ()))
-        claim = f"{others} claims the same student" if others else ""
+            print(f"{number} of {len(submissions)}: {submission.file}", file=sys.stderr)
+        other_zips = ", ".join(claims.get((submission.file, ""), ()))
+        claim = f"{other_zips} claims the same student" if other_zips else ""
         rows += (
             replace(row, look_at="; ".join(filter(None, (row.look_at, claim))))
-            for row in rows_of(one, twins, keys)
+            for row in rows_of(submission, twins, keys)
         )
     write_csv(rows, table)
     if plot is not None:
         plot.write_text(class_plot(submissions), encoding="utf-8", errors="replace")
     if class_folder is not None:
-        for item in class_points(submissions).values():
-            store.save(item, class_folder)
+        for evidence in class_points(submissions).values():
+            store.save(evidence, class_folder)
     flagged = sum(bool(row.look_at) for row in rows)
     print(f"{len(submissions)} zips, {len(rows)} rows in {table}, {flagged} to look at")
     if not (rows or run_code):

@@ -33,32 +33,32 @@ def main() -> None:
     for verdict, text in programs.items():
         process = os.fork()
         if process == 0:
-            os.write(channel, said_by(verdict, text))
+            os.write(channel, run_verdict(verdict, text))
             os._exit(0)
         if os.waitpid(process, 0)[1]:
             os.write(channel, line_of(verdict, ENDED))
 
 
-def said_by(verdict: str, text: str) -> bytes:
-    """Run a verdict's statements; the line that says what came of it."""
+def run_verdict(verdict: str, text: str) -> bytes:
+    """Run a verdict's statements, and return the line with its answer."""
     file = f"<{verdict}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     module = sys.modules["labkit_check"] = types.ModuleType("labkit_check")
     try:
         exec(compile(text, file, "exec"), vars(module))  # noqa: S102  in a sandbox, for this alone
-        said = str(vars(module)[verdict])
+        answer = str(vars(module)[verdict])
     except BaseException as error:  # outermost frame: the student's code may raise anything
-        said = f"error: {type(error).__name__}: {error}"
-    return line_of(verdict, said)
+        answer = f"error: {type(error).__name__}: {error}"
+    return line_of(verdict, answer)
 
 
-def line_of(verdict: str, said: str) -> bytes:
-    """A line of the channel."""
-    return json.dumps([verdict, next(iter(said.splitlines()), "")]).encode() + b"\n"
+def line_of(verdict: str, answer: str) -> bytes:
+    """Encode a verdict's answer as a line of the channel."""
+    return json.dumps([verdict, next(iter(answer.splitlines()), "")]).encode() + b"\n"
 
 
 def limit() -> None:
-    """Bound what this process may take of the machine; where memory is short it is ended first."""
+    """Limit this process's resources; where memory is short, the kernel ends it first."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_NPROC, (PROCESSES, PROCESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -37,11 +37,13 @@ ADVICE = (
 
 
 def command(*arguments: str) -> list[str]:
-    """Python with these arguments, in the sandbox."""
-    own = [sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parents[1])]
+    """The command line that runs Python with these arguments in the sandbox."""
+    python_folders = [sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parents[1])]
     labkit = [str(Path(PACKAGE_ROOT, name)) for name in PACKAGES]
-    shown = [*SYSTEM, *dict.fromkeys(own), *labkit]
-    binds = [part for path in shown for part in (*_parents(path), "--ro-bind-try", path, path)]
+    readable_paths = [*SYSTEM, *dict.fromkeys(python_folders), *labkit]
+    binds = [
+        part for path in readable_paths for part in (*_parents(path), "--ro-bind-try", path, path)
+    ]
     env = {**ENVIRONMENT, "PYTHONPATH": PACKAGE_ROOT}
     variables = [part for name, value in env.items() for part in ("--setenv", name, value)]
     return [
@@ -60,7 +62,7 @@ def _parents(path: str) -> list[str]:
 
 
 def _user() -> list[str]:
-    """The last options, and what the command begins with, for whom the code runs as."""
+    """The last options of bubblewrap, and the prefix of the command, for the user it runs as."""
     if os.geteuid():
         return ["--unshare-user"]
     ids = [f"--reuid={NO_ACCOUNT}", f"--regid={NO_ACCOUNT}", "--clear-groups"]
@@ -68,7 +70,7 @@ def _user() -> list[str]:
 
 
 def start() -> subprocess.Popen[bytes]:
-    """A student's process, with pipes for its channel."""
+    """Start the process that runs a student's code, with pipes for its channel."""
     return subprocess.Popen(
         command("-m", "labkit_grading.run_checks"),
         stdin=subprocess.PIPE,
@@ -83,15 +85,15 @@ def require() -> None:
     Raises:
         LabError: why, and where to run instead.
     """
-    if why := _why_not():
-        raise LabError(ADVICE.format(why=why))
+    if reason := _reason_unavailable():
+        raise LabError(ADVICE.format(why=reason))
 
 
-def _why_not() -> str:
+def _reason_unavailable() -> str:
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed"
     try:
-        done = subprocess.run(
+        trial = subprocess.run(
             command("-c", "import labkit_grading.run_checks"),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -101,5 +103,5 @@ def _why_not() -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    last = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
-    return last if done.returncode else ""
+    last = (trial.stderr.strip() or f"exit status {trial.returncode}").splitlines()[-1]
+    return last if trial.returncode else ""

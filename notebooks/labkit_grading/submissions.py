@@ -60,46 +60,46 @@ def read_folder(folder: Path) -> list[Submission]:
 
 
 def read_zip(file: Path) -> Submission:
-    """One zip; whatever is wrong with it is said in `problems`."""
-    found = Submission(file.stem, file.name)
+    """Read one zip; whatever is wrong with it is recorded in `problems`."""
+    submission = Submission(file.stem, file.name)
     try:
         texts = dict(_texts(file))
     except Exception as error:  # outermost frame around a stranger's file
-        found.problems["zip"] = f"{file.name} cannot be read: {said(error)}"
-        return found
-    found = Submission(_student(texts.get("manifest.json", ""), file.stem), file.name)
+        submission.problems["zip"] = f"{file.name} cannot be read: {error_text(error)}"
+        return submission
+    submission = Submission(_student(texts.get("manifest.json", ""), file.stem), file.name)
     for path, text in ((PurePosixPath(name), text) for name, text in texts.items()):
         if path.parent.name == "evidence":
-            _add_evidence(found, path.stem, text)
+            _add_evidence(submission, path.stem, text)
         elif path.parent.name == "notebooks":
-            found.notebooks[path.stem] = text
-    if not found.evidence and not found.notebooks and not found.problems:
-        found.problems["zip"] = "it holds neither evidence nor a notebook"
-    return found
+            submission.notebooks[path.stem] = text
+    if not submission.evidence and not submission.notebooks and not submission.problems:
+        submission.problems["zip"] = "it holds neither evidence nor a notebook"
+    return submission
 
 
-def said(error: Exception) -> str:
-    """An error in words; where a stranger's file caused it, it may have none of its own."""
+def error_text(error: Exception) -> str:
+    """The first line of an error's message, or its type where it has no message."""
     return str(error).splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def _texts(file: Path) -> Iterator[tuple[str, str]]:
-    """What a hand-in consists of, by name.
+    """Read the texts in a hand-in, with their names.
 
     A zip that was unpacked and packed again has it in a folder, beside what the packer adds.
     """
     with zipfile.ZipFile(file) as archive:
         members = {
-            part["part"]: one
-            for one in archive.infolist()
-            if (part := PART.fullmatch(one.filename)) and not one.is_dir()
+            part["part"]: member
+            for member in archive.infolist()
+            if (part := PART.fullmatch(member.filename)) and not member.is_dir()
         }
-        if sum(one.file_size for one in members.values()) > TOTAL_LIMIT:
+        if sum(member.file_size for member in members.values()) > TOTAL_LIMIT:
             raise LabError(f"it unpacks to more than {TOTAL_LIMIT >> 20} MiB")
-        for name, one in members.items():
-            if one.file_size > MEMBER_LIMIT:
-                raise LabError(f"{one.filename} is bigger than {MEMBER_LIMIT >> 20} MiB")
-            yield name, archive.read(one).decode("utf-8")
+        for name, member in members.items():
+            if member.file_size > MEMBER_LIMIT:
+                raise LabError(f"{member.filename} is bigger than {MEMBER_LIMIT >> 20} MiB")
+            yield name, archive.read(member).decode("utf-8")
 
 
 def _student(manifest: str, otherwise: str) -> str:
@@ -110,46 +110,46 @@ def _student(manifest: str, otherwise: str) -> str:
     return name if isinstance(name, str) and name else otherwise
 
 
-def _add_evidence(found: Submission, key: str, text: str) -> None:
+def _add_evidence(submission: Submission, key: str, text: str) -> None:
     try:
-        one = store.read(text, f"{key}.json")
+        evidence = store.read(text, f"{key}.json")
     except Exception as error:  # outermost frame around a stranger's file
-        found.problems[key] = said(error)
+        submission.problems[key] = error_text(error)
         return
-    if one.experiment != key:
-        found.problems[key] = f"{key}.json holds {one.experiment}"
+    if evidence.experiment != key:
+        submission.problems[key] = f"{key}.json holds {evidence.experiment}"
         return
-    found.evidence[key] = one
+    submission.evidence[key] = evidence
 
 
 def same_samples(submissions: Iterable[Submission]) -> dict[Item, list[str]]:
     """By zip and experiment, the other zips with samples of it: nobody measures the same twice."""
-    return _shared(
-        (mark, (one.file, item.experiment))
-        for one in submissions
-        for item in one.evidence.values()
-        for mark in _fingerprints(item)
+    return _other_files_by_item(
+        (mark, (submission.file, evidence.experiment))
+        for submission in submissions
+        for evidence in submission.evidence.values()
+        for mark in _fingerprints(evidence)
     )
 
 
 def same_claims(submissions: Iterable[Submission]) -> dict[Item, list[str]]:
     """By zip (and no experiment), the other zips that claim the same student."""
-    return _shared((one.student, (one.file, "")) for one in submissions)
+    return _other_files_by_item((s.student, (s.file, "")) for s in submissions)
 
 
 def _fingerprints(evidence: Evidence) -> Iterator[str]:
-    """One for each list of samples that cannot be the same by chance."""
+    """A digest for each list of samples that is too long to be the same by chance."""
     for record in (record for point in evidence.points for record in point.records):
         if len(record.samples_s) >= FEWEST:
             yield hashlib.sha256(json.dumps(record.samples_s).encode()).hexdigest()
 
 
-def _shared(marks: Iterable[tuple[str, Item]]) -> dict[Item, list[str]]:
+def _other_files_by_item(marks: Iterable[tuple[str, Item]]) -> dict[Item, list[str]]:
     holders: dict[str, set[Item]] = defaultdict(set)
     for mark, item in marks:
         holders[mark].add(item)
-    found: dict[Item, set[str]] = defaultdict(set)
-    for held in holders.values():
-        for item in held:
-            found[item] |= {file for file, _ in held if file != item[0]}
-    return {item: sorted(files) for item, files in found.items() if files}
+    other_files: dict[Item, set[str]] = defaultdict(set)
+    for sharers in holders.values():
+        for item in sharers:
+            other_files[item] |= {file for file, _ in sharers if file != item[0]}
+    return {item: sorted(files) for item, files in other_files.items() if files}

@@ -31,39 +31,39 @@ class CodeVerdict:
 
 
 class RankFailed(RuntimeError):
-    """What one of the ranks raised, or that it never ended, in a sentence."""
+    """A rank raised an error or never ended; the message is a sentence."""
 
 
-def judged(right: str, *cases: tuple[str, Callable[[], str]]) -> CodeVerdict:
-    """The first fault that is found, after the words that say where; else that it is right.
+def verdict_of(right: str, *cases: tuple[str, Callable[[], str]]) -> CodeVerdict:
+    """The verdict of several checks: the first fault with its case's label, or that it is right.
 
     Args:
-        right: what to say then.
-        cases: where, if it matters, and what looks for a fault there; an empty text is none.
+        right: the text of the verdict if no check finds a fault.
+        cases: labels, empty where they do not matter, with checks that return a fault or "".
     """
-    for where, check in cases:
+    for case_label, check in cases:
         try:
             fault = check()
         except RankFailed as error:
             fault = str(error)
         except Exception as error:  # outermost frame around the student's code
-            return CodeVerdict(False, _in_words(error))
+            return CodeVerdict(False, _error_in_words(error))
         if fault:
-            return CodeVerdict(False, f"{where}: {fault}" if where else fault)
+            return CodeVerdict(False, f"{case_label}: {fault}" if case_label else fault)
     return CodeVerdict(True, right)
 
 
-def _in_words(error: BaseException) -> str:
+def _error_in_words(error: BaseException) -> str:
     return error_sentence(describe_error(error), "in your code")
 
 
 def for_ranks(check: Callable[[int], str], *worlds: int) -> list[tuple[str, Callable[[], str]]]:
-    """The same check for several numbers of ranks, as cases of `judged`."""
+    """The same check for several numbers of ranks, as cases of `verdict_of`."""
     return [(with_ranks(world), partial(check, world)) for world in worlds]
 
 
 def with_ranks(count: int) -> str:
-    """The case of so many ranks, in words."""
+    """The label of a case: with how many ranks it ran."""
     return f"with {count} rank{'' if count == 1 else 's'}"
 
 
@@ -75,17 +75,19 @@ def random_tensors(seed: int, *shapes: Any) -> list[Any]:
     return [torch.randn(shape, generator=luck, dtype=torch.float64) for shape in shapes]
 
 
-def is_same(found: Any, right: Any) -> bool:
-    """Whether something is a tensor of this shape with these numbers."""
+def is_same(answer: Any, right: Any) -> bool:
+    """Whether an answer is a tensor of the right shape with the right numbers."""
     import torch
 
-    is_alike = isinstance(found, torch.Tensor) and found.shape == right.shape
-    return is_alike and bool(torch.allclose(found, right, rtol=1e-9, atol=1e-9))
+    is_alike = isinstance(answer, torch.Tensor) and answer.shape == right.shape
+    return is_alike and bool(torch.allclose(answer, right, rtol=1e-9, atol=1e-9))
 
 
-def mistake_in(found: Any, known: Iterable[tuple[str, Any]], otherwise: str = "") -> str:
-    """The words beside the wrong tensor that was found, or the other words where none was."""
-    return next((words for words, wrong in known if is_same(found, wrong)), otherwise)
+def mistake_in(answer: Any, known_mistakes: Iterable[tuple[str, Any]], otherwise: str = "") -> str:
+    """Describe the known mistake that gives this answer; `otherwise` where none does."""
+    return next(
+        (description for description, wrong in known_mistakes if is_same(answer, wrong)), otherwise
+    )
 
 
 class _Mail:
@@ -144,15 +146,17 @@ def run_ranks(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[list
     for thread in threads:
         thread.join(timeout=PATIENCE_S * world + PATIENCE_S)
     if failures:
-        first = next((one for one in failures if not isinstance(one, TimeoutError)), failures[0])
-        raise RankFailed(_in_words(first)) from first
+        first = next(
+            (failure for failure in failures if not isinstance(failure, TimeoutError)), failures[0]
+        )
+        raise RankFailed(_error_in_words(first)) from first
     if any(thread.is_alive() for thread in threads):
         raise RankFailed("a rank never returned: is there an endless loop?")
     return results, [mail.sent_bytes for mail in mails]
 
 
 class Exchanges:
-    """One rank's exchanges with all others, and what was seen of them.
+    """One rank's exchanges with all others, with a record of what it sent and when.
 
     Attributes:
         shapes: of what was given to an all-reduce, in order.
@@ -181,18 +185,18 @@ class Exchanges:
         def wait() -> Any:
             self.waited_before_end = self.waited_before_end or not self.is_over
             while len(self._added) <= number:  # messages come in the order in which they were sent
-                own = self._started[len(self._added)]
-                self._added.append(own + sum(self._receive(other) for other in self._others))
+                own_tensor = self._started[len(self._added)]
+                self._added.append(own_tensor + sum(self._receive(other) for other in self._others))
             return self._added[number].clone()
 
         return wait
 
     def all_reduce(self, tensor: Any) -> Any:
-        """What all ranks give to it, added."""
+        """Return the sum of all ranks' tensors."""
         return self.start(tensor)()
 
     def broadcast(self, tensor: Any, source: int) -> Any:
-        """The tensor of one rank, for all."""
+        """Return the source rank's tensor on every rank."""
         if source != self.rank:
             return self._receive(source)
         for other in self._others:
@@ -203,15 +207,15 @@ class Exchanges:
 def run_exchanging(
     one_rank: Callable[[Exchanges], Any], world: int
 ) -> tuple[list[Any], list[Exchanges]]:
-    """What each rank returns that is given its exchanges, and these; raises as `run_ranks`."""
-    seen: dict[int, Exchanges] = {}
+    """Run ranks on recorded exchanges; return results and exchanges. Raises as `run_ranks`."""
+    exchanges_of: dict[int, Exchanges] = {}
 
     def run(_: Any, rank: int, world: int, send: Any, receive: Any) -> Any:
-        seen[rank] = Exchanges(rank, world, send, receive)
-        return one_rank(seen[rank])
+        exchanges_of[rank] = Exchanges(rank, world, send, receive)
+        return one_rank(exchanges_of[rank])
 
     results, _ = run_ranks(run, random_tensors(0, *[1] * world))
-    return results, [seen[rank] for rank in range(world)]
+    return results, [exchanges_of[rank] for rank in range(world)]
 
 
 class Wires:

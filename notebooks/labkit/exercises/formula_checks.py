@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict, judged
+from labkit.exercises.code_checks import CodeVerdict, verdict_of
 from labkit.exercises.packing import A100, PackingProfile, packings, share_of, truly_fits
 from labkit.machine.profiling import KERNELS, LAUNCHES, MESSAGES, OPERATORS, Span, busy_ms
 
@@ -21,14 +21,14 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ExactFormula:
-    """What a function must return for each case.
+    """A check that a function returns the exact value for each case.
 
     Attributes:
         name: the student's function.
         right: what it must return.
         cases: its arguments, case by case.
         mistakes: by the sentence that names it, the function that makes it.
-        named: what each case is called, where its arguments are too long to be said.
+        case_names: what each case is called, where its arguments are too long to be said.
         spare: by how much a number may be off.
     """
 
@@ -36,48 +36,53 @@ class ExactFormula:
     right: Callable[..., Any]
     cases: Sequence[tuple[Any, ...]]
     mistakes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    named: Sequence[str] = ()
+    case_names: Sequence[str] = ()
     spare: float = 1e-9
 
     def __call__(self, function: Callable[..., Any]) -> CodeVerdict:
-        """Whether a function returns what is right, in every case."""
+        """Check that a function returns the right value in every case."""
 
         def check() -> str:
-            for given in self.cases:
-                said = function(*given)
-                fault = f"write {self.name} first" if said is None else self._fault(said, given)
+            for arguments in self.cases:
+                answer = function(*arguments)
+                fault = (
+                    f"write {self.name} first" if answer is None else self._fault(answer, arguments)
+                )
                 if fault:
                     return fault
             return ""
 
-        return judged(f"it agrees in all {len(self.cases)} cases", ("", check))
+        return verdict_of(f"it agrees in all {len(self.cases)} cases", ("", check))
 
-    def _fault(self, said: Any, given: tuple[Any, ...]) -> str:
-        """Which mistake this is; empty where nothing is wrong."""
-        found, got = self.right(*given), _parts(said)
-        right = _parts(found)
-        if isinstance(found, Mapping) and right.keys() - got.keys():
+    def _fault(self, answer: Any, arguments: tuple[Any, ...]) -> str:
+        """Describe the mistake in an answer; empty where nothing is wrong."""
+        expected, answered = self.right(*arguments), _parts(answer)
+        right = _parts(expected)
+        if isinstance(expected, Mapping) and right.keys() - answered.keys():
             return f"return a dict with {', '.join(right)}"
-        off = [key for key, value in right.items() if not self._same(got.get(key), value)]
+        off = [key for key, value in right.items() if not self._agrees(answered.get(key), value)]
         if not off:
             return ""
-        made = {words: _parts(mistake(*given)) for words, mistake in self.mistakes.items()}
-        for parts in (list(right), off[:1]):  # what explains all of it comes before a part of it
-            for words, wrong in made.items():
-                is_wrong = not self._same(wrong[off[0]], right[off[0]])
-                if is_wrong and all(self._same(got.get(key), wrong[key]) for key in parts):
-                    return words
-        what = f"{off[0]} of " if off[0] else ""
-        call = f"{self.name}({', '.join(map(_words, given))})"
-        if self.named:
-            call = f"{self.name} of {self.named[self.cases.index(given)]}"
-        return f"{what}{call} is {_words(right[off[0]])}, you say {_words(got.get(off[0], said))}"
+        first_off = off[0]
+        mistakes = {text: _parts(mistake(*arguments)) for text, mistake in self.mistakes.items()}
+        # A mistake that explains the whole answer comes before one that explains a part of it.
+        for keys in (list(right), [first_off]):
+            for description, wrong in mistakes.items():
+                is_wrong = not self._agrees(wrong[first_off], right[first_off])
+                if is_wrong and all(self._agrees(answered.get(key), wrong[key]) for key in keys):
+                    return description
+        part_name = f"{first_off} of " if first_off else ""
+        call = f"{self.name}({', '.join(map(_value_in_words, arguments))})"
+        if self.case_names:
+            call = f"{self.name} of {self.case_names[self.cases.index(arguments)]}"
+        answer_text = _value_in_words(answered.get(first_off, answer))
+        return f"{part_name}{call} is {_value_in_words(right[first_off])}, you say {answer_text}"
 
-    def _same(self, said: Any, right: Any) -> bool:
-        if isinstance(right, str) or isinstance(said, str):
-            return isinstance(said, str) and said == right
+    def _agrees(self, answer: Any, right: Any) -> bool:
+        if isinstance(right, str) or isinstance(answer, str):
+            return isinstance(answer, str) and answer == right
         try:
-            return math.isclose(said, right, rel_tol=1e-9, abs_tol=self.spare)
+            return math.isclose(answer, right, rel_tol=1e-9, abs_tol=self.spare)
         except (TypeError, ValueError, OverflowError):
             return False
 
@@ -91,16 +96,16 @@ def _parts(value: Any) -> dict[Any, Any]:
     return {"": value}
 
 
-def _words(value: Any) -> str:
-    """A value of a case, as short as it can be said."""
+def _value_in_words(value: Any) -> str:
+    """A value as short text."""
     if isinstance(value, PackingProfile):
         return value.name
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_words, value))}]"
+        return f"[{', '.join(map(_value_in_words, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_words(part)}' for key, part in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {_value_in_words(part)}' for key, part in value.items())}}}"
     return repr(value) if isinstance(value, str | int | bool | None) else type(value).__name__
 
 
@@ -208,7 +213,7 @@ check_split_time = ExactFormula(
     ((1, 12.0, 4, 6.0), (14, 3.0, 98, 3.0), (2, 5.0, 10, 1.0)),
     {
         "a and b are exchanged: return a, which does not shrink, first": (
-            lambda *given: _split_time(*given)[::-1]
+            lambda *arguments: _split_time(*arguments)[::-1]
         ),
         "b is shared out among the SMs: divide the difference by 1 / small - 1 / big": (
             lambda small, time_small, big, time_big: (time_big, time_small - time_big)
@@ -273,23 +278,26 @@ check_on_ranks = ExactFormula(
 
 
 def job_hours(
-    profile: PackingProfile, held: PackingProfile, law: Mapping[str, float], steps: int
+    profile: PackingProfile, measured_profile: PackingProfile, law: Mapping[str, float], steps: int
 ) -> float:
-    """The hours of a job on a shape, by the three terms of the step that was measured.
+    """The hours of a job on a shape, computed from the three terms of the measured step.
 
     Args:
         profile: the shape.
-        held: the shape that was measured.
+        measured_profile: the shape that was measured.
         law: `fixed`, `sm` and `memory`: ms of a step there that nothing shortens, that the SMs
             share and that the memory slices share; `python`: ms that launching a step takes on
             every shape.
         steps: of the job.
     """
-    shared = law["sm"] * held.sms / profile.sms + law["memory"] * held.memory / profile.memory
+    shared = (
+        law["sm"] * measured_profile.sms / profile.sms
+        + law["memory"] * measured_profile.memory / profile.memory
+    )
     return max(law["fixed"] + shared, law["python"]) * steps / 3.6e6
 
 
-def _with(law: Mapping[str, float], **other: float) -> dict[str, float]:
+def _law_with(law: Mapping[str, float], **other: float) -> dict[str, float]:
     return {**law, **other}
 
 
@@ -299,20 +307,23 @@ check_job_hours = ExactFormula(
     "job_hours",
     job_hours,
     tuple(
-        (A100[name], A100[held], law, STEPS)
-        for held in ("7g.40gb", "1g.5gb")
-        for law in (_LAW, _with(_LAW, python=15.0))
+        (A100[name], A100[measured_name], law, STEPS)
+        for measured_name in ("7g.40gb", "1g.5gb")
+        for law in (_LAW, _law_with(_LAW, python=15.0))
         for name in ("1g.5gb", "3g.20gb", "4g.20gb", "7g.40gb")
     ),
     {
         "the memory's part follows the memory slices, not the SMs": (
-            lambda profile, held, law, steps: job_hours(
-                profile, held, _with(law, sm=law["sm"] + law["memory"], memory=0.0), steps
+            lambda profile, measured_profile, law, steps: job_hours(
+                profile,
+                measured_profile,
+                _law_with(law, sm=law["sm"] + law["memory"], memory=0.0),
+                steps,
             )
         ),
         "no shape is faster than Python can launch the step: that time is the minimum": (
-            lambda profile, held, law, steps: job_hours(
-                profile, held, _with(law, python=0.0), steps
+            lambda profile, measured_profile, law, steps: job_hours(
+                profile, measured_profile, _law_with(law, python=0.0), steps
             )
         ),
     },
@@ -335,11 +346,11 @@ check_price = ExactFormula(
 
 
 def step_price(
-    fixed: float, sms_ms: float, memory_ms: float, profile: PackingProfile, unit: str
+    fixed_ms: float, sms_ms: float, memory_ms: float, profile: PackingProfile, unit: str
 ) -> float:
     """What a step costs on a shape: ms times memory slices, or sevenths of the larger share."""
-    took = fixed + sms_ms / profile.sms + memory_ms / profile.memory
-    return took * (profile.memory if unit == "memory slices" else 7 * share_of(profile))
+    step_ms = fixed_ms + sms_ms / profile.sms + memory_ms / profile.memory
+    return step_ms * (profile.memory if unit == "memory slices" else 7 * share_of(profile))
 
 
 # Whether `step_price(fixed, sms_ms, memory_ms, profile, unit)` is a step's price in a unit.
@@ -347,8 +358,8 @@ check_step_price = ExactFormula(
     "step_price",
     step_price,
     tuple(
-        (fixed, 140.0, 8.0, A100[name], unit)
-        for fixed in (0.0, 3.0)
+        (fixed_ms, 140.0, 8.0, A100[name], unit)
+        for fixed_ms in (0.0, 3.0)
         for unit in ("memory slices", "sevenths")
         for name in ("1g.5gb", "3g.20gb", "7g.40gb")
     ),

@@ -16,10 +16,10 @@ from labkit.exercises.code_checks import (
     Exchanges,
     for_ranks,
     is_same,
-    judged,
     mistake_in,
     random_tensors,
     run_exchanging,
+    verdict_of,
 )
 from labkit.exercises.formula_checks import ExactFormula
 from labkit.machine.profiling import (
@@ -44,10 +44,10 @@ SPARE_BYTES = 64  # Adam counts its steps, 4 bytes a matrix
 
 
 @functools.cache
-def _counted(
+def _bytes_of_real_step(
     width: int, depth: int, rows: int, micro_batches: int, checkpoint: bool, ranks: int
 ) -> dict[str, int]:
-    """Bytes by kind of a real step; of several ranks, rank 0's."""
+    """Run a real step and return its bytes by kind; with several ranks, those of rank 0."""
     import torch
 
     network, _ = networks.blocks(width, depth)
@@ -58,24 +58,27 @@ def _counted(
         optimizer.step()
         network.zero_grad()
 
-    found = count_step(step, network, optimizer)
-    return {kind: round(found[kind] * MIB) for kind in PREDICTED}
+    counted_mib = count_step(step, network, optimizer)
+    return {kind: round(counted_mib[kind] * MIB) for kind in PREDICTED}
 
 
 def _times(kind: str, factor: Callable[..., float]) -> Callable[..., dict[str, float]]:
-    """The right ledger, but for one kind, which is so many times as large in a case."""
-    return lambda *case: {**_counted(*case), kind: _counted(*case)[kind] * factor(*case)}
+    """A mistaken ledger: the right one with one kind's bytes multiplied by a factor."""
+    return lambda *case: {
+        **_bytes_of_real_step(*case),
+        kind: _bytes_of_real_step(*case)[kind] * factor(*case),
+    }
 
 
 # Whether `ledger(width, depth, rows, micro_batches, checkpoint, ranks)` says what a step of
 # `networks.blocks` holds: a dict with the bytes of each kind, each at its most.
 check_ledger = ExactFormula(
     "ledger",
-    _counted,
+    _bytes_of_real_step,
     CASES,
     {
         "these are numbers, and in fp32 each number has 4 bytes": (
-            lambda *case: {kind: size / 4 for kind, size in _counted(*case).items()}
+            lambda *case: {kind: size / 4 for kind, size in _bytes_of_real_step(*case).items()}
         ),
         "Adam keeps two numbers for a parameter, its moments": _times(OPTIMIZER, lambda *_: 1 / 2),
         "ZeRO-1 divides the optimizer state: each rank holds only its part": _times(
@@ -99,35 +102,41 @@ def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
 
     def check(world: int) -> str:
         weights, *gradients = (
-            random_tensors(10 * world + one, *[4] * WEIGHTS) for one in range(world + 1)
+            random_tensors(10 * world + index, *[4] * WEIGHTS) for index in range(world + 1)
         )
         stepped: list[tuple[int, Any]] = []  # by any rank: which weight, with what
 
-        def one_rank(own: Exchanges) -> Any:
+        def one_rank(exchanges: Exchanges) -> Any:
             def adam(number: int, weight: Any, gradient: Any) -> Any:
                 stepped.append((number, gradient))
                 return weight - 0.1 * gradient.sign()  # Adam's first step
 
-            given = ([one.clone() for one in all_of] for all_of in (weights, gradients[own.rank]))
-            return function(*given, adam, own.rank, world, own.all_reduce, own.broadcast)
+            copies = (
+                [tensor.clone() for tensor in all_of]
+                for all_of in (weights, gradients[exchanges.rank])
+            )
+            return function(
+                *copies, adam, exchanges.rank, world, exchanges.all_reduce, exchanges.broadcast
+            )
 
         results, _ = run_exchanging(one_rank, world)
         totals: list[Any] = [sum(parts) for parts in zip(*gradients, strict=True)]
-        fault = _who_stepped(stepped, totals, world)
-        return fault or _what_came(results, weights, totals)
+        fault = _fault_of_adam_calls(stepped, totals, world)
+        return fault or _fault_of_weights(results, weights, totals)
 
     right = "all ranks hold the new weights, and each weight's state is on one rank"
-    return judged(right, *for_ranks(check, 1, 2, 3))
+    return verdict_of(right, *for_ranks(check, 1, 2, 3))
 
 
-def _who_stepped(stepped: list[tuple[int, Any]], totals: list[Any], world: int) -> str:
-    """Whether each weight was stepped by one rank, with the mean gradient."""
-    known = sorted(number for number, _ in stepped)
-    if not known:
+def _fault_of_adam_calls(stepped: list[tuple[int, Any]], totals: list[Any], world: int) -> str:
+    """The fault in Adam's calls; empty if one rank steps each weight with the mean gradient."""
+    stepped_numbers = sorted(number for number, _ in stepped)
+    if not stepped_numbers:
         return "write zero_step first: adam was never called"
-    if known != list(range(WEIGHTS)):
+    if stepped_numbers != list(range(WEIGHTS)):
         return (
-            f"adam was called for the weights {known}: each of {WEIGHTS} must be stepped by "
+            f"adam was called for the weights {stepped_numbers}: "
+            f"each of {WEIGHTS} must be stepped by "
             "exactly one rank, which alone holds its state"
         )
     for number, gradient in stepped:
@@ -138,9 +147,9 @@ def _who_stepped(stepped: list[tuple[int, Any]], totals: list[Any], world: int) 
     return ""
 
 
-def _what_came(results: list[Any], weights: list[Any], totals: list[Any]) -> str:
-    right = [one - 0.1 * total.sign() for one, total in zip(weights, totals, strict=True)]
-    for rank, found in enumerate(results):
-        if len(found or ()) != WEIGHTS or not all(map(is_same, found, right)):
+def _fault_of_weights(results: list[Any], weights: list[Any], totals: list[Any]) -> str:
+    right = [weight - 0.1 * total.sign() for weight, total in zip(weights, totals, strict=True)]
+    for rank, new_weights in enumerate(results):
+        if len(new_weights or ()) != WEIGHTS or not all(map(is_same, new_weights, right)):
             return f"rank {rank} does not hold every new weight: who sends it the others' weights?"
     return ""

@@ -14,9 +14,9 @@ from labkit.records import Place
 
 @public
 def sizes_for_two(place: Place) -> tuple[int, int]:
-    """Width and batch of layers that two ranks share, which it also says; smaller on CPU cores."""
-    more = min(4, max(1, int(place.cpu.cores // 2)))  # by the threads of each CPU rank
-    width, batch = (2048, 4096) if place.is_several else (512, 1024 * more)
+    """Choose and print width and batch of layers that two ranks share; smaller on CPU cores."""
+    batch_factor = min(4, max(1, int(place.cpu.cores // 2)))  # by the threads of each CPU rank
+    width, batch = (2048, 4096) if place.is_several else (512, 1024 * batch_factor)
     cores = "gloo processes on this container's CPU (scaled down)"
     ranks = "a device each" if place.is_several else cores
     print(f"two ranks: {ranks}; layers {width} wide, batch {batch}")
@@ -77,8 +77,8 @@ def transformer_answer(
             torch.no_grad(),
             torch.autocast(device, torch.bfloat16, enabled=device == "cuda", cache_enabled=False),
         ):
-            found = model(batch_of)
-        return found.cpu() if to_host else found
+            output = model(batch_of)
+        return output.cpu() if to_host else output
 
     return answer
 
@@ -155,7 +155,7 @@ def gradients_of(
     for _ in range(micro_batches):
         x = torch.randn(rows // micro_batches, width, device=device, requires_grad=checkpoint)
         for block in network:
-            kept = {"use_reentrant": True, "preserve_rng_state": False}
-            x = again(block, x, **kept) if checkpoint else block(x)
+            checkpoint_options = {"use_reentrant": True, "preserve_rng_state": False}
+            x = again(block, x, **checkpoint_options) if checkpoint else block(x)
         (x.square().mean() / micro_batches).backward()
         del x  # before the next micro-batch is made

@@ -13,7 +13,7 @@ from typing import Any
 
 from labkit.arguments import public
 from labkit.errors import WrongArgument
-from labkit.exercises.code_checks import CodeVerdict, judged
+from labkit.exercises.code_checks import CodeVerdict, verdict_of
 
 COMPUTE, MEMORY, SMS_OF_SEVEN = 7, 8, 98
 IN_USE = ((4,), (2, 4, 5), (0, 1, 2, 3), (0, 3, 6), (6,))
@@ -64,48 +64,48 @@ def _slices(packing: Packing) -> Iterator[tuple[PackingProfile, int]]:
         yield A100[name], count
 
 
-def find_starts(wanted: Sequence[str], taken: Collection[int]) -> list[int] | None:
-    """Where each slice may begin, so that none overlaps; None where there is no way.
+def find_starts(profiles: Sequence[str], in_use: Collection[int]) -> list[int] | None:
+    """Find a start for each slice, so that none overlaps; None where there is no way.
 
     Args:
-        wanted: the slices' profiles; the answer keeps their order.
-        taken: the memory slices in use.
+        profiles: the slices' profiles; the answer keeps their order.
+        in_use: the memory slices in use.
     """
-    if not wanted:
+    if not profiles:
         return []
-    first = A100[wanted[0]]
+    first = A100[profiles[0]]
     for start in first.starts:
         span = range(start, start + first.memory)
-        if not set(span) & set(taken):
-            rest = find_starts(wanted[1:], {*taken, *span})
-            if rest is not None:
-                return [start, *rest]
+        if not set(span) & set(in_use):
+            later_starts = find_starts(profiles[1:], {*in_use, *span})
+            if later_starts is not None:
+                return [start, *later_starts]
     return None
 
 
 @public
-def packings(most: int = COMPUTE) -> Iterator[dict[str, int]]:
+def packings(max_slices: int = COMPUTE) -> Iterator[dict[str, int]]:
     """Every choice of up to seven slices, whether it fits or not."""
-    for size in range(1, most + 1):
-        for chosen in itertools.combinations_with_replacement(A100, size):
-            yield {name: chosen.count(name) for name in dict.fromkeys(chosen)}
+    for size in range(1, max_slices + 1):
+        for profiles in itertools.combinations_with_replacement(A100, size):
+            yield {name: profiles.count(name) for name in dict.fromkeys(profiles)}
 
 
 @public
 def used_sms(packing: Packing) -> int:
-    """SMs that work when every slice of the packing does."""
+    """How many SMs the slices of a packing have together."""
     return sum(profile.sms * count for profile, count in _slices(packing))
 
 
 @public
 def used_gib(packing: Packing) -> float:
-    """Memory the slices of the packing hold."""
+    """How much memory the slices of a packing have together, in GiB."""
     return sum(profile.gib * count for profile, count in _slices(packing))
 
 
 @public
 def share_of(profile: PackingProfile) -> float:
-    """What a slice takes of a GPU: of its compute or its memory slices, the larger share."""
+    """A slice's share of a GPU: of its compute or its memory slices, whichever is larger."""
     return max(profile.compute / COMPUTE, profile.memory / MEMORY)
 
 
@@ -125,55 +125,57 @@ def check_place(place: Callable[[list[str], list[int]], Any]) -> CodeVerdict:
     cases = list(_cases())
 
     def check() -> str:
-        for number, (wanted, taken) in enumerate(cases):
-            given = list(taken)
-            fault = _fault(place(list(wanted), given), wanted, taken)
-            if fault and given != list(taken):
+        for number, (profiles, in_use) in enumerate(cases):
+            in_use_copy = list(in_use)
+            fault = _fault(place(list(profiles), in_use_copy), profiles, in_use)
+            if fault and in_use_copy != list(in_use):
                 fault += "; it also changed `taken`, which a start that failed must leave as it was"
             if fault:
                 return fault if number else f"{fault} (or write place_slices first)"
         return ""
 
     right = f"it finds a way wherever there is one, in {len(cases)} cases"
-    return judged(right, ("", check))
+    return verdict_of(right, ("", check))
 
 
 def _cases() -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Every choice of up to four slices on an empty GPU, small and big first, and GPUs in use."""
+    """The cases: up to four slices on an empty GPU, in two orders, and GPUs partly in use."""
     for packing in packings(4):
-        wanted = tuple(_names_in(packing))
-        yield from ((order, ()) for order in dict.fromkeys((wanted, wanted[::-1])))
+        profiles = tuple(_names_in(packing))
+        yield from ((order, ()) for order in dict.fromkeys((profiles, profiles[::-1])))
     yield ("1g.5gb",) * 7, ()
-    for taken in IN_USE:
+    for in_use in IN_USE:
         for length in (1, 2, 3):
-            yield from ((wanted, taken) for wanted in itertools.product(QUEUE, repeat=length))
+            yield from ((profiles, in_use) for profiles in itertools.product(QUEUE, repeat=length))
 
 
-def _fault(said: Any, wanted: tuple[str, ...], taken: tuple[int, ...]) -> str:
-    """What is wrong with an answer, in words; empty when nothing is."""
-    way, asked = find_starts(wanted, taken), _asked(wanted, taken)
-    if said is None:
+def _fault(answer: Any, profiles: tuple[str, ...], in_use: tuple[int, ...]) -> str:
+    """Describe what is wrong with an answer; empty when nothing is."""
+    way, question = find_starts(profiles, in_use), _question_in_words(profiles, in_use)
+    if answer is None:
         hint = "when there is no room for the rest, try the next start of the first"
-        return "" if way is None else f"{asked}: you say None, but {way} is a way; {hint}"
-    if not isinstance(said, list | tuple) or len(said) != len(wanted):
-        return f"{asked}: return a list with one start for each slice, in that order"
-    faults = misplaced(zip(wanted, said, strict=True), taken)
-    return next((f"{asked}: {fault}" for fault in faults), "")
+        return "" if way is None else f"{question}: you say None, but {way} is a way; {hint}"
+    if not isinstance(answer, list | tuple) or len(answer) != len(profiles):
+        return f"{question}: return a list with one start for each slice, in that order"
+    faults = misplaced(zip(profiles, answer, strict=True), in_use)
+    return next((f"{question}: {fault}" for fault in faults), "")
 
 
-def misplaced(slices: Iterable[tuple[str, int]], taken: Collection[int] = ()) -> Iterator[str]:
-    """Where slices, each a profile and its start, cannot begin or overlap, in words."""
-    seen = dict.fromkeys(taken, "a slice in use")
+def misplaced(slices: Iterable[tuple[str, int]], in_use: Collection[int] = ()) -> Iterator[str]:
+    """Describe each slice, a profile and its start, that overlaps or cannot begin there."""
+    occupants = dict.fromkeys(in_use, "a slice in use")
     for name, start in slices:
         if start not in A100[name].starts:
             allowed = ", ".join(map(str, A100[name].starts))
             yield f"a {name} cannot begin at {start}, only at {allowed}"
         span = range(start, start + A100[name].memory)
-        if over := [seen[number] for number in span if number in seen]:
+        if over := [occupants[number] for number in span if number in occupants]:
             yield f"the {name} at {start} overlaps {over[0]}"
-        seen.update(dict.fromkeys(span, f"the {name} at {start}"))
+        occupants.update(dict.fromkeys(span, f"the {name} at {start}"))
 
 
-def _asked(wanted: tuple[str, ...], taken: tuple[int, ...]) -> str:
-    beside = f" beside memory slices {', '.join(map(str, taken))}" if taken else " on an empty GPU"
-    return f"{', '.join(wanted)}{beside}"
+def _question_in_words(profiles: tuple[str, ...], in_use: tuple[int, ...]) -> str:
+    beside = (
+        f" beside memory slices {', '.join(map(str, in_use))}" if in_use else " on an empty GPU"
+    )
+    return f"{', '.join(profiles)}{beside}"

@@ -17,11 +17,11 @@ from labkit.exercises.code_checks import (
     Exchanges,
     for_ranks,
     is_same,
-    judged,
     mistake_in,
     random_tensors,
     run_exchanging,
     run_ranks,
+    verdict_of,
     with_ranks,
 )
 from labkit.machine.profiling import watching
@@ -41,20 +41,20 @@ def check_gradient_averaging(function: Callable[[Sequence[Any]], Any]) -> CodeVe
 
     def check(ranks: int) -> str:
         parts = random_tensors(ranks, *[(3, 3)] * ranks)
-        total, found = sum(parts), function(list(parts))
+        total, combined = sum(parts), function(list(parts))
         mean: Any = total / ranks
-        if is_same(found, mean):
+        if is_same(combined, mean):
             return ""
-        if getattr(found, "shape", None) != mean.shape:
+        if getattr(combined, "shape", None) != mean.shape:
             return "return one tensor of the same shape as each gradient"
-        known = [("it is the sum, and the loss is a mean over samples", total)]
-        known += [("it is one rank's own, which saw only a part", part) for part in parts]
-        off = float((found - mean).norm() / mean.norm())
-        why = mistake_in(found, known, "compare it with the mean")
-        return f"the combined gradient is off by {off:.2g} (relative): {why}"
+        known_mistakes = [("it is the sum, and the loss is a mean over samples", total)]
+        known_mistakes += [("it is one rank's own, which saw only a part", part) for part in parts]
+        off = float((combined - mean).norm() / mean.norm())
+        explanation = mistake_in(combined, known_mistakes, "compare it with the mean")
+        return f"the combined gradient is off by {off:.2g} (relative): {explanation}"
 
     right = "the combined gradient is that of the whole batch, for 2, 3 and 4 ranks"
-    return judged(right, *for_ranks(check, 2, 3, 4))
+    return verdict_of(right, *for_ranks(check, 2, 3, 4))
 
 
 def check_all_reduce(function: Callable[..., Any], *, ring: bool = False) -> CodeVerdict:
@@ -70,32 +70,34 @@ def check_all_reduce(function: Callable[..., Any], *, ring: bool = False) -> Cod
     def check(world: int) -> str:
         inputs = random_tensors(world, *[sizes[world]] * world)
         total = sum(inputs)
-        results, sent = run_ranks(function, inputs)
-        for rank, found in enumerate(results):
-            if not is_same(found, total):
-                what = _no_sum(found, total, inputs[rank], world)
-                return f"rank {rank} does not hold the sum{what and ': '}{what}"
+        results, sent_bytes = run_ranks(function, inputs)
+        for rank, result in enumerate(results):
+            if not is_same(result, total):
+                explanation = _mistake_in_sum(result, total, inputs[rank], world)
+                return f"rank {rank} does not hold the sum{explanation and ': '}{explanation}"
         allowed = 2 * (world - 1) * -(-sizes[world] // world) * inputs[0].element_size()
-        if ring and max(sent) > allowed:
-            return f"one sends {max(sent)} bytes; a ring sends {allowed}"
+        if ring and max(sent_bytes) > allowed:
+            return f"one sends {max(sent_bytes)} bytes; a ring sends {allowed}"
         return ""
 
-    return judged("every rank holds the sum, for 1 to 5 ranks", *for_ranks(check, *sizes))
+    return verdict_of("every rank holds the sum, for 1 to 5 ranks", *for_ranks(check, *sizes))
 
 
-def _no_sum(found: Any, total: Any, own: Any, world: int) -> str:
-    """What a rank holds in place of the sum; empty where nobody knows."""
-    if found is None:
+def _mistake_in_sum(result: Any, total: Any, own_tensor: Any, world: int) -> str:
+    """Describe what a rank holds in place of the sum; empty where it is no known mistake."""
+    if result is None:
         return "it returned nothing"
-    known = (
-        ("it still holds only its own tensor", own),
+    known_mistakes = (
+        ("it still holds only its own tensor", own_tensor),
         ("it is the mean: an all-reduce only adds", total / world),
     )
-    said = mistake_in(found, known)
-    if said or getattr(found, "shape", None) != total.shape:
-        return said
-    done = int(total.isclose(found).sum())
-    return f"{done} of its {len(total)} numbers are finished, the others are not" if done else ""
+    mistake = mistake_in(result, known_mistakes)
+    if mistake or getattr(result, "shape", None) != total.shape:
+        return mistake
+    finished_count = int(total.isclose(result).sum())
+    if not finished_count:
+        return ""
+    return f"{finished_count} of its {len(total)} numbers are finished, the others are not"
 
 
 def _gradients(world: int) -> list[list[Any]]:
@@ -114,37 +116,44 @@ def check_sync(function: Callable[..., Any], *, flat: bool = False) -> CodeVerdi
     def check(world: int) -> str:
         gradients = _gradients(world)
 
-        def one_rank(own: Exchanges) -> Any:
-            return function([one.clone() for one in gradients[own.rank]], world, own.start)
+        def one_rank(exchanges: Exchanges) -> Any:
+            return function(
+                [gradient.clone() for gradient in gradients[exchanges.rank]], world, exchanges.start
+            )
 
-        results, seen = run_exchanging(one_rank, world)
-        calls, wanted = len(seen[0].shapes), 1 if flat else len(SHAPES)
+        results, rank_exchanges = run_exchanging(one_rank, world)
+        calls, expected_calls = len(rank_exchanges[0].shapes), 1 if flat else len(SHAPES)
         if results[0] is None or not calls:
             return "write it first: nothing was sent, or nothing came back"
-        if calls != wanted:
-            return f"{calls} all-reduces for {len(SHAPES)} gradients, where {wanted} should be made"
+        if calls != expected_calls:
+            should_be = f"where {expected_calls} should be made"
+            return f"{calls} all-reduces for {len(SHAPES)} gradients, {should_be}"
         return _fault_of(results, gradients)
 
-    how = "one all-reduce" if flat else "an all-reduce for each gradient"
-    return judged(f"every rank has the mean gradients, with {how}", *for_ranks(check, 1, 2, 3))
+    method = "one all-reduce" if flat else "an all-reduce for each gradient"
+    return verdict_of(
+        f"every rank has the mean gradients, with {method}", *for_ranks(check, 1, 2, 3)
+    )
 
 
 def _fault_of(results: Sequence[Any], gradients: list[list[Any]]) -> str:
-    """What is wrong with what the ranks hold at the end; empty when nothing is."""
-    for found in results:
-        if found is None or len(found) != len(SHAPES):
+    """The fault in the gradients that the ranks hold at the end; empty when there is none."""
+    for means in results:
+        if means is None or len(means) != len(SHAPES):
             return f"return {len(SHAPES)} gradients, in the order of the parameters"
         for number, parts in enumerate(zip(*gradients, strict=True)):
-            got, total = found[number], sum(parts)
-            shape, right = getattr(got, "shape", None), parts[0].shape
+            mean, total = means[number], sum(parts)
+            shape, right = getattr(mean, "shape", None), parts[0].shape
             if shape != right:
                 has = shape and tuple(shape)
                 return f"gradient {number} must have the shape {tuple(right)}; it has {has}"
-            known = [("the ranks' sum, not their mean", total)]
-            known += [("one rank's own: did its bucket ever leave?", part) for part in parts]
-            if not is_same(got, total / len(parts)):
-                what = mistake_in(got, known, "not the mean over the ranks")
-                return f"gradient {number} is {what}"
+            known_mistakes = [("the ranks' sum, not their mean", total)]
+            known_mistakes += [
+                ("one rank's own: did its bucket ever leave?", part) for part in parts
+            ]
+            if not is_same(mean, total / len(parts)):
+                mistake = mistake_in(mean, known_mistakes, "not the mean over the ranks")
+                return f"gradient {number} is {mistake}"
     return ""
 
 
@@ -161,50 +170,54 @@ def check_buckets(make: Callable[..., Any]) -> CodeVerdict:
     def check(world: int) -> str:
         gradients = _gradients(world)
 
-        def one_rank(own: Exchanges) -> Any:
-            buckets = make(world, own.start, BUCKET)
+        def one_rank(exchanges: Exchanges) -> Any:
+            buckets = make(world, exchanges.start, BUCKET)
             for number in reversed(range(len(SHAPES))):
-                buckets.ready(number, gradients[own.rank][number].clone())
-            own.is_over = True
-            found = buckets.finish()
-            return [found.get(number) for number in range(len(SHAPES))] if found else None
+                buckets.ready(number, gradients[exchanges.rank][number].clone())
+            exchanges.is_over = True
+            mean_by_number = buckets.finish()
+            return (
+                [mean_by_number.get(number) for number in range(len(SHAPES))]
+                if mean_by_number
+                else None
+            )
 
-        results, seen = run_exchanging(one_rank, world)
-        return _fault_of_buckets(seen[0]) or _fault_of(results, gradients)
+        results, rank_exchanges = run_exchanging(one_rank, world)
+        return _fault_of_buckets(rank_exchanges[0]) or _fault_of(results, gradients)
 
     right = "the means are right, and full buckets left during the backward pass"
-    return judged(right, *for_ranks(check, 1, 2, 3))
+    return verdict_of(right, *for_ranks(check, 1, 2, 3))
 
 
-def _fault_of_buckets(seen: Exchanges) -> str:
+def _fault_of_buckets(exchanges: Exchanges) -> str:
     """The first rule of buckets that was broken; empty when none was."""
-    sizes, wanted = [math.prod(shape) for shape in seen.shapes], _bucket_sizes()
+    sizes, expected_sizes = [math.prod(shape) for shape in exchanges.shapes], _bucket_sizes()
     rules = (
         (bool(sizes), "write Buckets first: nothing was sent"),
         (
-            not seen.waited_before_end,
+            not exchanges.waited_before_end,
             "ready waits for its all-reduce, so nothing is computed while it travels",
         ),
         (
-            seen.before_end > 0,
+            exchanges.before_end > 0,
             "nothing was sent before finish: a full bucket must leave at once, in ready",
         ),
         (
-            sizes == wanted,
-            f"buckets of {sizes} numbers left; with most={BUCKET} they must be {wanted}",
+            sizes == expected_sizes,
+            f"buckets of {sizes} numbers left; with most={BUCKET} they must be {expected_sizes}",
         ),
     )
-    return next((words for is_kept, words in rules if not is_kept), "")
+    return next((rule for is_kept, rule in rules if not is_kept), "")
 
 
 def _bucket_sizes() -> list[int]:
     """The numbers in each bucket, if one leaves as soon as it holds `BUCKET` of them."""
-    found = [0]
+    sizes = [0]
     for shape in reversed(SHAPES):
-        found[-1] += math.prod(shape)
-        if found[-1] >= BUCKET:
-            found.append(0)
-    return [size for size in found if size]
+        sizes[-1] += math.prod(shape)
+        if sizes[-1] >= BUCKET:
+            sizes.append(0)
+    return [size for size in sizes if size]
 
 
 def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
@@ -219,31 +232,31 @@ def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
 
     def note(called: Any, args: Any, _: Any, __: Any) -> None:
         if called._schema.name in ("aten::mm", "aten::addmm"):
-            left, right = (tuple(one.shape) for one in args[-2:])
+            first_shape, second_shape = (tuple(tensor.shape) for tensor in args[-2:])
             # a @ b may be made as the transpose of b' @ a'
-            products.append(right if left[0] == PRODUCT_ROWS else left[::-1])
+            products.append(second_shape if first_shape[0] == PRODUCT_ROWS else first_shape[::-1])
 
     def check(ranks: int, inner: int, outer: int) -> str:
         x, weights = random_tensors(2, (PRODUCT_ROWS, inner), (inner, outer))
         products.clear()
         with watching(note):
-            found = function(x, weights, ranks)
-        if found is None:
+            product = function(x, weights, ranks)
+        if product is None:
             return f"write the split by {by} first: it returned nothing"
-        if not is_same(found, x @ weights):
-            return f"the result {tuple(getattr(found, 'shape', ()))} is not x @ w"
+        if not is_same(product, x @ weights):
+            return f"the result {tuple(getattr(product, 'shape', ()))} is not x @ w"
         part = (inner // ranks, outer) if by == "rows" else (inner, outer // ranks)
         if products != [part] * ranks:
-            made = ", ".join(f"{a}×{b}" for a, b in products) or "nothing"
+            multiplied = ", ".join(f"{a}×{b}" for a, b in products) or "nothing"
             return (
                 f"they must each multiply by a part of the {by}, {part[0]}×{part[1]}; "
-                f"yours multiplied {made}"
+                f"yours multiplied {multiplied}"
             )
         return ""
 
     sizes = ((2, 10, 6), (4, 8, 12), (5, 10, 10))
     right = f"split by {by}, the product is exact for 2, 4 and 5 ranks"
-    return judged(right, *((with_ranks(size[0]), partial(check, *size)) for size in sizes))
+    return verdict_of(right, *((with_ranks(size[0]), partial(check, *size)) for size in sizes))
 
 
 def check_pair(forward: Callable[..., Any], backward: Callable[..., Any]) -> CodeVerdict:
@@ -262,36 +275,39 @@ def check_pair(forward: Callable[..., Any], backward: Callable[..., Any]) -> Cod
         x, first, second, delta = random_tensors(6, *shapes)
         parts = list(zip(first.tensor_split(world, 1), second.tensor_split(world, 0), strict=True))
 
-        def one_rank(own: Exchanges) -> Any:
-            part = [one.clone() for one in parts[own.rank]]
-            made = forward(x.clone(), *part, own.all_reduce)
-            return made and (made[0], backward(delta.clone(), made[1], *part, own.all_reduce))
+        def one_rank(exchanges: Exchanges) -> Any:
+            part = [weight.clone() for weight in parts[exchanges.rank]]
+            output_and_kept = forward(x.clone(), *part, exchanges.all_reduce)
+            if not output_and_kept:
+                return output_and_kept
+            output, kept_by_forward = output_and_kept[0], output_and_kept[1]
+            return output, backward(delta.clone(), kept_by_forward, *part, exchanges.all_reduce)
 
-        results, seen = run_exchanging(one_rank, world)
-        if any(made is None or made[1] is None for made in results):
+        results, rank_exchanges = run_exchanging(one_rank, world)
+        if any(result is None or result[1] is None for result in results):
             return "write pair_forward and pair_backward first"
         for part, (output, gradients) in zip(parts, results, strict=True):
             fault = _forward_fault(output, x, (first, second), part)
             fault = fault or _backward_fault(gradients, x, delta, (first, second), part)
             if fault:
                 return fault
-        return _sent_fault(seen[0].shapes)
+        return _fault_of_traffic(rank_exchanges[0].shapes)
 
     right = "output and gradients are exact, with one all-reduce each way"
-    return judged(right, *for_ranks(check, 2, 3))
+    return verdict_of(right, *for_ranks(check, 2, 3))
 
 
-def _forward_fault(output: Any, x: Any, whole: Any, part: Any) -> str:
-    right = (x @ whole[0]).relu() @ whole[1]
-    known = (
+def _forward_fault(output: Any, x: Any, whole_weights: Any, part: Any) -> str:
+    right = (x @ whole_weights[0]).relu() @ whole_weights[1]
+    known_mistakes = (
         ("the output is one rank's part: the parts must be added", (x @ part[0]).relu() @ part[1]),
-        ("between the two layers there is a ReLU", x @ whole[0] @ whole[1]),
+        ("between the two layers there is a ReLU", x @ whole_weights[0] @ whole_weights[1]),
     )
     otherwise = "the output is not relu(x @ W1) @ W2"
-    return "" if is_same(output, right) else mistake_in(output, known, otherwise)
+    return "" if is_same(output, right) else mistake_in(output, known_mistakes, otherwise)
 
 
-def _backward_fault(gradients: Any, x: Any, delta: Any, whole: Any, part: Any) -> str:
+def _backward_fault(gradients: Any, x: Any, delta: Any, whole_weights: Any, part: Any) -> str:
     if not isinstance(gradients, list | tuple) or len(gradients) != 3:
         return "pair_backward returns three gradients: of x, of first and of second"
 
@@ -300,29 +316,32 @@ def _backward_fault(gradients: Any, x: Any, delta: Any, whole: Any, part: Any) -
         of_hidden = delta @ second.T * (hidden > 0)
         return of_hidden @ first.T, x.T @ of_hidden, hidden.T @ delta
 
-    known = (
+    known_mistakes = (
         ("it is one rank's part: the parts must be added", right(*part)[0]),
         (
             "ReLU lets a gradient pass only where its result is above 0",
-            delta @ whole[1].T @ whole[0].T,
+            delta @ whole_weights[1].T @ whole_weights[0].T,
         ),
     )
-    wanted = (right(*whole)[0], *right(*part)[1:])
-    for name, found, want in zip(("x", "first", "second"), gradients, wanted, strict=True):
-        if not is_same(found, want):
-            why = mistake_in(found, known, "compare it with autograd's")
-            return f"the gradient of {name} is wrong: {why}"
+    expected = (right(*whole_weights)[0], *right(*part)[1:])
+    for name, gradient, right_gradient in zip(
+        ("x", "first", "second"), gradients, expected, strict=True
+    ):
+        if not is_same(gradient, right_gradient):
+            explanation = mistake_in(gradient, known_mistakes, "compare it with autograd's")
+            return f"the gradient of {name} is wrong: {explanation}"
     return ""
 
 
-def _sent_fault(sent: list[tuple[int, ...]]) -> str:
-    """One all-reduce of the output forward and one of x's gradient backward, and no more."""
-    if sent == [(ROWS, WIDTH)] * 2:
+def _fault_of_traffic(sent_shapes: list[tuple[int, ...]]) -> str:
+    """Describe needless traffic; right is one all-reduce of the output and one of x's gradient."""
+    if sent_shapes == [(ROWS, WIDTH)] * 2:
         return ""
-    if any(ROWS in shape and shape[-1] > WIDTH for shape in sent):
+    if any(ROWS in shape and shape[-1] > WIDTH for shape in sent_shapes):
         return (
             "the hidden layer is sent: it is four times as wide, and no rank needs another's part"
         )
     return (
-        f"{len(sent)} all-reduces of {sent}; one each way is enough: the weights are the rank's own"
+        f"{len(sent_shapes)} all-reduces of {sent_shapes}; one each way is enough: "
+        "the weights are the rank's own"
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict, judged
+from labkit.exercises.code_checks import CodeVerdict, verdict_of
 
 TRUE = (2.0**-26, -(2.0**-20), 3.0)  # the first is less than fp16 can hold
 TOO_MUCH = 2.0**14  # from this scale on the last one overflows
@@ -23,7 +23,7 @@ def check_loss_scaler(make: Callable[[], Any]) -> CodeVerdict:
     """
     right = "it halves at an inf, skips that step, and doubles after so many good ones in a row"
     checks = (_fault_at_inf, _fault_of_growth)
-    return judged(right, *(("", lambda check=check: check(make())) for check in checks))
+    return verdict_of(right, *(("", lambda check=check: check(make())) for check in checks))
 
 
 def _fault_at_inf(scaler: Any) -> str:
@@ -39,16 +39,16 @@ def _fault_at_inf(scaler: Any) -> str:
 
 
 def _fault_of_growth(scaler: Any) -> str:
-    """Whether the scale doubles, and only after so many good steps in a row."""
+    """The fault in a scaler's growth: it must double after exactly N good steps in a row."""
     start, steps = float(scaler.scale), 0
     while float(scaler.scale) == start and steps < MOST_STEPS:
         if scaler.update(False) is not True:
             return "a step with finite gradients must be taken: update(False) must be True"
         steps += 1
-    grown, asked = float(scaler.scale), getattr(scaler, "growth_every", steps)
-    if grown != 2 * start or steps != asked:
+    grown, growth_every = float(scaler.scale), getattr(scaler, "growth_every", steps)
+    if grown != 2 * start or steps != growth_every:
         return (
-            f"{asked} good steps in a row must double the scale; after {steps} it went from "
+            f"{growth_every} good steps in a row must double the scale; after {steps} it went from "
             f"{start:g} to {grown:g}"
         )
     row = [False] * steps
@@ -65,7 +65,7 @@ def _fault_of_growth(scaler: Any) -> str:
 
 
 class _Scaler:
-    """A right scaler that notes what it was told."""
+    """A correct scaler that records the arguments of its updates."""
 
     def __init__(self, scale: float) -> None:
         self.scale = scale
@@ -88,39 +88,45 @@ def check_scaled_step(function: Callable[..., Any]) -> CodeVerdict:
     scales = (2.0**10, 2.0**16)
     right = "the step gets the true gradients in fp32, and a step with inf is skipped"
     cases = [(f"at scale {scale:g}", partial(_fault_of_step, function, scale)) for scale in scales]
-    return judged(right, *cases)
+    return verdict_of(right, *cases)
 
 
 def _fault_of_step(function: Callable[..., Any], scale: float) -> str:
     import torch
 
-    scaler, asked, taken = _Scaler(scale), list[float](), list[list[Any]]()
+    scaler, requested_scales, taken_steps = _Scaler(scale), list[float](), list[list[Any]]()
 
-    def gradients_at(by: float) -> list[Any]:
-        asked.append(float(by))
-        return [torch.tensor([value * float(by)]).half() for value in TRUE]
+    def gradients_at(factor: float) -> list[Any]:
+        requested_scales.append(float(factor))
+        return [torch.tensor([value * float(factor)]).half() for value in TRUE]
 
-    answer = function(gradients_at, taken.append, scaler)
+    answer = function(gradients_at, taken_steps.append, scaler)
     is_inf = scale >= TOO_MUCH
     rules = (
-        (bool(asked), "write scaled_step first: it asked for no gradients"),
-        (asked == [scale], f"ask for the gradients at the scaler's scale, not at {asked}"),
+        (bool(requested_scales), "write scaled_step first: it asked for no gradients"),
+        (
+            requested_scales == [scale],
+            f"ask for the gradients at the scaler's scale, not at {requested_scales}",
+        ),
         (len(scaler.told) == 1, "the scaler's update must be called once for each step"),
         (scaler.told == [is_inf], f"update must be told {is_inf}: look for inf and nan"),
-        (len(taken) == int(not is_inf), "a step with inf must be skipped, and any other taken"),
+        (
+            len(taken_steps) == int(not is_inf),
+            "a step with inf must be skipped, and any other taken",
+        ),
         (answer is (not is_inf), "return what update returned"),
     )
-    broken = next((words for is_kept, words in rules if not is_kept), "")
-    return broken or ("" if is_inf else _wrong_gradients(taken[0], scale))
+    broken = next((rule for is_kept, rule in rules if not is_kept), "")
+    return broken or ("" if is_inf else _wrong_gradients(taken_steps[0], scale))
 
 
-def _wrong_gradients(found: Sequence[Any], scale: float) -> str:
-    """Which mistake made the gradients that the step got; empty when they are the true ones."""
-    values = tuple(float(one) for one in found)
+def _wrong_gradients(gradients: Sequence[Any], scale: float) -> str:
+    """Describe the mistake in the gradients that a step received; empty when they are right."""
+    values = tuple(float(gradient) for gradient in gradients)
     if values == TRUE:
         return ""
-    known = {
-        tuple(one * scale for one in TRUE): "they are still scaled: divide by the scale",
+    known_mistakes = {
+        tuple(value * scale for value in TRUE): "they are still scaled: divide by the scale",
         (0.0, *TRUE[1:]): "the smallest gradient became 0: divide in fp32, not in fp16",
     }
-    return known.get(values, f"the step got {values} for {TRUE}")
+    return known_mistakes.get(values, f"the step got {values} for {TRUE}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 
-from labkit.exercises.code_checks import CodeVerdict, judged
+from labkit.exercises.code_checks import CodeVerdict, verdict_of
 
 Tick = Sequence[tuple[int, int]]
 Schedule = Sequence[Tick]
@@ -27,28 +27,29 @@ def check_schedule(function: Callable[[int, int], Schedule]) -> CodeVerdict:
 
     sizes = ((1, 3), (2, 1), (2, 4), (3, 5), (4, 2))
     right = "every micro-batch passes every stage in order, in m + p - 1 ticks"
-    return judged(right, *((_sizes(*size), partial(check, *size)) for size in sizes))
+    return verdict_of(right, *((_sizes(*size), partial(check, *size)) for size in sizes))
 
 
 def _fault(ticks: list[list[tuple[int, int]]], stages: int, batches: int) -> str:
-    """What is wrong with a schedule, in words; empty when nothing is."""
-    done: dict[tuple[int, int], int] = {}
+    """Describe what is wrong with a schedule; empty when nothing is."""
+    tick_of_work: dict[tuple[int, int], int] = {}
     for number, tick in enumerate(ticks):
         if len({stage for stage, _ in tick}) < len(tick):
             return f"in tick {number} a stage works on two micro-batches at once"
         for stage, batch in tick:
-            if (stage, batch) in done:
+            if (stage, batch) in tick_of_work:
                 return f"stage {stage} works twice on micro-batch {batch}"
-            if stage and done.get((stage - 1, batch), number) >= number:
+            if stage and tick_of_work.get((stage - 1, batch), number) >= number:
                 return (
                     f"in tick {number} stage {stage} works on micro-batch {batch}, "
                     f"which stage {stage - 1} has not finished"
                 )
-            done[stage, batch] = number
-    wanted = {(stage, batch) for stage in range(stages) for batch in range(batches)}
-    if set(done) != wanted:
+            tick_of_work[stage, batch] = number
+    all_work = {(stage, batch) for stage in range(stages) for batch in range(batches)}
+    if set(tick_of_work) != all_work:
         return (
-            f"{len(wanted - set(done))} pieces of work are missing, {len(set(done) - wanted)} extra"
+            f"{len(all_work - set(tick_of_work))} pieces of work are missing, "
+            f"{len(set(tick_of_work) - all_work)} extra"
         )
     ideal = batches + stages - 1
     return "" if len(ticks) == ideal else f"it takes {len(ticks)} ticks; {ideal} are enough"
@@ -60,7 +61,7 @@ def order_of(schedule: Schedule, stage: int) -> list[int]:
 
 
 def _sizes(stages: int, batches: int) -> str:
-    """One of the cases that are tried, in words."""
+    """The label of a case: its stages and micro-batches."""
     plural = "" if batches == 1 else "es"
     return f"with {stages} stage{'' if stages == 1 else 's'} and {batches} micro-batch{plural}"
 
@@ -84,7 +85,7 @@ def check_order(function: Callable[[int, int, int], str]) -> CodeVerdict:
 
     sizes = ((1, 3), (2, 4), (3, 6), (4, 8), (4, 2))
     right = "each stage keeps as few micro-batches as it can, and none waits longer than in GPipe"
-    return judged(right, *((_sizes(*size), partial(check, *size)) for size in sizes))
+    return verdict_of(right, *((_sizes(*size), partial(check, *size)) for size in sizes))
 
 
 def _order_fault(orders: Sequence[str], stages: int, batches: int) -> str:
@@ -96,13 +97,14 @@ def _order_fault(orders: Sequence[str], stages: int, batches: int) -> str:
                 f"stage {stage} must run forward and backward once for each micro-batch, "
                 f"not {order}"
             )
-        held = list(accumulate(1 if action == "F" else -1 for action in order))
-        if min(held) < 0:
+        kept_counts = list(accumulate(1 if action == "F" else -1 for action in order))
+        if min(kept_counts) < 0:
             return f"stage {stage} runs backward before it has run forward: {order}"
-        if max(held) > min(batches, stages - stage):
-            most = min(batches, stages - stage)
-            return f"stage {stage} keeps {max(held)} micro-batches; 1F1B keeps {most} ({order})"
-    ticks, ideal = played(orders), 2 * (batches + stages - 1)
+        if max(kept_counts) > min(batches, stages - stage):
+            limit = min(batches, stages - stage)
+            kept = f"stage {stage} keeps {max(kept_counts)} micro-batches"
+            return f"{kept}; 1F1B keeps {limit} ({order})"
+    ticks, ideal = ticks_of_orders(orders), 2 * (batches + stages - 1)
     if ticks is None:
         return "the stages wait for one another forever"
     took = len(ticks)
@@ -111,34 +113,38 @@ def _order_fault(orders: Sequence[str], stages: int, batches: int) -> str:
     )
 
 
-def played(orders: Sequence[str]) -> list[list[tuple[int, str, int]]] | None:
-    """What the stages do in each tick, as stage, action and micro-batch.
+def ticks_of_orders(orders: Sequence[str]) -> list[list[tuple[int, str, int]]] | None:
+    """Play the orders: the stage, action and micro-batch of all work in each tick.
 
     None where they block one another.
     """
-    done: set[tuple[int, str, int]] = set()
+    finished: set[tuple[int, str, int]] = set()
     at, ticks = [0] * len(orders), []
     while any(a < len(order) for a, order in zip(at, orders, strict=True)):
-        ready = [one for one in _next_actions(orders, at) if _may_start(one, done, len(orders))]
+        ready = [
+            work for work in _next_actions(orders, at) if _may_start(work, finished, len(orders))
+        ]
         if not ready:
             return None
         ticks.append(ready)
-        done.update(ready)
+        finished.update(ready)
         for stage, _, _ in ready:
             at[stage] += 1
     return ticks
 
 
 def _next_actions(orders: Sequence[str], at: Sequence[int]) -> Iterator[tuple[int, str, int]]:
-    """What each stage that is not done would do next."""
+    """The next action of each stage that has not finished."""
     for stage, order in enumerate(orders):
         if at[stage] < len(order):
             action = order[at[stage]]
             yield stage, action, order[: at[stage]].count(action)
 
 
-def _may_start(one: tuple[int, str, int], done: set[tuple[int, str, int]], stages: int) -> bool:
-    """Whether its input has been made in an earlier tick."""
-    stage, action, number = one
+def _may_start(
+    work: tuple[int, str, int], finished: set[tuple[int, str, int]], stages: int
+) -> bool:
+    """Whether the input of a stage's action was made in an earlier tick."""
+    stage, action, number = work
     source, ends = (stage - 1, 0) if action == "F" else (stage + 1, stages - 1)
-    return stage == ends or (source, action, number) in done
+    return stage == ends or (source, action, number) in finished

@@ -76,12 +76,14 @@ def _sequences(name: str, starts: Any, device: str) -> tuple[Any, Any]:
 
 @public
 def batch_of(seed: int, step: int, device: str) -> tuple[Any, Any]:
-    """A step's bytes and those that follow them: the same whole batch on every rank."""
+    """The inputs and targets of a step: the same whole batch on every rank."""
     import torch
 
     luck = torch.Generator().manual_seed(1_000_003 * seed + step)
-    most = len(text_bytes("train")) - LENGTH - 1
-    return _sequences("train", torch.randint(0, most, (BATCH,), generator=luck).tolist(), device)
+    last_start = len(text_bytes("train")) - LENGTH - 1
+    return _sequences(
+        "train", torch.randint(0, last_start, (BATCH,), generator=luck).tolist(), device
+    )
 
 
 @public
@@ -98,14 +100,14 @@ def held_out_bits(reader: Any, device: str) -> float:
     """Bits per byte on modules that no training sees."""
     import torch
 
-    most = len(text_bytes("held_out")) - LENGTH - 1
-    starts = [most * one // HELD_OUT for one in range(HELD_OUT)]
+    last_start = len(text_bytes("held_out")) - LENGTH - 1
+    starts = [last_start * index // HELD_OUT for index in range(HELD_OUT)]
     with torch.no_grad():
         return float(loss_of(reader, *_sequences("held_out", starts, device))) / math.log(2)
 
 
 def facts_of_seeds(ends: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """What a record keeps of bits per byte and seconds of training, a pair for each seed."""
+    """The facts of a record: bits per byte and seconds of training, for each seed."""
     bits, seconds = zip(*ends, strict=True)
     middle = sorted(bits)[len(bits) // 2]
     return {"bits": middle, "each": list(bits), "seconds": list(seconds), "text": text_digest()}
@@ -124,21 +126,23 @@ def seconds_to_loss(learned: Any, arm: str) -> float:
     evidence = learned.evidence
     if not evidence.ended or evidence.stopped:
         raise NotMeasured(f"Measure {evidence.experiment} first.")
-    found = [(point, point.records[0].setting) for point in evidence.points]
-    last = max(point.x for point, _ in found)
-    level = max(bits for point, facts in found if point.x == last for bits in facts["each"])
-    own = [facts for point, facts in found if point.series == arm]
+    points_with_facts = [(point, point.records[0].setting) for point in evidence.points]
+    last = max(point.x for point, _ in points_with_facts)
+    level = max(
+        bits for point, facts in points_with_facts if point.x == last for bits in facts["each"]
+    )
+    facts_of_arm = [facts for point, facts in points_with_facts if point.series == arm]
     times = [
-        next(facts["seconds"][seed] for facts in own if facts["each"][seed] <= level)
-        for seed in range(len(own[0]["each"]))
+        next(facts["seconds"][seed] for facts in facts_of_arm if facts["each"][seed] <= level)
+        for seed in range(len(facts_of_arm[0]["each"]))
     ]
     return float(sorted(times)[len(times) // 2])
 
 
 def seeds_apart(points: Sequence[Any]) -> None:
-    """Print how far the seeds of a training lie apart, at its end."""
+    """Print the range of the seeds' results at the end of a training."""
     for point in points:
-        if point.x == max(one.x for one in points):
-            each = point.records[0].setting["each"]
-            ends = f"the seeds end between {min(each):.3f} and {max(each):.3f}"
+        if point.x == max(p.x for p in points):
+            bits_by_seed = point.records[0].setting["each"]
+            ends = f"the seeds end between {min(bits_by_seed):.3f} and {max(bits_by_seed):.3f}"
             print(f"{point.series}: {point.value:.3f} bits per byte; {ends}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from labkit.exercises.code_checks import CodeVerdict, judged
+from labkit.exercises.code_checks import CodeVerdict, verdict_of
 
 LAUNCH_S, CALL_S, FIRST_S, EARLIER_S = 0.001, 0.005, 0.5, 0.2
 TRUE_S = LAUNCH_S + CALL_S
@@ -43,27 +43,30 @@ def check_timer(timer: Callable[..., Any], rounds: int = 20) -> CodeVerdict:
         rounds: how many samples it is asked for.
     """
     right = f"every sample is {TRUE_S * 1e3:g} ms, which is right"
-    return judged(right, ("", lambda: _fault(timer, rounds)))
+    return verdict_of(right, ("", lambda: _fault(timer, rounds)))
 
 
 def _fault(timer: Callable[..., Any], rounds: int) -> str:
     device = MakeBelieveDevice()
-    found = timer(device.work, device.wait, device.clock, rounds)
-    if not found:
+    samples = timer(device.work, device.wait, device.clock, rounds)
+    if not samples:
         return "write my_timer first: it returned no samples"
-    if not isinstance(found, list | tuple) or len(found) != rounds:
+    if not isinstance(samples, list | tuple) or len(samples) != rounds:
         return f"asked for {rounds} samples, it must return a list of that many"
-    off = [float(sample) - TRUE_S for sample in found]
-    if all(abs(one) < 1e-9 for one in off):
+    errors_s = [float(sample) - TRUE_S for sample in samples]
+    if all(abs(error_s) < 1e-9 for error_s in errors_s):
         return ""
-    if min(off) < -1e-9:
-        read, advice = min(found), "wait for the device before you read the clock the second time"
-    elif all(abs(one) < 1e-9 for one in off[1:]):
+    if min(errors_s) < -1e-9:
+        reading_s, advice = (
+            min(samples),
+            "wait for the device before you read the clock the second time",
+        )
+    elif all(abs(error_s) < 1e-9 for error_s in errors_s[1:]):
         return (
-            f"the first sample is {found[0] * 1e3:g} ms: "
+            f"the first sample is {samples[0] * 1e3:g} ms: "
             "call once before you count, and wait before you start the clock"
         )
     else:
-        read = max(found)
+        reading_s = max(samples)
         advice = "time one call for each sample, from an empty queue to an empty queue"
-    return f"it reads {read * 1e3:g} ms where a call takes {TRUE_S * 1e3:g} ms: {advice}"
+    return f"it reads {reading_s * 1e3:g} ms where a call takes {TRUE_S * 1e3:g} ms: {advice}"

@@ -24,7 +24,7 @@ from labkit.exercises.packing import (
     PackingProfile,
     misplaced,
 )
-from labkit.exercises.schedule import played
+from labkit.exercises.schedule import ticks_of_orders
 from labkit.machine.profiling import (
     KERNELS,
     LAUNCHES,
@@ -36,7 +36,7 @@ from labkit.machine.profiling import (
     outermost,
 )
 from labkit.panel import theme
-from labkit.panel.theme import INK, called
+from labkit.panel.theme import INK, label_expression
 from labkit.shown import Showable
 
 FOLDER = resources.files("labkit").joinpath("drawn")
@@ -77,36 +77,33 @@ def picture(name: str) -> Showable:
 
 
 class _LaneBox(NamedTuple):
-    """Something in a lane from here to there, the words in it, and those for whoever points at it.
-
-    Its kind is what its colour stands for.
-    """
+    """A coloured box in a lane, with its label and its tooltip; its kind decides the colour."""
 
     lane: str
     begin: float
     end: float
     kind: str = FREE
-    words: str = ""
-    said: str = ""
+    label: str = ""
+    tooltip: str = ""
 
 
 @dataclass(frozen=True)
 class LaneDrawing:
-    """Lanes with boxes, as Vega-Lite, and what they show in words; these alone without a box."""
+    """A drawing of boxes in lanes, as Vega-Lite, and its description; without boxes only that."""
 
-    says: str
+    description: str
     spec: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
-        return self.says
+        return self.description
 
     def _repr_mimebundle_(self, **_: Any) -> Any:
-        said = {"text/plain": self.says}
-        return said if self.spec is None else theme.output(self.spec, self.says)
+        text_bundle = {"text/plain": self.description}
+        return text_bundle if self.spec is None else theme.output(self.spec, self.description)
 
 
 def _drawing(
-    says: str,
+    description: str,
     heads: Sequence[str],
     boxes: Sequence[_LaneBox],
     colours: Mapping[str, str],
@@ -118,7 +115,7 @@ def _drawing(
     """Draw boxes in their lanes.
 
     Args:
-        says: what the drawing shows.
+        description: what the drawing shows.
         heads: the lines above it.
         boxes: from the lowest up; the lanes stand in the order in which they come.
         colours: by kind.
@@ -126,11 +123,11 @@ def _drawing(
         with_legend: whether kinds are explained.
         lanes: the lines that name a lane, where its name alone does not.
     """
-    rows = [one._asdict() | {"middle": (one.begin + one.end) / 2} for one in boxes]
-    y = _lane_axis({one.lane: (lanes or {}).get(one.lane, [one.lane]) for one in boxes})
+    rows = [box._asdict() | {"middle": (box.begin + box.end) / 2} for box in boxes]
+    y = _lane_axis({box.lane: (lanes or {}).get(box.lane, [box.lane]) for box in boxes})
     x = {
         "type": "quantitative",
-        "scale": {"domain": [0, max(one.end for one in boxes)], "nice": False},
+        "scale": {"domain": [0, max(box.end for box in boxes)], "nice": False},
         "axis": dict(axis),
     }
     bars = {
@@ -141,31 +138,31 @@ def _drawing(
             "x": {**x, "field": "begin"},
             "x2": {"field": "end"},
             **_colouring(colours, with_legend=with_legend),
-            "tooltip": {"field": "said", "type": "nominal"},
+            "tooltip": {"field": "tooltip", "type": "nominal"},
         },
     }
     size = {"expr": "clamp(width / 45, 5, 12)"}
-    words = {
-        "data": {"values": [row for row in rows if row["words"]]},
+    labels = {
+        "data": {"values": [row for row in rows if row["label"]]},
         "mark": {"type": "text", "fontSize": size, "aria": False},
-        "encoding": {"y": y, "x": {**x, "field": "middle"}, "text": {"field": "words"}},
+        "encoding": {"y": y, "x": {**x, "field": "middle"}, "text": {"field": "label"}},
     }
     lines = [line for head in heads for line in textwrap.wrap(head, WIDE)]
     title = {"text": lines[0], "subtitle": lines[1:], "offset": 12}
-    made = theme.frame(says, {"step": LANE}, [bars, words])
-    return LaneDrawing(says, {**made, "title": title})
+    specification = theme.frame(description, {"step": LANE}, [bars, labels])
+    return LaneDrawing(description, {**specification, "title": title})
 
 
-def _lane_axis(named: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The lanes below each other, each under the lines that name it."""
+def _lane_axis(lane_names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The axis that puts lanes below each other, each with the lines of its name."""
     return {
         "field": "lane",
         "type": "nominal",
-        "scale": {"domain": list(named), "paddingInner": 0.25, "paddingOuter": 0.1},
+        "scale": {"domain": list(lane_names), "paddingInner": 0.25, "paddingOuter": 0.1},
         "axis": {
             **NO_AXIS,
             "labels": True,
-            "labelExpr": called(list(named), list(named.values())),
+            "labelExpr": label_expression(list(lane_names), list(lane_names.values())),
             "labelLimit": 0,
         },
     }
@@ -191,40 +188,43 @@ def partition(*slices: tuple[str, int]) -> LaneDrawing:
     Raises:
         WrongArgument: a slice is not a profile's name and a number.
     """
-    placed = [_placed(one) for one in slices]
-    faults = list(misplaced((profile.name, start) for profile, start in placed))
-    sms, gib = (sum(getattr(one, name) for one, _ in placed) for name in ("sms", "gib"))
-    whole = A100["7g.40gb"].gib
-    heads = [f"{sms} of {SMS_OF_SEVEN} SMs in use", f"{gib:.4g} of {whole} GiB in use"]
-    said = ", ".join(heads)
+    placed_slices = [_parse_slice(s) for s in slices]
+    faults = list(misplaced((profile.name, start) for profile, start in placed_slices))
+    sms = sum(profile.sms for profile, _ in placed_slices)
+    gib = sum(profile.gib for profile, _ in placed_slices)
+    total_gib = A100["7g.40gb"].gib
+    heads = [f"{sms} of {SMS_OF_SEVEN} SMs in use", f"{gib:.4g} of {total_gib} GiB in use"]
+    summary = ", ".join(heads)
     if faults:
-        heads, said = ["This does not fit:", *faults], f"This does not fit: {'; '.join(faults)}"
+        heads, summary = ["This does not fit:", *faults], f"This does not fit: {'; '.join(faults)}"
     boxes = [
         *(_LaneBox("SMs", n, n + 1, FREE, "", "14 SMs") for n in range(COMPUTE)),
         *(_LaneBox("memory", n, n + 1, FREE, "", "5 GB") for n in range(MEMORY)),
     ]
-    for number, (profile, start) in enumerate(placed):
+    for number, (profile, start) in enumerate(placed_slices):
         kind = str(number % len(SLICES))
-        for lane, share, most in (("SMs", profile.compute, COMPUTE), ("memory", profile.memory, 8)):
-            if start < most:
-                end = min(start + share, most)
+        lane_shares = (("SMs", profile.compute, COMPUTE), ("memory", profile.memory, 8))
+        for lane, share, lane_end in lane_shares:
+            if start < lane_end:
+                end = min(start + share, lane_end)
                 boxes.append(
                     _LaneBox(lane, start, end, kind, profile.name, f"{profile.name} at {start}")
                 )
-    named = ", ".join(f"{one.name} at {start}" for one, start in placed) or "An A100, not cut"
+    slice_names = ", ".join(f"{profile.name} at {start}" for profile, start in placed_slices)
     axis = {"values": list(range(MEMORY)), "title": "memory slice", "grid": False, "format": "d"}
     lanes = {"SMs": ["SMs", "(7 × 14)"], "memory": ["memory", "(8 × 5 GB)"]}
-    return _drawing(f"{named}. {said}.", heads, boxes, SLICES, axis, with_legend=False, lanes=lanes)
+    description = f"{slice_names or 'An A100, not cut'}. {summary}."
+    return _drawing(description, heads, boxes, SLICES, axis, with_legend=False, lanes=lanes)
 
 
-def _placed(one: tuple[str, int]) -> tuple[PackingProfile, int]:
+def _parse_slice(profile_and_start: tuple[str, int]) -> tuple[PackingProfile, int]:
     try:
-        name, start = one
+        name, start = profile_and_start
         return A100[name], range(MEMORY)[start]
     except (TypeError, ValueError, KeyError, IndexError) as error:
         raise WrongArgument(
-            f'partition takes slices such as ("3g.20gb", 4), not {one!r}; profiles are '
-            f"{', '.join(A100)}, and memory slices count from 0 to {MEMORY - 1}."
+            f'partition takes slices such as ("3g.20gb", 4), not {profile_and_start!r}; '
+            f"profiles are {', '.join(A100)}, and memory slices count from 0 to {MEMORY - 1}."
         ) from error
 
 
@@ -244,7 +244,7 @@ def pipeline(schedule: Sequence[object], stages: int) -> LaneDrawing:
         return LaneDrawing("There is no schedule to draw yet.")
     waits = 1 - sum(map(len, ticks)) / (stages * len(ticks))
     heads = [f"{stages} stages, {len(ticks)} ticks", f"empty is waiting, {waits:.0%} of the time"]
-    done = [
+    work_boxes = [
         _LaneBox(
             f"stage {stage}", at, at + 1, "forward" if action == "F" else "backward", str(batch)
         )
@@ -255,17 +255,18 @@ def pipeline(schedule: Sequence[object], stages: int) -> LaneDrawing:
         _LaneBox(f"stage {row}", at, at + 1) for row in range(stages) for at in range(len(ticks))
     )
     colours = {"forward": BLUE, "backward": ORANGE}
-    boxes = [*empty, *(one._replace(said=f"{one.kind}, micro-batch {one.words}") for one in done)]
+    working = (box._replace(tooltip=f"{box.kind}, micro-batch {box.label}") for box in work_boxes)
+    boxes = [*empty, *working]
     return _drawing(f"{': '.join(heads)}.", heads, boxes, colours, NO_AXIS)
 
 
 def _ticks(schedule: Sequence[object]) -> list[list[tuple[int, str, int]]]:
-    """What is done in each tick: a stage, F or B, and the micro-batch."""
-    given = list(schedule or ())
-    if given and all(isinstance(one, str) for one in given):
-        return played([str(one) for one in given]) or []
+    """Parse a schedule into ticks; each work is a stage, F or B, and a micro-batch."""
+    ticks_or_orders = list(schedule or ())
+    if ticks_or_orders and all(isinstance(part, str) for part in ticks_or_orders):
+        return ticks_of_orders([str(order) for order in ticks_or_orders]) or []
     try:
-        return [[(int(stage), "F", int(batch)) for stage, batch in tick] for tick in given]  # type: ignore[attr-defined]
+        return [[(int(stage), "F", int(batch)) for stage, batch in t] for t in ticks_or_orders]  # type: ignore[attr-defined]
     except (TypeError, ValueError) as error:
         raise WrongArgument(
             "pipeline takes ticks, each a list of (stage, micro-batch), or a text of F and B for "
@@ -285,30 +286,29 @@ def timeline(spans: Sequence[Span], title: str) -> LaneDrawing:
         WrongArgument: there are none, or they are something else.
     """
     try:
-        read = [(str(a), str(b), float(c), float(d)) for a, b, c, d in spans]
+        parsed_spans = [(str(a), str(b), float(c), float(d)) for a, b, c, d in spans]
     except (TypeError, ValueError) as error:
         raise WrongArgument("timeline takes what labkit.spans_of returned for `spans`.") from error
-    known = list(outermost(read))
-    if not known:
+    operations = list(outermost(parsed_spans))
+    if not operations:
         raise WrongArgument("timeline has nothing to draw: no operation was seen.")
-    ends = max(ended for *_, ended in known) or 1.0
-    busy = {
-        lane: busy_ms(known, lane) / ends for lane in LANES if lane in {one[0] for one in known}
-    }
+    ends = max(ended for *_, ended in operations) or 1.0
+    lanes_seen = {lane for lane, *_ in operations}
+    busy = {lane: busy_ms(operations, lane) / ends for lane in LANES if lane in lanes_seen}
     shares = ", ".join(f"{lane} {share:.0%}" for lane, share in busy.items())
-    says = f"{title}: {ends:.3g} ms, of which busy: {shares}."
+    description = f"{title}: {ends:.3g} ms, of which busy: {shares}."
     heads = [title]
-    if sent := busy_ms(known, MESSAGES):
-        hidden = hidden_ms(known)
-        heads += [f"Of {sent:.3g} ms of messages, {hidden:.3g} ms pass while it computes."]
-    boxes = [_box(*one) for lane in busy for one in known if one[0] == lane]
+    if message_ms := busy_ms(operations, MESSAGES):
+        hidden = hidden_ms(operations)
+        heads += [f"Of {message_ms:.3g} ms of messages, {hidden:.3g} ms pass while it computes."]
+    boxes = [_box(*operation) for lane in busy for operation in operations if operation[0] == lane]
     colours = {PRODUCTS: BLUE, OTHERS: ORANGE, MESSAGES: GREEN}
     lanes = {lane: [lane, f"{share:.0%} busy"] for lane, share in busy.items()}
     axis = {"title": "ms", "tickCount": 6, "gridOpacity": 0.16}
-    return _drawing(" ".join([says, *heads[1:]]), heads, boxes, colours, axis, lanes=lanes)
+    return _drawing(" ".join([description, *heads[1:]]), heads, boxes, colours, axis, lanes=lanes)
 
 
-def _box(lane: str, name: str, begun: float, ended: float) -> _LaneBox:
+def _box(lane: str, name: str, begin_ms: float, end_ms: float) -> _LaneBox:
     kind = PRODUCTS if ARITHMETIC.search(name) else OTHERS
-    said = f"{name:.{LONGEST_NAME}}: {ended - begun:.3g} ms"
-    return _LaneBox(lane, begun, ended, MESSAGES if lane == MESSAGES else kind, "", said)
+    tooltip = f"{name:.{LONGEST_NAME}}: {end_ms - begin_ms:.3g} ms"
+    return _LaneBox(lane, begin_ms, end_ms, MESSAGES if lane == MESSAGES else kind, "", tooltip)

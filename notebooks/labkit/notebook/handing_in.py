@@ -42,11 +42,11 @@ class HandIn:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        found = " and ".join(
+        contents = " and ".join(
             f"{len(names)} {kind}{'' if len(names) == 1 else 's'}"
             for names, kind in ((self.experiments, "experiment"), (self.notebooks, "notebook"))
         )
-        return "\n".join([f"{self.file}: {found}", *self.notes])
+        return "\n".join([f"{self.file}: {contents}", *self.notes])
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
@@ -74,10 +74,10 @@ def hand_in(*notebooks: str | Path, folder: Path = Path()) -> HandIn:
     Raises:
         LabError: there is neither evidence nor a notebook, or a named notebook is not whole.
     """
-    chosen = [folder / one for one in notebooks] or sorted(folder.glob("*.ipynb"))
-    written = {path.name: _without_outputs(path) for path in chosen}
-    measured, notes = _evidence(folder / store.FOLDER)
-    if not written and not measured:
+    paths = [folder / name for name in notebooks] or sorted(folder.glob("*.ipynb"))
+    notebook_texts = {path.name: _without_outputs(path) for path in paths}
+    evidence_texts, notes = _evidence_texts(folder / store.FOLDER)
+    if not notebook_texts and not evidence_texts:
         raise LabError(f"Nothing to hand in: no notebook and no evidence in {folder.resolve()}.")
     manifest = {"format": FORMAT, "student": _student_here(), "at": now_text()}
     target = folder / NAME
@@ -86,12 +86,12 @@ def hand_in(*notebooks: str | Path, folder: Path = Path()) -> HandIn:
         zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive,
     ):
         archive.writestr("manifest.json", json.dumps(manifest, ensure_ascii=False))
-        for name, text in written.items():
+        for name, text in notebook_texts.items():
             archive.writestr(f"notebooks/{name}", text)
-        for name, text in measured.items():
+        for name, text in evidence_texts.items():
             archive.writestr(f"evidence/{name}", text)
-    keys = tuple(name.removesuffix(".json") for name in measured)
-    return HandIn(target, keys, tuple(written), tuple(notes))
+    keys = tuple(name.removesuffix(".json") for name in evidence_texts)
+    return HandIn(target, keys, tuple(notebook_texts), tuple(notes))
 
 
 def _without_outputs(path: Path) -> str:
@@ -109,23 +109,23 @@ def _without_outputs(path: Path) -> str:
     return json.dumps(data, ensure_ascii=False, indent=1)
 
 
-def _evidence(folder: Path) -> tuple[dict[str, str], list[str]]:
+def _evidence_texts(folder: Path) -> tuple[dict[str, str], list[str]]:
     """The evidence files' texts, damaged ones too, with a note on what will not count."""
-    found, notes = {}, []
+    texts, notes = {}, []
     for file in sorted(folder.glob("*.json")):
-        found[file.name] = file.read_text(encoding="utf-8", errors="replace")
+        texts[file.name] = file.read_text(encoding="utf-8", errors="replace")
         try:
-            one = store.load(file)
+            evidence = store.load(file)
         except EvidenceDamaged as error:
             notes.append(str(error))
             continue
-        if not one.is_students:
+        if not evidence.is_students:
             notes.append(
-                f"{one.experiment} ran without your prediction: it does not count as yours."
+                f"{evidence.experiment} ran without your prediction: it does not count as yours."
             )
-        elif not one.explanation:
-            notes.append(f"{one.experiment} has no explanation yet.")
-    return found, notes
+        elif not evidence.explanation:
+            notes.append(f"{evidence.experiment} has no explanation yet.")
+    return texts, notes
 
 
 @public
@@ -144,14 +144,15 @@ def fresh_copy(name: str, folder: Path = Path()) -> Path:
     """
     source = Path(os.environ.get(VARIABLE) or DELIVERED)
     delivered = {file.stem: file for file in sorted(source.rglob("*.ipynb"))}
-    wanted = delivered.get(Path(name).name.removesuffix(".ipynb"))
-    if wanted is None:
-        known = ", ".join(delivered) or f"none; {VARIABLE} names their folder"
-        raise LabError(f"No notebook “{name}” lies in {source}. There: {known}.")
+    delivered_file = delivered.get(Path(name).name.removesuffix(".ipynb"))
+    if delivered_file is None:
+        delivered_names = ", ".join(delivered) or f"none; {VARIABLE} names their folder"
+        raise LabError(f"No notebook “{name}” lies in {source}. There: {delivered_names}.")
     for number in itertools.count(1):
-        target = folder / f"{wanted.stem} (fresh{'' if number == 1 else f' {number}'}).ipynb"
+        suffix = "fresh" if number == 1 else f"fresh {number}"
+        target = folder / f"{delivered_file.stem} ({suffix}).ipynb"
         try:
-            with target.open("xb") as copy, wanted.open("rb") as original:
+            with target.open("xb") as copy, delivered_file.open("rb") as original:
                 shutil.copyfileobj(original, copy)
         except FileExistsError:
             continue
@@ -160,7 +161,7 @@ def fresh_copy(name: str, folder: Path = Path()) -> Path:
 
 
 def _student_here() -> str:
-    """Who works here: by the hub, else by the machine."""
+    """The user's name, from the hub or else from the machine."""
     name = os.environ.get("JUPYTERHUB_USER")
     if name:
         return name

@@ -50,14 +50,14 @@ def timed_step(
         series: which series of the plot the point belongs to.
         options: as for `labkit.measure` (ranks, dtype, flops ...), and the function's arguments.
     """
-    known, arguments = split_options("timed_step", measure_async, function, options)
-    drawn = reader(value)
+    measure_options, arguments = split_options("timed_step", measure_async, function, options)
+    read_value = reader(value)
 
     def point(record: Measurement) -> Point:
-        return Point(x, label, drawn(record), (record,), series=series)
+        return Point(x, label, read_value(record), (record,), series=series)
 
-    known |= {"budget_s": seconds, "arguments": arguments}
-    return _live_step(label, seconds, point, partial(measure_async, function, **known))
+    measure_options |= {"budget_s": seconds, "arguments": arguments}
+    return _live_step(label, seconds, point, partial(measure_async, function, **measure_options))
 
 
 def _live_step(
@@ -85,7 +85,7 @@ def compared_step(
 ) -> MeasuringStep:
     """A step that compares two functions in turns and draws the ratio of their times."""
     refuse_band(band)
-    known, arguments = split_options("compared_step", compare_async, a, options)
+    compare_options, arguments = split_options("compared_step", compare_async, a, options)
     refuse_arguments("compared_step", b, arguments)
 
     def point(record: Comparison) -> Point:
@@ -93,8 +93,8 @@ def compared_step(
         low, high = (last.low, last.high) if last else (None, None)
         return Point(x, label, record.ratio, (record.a, record.b), record, low, high, series)
 
-    known |= {"band": band, "budget_s": seconds, "arguments": arguments}
-    return _live_step(label, seconds, point, partial(compare_async, a, b, **known))
+    compare_options |= {"band": band, "budget_s": seconds, "arguments": arguments}
+    return _live_step(label, seconds, point, partial(compare_async, a, b, **compare_options))
 
 
 @public
@@ -129,38 +129,40 @@ def in_turns(works: Mapping[str, Work], times: int) -> dict[str, list[float]]:
         for turn in turns:
             samples[turn.name].append(turn.seconds)
             launch[turn.name].append(turn.launch_s)
-    how: dict[str, Any] = {"clock": clock.name, "cold": clock.is_cold, "warmup": warm}
-    how |= {"launch": launch, "side_by_side": cores.summary()}
-    return {**samples, HOW: how}
+    circumstances: dict[str, Any] = {"clock": clock.name, "cold": clock.is_cold, "warmup": warm}
+    circumstances |= {"launch": launch, "side_by_side": cores.summary()}
+    return {**samples, HOW: circumstances}
 
 
-def _record_of(found: RankResults, name: str, label: str, link: str | None) -> Measurement:
-    """What a run of a function says about one label, as a record."""
-    said = [value.get(label) if isinstance(value, dict) else None for value in found.values]
-    if any(value is None for value in said):
+def _record_of(results: RankResults, name: str, label: str, link: str | None) -> Measurement:
+    """The record of one label in the results of a run."""
+    rank_values = [
+        value.get(label) if isinstance(value, dict) else None for value in results.values
+    ]
+    if any(value is None for value in rank_values):
         raise NotMeasured(f"`{name}` returned nothing for {label}: is your part of it written?")
-    how, clocks = (found.values[0].get(key, {}) for key in (HOW, CLOCKS))
-    known = {"label": label, **found.values[0].get(FACTS, {})}
+    circumstances, clocks = (results.values[0].get(key, {}) for key in (HOW, CLOCKS))
+    facts = {"label": label, **results.values[0].get(FACTS, {})}
     return counted_record(
         name,
-        found,
-        dict(said[0]) if isinstance(said[0], dict) else known,
-        samples_s=_slowest(said),
-        clock=clocks.get(label, how.get("clock", "host")),
-        cold=how.get("cold", False),
-        warmup_s=tuple(how.get("warmup", {}).get(label, ())),
-        launch_s=tuple(how.get("launch", {}).get(label, ())),
-        side_by_side=how.get("side_by_side", {}),
-        ranks=len(found.values),
-        link=link or found.link,
+        results,
+        dict(rank_values[0]) if isinstance(rank_values[0], dict) else facts,
+        samples_s=_slowest_seconds(rank_values),
+        clock=clocks.get(label, circumstances.get("clock", "host")),
+        cold=circumstances.get("cold", False),
+        warmup_s=tuple(circumstances.get("warmup", {}).get(label, ())),
+        launch_s=tuple(circumstances.get("launch", {}).get(label, ())),
+        side_by_side=circumstances.get("side_by_side", {}),
+        ranks=len(results.values),
+        link=link or results.link,
     )
 
 
-def _slowest(said: list[Any]) -> tuple[float, ...]:
-    """Per round the slowest rank's seconds; nothing where facts and no times were returned."""
-    if isinstance(said[0], dict):
+def _slowest_seconds(rank_values: list[Any]) -> tuple[float, ...]:
+    """The slowest rank's seconds in every round; empty where facts were returned, not times."""
+    if isinstance(rank_values[0], dict):
         return ()
-    return tuple(max(turn) for turn in zip(*said, strict=True))
+    return tuple(max(turn) for turn in zip(*rank_values, strict=True))
 
 
 @public
@@ -197,9 +199,9 @@ def together(
         share_device: with fewer GPUs or slices than ranks, share them instead of going to the CPU.
         arguments: passed to the function.
     """
-    spots = _numbered(spots)
+    spots = _numbered_spots(spots)
     refuse_arguments("together", function, arguments)
-    drawn = reader(value)
+    read_value = reader(value)
     run = partial(ranks_async, function, n=n, on=on, share_device=share_device, arguments=arguments)
     name, first = name_of(function), next(iter(spots), "")
     runs: list[RankResults] = []  # the last one; the first step runs the function anew
@@ -209,17 +211,17 @@ def together(
             if label == first or not runs:
                 runs[:] = [await run()]
             record = _record_of(runs[0], name, label, link)
-            base = drawn(_record_of(runs[0], name, first, link)) if relative else 1.0
+            base = read_value(_record_of(runs[0], name, first, link)) if relative else 1.0
             group = (series or {}).get(label, "")
-            return Point(x, label, drawn(record) / base, (record,), series=group)
+            return Point(x, label, read_value(record) / base, (record,), series=group)
 
         return MeasuringStep(label, read, seconds if label == first else 0.0)
 
     return tuple(step(label, x) for label, x in spots.items())
 
 
-def _numbered(spots: Mapping[str, float] | Sequence[str]) -> Mapping[str, float]:
-    """Labels without a place are drawn in their order."""
+def _numbered_spots(spots: Mapping[str, float] | Sequence[str]) -> Mapping[str, float]:
+    """The place of each label; labels without places are numbered in their order."""
     labels = list(spots)
     places = list(spots.values()) if isinstance(spots, Mapping) else list(range(len(labels)))
     are_labels = bool(labels) and all(isinstance(label, str) for label in labels)
@@ -233,7 +235,7 @@ def _numbered(spots: Mapping[str, float] | Sequence[str]) -> Mapping[str, float]
 
 @public
 def computed_step(
-    label: str, x: float, function: Callable[..., float], *given: Any
+    label: str, x: float, function: Callable[..., float], *arguments: Any
 ) -> MeasuringStep:
     """A point that is counted or computed, not measured; the evidence says so.
 
@@ -242,10 +244,10 @@ def computed_step(
 
     def computed() -> float:
         try:
-            return float(function(*given))
+            return float(function(*arguments))
         except Exception as error:  # outermost frame around the student's function
-            said = error_sentence(describe_error(error), f"in {label}")
-            raise StudentError(said) from error
+            sentence = error_sentence(describe_error(error), f"in {label}")
+            raise StudentError(sentence) from error
 
     async def run(_: Report) -> Point:
         return Point(x, label, await asyncio.to_thread(computed))
@@ -257,12 +259,14 @@ SHOWS = {"gain": ("alone", "together"), "slowdown": ("crowded", "alone"), "rate"
 """Windows whose rates are compared, the second over the first; none for the rates themselves."""
 
 
-def _shown(found: Turns, windows: Sequence[str]) -> tuple[float, tuple[Measurement, ...]]:
+def _value_and_records(
+    turns: Turns, windows: Sequence[str]
+) -> tuple[float, tuple[Measurement, ...]]:
     if not windows:
-        each = {"calls per second": list(found.each_per_s)}
-        return sum(found.each_per_s), (found.record("calls of all copies", facts=each),)
-    base, rate = (statistics.median(getattr(found, name)) for name in windows)
-    return rate / base, tuple(map(found.series, windows))
+        facts = {"calls per second": list(turns.each_per_s)}
+        return sum(turns.each_per_s), (turns.record("calls of all copies", facts=facts),)
+    base, rate = (statistics.median(getattr(turns, name)) for name in windows)
+    return rate / base, tuple(map(turns.series, windows))
 
 
 @public
@@ -290,11 +294,13 @@ def shared_step(
     """
     if shows not in SHOWS:
         raise WrongArgument(f"shared_step shows {' or '.join(SHOWS)}, not {shows!r:.60}.")
-    chosen = way_of(way)
+    chosen_way = way_of(way)
     split_options("shared_step", turns_async, function, options)
 
     async def run(_: Report) -> Point:
-        value, records = _shown(await turns_async(function, chosen, **options), SHOWS[shows])
+        value, records = _value_and_records(
+            await turns_async(function, chosen_way, **options), SHOWS[shows]
+        )
         bound = " (CPU-bound)" if any(record.is_cpu_bound for record in records) else ""
         return Point(x, label + bound, value, records, series=series)
 

@@ -24,20 +24,20 @@ OUTSIDE = "no lease: this notebook runs outside the lab"
 @public
 def card(place: Place) -> Showable:
     """Make a place showable, as a table or as text."""
-    rows = _held(place)
+    rows = _card_rows(place)
     return Showable(
         "\n".join(f"{name}: {text}" for name, text in rows), table(rows, "What you hold")
     )
 
 
-def _held(place: Place) -> list[tuple[str, str]]:
-    """What the card says, line by line."""
+def _card_rows(place: Place) -> list[tuple[str, str]]:
+    """The rows of the card: a label and a text each."""
     lease, cpu = place.lease, place.cpu
     promised = lease.shape or OUTSIDE
     if place.lends:
-        usual, *others = place.lends
-        more = f"; other shapes for on=: {', '.join(others)}" if others else ""
-        promised = f"no slice held; measurements borrow {usual}{more}"
+        usual, *other_shapes = place.lends
+        others_text = f"; other shapes for on=: {', '.join(other_shapes)}" if other_shapes else ""
+        promised = f"no slice held; measurements borrow {usual}{others_text}"
     simulated = " (simulated: there is no real slice)" if lease.simulated else ""
     quota = "no quota" if cpu.quota is None else f"quota {cpu.quota:g}"
     lines = [("Your lease", promised + simulated)]
@@ -55,7 +55,7 @@ def _held(place: Place) -> list[tuple[str, str]]:
 
 
 def _device_rows(device: Device) -> list[tuple[str, str]]:
-    """The lines about one device that figures come from."""
+    """The rows of one device: a label and a text each."""
     if device.backend == "cpu":
         return [("Measured on", f"{device.name}, a CPU: nothing here is a statement about a GPU")]
     l2 = f", L2 {device.l2_mib:.3g} MiB" if device.l2_mib else ""
@@ -84,46 +84,46 @@ def evidence_of(key: str, folder: Path = store.FOLDER) -> Evidence | str:
 
 @public
 def recorded_run(key: str) -> Evidence | None:
-    """The run on a real GPU that is shipped, never the student's own; None where none is."""
+    """The shipped run of a real GPU, never the student's own; None where none is shipped."""
     return store.recorded(key) if store.is_recorded(key) else None
 
 
-def _row(key: str, found: Evidence | str) -> tuple[str, ...]:
-    if isinstance(found, str):
-        return (key, "", found, "", "")
-    said = str(found.prediction) if found.prediction else "no prediction (headless)"
-    points = "; ".join(f"{point.label}: {point.value:.3g}" for point in found.points)
-    verdict = _verdict(found)
-    stopped = f"; stopped: {found.stopped}" if found.stopped else ""
-    measured = f"{points} {found.unit}".rstrip() + stopped
-    return (f"{key} {found.title}", said, measured, verdict, found.place)
+def _row(key: str, evidence: Evidence | str) -> tuple[str, ...]:
+    if isinstance(evidence, str):
+        return (key, "", evidence, "", "")
+    prediction = str(evidence.prediction) if evidence.prediction else "no prediction (headless)"
+    points = "; ".join(f"{point.label}: {point.value:.3g}" for point in evidence.points)
+    verdict = _verdict(evidence)
+    stop_note = f"; stopped: {evidence.stopped}" if evidence.stopped else ""
+    results = f"{points} {evidence.unit}".rstrip() + stop_note
+    return (f"{key} {evidence.title}", prediction, results, verdict, evidence.place)
 
 
-def _verdict(found: Evidence) -> str:
-    """The verdict beside the student's claim; before that only the question."""
-    judged = found.judgement
-    if judged is None:
+def _verdict(evidence: Evidence) -> str:
+    """The verdict beside the student's claim; before a claim, a request for one."""
+    judgement = evidence.judgement
+    if judgement is None:
         return "none"
-    if found.is_open_to_claims:
+    if evidence.is_open_to_claims:
         return "make your claim in the panel first"
-    if judged.expected == store.NOT_APPLICABLE:
+    if judgement.expected == store.NOT_APPLICABLE:
         return store.NOT_APPLICABLE
-    own = f"you: {found.verdict_read}; data: " if found.verdict_read else ""
-    return f"{own}{judged.verdict.value} (expected here: {judged.expected})"
+    claim_text = f"you: {evidence.verdict_read}; data: " if evidence.verdict_read else ""
+    return f"{claim_text}{judgement.verdict.value} (expected here: {judgement.expected})"
 
 
 @public
 def recorded_note(*keys: str) -> str:
     """Which of these experiments can be seen as recorded on a real GPU, in a sentence each."""
-    return "\n".join(map(_note, keys))
+    return "\n".join(map(_recorded_note, keys))
 
 
-def _note(key: str) -> str:
+def _recorded_note(key: str) -> str:
     if not store.is_recorded(key):
         return f"{key}: no run on a GPU is recorded; what you measure here is all there is to see."
     place = store.recorded(key).place
-    said = f"{key}: recorded on {place}, not yours. Predict, then press “Show recorded run”."
-    return textwrap.fill(said, WIDE)
+    sentence = f"{key}: recorded on {place}, not yours. Predict, then press “Show recorded run”."
+    return textwrap.fill(sentence, WIDE)
 
 
 @public
@@ -133,14 +133,14 @@ def cite(*names: str) -> Showable:
     Raises:
         WrongArgument: there is no such source.
     """
-    known = published.publications()
+    sources = published.publications()
     for name in names:
-        if name not in known:
-            raise WrongArgument(f"No source {name!r} is known; there are {', '.join(known)}.")
-    cited = [one for name in names for one in known[name]]
+        if name not in sources:
+            raise WrongArgument(f"No source {name!r} is known; there are {', '.join(sources)}.")
+    cited = [source for name in names for source in sources[name]]
     lines = "".join(
-        f"<li>{escape(one.author)}: <a href='{escape(one.link)}'>{escape(one.title)}</a>"
-        f"{escape(one.where)}</li>"
-        for one in cited
+        f"<li>{escape(source.author)}: <a href='{escape(source.link)}'>{escape(source.title)}</a>"
+        f"{escape(source.where)}</li>"
+        for source in cited
     )
     return Showable("\n".join(map(str, cited)), f"<p>Sources:</p><ul>{lines}</ul>")

@@ -1,4 +1,4 @@
-"""An experiment as data: what is asked, which steps measure, what is drawn, which check judges.
+"""An experiment as data: its question, its measuring steps, its plot, and the check that judges it.
 
 A step is a coroutine that measures one point and reports while it does. The same experiment runs in
 a panel, in a cell and headless; `comparison` says what became of its prediction.
@@ -28,16 +28,18 @@ NEAR = 0.1  # of a prediction
 
 
 def reader(value: Value) -> Callable[[Measurement], float]:
-    """What is drawn of a record: a fact by its name, what a function reads, else milliseconds."""
+    """Return the function that reads a step's value from a record: a fact, or milliseconds."""
     if isinstance(value, str):
-        return functools.partial(_fact, value)
+        return functools.partial(_read_fact, value)
     return value or (lambda record: record.median_s * 1e3)
 
 
-def _fact(name: str, record: Measurement) -> float:
+def _read_fact(name: str, record: Measurement) -> float:
     if name not in record.setting:
-        known = ", ".join(record.setting) or "none"
-        raise NotMeasured(f"`{record.name}` returned no fact `{name}`; it returned {known}.")
+        returned_names = ", ".join(record.setting) or "none"
+        raise NotMeasured(
+            f"`{record.name}` returned no fact `{name}`; it returned {returned_names}."
+        )
     return float(record.setting[name])
 
 
@@ -82,7 +84,7 @@ PLAIN = Look(0)
 
 @dataclass(frozen=True)
 class AskedPoint:
-    """What a predicted number is about that is no value of the y axis.
+    """The quantity that a prediction is about, where it is not a value of the y axis.
 
     Attributes:
         find: the point that shows it, by its value; it may look for one that is not measured yet.
@@ -97,7 +99,7 @@ class AskedPoint:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything a panel needs to know.
+    """The definition of an experiment: question, steps, axes, check and look.
 
     Attributes:
         key: short and unique; names the evidence file and the check.
@@ -130,31 +132,31 @@ class Experiment:
 
     @property
     def check(self) -> Check | None:
-        """What judges it, if anything does."""
+        """The check that judges it; None where nothing is judged."""
         return CHECKS.get(self.key) if self.data is not None else None
 
     def judge(self, evidence: Evidence) -> Judgement | None:
-        """What the evidence's own points say; None where nothing is judged."""
+        """Judge the evidence by its own points; None where nothing is judged."""
         if self.check is None or self.data is None:
             return None
         tier = Tier(evidence.tier)
         return self.check.judge(self.data(evidence.points), tier, emulated=evidence.emulated)
 
-    def height(self, points: Points, said: float) -> float | None:
-        """How high a predicted number is drawn; nowhere until what it is a share of is measured."""
+    def height(self, points: Points, predicted: float) -> float | None:
+        """The height of a predicted number in the plot; None until its base has been measured."""
         if not isinstance(self.asked, AskedPoint):
-            return said
+            return predicted
         if self.answer(points, is_whole=True) is None:
             return None
-        zero, one = self.asked.scale(points)
-        return zero + one * said
+        zero, unit_height = self.asked.scale(points)
+        return zero + unit_height * predicted
 
     @property
     def unit_of_points(self) -> str:
-        """Of the values that are measured, empty where they have none."""
-        other = self.asked.points_unit if isinstance(self.asked, AskedPoint) else None
-        given = (other, self.unit, self.y_label)
-        return next(unit for unit in given if unit is not None)
+        """The unit of the measured values; empty where they have none."""
+        points_unit = self.asked.points_unit if isinstance(self.asked, AskedPoint) else None
+        possible_units = (points_unit, self.unit, self.y_label)
+        return next(unit for unit in possible_units if unit is not None)
 
     def answer(self, points: Points, *, is_whole: bool) -> Point | None:
         """The point that a predicted number is compared with, if it has been measured."""
@@ -165,58 +167,61 @@ class Experiment:
         try:
             if not isinstance(self.asked, AskedPoint):
                 return self.asked(points)
-            found, (zero, one) = self.asked.find(points), self.asked.scale(points)
-            return found and replace(found, value=(found.value - zero) / one)
+            point, (zero, unit_height) = self.asked.find(points), self.asked.scale(points)
+            return point and replace(point, value=(point.value - zero) / unit_height)
         except (LookupError, StopIteration):
             return None  # it is not measured yet
 
     def place_of(self, answer: Point, points: Points) -> float | str:
-        """Where an answer is drawn: at its x, or in the category of the point that it is about."""
+        """The place of an answer in the plot: its x, or the category of its point."""
         if Look.BARS not in self.look:
             return answer.x
-        there = (one.label for one in points if (one.x, one.series) == (answer.x, answer.series))
-        return next(there, answer.label)
+        labels = (
+            point.label for point in points if (point.x, point.series) == (answer.x, answer.series)
+        )
+        return next(labels, answer.label)
 
 
 def comparison(experiment: Experiment, evidence: Evidence) -> str:
-    """Prediction and result beside each other; empty where one of them is missing."""
+    """A sentence that compares prediction and result; empty where one of them is missing."""
     prediction = evidence.prediction
     if prediction is None or not evidence.points:
         return ""
     if prediction.trend is not None:
-        return _of_trends(prediction.trend, evidence.points)
+        return _trend_comparison(prediction.trend, evidence.points)
     answer = experiment.answer(evidence.points, is_whole=True)
     if answer is None or prediction.number is None:
         return ""
-    said = with_unit(prediction.number, prediction.unit)
-    shown = f"{number(answer.value)} {prediction.unit or ''}".rstrip()
-    apart = _apart(prediction.number, answer.value)
-    return f"You said {said}; it is {shown}. At {answer.label}: {apart}."
+    prediction_text = with_unit(prediction.number, prediction.unit)
+    result_text = f"{number(answer.value)} {prediction.unit or ''}".rstrip()
+    difference = _difference_in_words(prediction.number, answer.value)
+    return f"You said {prediction_text}; it is {result_text}. At {answer.label}: {difference}."
 
 
-def _apart(said: float, found: float) -> str:
-    """How far a result lies from the number that was said."""
-    if said == found:
+def _difference_in_words(predicted: float, measured: float) -> str:
+    """How far the measured value lies from the predicted one, in words."""
+    if predicted == measured:
         return "exactly as predicted"
-    if said <= 0 or found <= 0:
-        return f"{number(abs(found - said))} {'more' if found > said else 'less'} than predicted"
-    ratio = found / said
+    if predicted <= 0 or measured <= 0:
+        direction = "more" if measured > predicted else "less"
+        return f"{number(abs(measured - predicted))} {direction} than predicted"
+    ratio = measured / predicted
     if abs(ratio - 1) <= NEAR:
         return "within 10 % of the prediction"
     return f"{number(ratio)} times the prediction"
 
 
-def _of_trends(said: Trend, points: tuple[Point, ...]) -> str:
-    """What the first series does from its first point to its last, beside what was said."""
+def _trend_comparison(predicted: Trend, points: tuple[Point, ...]) -> str:
+    """Compare the trend of the first series with the predicted one, in words."""
     line = [point for point in points if point.series == points[0].series]
     if len(line) < 2 or not line[0].value:
         return ""
     change = line[-1].value / line[0].value - 1
-    found = Trend.FLAT if abs(change) < FLAT else Trend.RISES if change > 0 else Trend.FALLS
+    measured = Trend.FLAT if abs(change) < FLAT else Trend.RISES if change > 0 else Trend.FALLS
     ends = " to ".join(f"{number(point.value)} ({point.label})" for point in (line[0], line[-1]))
     outcome = (
-        f"it {found.verb}, as you said"
-        if found is said
-        else f"you said it {said.verb}; it {found.verb}"
+        f"it {measured.verb}, as you said"
+        if measured is predicted
+        else f"you said it {predicted.verb}; it {measured.verb}"
     )
     return f"{outcome[0].upper()}{outcome[1:]}. From {ends}."

@@ -49,27 +49,29 @@ class Panel:
 
     def __init__(self, experiment: Experiment, folder: Path = store.FOLDER) -> None:
         self.experiment = experiment
-        self.runner = Runner(experiment, folder, self._changed)
+        self.runner = Runner(experiment, folder, self._on_change)
         self._folder = folder
         self._prediction: Prediction | None = None
         self._task: asyncio.Task[Any] | None = None
         self._reports: dict[str, _CellReport] = {}
-        self._told, self._drawn, self._said = 0.0, 0.0, ""
+        self._updated_at, self._drawn_at, self._last_message = 0.0, 0.0, ""
         self._widgets: Widgets | None = None
-        self._on: dict[str, Evidence] = {}
+        self._layers_on: dict[str, Evidence] = {}
         try:
             self._loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
             self._loop = None
 
-    async def run(self, said: str | None = None, because: str = "") -> Evidence:
+    async def run(self, predicted: str | None = None, because: str = "") -> Evidence:
         """Measure from code, without a person: the evidence is marked headless.
 
         Args:
-            said: a prediction, if one shall be drawn.
+            predicted: a prediction, if one shall be drawn.
             because: its reason.
         """
-        prediction = predict(said, because, self.experiment.unit) if said is not None else None
+        prediction = (
+            predict(predicted, because, self.experiment.unit) if predicted is not None else None
+        )
         await self.runner.run(prediction, headless=True)
         self._draw(force=True)
         return self.runner.evidence
@@ -90,7 +92,7 @@ class Panel:
     async def report(
         self, show: Callable[[Points], None] | None = None, *, needs: object = True
     ) -> None:
-        """Say under the panel what it found, now and again whenever it has settled.
+        """Show the panel's result in this cell, and update it whenever a run is over.
 
         Args:
             show: prints more about the points; called once there are any.
@@ -102,11 +104,11 @@ class Panel:
         """
         name = getattr(show, "__name__", "")
         is_first = name == next(iter(self._reports), name)
-        made = _CellReport(self.runner, show, needs, with_message=is_first)
+        cell_report = _CellReport(self.runner, show, needs, with_message=is_first)
         if is_right(needs):
             await self.settle()
-        self._reports[name] = made
-        made.display()
+        self._reports[name] = cell_report
+        cell_report.display()
 
     def show(self) -> None:
         """Show the controls in this cell; nothing where there is no notebook."""
@@ -115,7 +117,7 @@ class Panel:
             publish(*self._repr_mimebundle_())
 
     def _show_twin(self) -> None:
-        """Leave the picture in the executed notebook, where no kernel will draw it again."""
+        """Put a static picture into the executed notebook, where no kernel will draw it again."""
         publish = _publisher()
         if publish is None:
             print(self)
@@ -127,10 +129,10 @@ class Panel:
         """What has been measured so far."""
         return self.runner.shown
 
-    def lock_in(self, said: str, because: str) -> bool:
+    def lock_in(self, predicted: str, because: str) -> bool:
         """Take a prediction and unlock Run; a bad one is answered with a sentence."""
         try:
-            self._prediction = predict(said, because, self.experiment.unit)
+            self._prediction = predict(predicted, because, self.experiment.unit)
         except NotAPrediction as error:
             self._say(str(error))
             return False
@@ -154,10 +156,10 @@ class Panel:
 
     @property
     def layers(self) -> list[str]:
-        """What can be drawn beside an own run: a recorded one, the class's."""
+        """The runs that can be drawn beside the student's: a recorded run, the class's."""
         key = self.experiment.key
-        known = {RECORDED: store.is_recorded(key), CLASS: store.is_of_class(key)}
-        return [name for name, is_there in known.items() if is_there]
+        has_layer = {RECORDED: store.is_recorded(key), CLASS: store.is_of_class(key)}
+        return [name for name, is_there in has_layer.items() if is_there]
 
     @property
     def has_predicted(self) -> bool:
@@ -165,49 +167,52 @@ class Panel:
         return self._prediction is not None or self.runner.evidence.prediction is not None
 
     def switch(self, layer: str, *, is_on: bool) -> None:
-        """Draw what others measured, after a prediction; the own run and its result stay.
+        """Switch a layer on or off; runs of others are drawn only after a prediction.
 
         Where there is none a recorded run is shown in its place, marked as not the student's.
         """
-        own = self.runner.evidence
-        prediction = self._prediction or own.prediction
+        own_evidence = self.runner.evidence
+        prediction = self._prediction or own_evidence.prediction
         if not is_on:
-            self._on.pop(layer, None)
+            self._layers_on.pop(layer, None)
         elif prediction is None:
             self._say("Predict first; then the recorded run may be seen.")
             return
         else:
             find = store.recorded if layer == RECORDED else store.of_class
             try:
-                found = find(self.experiment.key)
+                others_evidence = find(self.experiment.key)
             except LabError as error:
                 self._say(str(error))
                 return
-            if layer == RECORDED and not own.points and not self.runner.is_running:
-                self.runner.show_recorded(found, prediction)
+            if layer == RECORDED and not own_evidence.points and not self.runner.is_running:
+                self.runner.show_recorded(others_evidence, prediction)
                 self._refresh()
-            elif own.replayed_from != found.replayed_from:
-                self._on[layer] = found
+            elif own_evidence.replayed_from != others_evidence.replayed_from:
+                self._layers_on[layer] = others_evidence
         self._draw(force=True)
 
-    def plots(self, said: float | None = None) -> list[Plot]:
-        """The plot as it stands with the layers switched on, and those that need axes of their own.
+    def plots(self, predicted: float | None = None) -> list[Plot]:
+        """The student's plot with its layers, then a plot for each layer that needs its own axes.
 
         Args:
-            said: a number that is about to be predicted, on axes that are still empty.
+            predicted: a number that is about to be predicted, on axes that are still empty.
         """
-        shown = self.runner.shown
-        if said is not None:
-            shown = replace(shown, prediction=Prediction("", "", said, self.experiment.unit))
-        elif shown.prediction is None:
-            shown = replace(shown, prediction=self._prediction)
-        near = [one for one in self._on.values() if is_comparable(self.experiment, shown, one)]
-        far = [one for one in self._on.values() if one not in near]
+        evidence = self.runner.shown
+        if predicted is not None:
+            evidence = replace(
+                evidence, prediction=Prediction("", "", predicted, self.experiment.unit)
+            )
+        elif evidence.prediction is None:
+            evidence = replace(evidence, prediction=self._prediction)
+        layers = self._layers_on.values()
+        near = [run for run in layers if is_comparable(self.experiment, evidence, run)]
+        far = [run for run in layers if run not in near]
         span = None if self.experiment.unit is None else span_of(self.experiment.unit)
-        main = replace(plot_of(self.experiment, shown, near), range_before=span)
-        if not shown.points and not near and span is not None:
+        main = replace(plot_of(self.experiment, evidence, near), range_before=span)
+        if not evidence.points and not near and span is not None:
             main = replace(main, series=(), log_y=span[0] > 0)
-        return [main, *(plot_of(self.experiment, one) for one in far)]
+        return [main, *(plot_of(self.experiment, run) for run in far)]
 
     def explain(self, text: str, read_as: str = "") -> None:
         """Keep the student's explanation, and the verdict they read, with the evidence.
@@ -243,19 +248,20 @@ class Panel:
         self.runner.message = message
         self._draw(force=True)
 
-    def _changed(self) -> None:
-        is_news = self.runner.message != self._said  # said once, it must not be lost between draws
+    def _on_change(self) -> None:
+        # A message that was set once must not be lost between draws.
+        is_news = self.runner.message != self._last_message
         self._draw(force=is_news or not self.runner.is_running)
 
     def _draw(self, *, force: bool) -> None:
-        """Say what is new, five times a second at most, and redraw the plot once a second."""
+        """Update the widgets at most five times a second, and the plot at most once a second."""
         now = time.monotonic()
-        if self._widgets is None or (not force and now - self._told < RETELL_S):
+        if self._widgets is None or (not force and now - self._updated_at < RETELL_S):
             return
-        self._told, self._said = now, self.runner.message
-        is_due = not self.runner.is_running or now - self._drawn >= REDRAW_S
+        self._updated_at, self._last_message = now, self.runner.message
+        is_due = not self.runner.is_running or now - self._drawn_at >= REDRAW_S
         if is_due:
-            self._drawn = now
+            self._drawn_at = now
         self._widgets.update(self, with_plot=is_due)
 
     @property
@@ -269,24 +275,24 @@ class Panel:
 
         Marked in the metadata, by which outputs.js of @miglab/jupyterlab finds a panel again.
         """
-        twin, how = self._twin()
+        twin, metadata = self._twin()
         try:
             self._widgets = self._widgets or Widgets(self)
         except ImportError:
-            return twin, how
+            return twin, metadata
         self._widgets.update(self)
         bundle = self._widgets.root._repr_mimebundle_()
-        found = bundle[0] if isinstance(bundle, tuple) else bundle
-        return {**(found or {}), **twin}, {"labkit_panel": True, **how}
+        widget_data = bundle[0] if isinstance(bundle, tuple) else bundle
+        return {**(widget_data or {}), **twin}, {"labkit_panel": True, **metadata}
 
     def _twin(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The picture of what was measured, which says that it is one; else that alone."""
+        """A static picture of the results, labelled as such; without results only the label."""
         if not self.runner.shown.points:
             return {"text/plain": repr(self), "text/html": f"<p><b>{A_PICTURE}</b></p>"}, {}
         plot = self.plots()[0]
-        said = replace(plot, caption=f"{A_PICTURE} {self.runner.message} {plot.caption}")
-        data, how = vega.bundle(said, titled=True)
-        return data | {"text/plain": repr(self)}, how
+        captioned_plot = replace(plot, caption=f"{A_PICTURE} {self.runner.message} {plot.caption}")
+        data, metadata = vega.bundle(captioned_plot, titled=True)
+        return data | {"text/plain": repr(self)}, metadata
 
     def __repr__(self) -> str:
         if not self.runner.shown.points:
@@ -319,17 +325,19 @@ class _CellReport:
             )
 
     def text(self) -> str:
-        """What there is to say now."""
+        """The report's current text."""
         evidence = self.runner.shown
         if not evidence.points:
             missing = "" if is_right(self.needs) else str(self.needs)
             hint = f"{self.runner.experiment.key}: measure first"
-            return "\n".join(words for words in (missing, evidence.stopped, hint) if words)
-        said = textwrap.fill(self.runner.message, WIDE) if self.with_message else ""
+            return "\n".join(line for line in (missing, evidence.stopped, hint) if line)
+        message = textwrap.fill(self.runner.message, WIDE) if self.with_message else ""
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             if self.show is not None:
                 self.show(evidence.points)
-        return "\n".join(words for words in (said, printed.getvalue().rstrip()) if words)
+        return "\n".join(
+            paragraph for paragraph in (message, printed.getvalue().rstrip()) if paragraph
+        )
 
     def display(self) -> None:
         """Show it in this cell; as plain text where there is no notebook."""
@@ -340,15 +348,15 @@ class _CellReport:
             publish({"text/plain": self.text()}, **self._marks)
 
     def update(self) -> None:
-        """Write it anew where it is shown; what fails is said there."""
+        """Replace the displayed text; an error is shown in its place."""
         publish = _publisher()
         if publish is None:
             return
         try:
-            said = self.text()
+            text = self.text()
         except Exception as error:  # outermost frame around the notebook's own words
-            said = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
-        publish({"text/plain": said}, **self._marks, update=True)
+            text = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
+        publish({"text/plain": text}, **self._marks, update=True)
 
     @property
     def _marks(self) -> dict[str, Any]:
@@ -360,14 +368,14 @@ class _CellReport:
 
 
 def is_right(verdict: object) -> bool:
-    """Whether an exercise's check said yes: by its `right`, or by words that begin so."""
+    """Whether an exercise is right, by its verdict's `right` or the beginning of its text."""
     if isinstance(verdict, str):
         return verdict.startswith("right")
     return bool(getattr(verdict, "right", verdict))
 
 
 def _publisher() -> Callable[..., Any] | None:
-    """What shows data in a notebook's cell; None where there is no notebook."""
+    """The function that shows data in a notebook's cell; None outside a notebook."""
     try:
         from IPython import get_ipython
         from IPython.display import publish_display_data

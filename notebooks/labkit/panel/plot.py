@@ -39,17 +39,17 @@ class Mark:
 
     @property
     def samples(self) -> str:
-        """How many are behind it, in words; empty where there are none."""
+        """The number of its samples as text; empty where there are none."""
         return str(len(self.dots) or "")
 
     @property
     def place(self) -> str:
-        """Where it is, in words."""
+        """Its place as text: its label or its x."""
         return self.label or number(self.x)
 
 
 class SeriesKind(StrEnum):
-    """What a series is; each kind is drawn in a way of its own, and never as another."""
+    """The kind of a series; each kind is drawn differently."""
 
     MEASURED = "measured"
     COMPUTED = "computed"
@@ -79,7 +79,7 @@ class Series:
 
     @property
     def is_level(self) -> bool:
-        """Whether it is one height across the whole plot."""
+        """Whether it is drawn as one horizontal line across the plot."""
         return self.kind is SeriesKind.CURVE and len(self.marks) == 1
 
 
@@ -121,8 +121,8 @@ def describe(plot: Plot) -> str:
         if series.marks and series.kind is not SeriesKind.CURVE
     ]
     parts += [series.name for series in plot.series if series.kind is SeriesKind.CURVE]
-    said = f"Prediction: {plot.prediction_text}. " if plot.prediction_text else ""
-    return f"{plot.y_label} against {plot.x_label}. {said}" + "; ".join(parts)
+    prediction = f"Prediction: {plot.prediction_text}. " if plot.prediction_text else ""
+    return f"{plot.y_label} against {plot.x_label}. {prediction}" + "; ".join(parts)
 
 
 def interval_words(mark: Mark) -> str:
@@ -165,16 +165,16 @@ def plot_of(experiment: Experiment, evidence: Evidence, beside: Sequence[Evidenc
     """
     series = tuple(_all_series(experiment, evidence, beside))
     answer = experiment.answer(evidence.points, is_whole=bool(evidence.ended))
-    said = evidence.prediction.number if evidence.prediction else None
+    predicted = evidence.prediction.number if evidence.prediction else None
     return Plot(
         title=f"{experiment.key}: {evidence.title if evidence.replayed_from else experiment.title}",
         x_label=experiment.x_label,
         y_label=experiment.y_label,
         series=series,
         caption=evidence.place,
-        prediction=None if said is None else experiment.height(evidence.points, said),
+        prediction=None if predicted is None else experiment.height(evidence.points, predicted),
         prediction_at=experiment.place_of(answer, evidence.points) if answer else None,
-        prediction_text=_said(evidence),
+        prediction_text=_prediction_text(evidence),
         categories=_categories(experiment, series) if Look.BARS in experiment.look else (),
         log_x=Look.LOG_X in experiment.look,
         log_y=Look.LOG_Y in experiment.look,
@@ -183,13 +183,17 @@ def plot_of(experiment: Experiment, evidence: Evidence, beside: Sequence[Evidenc
     )
 
 
-def is_comparable(experiment: Experiment, own: Evidence, other: Evidence) -> bool:
-    """Whether two runs can be drawn on the same axes and both be read."""
-    both = [[point.value for point in one.points] for one in (own, other)]
-    if not all(both):
+def is_comparable(
+    experiment: Experiment, own_evidence: Evidence, others_evidence: Evidence
+) -> bool:
+    """Whether two runs can be drawn readably on the same axes."""
+    values_of_both = [
+        [point.value for point in evidence.points] for evidence in (own_evidence, others_evidence)
+    ]
+    if not all(values_of_both):
         return True
-    (low, high), (least, most) = ((min(values), max(values)) for values in both)
-    is_near = high <= NEAR * most and most <= NEAR * high
+    (low, high), (least, greatest) = ((min(values), max(values)) for values in values_of_both)
+    is_near = high <= NEAR * greatest and greatest <= NEAR * high
     return is_near and (Look.LOG_Y not in experiment.look or (low > 0) is (least > 0))
 
 
@@ -197,35 +201,39 @@ def _all_series(
     experiment: Experiment, evidence: Evidence, beside: Sequence[Evidence]
 ) -> Iterator[Series]:
     points = evidence.points
-    yield from _own(experiment, evidence)
-    for words, value in experiment.also.items() if points else ():
+    yield from _series_of_run(experiment, evidence)
+    for series_name, value in experiment.also.items() if points else ():
         if value is not None:
-            yield Series(words, tuple(_other(points, reader(value))), SeriesKind.MEASURED)
-    for other in beside:
-        for one in _own(experiment, other):
-            yield replace(one, kind=SeriesKind.BESIDE)
+            yield Series(
+                series_name, tuple(_marks_of_value(points, reader(value))), SeriesKind.MEASURED
+            )
+    for others_evidence in beside:
+        for series_of_others in _series_of_run(experiment, others_evidence):
+            yield replace(series_of_others, kind=SeriesKind.BESIDE)
     if experiment.published is not None:
         yield from _published_series(experiment.published)
     if experiment.curves and points:
-        for words, places in experiment.curves(points).items():
-            yield Series(words, tuple(Mark(x, y) for x, y in places), SeriesKind.CURVE)
+        for series_name, places in experiment.curves(points).items():
+            yield Series(series_name, tuple(Mark(x, y) for x, y in places), SeriesKind.CURVE)
 
 
-def _own(experiment: Experiment, evidence: Evidence) -> Iterator[Series]:
-    """The series that were measured or computed; those of another machine bear its name."""
+def _series_of_run(experiment: Experiment, evidence: Evidence) -> Iterator[Series]:
+    """The series of one run; those of another machine bear its name."""
     points = evidence.points
     points_are = next((name for name, value in experiment.also.items() if value is None), "")
     for group in dict.fromkeys(point.series for point in points):
         marks = tuple(_mark(point) for point in points if point.series == group)
         is_measured = any(point.records for point in points if point.series == group)
         kind = SeriesKind.MEASURED if is_measured else SeriesKind.COMPUTED
-        said, name = group or points_are, _name_of(evidence)
-        words = f"{name}: {said}" if said and evidence.replayed_from else said or name
-        yield Series(words, marks, kind, Look.UNJOINED not in experiment.look)
+        label, name = group or points_are, _origin_of(evidence)
+        series_name = f"{name}: {label}" if label and evidence.replayed_from else label or name
+        yield Series(series_name, marks, kind, Look.UNJOINED not in experiment.look)
 
 
-def _other(points: tuple[Point, ...], value: Callable[[Measurement], float]) -> Iterator[Mark]:
-    """Another value of the same records; points that were recorded without it are left out."""
+def _marks_of_value(
+    points: tuple[Point, ...], value: Callable[[Measurement], float]
+) -> Iterator[Mark]:
+    """Marks of a further value of the same records; points recorded without it are left out."""
     for point in points:
         try:
             record = point.records[0]
@@ -236,22 +244,22 @@ def _other(points: tuple[Point, ...], value: Callable[[Measurement], float]) -> 
 
 
 def _categories(experiment: Experiment, series: tuple[Series, ...]) -> tuple[str, ...]:
-    """What is measured, in order; before anything is, what will be."""
-    marks = [mark for one in series if one.kind is not SeriesKind.CURVE for mark in one.marks]
+    """The labels of the points measured so far; before the first, the labels of the steps."""
+    marks = [mark for s in series if s.kind is not SeriesKind.CURVE for mark in s.marks]
     return tuple(dict.fromkeys(mark.label for mark in marks)) or tuple(
         step.label for step in experiment.steps
     )
 
 
-def _name_of(evidence: Evidence) -> str:
+def _origin_of(evidence: Evidence) -> str:
     if evidence.replayed_from:
-        where = evidence.replayed_from.split(",")[0]  # all is in the caption
-        return where if where.startswith("the class") else f"recorded on {where}, not yours"
-    done = "measured" if any(point.records for point in evidence.points) else "computed"
-    return f"{done} here"
+        origin = evidence.replayed_from.split(",")[0]  # all is in the caption
+        return origin if origin.startswith("the class") else f"recorded on {origin}, not yours"
+    how_obtained = "measured" if any(point.records for point in evidence.points) else "computed"
+    return f"{how_obtained} here"
 
 
-def _said(evidence: Evidence) -> str:
+def _prediction_text(evidence: Evidence) -> str:
     prediction = evidence.prediction
     if prediction is None:
         return ""
@@ -287,17 +295,23 @@ def _is_computed(record: Measurement) -> bool:
 def _published_series(row: PublishedRow) -> Iterator[Series]:
     figures = [published.figure(name) for name in row.places]
     base = published.figure(row.base) if row.base else None
-    heights = {item.id: item.height(base) for item in figures}
-    drawn = {key: height for key, height in heights.items() if height is not None}
-    wrong = sorted({item.error for item in figures if item.error})
-    name = f"published: {row.name}" + (f" (known error {', '.join(wrong)})" if wrong else "")
-    placed = {key: place for key in drawn if (place := row.places[key]) is not None}
-    if placed:
+    heights = {figure.id: figure.height(base) for figure in figures}
+    known_heights = {key: height for key, height in heights.items() if height is not None}
+    known_errors = sorted({figure.error for figure in figures if figure.error})
+    name = f"published: {row.name}" + (
+        f" (known error {', '.join(known_errors)})" if known_errors else ""
+    )
+    place_of_figure = {
+        key: place for key in known_heights if (place := row.places[key]) is not None
+    }
+    if place_of_figure:
         marks = tuple(
-            Mark(0.0, drawn[key], place) if isinstance(place, str) else Mark(place, drawn[key])
-            for key, place in placed.items()
+            Mark(0.0, known_heights[key], place)
+            if isinstance(place, str)
+            else Mark(place, known_heights[key])
+            for key, place in place_of_figure.items()
         )
         yield Series(name, marks, SeriesKind.PUBLISHED)
-    for key in (key for key in drawn if key not in placed):
-        level = (Mark(0.0, drawn[key]),)
-        yield Series(f"{name}: {drawn[key]:g}", level, SeriesKind.CURVE)
+    for key in (key for key in known_heights if key not in place_of_figure):
+        level = (Mark(0.0, known_heights[key]),)
+        yield Series(f"{name}: {known_heights[key]:g}", level, SeriesKind.CURVE)

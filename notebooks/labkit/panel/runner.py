@@ -48,10 +48,10 @@ class Runner:
         self._folder, self._on_change = folder, on_change
         self._task: asyncio.Task[None] | None = None
         self._live: Point | None = None
-        self._step, self._began = 0, 0.0
+        self._step, self._step_began_at = 0, 0.0
         self._is_waiting = False
         self._explanation = ""
-        self._recall()
+        self._load_saved()
 
     def _empty(self, prediction: Prediction | None, *, headless: bool) -> Evidence:
         return Evidence(
@@ -65,8 +65,8 @@ class Runner:
             headless=headless,
         )
 
-    def _recall(self) -> None:
-        """Show what an earlier run saved, with the slice it came from."""
+    def _load_saved(self) -> None:
+        """Load and show the evidence of an earlier run, with the slice it came from."""
         file = self._folder / f"{self.experiment.key}.json"
         if not file.exists():
             return
@@ -76,9 +76,9 @@ class Runner:
             self.message = str(error)
             return
         self._explanation = self.evidence.explanation
-        where, when = self.evidence.place, self.evidence.ended[:16]
+        place, ended = self.evidence.place, self.evidence.ended[:16]
         asks = self.verdict_or_question() if self.evidence.is_open_to_claims else ""
-        self.message = f"Saved {when} on {where}. Predict to repeat it. {asks}".rstrip()
+        self.message = f"Saved {ended} on {place}. Predict to repeat it. {asks}".rstrip()
 
     @property
     def shown(self) -> Evidence:
@@ -86,25 +86,25 @@ class Runner:
         if self._live is None:
             return self.evidence
         return replace(
-            self.evidence, points=(*self.evidence.points, self._live), place=_place(self._live)
+            self.evidence, points=(*self.evidence.points, self._live), place=_caption_of(self._live)
         )
 
     @property
     def progress(self) -> float:
-        """Between 0 and 1, by finished steps."""
+        """The share of finished steps, between 0 and 1."""
         return self._step / max(1, len(self.experiment.steps))
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the step has no slice yet, so that none of its seconds pass."""
+        """Whether the step still waits for a slice, while its time does not count."""
         return self._is_waiting and self.is_running
 
     @property
     def seconds_left(self) -> float:
-        """At most this many seconds remain, by the steps' budgets."""
-        left = sum(step.seconds for step in self.experiment.steps[self._step :])
-        spent = time.monotonic() - self._began if self.is_running else 0.0
-        return max(0.0, left - spent)
+        """The seconds that remain at most, by the steps' budgets."""
+        budget_s = sum(step.seconds for step in self.experiment.steps[self._step :])
+        spent_s = time.monotonic() - self._step_began_at if self.is_running else 0.0
+        return max(0.0, budget_s - spent_s)
 
     async def run(self, prediction: Prediction | None, *, headless: bool) -> Evidence:
         """Measure every step; whatever ends the run, keep and save what was measured.
@@ -121,7 +121,7 @@ class Runner:
         empty = self._empty(prediction, headless=headless or nobody_is_there())
         self.evidence = replace(empty, explanation=self._explanation)
         self.is_running, self._step = True, 0
-        self._task = asyncio.ensure_future(self._steps())
+        self._task = asyncio.ensure_future(self._run_steps())
         try:
             await asyncio.wait({self._task})
         finally:
@@ -137,43 +137,43 @@ class Runner:
     def show_recorded(self, recorded: Evidence, prediction: Prediction) -> None:
         """Show a run recorded elsewhere with the student's prediction; it is never saved."""
         self.evidence = replace(recorded, prediction=prediction, verdict_read=None)
-        said = f"Recorded on {recorded.replayed_from}, not yours."
-        self._say(" ".join([*self._outcome(), said]))
+        origin = f"Recorded on {recorded.replayed_from}, not yours."
+        self._say(" ".join([*self._outcome(), origin]))
 
-    async def _steps(self) -> None:
-        waits.set(self._wait)
+    async def _run_steps(self) -> None:
+        waits.set(self._begin_waiting)
         for number, step in enumerate(self.experiment.steps):
             self._step = number
-            self._measuring()
-            self._keep(await step.run(self.show_live))
+            self._begin_step()
+            self._add_point(await step.run(self.show_live))
         self._step = len(self.experiment.steps)
 
-    def _measuring(self) -> None:
-        """A step begins, or its slice is here: its seconds count from now."""
-        self._is_waiting, self._began = False, time.monotonic()
+    def _begin_step(self) -> None:
+        """Begin a step whose slice is there; its seconds count from now."""
+        self._is_waiting, self._step_began_at = False, time.monotonic()
         steps = self.experiment.steps
         self._say(f"Measuring {steps[self._step].label}, step {self._step + 1} of {len(steps)}.")
 
-    def _wait(self, words: str) -> None:
-        """The step waits for a borrowed slice, or for its runner to start."""
+    def _begin_waiting(self, wait_message: str) -> None:
+        """Note that the step waits for a borrowed slice, or for its runner to start."""
         self._is_waiting = True
-        self._say(words)
+        self._say(wait_message)
 
     def show_live(self, point: Point) -> None:
         """Take a point that is still being measured."""
         self._live = point
         if self.is_waiting:
-            self._measuring()
+            self._begin_step()
         self._on_change()
 
-    def _keep(self, point: Point) -> None:
+    def _add_point(self, point: Point) -> None:
         self._live = None
         self.evidence = replace(
             self.evidence,
             points=(*self.evidence.points, point),
-            place=_place(point),
+            place=_caption_of(point),
             tier=point.records[0].tier.value if point.records else Tier.CPU.value,
-            emulated=self.evidence.emulated or any(one.is_emulated for one in point.records),
+            emulated=self.evidence.emulated or any(record.is_emulated for record in point.records),
         )
         self._on_change()
 
@@ -182,15 +182,15 @@ class Runner:
         self._on_change()
 
     def _finish(self) -> None:
-        """Judge or excuse the run, and save it."""
-        task, kept = self._task, self._live
+        """Judge the run, or note why it ended early, and save it."""
+        task, unfinished_point = self._task, self._live
         self._live, self.is_running = None, False
         if task is None or task.cancelled():
-            self._end("stopped by hand", kept)
+            self._stop_early("stopped by hand", unfinished_point)
         elif (error := task.exception()) is None:
             self._judge()
         elif isinstance(error, LabError):
-            self._end(str(error), self._rescued(error, kept))
+            self._stop_early(str(error), self._rebuilt_point(error, unfinished_point))
         else:
             self.message = f"{FAULT} {error!r}"
             raise error
@@ -199,8 +199,8 @@ class Runner:
             store.save(self.evidence, self._folder)
         self._on_change()
 
-    def _rescued(self, error: LabError, live: Point | None) -> Point | None:
-        """The unfinished point, rebuilt from what the failure kept."""
+    def _rebuilt_point(self, error: LabError, live: Point | None) -> Point | None:
+        """The unfinished point, rebuilt from the record that the error carries."""
         step = self.experiment.steps[self._step].label
         if isinstance(error.kept, Measurement) and live is not None:
             return replace(live, records=(error.kept,))
@@ -209,41 +209,41 @@ class Runner:
             return Point(live.x if live else 0.0, step, error.kept.ratio, records, error.kept)
         return live
 
-    def _end(self, why: str, kept: Point | None) -> None:
-        if kept is not None:
-            self._keep(kept)
-        self.evidence = replace(self.evidence, stopped=why)
+    def _stop_early(self, reason: str, unfinished_point: Point | None) -> None:
+        if unfinished_point is not None:
+            self._add_point(unfinished_point)
+        self.evidence = replace(self.evidence, stopped=reason)
         samples = self.evidence.samples
-        kept_words = f"{samples} samples are kept." if samples else NOTHING_MEASURED
-        self.message = f"{why[0].upper()}{why[1:]}. {kept_words}"
+        outcome = f"{samples} samples are kept." if samples else NOTHING_MEASURED
+        self.message = f"{reason[0].upper()}{reason[1:]}. {outcome}"
 
     def _judge(self) -> None:
         judgement = self.experiment.judge(self.evidence)
         if judgement is not None:
             self.evidence = replace(self.evidence, judgement=self._with_budget(judgement))
-        taken = f"{self.evidence.samples} samples on " if self.evidence.samples else ""
-        said = f"Done: {taken}{self.evidence.place}."
+        samples_text = f"{self.evidence.samples} samples on " if self.evidence.samples else ""
+        done_text = f"Done: {samples_text}{self.evidence.place}."
         if judgement is None or self.evidence.is_open_to_claims:
-            self.message = " ".join([*self._outcome(), said])
+            self.message = " ".join([*self._outcome(), done_text])
         else:
             self.message = " ".join(self._outcome())
 
     def _with_budget(self, judgement: Judgement) -> Judgement:
-        """An undecided verdict also says when a record was cut short."""
+        """Add to an undecided verdict that a record was cut short, where one was."""
         records = [record for point in self.evidence.points for record in point.records]
         cut = next((record.stopped for record in records if record.stopped), None)
-        asked = judgement.expected != store.NOT_APPLICABLE
-        if cut is None or not asked or judgement.verdict is not Verdict.UNDECIDED:
+        is_question = judgement.expected != store.NOT_APPLICABLE
+        if cut is None or not is_question or judgement.verdict is not Verdict.UNDECIDED:
             return judgement
         return replace(judgement, why=f"{judgement.why} ({cut})")
 
     def _outcome(self) -> list[str]:
-        """Prediction beside result; then the verdict, or the question before a claim."""
+        """The comparison with the prediction, then the verdict or, before a claim, the question."""
         compared = comparison(self.experiment, self.evidence)
-        return [words for words in (compared, self.verdict_or_question()) if words]
+        return [part for part in (compared, self.verdict_or_question()) if part]
 
     def verdict_or_question(self) -> str:
-        """The verdict for whoever has made a claim, and for nobody; the question for all others."""
+        """The verdict if the student has made a claim, or nobody ran it; otherwise the question."""
         judgement, check = self.evidence.judgement, self.experiment.check
         if judgement is None or check is None:
             return ""
@@ -251,15 +251,15 @@ class Runner:
             return (
                 f"The claim: “{check.says}”. What do the data say of it? Choose, then press Keep."
             )
-        said = sentence(judgement, check.says)
+        verdict = sentence(judgement, check.says)
         cannot_be_asked = judgement.expected == store.NOT_APPLICABLE
         is_elsewhere = cannot_be_asked and store.is_recorded(self.experiment.key)
         if is_elsewhere and not self.evidence.replayed_from:
-            return f"{said} The recorded run of a GPU can show it."
-        return said
+            return f"{verdict} The recorded run of a GPU can show it."
+        return verdict
 
     def explain(self, text: str, claim: Verdict | None) -> None:
-        """Keep the student's words and their first claim; the verdict is said after the claim.
+        """Keep the student's explanation and their first claim; the verdict follows the claim.
 
         Args:
             text: their explanation.
@@ -270,17 +270,19 @@ class Runner:
             self._say("Measure first, then explain: this keeps your words with your own evidence.")
             return
         first = self.evidence.verdict_read or claim
-        kept = "Your explanation is kept with the evidence."
+        notice = "Your explanation is kept with the evidence."
         if self.evidence.replayed_from:
-            kept = "This run is not yours: nothing is kept of it."
+            notice = "This run is not yours: nothing is kept of it."
             self.evidence = replace(self.evidence, verdict_read=first)
         else:
             self._explanation = text.strip()
             explained = replace(self.evidence, explanation=self._explanation)
             self.evidence = replace(explained, verdict_read=first)
             store.save(self.evidence, self._folder)
-        own = f"You say: {first}." if first and self.evidence.judgement else ""
-        self._say(" ".join(words for words in (kept, own, self.verdict_or_question()) if words))
+        claim_text = f"You say: {first}." if first and self.evidence.judgement else ""
+        self._say(
+            " ".join(part for part in (notice, claim_text, self.verdict_or_question()) if part)
+        )
 
 
 def nobody_is_there() -> bool:
@@ -304,17 +306,17 @@ def is_wanted(experiment: Experiment) -> bool:
     return bool(experiment.steps) and (wants_optional() or not experiment.is_optional)
 
 
-def sentence(judgement: Judgement, says: str) -> str:
+def sentence(judgement: Judgement, claim: str) -> str:
     """The verdict in words, with what this tier was expected to show."""
     if judgement.expected == store.NOT_APPLICABLE:
-        return f"“{says}”: not a question for this device, because {judgement.why}."
+        return f"“{claim}”: not a question for this device, because {judgement.why}."
     if judgement.verdict is Verdict.UNDECIDED:
-        return f"“{says}”: undecided: {judgement.why}."
+        return f"“{claim}”: undecided: {judgement.why}."
     tail = "as expected here."
     if judgement.verdict.value != judgement.expected:
         tail = f"although {judgement.expected} was expected here: why?"
-    return f"“{says}”: {judgement.verdict}, {tail} The data: {judgement.why}."
+    return f"“{claim}”: {judgement.verdict}, {tail} The data: {judgement.why}."
 
 
-def _place(point: Point) -> str:
+def _caption_of(point: Point) -> str:
     return point.records[0].caption if point.records else "computed, not measured"

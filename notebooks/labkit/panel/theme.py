@@ -67,15 +67,17 @@ STYLE: dict[str, Any] = {
 }
 
 
-def output(made: dict[str, Any], says: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a notebook's output holds of a specification, and how it is to be drawn."""
-    return {MIME: made, "text/plain": says}, {MIME: {"embed_options": EMBED}}
+def output(
+    specification: dict[str, Any], description: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The data and the metadata with which a notebook's output draws a specification."""
+    return {MIME: specification, "text/plain": description}, {MIME: {"embed_options": EMBED}}
 
 
 def frame(
     description: str, height: Any, layers: list[Any], width: int | str = "container"
 ) -> dict[str, Any]:
-    """A specification of these layers, in the look of all."""
+    """A Vega-Lite specification of these layers in the common style."""
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "description": description,
@@ -88,14 +90,16 @@ def frame(
 
 
 def value_domain(plot: Plot) -> tuple[float, float]:
-    """What must be seen: points, intervals, most samples; lines and the prediction if near."""
-    must = [value for one in plot.series for value in _musts(one)]
+    """The range of the value axis: all points and intervals; lines and the prediction if near."""
+    must = [value for series in plot.series for value in _values_to_show(series)]
     if plot.is_stacked:
-        whole: dict[str, float] = {}
-        for mark in (mark for one in plot.series for mark in one.marks):
-            whole[mark.label] = whole.get(mark.label, 0.0) + mark.y
-        must = list(whole.values())
-    guests = [m.y for one in plot.series if one.kind is SeriesKind.CURVE for m in one.marks]
+        stack_heights: dict[str, float] = {}
+        for mark in (mark for series in plot.series for mark in series.marks):
+            stack_heights[mark.label] = stack_heights.get(mark.label, 0.0) + mark.y
+        must = list(stack_heights.values())
+    guests = [
+        m.y for series in plot.series if series.kind is SeriesKind.CURVE for m in series.marks
+    ]
     guests += [] if plot.prediction is None else [plot.prediction]
     if not must:
         must = [*(plot.range_before or ()), *guests]
@@ -105,7 +109,7 @@ def value_domain(plot: Plot) -> tuple[float, float]:
     return domain([*must, *near], plot.log_y, from_zero=is_from_zero)
 
 
-def _musts(series: Series) -> Iterator[float]:
+def _values_to_show(series: Series) -> Iterator[float]:
     """A series' values, the ends of its intervals, and the samples that are no outliers."""
     for mark in series.marks if series.kind is not SeriesKind.CURVE else ():
         yield mark.y
@@ -123,7 +127,7 @@ def _is_near(value: float, low: float, high: float, log: bool) -> bool:
 
 
 def domain(values: Iterable[float], log: bool, *, from_zero: bool = False) -> tuple[float, float]:
-    """An axis that holds these values with some room around them."""
+    """The range of an axis that holds these values, with some room around them."""
     usable = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
     low, high = (min(usable), max(usable)) if usable else (1.0, 2.0)
     if log:
@@ -138,7 +142,7 @@ def domain(values: Iterable[float], log: bool, *, from_zero: bool = False) -> tu
 def share(value: float, low: float, high: float, log: bool) -> float:
     """How far along an axis a value lies, 0 to 1."""
     if log:
-        low, high, value = (math.log(max(one, 1e-300)) for one in (low, high, value))
+        low, high, value = (math.log(max(number, 1e-300)) for number in (low, high, value))
     return (value - low) / (high - low)
 
 
@@ -148,8 +152,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     steps = (1, 2, 5) if len(decades) <= 4 else (1,)
     every = max(1, len(decades) // 7)
     values = [step * 10.0**power for power in decades[::every] for step in steps]
-    found = [value for value in values if low <= value <= high]
-    return found if len(found) > 1 else [low * (high / low) ** share for share in (0.1, 0.5, 0.9)]
+    ticks = [value for value in values if low <= value <= high]
+    return ticks if len(ticks) > 1 else [low * (high / low) ** share for share in (0.1, 0.5, 0.9)]
 
 
 def number_axis(
@@ -161,11 +165,11 @@ def number_axis(
 
 
 def named_ticks(values: list[float], names: list[str]) -> dict[str, Any]:
-    """These ticks, with these names; those of Vega's choice where there are none."""
-    return {"values": values, "labelExpr": called(values, names)} if values else {}
+    """The axis options for these ticks and names; without ticks empty, so that Vega chooses."""
+    return {"values": values, "labelExpr": label_expression(values, names)} if values else {}
 
 
-def called(values: Sequence[Any], names: Sequence[Any]) -> str:
-    """What each value is called, in Vega's language: a text, or lines."""
-    listed, by = (json.dumps(some, ensure_ascii=False) for some in (names, values))
-    return f"{listed}[indexof({by}, datum.value)]"
+def label_expression(values: Sequence[Any], names: Sequence[Any]) -> str:
+    """The Vega expression that maps each value to its label, a text or several lines."""
+    names_json, values_json = (json.dumps(some, ensure_ascii=False) for some in (names, values))
+    return f"{names_json}[indexof({values_json}, datum.value)]"

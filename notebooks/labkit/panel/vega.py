@@ -16,9 +16,9 @@ from typing import Any
 from labkit.panel.plot import Mark, Plot, Series, SeriesKind, describe, interval_words
 from labkit.panel.theme import (
     INK,
-    called,
     domain,
     frame,
+    label_expression,
     log_ticks,
     named_ticks,
     number_axis,
@@ -44,7 +44,7 @@ IS_PLACE = re.compile(r"(^|[ =])\d")
 
 
 def bundle(plot: Plot, *, titled: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a notebook's output holds of a plot, and how it is to be drawn."""
+    """The data and the metadata with which a notebook's output draws a plot."""
     return output(spec(plot, titled=titled), describe(plot))
 
 
@@ -57,16 +57,20 @@ def spec(plot: Plot, width: int | str = "container", *, titled: bool = False) ->
         titled: whether title and caption are part of the picture.
     """
     drawing = _Drawing(plot)
-    described = f"{plot.title}. {describe(plot)}"
-    made = frame(described, drawing.height, list(drawing.layers()), width)
+    description = f"{plot.title}. {describe(plot)}"
+    specification = frame(description, drawing.height, list(drawing.layers()), width)
     if titled:
         below = textwrap.wrap(plot.caption, 90)
-        made["title"] = {"text": textwrap.wrap(plot.title, 70), "subtitle": below, "offset": 12}
-    return made
+        specification["title"] = {
+            "text": textwrap.wrap(plot.title, 70),
+            "subtitle": below,
+            "offset": 12,
+        }
+    return specification
 
 
 def pixels(plot: Plot) -> int:
-    """About as high as a plot is drawn, so that its place is kept while it is drawn anew."""
+    """The approximate height of a drawn plot, which reserves its room while it is redrawn."""
     drawing = _Drawing(plot)
     body = drawing.height
     rows = len(plot.categories) * body["step"] if isinstance(body, dict) else body
@@ -80,14 +84,14 @@ class _Drawing:
         self.plot = plot
         self.is_flat = bool(plot.categories)  # categories below each other, values to the right
         self.place, self.value = ("y", "x") if self.is_flat else ("x", "y")
-        self.shown = [one for one in plot.series if one.marks]
-        self.pointed = [one for one in self.shown if one.kind is not SeriesKind.CURVE]
+        self.shown = [series for series in plot.series if series.marks]
+        self.pointed = [series for series in self.shown if series.kind is not SeriesKind.CURVE]
         self.low, self.high = value_domain(plot)
         self.has_bars = self.is_flat and not plot.log_y and not plot.is_zoomed
         self.is_beside = len(self.pointed) > 1 and not plot.is_stacked
 
     @property
-    def place_said(self) -> float | str | None:
+    def prediction_place(self) -> float | str | None:
         """Where the prediction stands among the points; None where there is no such place."""
         at = self.plot.prediction_at
         is_there = at in self.plot.categories if self.is_flat else isinstance(at, float | int)
@@ -107,14 +111,16 @@ class _Drawing:
             yield self._frame()
             yield from self._prediction()
             return
-        curves = [one for one in self.shown if one.kind is SeriesKind.CURVE]
+        curves = [series for series in self.shown if series.kind is SeriesKind.CURVE]
         yield from map(self._curve, curves, itertools.cycle(CURVE_DASHES))
-        rows = [row for one in self.pointed for row in self._rows(one)]
+        rows = [row for series in self.pointed for row in self._rows(series)]
         if self.has_bars:
             yield self._bars(rows)
         else:
             yield from (
-                self._line(one) for one in self.pointed if one.is_joined and not self.is_flat
+                self._line(series)
+                for series in self.pointed
+                if series.is_joined and not self.is_flat
             )
         if not self.plot.is_stacked:
             yield self._samples()
@@ -133,7 +139,7 @@ class _Drawing:
         if any("place" in row for row in values) or not values:
             common[self.place] = self._place_axis()
         if apart and self.is_flat and self.is_beside:
-            order = [one.name for one in self.pointed]
+            order = [series.name for series in self.pointed]
             common["yOffset"] = {"field": "series", "scale": {"domain": order}}
         return {"data": {"values": values}, "mark": mark, "encoding": common | encoding}
 
@@ -150,7 +156,7 @@ class _Drawing:
             axis: dict[str, Any] = {
                 "title": None,
                 "labelLimit": 0,
-                "labelExpr": called(names, lines),
+                "labelExpr": label_expression(names, lines),
             }
             axis |= {"grid": False, "domain": False, "ticks": False}
             scale = {"domain": names, "paddingInner": 0.25, "paddingOuter": 0.2}
@@ -163,15 +169,15 @@ class _Drawing:
 
     def _place_ticks(self) -> tuple[list[float], list[str]]:
         """The names of the places measured where each has one, else numbers; never both."""
-        named = {
+        label_at = {
             mark.x: mark.label
-            for one in reversed(self.pointed)
-            for mark in one.marks
-            if one.kind is SeriesKind.MEASURED or one is self.pointed[0]
+            for series in reversed(self.pointed)
+            for mark in series.marks
+            if series.kind is SeriesKind.MEASURED or series is self.pointed[0]
         }
-        named = {x: label for x, label in named.items() if IS_PLACE.search(label)}
-        if 0 < len(named) <= 8 and all(len(label) <= 12 for label in named.values()):
-            return list(named), list(named.values())
+        label_at = {x: label for x, label in label_at.items() if IS_PLACE.search(label)}
+        if 0 < len(label_at) <= 8 and all(len(label) <= 12 for label in label_at.values()):
+            return list(label_at), list(label_at.values())
         ticks = log_ticks(*self._place_domain()) if self.plot.log_x else []
         return ticks, [number(tick) for tick in ticks]
 
@@ -183,11 +189,11 @@ class _Drawing:
         return is_placed and math.isfinite(mark.y) and (mark.y > 0 or not self.plot.log_y)
 
     def _rows(self, series: Series) -> Iterator[dict[str, Any]]:
-        """What the points of a series say, on the axes and when pointed at."""
-        index, covered = self.pointed.index(series), self._covered(series)
+        """The data rows of a series' points, for the axes and the tooltips."""
+        index, covered = self.pointed.index(series), self._covering_count(series)
         inside = (0.4, 0.05) if self.has_bars else (1, 0)
         for mark in filter(self._is_drawn, series.marks):
-            below = self._below(mark, index)
+            below = self._stack_base(mark, index)
             yield {
                 "place": self._place_of(mark),
                 "value": min(max(below + mark.y, self.low), self.high),
@@ -203,56 +209,64 @@ class _Drawing:
                 "solid": inside[series.is_hollow or mark.is_computed],
             }
 
-    def _below(self, mark: Mark, index: int) -> float:
-        """Where a stacked bar begins: on the bars of the series before it."""
+    def _stack_base(self, mark: Mark, index: int) -> float:
+        """The height at which a stacked bar begins: the sum of the series below it."""
         if not self.plot.is_stacked:
             return 0.0
-        same = (one for series in self.pointed[:index] for one in series.marks)
-        return sum(one.y for one in same if one.label == mark.label)
+        stacked_below = (
+            other_mark for series in self.pointed[:index] for other_mark in series.marks
+        )
+        return sum(other_mark.y for other_mark in stacked_below if other_mark.label == mark.label)
 
-    def _said(self) -> str:
-        """The prediction as the legend has it; empty where none is drawn."""
-        return f"you predicted {self.plot.prediction_text}" if self.place_said is not None else ""
+    def _prediction_name(self) -> str:
+        """The prediction's name in the legend; empty where none is drawn."""
+        return (
+            f"you predicted {self.plot.prediction_text}"
+            if self.prediction_place is not None
+            else ""
+        )
 
     def _colour(self) -> dict[str, Any]:
-        """One colour for each series, and each kind's the same in every plot."""
+        """The colour encoding: one colour for each series, the same for a kind in every plot."""
         names, colours = [series.name for series in self.shown], list(self._colours())
-        if self._said():
-            names, colours = [*names, self._said()], [*colours, INK]
+        if self._prediction_name():
+            names, colours = [*names, self._prediction_name()], [*colours, INK]
         lines = [textwrap.wrap(name, LEGEND) for name in names]
         is_needed = len(names) > 1 or self.shown[0].kind is not SeriesKind.MEASURED
         return {
             "field": "series",
             "type": "nominal",
             "scale": {"domain": names, "range": colours},
-            "legend": {"labelExpr": called(names, lines)} if is_needed else None,
+            "legend": {"labelExpr": label_expression(names, lines)} if is_needed else None,
         }
 
     def _shape(self) -> dict[str, Any]:
         """One shape for each series, a cross or an arrow for the prediction."""
         pointed = itertools.cycle(("square",) if self.has_bars else SHAPES)
-        shapes = ["stroke" if one.kind is SeriesKind.CURVE else next(pointed) for one in self.shown]
+        shapes = [
+            "stroke" if series.kind is SeriesKind.CURVE else next(pointed) for series in self.shown
+        ]
         scale = {**self._colour()["scale"], "range": [*shapes, CROSS]}
         return {**self._colour(), "scale": scale}
 
     def _colours(self) -> Iterator[str]:
-        """One a series; what is published, and what others measured, has the same in every plot."""
-        own, curves = itertools.cycle(OWN), itertools.cycle((LINE, *reversed(OWN)))
+        """A colour for each series; published and others' series have the same in every plot."""
+        measured_colours, curves = itertools.cycle(OWN), itertools.cycle((LINE, *reversed(OWN)))
         for series in self.shown:
             if series.name.startswith("published"):
                 yield PUBLISHED
             elif series.kind is SeriesKind.BESIDE:
                 yield BESIDE
             else:
-                yield next(curves if series.kind is SeriesKind.CURVE else own)
+                yield next(curves if series.kind is SeriesKind.CURVE else measured_colours)
 
     def _curve(self, series: Series, dash: list[int]) -> dict[str, Any]:
         """A bound, an ideal, a trace; a level where it has one height only."""
-        drawn: dict[str, Any] = {"strokeWidth": 2, "clip": True, "strokeDash": dash}
+        line_style: dict[str, Any] = {"strokeWidth": 2, "clip": True, "strokeDash": dash}
         if series.is_level:
             level = series.marks[0].y
             values = [{"value": level, "series": series.name}] * (self.low <= level <= self.high)
-            mark = drawn | {"type": "rule", "tooltip": series.name}
+            mark = line_style | {"type": "rule", "tooltip": series.name}
             layer = self._layer(values, mark, apart=False, color=self._colour())
             layer["encoding"].pop(self.place, None)
             return layer
@@ -261,29 +275,36 @@ class _Drawing:
             for mark in series.marks
             if math.isfinite(mark.y) and (mark.y > 0 or not self.plot.log_y)
         ]
-        return self._layer(values, drawn | {"type": "line"}, color=self._colour())
+        return self._layer(values, line_style | {"type": "line"}, color=self._colour())
 
     def _line(self, series: Series) -> dict[str, Any]:
-        width = 1.5 + 5 * self._covered(series)
+        width = 1.5 + 5 * self._covering_count(series)
         mark = {"type": "line", "strokeWidth": width, "clip": True, "aria": False}
         mark["strokeDash"] = DASHES.get(series.kind, [])
         return self._layer(list(self._rows(series)), mark, color=self._colour())
 
-    def _covered(self, series: Series) -> int:
-        """How many series that are drawn later lie on this one: it is drawn so much broader."""
-        own = [self._pixels(mark.x, mark.y) for mark in series.marks if self._is_drawn(mark)]
-        later = self.pointed[self.pointed.index(series) + 1 :] if own and not self.is_flat else []
+    def _covering_count(self, series: Series) -> int:
+        """How many later series cover this one, which is drawn that much broader."""
+        own_pixels = [self._pixels(mark.x, mark.y) for mark in series.marks if self._is_drawn(mark)]
+        later = (
+            self.pointed[self.pointed.index(series) + 1 :]
+            if own_pixels and not self.is_flat
+            else []
+        )
 
-        def is_hidden(by: Series) -> bool:
-            there = [self._pixels(mark.x, mark.y) for mark in by.marks]
-            return all(any(math.dist(one, other) < SAME for other in there) for one in own)
+        def is_hidden(cover: Series) -> bool:
+            cover_pixels = [self._pixels(mark.x, mark.y) for mark in cover.marks]
+            return all(
+                any(math.dist(pixel, cover_pixel) < SAME for cover_pixel in cover_pixels)
+                for pixel in own_pixels
+            )
 
         return sum(map(is_hidden, later))
 
     def _tooltip(self) -> list[dict[str, str]]:
-        said = {"name": self.plot.x_label, "said": self.plot.y_label}
-        said |= {"interval": "interval", "n": "samples", "series": "series"}
-        return [{"field": field, "title": title} for field, title in said.items()]
+        titles = {"name": self.plot.x_label, "said": self.plot.y_label}
+        titles |= {"interval": "interval", "n": "samples", "series": "series"}
+        return [{"field": field, "title": title} for field, title in titles.items()]
 
     def _frame(self) -> dict[str, Any]:
         """The axes of a plot in which nothing is yet."""
@@ -320,9 +341,9 @@ class _Drawing:
     def _samples(self) -> dict[str, Any]:
         """The samples as short lines; the few that lie off the axis are left to the table."""
         rows = [
-            {"place": self._place_of(mark), "value": value, "series": one.name}
-            for one in self.pointed
-            for mark in filter(self._is_drawn, one.marks)
+            {"place": self._place_of(mark), "value": value, "series": series.name}
+            for series in self.pointed
+            for mark in filter(self._is_drawn, series.marks)
             for value in mark.dots[-MOST_DOTS:]
             if self.low <= value <= self.high
         ]
@@ -335,52 +356,54 @@ class _Drawing:
 
         It says what the point under it says.
         """
-        found = [
+        rows_with_interval = [
             row | {"value": max(row["low"], self.low), "end": min(row["high"], self.high)}
             for row in rows
             if row["low"] is not None and row["high"] is not None
         ]
         bar = {"type": "rule", "strokeWidth": 2, "color": INK, "aria": False}
         end: dict[str, Any] = {f"{self.value}2": {"field": "end"}}
-        yield self._layer(found, bar, tooltip=self._tooltip(), **end)
+        yield self._layer(rows_with_interval, bar, tooltip=self._tooltip(), **end)
         cap = {"type": "tick", "thickness": 2, "size": 18, "color": INK, "aria": False}
         cap["orient"] = "vertical" if self.is_flat else "horizontal"
-        ends = [row | {"value": row[at]} for row in found for at in ("value", "end")]
+        ends = [row | {"value": row[at]} for row in rows_with_interval for at in ("value", "end")]
         yield self._layer(ends, cap, tooltip=self._tooltip())
 
     def _names(self, rows: Sequence[Any]) -> Iterator[dict[str, Any]]:
-        """Values at the bars; at the points of a plot the names that no tick says."""
+        """Label bars with their values, and points with the names that no tick shows."""
         if self.is_flat:
-            said = [
+            labels = [
                 row | {"text": row["said"], "value": max(row["value"], row["high"] or self.low)}
                 for row in rows
             ]
             at = {"align": "left", "dx": 7, "baseline": "middle"}
             if self.plot.is_stacked:
-                said = [
+                labels = [
                     row | {"value": (row["from"] + row["value"]) / 2}
-                    for row in said
+                    for row in labels
                     if (row["value"] - row["from"]) / (self.high - self.low) > 0.07
                 ]
                 at = {"align": "center", "baseline": "middle"}
-            yield self._text(said, at)
+            yield self._text(labels, at)
             return
         first = self.pointed[0].name if self.pointed else ""
-        named = [row | {"text": row["name"]} for row in rows if row["series"] == first]
-        named = [row for row in named if not IS_PLACE.search(row["text"])]
+        named_rows = [row | {"text": row["name"]} for row in rows if row["series"] == first]
+        named_rows = [row for row in named_rows if not IS_PLACE.search(row["text"])]
         low, high = self._place_domain()
-        left = [row for row in named if share(row["place"], low, high, self.plot.log_x) < 0.5]
-        if left:
-            yield self._text(left, {"align": "left", "dx": 10, "baseline": "middle"})
-        if right := [row for row in named if row not in left]:
-            yield self._text(right, {"align": "right", "dx": 14, "dy": -14})
+        left_labels = [
+            row for row in named_rows if share(row["place"], low, high, self.plot.log_x) < 0.5
+        ]
+        if left_labels:
+            yield self._text(left_labels, {"align": "left", "dx": 10, "baseline": "middle"})
+        if right_labels := [row for row in named_rows if row not in left_labels]:
+            yield self._text(right_labels, {"align": "right", "dx": 14, "dy": -14})
 
     def _place_domain(self) -> tuple[float, float]:
-        """From where to where the places go that are numbers."""
-        return domain([mark.x for one in self.shown for mark in one.marks], self.plot.log_x)
+        """The range of the place axis where places are numbers."""
+        return domain([mark.x for series in self.shown for mark in series.marks], self.plot.log_x)
 
     def _pixels(self, x: float, y: float) -> tuple[float, float]:
-        """Where a point lies on a narrow page."""
+        """The position of a point on a narrow page, in pixels."""
         low, high = self._place_domain()
         down = 1 - share(y, self.low, self.high, self.plot.log_y)
         return share(x, low, high, self.plot.log_x) * NARROW, down * HIGH
@@ -391,26 +414,28 @@ class _Drawing:
 
     def _prediction(self) -> Iterator[dict[str, Any]]:
         """A cross at the place asked about, a line before there is one; at the rim an arrow."""
-        said = self.plot.prediction
-        if said is None:
+        predicted = self.plot.prediction
+        if predicted is None:
             return
-        here = min(max(said, self.low), self.high)
-        row = {"value": here, "series": self._said()}
+        drawn_at = min(max(predicted, self.low), self.high)
+        row = {"value": drawn_at, "series": self._prediction_name()}
         if not self.shown:
-            rule = {"type": "rule", "strokeWidth": 3, "color": INK, "tooltip": number(said)}
+            rule = {"type": "rule", "strokeWidth": 3, "color": INK, "tooltip": number(predicted)}
             yield {**self._layer([row], rule), "encoding": {self.value: self._value_axis()}}
-        elif self.place_said is not None:
-            placed = [row | {"place": self.place_said}]
+        elif self.prediction_place is not None:
+            placed_rows = [row | {"place": self.prediction_place}]
             mark: dict[str, Any] = {"type": "point", "size": 150, "strokeWidth": 3, "opacity": 1}
-            mark |= {"tooltip": self._said()}
-            if here != said:
+            mark |= {"tooltip": self._prediction_name()}
+            if drawn_at != predicted:
                 mark |= {"filled": True, "size": 300, "shape": "triangle"}
-                mark |= {"angle": self._outwards(said), "color": INK}
-                yield self._layer(placed, mark, apart=False)
+                mark |= {"angle": self._arrow_angle(predicted), "color": INK}
+                yield self._layer(placed_rows, mark, apart=False)
                 return
-            yield self._layer(placed, mark, apart=False, color=self._colour(), shape=self._shape())
+            yield self._layer(
+                placed_rows, mark, apart=False, color=self._colour(), shape=self._shape()
+            )
 
-    def _outwards(self, said: float) -> int:
-        """Which way an arrow points from the rim to a prediction that lies beyond it."""
+    def _arrow_angle(self, predicted: float) -> int:
+        """The angle of the arrow at the rim that points to a prediction beyond it."""
         up, down = (90, -90) if self.is_flat else (0, 180)
-        return up if said > self.high else down
+        return up if predicted > self.high else down

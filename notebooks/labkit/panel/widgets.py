@@ -45,7 +45,7 @@ CSS = """
 
 
 def span_of(unit: str | None) -> tuple[float, float]:
-    """From where to where the slider of a predicted number goes; the field takes any number."""
+    """The range of the slider for a predicted number; the field takes any number."""
     if unit == "%":
         return 0.0, 100.0
     return (0.01, 100.0) if unit in ("x", "") else (0.01, 10_000.0)
@@ -95,14 +95,16 @@ class Widgets:
         self.explanation = w.Textarea(description="Your explanation", layout=wide, **text)
 
     def _slider(self, unit: str) -> Any:
-        """Sets the field beside it; on a scale of powers where nothing bounds the number."""
+        """The slider that sets the field beside it; logarithmic where nothing bounds the number."""
         low, high = span_of(unit)
         layout = self._w.Layout(width="18rem", max_width="100%")
-        known = {"description": "Slide", "readout": False, "layout": layout}
+        common_options = {"description": "Slide", "readout": False, "layout": layout}
         if low > 0:
             ends = {"min": math.log10(low), "max": math.log10(high), "step": 0.02}
-            return self._w.FloatLogSlider(value=math.sqrt(low * high), **ends, **known)
-        return self._w.FloatSlider(value=(low + high) / 2, min=low, max=high, step=1.0, **known)
+            return self._w.FloatLogSlider(value=math.sqrt(low * high), **ends, **common_options)
+        return self._w.FloatSlider(
+            value=(low + high) / 2, min=low, max=high, step=1.0, **common_options
+        )
 
     def _make_buttons(self, panel: Panel) -> None:
         w, auto = self._w, self._w.Layout(width="auto")
@@ -133,14 +135,14 @@ class Widgets:
         w = self._w
         title, question = html.escape(experiment.title), html.escape(experiment.question)
         row = w.Layout(flex_flow="row wrap", align_items="flex-end")
-        said = [self.said] if self.slider is None else [self.said, self.slider]
-        judged = [self.claim, self.verdict] if experiment.check else []
+        prediction_fields = [self.said] if self.slider is None else [self.said, self.slider]
+        claim_fields = [self.claim, self.verdict] if experiment.check else []
         lock = w.HBox([self.lock, self.refused])
         measure = [self.run, self.stop, self.show_table, *self.layers]
         self.bodies = [
-            w.VBox([w.HBox(said, layout=row), self.plots[0], self.because, lock]),
+            w.VBox([w.HBox(prediction_fields, layout=row), self.plots[0], self.because, lock]),
             w.VBox([w.HBox(measure, layout=row), self.bar, *self.plots[1:], self.table]),
-            w.VBox([*judged, self.explanation, w.HBox([self.keep])]),
+            w.VBox([*claim_fields, self.explanation, w.HBox([self.keep])]),
         ]
         first, second, third = zip(self.heads, self.bodies, strict=True)
         return [
@@ -165,42 +167,42 @@ class Widgets:
             head.on_click(lambda _, at=number_of: self._fold(at, is_open=not self._is_open(at)))
         if self.slider is not None:
             unit = panel.experiment.unit or ""
-            self.slider.observe(lambda change: self._slid(change.new, unit), "value")
-            self.said.observe(lambda _: self._typed(panel, unit), "value")
+            self.slider.observe(lambda change: self._on_slide(change.new, unit), "value")
+            self.said.observe(lambda _: self._on_typing(panel, unit), "value")
 
     def _lock(self, panel: Panel) -> None:
         if not panel.lock_in(self.said.value, self.because.value):
             # Beside the button: below the folded steps it may be out of sight.
-            self.refused.value = _in_sight(panel.runner.message)
+            self.refused.value = _folded_html(panel.runner.message)
             self.status.layout.display = "none"
         elif panel.can_run:
             self.run.focus()  # the button that had the focus has just been folded away
 
-    def _number_said(self, unit: str) -> float:
-        """What the field says; NaN, which is in no range, for what is no number."""
+    def _typed_number(self, unit: str) -> float:
+        """The number in the prediction field; NaN, which lies in no range, for other text."""
         try:
             return parse_number(self.said.value, unit)
         except NotAPrediction:
             return math.nan
 
-    def _slid(self, value: float, unit: str) -> None:
-        """The field says where the slider is, unless that only rounds what was typed to a step."""
-        (low, high), said = span_of(unit), self._number_said(unit)
+    def _on_slide(self, value: float, unit: str) -> None:
+        """Copy the slider's value to the field, unless it only rounds the typed number."""
+        (low, high), predicted = span_of(unit), self._typed_number(unit)
         scale = math.log10 if low > 0 else float
-        is_in = low <= said <= high
-        if not is_in or abs(scale(value) - scale(said)) > self.slider.step / 2:
+        is_in = low <= predicted <= high
+        if not is_in or abs(scale(value) - scale(predicted)) > self.slider.step / 2:
             self.said.value = number(value)
 
-    def _typed(self, panel: Panel, unit: str) -> None:
-        """The mark moves on the axes with what is said; what is no number moves nothing."""
-        said = self._number_said(unit)
-        if math.isnan(said):
+    def _on_typing(self, panel: Panel, unit: str) -> None:
+        """Move slider and mark to the typed number; other text moves nothing."""
+        predicted = self._typed_number(unit)
+        if math.isnan(predicted):
             return
         low, high = span_of(unit)
-        if low <= said <= high and number(self.slider.value) != number(said):
-            self.slider.value = said
+        if low <= predicted <= high and number(self.slider.value) != number(predicted):
+            self.slider.value = predicted
         if not panel.runner.shown.points:
-            self._draw(0, panel.plots(said)[:1])
+            self._draw(0, panel.plots(predicted)[:1])
 
     def _is_open(self, at: int) -> bool:
         return bool(self.bodies[at].layout.display != "none")
@@ -228,12 +230,12 @@ class Widgets:
         self.run.disabled, self.stop.disabled = not panel.can_run, not running
         self.bar.layout.display = None if running else "none"
         self.bar.value = runner.progress
-        left = "Waiting" if runner.is_waiting else f"{runner.seconds_left:.0f} s left"
-        self.bar.description = left if running else "Progress"
+        remaining = "Waiting" if runner.is_waiting else f"{runner.seconds_left:.0f} s left"
+        self.bar.description = remaining if running else "Progress"
         asks = runner.evidence.is_open_to_claims and not running
         check = panel.experiment.check if runner.evidence.judgement else None
-        says = html.escape(check.says) if check else ""  # no secret once there is one to judge
-        self.claim.value = f"<p><b>The claim:</b> {says}.</p>" if says else ""
+        claim = html.escape(check.says) if check else ""  # no secret once there is one to judge
+        self.claim.value = f"<p><b>The claim:</b> {claim}.</p>" if claim else ""
         self.verdict.disabled = not asks
         self.verdict.layout.display = None if runner.evidence.judgement else "none"
         for button in self.layers:
@@ -253,11 +255,11 @@ class Widgets:
         self._fill_table(panel)
 
     def _draw(self, at: int, plots: Sequence[Plot]) -> None:
-        """Put a plot into its output, if it is another one than the one that is there."""
-        found = [vega.bundle(plot) for plot in plots]
+        """Put plots into an output, unless they are there already."""
+        bundles = [vega.bundle(plot) for plot in plots]
         outputs = tuple(
             {"output_type": "display_data", "data": data, "metadata": metadata}
-            for data, metadata in found
+            for data, metadata in bundles
         )
         if outputs != self.plots[at].outputs:
             pixels = sum(vega.pixels(plot) for plot in plots)
@@ -267,8 +269,8 @@ class Widgets:
     def _fill_table(self, panel: Panel) -> None:
         plots = panel.plots() if self.show_table.value and panel.runner.shown.points else ()
         place = html.escape(panel.runner.shown.place)
-        said = f"<p>{place}</p>" if plots else ""
-        self.table.value = "".join(table(plot) for plot in plots) + said
+        caption = f"<p>{place}</p>" if plots else ""
+        self.table.value = "".join(table(plot) for plot in plots) + caption
 
     def _announce(self, message: str) -> None:
         """Show the first sentence, fold the rest, and copy all into the live region.
@@ -277,17 +279,21 @@ class Widgets:
         broken image's handler copies the text into the persistent one; where a page forbids such
         handlers the visible text remains.
         """
-        said = html.escape(message, quote=True)
+        escaped_message = html.escape(message, quote=True)
         copy = f"var e=document.getElementById('{self._live_id}');if(e)e.textContent=this.alt"
-        image = f'<img src="data:," alt="{said}" style="display:none" onerror="{copy}">'
-        value = f"{_in_sight(message)}{image}"
+        image = f'<img src="data:," alt="{escaped_message}" style="display:none" onerror="{copy}">'
+        value = f"{_folded_html(message)}{image}"
         if value != self.status.value:
             self.status.value, self.refused.value = value, ""
             self.status.layout.display = None
 
 
-def _in_sight(message: str) -> str:
-    """The first sentence, with the rest folded."""
-    first, *rest = (html.escape(one) for one in SENTENCE_END.split(message, maxsplit=1))
-    more = f"<details><summary>More</summary>{rest[0]}</details>" if rest else ""
-    return f'<div class="labkit-said"><b>{first}</b>{more}</div>'
+def _folded_html(message: str) -> str:
+    """The first sentence as HTML, with the others folded away."""
+    first, *later_sentences = (
+        html.escape(sentence) for sentence in SENTENCE_END.split(message, maxsplit=1)
+    )
+    folded = (
+        f"<details><summary>More</summary>{later_sentences[0]}</details>" if later_sentences else ""
+    )
+    return f'<div class="labkit-said"><b>{first}</b>{folded}</div>'

@@ -6,7 +6,7 @@ from labkit.evidence.evidence import Point
 from labkit.exercises import roofline
 from labkit.exercises.formula_checks import check_percentile
 from labkit.notebook.catalogue import EXPERIMENTS, your_slice
-from labkit.notebook.catalogue.mig import waited
+from labkit.notebook.catalogue.mig import wait_percentile
 from labkit.records import Device, Measurement, Tier
 
 
@@ -31,7 +31,7 @@ def test_what_is_drawn_is_the_same_percentile():
     cpu = (Device("cpu", "a CPU", 1024),)
     for samples, percent in check_percentile.cases:
         record = Measurement("waits", tuple(samples), Tier.CPU, cpu, "host", False)
-        assert waited(percent)(record) == pytest.approx(
+        assert wait_percentile(percent)(record) == pytest.approx(
             1e3 * check_percentile.right(samples, percent)
         )
 

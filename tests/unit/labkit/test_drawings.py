@@ -18,7 +18,7 @@ def drawn(picture) -> str:
 
 def texts(layer) -> list[str]:
     """What the boxes of a layer say, and the names of their lanes and kinds."""
-    return [row[name] for row in layer["data"]["values"] for name in ("lane", "kind", "words")]
+    return [row[name] for row in layer["data"]["values"] for name in ("lane", "kind", "label")]
 
 
 def test_a_partition_says_what_is_in_use():

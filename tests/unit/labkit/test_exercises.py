@@ -268,7 +268,7 @@ def test_a_schedule_is_read_by_stage_and_by_tick():
     shares = {(1, 4): 0, (2, 1): 1 / 2, (4, 12): 1 / 5}
     assert {case: schedule.bubble(*case) for case in shares} == pytest.approx(shares)
     two = [[(0, "F", 0)], [(1, "F", 0)], [(1, "B", 0)], [(0, "B", 0)]]
-    assert schedule.played(["FB", "FB"]) == two
-    assert len(schedule.played(["FFBB", "FBFB"])) == 6
-    assert schedule.played(["BF", "FB"]) is schedule.played(["B", "F"]) is None
-    assert schedule.played(["", ""]) == []
+    assert schedule.ticks_of_orders(["FB", "FB"]) == two
+    assert len(schedule.ticks_of_orders(["FFBB", "FBFB"])) == 6
+    assert schedule.ticks_of_orders(["BF", "FB"]) is schedule.ticks_of_orders(["B", "F"]) is None
+    assert schedule.ticks_of_orders(["", ""]) == []

@@ -185,7 +185,7 @@ def test_every_call_and_every_option_is_in_the_table():
     for call, arguments in RIGHT.items():
         shape = inspect.signature(PUBLIC[call]).parameters.values()
         named = {one.name for one in shape if one.kind is not one.VAR_KEYWORD}
-        assert named - {"steps", "optimizers", "given"} <= arguments.keys(), call
+        assert named - {"steps", "optimizers", "arguments"} <= arguments.keys(), call
     carry_out = {"measure": measure_async, "compare": compare_async, "ranks": ranks_async}
     for call, run in {**carry_out, "shared_step": turns_async}.items():
         assert RIGHT[call].keys() >= options_of(run).keys(), call

@@ -14,7 +14,7 @@ from tests.unit.labkit.test_grading import notebook_of, zip_of
 from labkit.errors import LabError
 from labkit_authoring import cli
 from labkit_grading import grade_code, grading, sandbox
-from labkit_grading.grade_code import beyond
+from labkit_grading.grade_code import first_foreign_name
 from make_notebooks import build_text
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
@@ -92,7 +92,7 @@ def test_code_that_could_change_its_check_is_not_run(key, code):
     """It is left to a person, with the name that it uses."""
     found = marked(key, code if "answer" in code else f"{code}\ndef answer(q): return Any()")
     assert not found.right
-    assert "reaches beyond the exercise" in found.said
+    assert "reaches beyond the exercise" in found.message
 
 
 EDITED = "\ndef check_answer():\n    return 'right'\nanswer_verdict = 'right'"
@@ -103,14 +103,14 @@ def test_a_value_cannot_be_forged(key, value):
     """Only the value counts, and no word; the check and its numbers come from the source."""
     found = marked(key, returning(value))
     assert not found.right
-    assert found.said.startswith("not yet right: ")
+    assert found.message.startswith("not yet right: ")
 
 
 @pytest.mark.parametrize("source", sorted(SOURCES.glob("*.py")), ids=lambda path: path.stem)
 def test_the_solutions_of_every_notebook_are_right(source):
     """Honest work is run, and checks work in the sandbox: tensors, callbacks, threads, objects."""
     key = grade_code.answer_key(source)
-    assert [name for name in key.exercises if beyond(key.defined[name])] == []
+    assert [name for name in key.exercises if first_foreign_name(key.defined[name])] == []
     found = grade_code.mark(notebook_of(build_text(source.read_text(), solutions=True)), key)
     assert [one for one in found if not one.right] == []
 
@@ -118,15 +118,15 @@ def test_the_solutions_of_every_notebook_are_right(source):
 @pytest.fixture
 def unread(monkeypatch):
     """Code that reaches beyond its exercise is run all the same: the sandbox must hold it."""
-    monkeypatch.setattr(grade_code, "beyond", lambda text: "")
+    monkeypatch.setattr(grade_code, "first_foreign_name", lambda text: "")
 
 
 def test_the_token_stays_with_the_grader(key, monkeypatch, unread):
     """The code finds an environment without anything of the grader's."""
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret-token")
-    assert "secret" not in marked(key, reaching("str(dict(os.environ))")).said
+    assert "secret" not in marked(key, reaching("str(dict(os.environ))")).message
     ppid = "open(f'/proc/{os.getppid()}/environ').read()"
-    assert "secret" not in marked(key, reaching(ppid)).said
+    assert "secret" not in marked(key, reaching(ppid)).message
 
 
 HARM = {
@@ -143,7 +143,7 @@ def test_nothing_outside_is_reached(key, code, unread):
     """Files and network of this machine are not there."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         found = marked(key, reaching(code.replace("PORT", str(server.getsockname()[1]))))
-    assert "Error" in found.said or found.said == "not yet right: []"
+    assert "Error" in found.message or found.message == "not yet right: []"
     assert not Path(sys.prefix, "forged").exists()
 
 
@@ -161,7 +161,7 @@ ENDS = {
 def test_processes_memory_and_time_are_limited(key, code, says, unread):
     """A fork bomb, a big allocation, an exit, a wait and a loop without end cost the exercise."""
     limit_s = 6.0 if says.startswith("no answer") else 20.0
-    assert says in marked(key, reaching(code), limit_s=limit_s).said
+    assert says in marked(key, reaching(code), limit_s=limit_s).message
 
 
 def test_without_bubblewrap_code_is_refused(tmp_path, capsys, monkeypatch):

@@ -38,7 +38,7 @@ def test_a_picture_has_a_lane_each_and_says_what_is_hidden():
     boxes = [(row["lane"], row["begin"], row["end"], row["kind"]) for row in bars["data"]["values"]]
     assert boxes[0] == (OPERATORS, 0.0, 4.0, "products of matrices")
     assert len(boxes) == len(STEP)
-    assert bars["data"]["values"][0]["said"] == "aten::mm: 4 ms"
+    assert bars["data"]["values"][0]["tooltip"] == "aten::mm: 4 ms"
     assert '"62% busy"' in bars["encoding"]["y"]["axis"]["labelExpr"]
     assert "Of 5 ms of messages, 2 ms pass while it computes" in repr(shown)
 

@@ -25,38 +25,41 @@ from labkit.panel.experiment import Experiment, MeasuringStep
 from labkit.panel.panel import Panel
 
 ROOMS = (your_slice, mig, mixed_precision, data_parallel, model_parallel, choosing)
-EXPERIMENTS: Mapping[str, Experiment] = {one.key: one for room in ROOMS for one in room.EXPERIMENTS}
+EXPERIMENTS: Mapping[str, Experiment] = {e.key: e for room in ROOMS for e in room.EXPERIMENTS}
 WORDS = ("title", "question", "x_label", "y_label")
 OWN = frozenset(field.name for field in fields(Experiment)) - {"key", "steps", "data"}
 
 
 @public
-def experiment(key: str, *steps: Any, **given: Any) -> Panel:
+def experiment(key: str, *steps: Any, **values: Any) -> Panel:
     """Make one experiment and show its panel: predict, measure, decide, explain.
 
     Args:
         key: one of the notebooks' experiments, whose words, axes and check are known; or a new
             one, with `title`, `question`, `x_label` and `y_label`.
         steps: what is measured: steps, or what `together` and the others return.
-        given: words that fill the braces of a known experiment's texts; a new one's fields.
+        values: words that fill the braces of a known experiment's texts; a new one's fields.
 
     Raises:
         WrongArgument: a step is none, a word is missing or unknown.
     """
-    measured = tuple(_flat(steps))
-    known = EXPERIMENTS.get(key)
-    made = _filled(known, given, measured) if known else _new(key, given, measured)
-    panel = Panel(made)
+    measured = tuple(_flattened(steps))
+    template = EXPERIMENTS.get(key)
+    panel = Panel(
+        _with_texts(template, values, measured)
+        if template
+        else _new_experiment(key, values, measured)
+    )
     panel.show()
     return panel
 
 
-def _flat(steps: Iterable[Any]) -> Iterator[MeasuringStep]:
+def _flattened(steps: Iterable[Any]) -> Iterator[MeasuringStep]:
     for step in steps:
         if isinstance(step, MeasuringStep):
             yield step
         elif isinstance(step, Iterable) and not isinstance(step, str | bytes | Mapping):
-            yield from _flat(step)
+            yield from _flattened(step)
         else:
             raise WrongArgument(
                 f"{step!r} is no step: pass what timed_step, compared_step, together and others of "
@@ -64,25 +67,28 @@ def _flat(steps: Iterable[Any]) -> Iterator[MeasuringStep]:
             )
 
 
-def _filled(known: Experiment, given: Mapping[str, Any], steps: tuple[Any, ...]) -> Experiment:
+def _with_texts(
+    template: Experiment, values: Mapping[str, Any], steps: tuple[Any, ...]
+) -> Experiment:
     parse = string.Formatter().parse
-    wanted = {name for words in WORDS for _, name, _, _ in parse(getattr(known, words)) if name}
-    if wanted != given.keys():
+    parsed = (part for field in WORDS for part in parse(getattr(template, field)))
+    placeholders = {placeholder for _, placeholder, _, _ in parsed if placeholder}
+    if placeholders != values.keys():
         raise WrongArgument(
-            f"{known.key} takes {', '.join(sorted(wanted)) or 'no words'} beside its steps, "
-            f"not {', '.join(sorted(given)) or 'none'}."
+            f"{template.key} takes {', '.join(sorted(placeholders)) or 'no words'} beside its "
+            f"steps, not {', '.join(sorted(values)) or 'none'}."
         )
-    texts = {words: getattr(known, words).format_map(given) for words in WORDS}
-    return replace(known, steps=steps, **texts)
+    texts = {field: getattr(template, field).format_map(values) for field in WORDS}
+    return replace(template, steps=steps, **texts)
 
 
-def _new(key: str, given: Mapping[str, Any], steps: tuple[Any, ...]) -> Experiment:
-    missing = [name for name in WORDS if not isinstance(given.get(name), str)]
+def _new_experiment(key: str, fields: Mapping[str, Any], steps: tuple[Any, ...]) -> Experiment:
+    missing = [name for name in WORDS if not isinstance(fields.get(name), str)]
     if missing:
         raise WrongArgument(
             f"No experiment {key!r} is known. For a new one give {', '.join(missing)} as texts."
         )
-    if unknown := sorted(given.keys() - OWN):
+    if unknown := sorted(fields.keys() - OWN):
         raise WrongArgument(f"An experiment has no {', '.join(unknown)}; it has {', '.join(OWN)}.")
-    refuse_values("experiment", Experiment, given)
-    return Experiment(key=key, steps=steps, **given)
+    refuse_values("experiment", Experiment, fields)
+    return Experiment(key=key, steps=steps, **fields)

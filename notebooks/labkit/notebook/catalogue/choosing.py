@@ -8,7 +8,7 @@ from labkit.panel.experiment import Experiment, Look, Points
 
 
 def on_all(points: Points) -> Point:
-    """The step on everything that is held, as the GPU's own time."""
+    """The point measured on all SMs of the slice, as the GPU's own time."""
     return next(point for point in reversed(points) if not point.series)
 
 
@@ -19,20 +19,20 @@ def by_sms(points: Points) -> Data:
     if len(graphs) < 2:
         return dict.fromkeys(names, ())
     ends = (graphs[-1], graphs[0])
-    costs = ([one.x * seconds for seconds in one.records[0].samples_s] for one in ends)
+    costs = ([point.x * seconds for seconds in point.records[0].samples_s] for point in ends)
     return dict(zip(names, costs, strict=True))
 
 
-def growth(points: Points) -> Data:
-    """Memory of the biggest batch over the smallest's, in all and a sample."""
-    more = points[-1].value / points[0].value
-    batches = points[-1].x / points[0].x
+def memory_growth(points: Points) -> Data:
+    """The memory of the biggest batch over that of the smallest, in all and for each sample."""
+    memory_ratio = points[-1].value / points[0].value
+    batch_ratio = points[-1].x / points[0].x
     names = ("memory, biggest over smallest batch", "memory a sample, biggest over smallest batch")
-    return dict(zip(names, ([more], [more / batches]), strict=True))
+    return dict(zip(names, ([memory_ratio], [memory_ratio / batch_ratio]), strict=True))
 
 
-def a_sample(points: Points) -> Data:
-    """Seconds a sample, in the biggest batch and in the smallest."""
+def seconds_per_sample(points: Points) -> Data:
+    """Seconds for each sample, in the biggest batch and in the smallest."""
     ends = {"biggest batch, a sample": points[-1], "smallest batch, a sample": points[0]}
     return {
         name: [seconds / point.x for seconds in point.records[0].samples_s]
@@ -58,7 +58,7 @@ EXPERIMENTS = (
         x_label="batch",
         y_label="MiB",
         unit="MiB",
-        data=growth,
+        data=memory_growth,
     ),
     Experiment(
         key="CH-3",
@@ -66,7 +66,7 @@ EXPERIMENTS = (
         question="As the batch grows, does the time per sample rise, stay flat, or fall?",
         x_label="batch",
         y_label="ms per sample",
-        data=a_sample,
+        data=seconds_per_sample,
         look=Look.LOG_X,
     ),
     Experiment(

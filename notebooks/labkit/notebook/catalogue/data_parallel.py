@@ -14,23 +14,25 @@ WHOLE_GRADIENT, ONE_NUMBER = "the whole gradient", "one number"
 
 def ideal(points: Points) -> Curves:
     """The whole work shared by n, in steps small enough for any scale."""
-    most = max(2.0, *(point.x for point in points))
-    ranks = [most ** (step / 40) for step in range(41)]
+    max_ranks = max(2.0, *(point.x for point in points))
+    ranks = [max_ranks ** (step / 40) for step in range(41)]
     return {"ideal: 1/n": [(n, 1 / n) for n in ranks]}
 
 
 def ends(points: Points, optimizer: str) -> tuple[float, float]:
     """The last loss of the run that adds, and that of the averaged run at the same step."""
     added = reading.at_the_end(f"{optimizer}, added")(points)
-    beside = (one for one in points if one.series == f"{optimizer}, averaged" and one.x == added.x)
-    return added.value, next(beside).value
+    averaged = (
+        point for point in points if point.series == f"{optimizer}, averaged" and point.x == added.x
+    )
+    return added.value, next(averaged).value
 
 
 def added_at_the_end(points: Points) -> Data:
     """The last loss with added gradients over that with averaged ones, by optimizer."""
     both = {name: ends(points, name) for name in ("Adam", "SGD")}
-    words = "added over averaged, at the end"
-    return {f"loss with {name}, {words}": [a / b] for name, (a, b) in both.items()}
+    suffix = "added over averaged, at the end"
+    return {f"loss with {name}, {suffix}": [a / b] for name, (a, b) in both.items()}
 
 
 def views(points: Points) -> Point:
@@ -46,24 +48,24 @@ def at_the_small_batch(points: Points) -> Data:
 
 def without_the_bytes(points: Points) -> Point:
     """At the smallest batch: the step that sends one number."""
-    found = {point.series: point for point in points if point.x == points[0].x}
-    return replace(found[WHOLE_GRADIENT], value=found[ONE_NUMBER].value)
+    point_of_series = {point.series: point for point in points if point.x == points[0].x}
+    return replace(point_of_series[WHOLE_GRADIENT], value=point_of_series[ONE_NUMBER].value)
 
 
 def percent_of_a_step(points: Points) -> tuple[float, float]:
-    """How high the whole step is, and how much lower without a percent of it."""
-    whole = next(point.value for point in points if point.series == WHOLE_GRADIENT)
-    return whole, -whole / 100
+    """The scale of percents of a step: its height, and the change for a percent less."""
+    step_height = next(point.value for point in points if point.series == WHOLE_GRADIENT)
+    return step_height, -step_height / 100
 
 
 def percent_of_sending(points: Points) -> tuple[float, float]:
-    """How high the step without buckets is, and how much lower with a percent of it hidden."""
+    """The scale of percents of sending: the height without buckets, and a percent's change."""
     took = {point.label: point.value for point in points}
     return took["flat"], (took["no sync"] - took["flat"]) / 100
 
 
 def with_buckets(points: Points) -> Point | None:
-    """The step with buckets, where there is sending that they could hide."""
+    """The step with buckets; None where there is no sending that buckets could hide."""
     return reading.at("buckets")(points) if percent_of_sending(points)[1] < 0 else None
 
 
@@ -110,7 +112,7 @@ EXPERIMENTS = (
         x_label="ranks",
         y_label="sent, in units of S (counted)",
         unit="S",
-        curves=lambda points: {"the naive way: n - 1": [(one.x, one.x - 1) for one in points]},
+        curves=lambda points: {"the naive way: n - 1": [(p.x, p.x - 1) for p in points]},
     ),
     Experiment(
         key="DP-5-time",

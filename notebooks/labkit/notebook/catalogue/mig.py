@@ -26,27 +26,29 @@ def in_proportion(points: Points) -> Curves:
 
 def per_unit(points: Points) -> Data:
     """Seconds times SMs: the same on part and whole if the rate follows the SMs."""
-    found = reading.pair("part", "whole")(points)
-    small = [seconds / points[0].x for seconds in found["part"]]
-    return {"small per SM": small, "big per SM": found["whole"]}
+    samples = reading.pair("part", "whole")(points)
+    small = [seconds / points[0].x for seconds in samples["part"]]
+    return {"small per SM": small, "big per SM": samples["whole"]}
 
 
 def bandwidth_shares(points: Points) -> Data:
-    """Of what is held: the smallest part's share of the bandwidth, and of the SMs."""
-    found = reading.pair("part", "whole")(points)
-    both = zip(found["part"], found["whole"], strict=True)
-    share = [whole / part for part, whole in both]
+    """The smallest part's share of the whole's bandwidth, and of its SMs."""
+    samples = reading.pair("part", "whole")(points)
+    both = zip(samples["part"], samples["whole"], strict=True)
+    share = [whole_s / part_s for part_s, whole_s in both]
     return {"bandwidth share": share, "SM share": [1 / points[0].x for _ in share]}
 
 
 def part_and_whole(points: Points) -> Data:
-    """Of the biggest batch of the first kind: on the part, on the whole, and in proportion."""
+    """Seconds of the first kind's biggest batch: on the part, on the whole, and in proportion."""
     names = ("part", "whole", "part, in proportion")
     first = [point for point in points if point.series == points[0].series]
-    part, whole = (record.samples_s for record in first[-1].records)
+    part_s, whole_s = (record.samples_s for record in first[-1].records)
     assert first[-1].comparison is not None, "a compared step has one"
     larger = first[-1].comparison.band[1] / 1.1  # the claim's upper end is 10 % above this
-    return dict(zip(names, (part, whole, [seconds / larger for seconds in part]), strict=True))
+    return dict(
+        zip(names, (part_s, whole_s, [seconds / larger for seconds in part_s]), strict=True)
+    )
 
 
 def best_way(points: Points) -> Data:
@@ -60,8 +62,8 @@ def best_way(points: Points) -> Data:
     return dict(zip(("together", "in turn"), rates, strict=True))
 
 
-def waited(percent: float) -> Callable[[Measurement], float]:
-    """What so many percent of the requests did not exceed, in ms."""
+def wait_percentile(percent: float) -> Callable[[Measurement], float]:
+    """A percentile of the requests' waiting time, in ms."""
 
     def read(record: Measurement) -> float:
         ordered = sorted(record.samples_s)
@@ -70,13 +72,13 @@ def waited(percent: float) -> Callable[[Measurement], float]:
     return read
 
 
-def tail(points: Points) -> Point:
+def tail_point(points: Points) -> Point:
     """At the first batch: the 99th percentile."""
-    return replace(points[0], value=waited(99)(points[0].records[0]))
+    return replace(points[0], value=wait_percentile(99)(points[0].records[0]))
 
 
 def by_batch(points: Points) -> Data:
-    """What a request waits, at the first batch and at the last."""
+    """The waiting time of a request, at the first batch and at the last."""
     ends = {"batch 1": points[0], "biggest batch": points[-1]}
     return {f"a request, {name}": point.records[0].samples_s for name, point in ends.items()}
 
@@ -184,9 +186,15 @@ EXPERIMENTS = (
         x_label="batch",
         y_label="ms a request",
         unit="x",
-        asked=AskedPoint(tail, lambda points: (0.0, waited(50)(points[0].records[0])), "ms"),
+        asked=AskedPoint(
+            tail_point, lambda points: (0.0, wait_percentile(50)(points[0].records[0])), "ms"
+        ),
         data=by_batch,
-        also={"median": None, "90th percentile": waited(90), "99th percentile": waited(99)},
+        also={
+            "median": None,
+            "90th percentile": wait_percentile(90),
+            "99th percentile": wait_percentile(99),
+        },
         look=Look.LOG_X | Look.LOG_Y | Look.OPTIONAL,
     ),
     Experiment(

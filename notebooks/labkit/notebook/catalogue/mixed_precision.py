@@ -16,16 +16,16 @@ def errors_at_ends(points: Points) -> Data:
 
 
 def every_step(points: Points) -> Curves:
-    """The whole saw-tooth, and PyTorch's beside it, which the first point has."""
-    known = points[0].records[0].setting
+    """The loss scale at every step, the student's and PyTorch's, from the first point."""
+    facts = points[0].records[0].setting
     both = {"your scale, every step": "trace", "PyTorch's GradScaler": "torch trace"}
-    return {name: list(enumerate(known[fact])) for name, fact in both.items()}
+    return {name: list(enumerate(facts[fact])) for name, fact in both.items()}
 
 
 def kept_with_amp(points: Points) -> Data:
     """What AMP keeps for the backward pass, over what pure bf16 keeps; no parameters in either."""
-    kept = {point.label: reading.facts(point)["kept"] for point in points}
-    return {"kept with AMP over pure bf16": [kept["AMP"] / kept["bf16"]]}
+    kept_memory = {point.label: reading.facts(point)["kept"] for point in points}
+    return {"kept with AMP over pure bf16": [kept_memory["AMP"] / kept_memory["bf16"]]}
 
 
 EXPERIMENTS = (

@@ -19,8 +19,8 @@ GRADIENT = 1000.0 * 500  # of MP-2's layer
 
 def counted(points: Points, step: str) -> Point:
     """A step's bar, with all of its kinds."""
-    found = reading.at(f"{step} counted")(points)
-    return replace(found, value=sum(reading.facts(found)[kind] for kind in KINDS))
+    point = reading.at(f"{step} counted")(points)
+    return replace(point, value=sum(reading.facts(point)[kind] for kind in KINDS))
 
 
 def where_both_send_the_same(points: Points) -> Point:
@@ -58,8 +58,8 @@ def beside_the_ideal(points: Points) -> Data:
 def ideals(points: Points) -> Curves:
     """(m + 1) times the slowest stage's time at that micro-batch, over the time with m = 1."""
     stages = cast("Mapping[str, Sequence[float]]", reading.facts(points[0])["stages"])
-    whole = points[0].records[0].median_s
-    line = [(p.x, (p.x + 1) * statistics.median(stages[p.label]) / whole) for p in points]
+    unsplit_s = points[0].records[0].median_s
+    line = [(p.x, (p.x + 1) * statistics.median(stages[p.label]) / unsplit_s) for p in points]
     return {"ideal: (m + 1) times the slowest stage": line}
 
 

@@ -18,7 +18,7 @@ def at(label: str) -> Callable[[Points], Point]:
 
 
 def ratio(label: str, base: str, unit: str, factor: float = 1.0) -> AskedPoint:
-    """What a question asks for where it is the value of one point over that of another.
+    """The asked point of a question about the ratio of two points' values.
 
     Args:
         label: of the point.
@@ -78,17 +78,20 @@ def at_the_end(series: str) -> Callable[[Points], Point]:
 
 
 def _bits_at_the_end(name: str, base: str) -> Callable[[Points], Data]:
-    """Bits per byte at the end of every training, over those of another way with the same seed."""
+    """Read the final bits per byte of every training over those of the base with the same seed."""
 
     def read(points: Points) -> Data:
         ends = [at_the_end(series)(points) for series in (name, base)]
-        own, others = (one.records[0].setting["each"] for one in ends)
-        return {f"bits of {name} over {base}": [a / b for a, b in zip(own, others, strict=True)]}
+        way_bits, base_bits = (point.records[0].setting["each"] for point in ends)
+        ratios = [a / b for a, b in zip(way_bits, base_bits, strict=True)]
+        return {f"bits of {name} over {base}": ratios}
 
     return read
 
 
-def small_model(learns: str, timed: str, way: str, base: str, words: tuple[str, str, str]) -> Pair:
+def small_model(
+    learns: str, timed: str, way: str, base: str, phrases: tuple[str, str, str]
+) -> Pair:
     """The two experiments in which a small model is trained in two ways.
 
     Args:
@@ -96,14 +99,14 @@ def small_model(learns: str, timed: str, way: str, base: str, words: tuple[str, 
         timed: the key of the one that draws the time to a loss.
         way: the series whose end is asked for.
         base: the series that it is compared with.
-        words: for way and base in a sentence, and for what tells them apart.
+        phrases: for way and base in a sentence, and for what tells them apart.
     """
-    own, other, kind = words
+    way_phrase, base_phrase, kind = phrases
     return (
         Experiment(
             key=learns,
             title="A small model reads Python: bits per byte on held-out modules",
-            question=f"How many bits per byte does {own} end with?",
+            question=f"How many bits per byte does {way_phrase} end with?",
             x_label="training step",
             y_label="bits per byte",
             unit="bits",
@@ -113,7 +116,8 @@ def small_model(learns: str, timed: str, way: str, base: str, words: tuple[str, 
         Experiment(
             key=timed,
             title="Seconds to the lowest loss that every run reaches",
-            question=f"How many times as long does {own} take as {other} to reach that loss?",
+            question=f"How many times as long does {way_phrase} take as {base_phrase} "
+            "to reach that loss?",
             x_label=kind,
             y_label="seconds of training",
             unit="x",
@@ -124,5 +128,5 @@ def small_model(learns: str, timed: str, way: str, base: str, words: tuple[str, 
 
 
 def facts(point: Point) -> Mapping[str, float]:
-    """What a point's function found out beside its times."""
+    """The facts that a point's function returned beside its times."""
     return point.records[0].setting

@@ -16,7 +16,7 @@ MEMORY, FP32 = f"{LIMIT}memory", f"{LIMIT}fp32"
 
 
 def upper_end(points: Points) -> Point | None:
-    """The interval's upper end as the value that was asked for."""
+    """The point with the upper end of its interval as its value."""
     if not points or points[0].high is None:
         return None
     return replace(points[0], value=points[0].high, label="the interval's upper end")
@@ -24,39 +24,39 @@ def upper_end(points: Points) -> Point | None:
 
 def rates(points: Points) -> Data:
     """Every sample's rate of a product, and axpy's as if it rose with the operations per byte."""
-    found = {point.label: point for point in points if not point.series}
-    low, high = found["axpy"], found["matmul"]
+    points_by_label = {point.label: point for point in points if not point.series}
+    low, high = points_by_label["axpy"], points_by_label["matmul"]
     as_far_up = [rate * high.x / low.x for rate in _every_rate(low)]
     return {"matmul rate": _every_rate(high), "axpy rate as far up": as_far_up}
 
 
 def roof(points: Points) -> Curves:
-    """Slanted up to the ridge, flat after it: one roof a format; all limits are other work's."""
-    found: dict[str, Point] = {}
-    for point in sorted(points, key=lambda one: one.value):  # of several sizes, the best stays
-        found[point.label.partition(", ")[0]] = point
-    if MEMORY not in found:
+    """One roof for each format: slanted up to the ridge, flat after it."""
+    best_points: dict[str, Point] = {}
+    for point in sorted(points, key=lambda p: p.value):  # of several sizes, the best stays
+        best_points[point.label.partition(", ")[0]] = point
+    if MEMORY not in best_points:
         return {}
-    slant, end = found[MEMORY], max(point.x for point in points)
-    formats = [label for label in found if label.startswith(LIMIT) and label != MEMORY]
-    named = {f"the roof in {label.removeprefix(LIMIT)}": found[label] for label in formats}
-    return {name: _roof(slant, flat.value, end) for name, flat in named.items()}
+    slant, end = best_points[MEMORY], max(point.x for point in points)
+    formats = [label for label in best_points if label.startswith(LIMIT) and label != MEMORY]
+    roofs = {f"the roof in {label.removeprefix(LIMIT)}": best_points[label] for label in formats}
+    return {name: _roof(slant, flat.value, end) for name, flat in roofs.items()}
 
 
-def _roof(slant: Point, most: float, end: float) -> list[tuple[float, float]]:
+def _roof(slant: Point, peak: float, end: float) -> list[tuple[float, float]]:
     widest = slant.value / slant.x
-    return [(x, min(most, widest * x)) for x in sorted({slant.x, most / widest, end})]
+    return [(x, min(peak, widest * x)) for x in sorted({slant.x, peak / widest, end})]
 
 
 def roofs_by_part(points: Points) -> Curves:
     """The roof in fp32 over each part."""
-    found = {(point.label.rpartition(", ")[0], point.series): point for point in points}
-    held = dict.fromkeys(point.series for point in points)
-    both = {one: (found.get((MEMORY, one)), found.get((FP32, one))) for one in held}
+    limits = {(point.label.rpartition(", ")[0], point.series): point for point in points}
+    parts = dict.fromkeys(point.series for point in points)
+    both = {part: (limits.get((MEMORY, part)), limits.get((FP32, part))) for part in parts}
     end = max(point.x for point in points)
     return {
-        f"the roof in fp32, {one}": _roof(slant, flat.value, end)
-        for one, (slant, flat) in both.items()
+        f"the roof in fp32, {part}": _roof(slant, flat.value, end)
+        for part, (slant, flat) in both.items()
         if slant and flat
     }
 
@@ -73,10 +73,10 @@ def slant_of_part(points: Points) -> tuple[float, float]:
 
 
 def ridges(points: Points) -> Data:
-    """Where the slant of the first part, and of the whole, met their roof in fp32, every round."""
-    found = {(point.label.rpartition(", ")[0], point.series): point for point in points}
+    """The operations per byte at the ridge of the first part and of the whole, every round."""
+    limits = {(point.label.rpartition(", ")[0], point.series): point for point in points}
     both = {"the part's ridge": points[0].series, "the whole's ridge": points[-1].series}
-    return {name: _ridge(found[MEMORY, one], found[FP32, one]) for name, one in both.items()}
+    return {name: _ridge(limits[MEMORY, part], limits[FP32, part]) for name, part in both.items()}
 
 
 def _ridge(slant: Point, flat: Point) -> list[float]:
@@ -91,11 +91,11 @@ def _every_rate(point: Point) -> list[float]:
 
 def busy_shares(points: Points) -> Data:
     """In every trace, the share of the step during which something computes, by batch."""
-    found: dict[str, list[float]] = {}
+    shares_by_label: dict[str, list[float]] = {}
     for point in points:
         facts = cast("Mapping[str, Any]", reading.facts(point))
-        found[f"{point.label}'s busy share"] = list(facts["shares"])
-    return found
+        shares_by_label[f"{point.label}'s busy share"] = list(facts["shares"])
+    return shares_by_label
 
 
 EXPERIMENTS = (
