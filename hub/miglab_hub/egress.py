@@ -15,6 +15,7 @@ import docker  # noqa: TID251
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.worker.health_findings import HealthFinding, fine, wrong
 from miglab_spawner.containers import networks
+from miglab_spawner.containers.server_labels import ServerLabels
 
 METADATA = "169.254.169.254"
 PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16")
@@ -144,8 +145,9 @@ def _network(api: Any, settings: Settings) -> Iterator[str]:
         yield shared
         return
     name = f"{settings.lab_id}-doctor{networks.OWN}"
-    networks.ensure_own(api, name, settings.lab_id, ())
+    labels = ServerLabels(settings.lab_id, "", "doctor")
+    networks.ensure_own(api, name, labels, ())
     try:
         yield name
     finally:
-        networks.remove_own(api, name, settings.lab_id)
+        networks.remove_own(api, name, labels)

@@ -48,6 +48,7 @@ from miglab_spawner.containers.host_config import (
     soft_host_config,
     to_labels,
 )
+from miglab_spawner.containers.server_labels import ServerLabels, labels_of
 from miglab_spawner.containers.turns import StartTurns
 from miglab_spawner.pool_leases import PoolSpawnerMixin
 from miglab_spawner.refusals import NotStarted, why_container_ended
@@ -67,6 +68,11 @@ Answer = TypeVar("Answer")
 @cache
 def _threads(name: str, count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, name)
+
+
+def _plain_table(extra: Any) -> dict[str, Any]:
+    """What a site adds, where it is a table and no function."""
+    return dict(extra) if isinstance(extra, Mapping) else {}
 
 
 class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
@@ -151,6 +157,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """,
     ).tag(config=True)
 
+    object_id: str
     _has_said_remove = False
     _networks_swept_at = -math.inf
     _checked_networks: set[str] = set()  # noqa: RUF012 - one for the process, as the client is
@@ -222,32 +229,69 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             raise
 
     async def prepare(self) -> None:
-        """Clear a leftover that has, or must not have, a slice, or never ran; ready the network."""
+        """Clear a leftover that has, or must not have, a slice, or never ran; ready the network.
+
+        What goes under the server's name and is not marked as this server's is left alone.
+        """
         leftover = await self._inspect(self.object_name)
-        if leftover is not None:
-            had = from_labels(self.lab_id, leftover["Config"]["Labels"])
+        if leftover is None or leftover["Id"] != self.object_id:
+            self.object_id = ""
+        if leftover is not None and self._labels.mark_server(labels_of(leftover)):
+            had = from_labels(self.lab_id, labels_of(leftover))
             has_run = leftover["State"]["Status"] != "created"
             if had is not None or self.grant is not None or not has_run:
-                self.log.warning("Removing %s, left over", self.object_name)
-                await self._remove(leftover["Id"])
-                await self._end_forgotten(leftover["Id"])
-                self.object_id = ""
+                await self._remove_leftover(leftover)
         if self.grant is not None:
             self._remove_always()
         await self._ready_network()
+
+    async def _remove_leftover(self, leftover: dict[str, Any]) -> None:
+        self.log.warning("Removing %s, left over", self.object_name)
+        await self._remove(leftover["Id"])
+        await self._end_forgotten(leftover["Id"])
+        self.object_id = ""
 
     async def create_object(self) -> Any:
         """As DockerSpawner, with slices, labels, limits and hardening added."""
         site_create = await self._resolved(self.extra_create_kwargs)
         site_host = await self._resolved(self.extra_host_config)
-        own_labels = literal(to_labels(self.lab_id, self.grant)) if self.grant else {}
+        own_labels = literal(self._labels.written())
         create = {**site_create, "labels": {**site_create.get("labels", {}), **own_labels}}
-        soft = self._soft(self.limits, site_host)
         hard = hard_host_config(self.grant, await self._hook_driver())
-        host = {**soft, **site_host, **literal(hard)}
+        host = {**self._soft(self.limits, site_host), **literal(hard)}
         home = await self._find_home()
         with self._traits_set(extra_create_kwargs=create, extra_host_config=host, home_dir=home):
+            return await self._create_by_name()
+
+    async def _create_by_name(self) -> Any:
+        """As DockerSpawner; a leftover of this server gives way, anything else keeps the name.
+
+        Raises:
+            NotStarted: the name is taken by a container that is not this server's.
+        """
+        try:
             return await super().create_object()
+        except APIError as error:
+            other = await self._inspect(self.object_name) if error.status_code == _BUSY else None
+            if other is None:
+                raise
+            if not self._labels.mark_server(labels_of(other)):
+                raise self._name_taken("container", self.object_name) from error
+            await self._remove_leftover(other)
+        return await super().create_object()
+
+    def _name_taken(self, kind: str, name: str) -> NotStarted:
+        self.log.error(
+            "The %s %s was not made for this server, so it is left alone. Remove or rename it, or "
+            "set c.MIGDockerSpawner.name_template to names that nobody else uses.",
+            kind,
+            name,
+        )
+        return NotStarted(
+            "Your server was not started, because something else on the host goes by its name. "
+            "Your files are kept. Tell your instructor; the hub's log says what to do.",
+            reason="name-taken",
+        )
 
     async def start_object(self) -> None:
         """The fence, then the start, then a look whether the slices are there."""
@@ -284,8 +328,8 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """DockerSpawner's environment, what the server holds, and no GPU but that."""
         env = gpu_environment(super().get_env(), self.grant)
         if self.harden:
-            env.setdefault("MEM_LIMIT", str(self.limits.mem_bytes))
-            env.setdefault("CPU_LIMIT", str(self.limits.cpus))
+            limits = self._as_site(self.limits, _plain_table(self.extra_host_config))
+            env["MEM_LIMIT"], env["CPU_LIMIT"] = str(limits.mem_bytes), str(limits.cpus)
         return env
 
     @property
@@ -329,21 +373,39 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             return None
 
     async def get_object(self) -> Any:
-        """As DockerSpawner; with a lease, only Docker's 404 means gone.
+        """As DockerSpawner, but what only goes by the server's name is not the server.
 
-        DockerSpawner reads an HTTP 500 as gone as well, and forgets the id.
+        With a lease, only Docker's 404 means gone: DockerSpawner reads an HTTP 500 as gone as well,
+        and forgets the id.
         """
+        known = self.object_id
         if self.grant is not None:
-            found = await self._inspect(self.object_id or self.object_name)
-            self.object_id = found["Id"] if found else ""
-            return found
-        found = await super().get_object()
-        if found:
-            had = from_labels(self.lab_id, found["Config"]["Labels"])
-            if had is not None and (had.user, had.server) == (self.user.name, self.name):
-                self.adopt(had, container_holder(found["Id"]))
-                self._remove_always()
-        return found
+            container = await self._inspect(known or self.object_name)
+        else:
+            container = await super().get_object()
+        if container is None or not self._is_server(container, known):
+            # An id is kept for as long as another container goes by the name, so that no later look
+            # takes that one for a server whose id was lost.
+            self.object_id = known if container else ""
+            return None
+        self.object_id = container["Id"]
+        if self.grant is None and (had := from_labels(self.lab_id, labels_of(container))):
+            self.adopt(had, container_holder(container["Id"]))
+            self._remove_always()
+        return container
+
+    def _is_server(self, container: Mapping[str, Any], known: str) -> bool:
+        """Whether this is the server's container: by its id, or where that is lost, by its labels.
+
+        Of a server with a lease the labels must name that lease: one that was started since a
+        backup goes by the same name.
+        """
+        if known:
+            return bool(container["Id"] == known)
+        labels = labels_of(container)
+        return self._labels.mark_lease(labels) or (
+            self.grant is None and self._labels.mark_server(labels)
+        )
 
     async def stop(self, now: bool = False) -> None:
         """As DockerSpawner; nothing to do where nothing was created."""
@@ -397,15 +459,14 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         loan = SavedLease.of(lease)
         # The site's own additions, where they are plain tables: a function is for a server.
         extras = (self.extra_create_kwargs, self.extra_host_config)
-        create, host = (dict(each) if isinstance(each, Mapping) else {} for each in extras)
-        soft = self._soft(limits_of(lease.shape, self.shape_limits), host)
+        create, host = map(_plain_table, extras)
         return ContainerRunner(
             self.client,
             image=self.image,
             name=f"{self.object_name}-run-{lease.id}",
             labels=to_labels(self.lab_id, loan),
             env=gpu_environment(self.runner_env(lease), loan),
-            host_config={**soft, **host},
+            host_config=self._soft(limits_of(lease.shape, self.shape_limits), host),
             grant=loan,
             command=self.runner_cmd,
             user=create.get("user"),
@@ -451,15 +512,15 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             MIGDockerSpawner._has_said_remove = True
             self.log.info("Containers with a lease are always removed; `remove` is for the others")
 
+    def _as_site(self, limits: ContainerLimits, host: Mapping[str, Any]) -> ContainerLimits:
+        return limits.as_site(host, mem_limit=self.mem_limit, cpu_limit=self.cpu_limit)
+
     def _soft(self, limits: ContainerLimits, site_host: Mapping[str, Any]) -> dict[str, Any]:
+        """The site's host configuration over ours, if we harden at all."""
         if not self.harden:
-            return {}
-        return soft_host_config(
-            limits,
-            own_memory=bool(self.mem_limit),
-            own_cpus=bool(self.cpu_limit) or "nano_cpus" in site_host,
-            disk_gib=self.disk_gib,
-        )
+            return dict(site_host)
+        limits = self._as_site(limits, site_host)
+        return soft_host_config(limits, site_host, disk_gib=self.disk_gib)
 
     async def _resolved(self, extra: Any) -> dict[str, Any]:
         value = self._eval_if_callable(extra)
@@ -489,15 +550,21 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         return await loop.run_in_executor(threads, lambda: call(self.client, *args))
 
     @property
+    def _labels(self) -> ServerLabels:
+        return ServerLabels(self.lab_id, self.escaped_name, self.name, self.grant)
+
+    @property
     def _own_network(self) -> str:
         return f"{self.object_name}{networks.OWN}"
 
     async def _ready_network(self) -> None:
         if self.network_per_server:
             self.network_name, self.use_internal_ip = self._own_network, True
-            await self._with_engine(
-                networks.ensure_own, self._own_network, self.lab_id, self.joined_containers
-            )
+            own = (self._own_network, self._labels, self.joined_containers)
+            try:
+                await self._with_engine(networks.ensure_own, *own)
+            except networks.NetworkTaken as taken:
+                raise self._name_taken("network", self._own_network) from taken
             await self._remove_unused_networks()
         elif networks.is_ours_to_make(self.network_name):
             await self._ready_shared_network()
@@ -536,4 +603,4 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
 
     async def _drop_network(self) -> None:
         if self.network_per_server:
-            await self._with_engine(networks.remove_own, self._own_network, self.lab_id)
+            await self._with_engine(networks.remove_own, self._own_network, self._labels)

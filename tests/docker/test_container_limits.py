@@ -17,6 +17,7 @@ from miglab_hub.settings.lab_toml import Settings, load
 from miglab_spawner.containers import networks
 from miglab_spawner.containers.host_config import GIB, limits_of, soft_host_config
 from miglab_spawner.containers.networks import OWN
+from miglab_spawner.containers.server_labels import ServerLabels
 
 from .conftest import installed
 
@@ -49,7 +50,7 @@ def lab(engine: docker.DockerClient, tmp_path: Path, base_image: str) -> Setting
 @contextmanager
 def container(engine: docker.DockerClient, image: str, code: str) -> Iterator[Any]:
     """A container as the spawner makes it, that has run this code."""
-    config = soft_host_config(limits_of("cpu", {}), own_memory=False, own_cpus=False)
+    config = soft_host_config(limits_of("cpu", {}), {})
     host = engine.api.create_host_config(**config)
     made = engine.api.create_container(image, ["python3", "-c", code], host_config=host)
     try:
@@ -87,7 +88,8 @@ def test_networks_go_after_their_servers(
     """One whose container the pool removed goes; one with a stopped server, or a new one, stays."""
     lab = f"{LAB}-{uuid.uuid4().hex[:8]}"
     for name in ("left", "stopped"):
-        networks.ensure_own(engine.api, f"{lab}-{name}{OWN}", lab, ())
+        labels = ServerLabels(lab, name, "")
+        networks.ensure_own(engine.api, f"{lab}-{name}{OWN}", labels, ())
     networks.ensure_shared(engine.api, f"{lab}-shared", lab)
     server = engine.api.create_container(base_image, ["true"], name=f"{lab}-stopped")
     try:

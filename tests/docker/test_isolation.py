@@ -13,6 +13,7 @@ from docker.models.containers import Container
 
 from miglab_bench.harness.student import STEP_S
 from miglab_spawner.containers import networks
+from miglab_spawner.containers.server_labels import ServerLabels
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
@@ -51,7 +52,7 @@ def test_a_hub_in_a_container_reaches_all_and_they_not_one_another(engine, base_
     servers = []
     try:
         for net in own:
-            networks.ensure_own(engine.api, net, lab, [hub.name])
+            networks.ensure_own(engine.api, net, ServerLabels(lab, net, ""), [hub.name])
             servers.append(start(base_image, SERVE, network=net))
         there = [address(server, net) for server, net in zip(servers, own, strict=True)]
         for host in there:
@@ -64,26 +65,26 @@ def test_a_hub_in_a_container_reaches_all_and_they_not_one_another(engine, base_
         for container in (*servers, hub):
             container.kill()
         for net in own:
-            networks.remove_own(engine.api, net, lab)
+            networks.remove_own(engine.api, net, ServerLabels(lab, net, ""))
     assert engine.networks.list(names=own) == []
 
 
 def test_a_network_that_was_left_is_not_taken_from_the_next_server(engine, base_image, monkeypatch):
     """It is as old as its first server: a sweep between network and container would remove it."""
     lab = f"miglab-test-{uuid.uuid4().hex[:8]}"
-    server = f"{lab}-ada"
-    networks.ensure_own(engine.api, f"{server}{networks.OWN}", lab, [])
+    server, labels = f"{lab}-ada", ServerLabels(lab, "ada", "")
+    networks.ensure_own(engine.api, f"{server}{networks.OWN}", labels, [])
     (left,) = engine.networks.list(names=[server])
     monkeypatch.setattr(networks, "_age_s", lambda found: 1e6 if found["Id"] == left.id else 0.0)
-    networks.ensure_own(engine.api, f"{server}{networks.OWN}", lab, [])
+    networks.ensure_own(engine.api, f"{server}{networks.OWN}", labels, [])
     try:
         assert networks.remove_unused(engine.api, lab) == []
         container = engine.containers.create(
             base_image, ["true"], name=server, network=f"{server}{networks.OWN}"
         )
         (made,) = engine.networks.list(names=[server])
-        networks.ensure_own(engine.api, f"{server}{networks.OWN}", lab, [])
+        networks.ensure_own(engine.api, f"{server}{networks.OWN}", labels, [])
         assert engine.networks.list(names=[server]) == [made]
         container.remove()
     finally:
-        networks.remove_own(engine.api, f"{server}{networks.OWN}", lab)
+        networks.remove_own(engine.api, f"{server}{networks.OWN}", labels)

@@ -56,7 +56,7 @@ def api(engine: docker.DockerClient) -> docker.APIClient:
 
 def runner_of(api: docker.APIClient, image: str, slice_uuid: str) -> ContainerRunner:
     """A runner with limits and hardening, and with what a site gives its servers: not passed on."""
-    soft = soft_host_config(limits_of("cpu", {}), own_memory=False, own_cpus=False)
+    soft = soft_host_config(limits_of("cpu", {}), {})
     site = {"binds": {"/etc": {"bind": "/home/student", "mode": "ro"}}, "network_mode": "bridge"}
     return ContainerRunner(
         api,

@@ -25,6 +25,8 @@ from miglab_api import holders as processes
 from miglab_api.leases import LeaseState
 from miglab_pool.worker.holders import HostHolders
 from miglab_spawner import backends
+from miglab_spawner.containers.host_config import SavedLease
+from miglab_spawner.containers.server_labels import ServerLabels
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.refusals import SpawnException
 
@@ -236,12 +238,66 @@ async def test_trap_2_a_running_leftover_gives_way(hub, lab, container_of, engin
 
 async def test_trap_2_a_leftover_with_a_slice_is_not_started_for_cpu(hub, lab, engine, base_image):
     """A stopped container of ours with an old slice is no server without a GPU."""
-    labels = {"miglab.lab": LAB, "miglab.lease": "7", "miglab.generation": "1"}
+    had = SavedLease(7, 1, "ada", "", ("MIG-1",))
+    labels = ServerLabels(LAB, "ada", "", had).written()
     old = engine.containers.create(base_image, ["true"], name=f"{LAB}-ada", labels=labels)
     environment = await hub.start("ada", shape="cpu")
     with pytest.raises(NotFound):
         old.reload()
     assert "MIGLAB_SLICES" not in environment
+
+
+@pytest.mark.parametrize("before", ["1g.5gb", "cpu"])
+@pytest.mark.parametrize("since", ["1g.5gb", "cpu"])
+async def test_a_server_started_since_a_backup_is_left_alone(
+    hub, lab: PoolLab, container_of, before: str, since: str
+):
+    """The hub that comes back remembers an older one of the same name, and ends only that."""
+    hub.app.config.MIGDockerSpawner.update(remove=True, network_per_server=True)
+    await hub.start("ada", shape=before)
+    saved = hub.spawner("ada").get_state()
+    await hub.stop("ada")
+    await lab.until_empty()
+    await hub.start("ada", shape=since)
+    running = container_of("ada")
+
+    hub.spawner("ada").orm_spawner.state = saved  # in the hub's database, as it comes back
+    restored = hub.user("ada")._new_spawner("")
+    assert (restored.object_id, restored.grant is None) == (saved["object_id"], before == "cpu")
+    for _ in range(2):  # the hub looks when it starts, and once more before it stops a server
+        assert await restored.poll() == 0
+    await restored.stop()
+    await restored.end_holder(f"container:{saved['object_id']}")
+    running.reload()
+    assert running.status == "running"
+    assert list(running.attrs["NetworkSettings"]["Networks"]) == [f"{LAB}-ada-net"]
+
+
+@pytest.mark.parametrize("shape", ["1g.5gb", "cpu"])
+@pytest.mark.parametrize("labels", [{}, ServerLabels("another-lab", "kim", "").written()])
+async def test_what_only_has_the_name_of_a_server_is_left_alone(
+    hub, lab: PoolLab, engine, base_image, start, shape: str, labels: dict[str, str]
+):
+    """A container made by hand, or by another lab, is neither started, stopped nor removed."""
+    theirs = start(base_image, STAYS, name=f"{LAB}-kim", labels=labels, init=True)
+    refused = await hub.refused("kim", shape=shape)
+    assert refused.reason == "name-taken"
+    await hub.user("kim").spawner.stop()
+    theirs.reload()
+    assert theirs.status == "running"
+    await lab.until_empty()
+
+
+async def test_a_network_that_only_has_the_name_of_a_servers_is_left_alone(hub, lab, engine):
+    """No server is put on it, and it is not removed."""
+    theirs = engine.networks.create(f"{LAB}-ada-net", labels={"miglab.lab": "another-lab"})
+    hub.user("ada").spawner.network_per_server = True
+    try:
+        assert (await hub.refused("ada", shape="1g.5gb")).reason == "name-taken"
+        theirs.reload()
+    finally:
+        theirs.remove()
+    await lab.until_empty()
 
 
 @pytest.fixture
@@ -268,7 +324,8 @@ def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 async def test_a_leftover_that_never_ran_gives_way(hub, lab, engine, base_image, forget):
     """Its engine may have ended while it started it: what runs of it ends as well."""
-    old = engine.containers.create(base_image, ["true"], name=f"{LAB}-eve")
+    labels = ServerLabels(LAB, "eve", "").written()
+    old = engine.containers.create(base_image, ["true"], name=f"{LAB}-eve", labels=labels)
     forgotten = forget(old.id)
     await hub.start("eve", shape="cpu")
     assert forgotten.wait(60) < 0

@@ -10,8 +10,10 @@ do not.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
+
+from jupyterhub.traitlets import ByteSpecification
 
 from miglab_api.holders import (
     CONTAINER,
@@ -91,6 +93,8 @@ def container_of(holder: str) -> str:
 
 
 DEFAULT = "default"
+_CPU_PERIOD_US = 100_000
+_UNLIMITED = -1
 
 #: Starting points; a lab sets its own for its hosts.
 SHAPE_LIMITS: dict[str, dict[str, float]] = {
@@ -105,12 +109,40 @@ _COUNTED = re.compile(r"^(\d+)x(.+)$")
 
 @dataclass(frozen=True)
 class ContainerLimits:
-    """Bytes, cores, processes (with threads) and bytes of /dev/shm."""
+    """Bytes, cores, processes (with threads) and bytes of /dev/shm.
+
+    Memory and cores are 0 where a site lifted the limit.
+    """
 
     mem_bytes: int
     cpus: float
     pids: int
     shm_bytes: int
+
+    def as_site(
+        self, host: Mapping[str, Any], *, mem_limit: Any = None, cpu_limit: float | None = None
+    ) -> Self:
+        """With the memory and the cores that the site sets in their place.
+
+        Args:
+            host: the site's ``extra_host_config``, which wins, as in DockerSpawner.
+            mem_limit: the trait: bytes, or a size such as ``2G``; empty for none.
+            cpu_limit: the trait: cores; empty for none.
+        """
+        memory = _bytes_of(host.get("mem_limit", mem_limit or self.mem_bytes) or 0)
+        if "nano_cpus" in host:
+            cpus = host["nano_cpus"] / 1e9
+        elif "cpu_quota" in host:
+            cpus = host["cpu_quota"] / host.get("cpu_period", _CPU_PERIOD_US)
+        else:
+            cpus = cpu_limit or self.cpus
+        return replace(self, mem_bytes=max(0, memory), cpus=max(0, cpus))
+
+
+def _bytes_of(size: Any) -> int:
+    """Of a number, or of a size as JupyterHub or Docker write it: ``2G``, ``2g``, ``2gb``."""
+    plain = size.upper().removesuffix("B") if isinstance(size, str) else size
+    return int(ByteSpecification().validate(None, plain))
 
 
 def checked(table: Mapping[str, Mapping[str, float]]) -> None:
@@ -158,7 +190,6 @@ def _as_limits(row: Mapping[str, float]) -> ContainerLimits:
     )
 
 
-_CPU_PERIOD_US = 100_000
 _LOG = {"type": "json-file", "config": {"max-size": "10m", "max-file": "3"}}
 _ULIMITS = (
     {"Name": "nofile", "Soft": 16_384, "Hard": 16_384},
@@ -167,20 +198,25 @@ _ULIMITS = (
 
 
 def soft_host_config(
-    limits: ContainerLimits, *, own_memory: bool, own_cpus: bool, disk_gib: float = 0
+    limits: ContainerLimits, site: Mapping[str, Any], *, disk_gib: float = 0
 ) -> dict[str, Any]:
-    """Limits and hardening.
+    """Limits and hardening, with what the site sets laid over them.
 
     Memory and swap together are as much as memory: no swap.  A log is kept as json-file, which
-    alone has a limit in every engine; its size is what fills the host otherwise.
+    alone has a limit in every engine; its size is what fills the host otherwise.  ``nano_cpus``
+    becomes a quota: the engine takes no period beside it, and DockerSpawner (14.0) always sets one.
 
     Args:
-        limits: of the shape.
+        limits: what the container may use, by the shape or as the site sets it.
+        site: the site's ``extra_host_config``.
         disk_gib: what a container may write beside its volumes; 0 for no limit.
-        own_memory: the site set ``mem_limit``: ours is left out.
-        own_cpus: the site set ``cpu_limit``: ours is left out.
     """
+    period = site.get("cpu_period", _CPU_PERIOD_US)
     config: dict[str, Any] = {
+        "mem_limit": limits.mem_bytes,
+        "memswap_limit": limits.mem_bytes or _UNLIMITED,
+        "cpu_period": period,
+        "cpu_quota": int(limits.cpus * period) or _UNLIMITED,
         "pids_limit": limits.pids,
         "shm_size": limits.shm_bytes,
         "cap_drop": ["ALL"],
@@ -190,12 +226,7 @@ def soft_host_config(
     }
     if disk_gib:
         config["storage_opt"] = {"size": f"{int(disk_gib * GIB)}"}
-    if not own_memory:
-        config["mem_limit"] = config["memswap_limit"] = limits.mem_bytes
-    if not own_cpus:
-        config["cpu_period"] = _CPU_PERIOD_US
-        config["cpu_quota"] = int(limits.cpus * _CPU_PERIOD_US)
-    return config
+    return {**config, **{key: value for key, value in site.items() if key != "nano_cpus"}}
 
 
 def hard_host_config(grant: SavedLease | None, driver: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 from docker.errors import APIError, NotFound  # noqa: TID251 - one of the rooms that talk to Docker
 
 from miglab_api.holders import LAB_LABEL
+from miglab_spawner.containers.server_labels import ServerLabels
 
 ICC = "com.docker.network.bridge.enable_icc"
 BUILT_IN = frozenset({"", "bridge", "host", "none", "default"})
@@ -39,23 +40,33 @@ def ensure_shared(api: Any, name: str, lab: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = api.inspect_network(name)
     except NotFound:
-        _create(api, name, lab, {ICC: "false"})
+        _create(api, name, {LAB_LABEL: lab}, {ICC: "false"})
         found = api.inspect_network(name)
     return found
 
 
-def ensure_own(api: Any, name: str, lab: str, joined: Sequence[str]) -> None:
+class NetworkTaken(Exception):
+    """A network of a server's name is another's; nobody's server is put on it."""
+
+
+def ensure_own(api: Any, name: str, server: ServerLabels, joined: Sequence[str]) -> None:
     """A network for one server, with the containers of the lab joined.
 
     One that an earlier server left behind is made anew: it is old, and until the container is there
     `remove_unused` would take it for unused.
+
+    Raises:
+        NetworkTaken: a network of this name is not the server's.
     """
-    if not _is_there(api, name.removesuffix(OWN)):
-        remove_own(api, name, lab)
-    try:
-        api.inspect_network(name)
-    except NotFound:
-        _create(api, name, lab, {})
+    network = _network(api, name)
+    if network is not None:
+        if not server.mark_server(network.get("Labels")):
+            raise NetworkTaken(name)
+        if not _is_there(api, name.removesuffix(OWN)):
+            _remove(api, network)
+            network = None
+    if network is None:
+        _create(api, name, server.written(), {})
     for container in joined:
         try:
             api.connect_container_to_network(container, name, aliases=[container])
@@ -64,17 +75,18 @@ def ensure_own(api: Any, name: str, lab: str, joined: Sequence[str]) -> None:
                 raise
 
 
-def remove_own(api: Any, name: str, lab: str) -> None:
-    """Remove a server's network and whoever is joined to it; only one of this lab's."""
-    try:
-        found = api.inspect_network(name)
-        if (found.get("Labels") or {}).get(LAB_LABEL) != lab:
-            return
-        for container in found.get("Containers") or {}:
-            api.disconnect_container_from_network(container, name, force=True)
-        api.remove_network(name)
-    except NotFound:
+def remove_own(api: Any, name: str, server: ServerLabels) -> None:
+    """Remove a server's network and whoever is joined to it, once the server itself has left it.
+
+    Only if it was made for what the server holds; without a lease, another server of the same
+    labels may run on it, which was started since a backup.
+    """
+    network = _network(api, name)
+    if network is None or not server.mark_lease(network.get("Labels")):
         return
+    on_it = (network.get("Containers") or {}).values()
+    if name.removesuffix(OWN) not in {container["Name"] for container in on_it}:
+        _remove(api, network)
 
 
 def remove_unused(api: Any, lab: str) -> list[str]:
@@ -84,14 +96,34 @@ def remove_unused(api: Any, lab: str) -> list[str]:
     container, or where the hub died in between.  One that is new may wait for its container.
     """
     removed = []
-    for found in api.networks(filters={"label": f"{LAB_LABEL}={lab}"}):
-        name = str(found["Name"])
+    for listed in api.networks(filters={"label": f"{LAB_LABEL}={lab}"}):
+        name = str(listed["Name"])
         server = name.removesuffix(OWN)
-        if server == name or _age_s(found) < NEW_S or _is_there(api, server):
+        if server == name or _age_s(listed) < NEW_S or _is_there(api, server):
             continue
-        remove_own(api, name, lab)
-        removed.append(name)
+        network = _network(api, str(listed["Id"]))
+        if network is not None:
+            _remove(api, network)
+            removed.append(name)
     return removed
+
+
+def _network(api: Any, name: str) -> dict[str, Any] | None:
+    """Docker's inspect of a network, which tells who is on it; None if there is none."""
+    try:
+        return dict(api.inspect_network(name))
+    except NotFound:
+        return None
+
+
+def _remove(api: Any, network: dict[str, Any]) -> None:
+    """By its id: a name may be another's by now."""
+    try:
+        for container in network.get("Containers") or {}:
+            api.disconnect_container_from_network(container, network["Id"], force=True)
+        api.remove_network(network["Id"])
+    except NotFound:  # another one removed it just now
+        return
 
 
 def _is_there(api: Any, container: str) -> bool:
@@ -121,10 +153,10 @@ def gateway(inspected: dict[str, Any]) -> str:
     return ""
 
 
-def _create(api: Any, name: str, lab: str, options: dict[str, str]) -> None:
+def _create(api: Any, name: str, labels: dict[str, str], options: dict[str, str]) -> None:
     try:
         api.create_network(
-            name, driver="bridge", options=options, labels={LAB_LABEL: lab}, check_duplicate=True
+            name, driver="bridge", options=options, labels=labels, check_duplicate=True
         )
     except APIError as error:
         if error.status_code not in _ALREADY_THERE:  # another start made it just now

@@ -176,10 +176,31 @@ def test_a_lease_is_a_device_request_and_no_restart():
     assert hard_host_config(None, "hook") == {}
 
 
-def test_the_sites_own_limits_win():
-    """Where the site set memory or CPUs, ours are left out."""
-    found = soft_host_config(host_config.limits_of("cpu", {}), own_memory=True, own_cpus=True)
-    assert not {"mem_limit", "cpu_quota"} & set(found)
+@pytest.mark.parametrize(
+    ("host", "traits", "mem_bytes", "cpus"),
+    [
+        ({}, {}, 4 * GIB, 1),
+        ({}, {"mem_limit": 2 * GIB, "cpu_limit": 2.5}, 2 * GIB, 2.5),
+        ({}, {"mem_limit": "2G"}, 2 * GIB, 1),
+        ({"mem_limit": "512mb"}, {}, GIB // 2, 1),
+        ({"mem_limit": "1g"}, {"mem_limit": 2 * GIB}, GIB, 1),
+        ({"mem_limit": 0}, {}, 0, 1),
+        ({"mem_limit": -1}, {}, 0, 1),
+        ({"nano_cpus": 1_500_000_000}, {}, 4 * GIB, 1.5),
+        ({"cpu_quota": 50_000}, {"cpu_limit": 3.0}, 4 * GIB, 0.5),
+        ({"cpu_quota": 50_000, "cpu_period": 25_000}, {}, 4 * GIB, 2),
+        ({"cpu_quota": -1}, {}, 4 * GIB, 0),
+        ({"cpu_period": 50_000}, {}, 4 * GIB, 1),
+    ],
+)
+def test_a_sites_limits_take_the_place_of_the_shapes(host, traits, mem_bytes, cpus):
+    """Its host configuration before its traits, as in DockerSpawner; there is never any swap."""
+    limits = host_config.limits_of("cpu", {}).as_site(host, **traits)
+    assert (limits.mem_bytes, limits.cpus) == (mem_bytes, cpus)
+    soft = soft_host_config(limits, host)
+    assert soft["memswap_limit"] == (mem_bytes or -1)
+    assert soft["cpu_quota"] == (cpus * soft["cpu_period"] or -1)
+    assert "nano_cpus" not in soft
 
 
 def test_braces_in_a_name_stay_braces():

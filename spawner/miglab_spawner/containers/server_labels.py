@@ -1,0 +1,59 @@
+"""What marks a container or a network as a server's: labels, never a name.
+
+A name comes again: with another hub on the same engine, with a restored backup, with whoever made a
+container by hand.  So whatever is found by its name is looked at here before anybody acts on it.
+Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from miglab_api.holders import LAB_LABEL
+from miglab_spawner.containers.host_config import SERVER, SavedLease, from_labels, to_labels
+
+HOME = "miglab.home"
+
+Labels = Mapping[str, str] | None
+
+
+@dataclass(frozen=True)
+class ServerLabels:
+    """The labels of one server, with what it holds now.
+
+    Attributes:
+        lab: the lab's name.
+        home: the name under which its user's home and containers go.
+        server: its name; empty for the default server.
+        grant: what it holds; None without a lease.
+    """
+
+    lab: str
+    home: str
+    server: str
+    grant: SavedLease | None = None
+
+    def written(self) -> dict[str, str]:
+        """The labels to give to what is made for this server."""
+        lease = to_labels(self.lab, self.grant) if self.grant else {}
+        return {**lease, LAB_LABEL: self.lab, HOME: self.home, SERVER: self.server}
+
+    def mark_server(self, labels: Labels) -> bool:
+        """Whether these are of this very server, whatever it held at the time."""
+        own = {LAB_LABEL: self.lab, HOME: self.home, SERVER: self.server}
+        return own.items() <= dict(labels or {}).items()
+
+    def mark_lease(self, labels: Labels) -> bool:
+        """Whether these are of this very server, with what it holds now and nothing else."""
+        return self.mark_server(labels) and _fence(from_labels(self.lab, labels)) == _fence(
+            self.grant
+        )
+
+
+def labels_of(container: Mapping[str, Any]) -> dict[str, str]:
+    """A container's labels, by Docker's inspect."""
+    return dict(container["Config"].get("Labels") or {})
+
+
+def _fence(grant: SavedLease | None) -> tuple[int, int, str] | None:
+    return None if grant is None else (grant.lease, grant.generation, grant.ledger)
