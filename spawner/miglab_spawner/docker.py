@@ -378,15 +378,15 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         With a lease, only Docker's 404 means gone: DockerSpawner reads an HTTP 500 as gone as well,
         and forgets the id.
         """
-        known = self.object_id
+        expected_id = self.object_id
         if self.grant is not None:
-            container = await self._inspect(known or self.object_name)
+            container = await self._inspect(expected_id or self.object_name)
         else:
             container = await super().get_object()
-        if container is None or not self._is_server(container, known):
+        if container is None or not self._is_server(container, expected_id):
             # An id is kept for as long as another container goes by the name, so that no later look
             # takes that one for a server whose id was lost.
-            self.object_id = known if container else ""
+            self.object_id = expected_id if container else ""
             return None
         self.object_id = container["Id"]
         if self.grant is None and (had := from_labels(self.lab_id, labels_of(container))):
@@ -394,14 +394,14 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             self._remove_always()
         return container
 
-    def _is_server(self, container: Mapping[str, Any], known: str) -> bool:
+    def _is_server(self, container: Mapping[str, Any], expected_id: str) -> bool:
         """Whether this is the server's container: by its id, or where that is lost, by its labels.
 
         Of a server with a lease the labels must name that lease: one that was started since a
         backup goes by the same name.
         """
-        if known:
-            return bool(container["Id"] == known)
+        if expected_id:
+            return bool(container["Id"] == expected_id)
         labels = labels_of(container)
         return self._labels.mark_lease(labels) or (
             self.grant is None and self._labels.mark_server(labels)
@@ -560,9 +560,9 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     async def _ready_network(self) -> None:
         if self.network_per_server:
             self.network_name, self.use_internal_ip = self._own_network, True
-            own = (self._own_network, self._labels, self.joined_containers)
+            network = (self._own_network, self._labels, self.joined_containers)
             try:
-                await self._with_engine(networks.ensure_own, *own)
+                await self._with_engine(networks.ensure_own, *network)
             except networks.NetworkTaken as taken:
                 raise self._name_taken("network", self._own_network) from taken
             await self._remove_unused_networks()

@@ -77,11 +77,11 @@ def index(tmp_path: Path, certificate: tuple[Path, Path]) -> Iterator[str]:
 
 def build(command: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run it, on the host's network: the index listens on loopback alone."""
-    here = command.replace("docker build", "docker build --network host")
-    here = here.replace("FROM miglab-student", f"FROM {STUDENT}")
-    here = here.replace("miglab-student:week-7", TAG)
+    local = command.replace("docker build", "docker build --network host")
+    local = local.replace("FROM miglab-student", f"FROM {STUDENT}")
+    local = local.replace("miglab-student:week-7", TAG)
     environ = {**os.environ, **env, "PIP_NO_PROXY": "*", "DOCKER_BUILDKIT": "0"}
-    return subprocess.run(here, shell=True, env=environ, capture_output=True, text=True)
+    return subprocess.run(local, shell=True, env=environ, capture_output=True, text=True)
 
 
 def test_an_image_is_built_from_a_sites_own_index(

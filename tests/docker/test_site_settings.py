@@ -102,9 +102,9 @@ async def created(spawner: Any, engine: Any, setting: str, value: Any) -> dict[s
         spawner.set_trait(setting.removeprefix("c."), value)
     else:
         spawner.extra_host_config = {setting: value}
-    made = (await spawner.create_object())["Id"]
-    inspected: dict[str, Any] = engine.api.inspect_container(made)
-    engine.api.remove_container(made, force=True)
+    container_id = (await spawner.create_object())["Id"]
+    inspected: dict[str, Any] = engine.api.inspect_container(container_id)
+    engine.api.remove_container(container_id, force=True)
     return inspected
 
 
@@ -113,8 +113,13 @@ def differences(row: SiteSetting, inspected: dict[str, Any]) -> list[str]:
     host, config = inspected["HostConfig"], inspected["Config"]
     of_host = [f"{key}: {host[key]}" for key, value in row.inspected.items() if host[key] != value]
     of_env = [f"no {value}" for value in row.env if value not in config["Env"]]
-    own = {**config, "Labels": {k: v for k, v in config["Labels"].items() if k in _labels(row)}}
-    of_config = [f"{key}: {own[key]}" for key, value in row.config.items() if own[key] != value]
+    labelled = {
+        **config,
+        "Labels": {k: v for k, v in config["Labels"].items() if k in _labels(row)},
+    }
+    of_config = [
+        f"{key}: {labelled[key]}" for key, value in row.config.items() if labelled[key] != value
+    ]
     return of_host + of_env + of_config
 
 
@@ -151,4 +156,4 @@ async def test_what_a_site_sets_is_what_the_engine_is_told(hub, lab, engine) -> 
             wrong[f"{setting}, with a lease"] = differences(
                 SiteSetting(None, row.with_lease), leased
             )
-    assert {setting: said for setting, said in wrong.items() if said} == {}
+    assert {setting: lines for setting, lines in wrong.items() if lines} == {}

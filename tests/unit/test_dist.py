@@ -37,22 +37,22 @@ def printed(part: str) -> str:
 
 def in_shell(command: str, folder: Path) -> None:
     """Run a printed command, in this folder instead of the page's."""
-    done = subprocess.run(
+    process = subprocess.run(
         command.replace(FOLDER, str(folder)), shell=True, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def says(python: Path, code: str) -> str:
-    done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, cwd="/")
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    process = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, cwd="/")
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip()
 
 
 def test_the_page_installs_from_what_dist_makes(tmp_path: Path) -> None:
     """The pool service in an environment of its own, the spawner in the hub's."""
-    made = dist(tmp_path / "dist")
-    assert made.returncode == 0, made.stderr
+    process = dist(tmp_path / "dist")
+    assert process.returncode == 0, process.stderr
     wheels = {file.name.split("-")[0] for file in (tmp_path / "dist").glob("*.whl")}
     assert wheels == {f"miglab_{name}" for name in OURS}
 

@@ -121,7 +121,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def wrong(words: list[str]) -> Iterator[str]:
     """What of a command line does not exist; a word that stands for another ends the search."""
-    if words[0] == "install":  # the launcher's own
+    if words[0] in ("install", "dist"):  # the launcher's own
         return
     command: Any = typer.main.get_command(cli.app)
     for word in words:

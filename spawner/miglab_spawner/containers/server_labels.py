@@ -40,8 +40,8 @@ class ServerLabels:
 
     def mark_server(self, labels: Labels) -> bool:
         """Whether these are of this very server, whatever it held at the time."""
-        own = {LAB_LABEL: self.lab, HOME: self.home, SERVER: self.server}
-        return own.items() <= dict(labels or {}).items()
+        marks = {LAB_LABEL: self.lab, HOME: self.home, SERVER: self.server}
+        return marks.items() <= dict(labels or {}).items()
 
     def mark_lease(self, labels: Labels) -> bool:
         """Whether these are of this very server, with what it holds now and nothing else."""
