@@ -139,9 +139,7 @@ class ProofServers:
     ) -> StudentContainer:
         settings = self._settings
         limits = limits_of(reading.profile.name, settings.limits)
-        soft = soft_host_config(
-            limits, own_memory=False, own_cpus=False, disk_gib=settings.disk_gib
-        )
+        soft = soft_host_config(limits, {}, disk_gib=settings.disk_gib)
         host = self.api.create_host_config(**soft, **hard, network_mode="none")
         created = self._do(
             lambda: self.api.create_container(
