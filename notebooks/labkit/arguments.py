@@ -14,8 +14,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from labkit.errors import WrongArgument
 
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 IN_WORDS: Mapping[Any, str] = {
     str: "a text",
     int: "a whole number",
@@ -37,7 +37,7 @@ NAMES_OF_FILES = frozenset({"key", "keys"})  # of experiments: their evidence li
 MOST_SHOWN = 60
 
 
-def public(function: Callable[Given, Found]) -> Callable[Given, Found]:
+def public(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Make a call refuse, as a `WrongArgument`, what its signature does not take.
 
     Checked are the number and names of arguments, the kind of those that are annotated with
@@ -48,19 +48,19 @@ def public(function: Callable[Given, Found]) -> Callable[Given, Found]:
     hints = typing.get_type_hints(function)
 
     @functools.wraps(function)
-    def checked(*given: Given.args, **named: Given.kwargs) -> Found:
+    def checked(*positional: Parameters.args, **keywords: Parameters.kwargs) -> Result:
         try:
-            bound = shape.bind(*given, **named)
+            bound = shape.bind(*positional, **keywords)
         except TypeError as error:
-            takes = ", ".join(str(one).split(":")[0] for one in shape.parameters.values())
+            takes = ", ".join(str(argument).split(":")[0] for argument in shape.parameters.values())
             raise WrongArgument(f"{function.__name__}({takes}): {error}.") from error
         for name, value in bound.arguments.items():
             kind = shape.parameters[name].kind
             values = value if kind is inspect.Parameter.VAR_POSITIONAL else (value,)
             if kind is not inspect.Parameter.VAR_KEYWORD:
-                for one in values:
-                    _refuse(function.__name__, name, one, hints.get(name, Any))
-        return function(*given, **named)
+                for argument in values:
+                    _refuse_value(function.__name__, name, argument, hints.get(name, Any))
+        return function(*positional, **keywords)
 
     return checked
 
@@ -70,24 +70,24 @@ def name_of(function: Any) -> str:
     return str(getattr(function, "__name__", "work"))
 
 
-def refuse_values(call: str, options_of: Callable[..., Any], given: Mapping[str, Any]) -> None:
+def refuse_values(call: str, options_of: Callable[..., Any], options: Mapping[str, Any]) -> None:
     """Refuse values that options cannot have.
 
     Args:
         call: as the student wrote it.
         options_of: whose keywords (or fields) the options are.
-        given: the options, by name.
+        options: by name.
     """
     hints = typing.get_type_hints(options_of)
-    for name, value in given.items():
-        _refuse(call, name, value, hints[name])
+    for name, value in options.items():
+        _refuse_value(call, name, value, hints[name])
 
 
-def refuse_arguments(call: str, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+def refuse_arguments(call: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Refuse arguments that the student's function does not have."""
     parameters = parameters_of(function)
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-    for name in () if takes_any else given.keys() - parameters.keys():
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    for name in () if takes_any else arguments.keys() - parameters.keys():
         raise WrongArgument(
             f"`{name_of(function)}` has no argument `{name}`, and it is no option of {call} "
             f"either; `{name_of(function)}` takes {', '.join(parameters) or 'none'}."
@@ -97,43 +97,48 @@ def refuse_arguments(call: str, function: Callable[..., Any], given: Mapping[str
 def options_of(run: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """A call's options: the keywords of the function that carries it out."""
     parameters = inspect.signature(run).parameters.items()
-    keywords = {name: one for name, one in parameters if one.kind is one.KEYWORD_ONLY}
-    return {name: one for name, one in keywords.items() if name != "arguments"}
+    keywords = {
+        name: parameter
+        for name, parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    return {name: parameter for name, parameter in keywords.items() if name != "arguments"}
 
 
 def split_options(
-    call: str, run: Callable[..., Any], function: Callable[..., Any], given: Mapping[str, Any]
+    call: str, run: Callable[..., Any], function: Callable[..., Any], keywords: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tell a call's options from the arguments of the student's function; a `dtype` may be both.
+    """Split a call's options from the arguments of the student's function; a `dtype` may be both.
 
     Args:
         call: as the student wrote it.
         run: carries it out; its keywords are the options.
         function: the student's.
-        given: options and arguments, by name.
+        keywords: options and arguments, by name.
 
     Raises:
         WrongArgument: an option is missing or has a wrong value, the function has no such
             argument, or a name could mean either.
     """
     options, parameters = options_of(run), parameters_of(function)
-    ours = {name: value for name, value in given.items() if name in options}
-    arguments = {name: value for name, value in given.items() if name not in options}
-    for name, one in options.items():
-        if one.default is one.empty and name not in ours:
+    call_options = {name: value for name, value in keywords.items() if name in options}
+    arguments = {name: value for name, value in keywords.items() if name not in options}
+    for name, parameter in options.items():
+        if parameter.default is parameter.empty and name not in call_options:
             raise WrongArgument(f"{call} also needs `{name}=`.")
-    for name in ours.keys() & parameters.keys() - {"dtype"}:
+    for name in call_options.keys() & parameters.keys() - {"dtype"}:
         raise WrongArgument(
             f"`{name}` is both an option of {call} and an argument of `{name_of(function)}`: "
             "rename yours."
         )
     refuse_arguments(call, function, arguments)
-    if "dtype" in ours and "dtype" in parameters:
-        arguments["dtype"] = ours["dtype"]
-    if type(ours.get("dtype")).__name__ == "dtype":  # torch's own, which is not imported here
-        ours["dtype"] = str(ours["dtype"]).removeprefix("torch.")
-    refuse_values(call, run, ours)
-    return ours, arguments
+    if "dtype" in call_options and "dtype" in parameters:
+        arguments["dtype"] = call_options["dtype"]
+    # torch's own dtype, which is not imported here
+    if type(call_options.get("dtype")).__name__ == "dtype":
+        call_options["dtype"] = str(call_options["dtype"]).removeprefix("torch.")
+    refuse_values(call, run, call_options)
+    return call_options, arguments
 
 
 def refuse_band(band: Any) -> None:
@@ -146,27 +151,29 @@ def refuse_band(band: Any) -> None:
 
 
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """A function's parameters; of one that does not tell, any."""
+    """A function's parameters; any keyword where a function has no signature."""
     try:
         return inspect.signature(function).parameters
     except ValueError:
         return {"any": inspect.Parameter("any", inspect.Parameter.VAR_KEYWORD)}
 
 
-def _refuse(call: str, name: str, value: Any, hint: Any) -> None:
-    accepted = _accepted(hint)
+def _refuse_value(call: str, name: str, value: Any, hint: Any) -> None:
+    accepted = _accepted_kinds(hint)
     if not accepted:
         return
-    words = " or ".join(IN_WORDS.get(one) or f"a `{one.__name__}`" for one in accepted)
-    if any(_is(value, one) for one in accepted):
-        bound = _bound(name, value)
-        words = f"{words} {bound}" if bound else ""
-    if words:
-        raise WrongArgument(f"{call} takes {words} for `{name}`, not {value!r:.{MOST_SHOWN}}.")
+    expectation = " or ".join(IN_WORDS.get(kind) or f"a `{kind.__name__}`" for kind in accepted)
+    if any(_is_of_kind(value, kind) for kind in accepted):
+        bound = _unmet_bound(name, value)
+        expectation = f"{expectation} {bound}" if bound else ""
+    if expectation:
+        raise WrongArgument(
+            f"{call} takes {expectation} for `{name}`, not {value!r:.{MOST_SHOWN}}."
+        )
 
 
-def _bound(name: str, value: Any) -> str:
-    """What a value of this name must be beyond its kind, in words; empty where it is."""
+def _unmet_bound(name: str, value: Any) -> str:
+    """The bound that a value of this name breaks, as text; empty where it breaks none."""
     if name in NAMES_OF_FILES and isinstance(value, str):
         return "" if re.fullmatch(r"[\w.-]+", value) else "of letters, digits, dots and dashes"
     if not _is_number(value):
@@ -179,19 +186,19 @@ def _bound(name: str, value: Any) -> str:
     return "above 0" if is_time and value <= 0 else ""
 
 
-def _accepted(hint: Any) -> tuple[Any, ...]:
+def _accepted_kinds(hint: Any) -> tuple[Any, ...]:
     """The kinds a hint allows; empty where it is not checked here."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        parts = [_accepted(one) for one in typing.get_args(hint)]
-        return tuple(one for part in parts for one in part) if all(parts) else ()
+        parts = [_accepted_kinds(argument) for argument in typing.get_args(hint)]
+        return tuple(argument for part in parts for argument in part) if all(parts) else ()
     kind = origin or hint
     if isinstance(kind, type) and kind not in (object, Any):
         return (kind,)
     return ()
 
 
-def _is(value: Any, kind: Any) -> bool:
+def _is_of_kind(value: Any, kind: Any) -> bool:
     if kind is Callable:
         return callable(value)
     if kind is float:

@@ -65,9 +65,9 @@ class Device:
         """One phrase for captions, e.g. "NVIDIA A100 slice, 14 SMs, 4.8 GiB"."""
         if self.backend == "cpu":
             return f"{self.name}, {self.cpu_cores:g} CPU cores (not a GPU)"
-        what = " slice" if self.is_slice else ""
-        made = f", emulated ({self.emulated})" if self.emulated else ""
-        return f"{self.name}{what}, {self.sms} SMs, {self.memory_mib / 1024:.1f} GiB{made}"
+        suffix = " slice" if self.is_slice else ""
+        emulation = f", emulated ({self.emulated})" if self.emulated else ""
+        return f"{self.name}{suffix}, {self.sms} SMs, {self.memory_mib / 1024:.1f} GiB{emulation}"
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class Measurement:
 
     @property
     def bar(self) -> ShapeBar:
-        """What a cell shows of it."""
+        """The bar that a notebook cell draws for it."""
         low, high = (None if end is None else end * 1e3 for end in median_interval(self.samples_s))
         waited = self.borrowed.waited_s if self.borrowed else None
         name = self.borrowed.shape if self.borrowed else self.name
@@ -280,15 +280,15 @@ class Measurement:
         return ShapeBar(name, self.median_s * 1e3, low, high, self.caption, samples, waited)
 
     def _repr_html_(self) -> str | None:
-        return shown.html([self.bar]) if self.samples_s else None
+        return shown.bars_html([self.bar]) if self.samples_s else None
 
     def __str__(self) -> str:
         ended = f"; stopped: {self.stopped}" if self.stopped else ""
         if not self.samples_s:
-            held = "" if self.peak_mib is None else f"{self.peak_mib:.4g} MiB at its peak, "
-            return f"{self.name}: {held}on {self.caption}{ended}"
-        took = f"{self.median_s * 1e3:.4g} ms (IQR {self.iqr_s * 1e3:.2g} ms)"
-        return f"{self.name}: {took} on {self.caption}{ended}"
+            peak = "" if self.peak_mib is None else f"{self.peak_mib:.4g} MiB at its peak, "
+            return f"{self.name}: {peak}on {self.caption}{ended}"
+        timing = f"{self.median_s * 1e3:.4g} ms (IQR {self.iqr_s * 1e3:.2g} ms)"
+        return f"{self.name}: {timing} on {self.caption}{ended}"
 
 
 @dataclass(frozen=True)
@@ -321,12 +321,14 @@ class Comparison:
         return self.looks[-1].ratio if self.looks else self.a.median_s / self.b.median_s
 
     def __str__(self) -> str:
-        seen = (
+        bounds = (
             f"[{self.looks[-1].low:.3f}, {self.looks[-1].high:.3f}]"
             if self.looks
             else "too few rounds"
         )
-        return f"{self.a.name} / {self.b.name}: {self.ratio:.3f} {seen}: {self.verdict}, {self.why}"
+        return (
+            f"{self.a.name} / {self.b.name}: {self.ratio:.3f} {bounds}: {self.verdict}, {self.why}"
+        )
 
 
 @dataclass(frozen=True)
@@ -347,26 +349,29 @@ class ByShape(dict[str, Any]):
     """What was measured on each shape, in the order asked for."""
 
     def _repr_html_(self) -> str | None:
-        found = [one for one in self.values() if isinstance(one, Measurement) and one.samples_s]
-        return shown.html([one.bar for one in found]) if len(found) == len(self) else None
+        records = [record for record in self.values() if isinstance(record, Measurement)]
+        bars = [record.bar for record in records if record.samples_s]
+        return shown.bars_html(bars) if len(bars) == len(self) else None
 
 
-def circumstances(found: Any) -> dict[str, Any]:
-    """On what and meanwhile what: the part that a `Measurement` takes from any result."""
-    return {name: getattr(found, name) for name in ("tier", "devices", "versions", "borrowed")}
+def circumstances(result: Any) -> dict[str, Any]:
+    """The tier, devices, versions and borrowed slices of a result, as fields of a `Measurement`."""
+    return {name: getattr(result, name) for name in ("tier", "devices", "versions", "borrowed")}
 
 
-def counted_record(name: str, found: Any, setting: Mapping[str, Any], **known: Any) -> Measurement:
-    """The record of what was counted and not timed.
+def counted_record(
+    name: str, result: Any, setting: Mapping[str, Any], **fields: Any
+) -> Measurement:
+    """Make the record of a count, which has no timed samples.
 
     Args:
         name: what was counted.
-        found: any result that has circumstances.
+        result: anything that has circumstances.
         setting: the facts.
-        known: what is different from such records else.
+        fields: what differs from the usual record of a count.
     """
     usual: dict[str, Any] = {"samples_s": (), "clock": "none", "cold": False, "date": now_text()}
-    return Measurement(name=name, setting=setting, **usual | circumstances(found) | known)
+    return Measurement(name=name, setting=setting, **usual | circumstances(result) | fields)
 
 
 def now_text() -> str:
@@ -404,7 +409,7 @@ def _from_list(kind: Any, data: Any) -> tuple[Any, ...]:
         raise ValueError(f"expected a list, found {data!r}")
     parts = typing.get_args(kind)
     kinds = [parts[0]] * len(data) if parts[-1] is Ellipsis else list(parts)
-    return tuple(from_data(part, item) for part, item in zip(kinds, data, strict=True))
+    return tuple(from_data(part, value) for part, value in zip(kinds, data, strict=True))
 
 
 def _from_fields(kind: Any, data: Any) -> Any:
@@ -415,7 +420,7 @@ def _from_fields(kind: Any, data: Any) -> Any:
     if unknown:
         raise ValueError(f"{kind.__name__} has no field {', '.join(unknown)}")
     try:
-        return kind(**{name: from_data(hints[name], item) for name, item in data.items()})
+        return kind(**{name: from_data(hints[name], value) for name, value in data.items()})
     except TypeError as error:
         raise ValueError(f"{kind.__name__} is incomplete: {error}") from error
 

@@ -62,14 +62,14 @@ def number(value: float) -> str:
 
 
 def table(rows: Iterable[Sequence[str]], caption: str, heads: Sequence[str] = ()) -> str:
-    """Rows of words, of which the first heads its row."""
-    left = 'style="text-align:left"'
-    head = "".join(f'<th scope="col" {left}>{escape(word)}</th>' for word in heads)
+    """An HTML table of text cells; the first cell of a row is its heading."""
+    alignment = 'style="text-align:left"'
+    head = "".join(f'<th scope="col" {alignment}>{escape(heading)}</th>' for heading in heads)
     body = "".join(
-        f'<tr><th scope="row" {left}>{escape(first)}</th>'
-        + "".join(f"<td {left}>{escape(word)}</td>" for word in rest)
+        f'<tr><th scope="row" {alignment}>{escape(first)}</th>'
+        + "".join(f"<td {alignment}>{escape(cell)}</td>" for cell in cells)
         + "</tr>"
-        for first, *rest in rows
+        for first, *cells in rows
     )
     return (
         f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>"
@@ -77,19 +77,22 @@ def table(rows: Iterable[Sequence[str]], caption: str, heads: Sequence[str] = ()
     )
 
 
-def html(bars: Sequence[ShapeBar]) -> str:
-    """A row a bar; with several the ratio to the first, and the wait where there was one."""
-    longest = max((one.high_ms or one.median_ms for one in bars), default=1.0) * ROOM or 1.0
-    has_ratio, has_wait = len(bars) > 1, any(one.waited_s is not None for one in bars)
+def bars_html(bars: Sequence[ShapeBar]) -> str:
+    """An HTML table with a row for each bar; several bars also show their ratio to the first.
+
+    A column for the wait appears where at least one measurement waited for its slice.
+    """
+    longest = max((bar.high_ms or bar.median_ms for bar in bars), default=1.0) * ROOM or 1.0
+    has_ratio, has_wait = len(bars) > 1, any(bar.waited_s is not None for bar in bars)
     heads = ["", "", "median", "interval", "samples"]
     heads += ["over the first"] * has_ratio + ["waited"] * has_wait
-    head = "".join(f'<th scope="col">{word}</th>' for word in heads)
-    rows = "".join(_row(one, bars[0], longest, has_ratio, has_wait) for one in bars)
+    head = "".join(f'<th scope="col">{heading}</th>' for heading in heads)
+    rows = "".join(_bar_row(bar, bars[0], longest, has_ratio, has_wait) for bar in bars)
     raw = "".join(
-        f"<p><b>{escape(one.name)}</b> on {escape(one.caption)}: "
-        + ", ".join(f"{value:.4g}" for value in one.samples_ms)
+        f"<p><b>{escape(bar.name)}</b> on {escape(bar.caption)}: "
+        + ", ".join(f"{value:.4g}" for value in bar.samples_ms)
         + " ms</p>"
-        for one in bars
+        for bar in bars
     )
     return (
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
@@ -97,26 +100,33 @@ def html(bars: Sequence[ShapeBar]) -> str:
     )
 
 
-def _row(one: ShapeBar, first: ShapeBar, longest: float, has_ratio: bool, has_wait: bool) -> str:
-    interval = "" if one.low_ms is None else f"{one.low_ms:.4g} – {one.high_ms:.4g} ms"
-    cells = [_drawn(one, longest), f"{one.median_ms:.4g} ms", interval, str(len(one.samples_ms))]
-    cells += [f"{one.median_ms / first.median_ms:.3g} ×"] * (has_ratio and first.median_ms > 0)
-    cells += ["" if one.waited_s is None else f"{one.waited_s:.0f} s"] * has_wait
+def _bar_row(
+    bar: ShapeBar, first: ShapeBar, longest: float, has_ratio: bool, has_wait: bool
+) -> str:
+    interval = "" if bar.low_ms is None else f"{bar.low_ms:.4g} – {bar.high_ms:.4g} ms"
+    cells = [
+        _bar_and_interval(bar, longest),
+        f"{bar.median_ms:.4g} ms",
+        interval,
+        str(len(bar.samples_ms)),
+    ]
+    cells += [f"{bar.median_ms / first.median_ms:.3g} ×"] * (has_ratio and first.median_ms > 0)
+    cells += ["" if bar.waited_s is None else f"{bar.waited_s:.0f} s"] * has_wait
     body = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f'<tr><th scope="row">{escape(one.name)}</th>{body}</tr>'
+    return f'<tr><th scope="row">{escape(bar.name)}</th>{body}</tr>'
 
 
-def _drawn(one: ShapeBar, longest: float) -> str:
-    """A bar from zero, and over it the interval in the text's colour."""
+def _bar_and_interval(bar: ShapeBar, longest: float) -> str:
+    """A bar from zero, and over it the interval in the text's colour, as HTML."""
     box = "position:relative;width:14em;max-width:30vw;height:1.1em"
-    bar = (
-        f"position:absolute;height:100%;width:{100 * one.median_ms / longest:.2f}%;background:{BAR}"
+    bar_style = (
+        f"position:absolute;height:100%;width:{100 * bar.median_ms / longest:.2f}%;background:{BAR}"
     )
-    drawn = f'<div style="{bar};opacity:.5"></div>'
-    if one.low_ms is not None and one.high_ms is not None:
-        ends = 100 * one.low_ms / longest, 100 * (one.high_ms - one.low_ms) / longest
+    marks = f'<div style="{bar_style};opacity:.5"></div>'
+    if bar.low_ms is not None and bar.high_ms is not None:
+        ends = 100 * bar.low_ms / longest, 100 * (bar.high_ms - bar.low_ms) / longest
         line = f"position:absolute;top:.15em;height:.8em;left:{ends[0]:.2f}%;width:{ends[1]:.2f}%"
         edge = "border:solid currentColor;border-width:0 2px"
         middle = "background:linear-gradient(currentColor,currentColor) center/100% 2px no-repeat"
-        drawn += f'<div style="{line};min-width:1px;{edge};{middle}"></div>'
-    return f'<div style="{box}" aria-hidden="true">{drawn}</div>'
+        marks += f'<div style="{line};min-width:1px;{edge};{middle}"></div>'
+    return f'<div style="{box}" aria-hidden="true">{marks}</div>'

@@ -33,12 +33,12 @@ def _numbers(values: ArrayLike) -> Floats:
         WrongArgument: there are none, or they are no numbers.
     """
     try:
-        found = np.asarray(values, dtype=float)
+        array = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
         raise WrongArgument(f"Samples must be a list of numbers, not {values!r:.60}.") from error
-    if not found.size:
+    if not array.size:
         raise WrongArgument("Samples must be numbers, at least one of them, and there are none.")
-    return found
+    return array
 
 
 def _points(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
@@ -104,7 +104,7 @@ def _resampled(logs: Floats, generator: np.random.Generator) -> Floats:
 
 
 def saved_share(slow: ArrayLike, fast: ArrayLike, base: ArrayLike) -> tuple[float, float, float]:
-    """Which share of what `slow` takes longer than `base` does `fast` save?
+    """The share of what `slow` takes longer than `base` that `fast` saves.
 
     Args:
         slow: seconds, a value a round.
@@ -159,33 +159,34 @@ def judge(
     margin: float = 0.0,
 ) -> tuple[InterimLook, ...]:
     """The looks a comparison was allowed, at fixed rounds, ending at the first decision."""
-    seen: list[InterimLook] = []
+    interim_looks: list[InterimLook] = []
     for rounds in looks:
         if min(len(a), len(b)) < rounds:
             break
-        seen.append(look(a[:rounds], b[:rounds], band, margin))
-        if seen[-1].verdict is not Verdict.UNDECIDED:
+        interim_looks.append(look(a[:rounds], b[:rounds], band, margin))
+        if interim_looks[-1].verdict is not Verdict.UNDECIDED:
             break
-    return tuple(seen)
+    return tuple(interim_looks)
 
 
-def why(looks: Sequence[InterimLook], band: tuple[float, float], margin: float = 0.0) -> str:
-    """The verdict's reason in words."""
+def explain(looks: Sequence[InterimLook], band: tuple[float, float], margin: float = 0.0) -> str:
+    """Explain the verdict of the last look."""
     if not looks:
         return f"fewer than {LOOKS[0]} rounds were measured"
-    last = looks[-1]
-    seen = f"after {last.rounds} rounds the ratio lies in {last.low:.3f}-{last.high:.3f}"
+    last_look = looks[-1]
+    bounds = f"{last_look.low:.3f}-{last_look.high:.3f}"
+    observed = f"after {last_look.rounds} rounds the ratio lies in {bounds}"
     allowed = in_words(band) + (f", by a margin of {margin:.0%}" if margin else "")
     endings = {
         Verdict.SUPPORTED: f"all inside the claim ({allowed})",
         Verdict.CONTRADICTED: f"all outside the claim ({allowed})",
         Verdict.UNDECIDED: f"which does not decide the claim ({allowed})",
     }
-    return f"{seen}, {endings[last.verdict]}"
+    return f"{observed}, {endings[last_look.verdict]}"
 
 
 def in_words(band: tuple[float, float]) -> str:
-    """A band, as a claim says it."""
+    """A band as text, the way a claim states it."""
     low, high = band
     if math.isinf(high):
         return f"more than {low:g}"
@@ -221,12 +222,14 @@ def line_interval(x: ArrayLike, y: ArrayLike, at: float, *, noise: float) -> tup
     design = np.stack([1 / ys, xs / ys], axis=1)
     spread = np.linalg.inv(design.T @ design)
     line = spread @ design.T @ np.ones_like(ys)
-    spare, misses = len(ys) - 2, design @ line - 1
+    degrees_of_freedom, misses = len(ys) - 2, design @ line - 1
     by_misses = 0.0
-    if spare > 0:
-        by_misses = T_95[min(spare, len(T_95)) - 1] * math.sqrt(float(misses @ misses) / spare)
-    there = np.array([1.0, at])
-    middle = float(there @ line)
-    error = math.sqrt(middle**2 + float(there @ spread @ there))
+    if degrees_of_freedom > 0:
+        by_misses = T_95[min(degrees_of_freedom, len(T_95)) - 1] * math.sqrt(
+            float(misses @ misses) / degrees_of_freedom
+        )
+    target = np.array([1.0, at])
+    middle = float(target @ line)
+    error = math.sqrt(middle**2 + float(target @ spread @ target))
     half = max(by_misses, NORMAL_95 * noise) * error
     return middle - half, middle + half

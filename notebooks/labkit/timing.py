@@ -50,8 +50,8 @@ class HostClock:
         self.wait()
         return time.perf_counter()
 
-    def between(self, begun: Any, ended: Any) -> float:
-        return float(ended - begun)
+    def between(self, start: Any, end: Any) -> float:
+        return float(end - start)
 
 
 class EventClock(HostClock):
@@ -67,8 +67,8 @@ class EventClock(HostClock):
         event.record()
         return event
 
-    def between(self, begun: Any, ended: Any) -> float:
-        return float(begun.elapsed_time(ended)) / 1e3
+    def between(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end)) / 1e3
 
 
 def _nothing() -> None:
@@ -92,21 +92,21 @@ def timing_loop(
             for name in order:
                 clock.meet()  # several ranks start at the same moment; one alone just goes on
                 clock.empty_cache()
-                begun = clock.mark()
-                called = time.perf_counter()
+                start_mark = clock.mark()
+                call_start = time.perf_counter()
                 for _ in range(inner):
                     works[name]()
-                launched_s = time.perf_counter() - called
-                turns.append((number, name, begun, clock.mark(), launched_s))
+                launched_s = time.perf_counter() - call_start
+                turns.append((number, name, start_mark, clock.mark(), launched_s))
         clock.wait()  # once a block: only now have all the events really happened
         yield [
-            Turn(number, name, clock.between(begun, ended) / inner, launched_s / inner)
-            for number, name, begun, ended, launched_s in turns
+            Turn(number, name, clock.between(start_mark, end_mark) / inner, launched_s / inner)
+            for number, name, start_mark, end_mark, launched_s in turns
         ]
 
 
 def ranks_of(torch: Any) -> Any:
-    """What several ranks talk by, which start each call together; None in a process alone."""
+    """`torch.distributed` where several ranks run, which start each call together; else None."""
     ranks = torch.distributed
     return ranks if ranks.is_available() and ranks.is_initialized() else None
 
@@ -145,12 +145,12 @@ def warm_up(work: Work, clock: HostClock, *, fixed: bool = False) -> list[float]
         fixed: run exactly five times, as several ranks do, which must make the same number of
             collective calls.
     """
-    fixed = fixed or clock.is_shared
+    runs_fixed_count = fixed or clock.is_shared
     samples: list[float] = []
     ends = time.perf_counter() + WARM_S
 
     def is_over() -> bool:
-        if fixed or len(samples) < 2:
+        if runs_fixed_count or len(samples) < 2:
             return len(samples) >= WARM_WINDOW
         return _is_stable(samples) or len(samples) >= WARM_RUNS or time.perf_counter() > ends
 
@@ -218,12 +218,12 @@ class SideBySide:
     def _timed(self, *, works: bool) -> float:
         """Seconds until the last rank is done."""
         self._ranks.barrier()
-        begun, used = time.perf_counter(), time.thread_time()
+        started, cpu_started = time.perf_counter(), time.thread_time()
         for _ in range(self._calls if works else 0):
             self._torch.mm(self._factor, self._factor, out=self._product)
-        self._share = (time.thread_time() - used) / (time.perf_counter() - begun)
+        self._share = (time.thread_time() - cpu_started) / (time.perf_counter() - started)
         self._ranks.barrier()
-        return time.perf_counter() - begun
+        return time.perf_counter() - started
 
     def summary(self) -> dict[str, list[float]]:
         """Seconds of every round, and the share of a core that the first rank had while all worked.

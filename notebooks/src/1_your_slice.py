@@ -83,10 +83,10 @@ def naive_and_honest(size=SIZE, rounds=20):
     for _ in range(rounds):
         for name, finish in (("unwaited", lambda: None), ("waited", wait)):
             wait()
-            begun = time.perf_counter()
+            started = time.perf_counter()
             work()
             finish()
-            seconds[name].append(time.perf_counter() - begun)
+            seconds[name].append(time.perf_counter() - started)
     return seconds
 
 
@@ -122,10 +122,10 @@ def my_timer(work, wait, clock, rounds=20):
     work()
     for _ in range(rounds):
         wait()
-        begun = clock()
+        started = clock()
         work()
         wait()
-        seconds.append(clock() - begun)
+        seconds.append(clock() - started)
     # </solution>
     # <student>
     # # Your lines here: about six.
@@ -164,10 +164,10 @@ def both_timers(size=SIZE, rounds=80):
 
 
 # %%
-own = labkit.experiment("T-3", labkit.steps.together(both_timers, ("own", "labkit"), seconds=8))
+own_timer = labkit.experiment("T-3", labkit.steps.together(both_timers, ("own", "labkit"), seconds=8))
 
 # %%
-await own.report()
+await own_timer.report()
 
 # %% [markdown]
 # Read labkit's own loop (`labkit.timing.timing_loop`, 30 lines). What does it do that yours does not? On a GPU it
@@ -335,19 +335,19 @@ def streams():
 
 def products():
     """Products of five other sizes, in every format."""
-    found = {}
+    works = {}
     for n in SIDES:
-        found[f"limit of fp32, n = {n}"] = wider_product("float32", n)
-        found[f"limit of bf16, n = {n}"] = wider_product("bfloat16", n)
+        works[f"limit of fp32, n = {n}"] = wider_product("float32", n)
+        works[f"limit of bf16, n = {n}"] = wider_product("bfloat16", n)
         if ON_GPU:
-            found[f"limit of TF32, n = {n}"] = in_tf32(found[f"limit of fp32, n = {n}"])
-    return found
+            works[f"limit of TF32, n = {n}"] = in_tf32(works[f"limit of fp32, n = {n}"])
+    return works
 
 
 def limits():
-    found = {"limit of memory": copied()}
-    found |= {"limit of fp32": wider_product("float32"), "limit of bf16": wider_product("bfloat16")}
-    return found | ({"limit of TF32": in_tf32(wider_product("float32"))} if ON_GPU else {})
+    works = {"limit of memory": copied()}
+    works |= {"limit of fp32": wider_product("float32"), "limit of bf16": wider_product("bfloat16")}
+    return works | ({"limit of TF32": in_tf32(wider_product("float32"))} if ON_GPU else {})
 
 
 def roof_times():
@@ -439,11 +439,11 @@ labkit.cite("habr")
 def busy_share(spans, lane):
     # <solution>
     busy = covered = 0.0
-    for kind, _, begun, ended in sorted(spans, key=lambda span: span[2]):
+    for kind, _, begin, end in sorted(spans, key=lambda span: span[2]):
         if kind == lane:
-            busy += max(0.0, ended - max(begun, covered))
-            covered = max(covered, ended)
-    return busy / max(ended for *_, ended in spans)
+            busy += max(0.0, end - max(begin, covered))
+            covered = max(covered, end)
+    return busy / max(end for *_, end in spans)
     # </solution>
     # <student>
     # return None  # your lines here: about six
@@ -488,22 +488,22 @@ COMPUTES = "GPU kernels" if ON_GPU else "operators"
 STEPS = {"small batch": 8, "big batch": 16384 if ON_GPU else 4096}
 
 
-def as_one(spans):
-    """The same, with launches in the lane of what computes."""
-    return [(COMPUTES if lane == "launches" else lane, *rest) for lane, *rest in spans]
+def merge_launches(spans):
+    """The same spans, with launches in the lane of what computes."""
+    return [(COMPUTES if lane == "launches" else lane, *name_and_times) for lane, *name_and_times in spans]
 
 
 def where_it_goes(batches, traces):
-    """Of every batch: its middle trace by your reading, and the busy share of all of them."""
-    found = {}
+    """For every batch its median trace, and the busy share of every trace."""
+    facts_by_batch = {}
     for name, batch in batches.items():
         step = my_step(batch)
-        seen = [labkit.spans_of(step, inner=True) for _ in range(traces)]
-        spans = sorted(seen, key=computes_in)[len(seen) // 2]
-        both, computes = (100 * busy_share(one, COMPUTES) for one in (as_one(spans), spans))
-        parts = {"computes": computes, "only launches": both - computes, "neither": 100 - both}
-        found[name] = parts | {"spans": spans, "shares": [computes_in(one) for one in seen]}
-    return found
+        runs = [labkit.spans_of(step, inner=True) for _ in range(traces)]
+        spans = sorted(runs, key=computes_in)[len(runs) // 2]
+        busy, computes = (100 * busy_share(run, COMPUTES) for run in (merge_launches(spans), spans))
+        parts = {"computes": computes, "only launches": busy - computes, "neither": 100 - busy}
+        facts_by_batch[name] = parts | {"spans": spans, "shares": [computes_in(run) for run in runs]}
+    return facts_by_batch
 
 
 def computes_in(spans):
@@ -521,8 +521,8 @@ await goes.report(needs=busy_verdict)
 
 # %%
 def timeline_of(name):
-    found = {point.label: point.records[0].setting["spans"] for point in goes.evidence.points if point.records}
-    return labkit.timeline(found[name], f"One step, {name}") if name in found else "measure T-6 first"
+    spans_by_label = {point.label: point.records[0].setting["spans"] for point in goes.evidence.points if point.records}
+    return labkit.timeline(spans_by_label[name], f"One step, {name}") if name in spans_by_label else "measure T-6 first"
 
 
 timeline_of("small batch")
@@ -563,8 +563,8 @@ labkit.cite("cern5", "habr")
 
 # %%
 print(f"my_timer: {timer_verdict}\nattainable: {roof_verdict}\nbusy_share: {busy_verdict}")
-mine = labkit.drawn("1", percent=(1, 2, 4, 8, 15), runs=(3, 5, 20))
-print(f"A colleague: “My change makes the step {mine['percent']} % faster: the mean of {mine['runs']} runs.”")
+my_numbers = labkit.drawn("1", percent=(1, 2, 4, 8, 15), runs=(3, 5, 20))
+print(f"A colleague: “My change makes the step {my_numbers['percent']} % faster: the mean of {my_numbers['runs']} runs.”")
 labkit.summary("T-1", "T-2", "T-3", "T-4", "T-6")
 
 # %% [markdown]
@@ -604,7 +604,7 @@ CUTS = {f"{cut} of {PARTS.whole} {PARTS.unit}": cut for cut in PARTS.sizes[:1]} 
 
 def roofs_of_parts():
     return labkit.in_turns(
-        {f"{name}, {words}": labkit.parts.confined(work, cut) for words, cut in CUTS.items() for name, work in limits().items()},
+        {f"{name}, {part_name}": labkit.parts.confined(work, cut) for part_name, cut in CUTS.items() for name, work in limits().items()},
         labkit.rounds(),
     )
 
@@ -618,7 +618,7 @@ def limit_rate(record):
 
 
 # %%
-both = {f"{name}, {words}": AT[name] for words in CUTS for name in ("limit of memory", *LIMITS)}
+both = {f"{name}, {part_name}": AT[name] for part_name in CUTS for name in ("limit of memory", *LIMITS)}
 held_by = {label: label.rpartition(", ")[2] for label in both}
 roofs = labkit.experiment("T-7", labkit.steps.together(roofs_of_parts, both, value=limit_rate, series=held_by))
 
@@ -640,8 +640,8 @@ if not labkit.is_measured_here():
 else:
     elements = int((place.devices[0].l2_mib or 16) * 2**16)  # two vectors then take half of the L2 cache
     for cold in (True, False):
-        found = labkit.measure(axpy, elements=elements, cold=cold, moved_bytes=12 * elements)
-        print(f"{'cold' if found.cold else 'warm'} cache: {found.gbytes_per_s:.0f} GB/s")
+        axpy_time = labkit.measure(axpy, elements=elements, cold=cold, moved_bytes=12 * elements)
+        print(f"{'cold' if axpy_time.cold else 'warm'} cache: {axpy_time.gbytes_per_s:.0f} GB/s")
 
 # %% [markdown]
 # ## Hand in

@@ -54,12 +54,12 @@ def matmul(size=SIZE, dtype="float32"):
 # CERN's ratios (7g over 3g, 3g over 2g, 2g over 1g of an A100) are drawn beside your points.
 
 # %%
-def part_step(function, size, least, most):
-    """The function on a part and on the whole; the claim is a range of the time over proportion."""
+def part_step(function, size, lowest, highest):
+    """A step that compares the function on a part and on all SMs; the claim is a range over proportion."""
     fewer = parts.whole / size
-    part, whole = (labkit.parts.on_part(function, cut) for cut in (size, None))
+    on_part, on_all = (labkit.parts.on_part(function, cut) for cut in (size, None))
     return labkit.steps.compared_step(
-        parts.named(size), fewer, part, whole, band=(least * fewer, most * fewer), seconds=8
+        parts.named(size), fewer, on_part, on_all, band=(lowest * fewer, highest * fewer), seconds=8
     )
 
 
@@ -144,14 +144,14 @@ bandwidth = labkit.experiment("MIG-3", copies_on_parts, unit=parts.unit)
 # %%
 def copy_rate(points):
     """GB/s of the copy on the whole of what you hold."""
-    held = points[0].records[1].devices[0]
-    if held.name != HELD.name:
+    device = points[0].records[1].devices[0]
+    if device.name != HELD.name:
         return  # a recorded run: its copies were of another size
     rate = 2 * (COPY_MIB << 20) / points[0].records[1].median_s / 1e9
     print(f"the whole copies {rate:.4g} GB/s")
-    if held.is_slice and not held.emulated and "A100" in held.name:
+    if device.is_slice and not device.emulated and "A100" in device.name:
         plate = labkit.published.figure("cern5.bandwidth.7g").value
-        print(f"{rate / plate:.0%} of an A100's data sheet ({plate:g} GB/s), with {held.sms} of 98 SMs")
+        print(f"{rate / plate:.0%} of an A100's data sheet ({plate:g} GB/s), with {device.sms} of 98 SMs")
 
 
 await bandwidth.report(copy_rate)
@@ -192,10 +192,10 @@ KINDS = labkit.parts.launches(place)  # by name, whether it is a graph
 
 
 def half_step(kind, batch):
-    part, whole = (labkit.parts.on_part(train, size, graph=KINDS[kind]) for size in (parts.half, None))
-    most = 1.1 * parts.whole / parts.half
+    on_part, on_all = (labkit.parts.on_part(train, size, graph=KINDS[kind]) for size in (parts.half, None))
+    highest = 1.1 * parts.whole / parts.half
     return labkit.steps.compared_step(
-        f"batch {batch}", batch, part, whole, band=(0.0, most), seconds=8, series=kind, batch=batch
+        f"batch {batch}", batch, on_part, on_all, band=(0.0, highest), seconds=8, series=kind, batch=batch
     )
 
 
@@ -205,9 +205,9 @@ half = labkit.experiment("MIG-5", halves, half=parts.half, whole=parts.whole, un
 # %%
 def times_of_steps(points):
     for point in points:
-        part, whole = point.records
-        waits = ", launch-bound" if whole.is_launch_bound else ""
-        both = f"{whole.median_s * 1e3:.2f} ms on the whole{waits}, {part.median_s * 1e3:.2f} on the part"
+        part_record, full_record = point.records
+        waits = ", launch-bound" if full_record.is_launch_bound else ""
+        both = f"{full_record.median_s * 1e3:.2f} ms on the whole{waits}, {part_record.median_s * 1e3:.2f} on the part"
         print(f"{point.label}{', ' if point.series else ''}{point.series}: {both}")
 
 
@@ -264,9 +264,9 @@ await neighbours.report()
 # %%
 TRIED = (Way.SMS, Way.MPS) if ON_GPU and parts.sizes else ()
 WHY_NOT = {way: labkit.sharing.why_not(way, sms=parts.sizes[0]) for way in TRIED}
-WAYS = [Way.SLICES if SLICES > 1 else Way.TIME, *(way for way, why in WHY_NOT.items() if not why)]
-for way, why in WHY_NOT.items():
-    print(f"{way}: {'not here: ' + why.splitlines()[0] if why else 'works'}")
+WAYS = [Way.SLICES if SLICES > 1 else Way.TIME, *(way for way, reason in WHY_NOT.items() if not reason)]
+for way, reason in WHY_NOT.items():
+    print(f"{way}: {'not here: ' + reason.splitlines()[0] if reason else 'works'}")
 print("ways to compare:", ", ".join(WAYS) + ("" if ON_GPU else " of CPU cores (scaled down)"))
 
 # %% [markdown]
@@ -286,8 +286,8 @@ PLACES = {Way.TIME: 1, Way.SMS: 2, Way.MPS: 3, Way.SLICES: 4}
 
 def way_step(kind, way):
     sms = parts.sizes[0] if way is Way.SMS else None
-    given = {"copies": COPIES, "sms_per_copy": sms, "series": kind, "batch": 4, "graph": KINDS[kind]}
-    return labkit.steps.shared_step(str(way), PLACES[way], crowd_work, way, **given)
+    options = {"copies": COPIES, "sms_per_copy": sms, "series": kind, "batch": 4, "graph": KINDS[kind]}
+    return labkit.steps.shared_step(str(way), PLACES[way], crowd_work, way, **options)
 
 
 by_python = {kind: WAYS if KINDS[kind] or not ON_GPU else WAYS[:1] for kind in KINDS}
@@ -317,9 +317,9 @@ NVIDIA = (
     ("inference: throughput of 7 slices over the whole GPU", "infer.mig7.rate", "infer.full.rate"),
     ("inference: latency of 7 slices over the whole GPU", "infer.mig7.latency", "infer.full.latency"),
 )
-for words, above, below in NVIDIA:
+for statement, above, below in NVIDIA:
     ratio = labkit.published.figure(f"nvidia.{above}").value / labkit.published.figure(f"nvidia.{below}").value
-    print(f"{words}: {ratio:.2f}")
+    print(f"{statement}: {ratio:.2f}")
 labkit.cite("nvidia")
 
 # %% [markdown]
@@ -375,8 +375,8 @@ def best():
 
 
 SHAPES = ({"2g.10gb": 3}, {"3g.20gb": 2}, {"3g.20gb": 1, "1g.5gb": 4}, {"1g.5gb": 7})
-shown = [labkit.steps.computed_step(labkit.exercises.packing.in_words(p), x, sms_of, p) for x, p in enumerate(SHAPES)]
-puzzle = labkit.experiment("MIG-12", shown, labkit.steps.computed_step("the best", len(SHAPES), best))
+packing_steps = [labkit.steps.computed_step(labkit.exercises.packing.in_words(p), x, sms_of, p) for x, p in enumerate(SHAPES)]
+puzzle = labkit.experiment("MIG-12", packing_steps, labkit.steps.computed_step("the best", len(SHAPES), best))
 
 # %%
 await puzzle.report(needs=fits_verdict)
@@ -387,8 +387,8 @@ await puzzle.report(needs=fits_verdict)
 # %%
 for packing in SHAPES:
     sms, gib = labkit.exercises.packing.used_sms(packing), labkit.exercises.packing.used_gib(packing)
-    left = f"{98 - sms} SMs and {39.5 - gib:.1f} GiB stranded"
-    print(f"{labkit.exercises.packing.in_words(packing)}: {sms} SMs and {gib:.1f} GiB in use, {left}")
+    stranded = f"{98 - sms} SMs and {39.5 - gib:.1f} GiB stranded"
+    print(f"{labkit.exercises.packing.in_words(packing)}: {sms} SMs and {gib:.1f} GiB in use, {stranded}")
 mistake = labkit.published.known_errors()["E3"]
 print(f"\nPublished: “{mistake.says}”. {mistake.exercise}")
 labkit.cite("cern6")
@@ -425,9 +425,9 @@ def place_slices(wanted, taken):
         span = list(range(start, start + first.memory))
         if set(span) & set(taken):
             continue
-        rest = place_slices(wanted[1:], taken + span)
-        if rest is not None:
-            return [start, *rest]
+        later_starts = place_slices(wanted[1:], taken + span)
+        if later_starts is not None:
+            return [start, *later_starts]
     return None
     # </solution>
     # <student>
@@ -467,8 +467,8 @@ TYPE = "bfloat16" if ON_GPU else "float32"
 
 
 def tensor_step(size):
-    part, whole = (labkit.parts.on_part(matmul, cut) for cut in (parts.half, None))
-    return labkit.steps.compared_step(f"n = {size}", size, part, whole, seconds=6, size=size, dtype=TYPE)
+    on_part, on_all = (labkit.parts.on_part(matmul, cut) for cut in (parts.half, None))
+    return labkit.steps.compared_step(f"n = {size}", size, on_part, on_all, seconds=6, size=size, dtype=TYPE)
 
 
 cut = {"half": parts.half, "whole": parts.whole, "unit": parts.unit}
@@ -492,8 +492,8 @@ STEP_BATCH = BATCHES[-1]
 
 
 def shape_step(kind, number, shape):
-    given = {"on": shape, "seconds": 6, "series": kind, "batch": STEP_BATCH, "graph": KINDS[kind]}
-    return labkit.steps.timed_step(shape, number, crowd_work, **given)
+    options = {"on": shape, "seconds": 6, "series": kind, "batch": STEP_BATCH, "graph": KINDS[kind]}
+    return labkit.steps.timed_step(shape, number, crowd_work, **options)
 
 
 on_each = [shape_step(kind, number, shape) for kind in reversed(KINDS) for number, shape in enumerate(LENT)]
@@ -527,10 +527,10 @@ elif not labkit.is_measured_here():
     print("optional: LAB_OPTIONAL=1 measures it as well")
 else:
     for kind, graph in KINDS.items():
-        for work, given in ((matmul, {}), (train, {"batch": 4})):
-            part, whole = (labkit.parts.on_part(work, size, graph=graph) for size in (taxed, None))
-            found = labkit.compare(part, whole, band=(1.0, 1.2), **given)
-            print(f"{work.__name__}, {kind}: {taxed} of {parts.whole} SMs take {found.ratio:.3f} times as long")
+        for work, arguments in ((matmul, {}), (train, {"batch": 4})):
+            on_part, on_all = (labkit.parts.on_part(work, size, graph=graph) for size in (taxed, None))
+            tax = labkit.compare(on_part, on_all, band=(1.0, 1.2), **arguments)
+            print(f"{work.__name__}, {kind}: {taxed} of {parts.whole} SMs take {tax.ratio:.3f} times as long")
 
 # %% [markdown]
 # ## Optional: MIG-14, how long a request waits
@@ -576,19 +576,19 @@ def arrivals(requests, mean_gap_s):
     """When the requests come, in seconds from now; the same gaps for every batch."""
     import random
 
-    luck, moment, found = random.Random(0), 0.0, []
+    luck, moment, moments = random.Random(0), 0.0, []
     for _ in range(requests):
         moment += luck.expovariate(1 / mean_gap_s)
-        found.append(moment)
-    return found
+        moments.append(moment)
+    return moments
 
 
 def seconds_of(work):
     import time
 
-    begun = time.perf_counter()
+    started = time.perf_counter()
     work()
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def waits(batches, requests):
@@ -597,19 +597,19 @@ def waits(batches, requests):
     import torch
 
     torch.set_num_threads(1)  # of a CPU
-    found, mean_gap_s = {}, None
+    waits_by_batch, mean_gap_s = {}, None
     for batch in batches:
         work = answer(batch)
         once = sorted(seconds_of(work) for _ in range(30))[15]  # the first ones wake the device
         mean_gap_s = mean_gap_s or max(LEAST_GAP_S, once / LOAD)
-        come, waited, begun = arrivals(requests, mean_gap_s), [], time.perf_counter()
+        moments, waited, started = arrivals(requests, mean_gap_s), [], time.perf_counter()
         for first in range(0, requests, batch):
-            together = come[first : first + batch]
-            time.sleep(max(0.0, begun + together[-1] - time.perf_counter()))  # until the batch is full
+            together = moments[first : first + batch]
+            time.sleep(max(0.0, started + together[-1] - time.perf_counter()))  # until the batch is full
             work()
-            waited += [time.perf_counter() - begun - moment for moment in together]
-        found[f"batch {batch}"] = waited
-    return found
+            waited += [time.perf_counter() - started - moment for moment in together]
+        waits_by_batch[f"batch {batch}"] = waited
+    return waits_by_batch
 
 
 # %%
@@ -650,8 +650,8 @@ SEVEN = {
 }
 
 
-def seven_over_whole(one, whole):
-    return 7 * labkit.published.figure(one).value / labkit.published.figure(whole).value
+def seven_over_whole(one_slice, full_gpu):
+    return 7 * labkit.published.figure(one_slice).value / labkit.published.figure(full_gpu).value
 
 
 bars = [labkit.steps.computed_step(name, x, seven_over_whole, *pair) for x, (name, pair) in enumerate(SEVEN.items())]

@@ -153,10 +153,10 @@ def gradients(network, x, y, dtype, scale):
 
     import torch
 
-    same = copy.deepcopy(network).to(dtype)
-    loss = labkit.exercises.small_model.loss_of(same, x, y) / SHARES
+    network_copy = copy.deepcopy(network).to(dtype)
+    loss = labkit.exercises.small_model.loss_of(network_copy, x, y) / SHARES
     (loss * scale).backward()
-    flat = torch.cat([p.grad.flatten().float() for p in same.parameters()])
+    flat = torch.cat([p.grad.flatten().float() for p in network_copy.parameters()])
     return flat / scale
 
 
@@ -165,17 +165,17 @@ def losses(exponents, dtype_name="float16"):
     import torch
 
     network, x, y = trained_network()
-    true, found = gradients(network, x, y, torch.float32, 1.0), {}
+    true_gradients, facts_by_scale = gradients(network, x, y, torch.float32, 1.0), {}
     for exponent in exponents:
-        got = gradients(network, x, y, getattr(torch, dtype_name), 2.0**exponent)
-        is_lost = (got == 0) & (true != 0)
-        difference = (got - true).nan_to_num(9e9, 9e9, 9e9)
-        found[f"2^{exponent}"] = {
+        scaled_gradients = gradients(network, x, y, getattr(torch, dtype_name), 2.0**exponent)
+        is_lost = (scaled_gradients == 0) & (true_gradients != 0)
+        difference = (scaled_gradients - true_gradients).nan_to_num(9e9, 9e9, 9e9)
+        facts_by_scale[f"2^{exponent}"] = {
             "zeros": 100 * is_lost.float().mean().item(),
-            "inf": 100 * (~got.isfinite()).float().mean().item(),
-            "error": min(9e9, (difference.norm() / true.norm()).item()),
+            "inf": 100 * (~scaled_gradients.isfinite()).float().mean().item(),
+            "error": min(9e9, (difference.norm() / true_gradients.norm()).item()),
         }
-    return found
+    return facts_by_scale
 
 
 # %% [markdown]
@@ -287,12 +287,12 @@ def one_step(network, x, y, optimizer, scale):
     return not all(p.grad.isfinite().all() for p in network.parameters())
 
 
-def taken_with(network, optimizer):
+def step_with(network, optimizer):
     """A function that takes a step with the gradients it is given."""
 
     def step(gradients):
-        for one, gradient in zip(network.parameters(), gradients):
-            one.grad = gradient
+        for parameter, gradient in zip(network.parameters(), gradients):
+            parameter.grad = gradient
         optimizer.step()
 
     return step
@@ -306,11 +306,11 @@ def own_trace(steps):
 
     def gradients_at(scale):
         one_step(network, x, y, optimizer, scale)
-        return [one.grad for one in network.parameters()]
+        return [parameter.grad for parameter in network.parameters()]
 
     for _ in range(steps):
         scale = scaler.scale
-        trace.append((scale, scaled_step(gradients_at, taken_with(network, optimizer), scaler)))
+        trace.append((scale, scaled_step(gradients_at, step_with(network, optimizer), scaler)))
     return trace
 
 
@@ -333,14 +333,14 @@ def torch_trace(steps):
 
 
 def both_traces(steps, every):
-    """Some steps as points; the first carries both whole traces, which are drawn as lines."""
-    own, torchs = own_trace(steps), torch_trace(steps)
-    found = {
-        f"step {i}": {"scale": own[i][0], "skipped": sum(not taken for _, taken in own[: i + 1])}
+    """The facts of some steps; the first carries both complete traces, which are drawn as lines."""
+    own_steps, torch_steps = own_trace(steps), torch_trace(steps)
+    facts_by_step = {
+        f"step {i}": {"scale": own_steps[i][0], "skipped": sum(not is_taken for _, is_taken in own_steps[: i + 1])}
         for i in range(0, steps, every)
     }
-    found["step 0"] |= {name: [scale for scale, _ in one] for name, one in (("trace", own), ("torch trace", torchs))}
-    return found
+    facts_by_step["step 0"] |= {name: [scale for scale, _ in pairs] for name, pairs in (("trace", own_steps), ("torch trace", torch_steps))}
+    return facts_by_step
 
 
 # %% [markdown]
@@ -353,15 +353,15 @@ trace_spots = {f"step {i}": i for i in range(0, STEPS, EVERY)}
 trace = labkit.experiment("MX-7", labkit.steps.together(both_traces, trace_spots, value="scale", steps=STEPS, every=EVERY))
 
 # %%
-def beside_torch(points):
+def print_agreement(points):
     facts = points[0].records[0].setting
     if "trace" in facts:
-        same = sum(own == torchs for own, torchs in zip(facts["trace"], facts["torch trace"]))
+        agreeing = sum(own_scale == torch_scale for own_scale, torch_scale in zip(facts["trace"], facts["torch trace"]))
         skipped = points[-1].records[0].setting["skipped"]
-        print(f"as PyTorch's GradScaler in {same} of {len(facts['trace'])} steps, {skipped} skipped")
+        print(f"as PyTorch's GradScaler in {agreeing} of {len(facts['trace'])} steps, {skipped} skipped")
 
 
-await trace.report(beside_torch, needs=both_written)
+await trace.report(print_agreement, needs=both_written)
 
 # %% [markdown]
 # **Explain** the saw-tooth: why does it keep bumping into the ceiling, and what does each bump cost?
@@ -381,18 +381,18 @@ def kept_for_backward(network, run):
     """MiB of the tensors that autograd keeps beside the parameters, each counted once."""
     import torch
 
-    seen, parameters = {}, {one.untyped_storage().data_ptr() for one in network.parameters()}
+    sizes, parameters = {}, {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
 
     def note(tensor):
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in parameters:  # they lie there anyway
-            seen[storage.data_ptr()] = storage.nbytes()
+            sizes[storage.data_ptr()] = storage.nbytes()
         return tensor.detach()  # the tensor itself would keep its own graph alive
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         loss = run()
     del loss
-    return sum(seen.values()) / 2**20
+    return sum(sizes.values()) / 2**20
 
 
 # %%
@@ -466,8 +466,8 @@ saved = labkit.experiment("MX-9", *map(memory_step, range(len(KINDS_OF_STEP)), K
 def memory_in_words(points):
     for point in points:
         facts = point.records[0].setting
-        kept = f"kept for backward {facts['kept']:.1f}, weights {facts['weights']:.1f} MiB"
-        print(f"{point.label}: drawn {point.value:.1f} MiB; {kept}")
+        sizes = f"kept for backward {facts['kept']:.1f}, weights {facts['weights']:.1f} MiB"
+        print(f"{point.label}: drawn {point.value:.1f} MiB; {sizes}")
 
 
 await saved.report(memory_in_words)
@@ -496,9 +496,9 @@ def one_training(kind, seed, steps, every):
     import torch
 
     reader, device = labkit.exercises.small_model.model(seed)
-    optimizer, seconds, found = torch.optim.AdamW(reader.parameters(), lr=rate_of(kind)), 0.0, {}
+    optimizer, seconds, bits_by_step = torch.optim.AdamW(reader.parameters(), lr=rate_of(kind)), 0.0, {}
     for step in range(1, steps + 1):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         read, follows = labkit.exercises.small_model.batch_of(seed, step, device)
         with torch.autocast(device, torch.bfloat16, enabled=kind == "bf16"):
             loss = labkit.exercises.small_model.loss_of(reader, read, follows)
@@ -506,10 +506,10 @@ def one_training(kind, seed, steps, every):
         loss.backward()
         optimizer.step()
         loss.item()  # it waits for the device
-        seconds += time.perf_counter() - begun
+        seconds += time.perf_counter() - started
         if step % every == 0:
-            found[step] = (labkit.exercises.small_model.held_out_bits(reader, device), seconds)
-    return found
+            bits_by_step[step] = (labkit.exercises.small_model.held_out_bits(reader, device), seconds)
+    return bits_by_step
 
 
 def trainings(kinds, seeds, steps, every):
@@ -519,7 +519,7 @@ def trainings(kinds, seeds, steps, every):
     runs = {kind: [one_training(kind, seed, steps, every) for seed in seeds] for kind in kinds}
     facts = labkit.exercises.small_model.facts_of_seeds
     marks = range(every, steps + 1, every)
-    return {f"{kind}, step {step}": facts([run[step] for run in found]) for kind, found in runs.items() for step in marks}
+    return {f"{kind}, step {step}": facts([run[step] for run in runs_of_kind]) for kind, runs_of_kind in runs.items() for step in marks}
 
 
 # %% [markdown]
@@ -555,8 +555,8 @@ labkit.cite("dettmers", "habr", "cern5")
 labkit.summary("MX-2", "MX-5", "MX-7", "MX-9", "MX-12")
 
 # %%
-mine = labkit.drawn("3", millions=(20, 40, 80), gradient=("1e-4", "1e-6", "1e-9"))
-print(f"your model has {mine['millions']} million parameters; its gradients are about {mine['gradient']}")
+my_numbers = labkit.drawn("3", millions=(20, 40, 80), gradient=("1e-4", "1e-6", "1e-9"))
+print(f"your model has {my_numbers['millions']} million parameters; its gradients are about {my_numbers['gradient']}")
 
 # %% [markdown]
 # **Decide** for the model above, whose numbers are your own: it runs out of memory on a 1g.5gb slice.
@@ -611,14 +611,14 @@ def largest(dtype):
     def survives(number):
         return torch.tensor(number, dtype=torch.float64).to(dtype).double().item() == number
 
-    found = 1.0
-    while survives(2 * found):
-        found *= 2
-    step = found / 2
-    while step >= found * 2.0**-25:
-        found += step if survives(found + step) else 0.0
+    largest_number = 1.0
+    while survives(2 * largest_number):
+        largest_number *= 2
+    step = largest_number / 2
+    while step >= largest_number * 2.0**-25:
+        largest_number += step if survives(largest_number + step) else 0.0
         step /= 2
-    return found
+    return largest_number
 
 
 def limits():
@@ -664,7 +664,7 @@ def loss_curve(type_name, scaled, steps):
 
     (network, x, y), losses, scaler = trained_network(0), [], LossScaler()
     optimizer = torch.optim.SGD(network.parameters(), lr=SHARES / 4)
-    step = taken_with(network, optimizer)
+    step = step_with(network, optimizer)
 
     def gradients_at(scale):
         optimizer.zero_grad()
@@ -672,7 +672,7 @@ def loss_curve(type_name, scaled, steps):
             loss = labkit.exercises.small_model.loss_of(network, x, y)
         (loss / SHARES * scale).backward()
         losses.append(loss.item())
-        return [one.grad for one in network.parameters()]
+        return [parameter.grad for parameter in network.parameters()]
 
     for _ in range(steps):
         scaled_step(gradients_at, step, scaler) if scaled else step(gradients_at(1.0))
@@ -680,8 +680,8 @@ def loss_curve(type_name, scaled, steps):
 
 
 def all_curves(steps, every):
-    found = {way: loss_curve(*given, steps) for way, given in WAYS_TO_TRAIN.items()}
-    return {f"{way}, step {i}": {"loss": found[way][i - 1]} for way in found for i in range(every, steps + 1, every)}
+    losses_by_way = {way: loss_curve(*training, steps) for way, training in WAYS_TO_TRAIN.items()}
+    return {f"{way}, step {i}": {"loss": losses_by_way[way][i - 1]} for way in losses_by_way for i in range(every, steps + 1, every)}
 
 
 # %%
@@ -734,8 +734,8 @@ LAUNCHES = labkit.parts.launches(place)  # by name, whether it is a graph
 
 
 def gain_of_amp(kind, width):
-    given = {"seconds": 6, "series": kind, "width": width, "graph": LAUNCHES[kind]}
-    return labkit.steps.compared_step(f"{width}", width, amp_step, fp32_step, band=(0, 1), **given)
+    options = {"seconds": 6, "series": kind, "width": width, "graph": LAUNCHES[kind]}
+    return labkit.steps.compared_step(f"{width}", width, amp_step, fp32_step, band=(0, 1), **options)
 
 
 amp = labkit.experiment("MX-8", [gain_of_amp(kind, width) for kind in LAUNCHES for width in WIDTHS])
@@ -780,8 +780,8 @@ WORKS = (
     ("matmul", labkit.exercises.roofline.matmul(*(SIZES[-1],) * 3).intensity, fp32_product, bf16_product, {"size": SIZES[-1]}),
 )
 gain_steps = [
-    labkit.steps.compared_step(label, x, wide, narrow, band=(1, float("inf")), seconds=6, **given)
-    for label, x, wide, narrow, given in WORKS
+    labkit.steps.compared_step(label, x, wide, narrow, band=(1, float("inf")), seconds=6, **arguments)
+    for label, x, wide, narrow, arguments in WORKS
 ]
 gains = labkit.experiment("MX-4", gain_steps)
 
@@ -810,13 +810,13 @@ def product_errors(size):
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     a, b = (torch.randn(size, size, device=device) for _ in range(2))
-    true = a.double() @ b.double()
-    got = {"fp32": a @ b, "bf16": a.bfloat16() @ b.bfloat16(), "fp16": a.half() @ b.half()}
+    exact = a.double() @ b.double()
+    products = {"fp32": a @ b, "bf16": a.bfloat16() @ b.bfloat16(), "fp16": a.half() @ b.half()}
     torch.set_float32_matmul_precision("high")  # TF32, on a GPU
-    got["tf32"] = a @ b if device == "cuda" else cut(a) @ cut(b)
+    products["tf32"] = a @ b if device == "cuda" else cut(a) @ cut(b)
     return {
-        name: {"error": ((value.double() - true).norm() / true.norm()).item()}
-        for name, value in got.items()
+        name: {"error": ((value.double() - exact).norm() / exact.norm()).item()}
+        for name, value in products.items()
     }
 
 
@@ -846,8 +846,8 @@ if not ON_GPU:
     print("no TF32 speed without a GPU")
 elif tf32.evidence.points:
     for name, other in (("fp32", fp32_product), ("bf16", bf16_product)):
-        found = labkit.compare(other, tf32_product, band=(0.0, 99.0), size=SIZES[-1])
-        print(f"{name} over TF32, n = {SIZES[-1]}: {found.ratio:.2f} times as long")
+        tf32_comparison = labkit.compare(other, tf32_product, band=(0.0, 99.0), size=SIZES[-1])
+        print(f"{name} over TF32, n = {SIZES[-1]}: {tf32_comparison.ratio:.2f} times as long")
 
 # %% [markdown]
 # ## MX-3: the ordinary cores
@@ -891,8 +891,8 @@ def rate(record):
 
 def chain_step(bits, kind):
     counted = 8 * SMS * 256 * 4096 * 4 * NUMBERS[kind][3]
-    given = {"flops": counted, "samples": 20, "kind": kind}
-    return labkit.steps.timed_step(kind, bits, chain, value=rate, seconds=5, **given)
+    options = {"flops": counted, "samples": 20, "kind": kind}
+    return labkit.steps.timed_step(kind, bits, chain, value=rate, seconds=5, **options)
 
 
 if ON_GPU:

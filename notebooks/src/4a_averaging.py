@@ -60,13 +60,13 @@ print(average_verdict)
 # in DP-13). For comparison, each rank also computes the gradient of the whole batch.
 
 # %%
-def gathered(own):
+def gathered(tensor):
     """Every rank's tensor, in order; by an all-reduce, which every link here can do."""
     import torch
     import torch.distributed as dist
 
-    everyone = torch.zeros(dist.get_world_size(), *own.shape, device=own.device)
-    everyone[dist.get_rank()] = own
+    everyone = torch.zeros(dist.get_world_size(), *tensor.shape, device=tensor.device)
+    everyone[dist.get_rank()] = tensor
     dist.all_reduce(everyone)
     return list(everyone)
 
@@ -86,13 +86,13 @@ def differences():
     reader, device = labkit.exercises.small_model.model(0)
     read, follows = labkit.exercises.small_model.batch_of(0, 1, device)
     rank, world = dist.get_rank(), dist.get_world_size()
-    whole = reading_gradient(reader, read, follows)
+    full_gradient = reading_gradient(reader, read, follows)
     everyone = gathered(reading_gradient(reader, read[rank::world], follows[rank::world]))
-    own = everyone[dist.get_rank()]
-    ways = {"one rank's own": own, "added": sum(everyone), "yours": average(everyone)}
+    own_gradient = everyone[dist.get_rank()]
+    ways = {"one rank's own": own_gradient, "added": sum(everyone), "yours": average(everyone)}
     return {
-        name: {"difference": ((got - whole).norm() / whole.norm()).item()}
-        for name, got in ways.items()
+        name: {"difference": ((gradient - full_gradient).norm() / full_gradient.norm()).item()}
+        for name, gradient in ways.items()
     }
 
 
@@ -109,10 +109,10 @@ def difference(record):
 
 
 apart = labkit.steps.together(differences, gradients, value=difference, n=2)
-same = labkit.experiment("DP-1", apart)
+averaging = labkit.experiment("DP-1", apart)
 
 # %%
-await same.report(needs=average_verdict)
+await averaging.report(needs=average_verdict)
 
 # %% [markdown]
 # **Explain:** added gradients point the right way and are twice as long.
@@ -159,8 +159,8 @@ def loss_curve(name, combine, steps):
 
 def four_curves(steps, every):
     combine = {"averaged": average, "added": sum}
-    found = {f"{name}, {how}": loss_curve(name, combine[how], steps) for name in RATES for how in HOW}
-    return {f"{way}, step {i}": {"loss": curve[i - 1]} for way, curve in found.items() for i in range(every, steps + 1, every)}
+    curves = {f"{name}, {combination}": loss_curve(name, combine[combination], steps) for name in RATES for combination in HOW}
+    return {f"{way}, step {i}": {"loss": curve[i - 1]} for way, curve in curves.items() for i in range(every, steps + 1, every)}
 
 
 # %% [markdown]
@@ -168,9 +168,9 @@ def four_curves(steps, every):
 
 # %%
 EVERY_3 = range(3, 25, 3)
-curve_spots = {f"{name}, {how}, step {i}": i for name in RATES for how in HOW for i in EVERY_3}
-which = {label: label.rsplit(", step", 1)[0] for label in curve_spots}
-curves = labkit.steps.together(four_curves, curve_spots, value="loss", series=which, n=2, steps=24, every=3)
+curve_spots = {f"{name}, {combination}, step {i}": i for name in RATES for combination in HOW for i in EVERY_3}
+curve_of_spot = {label: label.rsplit(", step", 1)[0] for label in curve_spots}
+curves = labkit.steps.together(four_curves, curve_spots, value="loss", series=curve_of_spot, n=2, steps=24, every=3)
 hidden = labkit.experiment("DP-12", curves)
 
 # %%
@@ -202,10 +202,10 @@ def one_training(arm, seed, steps, every):
 
     reader, device = labkit.exercises.small_model.model(seed)
     rank, world = (dist.get_rank(), dist.get_world_size()) if arm == "two ranks" else (0, 1)
-    optimizer, seconds, found = torch.optim.AdamW(reader.parameters(), lr=rate_of(arm)), 0.0, {}
+    optimizer, seconds, bits_by_step = torch.optim.AdamW(reader.parameters(), lr=rate_of(arm)), 0.0, {}
     for step in range(1, steps + 1):
         dist.barrier() if world > 1 else None
-        begun = time.perf_counter()
+        started = time.perf_counter()
         read, follows = labkit.exercises.small_model.batch_of(seed, step, device)
         loss = labkit.exercises.small_model.loss_of(reader, read[rank::world], follows[rank::world])
         optimizer.zero_grad()
@@ -214,19 +214,19 @@ def one_training(arm, seed, steps, every):
             share_gradients(list(reader.parameters()))
         optimizer.step()
         loss.item()  # it waits for the device
-        seconds += time.perf_counter() - begun
+        seconds += time.perf_counter() - started
         if step % every == 0:
-            found[step] = (labkit.exercises.small_model.held_out_bits(reader, device), seconds)
-    return found
+            bits_by_step[step] = (labkit.exercises.small_model.held_out_bits(reader, device), seconds)
+    return bits_by_step
 
 
 def share_gradients(parameters):
     """Everybody's mean gradients, by your `average` and one message."""
     import torch
 
-    mean = average(gathered(torch.cat([one.grad.flatten() for one in parameters])))
-    for one, part in zip(parameters, mean.split([one.numel() for one in parameters])):
-        one.grad.copy_(part.view(one.shape))
+    mean = average(gathered(torch.cat([parameter.grad.flatten() for parameter in parameters])))
+    for parameter, part in zip(parameters, mean.split([parameter.numel() for parameter in parameters])):
+        parameter.grad.copy_(part.view(parameter.shape))
 
 
 # %%
@@ -243,8 +243,8 @@ def trainings(arms, seeds, steps, every):
     dist.barrier()
     facts = labkit.exercises.small_model.facts_of_seeds
     marks = range(every, steps + 1, every)
-    at = lambda found, step: facts([run.get(step, (0.0, 0.0)) for run in found])
-    return {f"{arm}, step {step}": at(found, step) for arm, found in runs.items() for step in marks}
+    at = lambda arm_runs, step: facts([run.get(step, (0.0, 0.0)) for run in arm_runs])
+    return {f"{arm}, step {step}": at(arm_runs, step) for arm, arm_runs in runs.items() for step in marks}
 
 
 # %% [markdown]
@@ -352,12 +352,12 @@ import torch  # on the CPU only: this notebook itself never touches the GPU
 
 def naive_all_reduce(tensor, rank, world, send, receive):
     # <solution>
-    others = [other for other in range(world) if other != rank]
-    for other in others:
-        send(other, tensor)
+    peers = [peer for peer in range(world) if peer != rank]
+    for peer in peers:
+        send(peer, tensor)
     total = tensor.clone()
-    for other in others:
-        total += receive(other)
+    for peer in peers:
+        total += receive(peer)
     return total
     # </solution>
     # <student>
@@ -447,8 +447,8 @@ labkit.cite("dettmers")
 labkit.summary("DP-1", "DP-12", "DP-13", "DP-14", "DP-2", "DP-5")
 
 # %%
-mine = labkit.drawn("4a", megabytes=(25, 50, 100, 200), ranks=(3, 4, 6, 8))
-print(f"your model has {mine['megabytes']} MB of gradients, and you may have {mine['ranks']} ranks")
+my_numbers = labkit.drawn("4a", megabytes=(25, 50, 100, 200), ranks=(3, 4, 6, 8))
+print(f"your model has {my_numbers['megabytes']} MB of gradients, and you may have {my_numbers['ranks']} ranks")
 
 # %% [markdown]
 # **Decide** with the two numbers above, which are your own: how long does your ring take with them, by your β and an

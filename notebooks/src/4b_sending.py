@@ -88,7 +88,7 @@ class Buckets:
         """Take one gradient; a full bucket leaves."""
         # <solution>
         self.filling.append((number, gradient))
-        if sum(one.numel() for _, one in self.filling) >= self.most:
+        if sum(member.numel() for _, member in self.filling) >= self.most:
             self.leave()
         # </solution>
         # <student>
@@ -107,12 +107,12 @@ class Buckets:
         # <solution>
         if self.filling:
             self.leave()
-        found = {}
+        means = {}
         for wait, bucket in self.sent:
             parts = (wait() / self.world).split([gradient.numel() for _, gradient in bucket])
-            found.update({number: part.view(one.shape) for part, (number, one) in zip(parts, bucket)})
+            means.update({number: part.view(member.shape) for part, (number, member) in zip(parts, bucket)})
         self.sent = []
-        return found
+        return means
         # </solution>
         # <student>
         # return {}
@@ -124,7 +124,7 @@ per_tensor_verdict = labkit.exercises.check_sync(per_tensor)
 flat_verdict = labkit.exercises.check_sync(flat, flat=True)
 buckets_verdict = labkit.exercises.check_buckets(Buckets)
 by_hand = (per_tensor_verdict, flat_verdict, buckets_verdict)
-all_three = "right" if all(one.right for one in by_hand) else "write per_tensor, flat and Buckets first"
+all_three = "right" if all(verdict.right for verdict in by_hand) else "write per_tensor, flat and Buckets first"
 print("per tensor:", per_tensor_verdict)
 print("flat:      ", flat_verdict)
 print("buckets:   ", buckets_verdict)
@@ -152,22 +152,22 @@ def synced(network, x, sync, all_reduce, world):
 
     def step():
         backward(network, x)
-        means = sync([one.grad for one in parameters], world, all_reduce)
-        for one, mean in zip(parameters, means):
-            one.grad = mean
+        means = sync([parameter.grad for parameter in parameters], world, all_reduce)
+        for parameter, mean in zip(parameters, means):
+            parameter.grad = mean
 
     return step
 
 
-def overlapped(network, x, most, all_reduce, world):
+def overlapped(network, x, bucket_size, all_reduce, world):
     """A step whose buckets leave during the backward pass."""
     parameters = list(network.parameters())
 
     def step():
-        buckets = Buckets(world, all_reduce, most)
+        buckets = Buckets(world, all_reduce, bucket_size)
         hooks = [
-            one.register_post_accumulate_grad_hook(lambda one, number=number: buckets.ready(number, one.grad))
-            for number, one in enumerate(parameters)
+            parameter.register_post_accumulate_grad_hook(lambda parameter, number=number: buckets.ready(number, parameter.grad))
+            for number, parameter in enumerate(parameters)
         ]
         backward(network, x)
         for hook in hooks:
@@ -201,7 +201,7 @@ class Sender:
 
 
 def flat_of(network):
-    return torch.cat([one.grad.flatten() for one in network.parameters()])
+    return torch.cat([parameter.grad.flatten() for parameter in network.parameters()])
 
 
 # %%
@@ -243,10 +243,10 @@ def network_for(step, size, share=0.4):
     seconds = []
     for _ in range(15):
         dist.barrier()
-        begun = time.perf_counter()
+        started = time.perf_counter()
         step()
         torch.cuda.synchronize() if torch.cuda.is_available() else None
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - started)
     step_s = torch.tensor([sorted(seconds)[7]])
     step_s = step_s.to("cuda" if torch.cuda.is_available() else "cpu")
     dist.broadcast(step_s, 0)
@@ -255,7 +255,7 @@ def network_for(step, size, share=0.4):
 
 
 # %%
-def ladder(width, depth, batch, most, times):
+def ladder(width, depth, batch, bucket_size, times):
     import copy
 
     import torch.distributed as dist
@@ -265,15 +265,15 @@ def ladder(width, depth, batch, most, times):
     world = dist.get_world_size()
     torch.manual_seed(dist.get_rank() + 1)  # every rank has samples of its own
     x, last = torch.randn(batch, width, device=device), next(iter(network.parameters()))
-    ddp = DistributedDataParallel(copy.deepcopy(network), bucket_cap_mb=most * 4 / 2**20)
+    ddp = DistributedDataParallel(copy.deepcopy(network), bucket_cap_mb=bucket_size * 4 / 2**20)
     sender = {way: Sender(last) for way in ("per tensor", "flat", "buckets")}
-    no_sync, size = lambda: backward(network, x), 4 * sum(one.numel() for one in network.parameters())
+    no_sync, size = lambda: backward(network, x), 4 * sum(parameter.numel() for parameter in network.parameters())
     simulated = network_for(no_sync, size)
     works = {"no sync": no_sync}
-    for where, send in (("", dict.fromkeys(sender, simulated)), (", real", sender)):
-        works[f"per tensor{where}"] = synced(network, x, per_tensor, send["per tensor"], world)
-        works[f"flat{where}"] = synced(network, x, flat, send["flat"], world)
-        works[f"buckets{where}"] = overlapped(network, x, most, send["buckets"], world)
+    for suffix, send in (("", dict.fromkeys(sender, simulated)), (", real", sender)):
+        works[f"per tensor{suffix}"] = synced(network, x, per_tensor, send["per tensor"], world)
+        works[f"flat{suffix}"] = synced(network, x, flat, send["flat"], world)
+        works[f"buckets{suffix}"] = overlapped(network, x, bucket_size, send["buckets"], world)
     works["DDP, real"] = lambda: backward(ddp, x)
     works["DDP, real"]()
     facts = {"all-reduces": {}, "early": {}, "difference": {}, "spans": {}, "MB/s": simulated.bytes_per_s / 1e6}
@@ -294,24 +294,24 @@ def ladder(width, depth, batch, most, times):
 BY_HAND = ("per tensor", "flat", "buckets")
 LADDER = ("no sync", *BY_HAND, *(f"{way}, real" for way in BY_HAND), "DDP, real")
 BROAD = 2048 if SEVERAL else WIDTH  # so that a GPU computes for longer than Python takes to ask it to
-deep = {"width": BROAD, "depth": 12, "batch": BATCH // (2 if SEVERAL else 8), "most": 3 * BROAD * BROAD}
+deep = {"width": BROAD, "depth": 12, "batch": BATCH // (2 if SEVERAL else 8), "bucket_size": 3 * BROAD * BROAD}
 steps = labkit.steps.together(ladder, LADDER, n=DEVICES, seconds=20, times=labkit.rounds(), **deep)
 by_hand_panel = labkit.experiment("DP-6", steps)
 
 # %%
-def rungs(points):
+def print_rungs(points):
     facts, took = points[0].records[0].setting, {point.label: point.value for point in points}
     print(f"the simulated network carries {facts['MB/s']:.4g} MB/s, so that flat's message is about 40 % of a step")
     for way in BY_HAND:
         early = facts["early"][way]
         print(f"{way}: {facts['all-reduces'][way]} all-reduces, {early} of them before the backward pass is over")
-    for where, name in (("", "simulated"), (", real", "real")):
-        sent = took[f"flat{where}"] - took["no sync"]
-        hidden = took[f"flat{where}"] - took[f"buckets{where}"]
-        print(f"{name} network: flat sends for {sent:.3g} ms; buckets hide {hidden:.3g} ms of it")
+    for suffix, name in (("", "simulated"), (", real", "real")):
+        sending_ms = took[f"flat{suffix}"] - took["no sync"]
+        hidden_ms = took[f"flat{suffix}"] - took[f"buckets{suffix}"]
+        print(f"{name} network: flat sends for {sending_ms:.3g} ms; buckets hide {hidden_ms:.3g} ms of it")
 
 
-await by_hand_panel.report(rungs, needs=all_three)
+await by_hand_panel.report(print_rungs, needs=all_three)
 
 # %% [markdown]
 # And where does the time go on the real network? This is the step of one rank under PyTorch's profiler (which itself costs time).
@@ -435,11 +435,11 @@ def sending_times(width, depth, batches, times):
     rank, world, works = dist.get_rank(), dist.get_world_size(), {}
     sends = {"the whole gradient": send_whole, "one number": send_one, "nothing": send_nothing}
     for batch in batches:
-        whole = torch.randn(batch, width, device=device)
-        own = whole.tensor_split(world)[rank]
-        for what, send in sends.items():
-            works[f"batch {batch}, {what}"] = lambda own=own, send=send: send(flat_gradient(network, own))
-        works[f"batch {batch}, alone"] = lambda whole=whole: flat_gradient(network, whole) if rank == 0 else None
+        full_batch = torch.randn(batch, width, device=device)
+        own_part = full_batch.tensor_split(world)[rank]
+        for payload, send in sends.items():
+            works[f"batch {batch}, {payload}"] = lambda own_part=own_part, send=send: send(flat_gradient(network, own_part))
+        works[f"batch {batch}, alone"] = lambda full_batch=full_batch: flat_gradient(network, full_batch) if rank == 0 else None
     return labkit.in_turns(works, times)
 
 
@@ -457,15 +457,15 @@ sent_steps = labkit.steps.together(
 worth = labkit.experiment("DP-4", sent_steps)
 
 # %%
-def worth_it(points):
+def print_costs(points):
     took = {point.label: point.value for point in points}
     for batch in BATCHES if len(took) == len(PAYLOADS) * len(BATCHES) else ():
-        whole, one, nothing, alone = (took[f"batch {batch}, {kind}"] for kind in PAYLOADS)
-        print(f"batch {batch}: bytes {whole - one:.3g} ms, start-up and waiting {one - nothing:.3g} ms, of {whole:.3g} ms")
-        print(f"   two ranks are {alone / whole:.2f} times as fast as one")
+        gradient_ms, number_ms, nothing_ms, alone_ms = (took[f"batch {batch}, {kind}"] for kind in PAYLOADS)
+        print(f"batch {batch}: bytes {gradient_ms - number_ms:.3g} ms, start-up and waiting {number_ms - nothing_ms:.3g} ms, of {gradient_ms:.3g} ms")
+        print(f"   two ranks are {alone_ms / gradient_ms:.2f} times as fast as one")
 
 
-await worth.report(worth_it)
+await worth.report(print_costs)
 
 # %% [markdown]
 # **Explain** with α and β from DP-2 (notebook 4a): which part of the cost is α, which is S/β, and which is neither?
@@ -486,8 +486,8 @@ labkit.cite("dettmers", "cern6", "habr", "nvidia")
 labkit.summary("DP-6", "DP-3", "DP-4")
 
 # %%
-mine = labkit.drawn("4b", millions=(10, 25, 60, 120), batch=(32, 64, 128))
-print(f"your model has {mine['millions']} million parameters, and your batch is {mine['batch']}")
+my_numbers = labkit.drawn("4b", millions=(10, 25, 60, 120), batch=(32, 64, 128))
+print(f"your model has {my_numbers['millions']} million parameters, and your batch is {my_numbers['batch']}")
 
 # %% [markdown]
 # **Decide** for the model above, whose numbers are your own: a second 1g.5gb slice is free.
@@ -508,8 +508,8 @@ print(f"your model has {mine['millions']} million parameters, and your batch is 
 
 # %%
 def cern_row(part):
-    found = [(n, labkit.published.figure(f"cern6.epoch.{part}.{n}").value) for n in (4, 8, 16, 32)]
-    return [(n, seconds) for n, seconds in found if seconds is not None]
+    epochs = [(n, labkit.published.figure(f"cern6.epoch.{part}.{n}").value) for n in (4, 8, 16, 32)]
+    return [(n, seconds) for n, seconds in epochs if seconds is not None]
 
 
 def worst_miss(part):
@@ -519,16 +519,16 @@ def worst_miss(part):
 
 
 ROWS = {"full": "MIG off", "3g": "3g.20gb", "2g": "2g.10gb"}
-misses = [labkit.steps.computed_step(words, x, worst_miss, part) for x, (part, words) in enumerate(ROWS.items())]
+misses = [labkit.steps.computed_step(row_name, x, worst_miss, part) for x, (part, row_name) in enumerate(ROWS.items())]
 cern_fit = labkit.experiment("DP-3-cern", misses)
 
 # %%
 def fits_of_rows(_):
-    for part, words in ROWS.items():
+    for part, row_name in ROWS.items():
         row = cern_row(part)
         a, b, _ = labkit.stats.line_fit([1 / n for n, _ in row], [seconds for _, seconds in row])
         fitted = ", ".join(f"{a + b / n:.0f}" for n, _ in row)
-        print(f"{words:>7}: published {', '.join(f'{s:.0f}' for _, s in row)} s; a + b/n gives {fitted} s")
+        print(f"{row_name:>7}: published {', '.join(f'{s:.0f}' for _, s in row)} s; a + b/n gives {fitted} s")
 
 
 await cern_fit.report(fits_of_rows)
@@ -541,8 +541,8 @@ await cern_fit.report(fits_of_rows)
 
 # %%
 for n in (4, 8, 16, 32):
-    whole, slices = (labkit.published.figure(f"cern6.epoch.{part}.{n}").value for part in ("full", "3g"))
-    print(f"{n:>2} GPUs: {slices:.0f} / {whole:.0f} s = {slices / whole:.2f}")
+    full_gpus, slices = (labkit.published.figure(f"cern6.epoch.{part}.{n}").value for part in ("full", "3g"))
+    print(f"{n:>2} GPUs: {slices:.0f} / {full_gpus:.0f} s = {slices / full_gpus:.2f}")
 labkit.cite("cern6")
 
 # %% [markdown]
@@ -634,9 +634,9 @@ def one_number():
 
 
 def nccl_on_one_device():
-    more = {"n": len(place.devices) + 1, "share_device": True, "on": place.lends[0] if place.lends else None}
+    options = {"n": len(place.devices) + 1, "share_device": True, "on": place.lends[0] if place.lends else None}
     try:
-        labkit.ranks(one_number, **more)
+        labkit.ranks(one_number, **options)
     except labkit.errors.LabError as error:
         return str(error)[:600]
     return "this NCCL let two ranks share one device"
@@ -717,10 +717,10 @@ buckets = labkit.experiment("DP-10", *map(memory_steps, WORLDS))
 def outside(points):
     for point in points:
         record = point.records[0]
-        on_cpu, where = record.devices[0].backend == "cpu", record.devices[0].label
-        found = "the whole process" if on_cpu else f"{record.setting['outside']:.0f} MiB outside of PyTorch (context, NCCL)"
-        found += "" if on_cpu else f", {point.value:.0f} MiB inside, of 10 GB that it may have"
-        print(f"{point.label}, {point.series}: {found}, each rank on {where}")
+        on_cpu, device_label = record.devices[0].backend == "cpu", record.devices[0].label
+        memory = "the whole process" if on_cpu else f"{record.setting['outside']:.0f} MiB outside of PyTorch (context, NCCL)"
+        memory += "" if on_cpu else f", {point.value:.0f} MiB inside, of 10 GB that it may have"
+        print(f"{point.label}, {point.series}: {memory}, each rank on {device_label}")
     if on_cpu:
         print("measured on CPU ranks: the copies and views of gradients are the same, NCCL and its buffers are not there")
     elif len({point.label for point in points}) < 2:

@@ -82,31 +82,31 @@ print("columns:", columns_verdict)
 # error of the input's gradient be with the row split (a fraction, such as 1e-3; 0 is allowed)?
 
 # %%
-def off_by(by, part):
-    split = split_rows if by == "split_rows" else split_columns
+def off_by(split_name, part):
+    split = split_rows if split_name == "split_rows" else split_columns
     generator = torch.Generator().manual_seed(0)
     x, weights, delta = (
         torch.randn(*shape, generator=generator) for shape in ((128, 1000), (1000, 500), (128, 500))
     )
-    found = []
+    results = []
     for product in (lambda a, b: a @ b, lambda a, b: split(a, b, 2)):
         leaf = x.clone().requires_grad_()
         output = product(leaf, weights)
         output.backward(delta)
-        found.append(output.detach() if part == "forward" else leaf.grad)
-    whole, own = found
-    return max(1e-12, ((own - whole).norm() / whole.norm()).item())
+        results.append(output.detach() if part == "forward" else leaf.grad)
+    expected, actual = results
+    return max(1e-12, ((actual - expected).norm() / expected.norm()).item())
 
 
 # %%
-SPLITS = [(by, part) for by in ("split_rows", "split_columns") for part in ("forward", "backward")]
+SPLITS = [(split_name, part) for split_name in ("split_rows", "split_columns") for part in ("forward", "backward")]
 
 
-def split_step(x, by, part):
-    return labkit.steps.computed_step(f"{by}, {part}", x, off_by, by, part)
+def split_step(x, split_name, part):
+    return labkit.steps.computed_step(f"{split_name}, {part}", x, off_by, split_name, part)
 
 
-exact = labkit.experiment("MP-1", [split_step(x, *one) for x, one in enumerate(SPLITS)])
+exact = labkit.experiment("MP-1", [split_step(x, *split) for x, split in enumerate(SPLITS)])
 
 # %%
 await exact.report(needs=both_right)
@@ -186,8 +186,8 @@ def reducer(log):
 
 
 def there_and_back(x, first, second, all_reduce):
-    output, kept = pair_forward(x, first, second, all_reduce)
-    return output, *pair_backward(torch.ones_like(output), kept, first, second, all_reduce)
+    output, saved = pair_forward(x, first, second, all_reduce)
+    return output, *pair_backward(torch.ones_like(output), saved, first, second, all_reduce)
 
 
 def pair_times(width, tokens, times):
@@ -197,18 +197,18 @@ def pair_times(width, tokens, times):
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     first, second = (torch.randn(*shape, device=device) for shape in ((width, 4 * width), (4 * width, width)))
-    own = (first.tensor_split(world, dim=1)[rank].contiguous(), second.tensor_split(world, dim=0)[rank].contiguous())
+    own_weights = (first.tensor_split(world, dim=1)[rank].contiguous(), second.tensor_split(world, dim=0)[rank].contiguous())
     inputs = {count: torch.randn(count, width, device=device) for count in tokens}
 
     def whole(x):
         return lambda: there_and_back(x, first, second, lambda tensor: tensor) if rank == 0 else None
 
     def split(x):
-        return lambda: there_and_back(x, *own, reducer([]))
+        return lambda: there_and_back(x, *own_weights, reducer([]))
 
     x = inputs[max(tokens)]
-    truth, found = there_and_back(x, first, second, lambda tensor: tensor), there_and_back(x, *own, reducer(log))
-    off = {name: ((found[i] - truth[i]).norm() / truth[i].norm()).item() for i, name in enumerate(("output", "x"))}
+    truth, results = there_and_back(x, first, second, lambda tensor: tensor), there_and_back(x, *own_weights, reducer(log))
+    off = {name: ((results[i] - truth[i]).norm() / truth[i].norm()).item() for i, name in enumerate(("output", "x"))}
     works = {}
     for count, x in inputs.items():
         works |= {f"{count} tokens": whole(x), f"{count} tokens, split": split(x)}
@@ -225,22 +225,22 @@ TOKENS = (16, 256) if labkit.is_quick() else (16, 64, 256, 1024)
 PAIR_WIDTH = 2048 if ON_GPU else 256
 are_sharing = ON_GPU and not SEVERAL and place.slices < 2
 halves_on = "two ranks on one device" if are_sharing else "two ranks"
-token_spots = {f"{count} tokens{how}": count for how in ("", ", split") for count in TOKENS}
+token_spots = {f"{count} tokens{suffix}": count for suffix in ("", ", split") for count in TOKENS}
 kinds = {label: f"split over {halves_on}" if "split" in label else "whole on one" for label in token_spots}
 sizes = {"width": PAIR_WIDTH, "tokens": TOKENS, "times": labkit.rounds()}
 pair_steps = labkit.steps.together(pair_times, token_spots, series=kinds, n=2, share_device=True, **sizes)
 paying = labkit.experiment("MP-3", pair_steps)
 
 # %%
-def by_tokens(points):
+def print_speed_ups(points):
     took = {point.label: point.value for point in points}
     for count in TOKENS if len(took) == 2 * len(TOKENS) else ():
-        whole, split = took[f"{count} tokens"], took[f"{count} tokens, split"]
-        print(f"{count} tokens: speed-up {whole / split:.2f}; {1000 * split / count:.3g} µs a token")
+        whole_ms, split_ms = took[f"{count} tokens"], took[f"{count} tokens, split"]
+        print(f"{count} tokens: speed-up {whole_ms / split_ms:.2f}; {1000 * split_ms / count:.3g} µs a token")
     print(f"sent in a step: {points[0].records[0].setting['sent']:g} numbers a token and width, on each rank")
 
 
-await paying.report(by_tokens, needs=pair_verdict)
+await paying.report(print_speed_ups, needs=pair_verdict)
 print("measured between devices" if SEVERAL else labkit.recorded_note("MP-3"))
 
 # %% [markdown]
@@ -264,11 +264,11 @@ def rows_layer(batch):
     """Each rank holds 500 of the 1000 rows: add forward, stack backward."""
 
     def rank_part(weights, rank, world, send, receive):
-        own = weights.tensor_split(world, dim=0)[rank]
-        mine = torch.ones(batch, len(own)) @ own
-        send(1 - rank, mine)
-        delta = mine + receive(1 - rank)
-        back = delta @ own.T
+        own_rows = weights.tensor_split(world, dim=0)[rank]
+        partial_sum = torch.ones(batch, len(own_rows)) @ own_rows
+        send(1 - rank, partial_sum)
+        delta = partial_sum + receive(1 - rank)
+        back = delta @ own_rows.T
         send(1 - rank, back)
         halves = [back, receive(1 - rank)] if rank == 0 else [receive(1 - rank), back]
         return torch.cat(halves, dim=1)
@@ -280,11 +280,11 @@ def columns_layer(batch):
     """Each rank holds 250 of the 500 columns: stack forward, add backward."""
 
     def rank_part(weights, rank, world, send, receive):
-        own = weights.tensor_split(world, dim=1)[rank]
-        mine = torch.ones(batch, len(weights)) @ own
-        send(1 - rank, mine)
+        own_columns = weights.tensor_split(world, dim=1)[rank]
+        output_part = torch.ones(batch, len(weights)) @ own_columns
+        send(1 - rank, output_part)
         receive(1 - rank)  # the other half of the output; here the gradient is the output itself
-        back = mine @ own.T
+        back = output_part @ own_columns.T
         send(1 - rank, back)
         return back + receive(1 - rank)
 
@@ -295,9 +295,9 @@ def columns_layer(batch):
 def elements_sent(layer, batch):
     """Elements the busier rank sends; both must end with what one rank alone computes."""
     weights = torch.randn(1000, 500, generator=torch.Generator().manual_seed(3))
-    found, sent_bytes = labkit.exercises.run_ranks(layer(batch), [weights] * 2)
-    whole = torch.ones(batch, 1000) @ weights @ weights.T
-    if any((one - whole).norm() > 1e-4 * whole.norm() for one in found):
+    results, sent_bytes = labkit.exercises.run_ranks(layer(batch), [weights] * 2)
+    expected = torch.ones(batch, 1000) @ weights @ weights.T
+    if any((result - expected).norm() > 1e-4 * expected.norm() for result in results):
         raise ValueError("the exchanged halves do not give the whole layer's result")
     return max(sent_bytes) / 4
 
@@ -348,8 +348,8 @@ labkit.cite("dettmers")
 labkit.summary("MP-1", "MP-3", "MP-2")
 
 # %%
-mine = labkit.drawn("5a", rows=(1000, 2000, 4000), columns=(500, 1500, 3000), batch=(96, 256, 1024))
-print(f"your layer has {mine['rows']} × {mine['columns']} weights, and your batch is {mine['batch']}")
+my_numbers = labkit.drawn("5a", rows=(1000, 2000, 4000), columns=(500, 1500, 3000), batch=(96, 256, 1024))
+print(f"your layer has {my_numbers['rows']} × {my_numbers['columns']} weights, and your batch is {my_numbers['batch']}")
 
 # %% [markdown]
 # **Decide** for the layer above, whose numbers are your own: split it by rows, by columns, or split the batch?

@@ -58,12 +58,12 @@ def ledger(width, depth, rows, micro_batches=1, checkpoint=False, ranks=1):
     numbers = depth * 2 * width * 4 * width
     batch = rows // micro_batches * width  # one block's input
     inside = 4 * batch  # the result of its ReLU
-    kept = depth * batch + inside if checkpoint else depth * (batch + inside)
+    saved_numbers = depth * batch + inside if checkpoint else depth * (batch + inside)
     return {
         "parameters": 4 * numbers,
         "gradients": 4 * numbers,
         "optimiser": 2 * 4 * numbers // ranks,
-        "activations": 4 * (kept + batch),
+        "activations": 4 * (saved_numbers + batch),
     }
     # </solution>
     # <student>
@@ -114,26 +114,26 @@ SHARED = "ZeRO-1 on 2"
 LAYERS_OF = {"width": 1024, "depth": 4, "rows": 4096} if ON_GPU else {"width": 256, "depth": 4, "rows": 1024}
 
 
-def predicted(shape, **given):
-    return {kind: size / 2**20 for kind, size in ledger(**shape, **given).items()} | {"temporaries": 0.0, "computed": True}
+def predicted(shape, **variant):
+    return {kind: size / 2**20 for kind, size in ledger(**shape, **variant).items()} | {"temporaries": 0.0, "computed": True}
 
 
 def counts(**shape):
     import torch
 
-    found = {}
-    for name, given in VARIANTS.items():
+    facts_by_label = {}
+    for name, variant in VARIANTS.items():
         network, _ = labkit.exercises.networks.blocks(shape["width"], shape["depth"])
         optimizer = torch.optim.Adam(network.parameters(), fused=True)
 
         def step():
-            labkit.exercises.networks.gradients_of(network, shape["width"], shape["rows"], **given)
+            labkit.exercises.networks.gradients_of(network, shape["width"], shape["rows"], **variant)
             optimizer.step()
             optimizer.zero_grad()
 
-        found[f"{name} predicted"] = predicted(shape, **given)
-        found[f"{name} counted"] = labkit.count_step(step, network, optimizer) | outside()
-    return found
+        facts_by_label[f"{name} predicted"] = predicted(shape, **variant)
+        facts_by_label[f"{name} counted"] = labkit.count_step(step, network, optimizer) | outside()
+    return facts_by_label
 
 
 # %%
@@ -183,7 +183,7 @@ def zero_counts(**shape):
 
 # %%
 def stacks(*names):
-    return [f"{name} {how}" for name in names for how in ("predicted", "counted")]
+    return [f"{name} {source}" for name in names for source in ("predicted", "counted")]
 
 
 counted_here = labkit.steps.together(counts, stacks(*VARIANTS), value="parameters", **LAYERS_OF)
@@ -195,8 +195,8 @@ def at_the_peak(points):
     for point in points:
         facts = point.records[0].setting
         if "peak" in facts:
-            rest = "".join(f", {name} {facts[name]:.0f}" for name in ("allocator's reserve", "context") if name in facts)
-            print(f"{point.label}: at most {facts['peak']:.1f} MiB of tensors at one moment{rest}")
+            untracked = "".join(f", {name} {facts[name]:.0f}" for name in ("allocator's reserve", "context") if name in facts)
+            print(f"{point.label}: at most {facts['peak']:.1f} MiB of tensors at one moment{untracked}")
 
 
 await filled.report(at_the_peak, needs=both_written)
@@ -255,23 +255,23 @@ def first_stage(network, parts, order, wires):
 
 
 def last_stage(network, order, wires, device):
-    kept = {}
+    pending = {}
     for number in order:
-        got = wires.receive(0).to(device).requires_grad_()
-        kept[number] = (got, network(got).square().mean() / len(order))
+        received = wires.receive(0).to(device).requires_grad_()
+        pending[number] = (received, network(received).square().mean() / len(order))
     for number in order:
-        got, loss = kept.pop(number)
+        received, loss = pending.pop(number)
         loss.backward()
-        wires.send(0, got.grad)
+        wires.send(0, received.grad)
 
 
 def one_micro_batch(network, part, device):
     """What a stage does for one micro-batch: in from the host, forward, backward, and out again."""
-    got = part.to(device).requires_grad_()
-    output = network(got)
+    received = part.to(device).requires_grad_()
+    output = network(received)
     output.cpu()
     output.square().mean().backward()
-    return got.grad.cpu()
+    return received.grad.cpu()
 
 
 # %%
@@ -300,11 +300,11 @@ def pipeline_times(width, depth, batch, counts, times):
 
     works = {f"m={count}": step(count) for count in counts}
     works |= {f"stage {stage}, m={count}": alone(count, stage) for stage in (0, 1) for count in counts}
-    found, both = labkit.in_turns(works, times), [None, None]
-    dist.all_gather_object(both, found)
-    own = lambda stage, count: both[stage][f"stage {stage}, m={count}"]
-    slowest = {f"m={count}": list(map(max, own(0, count), own(1, count))) for count in counts}
-    return found | {"facts": {"stages": slowest}}
+    seconds, seconds_by_rank = labkit.in_turns(works, times), [None, None]
+    dist.all_gather_object(seconds_by_rank, seconds)
+    alone_seconds = lambda stage, count: seconds_by_rank[stage][f"stage {stage}, m={count}"]
+    slowest = {f"m={count}": list(map(max, alone_seconds(0, count), alone_seconds(1, count))) for count in counts}
+    return seconds | {"facts": {"stages": slowest}}
 
 
 # %% [markdown]
@@ -361,8 +361,8 @@ labkit.cite("dettmers", "habr", "nvidia")
 labkit.summary("MP-10", "MP-6")
 
 # %%
-mine = labkit.drawn("5b", millions=(200, 300, 400, 500), batch=(128, 256, 512))
-print(f"your model has {mine['millions']} million parameters, and your batch is {mine['batch']}")
+my_numbers = labkit.drawn("5b", millions=(200, 300, 400, 500), batch=(128, 256, 512))
+print(f"your model has {my_numbers['millions']} million parameters, and your batch is {my_numbers['batch']}")
 
 # %% [markdown]
 # **Decide** for the model above, whose numbers are your own, in fp32 with Adam: you may have up to three 2g.10gb slices.
@@ -435,14 +435,14 @@ def stages_keep(width, depth, batch, count):
     import torch.distributed as dist
 
     network, _ = labkit.exercises.networks.mlp(width, depth)
-    rank, wires, found = dist.get_rank(), labkit.exercises.Wires(), {}
-    for name, of in (("GPipe", gpipe), ("1F1B", order)):
-        actions = of(rank, 2, count)
+    rank, wires, facts_by_schedule = dist.get_rank(), labkit.exercises.Wires(), {}
+    for name, order_of in (("GPipe", gpipe), ("1F1B", order)):
+        actions = order_of(rank, 2, count)
         step = lambda: follow(actions, network, wires, rank, batch // count, width)
-        both = [None, None]
-        dist.all_gather_object(both, labkit.count_step(step, network)["activations"])
-        found[name] = {"stage 0": both[0], "stage 1": both[1]}
-    return found
+        activations = [None, None]
+        dist.all_gather_object(activations, labkit.count_step(step, network)["activations"])
+        facts_by_schedule[name] = {"stage 0": activations[0], "stage 1": activations[1]}
+    return facts_by_schedule
 
 
 # %% [markdown]
@@ -450,10 +450,10 @@ def stages_keep(width, depth, batch, count):
 
 # %%
 whole_batch = {"width": WIDTH, "depth": 4, "batch": 1024, "count": 8}
-kept = labkit.experiment("MP-7", labkit.steps.together(stages_keep, ("1F1B", "GPipe"), value="stage 0", n=2, **whole_batch))
+stage_activations = labkit.experiment("MP-7", labkit.steps.together(stages_keep, ("1F1B", "GPipe"), value="stage 0", n=2, **whole_batch))
 
 # %%
-await kept.report(needs=order_verdict)
+await stage_activations.report(needs=order_verdict)
 
 # %% [markdown]
 # ## MP-9: from one rank to the other

@@ -58,8 +58,8 @@ def ridge_of(points):
 
 def ridge_here():
     """Yours from notebook 1, a recorded one, or at last the data sheet's of an A100."""
-    kept = labkit.evidence_of("T-4")
-    run = labkit.recorded_run("T-4") if isinstance(kept, str) and ON_GPU else kept
+    evidence = labkit.evidence_of("T-4")
+    run = labkit.recorded_run("T-4") if isinstance(evidence, str) and ON_GPU else evidence
     if run is None or isinstance(run, str) or run.stopped:
         return (312e12 / 1555e9, "an A100's data sheet") if ON_GPU else (20.0, "a guess: measure T-4 in notebook 1")
     return ridge_of(run.points), run.place.split(", tier")[0]
@@ -122,8 +122,8 @@ print(split_verdict)
 WHY_NOT = "measure CH-1 first (a recorded run is not yours), and write split_time"
 
 
-def own(panel):
-    """What was measured here; nothing while a recorded run is shown."""
+def measured_points(panel):
+    """The points measured here; none while a recorded run is shown."""
     return () if panel.evidence.replayed_from else panel.evidence.points
 
 
@@ -134,7 +134,7 @@ def on_sizes(points):
 
 def fitted():
     """a and b in milliseconds from the smallest part and the whole, or why there are none yet."""
-    points = on_sizes(own(times))
+    points = on_sizes(measured_points(times))
     if not split_verdict.right or len(points) < len(SPOTS):
         return WHY_NOT
     first, last = points[0], points[-1]
@@ -144,21 +144,21 @@ def fitted():
     return max(a, 0.0), b
 
 
-def the_law(_):
-    found, points = fitted(), on_sizes(own(times))
-    if isinstance(found, str):
-        print(found)
+def print_law(_):
+    law, points = fitted(), on_sizes(measured_points(times))
+    if isinstance(law, str):
+        print(law)
         return
-    a, b = found
+    a, b = law
     print(f"T(s) = {a:.3g} ms + {b:.3g} ms / s, fitted to {points[0].label} and {points[-1].label}")
     for point in points[1:-1]:
-        said = a + b / point.x
-        print(f"{point.label}: predicted {said:.3g} ms, measured {point.value:.3g} ms ({said / point.value - 1:+.0%})")
+        predicted_ms = a + b / point.x
+        print(f"{point.label}: predicted {predicted_ms:.3g} ms, measured {point.value:.3g} ms ({predicted_ms / point.value - 1:+.0%})")
     if len(points) == 2:
         print("two sizes only: nothing is left to test the law with, so treat it as a guess")
 
 
-await times.report(the_law, needs=split_verdict)
+await times.report(print_law, needs=split_verdict)
 
 # %% [markdown]
 # **Explain:** what would it mean if a were below zero, or nearly the whole time?
@@ -181,9 +181,9 @@ def memory(batch):
     if not torch.cuda.is_available():
         return {f"batch {batch}": {"mib": labkit.peak_rss_mib(), "context": 0.0}}
     free, total = torch.cuda.mem_get_info()
-    tensors, taken = torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20
+    tensors, reserved = torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20
     context = (total - free - torch.cuda.memory_reserved()) / 2**20
-    facts = {"mib": (tensors + taken) / 2, "tensors": tensors, "taken": taken, "context": context}
+    facts = {"mib": (tensors + reserved) / 2, "tensors": tensors, "taken": reserved, "context": context}
     return {f"batch {batch}": facts}
 
 
@@ -272,11 +272,11 @@ print(step_price_verdict)
 import random
 
 
-def never_beaten(unit, fixed, jobs=2000):
+def never_beaten(unit, fixed_range, jobs=2000):
     """The shapes that no other beats by more than rounding, for every one of the jobs."""
     luck, shapes = random.Random(0), set(labkit.exercises.packing.A100)
     for _ in range(jobs):
-        job = (luck.uniform(*fixed), luck.uniform(1, 500), luck.uniform(1, 50))
+        job = (luck.uniform(*fixed_range), luck.uniform(1, 500), luck.uniform(1, 50))
         costs = {name: step_price(*job, profile, unit) for name, profile in labkit.exercises.packing.A100.items()}
         shapes &= {name for name, cost in costs.items() if cost <= 1.000001 * min(costs.values())}
     return ", ".join(sorted(shapes)) or "none: it depends on the job"
@@ -321,41 +321,41 @@ def held_profile(device):
 
 def law_of(points):
     """The three parts of a step on what is held, the ends of the fixed part, and Python's time (ms)."""
-    sizes, whole = on_sizes(points), on_sizes(points)[-1]
-    record, facts = whole.records[0], whole.records[0].setting
+    sizes, full_point = on_sizes(points), on_sizes(points)[-1]
+    record, facts = full_point.records[0], full_point.records[0].setting
     scatter = record.iqr_s / record.median_s
     x, y = [1 / point.x for point in sizes], [point.value for point in sizes]
     intercept, slope, _ = labkit.stats.line_fit(x, y)
-    least, most = labkit.stats.line_interval(x, y, 0.0, noise=scatter)
-    in_memory = whole.value * facts["memory_ms"] / (facts["sm_ms"] + facts["memory_ms"])
-    by_sms = min(max(slope / whole.x, 0.0), whole.value)
-    memory = min(in_memory, whole.value - by_sms)
-    ends = [min(max(end - memory, 0.0), whole.value - memory) for end in (least, most)]
+    lowest, highest = labkit.stats.line_interval(x, y, 0.0, noise=scatter)
+    in_memory = full_point.value * facts["memory_ms"] / (facts["sm_ms"] + facts["memory_ms"])
+    by_sms = min(max(slope / full_point.x, 0.0), full_point.value)
+    memory = min(in_memory, full_point.value - by_sms)
+    ends = [min(max(end - memory, 0.0), full_point.value - memory) for end in (lowest, highest)]
     launched = [point.value for point in points if point.series == BY_PYTHON]
-    python = launched[0] if launched and launched[0] > 1.25 * whole.value else 0.0
+    python = launched[0] if launched and launched[0] > 1.25 * full_point.value else 0.0
     return {
-        "fixed": whole.value - by_sms - memory, "sm": by_sms, "memory": memory, "python": python,
+        "fixed": full_point.value - by_sms - memory, "sm": by_sms, "memory": memory, "python": python,
         "ends": ends, "scatter": scatter, "device": record.devices[0],
     }
 
 
 # %%
-def hours_between(profile, held, law):
-    """The ends of the range: the fixed part at its own ends, and the SMs' part what is left."""
-    found = []
-    for fixed in law["ends"]:
-        sms = law["fixed"] + law["sm"] - fixed
-        found.append(job_hours(profile, held, law | {"fixed": fixed, "sm": sms}, STEPS))
-    likely = job_hours(profile, held, law, STEPS)
-    return min(likely, *found) / (1 + law["scatter"]), max(likely, *found) * (1 + law["scatter"])
+def hours_between(profile, measured_profile, law):
+    """The ends of the range, with the fixed part at each of its ends and the SMs' part as the remainder."""
+    hours = []
+    for fixed_ms in law["ends"]:
+        sms = law["fixed"] + law["sm"] - fixed_ms
+        hours.append(job_hours(profile, measured_profile, law | {"fixed": fixed_ms, "sm": sms}, STEPS))
+    likely = job_hours(profile, measured_profile, law, STEPS)
+    return min(likely, *hours) / (1 + law["scatter"]), max(likely, *hours) * (1 + law["scatter"])
 
 
 def shape_row(profile, law, needs_mib, context_mib):
-    held = held_profile(law["device"])
-    likely, least, most = (mib + context_mib <= profile.gib * 1024 for mib in needs_mib)
-    hours, (low, high) = job_hours(profile, held, law, STEPS), hours_between(profile, held, law)
+    measured_profile = held_profile(law["device"])
+    likely, fits_least_need, fits_most_need = (mib + context_mib <= profile.gib * 1024 for mib in needs_mib)
+    hours, (low, high) = job_hours(profile, measured_profile, law, STEPS), hours_between(profile, measured_profile, law)
     row = {"shape": profile.name, "slices": profile.memory, "wait_h": WAIT_H[profile.name], "hours": hours, "low": low, "high": high}
-    return priced(row | {"fits": likely, "perhaps": least != most, "measured": profile == held})
+    return priced(row | {"fits": likely, "perhaps": fits_least_need != fits_most_need, "measured": profile == measured_profile})
 
 
 def priced(row):
@@ -368,34 +368,34 @@ def memory_words(row):
 
 
 def sources():
-    """The points the table is made from, and in words whose they are."""
+    """The points the table is made from, and where they are from."""
     if ON_GPU:
-        return own(times), own(peaks), "yours"
+        return measured_points(times), measured_points(peaks), "yours"
     recorded = [run for key in ("CH-1", "CH-2") if (run := labkit.recorded_run(key)) is not None]
-    points = [one.points for one in recorded] if len(recorded) == 2 else [(), ()]
+    points = [recorded_run.points for recorded_run in recorded] if len(recorded) == 2 else [(), ()]
     return *points, f"RECORDED on {recorded[0].place.split(',')[0]}, not yours" if recorded else "nobody's"
 
 
 # %%
 def table(of_memory=1.0):
     """The rows; with less memory, where a way to save some is used."""
-    by_size, by_batch, whose = sources()
+    by_size, by_batch, origin = sources()
     is_whole = by_size and by_batch and "sm_ms" in by_size[0].records[0].setting
     if not (hours_verdict.right and price_verdict.right) or not is_whole or fitted() == WHY_NOT:
-        return [], whose
+        return [], origin
     batch = BATCH if ON_GPU else 64  # the recorded run's
     need = next((point for point in by_batch if point.x >= batch), by_batch[-1])
     facts = need.records[0].setting
     context = facts["context"] if 0 < facts["context"] < 2000 else CONTEXT_MIB  # more is somebody else's memory
     needs = [mib * of_memory for mib in (need.value, facts["tensors"], facts["taken"])]
-    return [shape_row(profile, law_of(by_size), needs, context) for profile in A100.values()], whose
+    return [shape_row(profile, law_of(by_size), needs, context) for profile in A100.values()], origin
 
 
-rows, whose = table()
-print(f"from times that are {whose}")
+rows, times_origin = table()
+print(f"from times that are {times_origin}")
 for row in rows:
-    how = "measured" if row["measured"] else "extrapolated"
-    span = f"{row['hours']:6.2f} h ({row['low']:.2f} to {row['high']:.2f}, {how})"
+    method = "measured" if row["measured"] else "extrapolated"
+    span = f"{row['hours']:6.2f} h ({row['low']:.2f} to {row['high']:.2f}, {method})"
     print(f"{row['shape']:8} {span}  {row['slice_hours']:6.2f} slice-hours, price {row['price']:6.2f}, {memory_words(row)}")
 if HELD.emulated:
     print("emulated: this slice has the whole GPU's bandwidth, so the table shows the method and no slice")
@@ -425,17 +425,17 @@ choose_verdict = labkit.exercises.check_choose(choose)
 print(choose_verdict)
 
 # %%
-def in_words(found, among):
+def describe_choice(choice, among):
     """The choice, and the shapes whose price is less than a tenth higher: about equal."""
-    best = next((row["price"] for row in among if row["shape"] == found), None)
-    near = [row["shape"] for row in among if best and row["fits"] and row["shape"] != found and row["price"] < 1.1 * best]
-    return f"{found}{', about equal: ' + ', '.join(near) if near else ''}"
+    best = next((row["price"] for row in among if row["shape"] == choice), None)
+    near = [row["shape"] for row in among if best and row["fits"] and row["shape"] != choice and row["price"] < 1.1 * best]
+    return f"{choice}{', about equal: ' + ', '.join(near) if near else ''}"
 
 
 if rows and choose_verdict.right:
-    print(f"due in {DUE_H:g} h: {in_words(choose(rows, DUE_H), rows)}")
+    print(f"due in {DUE_H:g} h: {describe_choice(choose(rows, DUE_H), rows)}")
     for due_h in (DUE_H / 8, DUE_H * 8):
-        print(f"if it were due in {due_h:g} h: {in_words(choose(rows, due_h), rows)}")
+        print(f"if it were due in {due_h:g} h: {describe_choice(choose(rows, due_h), rows)}")
 else:
     print("no table to choose from yet" if not rows else "write choose first")
 
@@ -447,15 +447,15 @@ else:
 
 # %%
 def finding(key, read, notebook):
-    """A number from an experiment's evidence, and whose it is; None where there is none."""
-    kept, shipped = labkit.evidence_of(key), labkit.recorded_run(key)
-    own_run = None if isinstance(kept, str) else kept
+    """A number from an experiment's evidence, and where it is from; None where there is none."""
+    evidence, shipped = labkit.evidence_of(key), labkit.recorded_run(key)
+    own_run = None if isinstance(evidence, str) else evidence
     is_cpus = own_run is not None and own_run.tier == labkit.Tier.CPU.value
     tried = [(own_run, f"yours{', on a CPU' if is_cpus else ''}"), (shipped, "RECORDED, not yours")]
-    for run, whose in reversed(tried) if is_cpus and shipped else tried:
+    for run, origin in reversed(tried) if is_cpus and shipped else tried:
         value = read(run.points) if run and run.points else None
         if value is not None:
-            return value, f"{key}, {whose}: {run.place.split(', tier')[0]}"
+            return value, f"{key}, {origin}: {run.place.split(', tier')[0]}"
     return None, f"{key} is missing: measure it in notebook {notebook}"
 
 
@@ -463,9 +463,9 @@ def value_at(label):
     return lambda points: next((point.value for point in points if point.label == label), None)
 
 
-def share(part, whole, read):
+def share(part_label, full_label, read):
     def of(points):
-        a, b = (next((read(point) for point in points if point.label == label), None) for label in (part, whole))
+        a, b = (next((read(point) for point in points if point.label == label), None) for label in (part_label, full_label))
         return a / b if a and b else None
 
     return of
@@ -518,25 +518,25 @@ def recomputed(share_of_memory):
     return [priced(row | {name: row[name] * 4 / 3 for name in longer} | {"shape": f"{row['shape']}, recompute"}) for row in saved]
 
 
-def on_two(two_over_one):
+def rows_on_two_slices(two_over_one):
     """Two slices of a shape, where two of them fit a GPU."""
-    made = []
+    pairs = []
     for row in rows:
         if 2 * labkit.exercises.packing.share_of(A100[row["shape"]]) <= 1:
             hours, _ = on_ranks(row, 2, 1 / two_over_one)
-            made.append(priced(row | {"shape": f"2x{row['shape']}", "hours": hours, "slices": 2 * row["slices"]}))
-    return made
+            pairs.append(priced(row | {"shape": f"2x{row['shape']}", "hours": hours, "slices": 2 * row["slices"]}))
+    return pairs
 
 
 def candidates():
     saves, two = FOUND["memory with recomputing over plain"][0], FOUND["time of two ranks over one"][0]
-    return rows + (recomputed(saves) if saves else []) + (on_two(two) if two else [])
+    return rows + (recomputed(saves) if saves else []) + (rows_on_two_slices(two) if two else [])
 
 
 if rows and choose_verdict.right and ranks_verdict.right:
     for candidate in candidates()[len(rows):]:
         print(f"{candidate['shape']:20} {candidate['hours']:6.2f} h  {candidate['slice_hours']:6.2f} slice-hours, price {candidate['price']:6.2f}, {memory_words(candidate)}")
-    print(f"due in {DUE_H:g} h: {in_words(choose(candidates(), DUE_H), candidates())}; without notebooks 3 to 5: {choose(rows, DUE_H)}")
+    print(f"due in {DUE_H:g} h: {describe_choice(choose(candidates(), DUE_H), candidates())}; without notebooks 3 to 5: {choose(rows, DUE_H)}")
 else:
     print("no table to choose from yet" if not rows else "write choose and on_ranks first")
 
@@ -572,19 +572,19 @@ await per_sample.report()
 # end of its range, one by one and all together, and the choice is made again.
 
 # %%
-def moved(end, which=None):
+def choice_at_end(end, shape=None):
     """The choice when one row, or every row, lies at an end of its range."""
-    there = [
+    moved_rows = [
         priced(row | {"hours": row[end]})
-        if which in (None, row["shape"]) else row
+        if shape in (None, row["shape"]) else row
         for row in rows
     ]
-    return choose(there, DUE_H)
+    return choose(moved_rows, DUE_H)
 
 
 if rows and choose_verdict.right:
-    answers = {choose(rows, DUE_H)} | {moved(end) for end in ("low", "high")}
-    answers |= {moved(end, row["shape"]) for row in rows for end in ("low", "high")}
+    answers = {choose(rows, DUE_H)} | {choice_at_end(end) for end in ("low", "high")}
+    answers |= {choice_at_end(end, row["shape"]) for row in rows for end in ("low", "high")}
     print("the choice stands" if len(answers) == 1 else f"within the ranges it may be any of {', '.join(sorted(answers))}: say so")
 else:
     print("no choice to move yet: measure first")
@@ -603,27 +603,27 @@ def own_time(batch):
 
 
 def lent_step(profile):
-    given = {"on": profile.name, "seconds": 8, "batch": BATCH}
-    return labkit.steps.timed_step(profile.name, profile.sms, own_time, **given)
+    options = {"on": profile.name, "seconds": 8, "batch": BATCH}
+    return labkit.steps.timed_step(profile.name, profile.sms, own_time, **options)
 
 
 LENT = sorted((A100[shape] for shape in place.lends if shape in A100), key=lambda profile: profile.sms)
 on_lent = labkit.experiment("CH-4", [lent_step(profile) for profile in LENT], batch=BATCH, unit="SMs")
 
 # %%
-def judged(points):
+def print_ranges(points):
     """Whether each measured step lies in the range that the table gave its shape."""
     if any(point.records[0].devices[0].backend == "cpu" for point in points):
         print("All of it is a CPU run: these slices are simulated, so no prediction is judged by it.")
         return
-    said = {row["shape"]: row for row in rows}
-    for point in (point for point in points if point.label in said):
-        low, step, high = (said[point.label][name] * 3.6e6 / STEPS for name in ("low", "hours", "high"))
-        where = "inside" if low <= point.value <= high else "OUTSIDE"
-        print(f"{point.label}: predicted {step:.3g} ms ({low:.3g} to {high:.3g}), measured {point.value:.3g} ms, {where} the range")
+    predicted_rows = {row["shape"]: row for row in rows}
+    for point in (point for point in points if point.label in predicted_rows):
+        low, step, high = (predicted_rows[point.label][name] * 3.6e6 / STEPS for name in ("low", "hours", "high"))
+        position = "inside" if low <= point.value <= high else "OUTSIDE"
+        print(f"{point.label}: predicted {step:.3g} ms ({low:.3g} to {high:.3g}), measured {point.value:.3g} ms, {position} the range")
 
 
-await on_lent.report(judged)
+await on_lent.report(print_ranges)
 
 # %% [markdown]
 # ## What the published figures say

@@ -37,14 +37,14 @@ LEAST_CORE_SHARE = 0.9  # less, and somebody else computes on it, too
 SUPPORTED, CONTRADICTED = Verdict.SUPPORTED, Verdict.CONTRADICTED
 
 
-def everywhere(verdict: Verdict) -> Expected:
-    """The same on every tier."""
+def on_every_tier(verdict: Verdict) -> Expected:
+    """Expect one verdict on every tier."""
     return dict.fromkeys(Tier, verdict)
 
 
 def on_gpus(verdict: Verdict, cpu: Verdict | str) -> Expected:
-    """The same on every GPU tier, something else on the CPU."""
-    return {**everywhere(verdict), Tier.CPU: cpu}
+    """Expect one verdict on every GPU tier, and another, or a reason not to ask, on the CPU."""
+    return {**on_every_tier(verdict), Tier.CPU: cpu}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Check:
 
     says: str
     relation: Relation
-    expected: Expected = field(default_factory=lambda: everywhere(SUPPORTED))
+    expected: Expected = field(default_factory=lambda: on_every_tier(SUPPORTED))
     emulated: str = ""
     least_gain: float = 0.0
     instead: str = ""
@@ -73,7 +73,7 @@ class Check:
         return self.emulated if emulated and self.emulated else self.expected[tier]
 
     def judge(self, data: Data, tier: Tier, *, emulated: bool = False) -> Judgement:
-        """What the measured series say, beside what this tier should show.
+        """Judge the measured series, and name what this tier should show.
 
         Raises:
             NotMeasured: a series is missing; the message says to measure first.
@@ -84,17 +84,17 @@ class Check:
         expected = self.expects(tier, emulated=emulated)
         if not isinstance(expected, Verdict):
             return Judgement(Verdict.UNDECIDED, expected, NOT_APPLICABLE)
-        if self.least_gain and (why_not := no_free_cores(data, self.least_gain)):
-            return Judgement(Verdict.UNDECIDED, why_not, NOT_APPLICABLE)
+        if self.least_gain and (busy_cores := explain_busy_cores(data, self.least_gain)):
+            return Judgement(Verdict.UNDECIDED, busy_cores, NOT_APPLICABLE)
         outcome = self.relation.judge(data)
-        why = outcome.why
+        reason = outcome.reason
         if outcome.verdict is Verdict.CONTRADICTED and self.instead and outcome.number is not None:
-            why = f"{self.instead.format(outcome.number)} ({why})"
-        return Judgement(outcome.verdict, why, expected.value)
+            reason = f"{self.instead.format(outcome.number)} ({reason})"
+        return Judgement(outcome.verdict, reason, expected.value)
 
 
-def no_free_cores(data: Data, least_gain: float) -> str:
-    """Why the ranks did not have a core each; empty where they had, or had devices of their own.
+def explain_busy_cores(data: Data, least_gain: float) -> str:
+    """Explain why the ranks had no core each; empty where they had, or had devices of their own.
 
     Args:
         data: with what one rank and all of them got done in the same rounds, on CPU cores.
@@ -109,7 +109,7 @@ def no_free_cores(data: Data, least_gain: float) -> str:
             f"a rank had {share:.0%} of a core while all of them worked, side by side: something "
             "else computes on this machine's cores, or there are fewer than ranks"
         )
-    low, high = (float(end) for end in stats.interval(alone, together))
+    low, high = (float(bound) for bound in stats.interval(alone, together))
     if low >= least_gain:
         return ""
     return (
@@ -147,7 +147,7 @@ CHECKS: dict[str, Check] = {
         "The rate grows with the intensity all the way: from axpy to matmul, it gains as "
         "much as the operations per byte do",
         greater("matmul rate", "axpy rate as far up"),
-        everywhere(CONTRADICTED),
+        on_every_tier(CONTRADICTED),
         instead="the rate grew {:.3g} times as much as the operations per byte did: right of "
         "the ridge the roof is flat",
     ),
@@ -228,14 +228,14 @@ CHECKS: dict[str, Check] = {
         "Multiplying the loss by a small number (2^-10) leaves fp16's gradients nearer to the "
         "true ones than multiplying it by a big one (2^10)",
         values_in("error at 2^-10 over that at 2^10", high=1),
-        everywhere(CONTRADICTED),
+        on_every_tier(CONTRADICTED),
         instead="the error at 2^-10 is {:.3g} times as large as at 2^10",
     ),
     # autocast also keeps a 16-bit copy of every weight: 1.18 and 1.36 times, by width
     "MX-9": Check(
         "AMP shrinks what is kept for the backward pass as much as pure bf16 does, to 5 %",
         values_in("kept with AMP over pure bf16", 0.95, 1.05),
-        everywhere(CONTRADICTED),
+        on_every_tier(CONTRADICTED),
         instead="AMP keeps {:.2f} times as much: its 16-bit copies of the weights come on top",
     ),
     # the weights and Adam stay in fp32; the seeds themselves differ by about as much
@@ -251,7 +251,7 @@ CHECKS: dict[str, Check] = {
             values_in("loss with Adam, added over averaged, at the end", 1.5),
             values_in("loss with SGD, added over averaged, at the end", 1.5),
         ),
-        everywhere(CONTRADICTED),
+        on_every_tier(CONTRADICTED),
         instead="with Adam, the run that adds ends with {:.3g} times the loss",
     ),
     # t = alpha + S/beta: below about 1 MB the start-up decides
@@ -259,7 +259,7 @@ CHECKS: dict[str, Check] = {
         "Small messages cost what their bytes say: half a megabyte takes at least 30 times as "
         "long as 8 kB, a sixtieth of it",
         greater("0.5 MB", "0.008 MB", 30.0),
-        everywhere(CONTRADICTED),
+        on_every_tier(CONTRADICTED),
         instead="it takes {:.3g} times as long: the start-up decides at both sizes",
     ),
     # T = a + b/n; where a half fits a cache, two CPU ranks were up to 2.5 times as fast
@@ -283,7 +283,7 @@ CHECKS: dict[str, Check] = {
     "DP-13": Check(
         "With the same batches, two ranks end with at least 2 % more bits per byte than one",
         values_in("bits of two ranks over one rank", 1.02),
-        everywhere(CONTRADICTED),
+        on_every_tier(CONTRADICTED),
         instead="two ranks end with {:.3f} times the bits per byte: they take the same steps",
     ),
     # an all-reduce has a start-up time, and few tokens are soon computed
@@ -293,7 +293,7 @@ CHECKS: dict[str, Check] = {
             greater("most tokens, whole", "most tokens, split"),
             less("fewest tokens, whole", "fewest tokens, split"),
         ),
-        {**everywhere(SUPPORTED), Tier.SLICE: SHARED, Tier.WHOLE_GPU: SHARED},
+        {**on_every_tier(SUPPORTED), Tier.SLICE: SHARED, Tier.WHOLE_GPU: SHARED},
         least_gain=1.5,
     ),
     # ideal: (m + stages - 1) times the slowest stage's time at that micro-batch, alone

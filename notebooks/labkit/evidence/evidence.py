@@ -64,7 +64,7 @@ class Prediction:
 
 
 def with_unit(value: float, unit: str | None) -> str:
-    """A number as it is said; one without a unit stands alone."""
+    """A number with its unit, or alone where it has none."""
     return f"{value:g} {unit or ''}".rstrip()
 
 
@@ -129,11 +129,11 @@ class Evidence:
     @property
     def is_open_to_claims(self) -> bool:
         """Whether there is a verdict that the student has not seen: theirs comes first."""
-        asked = self.judgement is not None and self.judgement.expected != NOT_APPLICABLE
+        has_verdict = self.judgement is not None and self.judgement.expected != NOT_APPLICABLE
         has_reader = self.prediction is not None and (
             not self.headless or self.replayed_from is not None
         )
-        return asked and has_reader and self.verdict_read is None
+        return has_verdict and has_reader and self.verdict_read is None
 
     @property
     def samples(self) -> int:
@@ -212,19 +212,19 @@ def parse_trend(text: str) -> Trend:
         raise NotAPrediction(f"“{text[:40]}” is none of rises, flat, falls.") from error
 
 
-def predict(said: str, because: str, unit: str | None) -> Prediction:
+def predict(answer: str, because: str, unit: str | None) -> Prediction:
     """Make a prediction, stamped with the time.
 
     Args:
-        said: the number, or the trend where `unit` is None.
+        answer: the number, or the trend where `unit` is None.
         because: the reason, a few words at least.
         unit: of the number; None asks for a trend.
 
     Raises:
         NotAPrediction: the number, the trend or the reason cannot be used.
     """
-    trend = parse_trend(said) if unit is None else None
-    number = None if unit is None else parse_number(said, unit)
+    trend = parse_trend(answer) if unit is None else None
+    number = None if unit is None else parse_number(answer, unit)
     reason = because.strip()
     if len(reason) < BECAUSE_MIN:
         raise NotAPrediction("Say in a few words why you expect that; a guess teaches little.")
@@ -291,7 +291,7 @@ def read(text: str, name: str) -> Evidence:
         text: the file's content.
         name: the file's name, for the message.
     """
-    data = _json(text, name)
+    data = _parse_object(text, name)
     if data.get("schema") != SCHEMA:
         raise EvidenceDamaged(
             f"{name} has schema {data.get('schema')!r}; this labkit reads {SCHEMA}. Measure again."
@@ -312,7 +312,7 @@ def read(text: str, name: str) -> Evidence:
     return evidence
 
 
-def _json(text: str, name: str) -> dict[str, Any]:
+def _parse_object(text: str, name: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -323,20 +323,20 @@ def _json(text: str, name: str) -> dict[str, Any]:
 
 
 def inconsistencies(evidence: Evidence) -> list[str]:
-    """Where the evidence contradicts itself; empty for an honest file."""
-    found = []
+    """Describe where the evidence contradicts itself; empty for an honest file."""
+    problems = []
     prediction = evidence.prediction
     if prediction is not None and prediction.at > evidence.started:
-        found.append(
+        problems.append(
             f"the prediction ({prediction.at}) is later than the start ({evidence.started})"
         )
     for point in evidence.points:
         for record in point.records:
             if any(sample <= 0 for sample in record.samples_s):
-                found.append(f"{record.name} has a time that is not positive")
+                problems.append(f"{record.name} has a time that is not positive")
             if len(record.samples_s) > 4 and len(set(record.samples_s)) == 1:
-                found.append(f"all samples of {record.name} are identical")
-    return found
+                problems.append(f"all samples of {record.name} are identical")
+    return problems
 
 
 def _recorded_file(key: str) -> Traversable:
@@ -358,9 +358,9 @@ def recorded(key: str) -> Evidence:
         raise NotMeasured(
             f"No recorded run of {key} is shipped with this labkit: only what you measure is shown."
         )
-    found = read(_recorded_file(key).read_text(encoding="utf-8"), f"{key}.json")
-    without = replace(found, prediction=None, explanation="", headless=True)
-    return replace(without, replayed_from=found.place)
+    shipped = read(_recorded_file(key).read_text(encoding="utf-8"), f"{key}.json")
+    stripped = replace(shipped, prediction=None, explanation="", headless=True)
+    return replace(stripped, replayed_from=shipped.place)
 
 
 def is_of_class(key: str) -> bool:

@@ -136,40 +136,43 @@ def _data() -> Mapping[str, Any]:
 @functools.cache
 def figures() -> Mapping[str, Figure]:
     """Every published figure by its id."""
-    return {item["id"]: from_data(Figure, item) for item in _data()["figures"]}
+    return {record["id"]: from_data(Figure, record) for record in _data()["figures"]}
 
 
 @functools.cache
 def known_errors() -> Mapping[str, KnownError]:
     """The seeds' errors, by their numbers."""
-    return {key: from_data(KnownError, item) for key, item in _data()["errors"].items()}
+    return {key: from_data(KnownError, record) for key, record in _data()["errors"].items()}
 
 
 @public
 def corrections(*keys: str) -> str:
-    """What the seeds say wrongly, each with what is right."""
+    """What the seeds get wrong, each error with its correction, as text."""
     errors = [known_errors()[key] for key in keys]
-    return "\n\n".join(f"Published: {one.says}\n   But: {one.correct}" for one in errors)
+    return "\n\n".join(f"Published: {error.says}\n   But: {error.correct}" for error in errors)
 
 
 @functools.cache
 def publications() -> Mapping[str, tuple[Publication, ...]]:
     """The articles by the first word of their figures' ids."""
-    found = _data()["publications"]
+    articles_by_seed = _data()["publications"]
     return {
-        name: tuple(from_data(Publication, one) for one in ones) for name, ones in found.items()
+        name: tuple(from_data(Publication, article) for article in articles)
+        for name, articles in articles_by_seed.items()
     }
 
 
 @public
 def figure(name: str) -> Figure:
-    """One figure.
+    """Look up a published figure by its id.
 
     Raises:
         WrongArgument: there is none of this name; it names those with the same first word.
     """
     if name not in figures():
-        near = [known for known in figures() if known.split(".")[0] == name.split(".")[0]]
-        there = f": {', '.join(near)}" if near else "; `labkit.published.figures()` has all"
-        raise WrongArgument(f"There is no published figure `{name}`{there}.")
+        near = [
+            figure_id for figure_id in figures() if figure_id.split(".")[0] == name.split(".")[0]
+        ]
+        hint = f": {', '.join(near)}" if near else "; `labkit.published.figures()` has all"
+        raise WrongArgument(f"There is no published figure `{name}`{hint}.")
     return figures()[name]

@@ -22,7 +22,7 @@ class Outcome:
     """A verdict, its reason in words, and the number that decided it."""
 
     verdict: Verdict
-    why: str
+    reason: str
     number: float | None = None
 
 
@@ -39,10 +39,10 @@ def ratio_in(a: str, b: str, band: tuple[float, float], margin: float = 0.0) -> 
 
     def judge(data: Data) -> Outcome:
         looks = stats.judge(data[a], data[b], band, margin=margin)
-        why = f"{a} over {b}: {stats.why(looks, band, margin)}"
+        reason = f"{a} over {b}: {stats.explain(looks, band, margin)}"
         if not looks:
-            return Outcome(Verdict.UNDECIDED, why)
-        return Outcome(looks[-1].verdict, why, looks[-1].ratio)
+            return Outcome(Verdict.UNDECIDED, reason)
+        return Outcome(looks[-1].verdict, reason, looks[-1].ratio)
 
     return Relation((a, b), judge)
 
@@ -71,8 +71,8 @@ def values_in(name: str, low: float = 0.0, high: float = float("inf")) -> Relati
             return Outcome(Verdict.UNDECIDED, f"{name} was not measured")
         for value in values:
             if not low <= value < high:
-                why = f"{name} is {value:g}; the claim is {stats.in_words((low, high))}"
-                return Outcome(Verdict.CONTRADICTED, why, value)
+                reason = f"{name} is {value:g}; the claim is {stats.in_words((low, high))}"
+                return Outcome(Verdict.CONTRADICTED, reason, value)
         return Outcome(Verdict.SUPPORTED, f"{name}: {', '.join(f'{value:g}' for value in values)}")
 
     return Relation((name,), judge)
@@ -87,22 +87,22 @@ def all_of(*parts: Relation) -> Relation:
             for outcome in outcomes:
                 if outcome.verdict is verdict:
                     return outcome
-        return Outcome(Verdict.SUPPORTED, "; ".join(outcome.why for outcome in outcomes))
+        return Outcome(Verdict.SUPPORTED, "; ".join(outcome.reason for outcome in outcomes))
 
     return Relation(tuple(dict.fromkeys(name for part in parts for name in part.needs)), judge)
 
 
-def near_ideal(found: str, ideal: str, most: float) -> Relation:
-    """A time is at most `most` times the ideal's; what is far under it decides nothing."""
-    near = ratio_in(found, ideal, (1 - MARGIN, most))
+def near_ideal(measured: str, ideal: str, limit: float) -> Relation:
+    """The measured time is at most `limit` times the ideal; one well below it decides nothing."""
+    within_limit = ratio_in(measured, ideal, (1 - MARGIN, limit))
 
     def judge(data: Data) -> Outcome:
-        said = near.judge(data)
-        if said.number is not None and said.number < 1 - MARGIN:
-            return Outcome(Verdict.UNDECIDED, f"{said.why}; what is beaten is no ideal")
-        return said
+        outcome = within_limit.judge(data)
+        if outcome.number is not None and outcome.number < 1 - MARGIN:
+            return Outcome(Verdict.UNDECIDED, f"{outcome.reason}; what is beaten is no ideal")
+        return outcome
 
-    return Relation(near.needs, judge)
+    return Relation(within_limit.needs, judge)
 
 
 def hidden_share(slow: str, fast: str, base: str, least: float) -> Relation:
@@ -120,12 +120,12 @@ def hidden_share(slow: str, fast: str, base: str, least: float) -> Relation:
             return Outcome(Verdict.UNDECIDED, f"fewer than {stats.LOOKS[0]} rounds were measured")
         cost = 1 - stats.median(data[base]) / stats.median(data[slow])
         if cost < WORTH:
-            why = f"sending is only {cost:.0%} of the {slow} step, too little to judge by"
-            return Outcome(Verdict.UNDECIDED, why)
+            reason = f"sending is only {cost:.0%} of the {slow} step, too little to judge by"
+            return Outcome(Verdict.UNDECIDED, reason)
         share, low, high = stats.saved_share(data[slow], data[fast], data[base])
         verdict = stats.verdict(low, high, (least, float("inf")))
-        end = ", which does not decide the claim" if verdict is Verdict.UNDECIDED else ""
-        why = f"{fast} hides {share:.0%} of the {cost:.0%} ({low:.0%} to {high:.0%}){end}"
-        return Outcome(verdict, why, share)
+        ending = ", which does not decide the claim" if verdict is Verdict.UNDECIDED else ""
+        reason = f"{fast} hides {share:.0%} of the {cost:.0%} ({low:.0%} to {high:.0%}){ending}"
+        return Outcome(verdict, reason, share)
 
     return Relation((slow, fast, base), judge)

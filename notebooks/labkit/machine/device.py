@@ -73,10 +73,10 @@ def is_held(lease: Lease, environ: Mapping[str, str]) -> bool | None:
 
 def parse_cpu_max(text: str) -> float | None:
     """Cores allowed by cgroup v2's cpu.max ("200000 100000"); None for "max" or nonsense."""
-    words = text.split()
-    if len(words) != 2 or not all(word.isdigit() for word in words) or int(words[1]) == 0:
+    fields = text.split()
+    if len(fields) != 2 or not all(field.isdigit() for field in fields) or int(fields[1]) == 0:
         return None
-    return int(words[0]) / int(words[1])
+    return int(fields[0]) / int(fields[1])
 
 
 def read_quota(root: Path = CGROUP) -> float | None:
@@ -109,13 +109,13 @@ def cpu_budget(root: Path = CGROUP) -> CpuBudget:
 
 
 def thread_environment(ranks: int, budget: CpuBudget) -> dict[str, str]:
-    """The threads of each of several children, so that together they do not outgrow the budget."""
+    """Divide the CPU budget into threads for each of several children, as environment variables."""
     threads = str(max(1, math.floor(budget.cores / max(1, ranks))))
     return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "LABKIT_THREADS"), threads)
 
 
 def tier_of(devices: Sequence[Device]) -> Tier:
-    """The tier of what was really measured on; ranks that share one device count it once."""
+    """The tier of the devices that were measured on; a device shared by ranks counts once."""
     gpus = [device for device in devices if device.backend == "cuda"]
     if not gpus or len(gpus) < len(devices):
         return Tier.CPU
@@ -137,7 +137,7 @@ def link_of(tier: Tier, ranks: int) -> str:
 def child_environment(
     choices: Sequence[str], rank: int, ranks: int, budget: CpuBudget
 ) -> dict[str, str]:
-    """What a child's environment gets on top of its parent's: its device and its threads.
+    """The additions to a child's environment: its device and its threads.
 
     With fewer devices than ranks the ranks are CPU processes, and say so: several ranks on one
     device must be asked for, by naming it several times, and are never a silent substitute.
@@ -177,8 +177,8 @@ def _cpu_name() -> str:
         lines = CPUINFO.read_text().splitlines()
     except OSError:
         lines = []
-    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
+    models = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.processor() or platform.machine())
 
 
 def _memory_limit_mib() -> int:
@@ -203,18 +203,18 @@ def read_device(torch: Any, environ: Mapping[str, str], index: int = 0) -> Devic
         reason = has_none if torch.version.cuda is None else finds_none
         require_no_slice(read_lease(environ), reason, environ)
         return Device("cpu", _cpu_name(), _memory_limit_mib(), **cpu)
-    found = torch.cuda.get_device_properties(index)
-    chosen = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    properties = torch.cuda.get_device_properties(index)
+    choice = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
     emulation = Emulation.from_environment(environ)
     return Device(
         backend="cuda",
-        name=found.name,
-        memory_mib=emulation.memory_mib or found.total_memory // 2**20,
-        sms=emulation.sms or found.multi_processor_count,
-        l2_mib=getattr(found, "L2_cache_size", 0) / 2**20 or None,
-        uuid=chosen if chosen.startswith("MIG-") else str(getattr(found, "uuid", "")) or None,
-        is_slice=chosen.startswith("MIG-") or "MIG" in found.name or emulation != Emulation(),
-        capability=f"{found.major}.{found.minor}",
+        name=properties.name,
+        memory_mib=emulation.memory_mib or properties.total_memory // 2**20,
+        sms=emulation.sms or properties.multi_processor_count,
+        l2_mib=getattr(properties, "L2_cache_size", 0) / 2**20 or None,
+        uuid=choice if choice.startswith("MIG-") else str(getattr(properties, "uuid", "")) or None,
+        is_slice=choice.startswith("MIG-") or "MIG" in properties.name or emulation != Emulation(),
+        capability=f"{properties.major}.{properties.minor}",
         emulated=environ.get(EMULATE) or None,
         **cpu,
     )

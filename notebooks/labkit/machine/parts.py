@@ -47,17 +47,17 @@ class Parts:
 
 @public
 def parts_of(place: Place) -> Parts:
-    """What the (first) device held here can be cut into.
+    """The sizes that the (first) device held here can be cut into.
 
     Green contexts come in steps of 2 SMs, at least 4, up to compute capability 8, and of 8 from 9
     on (CUDA driver API 13.2).
     """
-    held = place.devices[0]
-    if held.backend == "cpu" or held.sms is None:
-        return Parts("threads", held.threads, _sizes(held.threads, 1, 1))
-    newer = int((held.capability or "8").split(".")[0]) >= 9
-    step, least = (8, 8) if newer else (2, 4)
-    return Parts("SMs", held.sms, _sizes(held.sms, step, least))
+    device = place.devices[0]
+    if device.backend == "cpu" or device.sms is None:
+        return Parts("threads", device.threads, _part_sizes(device.threads, 1, 1))
+    newer = int((device.capability or "8").split(".")[0]) >= 9
+    step, smallest = (8, 8) if newer else (2, 4)
+    return Parts("SMs", device.sms, _part_sizes(device.sms, step, smallest))
 
 
 @public
@@ -69,16 +69,16 @@ def launches(place: Place) -> Mapping[str, bool]:
     return {GRAPH: True, PYTHON: False} if place.devices[0].backend == "cuda" else {"": False}
 
 
-def _sizes(whole: int, step: int, least: int) -> tuple[int, ...]:
-    cut = {max(least, whole // fraction // step * step) for fraction in FRACTIONS}
-    return tuple(sorted(size for size in cut if size < whole))
+def _part_sizes(all_units: int, step: int, smallest: int) -> tuple[int, ...]:
+    cut = {max(smallest, all_units // fraction // step * step) for fraction in FRACTIONS}
+    return tuple(sorted(size for size in cut if size < all_units))
 
 
 @public
 def on_part(
     function: Callable[..., Any], size: int | None, *, graph: bool = False
 ) -> Callable[..., Any]:
-    """The same function, confined to a part; None leaves it the whole.
+    """The same function, confined to a part of the device; None leaves it the whole device.
 
     Args:
         function: as for `labkit.measure`; it must return the function to be timed.
@@ -111,13 +111,13 @@ def confined(
     if not callable(work):
         raise LabError("A function that runs on a part must return the function to be timed.")
     if not torch.cuda.is_available():
-        return work if size is None else _on_threads(work, size)
+        return work if size is None else _confine_to_threads(work, size)
     if size is None:
-        return _graphed(work) if graph else work
-    return _on_sms(torch, work, size, graph=graph)
+        return _as_cuda_graph(work) if graph else work
+    return _confine_to_sms(torch, work, size, graph=graph)
 
 
-def _on_threads(work: Callable[[], Any], threads: int) -> Callable[[], Any]:
+def _confine_to_threads(work: Callable[[], Any], threads: int) -> Callable[[], Any]:
     import torch
 
     def confined_work() -> None:
@@ -131,18 +131,20 @@ def _on_threads(work: Callable[[], Any], threads: int) -> Callable[[], Any]:
     return confined_work
 
 
-def _on_sms(torch: Any, work: Callable[[], Any], sms: int, *, graph: bool) -> Callable[[], Any]:
+def _confine_to_sms(
+    torch: Any, work: Callable[[], Any], sms: int, *, graph: bool
+) -> Callable[[], Any]:
     context = _green_context(sms)
-    stream, held = context.Stream(), [context]  # nobody else holds it: it would be destroyed
+    stream, kept_alive = context.Stream(), [context]  # nobody else holds it: it would be destroyed
     if graph:
-        work = _graphed(work, stream)
+        work = _as_cuda_graph(work, stream)
 
     def confined_work() -> None:
         outer = torch.cuda.current_stream()
         stream.wait_stream(outer)
         with torch.cuda.stream(stream):
             work()
-        assert held, "the context must outlive its stream"
+        assert kept_alive, "the context must outlive its stream"
         outer.wait_stream(stream)
 
     return confined_work
@@ -151,8 +153,8 @@ def _on_sms(torch: Any, work: Callable[[], Any], sms: int, *, graph: bool) -> Ca
 WARM_CALLS = 3  # the first calls allocate and choose kernels, which no graph may record
 
 
-def _graphed(work: Callable[[], Any], stream: Any = None) -> Callable[[], Any]:
-    """The work's kernels, recorded once and replayed; on a CPU the work itself.
+def _as_cuda_graph(work: Callable[[], Any], stream: Any = None) -> Callable[[], Any]:
+    """Record the work's kernels once, to be replayed as a CUDA graph; on a CPU the work itself.
 
     Args:
         work: always does the same, on the same tensors, without asking the GPU for a result.
@@ -175,10 +177,10 @@ def _graphed(work: Callable[[], Any], stream: Any = None) -> Callable[[], Any]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         work()
-    held = (graph, work)  # the graph reads and writes the work's tensors: they must live as long
+    kept_alive = (graph, work)  # the graph reads and writes the work's tensors
 
     def replay() -> None:
-        held[0].replay()
+        kept_alive[0].replay()
 
     return replay
 

@@ -44,27 +44,27 @@ def spans_of(work: Callable[[], Any], *, warm: int = 2, inner: bool = False) -> 
 
     for _ in range(warm):
         work()
-    with _profiler(schedule=schedule(wait=0, warmup=1, active=1, repeat=1)) as seen:
+    with _profiler(schedule=schedule(wait=0, warmup=1, active=1, repeat=1)) as profiler:
         for _ in range(2):
             work()
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
-            seen.step()
-    found = [span for event in seen.events() if (span := _span(torch, event)) is not None]
-    return _from_zero(found if inner else outermost(found))
+            profiler.step()
+    spans = [span for event in profiler.events() if (span := _span(torch, event)) is not None]
+    return _shifted_to_zero(spans if inner else outermost(spans))
 
 
 @contextmanager
 def _profiler(**options: Any) -> Iterator[Any]:
-    """PyTorch's own, over the CPU and the GPU where there is one; it warns of nothing."""
+    """Run PyTorch's profiler on the CPU, and on the GPU if there is one, without its warnings."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     kinds = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * torch.cuda.is_available()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with profile(activities=kinds, **options) as seen:
-            yield seen
+        with profile(activities=kinds, **options) as profiler:
+            yield profiler
 
 
 def _span(torch: Any, event: Any) -> Span | None:
@@ -91,9 +91,9 @@ def lane_of(event: Any, *, on_gpu: bool) -> str | None:
 
 
 def outermost(spans: Iterable[Span]) -> Iterator[Span]:
-    """Without operators that ran inside another one; messages may overlap one another."""
+    """The spans without operators that ran inside others; messages may overlap."""
     covered = float("-inf")
-    for span in sorted(spans, key=lambda one: (one[2], -one[3])):
+    for span in sorted(spans, key=lambda s: (s[2], -s[3])):
         if span[0] == OPERATORS:
             if span[3] <= covered:
                 continue
@@ -101,29 +101,31 @@ def outermost(spans: Iterable[Span]) -> Iterator[Span]:
         yield span
 
 
-def _from_zero(spans: Iterable[Span]) -> list[Span]:
-    """The first begins at 0; of very many the longest are kept."""
-    found = sorted(spans, key=lambda one: one[2] - one[3])[:MOST_SPANS]
-    first = min((begun for _, _, begun, _ in found), default=0.0)
-    moved = [(lane, name, begun - first, ended - first) for lane, name, begun, ended in found]
-    return sorted(moved, key=lambda one: one[2])
+def _shifted_to_zero(spans: Iterable[Span]) -> list[Span]:
+    """Shift the spans so that the first begins at 0; of very many, keep the longest."""
+    longest = sorted(spans, key=lambda s: s[2] - s[3])[:MOST_SPANS]
+    first = min((begin for _, _, begin, _ in longest), default=0.0)
+    shifted = [(lane, name, begin - first, end - first) for lane, name, begin, end in longest]
+    return sorted(shifted, key=lambda s: s[2])
 
 
 def busy_ms(spans: Iterable[Span], *lanes: str) -> float:
     """How long at least one operation of these lanes ran; overlapping ones count once."""
     total, covered = 0.0, float("-inf")
-    for _, _, begun, ended in sorted((one for one in spans if one[0] in lanes), key=lambda s: s[2]):
-        total += max(0.0, ended - max(begun, covered))
-        covered = max(covered, ended)
+    for _, _, begin, end in sorted(
+        (span for span in spans if span[0] in lanes), key=lambda s: s[2]
+    ):
+        total += max(0.0, end - max(begin, covered))
+        covered = max(covered, end)
     return total
 
 
 def hidden_ms(spans: Iterable[Span]) -> float:
     """How long messages travelled while something was computed."""
-    known = list(spans)
-    computing = KERNELS if any(one[0] == KERNELS for one in known) else OPERATORS
-    both = busy_ms(known, MESSAGES, computing)
-    return busy_ms(known, MESSAGES) + busy_ms(known, computing) - both
+    all_spans = list(spans)
+    computing = KERNELS if any(span[0] == KERNELS for span in all_spans) else OPERATORS
+    either = busy_ms(all_spans, MESSAGES, computing)
+    return busy_ms(all_spans, MESSAGES) + busy_ms(all_spans, computing) - either
 
 
 CALLS = 3  # of which the mean is taken
@@ -150,15 +152,17 @@ def profile_of(work: Callable[[], Any], ridge: float) -> dict[str, float]:
 
 
 def by_limit(
-    took: Mapping[str, float], counted: Mapping[str, OperationCount], ridge: float
+    milliseconds_by_operation: Mapping[str, float],
+    counts: Mapping[str, OperationCount],
+    ridge: float,
 ) -> dict[str, float]:
     """Sort milliseconds by operation into those right of the ridge and those left of it."""
-    found = {"sm_ms": 0.0, "memory_ms": 0.0, "operations": float(len(took))}
-    for name, milliseconds in took.items():
-        known = counted.get(name, OperationCount())
-        is_arithmetic = known.flops > ridge * known.moved
-        found["sm_ms" if is_arithmetic else "memory_ms"] += milliseconds
-    return found
+    totals = {"sm_ms": 0.0, "memory_ms": 0.0, "operations": float(len(milliseconds_by_operation))}
+    for name, milliseconds in milliseconds_by_operation.items():
+        count = counts.get(name, OperationCount())
+        is_arithmetic = count.flops > ridge * count.moved
+        totals["sm_ms" if is_arithmetic else "memory_ms"] += milliseconds
+    return totals
 
 
 def _count_operations(work: Callable[[], Any]) -> dict[str, OperationCount]:
@@ -166,18 +170,18 @@ def _count_operations(work: Callable[[], Any]) -> dict[str, OperationCount]:
     from torch.utils._pytree import tree_leaves
     from torch.utils.flop_counter import flop_registry
 
-    counted: dict[str, OperationCount] = {}
+    counts: dict[str, OperationCount] = {}
 
-    def note(called: Any, args: Any, kwargs: Any, made: Any) -> None:
-        one = counted.setdefault(called._schema.name, OperationCount())
-        tensors = [t for t in tree_leaves((args, kwargs, made)) if hasattr(t, "nbytes")]
-        one.moved += sum(tensor.nbytes for tensor in tensors)
-        if (flops_of := flop_registry.get(called._overloadpacket)) is not None:
-            one.flops += int(flops_of(*args, **kwargs, out_val=made))
+    def note(operation: Any, args: Any, kwargs: Any, outputs: Any) -> None:
+        count = counts.setdefault(operation._schema.name, OperationCount())
+        tensors = [t for t in tree_leaves((args, kwargs, outputs)) if hasattr(t, "nbytes")]
+        count.moved += sum(tensor.nbytes for tensor in tensors)
+        if (flops_of := flop_registry.get(operation._overloadpacket)) is not None:
+            count.flops += int(flops_of(*args, **kwargs, out_val=outputs))
 
     with watching(note):
         work()
-    return counted
+    return counts
 
 
 def _milliseconds(work: Callable[[], Any]) -> dict[str, float]:
@@ -185,14 +189,14 @@ def _milliseconds(work: Callable[[], Any]) -> dict[str, float]:
     import torch
 
     on_gpu = torch.cuda.is_available()
-    with _profiler() as seen:
+    with _profiler() as profiler:
         for _ in range(CALLS):
             work()
         if on_gpu:
             torch.cuda.synchronize()
-    spent = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-    events = [one for one in seen.key_averages() if one.key.startswith("aten::")]
-    times = {one.key: getattr(one, spent) / 1e3 / CALLS for one in events}
+    time_field = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    events = [event for event in profiler.key_averages() if event.key.startswith("aten::")]
+    times = {event.key: getattr(event, time_field) / 1e3 / CALLS for event in events}
     return {name: milliseconds for name, milliseconds in times.items() if milliseconds > 0}
 
 
@@ -212,43 +216,43 @@ class _LiveTensors:
 
     def __init__(self) -> None:
         self._live: dict[int, tuple[weakref.ref[Any], int, str]] = {}
-        self._now = dict.fromkeys(KINDS, 0)
-        self.most, self.at_peak = dict(self._now), dict(self._now)
+        self._bytes_now = dict.fromkeys(KINDS, 0)
+        self.most, self.at_peak = dict(self._bytes_now), dict(self._bytes_now)
 
     def note(self, tensor: Any, kind: str = TEMPORARIES) -> None:
-        """A tensor is there; a later note says what it is for, if it only was a temporary."""
+        """Count a tensor; a later note may give a temporary its kind."""
         storage = tensor.untyped_storage()
         key = id(storage)  # one object for as long as the storage lives
         if key in self._live:
-            self._sort(key, kind)
+            self._reclassify(key, kind)
             return
         self._live[key] = (
             weakref.ref(storage, lambda _: self._forget(key)),
             storage.nbytes(),
             kind,
         )
-        self._count(kind, storage.nbytes())
+        self._add_bytes(kind, storage.nbytes())
 
-    def _sort(self, key: int, kind: str) -> None:
+    def _reclassify(self, key: int, kind: str) -> None:
         reference, size, before = self._live[key]
         if before == TEMPORARIES and kind != TEMPORARIES:
             self._live[key] = (reference, size, kind)
-            self._now[before] -= size
-            self._count(kind, size)
+            self._bytes_now[before] -= size
+            self._add_bytes(kind, size)
 
     def _forget(self, key: int) -> None:
         _, size, kind = self._live.pop(key)
-        self._now[kind] -= size
+        self._bytes_now[kind] -= size
 
-    def _count(self, kind: str, size: int) -> None:
-        self._now[kind] += size
-        self.most[kind] = max(self.most[kind], self._now[kind])
-        if sum(self._now.values()) > sum(self.at_peak.values()):
-            self.at_peak = dict(self._now)
+    def _add_bytes(self, kind: str, size: int) -> None:
+        self._bytes_now[kind] += size
+        self.most[kind] = max(self.most[kind], self._bytes_now[kind])
+        if sum(self._bytes_now.values()) > sum(self.at_peak.values()):
+            self.at_peak = dict(self._bytes_now)
 
     def begin(self) -> None:
-        """Count the most anew, from what is alive now."""
-        self.most, self.at_peak = dict(self._now), dict(self._now)
+        """Restart the peaks from what is alive now."""
+        self.most, self.at_peak = dict(self._bytes_now), dict(self._bytes_now)
 
 
 @public
@@ -265,7 +269,9 @@ def count_step(step: Callable[[], Any], network: Any, *optimizers: Any) -> dict[
         peak: …", what that peak is made of. Not all kinds are at their most at one moment, so the
         peak is at most their sum.
     """
-    if not hasattr(network, "parameters") or not all(hasattr(one, "state") for one in optimizers):
+    if not hasattr(network, "parameters") or not all(
+        hasattr(optimizer, "state") for optimizer in optimizers
+    ):
         raise WrongArgument(
             "count_step takes the step, then the network (a `torch.nn.Module`) and its optimizers, "
             f"not {network!r:.60}."
@@ -273,7 +279,7 @@ def count_step(step: Callable[[], Any], network: Any, *optimizers: Any) -> dict[
     live = _LiveTensors()
     for parameter in network.parameters():
         live.note(parameter, PARAMETERS)
-    with _noted(live, network):
+    with _recording_tensors(live, network):
         step()
         states = (state for optimizer in optimizers for state in optimizer.state.values())
         for value in (value for state in states for value in state.values()):
@@ -281,19 +287,19 @@ def count_step(step: Callable[[], Any], network: Any, *optimizers: Any) -> dict[
                 live.note(value, OPTIMIZER)
         live.begin()
         step()
-    found = {kind: size / MIB for kind, size in live.most.items()}
+    most_mib = {kind: size / MIB for kind, size in live.most.items()}
     parts = {f"at the peak: {kind}": size / MIB for kind, size in live.at_peak.items()}
-    return found | {"peak": sum(live.at_peak.values()) / MIB} | parts
+    return most_mib | {"peak": sum(live.at_peak.values()) / MIB} | parts
 
 
 @contextmanager
-def _noted(live: _LiveTensors, network: Any) -> Iterator[None]:
+def _recording_tensors(live: _LiveTensors, network: Any) -> Iterator[None]:
     """Note every tensor that is made, kept for the backward pass, or becomes a gradient."""
     import torch
     from torch.utils._pytree import tree_leaves
 
-    def note(_: Any, __: Any, ___: Any, made: Any) -> None:
-        for leaf in tree_leaves(made):
+    def note(_: Any, __: Any, ___: Any, outputs: Any) -> None:
+        for leaf in tree_leaves(outputs):
             if isinstance(leaf, torch.Tensor):
                 live.note(leaf)
 
@@ -302,7 +308,7 @@ def _noted(live: _LiveTensors, network: Any) -> Iterator[None]:
         return tensor.detach()  # the tensor itself would keep its own graph alive
 
     hooks = [
-        parameter.register_post_accumulate_grad_hook(lambda one: live.note(one.grad, GRADIENTS))
+        parameter.register_post_accumulate_grad_hook(lambda p: live.note(p.grad, GRADIENTS))
         for parameter in network.parameters()
         if parameter.requires_grad
     ]
@@ -324,10 +330,10 @@ def watching(note: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]) 
 
     class Watching(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
         def __torch_dispatch__(
-            self, called: Any, _: Any, args: Any = (), kwargs: Any = None
+            self, operation: Any, _: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            made = called(*args, **(kwargs or {}))
-            note(called, args, kwargs or {}, made)
-            return made
+            outputs = operation(*args, **(kwargs or {}))
+            note(operation, args, kwargs or {}, outputs)
+            return outputs
 
     return Watching()

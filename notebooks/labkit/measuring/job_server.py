@@ -20,7 +20,7 @@ from typing import Any
 
 from labkit.errors import LabError
 from labkit.measuring import sharing
-from labkit.measuring.place import spread
+from labkit.measuring.place import assign_devices
 from labkit.run.borrowed import RESULT_LIMIT
 from labkit.run.child import Crew
 
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 async def _serve(say: Say) -> None:
-    """Run what is ordered, a line each; the end of the input, or SIGTERM, ends whatever runs."""
+    """Run each job that a line orders; the end of the input, or SIGTERM, ends the running one."""
     loop, orders = asyncio.get_running_loop(), asyncio.StreamReader(limit=RESULT_LIMIT)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     loop.add_signal_handler(signal.SIGTERM, orders.feed_eof)
@@ -51,17 +51,17 @@ async def _serve(say: Say) -> None:
 
 
 async def _run(order: Mapping[str, Any], say: Say) -> None:
-    """One job to its end; whatever goes wrong is said, and the runner stays for the next."""
+    """Run one job to its end and report whatever goes wrong; the runner stays for the next job."""
     try:
-        with Messages(say) as said:
+        with Messages(say) as messages:
             async with _crew_for(order) as crew:
                 async for rank, message in crew.messages():
-                    said.add(rank, message)
+                    messages.add(rank, message)
     except LabError as error:
         say("f", {"kind": type(error).__name__, "message": str(error), "details": error.details})
     except Exception as error:  # the outer frame: an order that cannot be read ends no runner
-        words = f"The runner could not do this: {type(error).__name__}: {error}"
-        say("f", {"kind": "LabError", "message": words, "details": ""})
+        sentence = f"The runner could not do this: {type(error).__name__}: {error}"
+        say("f", {"kind": "LabError", "message": sentence, "details": ""})
     else:
         say("e", None)
 
@@ -70,38 +70,38 @@ async def _run(order: Mapping[str, Any], say: Say) -> None:
 async def _crew_for(order: Mapping[str, Any]) -> AsyncIterator[Crew]:
     """The workers of an order: ranks, or copies that share what is borrowed."""
     job, timeout_s = order["job"], float(order["timeout_s"])
-    if told := order.get("copies"):
-        copies = sharing.Copies(**{**told, "way": sharing.Way(told["way"])})
+    if copies_order := order.get("copies"):
+        copies = sharing.Copies(**{**copies_order, "way": sharing.Way(copies_order["way"])})
         async with sharing.crew_of(job, copies, timeout_s) as crew:
             yield crew
         return
     share_device = bool(job.get("share_device"))
-    added, backend = await spread(int(order["ranks"]), share_device=share_device)
+    added, backend = await assign_devices(int(order["ranks"]), share_device=share_device)
     async with Crew({**job, "backend": backend}, added, timeout_s) as crew:
         yield crew
 
 
 class Messages:
-    """What the ranks of a job say, as lines: samples together, twice a second, all else at once.
+    """Writes what the ranks of a job report: samples in batches, everything else at once.
 
     Args:
-        say: says a line.
+        say: writes a line: its letter and its content.
     """
 
     def __init__(self, say: Say) -> None:
         self._say = say
         self._turns: dict[int, list[Any]] = {}
-        self._said = -TURNS_S
+        self._flushed_s = -TURNS_S
 
     def __enter__(self) -> Messages:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Say what is held back, however the job ended."""
+        """Write the samples that wait, however the job ended."""
         self.flush()
 
     def add(self, rank: int, message: Mapping[str, Any]) -> None:
-        """One message; samples wait for more, for at most half a second after the last were said.
+        """Write a message; samples wait for others, for at most half a second after the last batch.
 
         Raises:
             LabError: it is too large.
@@ -114,25 +114,25 @@ class Messages:
             self._say("m", [rank, message])
             return
         self._turns.setdefault(rank, []).extend(message["turns"])
-        if time.monotonic() - self._said >= TURNS_S:
+        if time.monotonic() - self._flushed_s >= TURNS_S:
             self.flush()
 
     def flush(self) -> None:
-        """Say what is held back."""
+        """Write the samples that wait."""
         for rank, turns in self._turns.items():
             self._say("m", [rank, {"type": "turns", "turns": turns}])
-        self._turns, self._said = {}, time.monotonic()
+        self._turns, self._flushed_s = {}, time.monotonic()
 
 
 def _take_stdout() -> Say:
-    """Keep the real stdout for our lines; whatever else is printed goes to stderr."""
-    own = os.fdopen(os.dup(1), "w", buffering=1)
+    """Take stdout for our lines and send everything else that is printed to stderr."""
+    lines = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
 
-    def say(letter: str, what: Any) -> None:
-        own.write(letter + json.dumps(what) + "\n")
-        own.flush()
+    def say(letter: str, content: Any) -> None:
+        lines.write(letter + json.dumps(content) + "\n")
+        lines.flush()
 
     return say
 

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from labkit import errors, stats
 from labkit.arguments import name_of, public, refuse_band, split_options
-from labkit.measuring.place import spread
+from labkit.measuring.place import assign_devices
 from labkit.records import ByShape, Comparison, Measurement, RankResults, counted_record
 from labkit.run import borrowed
 from labkit.run.child import run_blocking
@@ -31,15 +31,15 @@ from labkit.run.jobs import (
     workers,
 )
 
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
-async def _readings_of(
+async def _run_and_read(
     kind: str,
     functions: Sequence[Function],
     arguments: Mapping[str, Any],
-    record: Callable[[Readings, str], Any] = lambda taken, stopped: None,
+    record: Callable[[Readings, str], Any] = lambda readings, stopped: None,
     *,
     ranks: int = 1,
     timeout_s: float,
@@ -47,7 +47,7 @@ async def _readings_of(
     on_update: Callable[[Any], None] | None = None,
     **options: Any,
 ) -> Readings:
-    """Run a job in children, and return what they found out.
+    """Run a job in children and return their readings.
 
     Args:
         kind: of the job.
@@ -62,24 +62,24 @@ async def _readings_of(
         on_update: called with the record while readings come in.
         options: as for `make_job`.
     """
-    taken, added = Readings(ranks), [dict[str, str]()] * ranks
-    shape = borrowed.chosen(on, os.environ, ranks)
+    readings, added = Readings(ranks), [dict[str, str]()] * ranks
+    shape = borrowed.shape_to_borrow(on, os.environ, ranks)
 
     def update() -> None:
-        if on_update is not None and taken.count() >= len(functions):
-            on_update(record(taken, "not finished"))
+        if on_update is not None and readings.count() >= len(functions):
+            on_update(record(readings, "not finished"))
 
     try:
         if shape is None:
             share_device = bool(options.get("share_device"))
-            added, taken.backend = await spread(ranks, share_device=share_device)
-        job = make_job(kind, functions, arguments, backend=taken.backend, **options)
-        await run_job(workers(job, added, timeout_s, shape), taken, update)
+            added, readings.backend = await assign_devices(ranks, share_device=share_device)
+        job = make_job(kind, functions, arguments, backend=readings.backend, **options)
+        await run_job(workers(job, added, timeout_s, shape), readings, update)
     except errors.LabError as error:
-        if taken.count() >= len(functions):
-            error.kept = record(taken, str(error))
+        if readings.count() >= len(functions):
+            error.kept = record(readings, str(error))
         raise
-    return taken
+    return readings
 
 
 async def measure_async(
@@ -115,36 +115,46 @@ async def measure_async(
         on_update: called with the unfinished record while samples come in.
         arguments: passed to the function.
     """
-    given = dict(arguments or {})
-    known = {"dtype": dtype, "flops": flops, "moved_bytes": moved_bytes}
+    function_arguments = dict(arguments or {})
+    work_counts = {"dtype": dtype, "flops": flops, "moved_bytes": moved_bytes}
 
-    def record(taken: Readings, stopped: str | None = None) -> Measurement:
-        return taken.measurement(name_of(function), stopped, setting=_readable(given), **known)
+    def record(readings: Readings, stopped: str | None = None) -> Measurement:
+        return readings.measurement(
+            name_of(function), stopped, setting=_as_setting(function_arguments), **work_counts
+        )
 
-    how: dict[str, Any] = {"looks": [samples or rounds()], "cold": cold, "budget_s": budget_s}
-    how |= {"ranks": ranks, "timeout_s": timeout_s, "on": on, "on_update": on_update}
-    return record(await _readings_of("time", [function], given, record, **how))
+    job_options: dict[str, Any] = {
+        "looks": [samples or rounds()],
+        "cold": cold,
+        "budget_s": budget_s,
+    }
+    job_options |= {"ranks": ranks, "timeout_s": timeout_s, "on": on, "on_update": on_update}
+    return record(
+        await _run_and_read("time", [function], function_arguments, record, **job_options)
+    )
 
 
-def _on_each(call: Callable[Given, Found]) -> Callable[Given, Found]:
-    """Let a call take a list for `on`: it is made once for each shape, and returns all by shape."""
+def _once_per_shape(call: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Let a call accept a list for `on`: it runs once for each shape; results come by shape."""
 
     @functools.wraps(call)
-    def calls(*given: Given.args, **named: Given.kwargs) -> Found:
-        shapes = named.get("on")
+    def call_per_shape(*positional: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        shapes = keywords.get("on")
         if not isinstance(shapes, list | tuple):
-            return call(*given, **named)
+            return call(*positional, **keywords)
         if not shapes:
             raise errors.WrongArgument('`on=[]` names no shape: `on=["1g.5gb", "3g.20gb"]` does.')
         for shape in shapes:  # all are checked before anything is measured
-            borrowed.chosen(shape, os.environ)
-        found = ByShape((shape, call(*given, **{**named, "on": shape})) for shape in shapes)
-        return cast("Found", found)
+            borrowed.shape_to_borrow(shape, os.environ)
+        results = ByShape(
+            (shape, call(*positional, **{**keywords, "on": shape})) for shape in shapes
+        )
+        return cast("Result", results)
 
-    return calls
+    return call_per_shape
 
 
-@_on_each
+@_once_per_shape
 @public
 def measure(function: Function, **options: Any) -> Measurement:
     """Time a function in a child process and return every sample.
@@ -160,8 +170,8 @@ def measure(function: Function, **options: Any) -> Measurement:
     Raises:
         LabError: in words; its `kept` is the record of what was measured before.
     """
-    known, arguments = split_options("measure", measure_async, function, options)
-    return run_blocking(lambda: measure_async(function, arguments=arguments, **known))
+    call_options, arguments = split_options("measure", measure_async, function, options)
+    return run_blocking(lambda: measure_async(function, arguments=arguments, **call_options))
 
 
 async def compare_async(
@@ -193,22 +203,26 @@ async def compare_async(
         on_update: as in `measure_async`.
         arguments: passed to both functions.
     """
-    given = dict(arguments or {})
+    function_arguments = dict(arguments or {})
     looks = stats.LOOKS[:1] if is_quick() else stats.LOOKS
     names = distinct_names([a, b])
 
-    def record(taken: Readings, stopped: str | None = None) -> Comparison:
-        known: dict[str, Any] = {"dtype": dtype, "setting": _readable(given)}
-        first, second = (taken.measurement(name, stopped, **known) for name in names)
-        seen = stats.judge(first.samples_s, second.samples_s, band, looks)
-        return Comparison(first, second, band, seen, stats.why(seen, band))
+    def record(readings: Readings, stopped: str | None = None) -> Comparison:
+        record_fields: dict[str, Any] = {"dtype": dtype, "setting": _as_setting(function_arguments)}
+        first, second = (readings.measurement(name, stopped, **record_fields) for name in names)
+        interim_looks = stats.judge(first.samples_s, second.samples_s, band, looks)
+        return Comparison(first, second, band, interim_looks, stats.explain(interim_looks, band))
 
-    how: dict[str, Any] = {"looks": list(looks), "band": list(band), "cold": cold}
-    how |= {"budget_s": budget_s, "ranks": ranks, "timeout_s": timeout_s, "on": on}
-    return record(await _readings_of("time", [a, b], given, record, on_update=on_update, **how))
+    job_options: dict[str, Any] = {"looks": list(looks), "band": list(band), "cold": cold}
+    job_options |= {"budget_s": budget_s, "ranks": ranks, "timeout_s": timeout_s, "on": on}
+    return record(
+        await _run_and_read(
+            "time", [a, b], function_arguments, record, on_update=on_update, **job_options
+        )
+    )
 
 
-@_on_each
+@_once_per_shape
 @public
 def compare(
     a: Function, b: Function, *, band: tuple[float, float] = (0.95, 1.05), **options: Any
@@ -219,8 +233,8 @@ def compare(
     wrong in at most 5 %. Other options as in `measure`.
     """
     refuse_band(band)
-    known, arguments = split_options("compare", compare_async, a, options)
-    return run_blocking(lambda: compare_async(a, b, band=band, arguments=arguments, **known))
+    call_options, arguments = split_options("compare", compare_async, a, options)
+    return run_blocking(lambda: compare_async(a, b, band=band, arguments=arguments, **call_options))
 
 
 async def ranks_async(
@@ -242,22 +256,22 @@ async def ranks_async(
         on: as in `measure_async`.
         arguments: passed to the function.
     """
-    told: dict[str, Any] = {"timeout_s": timeout_s, "on": on, "share_device": share_device}
-    taken = await _readings_of("call", [function], arguments or {}, ranks=n, **told)
-    printed = [(index, line) for index, rank in enumerate(taken.ranks) for line in rank.printed]
+    job_options: dict[str, Any] = {"timeout_s": timeout_s, "on": on, "share_device": share_device}
+    readings = await _run_and_read("call", [function], arguments or {}, ranks=n, **job_options)
+    printed = [(index, line) for index, rank in enumerate(readings.ranks) for line in rank.printed]
     return RankResults(
-        values=tuple(rank.facts.get("value") for rank in taken.ranks),
-        devices=taken.devices,
-        tier=taken.tier,
-        link=taken.link,
-        backend=taken.backend,
+        values=tuple(rank.facts.get("value") for rank in readings.ranks),
+        devices=readings.devices,
+        tier=readings.tier,
+        link=readings.link,
+        backend=readings.backend,
         printed=tuple(f"[rank {index}] {line}" for index, line in printed),
-        versions=taken.versions,
-        borrowed=taken.borrowed,
+        versions=readings.versions,
+        borrowed=readings.borrowed,
     )
 
 
-@_on_each
+@_once_per_shape
 @public
 def ranks(function: Function, **options: Any) -> RankResults:
     """Run a function in `n` processes (2) and return what each returned, in order of rank.
@@ -266,20 +280,20 @@ def ranks(function: Function, **options: Any) -> RankResults:
     ranks they are gloo processes on the container's CPU, or with `share_device=True` gloo processes
     that share what there is; the result says so.
     """
-    known, arguments = split_options("ranks", ranks_async, function, options)
-    return run_blocking(lambda: ranks_async(function, arguments=arguments, **known))
+    call_options, arguments = split_options("ranks", ranks_async, function, options)
+    return run_blocking(lambda: ranks_async(function, arguments=arguments, **call_options))
 
 
 async def peak_async(
     function: Function, *, timeout_s: float = TIMEOUT_S, **arguments: Any
 ) -> Measurement:
     """Run a function once in a fresh process and report its peak memory; see `peak`."""
-    taken = await _readings_of("call", [function], arguments, timeout_s=timeout_s)
-    facts, on_gpu = taken.ranks[0].facts, taken.devices[0].backend == "cuda"
+    readings = await _run_and_read("call", [function], arguments, timeout_s=timeout_s)
+    facts, on_gpu = readings.ranks[0].facts, readings.devices[0].backend == "cuda"
     counted = "tensors on the device" if on_gpu else "process RSS, allocator and torch included"
-    beside = ("reserved_mib", "device_used_mib")
-    setting = {"counted": counted} | {name: facts[name] for name in beside if name in facts}
-    return counted_record(name_of(function), taken, setting, peak_mib=facts["peak_mib"])
+    memory_facts = ("reserved_mib", "device_used_mib")
+    setting = {"counted": counted} | {name: facts[name] for name in memory_facts if name in facts}
+    return counted_record(name_of(function), readings, setting, peak_mib=facts["peak_mib"])
 
 
 @public
@@ -297,8 +311,10 @@ def peak(function: Function, **arguments: Any) -> Measurement:
     return run_blocking(lambda: peak_async(function, **arguments))
 
 
-def _readable(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    plain = (bool, int, float, str, type(None))
+def _as_setting(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as a record keeps them: plain values as they are, others as text."""
+    plain_types = (bool, int, float, str, type(None))
     return {
-        name: value if isinstance(value, plain) else str(value) for name, value in arguments.items()
+        name: value if isinstance(value, plain_types) else str(value)
+        for name, value in arguments.items()
     }

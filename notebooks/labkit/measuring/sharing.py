@@ -30,7 +30,7 @@ from typing import Any
 from labkit import errors
 from labkit.arguments import public
 from labkit.machine import device
-from labkit.measuring.place import only_one
+from labkit.measuring.place import one_of_several_gpus
 from labkit.records import Borrowed, Device, Measurement, Tier, circumstances, counted_record
 from labkit.run import borrowed
 from labkit.run.borrowed import BorrowedCrew
@@ -104,10 +104,10 @@ class Turns:
         facts: Mapping[str, Any] | None = None,
     ) -> Measurement:
         """A record of all copies, or of the first `ranks` of them."""
-        those = replace(self, devices=self.devices[:ranks])
+        first_ranks = replace(self, devices=self.devices[:ranks])
         return counted_record(
             name,
-            those,
+            first_ranks,
             {"way": str(self.way), "copies": self.copies, **(facts or {})},
             samples_s=samples_s,
             clock="host",
@@ -124,7 +124,7 @@ class Turns:
 
 
 def way_of(way: Way | str) -> Way:
-    """A way by its name.
+    """Look up a way to share by its name.
 
     Raises:
         WrongArgument: there is no such way.
@@ -158,14 +158,14 @@ async def turns_async(
     Raises:
         LabError: the way does not work here, or a copy failed.
     """
-    told = Copies(way_of(way), copies, sms_per_copy)
-    counted = _in_windows(function, copies, pairs or (QUICK_PAIRS if is_quick() else PAIRS))
+    sharing_copies = Copies(way_of(way), copies, sms_per_copy)
+    counted = _counted_in_windows(function, copies, pairs or (QUICK_PAIRS if is_quick() else PAIRS))
     job = make_job("call", [counted], arguments)
-    readings = await run_copies(job, told, timeout_s)
+    readings = await run_copies(job, sharing_copies, timeout_s)
     values = [rank.facts["value"] for rank in readings.ranks]
     together = [value["together"] for value in values]
     return Turns(
-        way=told.way,
+        way=sharing_copies.way,
         copies=copies,
         each_per_s=tuple(statistics.median(rates) for rates in together),
         together=tuple(sum(rates) for rates in zip(*together, strict=True)),
@@ -182,12 +182,12 @@ async def run_copies(job: Mapping[str, Any], copies: Copies, timeout_s: float) -
     Raises:
         LabError: the way does not work here, or a copy failed.
     """
-    readings, shape = Readings(copies.count), _shape_for(copies, borrowed.lent(os.environ))
+    readings, shape = Readings(copies.count), _shape_for(copies, borrowed.lent_shapes(os.environ))
     if shape is None:
         await run_job(crew_of(job, copies, timeout_s), readings)
     else:
-        told = asdict(copies)
-        await run_job(BorrowedCrew(job, copies.count, shape, timeout_s, told), readings)
+        copies_data = asdict(copies)
+        await run_job(BorrowedCrew(job, copies.count, shape, timeout_s, copies_data), readings)
     return readings
 
 
@@ -213,35 +213,38 @@ def _shape_for(copies: Copies, lent: Sequence[str]) -> str | None:
 
 @contextlib.asynccontextmanager
 async def crew_of(job: Mapping[str, Any], copies: Copies, timeout_s: float) -> AsyncIterator[Crew]:
-    """The workers of a job's copies on the devices of this process, with what they need around."""
-    own = {"LABKIT_PARTITION": str(copies.sms)} if copies.way is Way.SMS else {}
-    around: contextlib.AbstractAsyncContextManager[Mapping[str, str]] = contextlib.nullcontext({})
+    """Start the workers of a job's copies on this process's devices, and MPS if they use it."""
+    partition = {"LABKIT_PARTITION": str(copies.sms)} if copies.way is Way.SMS else {}
+    daemon: contextlib.AbstractAsyncContextManager[Mapping[str, str]] = contextlib.nullcontext({})
     if copies.way is Way.MPS:
-        around = _mps_daemon()
-    async with around as common:
-        added = [{**part, **common, **own} for part in _devices_for(copies.way, copies.count)]
-        async with Crew(job, added, timeout_s) as crew:
+        daemon = _mps_daemon()
+    async with daemon as shared_environment:
+        environments = [
+            {**device_environment, **shared_environment, **partition}
+            for device_environment in _devices_for(copies.way, copies.count)
+        ]
+        async with Crew(job, environments, timeout_s) as crew:
             yield crew
 
 
 def _devices_for(way: Way, copies: int) -> list[dict[str, str]]:
-    """Which device each copy gets, and its share of the threads.
+    """The device and the threads of each copy, as additions to its environment.
 
     Raises:
         TooFewRanks: slices were asked for and the lease holds fewer.
     """
-    held = device.read_lease(os.environ)
-    common = device.thread_environment(copies, device.cpu_budget())
+    lease = device.read_lease(os.environ)
+    threads = device.thread_environment(copies, device.cpu_budget())
     if way is Way.SLICES:
-        if len(held.real_slices) < copies:
+        if len(lease.real_slices) < copies:
             raise errors.TooFewRanks(
                 f"{copies} copies on slices need {copies} slices; your lease holds "
-                f"{len(held.real_slices)}. Ask for a shape with more, or share by time."
+                f"{len(lease.real_slices)}. Ask for a shape with more, or share by time."
             )
-        return [{**common, "CUDA_VISIBLE_DEVICES": held.real_slices[i]} for i in range(copies)]
-    chosen = held.real_slices[:1] or only_one(os.environ)
-    own = {"CUDA_VISIBLE_DEVICES": chosen[0]} if chosen else {}
-    return [{**common, **own} for _ in range(copies)]
+        return [{**threads, "CUDA_VISIBLE_DEVICES": lease.real_slices[i]} for i in range(copies)]
+    choices = lease.real_slices[:1] or one_of_several_gpus(os.environ)
+    device_choice = {"CUDA_VISIBLE_DEVICES": choices[0]} if choices else {}
+    return [{**threads, **device_choice} for _ in range(copies)]
 
 
 def _probe_work() -> Callable[[], Any]:
@@ -260,15 +263,15 @@ def why_not(way: Way | str, *, sms: int = 16) -> str:
         way: how copies would share.
         sms: of a partition, where that is tried.
     """
-    chosen = way_of(way)
-    copies, own_sms = (1, sms) if chosen is Way.SMS else (2, None)
-    given: dict[str, Any] = {"copies": copies, "sms_per_copy": own_sms, "timeout_s": PROBE_S}
+    tried_way = way_of(way)
+    copies, own_sms = (1, sms) if tried_way is Way.SMS else (2, None)
+    options: dict[str, Any] = {"copies": copies, "sms_per_copy": own_sms, "timeout_s": PROBE_S}
     try:
-        done = run_blocking(lambda: turns_async(_probe_work, chosen, pairs=1, **given))
+        turns = run_blocking(lambda: turns_async(_probe_work, tried_way, pairs=1, **options))
     except errors.LabError as error:
         return str(error)
     on_cores = "there is no GPU here; copies on CPU cores say nothing about one"
-    return on_cores if done.tier is Tier.CPU else ""
+    return on_cores if turns.tier is Tier.CPU else ""
 
 
 @contextlib.asynccontextmanager
@@ -286,20 +289,20 @@ async def _mps_daemon() -> AsyncIterator[Mapping[str, str]]:
     folder = Path(tempfile.mkdtemp(prefix="labkit-mps-"))
     added = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
     try:
-        status, said = await _control(["-d"], "", added)
+        status, output = await _run_mps_control(["-d"], "", added)
         if status != 0:
-            raise errors.LabError(f"MPS does not start here: {said.strip()[:200]}")
+            raise errors.LabError(f"MPS does not start here: {output.strip()[:200]}")
         try:
-            share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"}
-            yield added | _renumbered(os.environ) | share
+            all_sms = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"}
+            yield added | _first_gpu_by_number(os.environ) | all_sms
         finally:
-            await _control([], "quit -t 5\n", added)
+            await _run_mps_control([], "quit -t 5\n", added)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _renumbered(environ: Mapping[str, str]) -> dict[str, str]:
-    """How a copy names the first GPU: the daemon counts those it was given from 0, but keeps UUIDs.
+def _first_gpu_by_number(environ: Mapping[str, str]) -> dict[str, str]:
+    """The first GPU by the number that MPS gives it: the daemon counts from 0, but keeps UUIDs.
 
     Source: NVIDIA, Multi-Process Service, "CUDA_VISIBLE_DEVICES", https://docs.nvidia.com/deploy/mps/
     """
@@ -307,7 +310,9 @@ def _renumbered(environ: Mapping[str, str]) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": "0"} if first.isdecimal() else {}
 
 
-async def _control(options: Sequence[str], text: str, added: Mapping[str, str]) -> tuple[int, str]:
+async def _run_mps_control(
+    options: Sequence[str], text: str, added: Mapping[str, str]
+) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         "nvidia-cuda-mps-control",
         *options,
@@ -317,16 +322,18 @@ async def _control(options: Sequence[str], text: str, added: Mapping[str, str]) 
         env={**os.environ, **added},
     )
     try:
-        _, said = await asyncio.wait_for(process.communicate(text.encode()), MPS_S)
+        _, error_output = await asyncio.wait_for(process.communicate(text.encode()), MPS_S)
     except TimeoutError:
         process.kill()
         await process.wait()
         return 1, f"no answer within {MPS_S:g} s"
-    return process.returncode or 0, said.decode(errors="replace")
+    return process.returncode or 0, error_output.decode(errors="replace")
 
 
-def _in_windows(function: Callable[..., Any], copies: int, pairs: int) -> Callable[..., Any]:
-    """The function's work, called in windows and counted."""
+def _counted_in_windows(
+    function: Callable[..., Any], copies: int, pairs: int
+) -> Callable[..., Any]:
+    """Wrap a function so that a copy calls its work in windows and counts the calls."""
 
     def in_turns(**arguments: Any) -> Any:
         from labkit.measuring import sharing
@@ -344,8 +351,8 @@ def count_in_windows(work: Callable[[], Any], copies: int, pairs: int) -> dict[s
     """
     import torch
 
-    settle = _quiet_wait(torch)
-    number, start, window_s = _meet(copies, _warm(work, settle))
+    settle = _sleeping_wait(torch)
+    number, start, window_s = _agree_on_windows(copies, _warm_call_s(work, settle))
     rates: dict[str, list[float]] = {"together": [], "alone": []}
     cpu = 0.0
     for window, name in enumerate(islice(cycle(ORDER), 2 * pairs)):
@@ -359,14 +366,14 @@ def count_in_windows(work: Callable[[], Any], copies: int, pairs: int) -> dict[s
     return {**rates, "cpu_per_copy": cpu / pairs}
 
 
-def _warm(work: Callable[[], Any], settle: Callable[[], Any]) -> float:
-    """Seconds per call, the slow first calls left out."""
+def _warm_call_s(work: Callable[[], Any], settle: Callable[[], Any]) -> float:
+    """Warm up and return the seconds of the fastest call."""
     times = []
     for _ in range(WARM_CALLS):
-        begun = time.monotonic()
+        started_s = time.monotonic()
         work()
         settle()
-        times.append(time.monotonic() - begun)
+        times.append(time.monotonic() - started_s)
     return min(times)
 
 
@@ -374,17 +381,17 @@ def calls_per_s(
     work: Callable[[], Any], settle: Callable[[], Any], ends: float
 ) -> tuple[float, float]:
     """Calls per second until `ends` (at least one call), and CPU seconds per second."""
-    begun, cpu, calls = time.monotonic(), time.process_time(), 0
+    started_s, cpu, calls = time.monotonic(), time.process_time(), 0
     while calls == 0 or time.monotonic() < ends:
         work()
         settle()
         calls += 1
-    wall = time.monotonic() - begun
+    wall = time.monotonic() - started_s
     return calls / wall, (time.process_time() - cpu) / wall
 
 
-def _meet(copies: int, typical_s: float) -> tuple[int, float, float]:
-    """Wait until every copy is warm; the first says when the windows begin and how long they are.
+def _agree_on_windows(copies: int, typical_s: float) -> tuple[int, float, float]:
+    """Wait until every copy is warm, then agree on when the windows begin and how long they are.
 
     The monotonic clock is the same for all processes of a Linux machine.
     """
@@ -399,8 +406,8 @@ def _meet(copies: int, typical_s: float) -> tuple[int, float, float]:
     return dist.get_rank(), plan[0], plan[1]
 
 
-def _quiet_wait(torch: Any) -> Callable[[], None]:
-    """Wait for the GPU asleep: the usual wait spins, and would count as CPU a copy needs."""
+def _sleeping_wait(torch: Any) -> Callable[[], None]:
+    """Wait for the GPU asleep: a spinning wait would count as CPU that copies need."""
     if not torch.cuda.is_available():
         return lambda: None
 

@@ -47,16 +47,16 @@ CUT_OFF = (
 )
 
 Message = dict[str, Any]
-waits: ContextVar[Callable[[str], None]] = ContextVar("waits", default=lambda words: None)
-"""Who is told, in words, how a measurement waits for its slice."""
+waits: ContextVar[Callable[[str], None]] = ContextVar("waits", default=lambda sentence: None)
+"""Called with a sentence when a measurement waits for its slice."""
 
 
-def lent(environ: Mapping[str, str]) -> tuple[str, ...]:
+def lent_shapes(environ: Mapping[str, str]) -> tuple[str, ...]:
     """The shapes that measurements of this server can borrow, the usual one first."""
     return tuple(json.loads(environ.get("MIGLAB_BORROW") or "[]"))
 
 
-def chosen(on: str | None, environ: Mapping[str, str], ranks: int = 1) -> str | None:
+def shape_to_borrow(on: str | None, environ: Mapping[str, str], ranks: int = 1) -> str | None:
     """The shape to borrow; None where this server measures on what it holds.
 
     Several ranks borrow a slice each where the course lends so many of the usual shape.
@@ -64,7 +64,7 @@ def chosen(on: str | None, environ: Mapping[str, str], ranks: int = 1) -> str | 
     Raises:
         WrongArgument: a shape was asked for that is not lent here.
     """
-    shapes = lent(environ)
+    shapes = lent_shapes(environ)
     if on is None:
         several = f"{ranks}x{shapes[0]}" if shapes else ""
         return several if several in shapes else next(iter(shapes), None)
@@ -79,7 +79,7 @@ def chosen(on: str | None, environ: Mapping[str, str], ranks: int = 1) -> str | 
 
 
 class BorrowedCrew:
-    """The workers of one job in a runner, as `Crew` has them here.
+    """The workers of one job in a runner, with the same interface as `Crew`.
 
     Args:
         job: as for `Crew`.
@@ -133,22 +133,22 @@ class BorrowedCrew:
             LabError: as of `Crew`; and where the slice or the runner did not come, or went.
         """
         while line := await self._lines.get():
-            letter, said = line[0], json.loads(line[1:] or b"null")
+            letter, content = line[0], json.loads(line[1:] or b"null")
             if letter == MESSAGE:
-                yield said[0], said[1]
+                yield content[0], content[1]
             elif letter == QUEUE:
-                waits.get()(words := in_words(said))
-                yield 0, {"type": "stage", "stage": words}
+                waits.get()(sentence := describe_queue(content))
+                yield 0, {"type": "stage", "stage": sentence}
             elif letter == GRANTED:
-                waits.get()(f"Your {said['shape']} is here. The measurement is starting.")
+                waits.get()(f"Your {content['shape']} is here. The measurement is starting.")
                 waited_s = round(time.monotonic() - self._began, 1)
-                found = replace(from_data(Borrowed, said), waited_s=waited_s)
-                yield 0, {"type": "borrowed", "borrowed": found}
+                granted = replace(from_data(Borrowed, content), waited_s=waited_s)
+                yield 0, {"type": "borrowed", "borrowed": granted}
             elif letter == FAILED:
-                kind = getattr(errors, said["kind"], errors.LabError)
-                raise kind(said["message"], details=said["details"])
+                kind = getattr(errors, content["kind"], errors.LabError)
+                raise kind(content["message"], details=content["details"])
             elif letter == REFUSED:
-                raise errors.NotBorrowed(said["message"])
+                raise errors.NotBorrowed(content["message"])
             elif letter == END:
                 return
         raise errors.NotBorrowed(CUT_OFF)
@@ -179,12 +179,12 @@ class BorrowedCrew:
         connection.request("POST", path, self._order, headers)
         assert connection.sock is not None
         connection.sock.settimeout(None)  # a wait in the queue is as long as it is
-        answer = connection.getresponse()
-        if answer.status != http.HTTPStatus.OK:
-            said = json.loads(answer.read(RESULT_LIMIT))
-            hand_on(b"r" + json.dumps({"message": str(said["message"])}).encode())
+        response = connection.getresponse()
+        if response.status != http.HTTPStatus.OK:
+            refusal = json.loads(response.read(RESULT_LIMIT))
+            hand_on(b"r" + json.dumps({"message": str(refusal["message"])}).encode())
             return
-        while line := answer.readline():
+        while line := response.readline():
             if stripped := line.rstrip(b"\n"):
                 hand_on(stripped)
 
@@ -202,15 +202,15 @@ def _path(environ: Mapping[str, str], shape: str) -> str:
     return f"{hub.path.rstrip('/')}/miglab/runs/{server}?{urlencode({'shape': shape})}"
 
 
-def in_words(queue: Mapping[str, Any]) -> str:
-    """How a job waits: "1g.5gb: 3 ahead, about 20 s"."""
+def describe_queue(queue: Mapping[str, Any]) -> str:
+    """Describe how a job waits: "1g.5gb: 3 ahead, about 20 s"."""
     ahead, likely_s = queue.get("ahead"), queue.get("likely_s")
     parts = [f"{ahead} ahead" if ahead else "being made for you" if ahead is None else "next"]
-    parts += [_wait(likely_s, queue.get("high_s"))] if likely_s is not None else []
+    parts += [_describe_wait(likely_s, queue.get("high_s"))] if likely_s is not None else []
     return f"{queue['shape']}: {', '.join(parts)}"
 
 
-def _wait(likely_s: float, high_s: float | None) -> str:
+def _describe_wait(likely_s: float, high_s: float | None) -> str:
     if likely_s < MOMENT_S:
         return "a few seconds"
     unit_s, unit = (1, "s") if likely_s < 100 else (60, "min")
@@ -229,11 +229,11 @@ def refuse_own_files(functions: Mapping[str, Any], home: Path | None = None) -> 
     Raises:
         Unsendable: naming function, module and file.
     """
-    mine = (home or Path.home()).resolve()
+    home_folder = (home or Path.home()).resolve()
     for function, packed in functions.items():
         for module in packed["modules"]:
             file = _file_of(module)
-            if file is not None and _is_own(file, mine):
+            if file is not None and _is_users_file(file, home_folder):
                 raise errors.Unsendable(
                     f"`{function}` uses `{module}`, which is your own file {file.name}: the runner "
                     "that measures on a borrowed slice has none of your files. Define in a cell "
@@ -242,13 +242,13 @@ def refuse_own_files(functions: Mapping[str, Any], home: Path | None = None) -> 
 
 
 def _file_of(module: str) -> Path | None:
-    found = importlib.util.find_spec(module.partition(".")[0])
-    places = [found.origin] if found and found.has_location and found.origin else []
-    places += list((found and found.submodule_search_locations) or ())
-    return Path(places[0]).resolve() if places else None
+    spec = importlib.util.find_spec(module.partition(".")[0])
+    locations = [spec.origin] if spec and spec.has_location and spec.origin else []
+    locations += list((spec and spec.submodule_search_locations) or ())
+    return Path(locations[0]).resolve() if locations else None
 
 
-def _is_own(file: Path, home: Path) -> bool:
-    """Whether it lies in the home, and is no part of Python."""
+def _is_users_file(file: Path, home: Path) -> bool:
+    """Whether a file lies in the home folder and is no part of Python."""
     pythons = (Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix))
-    return file.is_relative_to(home) and not any(file.is_relative_to(one) for one in pythons)
+    return file.is_relative_to(home) and not any(file.is_relative_to(folder) for folder in pythons)

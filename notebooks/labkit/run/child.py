@@ -67,7 +67,7 @@ class Crew:
         self._queue: asyncio.Queue[tuple[int, Message | None]] = asyncio.Queue()
         self._workers: list[_ForkedWorker] = []
         self._stages = ["starting"] * len(added)
-        self._words: list[list[str]] = [[] for _ in added]
+        self._last_lines: list[list[str]] = [[] for _ in added]
         self._folder = Path()
 
     async def __aenter__(self) -> Crew:
@@ -99,7 +99,7 @@ class Crew:
 
     def _take(self, rank: int, message: Message | None) -> None:
         if message is not None and message["type"] == "print":
-            self._words[rank] = [*self._words[rank], message["text"]][-LAST_WORDS:]
+            self._last_lines[rank] = [*self._last_lines[rank], message["text"]][-LAST_WORDS:]
         self._queue.put_nowait((rank, message))
 
     def _job_for(self, rank: int) -> dict[str, Any]:
@@ -126,48 +126,48 @@ class Crew:
                     self._queue.get(), max(0.01, ends - time.monotonic())
                 )
             except TimeoutError:
-                raise self._too_slow(open_ranks) from None
+                raise self._timeout_error(open_ranks) from None
             if message is None:
                 if rank in open_ranks:
-                    raise self._died(rank)
+                    raise self._killed_error(rank)
                 continue  # it was done, and left before the others were
             if message["type"] == "error":
-                raise self._failed(rank, message)
+                raise self._reported_error(rank, message)
             if message["type"] == "stage":
                 self._stages[rank] = message["stage"]
             if message["type"] == "done":
                 open_ranks.discard(rank)
             yield rank, message
 
-    def _too_slow(self, ranks: set[int]) -> errors.ChildTimeout:
-        where = ", ".join(f"rank {rank}: {self._stages[rank]}" for rank in sorted(ranks))
+    def _timeout_error(self, ranks: set[int]) -> errors.ChildTimeout:
+        stages = ", ".join(f"rank {rank}: {self._stages[rank]}" for rank in sorted(ranks))
         several = (
             " A rank that waits for another which never comes hangs like this: "
             "let every rank make the same collective calls in the same order."
         )
         hint = several if len(self._added) > 1 else ""
         return errors.ChildTimeout(
-            f"Not finished after {self._timeout_s:g} s and ended ({where}).{hint} "
+            f"Not finished after {self._timeout_s:g} s and ended ({stages}).{hint} "
             "Make the work smaller, or raise timeout_s.",
-            details=self._all_words(),
+            details=self._printed_lines(),
         )
 
-    def _died(self, rank: int) -> errors.LabError:
+    def _killed_error(self, rank: int) -> errors.LabError:
         code = self._workers[rank].returncode or 0
-        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        ending = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         guess = (
             " It was killed: most often the container's memory was full."
             if code == -signal.SIGKILL
             else ""
         )
         return errors.ChildKilled(
-            f"The child process of rank {rank} ended without a word ({how}) "
+            f"The child process of rank {rank} ended without a word ({ending}) "
             f"while {self._stages[rank]}.{guess} "
             "The notebook itself is unharmed; run the cell again.",
-            details=self._all_words(),
+            details=self._printed_lines(),
         )
 
-    def _failed(self, rank: int, message: Message) -> errors.LabError:
+    def _reported_error(self, rank: int, message: Message) -> errors.LabError:
         details = message.get("trace", "")
         if message.get("said"):
             return getattr(errors, message["kind"], errors.LabError)(
@@ -179,9 +179,9 @@ class Crew:
         sentence = source.error_sentence(message, f"in the child process{several}")
         return errors.StudentError(sentence, details=details)
 
-    def _all_words(self) -> str:
+    def _printed_lines(self) -> str:
         return "\n".join(
-            f"[rank {rank}] {line}" for rank, lines in enumerate(self._words) for line in lines
+            f"[rank {rank}] {line}" for rank, lines in enumerate(self._last_lines) for line in lines
         )
 
     async def _end(self) -> None:
@@ -191,9 +191,9 @@ class Crew:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def child_env(own: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
+def child_env(environ: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
     """This process's environment with additions; ranks meet on loopback and can import labkit."""
-    env = {**own, "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", **added}
+    env = {**environ, "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", **added}
     paths = [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part]
     env["PYTHONPATH"] = os.pathsep.join(
         [*paths, *([] if PACKAGE_ROOT in paths else [PACKAGE_ROOT])]
@@ -270,11 +270,11 @@ class _ForkedWorker:
         self._reader.start()
 
     def _fork(self) -> None:
-        for left in reversed(range(TRIES)):
+        for tries_left in reversed(range(TRIES)):
             try:
                 return self._process.start()
             except (OSError, EOFError) as error:  # a server that dies is soon seen to be dead
-                if not left:
+                if not tries_left:
                     raise errors.ChildKilled(
                         "The process that starts children ended; run the cell again."
                     ) from error

@@ -50,8 +50,10 @@ def make_job(
     """Describe a job for the worker."""
     names = distinct_names(functions)
     packed = {name: source.pack(function) for name, function in zip(names, functions, strict=True)}
-    sent = {name: source.pack_value(value, name, names[0]) for name, value in arguments.items()}
-    job = {"kind": kind, "functions": packed, "arguments": sent, "backend": "gloo"}
+    packed_arguments = {
+        name: source.pack_value(value, name, names[0]) for name, value in arguments.items()
+    }
+    job = {"kind": kind, "functions": packed, "arguments": packed_arguments, "backend": "gloo"}
     defaults = {"looks": [SAMPLES], "band": [0.0, 0.0], "budget_s": BUDGET_S, "cold": True}
     return {**job, **defaults, **options}
 
@@ -103,12 +105,13 @@ async def run_job(
         errors.ChildTimeout,
         errors.NoRealSlice,
     ) as error:
-        held = device.read_lease(os.environ)
-        if await asyncio.to_thread(device.is_held, held, os.environ) is False:
+        lease = device.read_lease(os.environ)
+        if await asyncio.to_thread(device.is_held, lease, os.environ) is False:
             raise errors.LeaseGone(
-                f"The pool took back {held.shape or 'your slice'} (lease {held.lease}) meanwhile. "
-                f"{readings.count()} samples taken before are kept, and marked as such. Ask for a "
-                "slice again on the hub's page; the saved evidence stays readable meanwhile.",
+                f"The pool took back {lease.shape or 'your slice'} (lease {lease.lease}) "
+                f"meanwhile. {readings.count()} samples taken before are kept, and marked as such. "
+                "Ask for a slice again on the hub's page; the saved evidence stays readable "
+                "meanwhile.",
                 details=error.details,
             ) from error
         raise
@@ -138,21 +141,22 @@ class Readings:
 
     def take(self, rank: int, message: Mapping[str, Any]) -> None:
         """Sort one message in; unknown kinds are kept as facts of the rank."""
-        mine, kind = self.ranks[rank], message["type"]
+        readings, kind = self.ranks[rank], message["type"]
         if kind == "hello":
-            mine.device, mine.versions = from_data(Device, message["device"]), message["versions"]
+            readings.device = from_data(Device, message["device"])
+            readings.versions = message["versions"]
         elif kind == "turns":
             for number, name, seconds, launch_s in message["turns"]:
-                mine.turns.setdefault(name, {})[number] = (seconds, launch_s)
+                readings.turns.setdefault(name, {})[number] = (seconds, launch_s)
         elif kind == "print":
-            mine.printed.append(message["text"])
+            readings.printed.append(message["text"])
         elif kind == "borrowed":
             self.borrowed = message["borrowed"]
         else:
-            known = {name: value for name, value in message.items() if name != "type"}
-            mine.warm = known.pop("samples", mine.warm)
-            self.over_budget_s = known.get("budget_s", self.over_budget_s)
-            mine.facts |= known
+            facts = {name: value for name, value in message.items() if name != "type"}
+            readings.warm = facts.pop("samples", readings.warm)
+            self.over_budget_s = facts.get("budget_s", self.over_budget_s)
+            readings.facts |= facts
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -173,8 +177,8 @@ class Readings:
 
     def rounds(self, name: str) -> list[int]:
         """The rounds of a function that every rank has finished."""
-        done = [set(rank.turns.get(name, {})) for rank in self.ranks]
-        return sorted(set.intersection(*done))
+        finished = [set(rank.turns.get(name, {})) for rank in self.ranks]
+        return sorted(set.intersection(*finished))
 
     def samples(self, name: str) -> tuple[float, ...]:
         """Seconds per call; with several ranks, the slowest rank's."""
@@ -186,13 +190,13 @@ class Readings:
         """How many samples there are in all."""
         return sum(len(self.samples(name)) for name in self.ranks[0].turns)
 
-    def measurement(self, name: str, stopped: str | None = None, **known: Any) -> Measurement:
+    def measurement(self, name: str, stopped: str | None = None, **fields: Any) -> Measurement:
         """The record of one function as it stands now.
 
         Args:
             name: the function.
             stopped: why the run ended early, in words.
-            known: what the caller knows beside the readings (dtype, flops, moved_bytes, setting).
+            fields: what the caller knows beside the readings (dtype, flops, moved_bytes, setting).
         """
         first = self.ranks[0]
         if stopped is None and self.over_budget_s is not None:
@@ -213,5 +217,5 @@ class Readings:
             date=self.began,
             stopped=stopped,
             **circumstances(self),
-            **known,
+            **fields,
         )

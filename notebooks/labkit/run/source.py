@@ -43,24 +43,26 @@ OWN: set[str] = set()  # in a child: the files and cells that the student's func
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
     """Notes which files the student's code is from, and which modules it needs."""
 
-    def __init__(self, target: io.BytesIO, own: set[str]) -> None:
+    def __init__(self, target: io.BytesIO, own_modules: set[str]) -> None:
         super().__init__(target)
-        self._own = own
+        self._own = own_modules
         self.files: dict[str, str] = {}
         self.modules: set[str] = set()
 
-    def reducer_override(self, thing: Any) -> Any:
-        if isinstance(thing, types.ModuleType):
-            self.modules.add(thing.__name__)
-        elif isinstance(thing, type | types.FunctionType) and thing.__module__ not in self._own:
-            self.modules.add(str(thing.__module__))
-        elif isinstance(thing, types.FunctionType):
-            file = thing.__code__.co_filename
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, types.ModuleType):
+            self.modules.add(value.__name__)
+        elif isinstance(value, type | types.FunctionType) and value.__module__ not in self._own:
+            self.modules.add(str(value.__module__))
+        elif isinstance(value, types.FunctionType):
+            file = value.__code__.co_filename
             self.files[file] = "".join(linecache.getlines(file))
-        elif isinstance(thing, types.CodeType):  # cloudpickle leaves out where it is from
-            made, values = self.dispatch_table[types.CodeType](thing)
-            return made, tuple(thing.co_filename if x == NOWHERE else x for x in values)
-        return super().reducer_override(thing)
+        elif isinstance(value, types.CodeType):  # cloudpickle leaves out where it is from
+            rebuild, values = self.dispatch_table[types.CodeType](value)
+            return rebuild, tuple(
+                value.co_filename if field == NOWHERE else field for field in values
+            )
+        return super().reducer_override(value)
 
 
 def pack(function: Callable[..., Any]) -> dict[str, Any]:
@@ -73,10 +75,14 @@ def pack(function: Callable[..., Any]) -> dict[str, Any]:
         Unsendable: it uses something that cannot leave the notebook.
     """
     name, target = name_of(function), io.BytesIO()
-    own = {"__main__", str(getattr(function, "__module__", "")), *_modules_used(function, set())}
-    own = {one for one in own if not _is_library(one)}
-    with _by_value(own):
-        pickler = _Pickler(target, own)
+    own_modules = {
+        "__main__",
+        str(getattr(function, "__module__", "")),
+        *_modules_used(function, set()),
+    }
+    own_modules = {module for module in own_modules if not _is_library(module)}
+    with _by_value(own_modules):
+        pickler = _Pickler(target, own_modules)
         try:
             pickler.dump(function)
         except UNPICKLABLE as error:
@@ -94,11 +100,11 @@ def pack(function: Callable[..., Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def _by_value(names: set[str]) -> Iterator[None]:
     """Send a student's own modules as a notebook is sent, whose name a child cannot import."""
-    with contextlib.ExitStack() as sent:
+    with contextlib.ExitStack() as registered:
         for name in names - {"__main__"}:
             if module := sys.modules.get(name):
                 cloudpickle.register_pickle_by_value(module)
-                sent.callback(cloudpickle.unregister_pickle_by_value, module)
+                registered.callback(cloudpickle.unregister_pickle_by_value, module)
         yield
 
 
@@ -109,18 +115,18 @@ def _is_library(name: str) -> bool:
         return name in sys.builtin_module_names
     if name.partition(".")[0] == __name__.partition(".")[0]:
         return True
-    return any(Path(file).is_relative_to(one) for one in (sys.prefix, sys.base_prefix))
+    return any(Path(file).is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix))
 
 
-def _modules_used(function: Any, seen: set[Any]) -> Iterator[str]:
-    """The modules of the functions and classes that a function uses, and they in turn.
+def _modules_used(function: Any, visited: set[Any]) -> Iterator[str]:
+    """The modules of the functions and classes that a function uses, directly or through others.
 
     Raises:
         Unsendable: a value that they use is too big, or cannot be pickled; it is named.
     """
-    if not isinstance(function, types.FunctionType) or function in seen:
+    if not isinstance(function, types.FunctionType) or function in visited:
         return
-    seen.add(function)
+    visited.add(function)
     try:
         needed = inspect.getclosurevars(function)
     except ValueError:  # a name that is not bound yet
@@ -129,7 +135,7 @@ def _modules_used(function: Any, seen: set[Any]) -> Iterator[str]:
         if isinstance(value, types.FunctionType | type):
             yield value.__module__
             if "<locals>" in value.__qualname__ or not _is_library(value.__module__):
-                yield from _modules_used(value, seen)
+                yield from _modules_used(value, visited)
         elif not isinstance(value, types.ModuleType):
             pack_value(value, name, name_of(function))
 
@@ -173,8 +179,11 @@ def unpack(packed: Mapping[str, Any]) -> Callable[..., Any]:
 def describe_error(error: BaseException) -> dict[str, Any]:
     """An exception as JSON data, with the student's own line when one of theirs was running."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename in OWN]
-    place = {"function": own[-1].name, "line": own[-1].lineno, "text": own[-1].line} if own else {}
+    own_frames = [frame for frame in frames if frame.filename in OWN]
+    place: dict[str, Any] = {}
+    if own_frames:
+        frame = own_frames[-1]
+        place = {"function": frame.name, "line": frame.lineno, "text": frame.line}
     return {
         "type": "error",
         "kind": type(error).__name__,
@@ -184,13 +193,13 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     }
 
 
-def error_sentence(data: Mapping[str, Any], where: str = "in the child process") -> str:
-    """Words for a `describe_error`: the student's line, what it raised, and where."""
-    said = f"{data['kind']}: {data['message']}" if data["message"] else str(data["kind"])
+def error_sentence(data: Mapping[str, Any], process_name: str = "in the child process") -> str:
+    """The text of a `describe_error`: the student's line, what it raised, and in which process."""
+    error_text = f"{data['kind']}: {data['message']}" if data["message"] else str(data["kind"])
     if "line" not in data:
-        return f"{said} ({where})"
+        return f"{error_text} ({process_name})"
     place = f"line {data['line']} of the cell, in `{data['function']}`:   {data['text']}"
-    return f"{place}\n{said} ({where})"
+    return f"{place}\n{error_text} ({process_name})"
 
 
 def is_out_of_memory(kind: str, message: str) -> bool:
@@ -203,7 +212,7 @@ def is_out_of_memory(kind: str, message: str) -> bool:
 
 
 def out_of_memory_sentence(error: Mapping[str, Any]) -> str:
-    """What the student is told, their own line first."""
+    """The message for the student when memory was full, with their own line first."""
     place = f"line {error['line']} of the cell:   {error['text']}\n" if "line" in error else ""
     odd = " (torch reports this on a MIG slice as an internal assertion; it means the same)"
     odd = odd if "INTERNAL ASSERT" in error["message"] else ""

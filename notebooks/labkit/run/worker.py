@@ -63,19 +63,21 @@ def main(
         # The job may start processes of its own; only this one must end with the notebook.
         multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
         threading.Thread(target=_end_with_parent, args=(messages,), daemon=True).start()
-        code = _done(job, lambda message: messages.send_bytes(json.dumps(message).encode()))
+        code = _run_and_report(
+            job, lambda message: messages.send_bytes(json.dumps(message).encode())
+        )
     finally:
         sys.stderr.flush()
         os._exit(code)
 
 
-def _done(job: Mapping[str, Any], emit: Emit) -> int:
+def _run_and_report(job: Mapping[str, Any], emit: Emit) -> int:
     """Run a job; the exit status says only whether it ended well, the messages say why."""
     try:
         _run(job, emit)
     except LabError as error:
-        said = {"kind": type(error).__name__, "message": str(error), "trace": "", "said": True}
-        emit({"type": "error", **said})
+        failure = {"kind": type(error).__name__, "message": str(error), "trace": "", "said": True}
+        emit({"type": "error", **failure})
         return 1
     except BaseException as error:  # outermost frame: whatever the student's code raises
         emit(source.describe_error(error))
@@ -96,13 +98,13 @@ def _run(job: Mapping[str, Any], emit: Emit) -> None:
 
     torch.set_num_threads(int(os.environ.get("LABKIT_THREADS", torch.get_num_threads())))
     if twin := os.environ.get(TWIN):
-        room, _, key = twin.rpartition(":")
-        importlib.import_module(room).enter(key)
+        module, _, key = twin.rpartition(":")
+        importlib.import_module(module).enter(key)
     emulation = Emulation.from_environment(os.environ)
     emulation.apply(torch)
     _enter_partition(torch)
-    here = to_data(device.read_device(torch, os.environ))
-    emit({"type": "hello", "device": here, "versions": device.read_versions(torch)})
+    device_data = to_data(device.read_device(torch, os.environ))
+    emit({"type": "hello", "device": device_data, "versions": device.read_versions(torch)})
     with emulation.translating(torch), _group(torch, job, emit):
         TASKS[job["kind"]](torch, job, emit)
 
@@ -113,10 +115,10 @@ def _enter_partition(torch: Any) -> None:
     Raises:
         LabError: there is no GPU, or it cannot be partitioned.
     """
-    if wanted := os.environ.get("LABKIT_PARTITION"):
+    if sms := os.environ.get("LABKIT_PARTITION"):
         if not torch.cuda.is_available():
             raise LabError("There is no GPU here whose SMs could be partitioned.")
-        enter_green_context(torch, int(wanted))
+        enter_green_context(torch, int(sms))
 
 
 @contextlib.contextmanager
@@ -173,8 +175,8 @@ def _time_functions(torch: Any, job: Mapping[str, Any], emit: Emit) -> None:
     warm = {name: warm_up(work, clock) for name, work in works.items()}
     typical = sum(samples[-1] for samples in warm.values())
     inner = max(plan_inner(samples, clock) for samples in warm.values())
-    how = {"samples": warm, "inner": inner, "clock": clock.name, "cold": clock.is_cold}
-    emit({"type": "warm", **how, **_peak(torch, clock.flush_bytes)})
+    method = {"samples": warm, "inner": inner, "clock": clock.name, "cold": clock.is_cold}
+    emit({"type": "warm", **method, **_peak(torch, clock.flush_bytes)})
     emit({"type": "stage", "stage": "measuring"})
     block = 1 if clock.is_shared else plan_block(typical * inner)
     _rounds(torch, works, job, clock, inner, block, emit)
@@ -191,38 +193,42 @@ def _rounds(
 ) -> None:
     """Time until the rounds are done, a look decides, or the job's time budget is spent."""
     times: dict[str, list[float]] = {name: [] for name in works}
-    begun, cpu, done = time.perf_counter(), time.process_time(), 0
+    started_s, cpu, rounds_done = time.perf_counter(), time.process_time(), 0
     cores = SideBySide(torch)
     for goal in job["looks"]:
-        for turns in timing_loop(works, range(done, goal), clock, inner, block):
+        for turns in timing_loop(works, range(rounds_done, goal), clock, inner, block):
             cores.measure()
             for turn in turns:
                 times[turn.name].append(turn.seconds)
-            said = [[turn.round, turn.name, turn.seconds, turn.launch_s] for turn in turns]
-            emit({"type": "turns", "turns": said})
-            if job["world"] == 1 and time.perf_counter() - begun > job["budget_s"]:
+            turn_data = [[turn.round, turn.name, turn.seconds, turn.launch_s] for turn in turns]
+            emit({"type": "turns", "turns": turn_data})
+            if job["world"] == 1 and time.perf_counter() - started_s > job["budget_s"]:
                 break
-        done = goal
+        rounds_done = goal
         if len(next(iter(times.values()))) < goal:
             emit({"type": "budget", "budget_s": job["budget_s"]})
             break
         if len(job["looks"]) > 1 and _is_decided(torch, times, job, goal):
             break
-    used = (time.process_time() - cpu) / max(time.perf_counter() - begun, 1e-9)
-    emit({"type": "usage", "cpu_per_copy": used, "side_by_side": cores.summary()})
+    cpu_share = (time.process_time() - cpu) / max(time.perf_counter() - started_s, 1e-9)
+    emit({"type": "usage", "cpu_per_copy": cpu_share, "side_by_side": cores.summary()})
 
 
 def _is_decided(
     torch: Any, times: dict[str, list[float]], job: Mapping[str, Any], goal: int
 ) -> bool:
     """Judge this look; ranks first agree on each turn's slowest, so that all come to one answer."""
-    lists = list(times.values())
+    times_by_function = list(times.values())
     if ranks := ranks_of(torch):
         everyone: list[Any] = [None] * job["world"]
-        ranks.all_gather_object(everyone, lists)
-        lists = [list(map(max, zip(*ranks, strict=True))) for ranks in zip(*everyone, strict=True)]
-    seen = stats.look(lists[0][:goal], lists[1][:goal], tuple(job["band"]))
-    return seen.verdict is not Verdict.UNDECIDED
+        ranks.all_gather_object(everyone, times_by_function)
+        times_by_function = [
+            list(map(max, zip(*ranks, strict=True))) for ranks in zip(*everyone, strict=True)
+        ]
+    interim_look = stats.look(
+        times_by_function[0][:goal], times_by_function[1][:goal], tuple(job["band"])
+    )
+    return interim_look.verdict is not Verdict.UNDECIDED
 
 
 def _call_function(torch: Any, job: Mapping[str, Any], emit: Emit) -> None:
@@ -236,11 +242,11 @@ def _call_function(torch: Any, job: Mapping[str, Any], emit: Emit) -> None:
         _start_peak(torch)
         result()
         result = None
-    emit({"type": "value", "value": _plain(torch, result), **_peak(torch)})
+    emit({"type": "value", "value": _to_json_data(torch, result), **_peak(torch)})
 
 
-def _plain(torch: Any, value: Any) -> Any:
-    """A returned value as JSON data; tensors become lists.
+def _to_json_data(torch: Any, value: Any) -> Any:
+    """Convert a returned value to JSON data; tensors become lists.
 
     Raises:
         LabError: it cannot be sent home.
@@ -248,9 +254,9 @@ def _plain(torch: Any, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().tolist()
     if isinstance(value, dict):
-        return {str(key): _plain(torch, item) for key, item in value.items()}
+        return {str(key): _to_json_data(torch, element) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(torch, item) for item in value]
+        return [_to_json_data(torch, element) for element in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise LabError(
@@ -258,11 +264,11 @@ def _plain(torch: Any, value: Any) -> Any:
     )
 
 
-def _look_around(torch: Any, job: Mapping[str, Any], emit: Emit) -> None:
+def _describe_devices(torch: Any, job: Mapping[str, Any], emit: Emit) -> None:
     """Describe every device this process could use; asked when no one device was chosen."""
     count = torch.cuda.device_count()
-    seen = [device.read_device(torch, os.environ, index) for index in range(count)]
-    emit({"type": "around", "devices": [to_data(one) for one in seen]})
+    devices = [device.read_device(torch, os.environ, index) for index in range(count)]
+    emit({"type": "around", "devices": [to_data(description) for description in devices]})
 
 
 def _start_peak(torch: Any) -> None:
@@ -290,5 +296,5 @@ def _peak(torch: Any, own_bytes: int = 0) -> dict[str, float]:
 TASKS: dict[str, Callable[[Any, Mapping[str, Any], Emit], None]] = {
     "time": _time_functions,
     "call": _call_function,
-    "around": _look_around,
+    "around": _describe_devices,
 }

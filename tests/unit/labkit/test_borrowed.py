@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.run.borrowed import in_words
+from labkit.run.borrowed import describe_queue
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ def test_a_wait_in_words(
 ) -> None:
     """Who is ahead and about how long, or at most; an estimate that has run out is not zero."""
     queue = {"shape": "1g.5gb", "ahead": ahead, "likely_s": likely_s, "high_s": high_s}
-    assert in_words(queue) == words
+    assert describe_queue(queue) == words

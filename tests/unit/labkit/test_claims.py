@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from labkit.evidence import evidence as store
-from labkit.evidence.checks import CHECKS, Check, everywhere
+from labkit.evidence.checks import CHECKS, Check, on_every_tier
 from labkit.evidence.evidence import Evidence, Point, Prediction, Trend, predict
 from labkit.evidence.relations import values_in
 from labkit.notebook.catalogue import EXPERIMENTS
@@ -26,7 +26,7 @@ USED = "SMs used by the best packing"
 PACKED = Check(
     "No packing of one GPU strands fewer SMs than seven 1g.5gb",
     values_in(USED, 98, 99),
-    everywhere(Verdict.SUPPORTED),
+    on_every_tier(Verdict.SUPPORTED),
 )
 """A claim about points that are computed, so that no child is started."""
 LINE = Experiment("X-1", "t", "q", "x", "ms", unit="ms")

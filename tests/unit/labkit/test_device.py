@@ -91,7 +91,7 @@ def test_each_rank_gets_a_slice_of_its_own():
 def test_a_process_that_needs_one_gpu_opens_no_other(held, environ, opened, monkeypatch):
     """Of several whole GPUs it gets the first it may use; else its environment stays as it is."""
     monkeypatch.setitem(place._PLACE, "here", holding(device.tier_of(held), *held))
-    assert place.only_one(environ) == opened
+    assert place.one_of_several_gpus(environ) == opened
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ async def test_ranks_that_may_share_go_around_the_devices(
     monkeypatch.setenv("MIGLAB_SLICES", slices)
     held = (CPU,) if not slices else ()
     monkeypatch.setitem(place._PLACE, "here", holding(Tier.CPU, *held))
-    added, found = await place.spread(ranks, share_device=True)
+    added, found = await place.assign_devices(ranks, share_device=True)
     assert [env["CUDA_VISIBLE_DEVICES"] for env in added] == given
     assert found == backend
 

@@ -144,7 +144,7 @@ def test_too_few_rounds_decide_nothing_and_say_so():
     """Nineteen rounds are one short of the first look."""
     looks = stats.judge([1.0] * 19, [2.0] * 19, (0.95, 1.05))
     assert looks == ()
-    assert "fewer than 20 rounds" in stats.why(looks, (0.95, 1.05))
+    assert "fewer than 20 rounds" in stats.explain(looks, (0.95, 1.05))
 
 
 def test_a_line_shows_whether_it_fits():
