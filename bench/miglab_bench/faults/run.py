@@ -32,6 +32,7 @@ Step = Callable[[FaultLab, Random], None]
 STUDENTS = 8
 LAST_SHAPE = "3g.20gb"
 HOUR_S = 3600
+UNCONTAINED = 95  # the Xid of a memory error after which the card needs a reset
 LONGEST_LOG_BYTES = 20_000
 CALLS = (
     "nvmlDeviceCreateGpuInstance",
@@ -80,6 +81,11 @@ def _fail_call(lab: FaultLab, rng: Random) -> None:
 def _hang(lab: FaultLab, rng: Random) -> None:
     gpu = rng.choice((None, *lab.gpus))
     lab.machine.hang(rng.choice(("", *CALLS)), gpu)
+
+
+def _restart_without_gpu(lab: FaultLab, rng: Random) -> None:
+    lab.machine.break_gpu(Break.MISSING, rng.choice(lab.gpus))
+    lab.end(signal.SIGKILL, "pool")
 
 
 def _repair(lab: FaultLab, _rng: Random) -> None:
@@ -147,6 +153,14 @@ KINDS: dict[str, FaultKind] = {
     "lost GPU": FaultKind(
         lambda lab, rng: lab.machine.break_gpu(Break.LOST, rng.choice(lab.gpus)), _repair
     ),
+    "missing GPU": FaultKind(
+        lambda lab, rng: lab.machine.break_gpu(Break.MISSING, rng.choice(lab.gpus)), _repair
+    ),
+    "GPU in need of a reset": FaultKind(
+        lambda lab, rng: lab.machine.break_gpu(Break.XID, rng.choice(lab.gpus), UNCONTAINED),
+        _repair,
+    ),
+    "pool restarted without a GPU": FaultKind(_restart_without_gpu, _repair),
     "engine restart": FaultKind(
         lambda lab, _: lab.engine.stop(), lambda lab, _: lab.engine.start()
     ),
