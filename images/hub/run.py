@@ -19,7 +19,8 @@ from miglab_hub.launch.up import PRIVATE, siblings_of
 from miglab_hub.service.gpus import geometries
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_hub.sign_in import check_identity, check_installed
-from miglab_spawner.containers.networks import OWN, ensure_own, remove_unused
+from miglab_spawner.containers.networks import join, remove_unused
+from miglab_spawner.containers.server_labels import HOME
 
 CONTAINERS = ("miglab-pool", "miglab-hub", "miglab-proxy")
 BAD_SETTINGS = 2
@@ -43,8 +44,8 @@ def prepare_hub(settings: Settings) -> None:
     api = docker.APIClient(base_url=settings.docker_url)
     remove_unused(api, settings.lab_id)
     for network in api.networks(filters={"label": f"{LAB_LABEL}={settings.lab_id}"}):
-        if network["Name"].endswith(OWN):  # a trial lab of this name has left one for all servers
-            ensure_own(api, network["Name"], settings.lab_id, CONTAINERS)
+        if HOME in (network.get("Labels") or {}):  # not one for all servers, which a trial lab left
+            join(api, network["Id"], CONTAINERS)
     api.close()
 
 

@@ -64,13 +64,13 @@ class ServerHandler(APIHandler):
     def spawner_of(self, user_name: str, server_name: str, scope: str) -> MIGSpawnerMixin:
         """The server's spawner, for whoever has this scope over it.
 
-        A server's own request names its user as at its start, and means itself: the token is the
-        server's.
+        A server's own request names its user as at its start.  If nobody is called that any more,
+        it means itself: the token is the server's.
 
         Raises:
             HTTPError: 403, or 404 where there is no such server.
         """
-        if self._is_own_request(server_name):
+        if self.find_user(user_name) is None and self._is_own_request(server_name):
             user_name = self.current_user.name
         wanted = f"{scope}!server={user_name}/{server_name}"
         if not self.current_user or not has_scope(wanted, self.parsed_scopes, db=self.db):

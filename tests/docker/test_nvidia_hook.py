@@ -131,12 +131,13 @@ class Hook:
         return re.findall(r"UUID: (MIG-[^)]+)", script.read_text()) if script.exists() else []
 
 
-@pytest.fixture(params=["stand-in", "NVIDIA's"])
+HOOKS = ["stand-in", *(["NVIDIA's"] if REAL else [])]
+
+
+@pytest.fixture(params=HOOKS)
 def hook(request: pytest.FixtureRequest, tmp_path: Path, slices: Slices) -> Hook:
     """Each of the two, the real one where it is found."""
     is_real = request.param != "stand-in"
-    if is_real and REAL is None:
-        pytest.skip("no nvidia-container-runtime-hook: set MIGLAB_NVIDIA_HOOK to one")
     return Hook(str(REAL) if is_real else str(STANDIN), is_real, tmp_path, slices.folder)
 
 

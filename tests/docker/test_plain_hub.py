@@ -55,7 +55,12 @@ def hub_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hub")
     build_wheels(folder, ["api", "spawner"])
     *_, command = printed("")
-    return bare_environment(folder / "env", *pins(folder), *command.split()[2:])
+    patterns = [
+        Path(word).name for word in command.split()[2:]
+    ]  # the wheels, in ./lab dist's folder
+    wheels = [str(wheel) for pattern in patterns for wheel in folder.glob(pattern)]
+    assert len(wheels) == len(patterns) == 2
+    return bare_environment(folder / "env", *pins(folder), *wheels)
 
 
 @pytest.fixture(params=IMAGES)

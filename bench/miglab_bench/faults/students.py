@@ -234,7 +234,9 @@ class FaultClass:
         return bool(reason.endswith(KEPT)) or reason == STARTS_ANEW
 
     def _student(self, name: str) -> FaultStudent:
-        return next(student for student in self.students if student.name == name)
+        """The student of this name; the pool calls one "ada (ID)" whose account a lost hub had."""
+        account, _, _ = name.partition(" (")
+        return next(student for student in self.students if student.name == account)
 
     # -- staff ---------------------------------------------------------------------------------
 

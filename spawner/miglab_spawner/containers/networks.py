@@ -67,9 +67,14 @@ def ensure_own(api: Any, name: str, server: ServerLabels, joined: Sequence[str])
             network = None
     if network is None:
         _create(api, name, server.written(), {})
-    for container in joined:
+    join(api, name, joined)
+
+
+def join(api: Any, network: str, containers: Sequence[str]) -> None:
+    """Let the lab's containers reach a server's network; those that are on it already stay."""
+    for container in containers:
         try:
-            api.connect_container_to_network(container, name, aliases=[container])
+            api.connect_container_to_network(container, network, aliases=[container])
         except APIError as error:
             if error.status_code not in _ALREADY_THERE:
                 raise
