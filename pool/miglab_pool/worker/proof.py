@@ -7,6 +7,7 @@ again.
 """
 
 from miglab_api.gpus import ProofLoan, SliceState
+from miglab_pool.gpu.readings import GpuError, GpuLost, StillThere
 from miglab_pool.ledger.rows import GPU_OK, GpuRow
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import feasible
@@ -16,6 +17,7 @@ from miglab_pool.state.proof import (
     ProofRecord,
     ProofRecordError,
     ProofSlice,
+    narrowed,
     new_record,
     undo_slices,
 )
@@ -23,6 +25,7 @@ from miglab_pool.state.view import GpuSnapshot, PoolView
 from miglab_pool.worker.inspect_gpu import Finding
 from miglab_pool.worker.worker import Worker
 
+LEFT_OVER, TRIED_AGAIN = "left over from a miglab prove", "is tried again"
 LONGEST_S = 900.0  # a run takes ten minutes: only what is reserved until then is in its way
 
 
@@ -57,7 +60,7 @@ def follow(worker: Worker) -> list[Finding]:
     """See whether the run under way is over, and take its GPUs back; at start and on a timer.
 
     Returns:
-        What stands in the way; the GPUs stay under proof until it is gone.
+        What stands in the way; a GPU that is tried again stays under proof until it is gone.
     """
     if not worker.proof.is_used:
         return []
@@ -74,24 +77,44 @@ def follow(worker: Worker) -> list[Finding]:
 
 
 def _take_back(worker: Worker, record: ProofRecord | None) -> list[Finding]:
-    """Undo what the run left, if anything; the caller holds its lock."""
-    if record is not None:
-        _set_under_proof(worker, frozenset(record.gpus))
-        if problems := _undo(worker, record):
-            finding = f"miglab prove died and left: {'; '.join(problems)}"
-            return [Finding("gpu", ", ".join(record.gpus), finding, "is tried again")]
-        worker.proof.delete()
-    _set_under_proof(worker, frozenset())
-    return []
+    """Undo what the run left, if anything; the caller holds its lock.
 
-
-def _undo(worker: Worker, record: ProofRecord) -> list[str]:
+    A GPU is open again as soon as it is clear.  So is one that is lost, or that goes on listing
+    what it says is destroyed: no further try mends these, and `inspect` knows what to do with them.
+    """
+    if record is None:
+        _set_under_proof(worker, frozenset())
+        return []
+    _set_under_proof(worker, frozenset(record.gpus))
     if record.has_containers and not worker.holders.end_proof(record.run):
-        return ["containers that the engine does not say are gone"]
+        remnant = f"{LEFT_OVER}: containers that the engine does not say are gone"
+        return [Finding("gpu", ", ".join(record.gpus), remnant, TRIED_AGAIN)]
+    problems = undo_slices(worker.driver, record, _ledger_slices(worker))
+    kept = {gpu for gpu, errors in problems.items() if not all(map(_is_for_inspect, errors))}
+    if kept:
+        worker.proof.write(narrowed(record, kept))
+    else:
+        worker.proof.delete()
+    _set_under_proof(worker, frozenset(kept))
+    return [
+        Finding(
+            "gpu",
+            gpu,
+            f"{LEFT_OVER}: {'; '.join(map(str, errors))}",
+            TRIED_AGAIN if gpu in kept else "",
+        )
+        for gpu, errors in problems.items()
+    ]
+
+
+def _is_for_inspect(error: GpuError) -> bool:
+    return isinstance(error, GpuLost | StillThere)
+
+
+def _ledger_slices(worker: Worker) -> set[ProofSlice]:
     with worker.store.lock:
         rows = worker.store.state.slices.values()
-        spared = {ProofSlice(row.gpu, row.profile, row.start, row.size) for row in rows}
-    return undo_slices(worker.driver, record, spared)
+        return {ProofSlice(row.gpu, row.profile, row.start, row.size) for row in rows}
 
 
 def _set_under_proof(worker: Worker, gpus: frozenset[str]) -> None:
