@@ -111,7 +111,7 @@ def prove_host(options: Options, show: Show) -> Proof:
         GpuError: there is no driver.
     """
     with _opened(None, None) as driver:
-        return _read_only(driver, options, show, None)
+        return _read_only(driver, options, show, None, has_lab=False)
 
 
 def names_of(settings: "Settings") -> list[str]:
@@ -137,7 +137,12 @@ def _on_loan(
 
 
 def _read_only(
-    driver: WatchedProofDriver, options: Options, show: Show, simulated_state: Path | None
+    driver: WatchedProofDriver,
+    options: Options,
+    show: Show,
+    simulated_state: Path | None,
+    *,
+    has_lab: bool = True,
 ) -> Proof:
     watch = RunClock()
     barred = dict.fromkeys(driver.uuids, READ_ONLY)
@@ -146,6 +151,7 @@ def _read_only(
             barred[uuid] = f"its MIG mode is {'off' if info.mig is False else 'unknown'}"
     journal = Journal(None, ProofRecord(""))
     trial = _trial(driver, barred, journal, options, simulated_state)
+    trial.has_lab = has_lab
     answers = prove(trial, show)
     last = as_it_was(trial, [])
     show(last)

@@ -89,6 +89,8 @@ class Trial:
         servers: how students' containers are started; None with ``no_servers`` saying why.
         runs_programs: whether a CUDA program of this host may be run on an idle GPU.
         simulated_state: the folder of the simulated machine.
+        before: what lay on each GPU at first.
+        has_lab: whether the GPUs are a lab's, whose students may use those that are barred.
     """
 
     driver: WatchedProofDriver
@@ -102,6 +104,7 @@ class Trial:
     runs_programs: bool = False
     simulated_state: Path | None = None
     before: Mapping[str, frozenset[ProofSlice]] = field(default_factory=dict)
+    has_lab: bool = True
 
     @property
     def free(self) -> list[str]:

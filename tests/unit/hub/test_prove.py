@@ -11,15 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from miglab_hub import cli
-from miglab_hub.prove import session
-from miglab_hub.prove.lines import LINES, LineAnswer, LineVerdict, Quantiles
+from miglab_hub.prove import holders, session
+from miglab_hub.prove.lines import LINES, CannotTry, LineAnswer, LineVerdict, Quantiles
 from miglab_hub.prove.pace import Rounds
 from miglab_hub.prove.reading import different_profiles
 from miglab_hub.prove.report import Redaction
 from miglab_hub.prove.session import Options, prove_lab
+from miglab_hub.prove.trial import Journal
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
+from miglab_pool.state.proof import ProofRecord
 
 DOCS = Path(__file__).parents[3] / "docs"
 NAMES = [line.name for line in LINES]
@@ -29,7 +31,7 @@ READS = re.compile(
 )
 """The NVML functions that change no GPU."""
 NEEDS_CUTTING = NAMES[NAMES.index("create-destroy") : NAMES.index("host-program")]
-QUICK = Options(is_quick=True)
+QUICK, PROGRAMS = Options(is_quick=True), Options(is_quick=True, runs_programs=True)
 
 
 def answers(settings: Settings, options: Options = QUICK) -> dict[str, LineAnswer]:
@@ -121,6 +123,18 @@ def test_a_bare_machine_is_only_read(settings: Settings, monkeypatch: pytest.Mon
     proof = session.prove_host(QUICK, lambda _: None)
     assert (proof.report.lab, proof.report.is_read_only) == ("none", True)
     assert [name for name in proof.report.calls if not READS.match(name)] == []
+
+
+def test_no_program_runs_on_a_gpu_of_a_lab(
+    settings: Settings, machine: SimulatedMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole GPU on which nothing runs may be leased all the same."""
+    machine.set_mig(False)
+    monkeypatch.setattr(holders, "find_spec", lambda _: True)
+    with session._opened(settings.simulated_state, None) as driver:
+        trial = session._trial(driver, {}, Journal(None, ProofRecord("")), PROGRAMS, None)
+        with pytest.raises(CannotTry, match="a host without a lab"):
+            next(holders.host_program(trial))
 
 
 # -- what it notices -----------------------------------------------------------------------------
