@@ -120,7 +120,11 @@ class ProofFolder:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run holds the lock."""
+        """Whether a run holds the lock; it is taken for an instant, so ask one at a time.
+
+        Raises:
+            OSError: the lock cannot be opened.
+        """
         if not self.is_used:
             return False
         try:

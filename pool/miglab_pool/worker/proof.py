@@ -6,6 +6,8 @@ and holds when this one is started anew.  What a dead run left is undone before 
 again.
 """
 
+from collections.abc import Iterator
+
 from miglab_api.gpus import ProofLoan, SliceState
 from miglab_pool.gpu.readings import GpuError, GpuLost, StillThere
 from miglab_pool.ledger.rows import GPU_OK, GpuRow
@@ -40,9 +42,8 @@ def lend(worker: Worker, by: str) -> ProofLoan:
         Refused: ``no-proof``: nobody holds the lock by which this would end; ``already-done``: GPUs
             are under proof already.
     """
-    with worker.store.lock:
-        if not worker.proof.is_running:
-            raise Refused("no-proof", "No `miglab prove` runs here: that asks for this by itself.")
+    with worker.proof_turn, worker.store.lock:
+        _check_that_one_runs(worker)
         if worker.proof.read() is not None:
             raise Refused("already-done", "GPUs are under proof already. Nothing was done.")
         _set_under_proof(worker, frozenset())  # of a run before this one, which undid it
@@ -54,6 +55,15 @@ def lend(worker: Worker, by: str) -> ProofLoan:
             for uuid in gpus:
                 tx.record(worker.store.state.gpus[uuid], by, UNDER_PROOF, "prove")
     return ProofLoan(gpus=gpus, barred={uuid: reason for uuid, reason in barred.items() if reason})
+
+
+def _check_that_one_runs(worker: Worker) -> None:
+    try:
+        is_running = worker.proof.is_running
+    except OSError as error:
+        raise Refused("no-proof", _why_unusable(error)) from error
+    if not is_running:
+        raise Refused("no-proof", "No `miglab prove` runs here: that asks for this by itself.")
 
 
 def follow(worker: Worker) -> list[Finding]:
@@ -73,7 +83,18 @@ def follow(worker: Worker) -> list[Finding]:
             _set_under_proof(worker, frozenset(record.gpus if record else ()))
             return []
         except ProofRecordError as error:
-            return [Finding("gpu", worker.store.ledger.path.parent.name, str(error))]
+            problem = str(error)
+        except OSError as error:
+            problem = _why_unusable(error)
+    return [Finding("gpu", worker.store.ledger.path.parent.name, problem)]
+
+
+def _why_unusable(error: OSError) -> str:
+    return (
+        f"{error.filename} cannot be used ({error.strerror}); if another user ran miglab prove, "
+        "give the file to the user of the pool service (chown), or delete it while no miglab prove "
+        "runs"
+    )
 
 
 def _take_back(worker: Worker, record: ProofRecord | None) -> list[Finding]:
@@ -130,18 +151,24 @@ def _set_under_proof(worker: Worker, gpus: frozenset[str]) -> None:
 
 def _why_barred(worker: Worker, row: GpuRow) -> str:
     """Why a GPU is not lent; empty if nobody holds anything on it."""
+    return next(_reasons_not_to_lend(worker, row), "")
+
+
+def _reasons_not_to_lend(worker: Worker, row: GpuRow) -> Iterator[str]:
+    """The first is what a person has to know."""
     slices = worker.store.state.on_gpu[row.uuid].values()
     if row.state != GPU_OK or row.uuid not in worker.driver.uuids:
-        return f"it is {row.state}: {row.reason}"
-    if row.mig is not True:
-        return "its MIG mode is off"
-    if row.uuid in worker.acting:
-        return "the pool is working on it: try again in a moment"
+        yield f"it is {row.state}: {row.reason}"
     if any(slice_row.lease is not None for slice_row in slices):
-        return "a lease holds a slice on it"
+        yield "a lease holds a slice on it" if row.mig else "a lease holds it"
+    if row.draining:
+        yield f"staff drained it: {row.draining}"
+    if row.uuid in worker.acting:
+        yield "the pool is working on it: try again in a moment"
+    if row.mig is not True:
+        yield "its MIG mode is off"
     if any(slice_row.state != SliceState.FREE for slice_row in slices):
-        return "a slice on it is not free"
-    return ""
+        yield "a slice on it is not free"
 
 
 def _without_broken_reservations(worker: Worker, barred: dict[str, str]) -> tuple[str, ...]:

@@ -1,9 +1,12 @@
 """GPUs under proof: lent to `miglab prove` while it lives, and as they were when it is gone."""
 
 import datetime as dt
+import errno
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -19,8 +22,10 @@ from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.ledger.rows import GPU_LOST, GPU_OK
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Gpus
+from miglab_pool.state.lock import FileLock
 from miglab_pool.state.proof import (
     ProofFolder,
+    ProofLock,
     ProofRecord,
     ProofSlice,
     announced,
@@ -80,6 +85,74 @@ def test_gpus_that_nobody_holds_are_lent(make_world: Callable[..., World]) -> No
     assert loan.barred[world.driver.uuids[2]] == "its MIG mode is off"
     (entry,) = world.ledger.history("gpu", loan.gpus[0], limit=1)
     assert (entry["by"], entry["action"]) == ("spawner", "prove")
+
+
+def test_a_whole_gpu_says_whether_somebody_has_it(make_world: Callable[..., World]) -> None:
+    """A lease of it, and a drain by staff, are told apart from MIG that is off."""
+    world = make_world(gpus=3, mig=False)
+    leased, drained, idle = world.driver.uuids
+    for gpu in (drained, idle):
+        world.pool.staff.drain(gpu, "new fan", "person:ina")
+    world.run("ada", "full")
+    world.pool.staff.undrain(idle, "", "person:ina")
+    with running_proof(world):
+        barred = world.pool.lend_for_proof("spawner").barred
+    assert barred == {
+        leased: "a lease holds it",
+        drained: "staff drained it: new fan",
+        idle: "its MIG mode is off",
+    }
+
+
+def test_a_gpu_that_staff_drained_is_not_lent(make_world: Callable[..., World]) -> None:
+    """Somebody may be about to work on it by hand."""
+    world = make_world(gpus=2)
+    drained, other = world.driver.uuids
+    world.pool.staff.drain(drained, "new fan", "person:ina")
+    with running_proof(world):
+        assert world.pool.lend_for_proof("spawner").gpus == (other,)
+
+
+def test_a_loan_while_the_pool_looks_is_kept(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the look found before the loan does not open the GPUs again."""
+    world = make_world()
+    read = world.pool.worker.proof.read
+    lending = threading.Thread(target=lambda: world.pool.lend_for_proof("spawner"))
+
+    def lent_right_after() -> ProofRecord | None:
+        record = read()
+        if lending.ident is None:
+            lending.start()
+            lending.join(0.2)
+        return record
+
+    monkeypatch.setattr(world.pool.worker.proof, "read", lent_right_after)
+    with running_proof(world) as folder:
+        world.pool.follow_proof()
+        lending.join()
+        record = folder.read()
+        assert record is not None and set(record.gpus) == world.pool.store.under_proof != set()
+
+
+def test_a_lock_of_another_user_is_told(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root's: the pool starts and works on, and an operator reads what to do."""
+    world = make_world()
+    with running_proof(world):
+        pass
+
+    def denied(self: FileLock, path: Path) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(ProofLock, "_open", denied)
+    world.crash()
+    assert any("prove.lock cannot be used" in finding.finding for finding in world.found)
+    world.run("ada")
+    with pytest.raises(Refused, check=because("no-proof")):
+        world.pool.lend_for_proof("spawner")
 
 
 def test_no_lease_and_no_call_while_a_proof_runs(
