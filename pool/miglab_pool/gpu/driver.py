@@ -126,8 +126,8 @@ class Driver:
         """What a GPU is; one that was seen and is now lost has its mode unknown.
 
         Raises:
-            GpuError: it cannot be read and never could, or it has a MIG mode and no profile is listed:
-                such a GPU must not pass for one that cannot do MIG.
+            GpuError: it cannot be read and never could, or it has a MIG mode and no profile is
+                listed: such a GPU must not pass for one that cannot do MIG.
         """
         task = f"read the MIG mode of {gpu_uuid}"
         try:

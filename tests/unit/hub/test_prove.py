@@ -4,6 +4,7 @@ import json
 import re
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pynvml
@@ -16,6 +17,7 @@ from miglab_hub.prove.lines import LINES, CannotTry, LineAnswer, LineVerdict, Qu
 from miglab_hub.prove.pace import Rounds
 from miglab_hub.prove.reading import different_profiles
 from miglab_hub.prove.report import Redaction
+from miglab_hub.prove.run import as_it_was
 from miglab_hub.prove.session import Options, prove_lab
 from miglab_hub.prove.trial import Journal
 from miglab_hub.settings.lab_toml import Settings
@@ -199,6 +201,20 @@ def test_what_cannot_be_undone_is_told_and_undone_by_the_next_run(
     machine.break_gpu(Break.OK)
     assert refused(answers(settings)) == set()
     assert slices(machine) == 0 and not (settings.state / "prove.json").exists()
+
+
+def test_slices_that_the_pool_makes_meanwhile_are_no_remnants(
+    settings: Settings, machine: SimulatedMachine
+) -> None:
+    """On a GPU that was not lent; on one that was, a slice more is a no."""
+    with session._opened(settings.simulated_state, None) as driver:
+        (gpu,) = driver.uuids
+        trial = session._trial(driver, {}, Journal(None, ProofRecord("")), QUICK, None)
+        profile = driver.info(gpu).geometry.by_name["1g.5gb"]
+        driver.create(gpu, profile, profile.placements[0])
+        barred = replace(trial, barred={gpu: "a lease holds a slice on it"})
+        assert as_it_was(barred, []).verdict is LineVerdict.YES
+        assert as_it_was(trial, []).result == "GPU 0: slices more: 1, fewer: 0"
 
 
 def test_slices_of_others_are_left_alone(settings: Settings, machine: SimulatedMachine) -> None:
