@@ -14,7 +14,7 @@ from miglab_pool.gpu.readings import GpuError, GpuInfo
 ACTIONS = {0: "none", 1: "reset", 2: "reboot", 3: "drain", 4: "drain and reset"}
 """NVML's ``GPU_RECOVERY_ACTION_*`` (nvml.h)."""
 SHOWN = 3
-SLOW_S = 1.0  # the pool gives a whole create 20 s, and a create looks its GPU up a few times
+SLOW_S = 1.0  # a create looks its GPU up a few times, and has gpus.change_s (60 s) for all of it
 
 
 def gpus(trial: Trial) -> Iterator[LineAnswer]:

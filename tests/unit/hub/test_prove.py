@@ -239,6 +239,12 @@ def test_profiles_that_differ_are_named() -> None:
     assert any(part.startswith("1g.10gb: ") for part in differences)
 
 
+def test_a_call_may_take_longer_than_in_the_pool(settings: Settings) -> None:
+    """Otherwise a slow change would end where the lab's pool goes on waiting."""
+    gpus = settings.gpus.model_copy(update={"change_s": 300.0})
+    assert session.limit_of(settings.model_copy(update={"gpus": gpus})) > 300.0
+
+
 # -- small parts ---------------------------------------------------------------------------------
 
 
