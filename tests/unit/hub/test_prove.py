@@ -12,14 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from miglab_hub import cli
-from miglab_hub.prove import holders, session
+from miglab_hub.engine_findings import CDI, of_engine_settings
+from miglab_hub.prove import holders, host, session
 from miglab_hub.prove.lines import LINES, CannotTry, LineAnswer, LineVerdict, Quantiles
 from miglab_hub.prove.pace import Rounds
 from miglab_hub.prove.reading import different_profiles
 from miglab_hub.prove.report import Redaction
 from miglab_hub.prove.run import as_it_was
 from miglab_hub.prove.session import Options, prove_lab
-from miglab_hub.prove.trial import Journal
+from miglab_hub.prove.trial import ContainerSettings, Journal
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
@@ -237,6 +238,36 @@ def test_profiles_that_differ_are_named() -> None:
     assert "1g.5gb is not simulated" in differences
     assert "1g.20gb is simulated, and the GPU lacks it" in differences
     assert any(part.startswith("1g.10gb: ") for part in differences)
+
+
+@pytest.mark.parametrize(
+    ("version", "folders", "verdict"),
+    [
+        ("29.2.0", ["/etc/cdi"], LineVerdict.NO),
+        ("29.2.0", None, LineVerdict.YES),
+        ("28.0.1", ["/etc/cdi"], LineVerdict.YES),
+    ],
+)
+def test_cdi_is_judged_as_doctor_judges_it(
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    folders: list[str] | None,
+    verdict: LineVerdict,
+) -> None:
+    """An engine that answers by CDI first is a no where a specification lies."""
+    (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
+    monkeypatch.setattr(host, "CDI_FOLDERS", (tmp_path,))
+    engine = ({"CDISpecDirs": folders}, {"Version": version})
+    monkeypatch.setattr(host, "_ask_engine", lambda _: engine)
+    with session._opened(settings.simulated_state, None) as driver:
+        trial = session._trial(driver, {}, Journal(None, ProofRecord("")), QUICK, None)
+        trial.servers = ContainerSettings("", "", {})
+        (answer,) = host.cdi(trial)
+    assert answer.verdict is verdict
+    is_wrong = any(finding.subject == CDI for finding in of_engine_settings(version, engine[0]))
+    assert is_wrong == (verdict is LineVerdict.NO)
 
 
 def test_a_call_may_take_longer_than_in_the_pool(settings: Settings) -> None:
