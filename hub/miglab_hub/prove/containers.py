@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from miglab_api.holders import processes_of
@@ -220,14 +220,14 @@ def _event(trial: Trial, container: StudentContainer, reading: SliceReading) -> 
     if event is None:
         return LineAnswer.untried("event-ids", f"no Xid event came within {trial.pace.xid_s:g} s")
     holds = (event.gi_id, event.ci_id) == (reading.gi_id, reading.ci_id)
-    result = f"Xid {event.xid} with ids {event.gi_id} and {event.ci_id}"
+    result = f"Xid {event.number} with ids {event.gi_id} and {event.ci_id}"
     slice_ids = [reading.gi_id, reading.ci_id]
-    facts = {**event._asdict(), "slice": slice_ids, "recovery_action": _action(trial, gpu)}
+    facts = {**asdict(event), "slice": slice_ids, "needs": _needs(trial, gpu)}
     return LineAnswer.judged("event-ids", holds, result, facts=facts)
 
 
-def _action(trial: Trial, gpu: str) -> int | None:
+def _needs(trial: Trial, gpu: str) -> str | None:
     try:
-        return trial.recovery_action(gpu)
+        return trial.needs(gpu)
     except GpuError:
         return None

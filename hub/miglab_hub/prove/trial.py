@@ -133,7 +133,7 @@ class Trial:
             GpuError: the GPU does not answer.
         """
         profiles = self.infos[uuid].geometry.profiles
-        plain = [profile for profile in profiles if "+" not in profile.name]
+        plain = [profile for profile in profiles if profile.is_plain]
         for profile in sorted(plain, key=lambda p: (p.size, p.compute_slices)):
             for place in self.free_placements(uuid, profile):
                 return ProofSlice(uuid, profile.name, place.start, place.size)
@@ -160,9 +160,9 @@ class Trial:
             if not undo_slices(self.driver, undone):
                 self.journal.withdraw(*places)
 
-    def recovery_action(self, uuid: str) -> int | None:
+    def needs(self, uuid: str) -> str | None:
         """What the GPU's driver wants an operator to do; None if it does not tell."""
-        return self.driver.ask(uuid, lambda d: d.recovery_action(uuid))
+        return self.driver.ask(uuid, lambda d: d.needs(uuid))
 
     def create(self, place: ProofSlice) -> tuple[SliceReading, CallTimes]:
         """Make a slice at an announced placement.

@@ -158,6 +158,10 @@ FAULTS: dict[str, tuple[Callable[[SimulatedMachine], None], str]] = {
         "create-destroy",
     ),
     "a fault of the card": (lambda machine: machine.break_gpu(Break.XID, xid=95), "health"),
+    "a card that needs a reset": (
+        lambda machine: machine.break_gpu(Break.XID, xid=95),
+        "recovery-action",
+    ),
 }
 
 
