@@ -12,7 +12,12 @@ from miglab_hub.prove.host import servers_of
 from miglab_hub.prove.lines import CannotTry, LineAnswer
 from miglab_hub.prove.pace import wait_until
 from miglab_hub.prove.reading import clause_of
-from miglab_hub.prove.servers import NotStartedError, ProofServers, StudentContainer
+from miglab_hub.prove.servers import (
+    NotStartedError,
+    ProofServers,
+    StartRefusedError,
+    StudentContainer,
+)
 from miglab_hub.prove.trial import Trial
 from miglab_pool.gpu.readings import GpuError, InUse, SliceReading
 from miglab_pool.state.proof import ProofSlice
@@ -154,8 +159,11 @@ def _torch(trial: Trial, reading: SliceReading, torch_facts: dict[str, Any]) -> 
 def _refused(servers: ProofServers, reading: SliceReading) -> LineAnswer:
     """Whether an environment variable alone gets a container the slice of another's lease."""
     asks = {"NVIDIA_VISIBLE_DEVICES": str(reading.uuid)}
-    guarded = _sees(servers, reading, asks, is_guarded=True)
-    alone = _sees(servers, reading, asks, is_guarded=False)
+    try:
+        guarded = _sees(servers, reading, asks, is_guarded=True)
+        alone = _sees(servers, reading, asks, is_guarded=False)
+    except NotStartedError as error:
+        return LineAnswer.untried("container-refused", str(error))
     result = (
         f"with the spawner's environment the slice is {_seen(guarded)}, "
         f"by the variable alone {_seen(alone)}"
@@ -171,13 +179,22 @@ def _seen(is_visible: bool) -> str:
 def _sees(
     servers: ProofServers, reading: SliceReading, asks: dict[str, str], *, is_guarded: bool
 ) -> bool:
-    """Whether a container without a lease sees the slice; one that is not started sees nothing."""
+    """Whether a container without a lease sees the slice.
+
+    One whose start the engine refuses sees nothing.
+
+    Raises:
+        NotStartedError: it could not be tried.
+    """
+    container = servers.container_without_lease(reading, asks, is_guarded=is_guarded)
     try:
-        container = servers.container_without_lease(reading, asks, is_guarded=is_guarded)
         with servers.started(container):
-            return str(reading.uuid) in container.run(*LIST_GPUS)[1]
-    except NotStartedError:
+            status, output = container.run(*LIST_GPUS)
+    except StartRefusedError:
         return False
+    if status is None:
+        raise NotStartedError("the engine does not tell how nvidia-smi ended in the container")
+    return str(reading.uuid) in output
 
 
 def _with_program(

@@ -9,19 +9,23 @@ from pathlib import Path
 
 import pynvml
 import pytest
+from docker.errors import APIError
+from requests import ReadTimeout
 from typer.testing import CliRunner
 
 from miglab_hub import cli
 from miglab_hub.engine_findings import CDI, of_engine_settings
-from miglab_hub.prove import holders, host, session
+from miglab_hub.prove import containers, holders, host, session
 from miglab_hub.prove.lines import LINES, CannotTry, LineAnswer, LineVerdict, Quantiles
 from miglab_hub.prove.pace import Rounds
 from miglab_hub.prove.reading import different_profiles
 from miglab_hub.prove.report import Redaction
 from miglab_hub.prove.run import as_it_was
+from miglab_hub.prove.servers import ProofServers, StudentContainer
 from miglab_hub.prove.session import Options, prove_lab
 from miglab_hub.prove.trial import ContainerSettings, Journal
 from miglab_hub.settings.lab_toml import Settings
+from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
 from miglab_pool.state.proof import ProofRecord
@@ -272,6 +276,50 @@ def test_cdi_is_judged_as_doctor_judges_it(
     assert answer.verdict is verdict
     is_wrong = any(finding.subject == CDI for finding in of_engine_settings(version, engine[0]))
     assert is_wrong == (verdict is LineVerdict.NO)
+
+
+class RefusingApi:
+    """An engine whose start, or exec, comes to this."""
+
+    def __init__(self, start: Exception | None, status: int | None = 0) -> None:
+        self._start, self._status = start, status
+
+    def start(self, _: str) -> None:
+        if self._start is not None:
+            raise self._start
+
+    def exec_create(self, *_: object, **__: object) -> dict[str, str]:
+        return {"Id": "exec"}
+
+    def exec_start(self, *_: object) -> bytes:
+        return b"No devices found"
+
+    def exec_inspect(self, _: str) -> dict[str, int | None]:
+        return {"ExitCode": self._status}
+
+    def remove_container(self, *_: object, **__: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("api", "verdict"),
+    [
+        (RefusingApi(None), LineVerdict.YES),
+        (RefusingApi(APIError("the hook refuses")), LineVerdict.YES),
+        (RefusingApi(ReadTimeout("timed out")), LineVerdict.UNTRIED),
+        (RefusingApi(None, None), LineVerdict.UNTRIED),
+    ],
+)
+def test_an_engine_that_fails_has_refused_nobody(
+    monkeypatch: pytest.MonkeyPatch, api: RefusingApi, verdict: LineVerdict
+) -> None:
+    """Only its own word, or a list without the slice, says that the slice is kept away."""
+    servers = ProofServers.__new__(ProofServers)
+    servers.api = api
+    container = StudentContainer(api, "container")
+    monkeypatch.setattr(servers, "container_without_lease", lambda *_, **__: container)
+    profile = model_geometry("A100-40GB").by_name["1g.5gb"]
+    reading = SliceReading(UUID, 7, 0, "MIG-1", profile, profile.placements[0])
+    assert containers._refused(servers, reading).verdict is verdict
 
 
 def test_a_call_may_take_longer_than_in_the_pool(settings: Settings) -> None:
